@@ -1,0 +1,69 @@
+"""Berth's own targets: one place for the warnings that are errors in our code and only there."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-sign-compare",
+    "-Wno-missing-field-initializers",
+]
+
+def berth_cc_library(name, copts = [], **kwargs):
+    cc_library(name = name, copts = _COPTS + copts, **kwargs)
+
+def berth_cc_binary(name, copts = [], **kwargs):
+    cc_binary(name = name, copts = _COPTS + copts, **kwargs)
+
+def berth_cc_test(name, copts = [], size = "small", deps = [], **kwargs):
+    """A GoogleTest whose main() comes with the library."""
+    cc_test(
+        name = name,
+        size = size,
+        copts = _COPTS + copts,
+        deps = deps + ["@system//:gtest_main"],
+        **kwargs
+    )
+
+def berth_proto_library(name, srcs, services = []):
+    """Generates C++ for `srcs`, and gRPC stubs for those also named in `services`.
+
+    Generated headers are included by the path below this package's folder, e.g. "berth/v1/permit.pb.h".
+    """
+    outs = []
+    for src in srcs:
+        stem = src[:-len(".proto")]
+        outs += [stem + ".pb.h", stem + ".pb.cc"]
+        if src in services:
+            outs += [stem + ".grpc.pb.h", stem + ".grpc.pb.cc"]
+    package = native.package_name()
+    commands = [
+        "/usr/bin/protoc -I{package} -I/usr/include --cpp_out=$(RULEDIR) {srcs}".format(
+            package = package,
+            srcs = " ".join([package + "/" + src for src in srcs]),
+        ),
+    ]
+    if services:
+        commands.append(
+            ("/usr/bin/protoc -I{package} -I/usr/include --grpc_out=$(RULEDIR) " +
+             "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin {srcs}").format(
+                package = package,
+                srcs = " ".join([package + "/" + src for src in services]),
+            ),
+        )
+    native.genrule(
+        name = name + "_generated",
+        srcs = srcs,
+        outs = outs,
+        cmd = " && ".join(commands),
+    )
+    cc_library(
+        name = name,
+        srcs = [out for out in outs if out.endswith(".cc")],
+        hdrs = [out for out in outs if out.endswith(".h")],
+        copts = ["-w"],
+        includes = ["."],
+        visibility = ["//visibility:public"],
+        deps = ["@system//:grpc"],
+    )
