@@ -1,0 +1,70 @@
+#include "common/bytes.h"
+
+#include <array>
+#include <cmath>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace berth {
+namespace {
+
+struct Unit {
+  absl::string_view name;
+  int shift;
+};
+constexpr std::array<Unit, 5> kUnits = {{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}}};
+
+std::string WithThousands(uint64_t n) {
+  std::string digits = absl::StrCat(n);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
+  return digits;
+}
+
+}  // namespace
+
+absl::StatusOr<Bytes> ParseBytes(absl::string_view text) {
+  const absl::Status bad = absl::InvalidArgumentError(
+      absl::StrCat("\"", text.substr(0, 64), "\" is not an amount of bytes such as 4096, 64KiB, 1.5GiB"));
+  absl::string_view number = absl::StripAsciiWhitespace(text);
+  int shift = 0;
+  for (const Unit& unit : kUnits) {
+    if (number.size() > unit.name.size() &&
+        number.substr(number.size() - unit.name.size()) == unit.name) {
+      number.remove_suffix(unit.name.size());
+      number = absl::StripTrailingAsciiWhitespace(number);
+      shift = unit.shift;
+      break;
+    }
+  }
+  if (number.empty() || !absl::ascii_isdigit(number[0])) return bad;
+  if (uint64_t whole; absl::SimpleAtoi(number, &whole)) {
+    if (whole > (UINT64_MAX >> shift)) return bad;
+    return Bytes(whole << shift);
+  }
+  double fraction;
+  if (!absl::SimpleAtod(number, &fraction) || !std::isfinite(fraction)) return bad;
+  const double count = std::ldexp(fraction, shift);
+  if (count >= 0x1p63) return bad;
+  return Bytes(static_cast<uint64_t>(std::llround(count)));
+}
+
+std::string FormatBytes(Bytes bytes) {
+  const uint64_t n = bytes.count();
+  for (const Unit& unit : kUnits) {
+    if (unit.shift == 0 || (n >> unit.shift) == 0) continue;
+    const uint64_t one = uint64_t{1} << unit.shift;
+    if (n % one == 0) return absl::StrCat(WithThousands(n / one), " ", unit.name);
+    if (n >= one * 10 || (n % one) * 10 % one == 0) {
+      return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one), std::string(unit.name));
+    }
+    if (unit.shift <= 20) break;
+    return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one), std::string(unit.name));
+  }
+  return absl::StrCat(WithThousands(n), " B");
+}
+
+}  // namespace berth

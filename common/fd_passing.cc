@@ -1,0 +1,87 @@
+#include "common/fd_passing.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/os_error.h"
+
+namespace berth {
+
+absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) return OsError("socketpair", errno);
+  return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+  if (fds.size() > kMaxMessageFds) return absl::InternalError("more fds than one message carries");
+  iovec part = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+    memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) {
+    if (errno == ETOOMANYREFS) return absl::ResourceExhaustedError("sendmsg: too many file descriptors in flight");
+    return OsError("sendmsg", errno);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Message> ReceiveMessage(int socket) {
+  // One byte more than the longest message tells a long one from one that fits.
+  char buffer[kMaxMessageBytes + 1];
+  iovec part = {buffer, sizeof(buffer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError("would block");
+    if (errno == ECONNRESET) return absl::OutOfRangeError("end of stream");
+    return OsError("recvmsg", errno);
+  }
+  Message message;
+  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
+      message.fds.emplace_back(fd);
+    }
+  }
+  if ((header.msg_flags & MSG_CTRUNC) != 0) return absl::DataLossError("file descriptors were lost in transit");
+  if ((header.msg_flags & MSG_TRUNC) != 0 || got > static_cast<ssize_t>(kMaxMessageBytes)) {
+    return absl::DataLossError("message longer than 4,096 bytes");
+  }
+  // A SEQPACKET peer that is gone reads as an empty message; Berth never sends one.
+  if (got == 0 && message.fds.empty()) return absl::OutOfRangeError("end of stream");
+  message.bytes.assign(buffer, static_cast<size_t>(got));
+  return message;
+}
+
+bool IsWouldBlock(const absl::Status& status) { return status.code() == absl::StatusCode::kUnavailable; }
+
+bool IsEndOfStream(const absl::Status& status) { return status.code() == absl::StatusCode::kOutOfRange; }
+
+}  // namespace berth

@@ -1,0 +1,54 @@
+// Messages with file descriptors over SEQPACKET sockets.
+
+#ifndef COMMON_FD_PASSING_H_
+#define COMMON_FD_PASSING_H_
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+
+namespace berth {
+
+// Far above any message of Berth's; a longer one is an error of its sender.
+inline constexpr size_t kMaxMessageBytes = 4096;
+// The kernel passes at most 253 in one message; Berth never needs more than a few.
+inline constexpr size_t kMaxMessageFds = 8;
+
+// A received message.
+struct Message {
+  std::string bytes;
+  std::vector<UniqueFd> fds;
+};
+
+// Makes a connected pair of SEQPACKET sockets, close-on-exec.
+absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair();
+
+// Sends one message whole, or nothing of it. The fds stay the caller's. Never raises SIGPIPE.
+// Errors: kUnavailable when the socket would block (errno EAGAIN) or the peer is gone; kResourceExhausted when too many
+// fds are in flight; kInternal else.
+absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span<const int> fds = {});
+
+// The same for a trivially copyable message struct.
+template <typename T>
+absl::Status SendStruct(int socket, const T& message, std::span<const int> fds = {}) {
+  return SendMessage(socket, std::as_bytes(std::span(&message, 1)), fds);
+}
+
+// Receives one message. Blocks if the socket does.
+// Errors: kUnavailable "would block" when nothing is there on a non-blocking socket; kOutOfRange "end of stream" when
+// the peer is gone; kDataLoss when the message or its fds were cut short (its fds are closed, what came of it is lost).
+absl::StatusOr<Message> ReceiveMessage(int socket);
+
+// Whether `status` of ReceiveMessage() says that nothing is there yet / that the peer is gone.
+bool IsWouldBlock(const absl::Status& status);
+bool IsEndOfStream(const absl::Status& status);
+
+}  // namespace berth
+
+#endif  // COMMON_FD_PASSING_H_

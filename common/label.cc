@@ -1,0 +1,56 @@
+#include "common/label.h"
+
+#include <cstdint>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+
+namespace berth {
+namespace {
+
+// The length of the UTF-8 sequence at the start of `text`, or 0 if there is none. Overlong forms, surrogates and code
+// points past U+10FFFF are none.
+size_t SequenceLength(absl::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) || (lead == 0xf0 && byte(1) < 0x90) ||
+      (lead == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+bool IsControl(absl::string_view sequence) {
+  const uint8_t first = static_cast<uint8_t>(sequence[0]);
+  if (sequence.size() == 1) return first < 0x20 || first == 0x7f;
+  // U+0080 to U+009F.
+  return first == 0xc2 && static_cast<uint8_t>(sequence[1]) < 0xa0;
+}
+
+}  // namespace
+
+absl::Status ValidateLabel(absl::string_view field, absl::string_view text) {
+  if (text.size() > attach::kMaxLabelBytes) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} bytes, limit {limit}",
+                  {{"field", field}, {"value", text.size()}, {"limit", attach::kMaxLabelBytes}});
+  }
+  for (absl::string_view rest = text; !rest.empty();) {
+    const size_t length = SequenceLength(rest);
+    if (length == 0 || IsControl(rest.substr(0, length))) {
+      return Refuse(Reason::kInvalidField, "{field}: \"{value}\" has a control character or is not UTF-8; limit {limit}",
+                    {{"field", field}, {"value", absl::CHexEscape(text)}, {"limit", "printable UTF-8"}});
+    }
+    rest.remove_prefix(length);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace berth

@@ -1,0 +1,16 @@
+// The one rule for text that callers hand in and others read: labels, holder keys, pool names.
+
+#ifndef COMMON_LABEL_H_
+#define COMMON_LABEL_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace berth {
+
+// Errors: INVALID_FIELD naming `field` when `text` is longer than 128 bytes, is not UTF-8, or has a control character.
+absl::Status ValidateLabel(absl::string_view field, absl::string_view text);
+
+}  // namespace berth
+
+#endif  // COMMON_LABEL_H_
