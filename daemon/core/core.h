@@ -1,0 +1,185 @@
+// Core: the broker's state machine. It decides who gets permits and blocks, and keeps the books of who has what.
+//
+// It is pure: no clock, no randomness, no threads, no gRPC, no CUDA. Time and ids come in, effects go out as numbered
+// values; the same inputs give the same effects, so a seed replays any run (tests/sim). The broker calls it under its
+// lock and carries the effects out in their order afterwards.
+//
+// Thread-compatible; one caller at a time.
+
+#ifndef DAEMON_CORE_CORE_H_
+#define DAEMON_CORE_CORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "common/secret.h"
+#include "daemon/core/effects.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+// Every bound of the core's, with what happens at it: LIMIT, naming the bound, and nothing changed.
+struct Limits {
+  uint64_t sessions = 10'000;
+  uint64_t channels_per_session = 4'096;
+  uint64_t waiters_per_pool = 16'384;
+  // The fd of each lives three times (broker, vault, importer), so blocks are what the fd limit bounds first.
+  uint64_t blocks = 8'192;
+  uint64_t imports_per_block = 1'024;
+  uint64_t grants_per_block = 256;
+  uint64_t answers_per_channel = 1'024;
+  // Deliveries not yet sent because too many fds are unacknowledged.
+  uint64_t queued_deliveries_per_channel = 1'024;
+  uint64_t unacknowledged_fds_per_channel = 8;
+  uint64_t unacknowledged_fds_per_tenant = 64;
+  // A waiter that others passed this often is passed no more: units are kept for it.
+  uint64_t passes_before_hold = 16;
+};
+
+struct PoolConfig {
+  std::string name;
+  uint64_t cap = 2;
+};
+
+struct DeviceConfig {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  std::string name;
+  MemoryKind kind = MemoryKind::kHost;
+  uint64_t generation = 1;
+  Bytes total;
+  Bytes budget;
+  Bytes granularity = MiB(2);
+};
+
+struct Config {
+  uint64_t node = 0;
+  uint64_t incarnation = 0;
+  std::vector<PoolConfig> pools;
+  std::vector<DeviceConfig> devices;
+  // Blocks kept ready per device and size once that size was asked for; 0 for none.
+  uint32_t warm_blocks_per_size = 2;
+  // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may take.
+  uint32_t warm_sizes = 4;
+  Bytes warm_limit = GiB(1);
+  Limits limits;
+};
+
+class Core {
+ public:
+  // Draws ids that nobody can guess and that never repeat: sessions, channels and blocks.
+  using DrawId = std::function<uint64_t()>;
+
+  Core(Config config, DrawId draw_id);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // ---- Sessions and their processes (from attach.sock, the kernel and the vault) -----------------------------------
+
+  // Opens a session. Errors: LIMIT.
+  absl::StatusOr<SessionId> OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
+                                        absl::string_view label, const ProcessInfo& opener);
+  // Gives a process a channel of a session. Errors: BAD_CREDENTIALS (unknown session, wrong secret or other tenant: not
+  // said which), SESSION_ENDED, LIMIT.
+  absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,
+                                        const Tenant& tenant, const ProcessInfo& process);
+  // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as processes are
+  // proved gone, at once if none joined.
+  void LifelineHungUp(absl::Time now, SessionId session, Effects* effects);
+  // The channel's connection ended though the process may live: it gets no more deliveries and may ask nothing more.
+  void ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects);
+  // The process's pidfd says that it is gone: its imports end; with the last process of an ending session, all else.
+  void ProcessGone(absl::Time now, ChannelId channel, Effects* effects);
+  // The process has every delivery up to `number`. Unknown numbers are ignored.
+  void DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects);
+  // The process has unmapped an import of its own. Others' and unknown ones are ignored.
+  void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
+
+  // ---- Requests. Each ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
+  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in proto/berth/v1. ---
+
+  void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const AcquireRequest& request,
+               Effects* effects);
+  void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, AcquisitionId acquisition,
+               Effects* effects);
+  void Allocate(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                const AllocateRequest& request, Effects* effects);
+  void Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const FreeRequest& request,
+            Effects* effects);
+  void Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const GrantRequest& request,
+             Effects* effects);
+  void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const ImportRequest& request,
+              Effects* effects);
+  // Settles the channel's request of that sequence, whatever became of it; see berth.v1.SessionService.ForgetRequest.
+  void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
+
+  // The call's connection or deadline is gone: a waiting request leaves as if it had never come (a retry of the same
+  // request queues anew); one whose block is being made goes on, for a retry or a Forget to find.
+  void CancelCall(absl::Time now, CallId call, Effects* effects);
+
+  // ---- Workers ---------------------------------------------------------------------------------------------------
+
+  // The worker made the block, or could not. Where nobody wants it any more it is released again.
+  void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
+  // The block's memory is back with the driver. A failure keeps the bytes charged.
+  void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
+  // A worker serves the device (again): blocks that were being made are asked for anew.
+  void WorkerUp(absl::Time now, uint32_t device, Effects* effects);
+  // The device's worker died. What it was releasing is released: its fds died with it. `stopped`: there will be no other
+  // until an operator acts; what was being made is refused.
+  void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
+
+  // ---- Time ------------------------------------------------------------------------------------------------------
+
+  // When Tick() is due next; InfiniteFuture for never.
+  absl::Time next_deadline() const;
+  // Lets waiters whose deadline has passed time out. An early or late call is harmless.
+  void Tick(absl::Time now, Effects* effects);
+  // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
+  void ShutDown(absl::Time now, Effects* effects);
+
+  // ---- Operators -------------------------------------------------------------------------------------------------
+
+  absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
+  absl::StatusOr<DeviceView> SetDeviceBudget(absl::Time now, uint32_t device, Bytes budget, Effects* effects);
+  // Ends the caller's own session (`session` 0 or its own id), or for an admin any. Errors: NOT_FOUND.
+  absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session, Effects* effects);
+
+  // ---- Looking. A caller sees its own tenant's; an admin everything. -----------------------------------------------
+
+  // OK if the session, its secret and the connection's tenant fit together; an ending session may still look.
+  absl::Status Authenticate(const Caller& caller) const;
+  // Errors: NOT_FOUND.
+  absl::StatusOr<SessionView> GetSession(const Caller& caller, SessionId session) const;
+  std::vector<SessionView> ListSessions(const Caller& caller) const;
+  absl::StatusOr<PoolView> GetPool(absl::string_view pool) const;
+  std::vector<PoolView> ListPools() const;
+  // An empty `pool` means all.
+  std::vector<PermitView> ListPermits(const Caller& caller, absl::string_view pool) const;
+  std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool) const;
+  std::vector<BlockView> ListBlocks(const Caller& caller) const;
+  UsageView GetUsage(const Caller& caller) const;
+  std::vector<DeviceView> ListDevices() const;
+
+  // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what is broken.
+  // For tests and the simulator; costs time linear in everything held.
+  absl::Status CheckBooks() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_CORE_H_

@@ -1,0 +1,67 @@
+// Effects: what the core wants done outside it. The core decides under the broker's lock and does nothing itself; its
+// effects are carried out afterwards, without the lock, in the order of their numbers.
+
+#ifndef DAEMON_CORE_EFFECTS_H_
+#define DAEMON_CORE_EFFECTS_H_
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/attach_wire.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+// Answers a call. Exactly one per call.
+struct Reply {
+  CallId call;
+  absl::StatusOr<Response> response;
+};
+
+// Has the device's worker make a block. Ends in Core::BlockCreated().
+struct CreateBlock {
+  uint32_t device = 0;
+  BlockId block;
+  Bytes bytes;
+};
+
+// Takes the block's fd out of custody everywhere and has the device's worker close it last. Ends in
+// Core::BlockReleased().
+struct ReleaseBlock {
+  uint32_t device = 0;
+  BlockId block;
+};
+
+// Sends a numbered delivery on a channel; with the block's fd where it is a kBlock.
+struct Deliver {
+  ChannelId channel;
+  attach::Delivery delivery;
+  // Send an fd that cannot be written through.
+  bool read_only = false;
+};
+
+// The process is gone or its session is: its channel and pidfd leave custody.
+struct DropChannel {
+  ChannelId channel;
+};
+
+// The session is over: its lifeline leaves custody.
+struct DropSession {
+  SessionId session;
+};
+
+// One effect with its number: 1, 2, 3, … over the core's life.
+struct Effect {
+  uint64_t number = 0;
+  std::variant<Reply, CreateBlock, ReleaseBlock, Deliver, DropChannel, DropSession> what;
+};
+
+using Effects = std::vector<Effect>;
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_EFFECTS_H_

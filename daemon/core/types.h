@@ -1,0 +1,259 @@
+// The core's vocabulary: what comes in with a request, what is told about what it holds. Plain values.
+
+#ifndef DAEMON_CORE_TYPES_H_
+#define DAEMON_CORE_TYPES_H_
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/block_handle.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "common/secret.h"
+#include "common/session_capsule.h"
+
+namespace berth::core {
+
+// Who is charged: a user, in a container or outside any (container empty).
+struct Tenant {
+  uint32_t uid = 0;
+  std::string container;
+
+  friend auto operator<=>(const Tenant&, const Tenant&) = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const Tenant& tenant) {
+    return H::combine(std::move(state), tenant.uid, tenant.container);
+  }
+};
+
+// A process as the kernel described it when it connected. For display: nothing is decided by a pid.
+struct ProcessInfo {
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  std::string name;
+};
+
+// Who calls: what the caller says of itself (proved by the secret) and what the kernel says of its connection.
+struct Caller {
+  Credentials credentials;
+  Tenant tenant;
+  // The connection came in on admin.sock.
+  bool admin = false;
+};
+
+// Names a mutating request on its channel; see berth.v1.RequestTag.
+struct RequestTag {
+  uint64_t sequence = 0;
+  uint64_t answered_below = 0;
+};
+
+// ---- What is asked -------------------------------------------------------------------------------------------------
+
+struct AcquireRequest {
+  std::string pool;
+  uint64_t units = 1;
+  std::string holder_key;
+  std::string label;
+  // False: refuse with NO_PERMIT rather than wait.
+  bool wait = true;
+  // When waiting ends; InfiniteFuture for never.
+  absl::Time deadline = absl::InfiniteFuture();
+  // Grant only while fewer than this many units are out; 0 is no limit beyond the cap.
+  uint64_t client_cap = 0;
+  bool adoptable = false;
+  bool independent = false;
+};
+
+struct AllocateRequest {
+  // By UUID where that is not empty, else by ordinal.
+  uint32_t device = 0;
+  std::string device_uuid;
+  Bytes bytes;
+  std::string label;
+};
+
+struct FreeRequest {
+  BlockHandle handle;
+  // Imports of the calling channel that are unmapped already.
+  std::vector<ImportId> let_go;
+};
+
+// A right to import: for one session, or for every session of a tenant.
+using Grantee = std::variant<SessionId, Tenant>;
+
+struct GrantRequest {
+  BlockHandle handle;
+  Grantee grantee;
+};
+
+struct ImportRequest {
+  BlockHandle handle;
+  bool read_only = false;
+};
+
+// ---- What is told --------------------------------------------------------------------------------------------------
+
+enum class MemoryKind { kHost = 1, kCudaVmm = 2 };
+enum class ReadOnly { kNo = 0, kEnforced = 1, kCooperative = 2 };
+enum class SessionState { kActive = 1, kEnding = 2 };
+enum class BlockState { kReserved = 1, kLive = 2, kRetired = 3, kQuarantined = 4 };
+enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3 };
+
+struct ByteCounts {
+  Bytes live;
+  Bytes retired;
+  Bytes quarantined;
+  Bytes warm;
+  Bytes reserved;
+
+  Bytes outstanding() const { return Bytes(live.count() + retired.count() + quarantined.count()); }
+  // What counts against the budget.
+  Bytes charged() const { return Bytes(outstanding().count() + warm.count() + reserved.count()); }
+  friend bool operator==(const ByteCounts&, const ByteCounts&) = default;
+};
+
+struct PoolView {
+  std::string name;
+  uint64_t cap = 0;
+  uint64_t out = 0;
+  uint64_t holders = 0;
+  uint64_t waiters = 0;
+  uint64_t peak = 0;
+  uint64_t granted_total = 0;
+  uint64_t refused_total = 0;
+};
+
+struct PermitView {
+  PermitId id;
+  std::string pool;
+  uint64_t units = 0;
+  uint64_t depth = 0;
+  SessionId session;
+  std::string holder_key;
+  std::string label;
+  bool adoptable = false;
+  absl::Time granted_at;
+  absl::Duration waited;
+  ProcessInfo process;
+};
+
+struct WaiterView {
+  std::string pool;
+  uint64_t units = 0;
+  uint64_t position = 0;
+  SessionId session;
+  std::string holder_key;
+  std::string label;
+  absl::Time since;
+  ProcessInfo process;
+};
+
+struct SessionView {
+  SessionId id;
+  Tenant tenant;
+  std::string label;
+  SessionState state = SessionState::kActive;
+  absl::Time opened_at;
+  ProcessInfo opener;
+  std::vector<ProcessInfo> processes;
+  uint64_t permit_units = 0;
+  uint64_t waiters = 0;
+  Bytes live;
+};
+
+struct ImportView {
+  ImportId id;
+  SessionId session;
+  ProcessInfo process;
+  ReadOnly read_only = ReadOnly::kNo;
+  absl::Time since;
+  bool recalled = false;
+};
+
+struct BlockView {
+  BlockHandle handle;
+  uint32_t device = 0;
+  Bytes bytes;
+  MemoryKind kind = MemoryKind::kHost;
+  BlockState state = BlockState::kReserved;
+  // 0 once the owner is no longer charged.
+  SessionId owner;
+  Tenant tenant;
+  std::string label;
+  absl::Time live_since;
+  std::vector<ImportView> imports;
+};
+
+struct DeviceView {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  std::string name;
+  MemoryKind kind = MemoryKind::kHost;
+  DeviceState state = DeviceState::kRebuilding;
+  uint64_t generation = 0;
+  Bytes total;
+  Bytes budget;
+  Bytes granularity;
+  ByteCounts bytes;
+};
+
+struct UsageRow {
+  uint32_t device = 0;
+  Tenant tenant;
+  SessionId session;
+  std::string label;
+  ByteCounts bytes;
+};
+
+struct UsageView {
+  std::vector<DeviceView> devices;
+  std::vector<UsageRow> rows;
+};
+
+// ---- What is answered ----------------------------------------------------------------------------------------------
+
+struct AcquireResult {
+  AcquisitionId acquisition;
+  PermitId permit;
+  bool nested = false;
+};
+
+struct ReleaseResult {
+  bool returned = false;
+};
+
+struct AllocateResult {
+  BlockView block;
+  ImportId import;
+};
+
+struct FreeResult {
+  BlockState state = BlockState::kRetired;
+};
+
+struct GrantResult {};
+
+struct ImportResult {
+  BlockView block;
+  ImportId import;
+  ReadOnly read_only = ReadOnly::kNo;
+};
+
+enum class ForgetOutcome { kCancelled = 1, kUndone = 2, kRemembered = 3, kNothingToDo = 4 };
+
+struct ForgetResult {
+  ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
+};
+
+using Response =
+    std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult, ForgetResult>;
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_TYPES_H_
