@@ -1,6 +1,7 @@
 #include "common/fd_passing.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -12,6 +13,12 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) return OsError("socketpair", errno);
   return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+absl::Status SetNonBlocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return OsError("fcntl(O_NONBLOCK)", errno);
+  return absl::OkStatus();
 }
 
 absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
@@ -54,10 +61,10 @@ absl::StatusOr<Message> ReceiveMessage(int socket) {
   ssize_t got;
   do {
     got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+    // A peer that is gone without having read all it was sent is told once, as a reset, ahead of what it sent itself.
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError("would block");
-    if (errno == ECONNRESET) return absl::OutOfRangeError("end of stream");
     return OsError("recvmsg", errno);
   }
   Message message;

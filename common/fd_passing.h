@@ -29,6 +29,9 @@ struct Message {
 // Makes a connected pair of SEQPACKET sockets, close-on-exec.
 absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair();
 
+// Makes reads and writes of `fd`'s open file return at once.
+absl::Status SetNonBlocking(int fd);
+
 // Sends one message whole, or nothing of it. The fds stay the caller's. Never raises SIGPIPE.
 // Errors: kUnavailable when the socket would block (errno EAGAIN) or the peer is gone; kResourceExhausted when too many
 // fds are in flight; kInternal else.
@@ -42,7 +45,8 @@ absl::Status SendStruct(int socket, const T& message, std::span<const int> fds =
 
 // Receives one message. Blocks if the socket does.
 // Errors: kUnavailable "would block" when nothing is there on a non-blocking socket; kOutOfRange "end of stream" when
-// the peer is gone; kDataLoss when the message or its fds were cut short (its fds are closed, what came of it is lost).
+// the peer is gone and all that it sent is read; kDataLoss when the message or its fds were cut short (its fds are
+// closed, what came of it is lost).
 absl::StatusOr<Message> ReceiveMessage(int socket);
 
 // Whether `status` of ReceiveMessage() says that nothing is there yet / that the peer is gone.
