@@ -1,0 +1,47 @@
+// DeviceRecord: what the inventory found of one device, as a plain struct, so that vault and broker learn of
+// devices without a driver in their process.
+
+#ifndef DAEMON_DEVICE_DEVICE_RECORD_H_
+#define DAEMON_DEVICE_DEVICE_RECORD_H_
+
+#include <cstdint>
+#include <type_traits>
+
+namespace berth {
+
+// What a device's blocks are made of.
+enum class BackendKind : uint32_t {
+  // memfds, mapped with mmap.
+  kHost = 1,
+  // cuMemCreate allocations, exported as fds.
+  kCudaVmm = 2,
+};
+
+// Every device's granularity is a multiple of this and its blocks are rounded up to it, so that backends
+// round alike.
+inline constexpr uint64_t kBlockGranularity = uint64_t{2} << 20;
+
+// A table of these, by ordinal, is a memfd that the vault keeps.
+struct DeviceRecord {
+  // The node-local label; for CUDA also the driver's own ordinal in the daemon's environment.
+  uint32_t ordinal = 0;
+  BackendKind backend = BackendKind::kHost;
+  // "GPU-xxxxxxxx-xxxx-…" as nvidia-smi prints it, or "HOST-<ordinal>"; zero-terminated.
+  char uuid[64] = {};
+  // Zero-terminated.
+  char name[96] = {};
+  uint64_t total_bytes = 0;
+  // When the daemon started.
+  uint64_t free_bytes = 0;
+  // Sizes of blocks are multiples of this.
+  uint64_t granularity = 0;
+  // 10 x major + minor; 0 for host.
+  uint32_t compute_capability = 0;
+  // Streaming multiprocessors; 0 for host.
+  uint32_t multiprocessors = 0;
+};
+static_assert(std::is_trivially_copyable_v<DeviceRecord> && sizeof(DeviceRecord) == 200);
+
+}  // namespace berth
+
+#endif  // DAEMON_DEVICE_DEVICE_RECORD_H_
