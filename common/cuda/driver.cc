@@ -1,0 +1,380 @@
+#include "common/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#ifdef BERTH_HAVE_CUDA_HEADERS
+#include <cuda.h>
+#endif
+
+namespace berth::cuda {
+namespace {
+
+absl::Status Absent(absl::string_view why) {
+  return Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", why}});
+}
+
+#ifdef BERTH_HAVE_CUDA_HEADERS
+
+constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
+
+// Every function of libcuda that Berth calls. cuda.h maps a plain name to the version that its declarations
+// belong to.
+#define BERTH_CUDA_FUNCTIONS(X)     \
+  X(cuInit)                         \
+  X(cuGetErrorName)                 \
+  X(cuDeviceGetCount)               \
+  X(cuDeviceGet)                    \
+  X(cuDeviceGetUuid)                \
+  X(cuDeviceGetName)                \
+  X(cuDeviceTotalMem)               \
+  X(cuDeviceGetAttribute)           \
+  X(cuMemGetAllocationGranularity)  \
+  X(cuMemCreate)                    \
+  X(cuMemExportToShareableHandle)   \
+  X(cuMemImportFromShareableHandle) \
+  X(cuMemRelease)                   \
+  X(cuMemAddressReserve)            \
+  X(cuMemAddressFree)               \
+  X(cuMemMap)                       \
+  X(cuMemSetAccess)                 \
+  X(cuMemUnmap)                     \
+  X(cuDevicePrimaryCtxRetain)       \
+  X(cuDevicePrimaryCtxRelease)      \
+  X(cuCtxSetCurrent)                \
+  X(cuCtxSynchronize)               \
+  X(cuMemAlloc)                     \
+  X(cuMemFree)                      \
+  X(cuMemcpyHtoD)                   \
+  X(cuMemcpyDtoH)                   \
+  X(cuMemsetD8)                     \
+  X(cuMemGetInfo)                   \
+  X(cuModuleLoadData)               \
+  X(cuModuleUnload)                 \
+  X(cuModuleGetFunction)            \
+  X(cuLaunchKernel)                 \
+  X(cuStreamSynchronize)
+
+#define BERTH_TEXT(name) BERTH_TEXT_OF_EXPANDED(name)
+#define BERTH_TEXT_OF_EXPANDED(name) #name
+
+struct Functions {
+#define BERTH_DECLARE(name) decltype(&::name) name##_ = nullptr;
+  BERTH_CUDA_FUNCTIONS(BERTH_DECLARE)
+#undef BERTH_DECLARE
+};
+
+// Returns from the method with the driver's error unless `name` succeeds.
+#define BERTH_CALL(name, ...)                                                              \
+  do {                                                                                     \
+    if (const CUresult result = functions_.name##_(__VA_ARGS__); result != CUDA_SUCCESS) { \
+      return Error(#name, result);                                                         \
+    }                                                                                      \
+  } while (false)
+
+CUmemAllocationProp PropertiesOf(int ordinal) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = ordinal;
+  return properties;
+}
+
+class LoadedDriver : public Driver {
+ public:
+  static absl::StatusOr<std::unique_ptr<Driver>> Load() {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return Absent(::dlerror());
+    auto driver = std::unique_ptr<LoadedDriver>(new LoadedDriver);
+    // The library stays loaded for good, also after an error: unloading libcuda is not safe.
+#define BERTH_LOAD(name)                                                                                \
+  driver->functions_.name##_ = reinterpret_cast<decltype(&::name)>(::dlsym(library, BERTH_TEXT(name))); \
+  if (driver->functions_.name##_ == nullptr)                                                            \
+    return Absent("libcuda.so.1 is too old, it lacks " BERTH_TEXT(name));
+    BERTH_CUDA_FUNCTIONS(BERTH_LOAD)
+#undef BERTH_LOAD
+    const CUresult result = driver->functions_.cuInit_(0);
+    if (result == CUDA_ERROR_NO_DEVICE) return Absent("no device");
+    if (result == CUDA_ERROR_STUB_LIBRARY) return Absent("libcuda.so.1 is the toolkit's stub");
+    if (result != CUDA_SUCCESS) return driver->Error("cuInit", result);
+    return driver;
+  }
+
+  absl::StatusOr<int> DeviceCount() override {
+    int count = 0;
+    BERTH_CALL(cuDeviceGetCount, &count);
+    return count;
+  }
+
+  absl::StatusOr<std::string> DeviceUuid(int ordinal) override {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    CUuuid uuid;
+    BERTH_CALL(cuDeviceGetUuid, &uuid, device);
+    std::string text = "GPU";
+    for (int i = 0; i < 16; ++i) {
+      if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+      absl::StrAppendFormat(&text, "%02x", static_cast<uint8_t>(uuid.bytes[i]));
+    }
+    return text;
+  }
+
+  absl::StatusOr<std::string> DeviceName(int ordinal) override {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    char name[256] = {};
+    BERTH_CALL(cuDeviceGetName, name, sizeof(name) - 1, device);
+    return std::string(name);
+  }
+
+  absl::StatusOr<Bytes> DeviceTotalMemory(int ordinal) override {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    size_t bytes = 0;
+    BERTH_CALL(cuDeviceTotalMem, &bytes, device);
+    return Bytes(bytes);
+  }
+
+  absl::StatusOr<int> Attribute(int ordinal, DeviceAttribute attribute) override {
+    switch (attribute) {
+      case DeviceAttribute::kMultiprocessors:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+      case DeviceAttribute::kComputeCapabilityMajor:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+      case DeviceAttribute::kComputeCapabilityMinor:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+      case DeviceAttribute::kMemoryAsFd:
+        break;
+    }
+    BERTH_ASSIGN_OR_RETURN(const int managed,
+                           RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
+    if (managed == 0) return 0;
+    return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  }
+
+  absl::StatusOr<Bytes> AllocationGranularity(int ordinal) override {
+    const CUmemAllocationProp properties = PropertiesOf(ordinal);
+    size_t granularity = 0;
+    BERTH_CALL(cuMemGetAllocationGranularity, &granularity, &properties,
+               CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    return Bytes(granularity);
+  }
+
+  absl::StatusOr<Allocation> CreateMemory(int ordinal, Bytes bytes) override {
+    const CUmemAllocationProp properties = PropertiesOf(ordinal);
+    CUmemGenericAllocationHandle handle = 0;
+    BERTH_CALL(cuMemCreate, &handle, bytes.count(), &properties, 0);
+    return Allocation{handle};
+  }
+
+  absl::StatusOr<UniqueFd> ExportFd(Allocation allocation) override {
+    int fd = -1;
+    BERTH_CALL(cuMemExportToShareableHandle, &fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return UniqueFd(fd);
+  }
+
+  absl::StatusOr<Allocation> ImportFd(int fd) override {
+    CUmemGenericAllocationHandle handle = 0;
+    void* const os_handle = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+    BERTH_CALL(cuMemImportFromShareableHandle, &handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return Allocation{handle};
+  }
+
+  absl::Status ReleaseMemory(Allocation allocation) override {
+    BERTH_CALL(cuMemRelease, allocation);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DevicePointer> ReserveAddress(Bytes bytes) override {
+    CUdeviceptr address = 0;
+    BERTH_CALL(cuMemAddressReserve, &address, bytes.count(), 0, 0, 0);
+    return DevicePointer{address};
+  }
+
+  absl::Status FreeAddress(DevicePointer address, Bytes bytes) override {
+    BERTH_CALL(cuMemAddressFree, address, bytes.count());
+    return absl::OkStatus();
+  }
+
+  absl::Status MapMemory(DevicePointer address, Bytes bytes, Allocation allocation) override {
+    BERTH_CALL(cuMemMap, address, bytes.count(), 0, allocation, 0);
+    return absl::OkStatus();
+  }
+
+  absl::Status SetAccess(DevicePointer address, Bytes bytes, int ordinal, Access access) override {
+    CUmemAccessDesc description = {};
+    description.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    description.location.id = ordinal;
+    description.flags =
+        access == Access::kReadOnly ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    BERTH_CALL(cuMemSetAccess, address, bytes.count(), &description, 1);
+    return absl::OkStatus();
+  }
+
+  absl::Status UnmapMemory(DevicePointer address, Bytes bytes) override {
+    BERTH_CALL(cuMemUnmap, address, bytes.count());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Context> RetainPrimaryContext(int ordinal) override {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    CUcontext context = nullptr;
+    BERTH_CALL(cuDevicePrimaryCtxRetain, &context, device);
+    return reinterpret_cast<Context>(context);
+  }
+
+  absl::Status ReleasePrimaryContext(int ordinal) override {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    BERTH_CALL(cuDevicePrimaryCtxRelease, device);
+    return absl::OkStatus();
+  }
+
+  absl::Status SetCurrentContext(Context context) override {
+    BERTH_CALL(cuCtxSetCurrent, reinterpret_cast<CUcontext>(context));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DevicePointer> Allocate(Bytes bytes) override {
+    CUdeviceptr pointer = 0;
+    BERTH_CALL(cuMemAlloc, &pointer, bytes.count());
+    return DevicePointer{pointer};
+  }
+
+  absl::Status Free(DevicePointer pointer) override {
+    BERTH_CALL(cuMemFree, pointer);
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) override {
+    BERTH_CALL(cuMemcpyHtoD, to, from.data(), from.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyToHost(std::span<std::byte> to, DevicePointer from) override {
+    BERTH_CALL(cuMemcpyDtoH, to.data(), from, to.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Fill(DevicePointer at, uint8_t value, Bytes bytes) override {
+    BERTH_CALL(cuMemsetD8, at, value, bytes.count());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<MemoryInfo> GetMemoryInfo() override {
+    size_t free = 0;
+    size_t total = 0;
+    BERTH_CALL(cuMemGetInfo, &free, &total);
+    return MemoryInfo{.free = Bytes(free), .total = Bytes(total)};
+  }
+
+  absl::StatusOr<Module> LoadModule(const std::string& image) override {
+    CUmodule module = nullptr;
+    BERTH_CALL(cuModuleLoadData, &module, image.c_str());
+    return reinterpret_cast<Module>(module);
+  }
+
+  absl::Status UnloadModule(Module module) override {
+    BERTH_CALL(cuModuleUnload, reinterpret_cast<CUmodule>(module));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Function> GetFunction(Module module, const std::string& name) override {
+    CUfunction function = nullptr;
+    BERTH_CALL(cuModuleGetFunction, &function, reinterpret_cast<CUmodule>(module), name.c_str());
+    return reinterpret_cast<Function>(function);
+  }
+
+  absl::Status Launch(Function function, const LaunchShape& shape, Stream stream, void** arguments) override {
+    BERTH_CALL(cuLaunchKernel, reinterpret_cast<CUfunction>(function), shape.grid[0], shape.grid[1],
+               shape.grid[2], shape.block[0], shape.block[1], shape.block[2], shape.shared_bytes,
+               reinterpret_cast<CUstream>(stream), arguments, nullptr);
+    return absl::OkStatus();
+  }
+
+  absl::Status SynchronizeStream(Stream stream) override {
+    BERTH_CALL(cuStreamSynchronize, reinterpret_cast<CUstream>(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status SynchronizeContext() override {
+    BERTH_CALL(cuCtxSynchronize);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Error(absl::string_view call, CUresult result) const {
+    const char* name = nullptr;
+    if (functions_.cuGetErrorName_(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown error";
+    return DriverError(call, static_cast<int>(result), name);
+  }
+
+  absl::StatusOr<CUdevice> Device(int ordinal) const {
+    CUdevice device = 0;
+    BERTH_CALL(cuDeviceGet, &device, ordinal);
+    return device;
+  }
+
+  absl::StatusOr<int> RawAttribute(int ordinal, CUdevice_attribute attribute) const {
+    BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
+    int value = 0;
+    BERTH_CALL(cuDeviceGetAttribute, &value, attribute, device);
+    return value;
+  }
+
+  Functions functions_;
+};
+
+absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return LoadedDriver::Load(); }
+
+#else
+
+constexpr int kOutOfMemory = 2;
+
+absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return Absent("built without CUDA's headers"); }
+
+#endif  // BERTH_HAVE_CUDA_HEADERS
+
+}  // namespace
+
+absl::StatusOr<Driver*> Driver::Get() {
+  static absl::Mutex mu(absl::kConstInit);
+  static Driver* loaded ABSL_GUARDED_BY(mu) = nullptr;
+  absl::MutexLock lock(&mu);
+  if (loaded == nullptr) {
+    BERTH_ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver, LoadDriver());
+    loaded = driver.release();
+  }
+  return loaded;
+}
+
+absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid) {
+  BERTH_ASSIGN_OR_RETURN(const int count, driver.DeviceCount());
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    // A device that does not answer is not the one that is asked for; it must not hide the others.
+    const absl::StatusOr<std::string> found = driver.DeviceUuid(ordinal);
+    if (found.ok() && *found == uuid) return ordinal;
+  }
+  return Refuse(Reason::kNotFound, "no {kind} {id} is visible to CUDA here",
+                {{"kind", "device"}, {"id", uuid}});
+}
+
+absl::Status DriverError(absl::string_view call, int code, absl::string_view name) {
+  return Refuse(code == kOutOfMemory ? Reason::kOutOfMemory : Reason::kDriver,
+                "{call}: {name} ({driver_code})", {{"call", call}, {"name", name}, {"driver_code", code}});
+}
+
+std::string BuiltWith() {
+#ifdef BERTH_HAVE_CUDA_HEADERS
+  return absl::StrCat("CUDA ", CUDA_VERSION / 1000, ".", CUDA_VERSION % 1000 / 10, " headers");
+#else
+  return "no CUDA headers";
+#endif
+}
+
+}  // namespace berth::cuda

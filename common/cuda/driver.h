@@ -1,0 +1,132 @@
+// Driver: the part of CUDA's driver API that Berth uses, one method per call, no policy. libcuda is loaded at
+// run time, so every program starts without it, and nothing here shows a type of cuda.h, so that no user
+// needs a toolkit to compile.
+//
+//   BERTH_ASSIGN_OR_RETURN(cuda::Driver* driver, cuda::Driver::Get());
+//   BERTH_ASSIGN_OR_RETURN(const int count, driver->DeviceCount());
+//
+// Errors of every method: OUT_OF_MEMORY where the driver said so, DRIVER else; both name the call and carry
+// the figures `call` and `driver_code`.
+
+#ifndef COMMON_CUDA_DRIVER_H_
+#define COMMON_CUDA_DRIVER_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/bytes.h"
+#include "common/unique_fd.h"
+
+namespace berth::cuda {
+
+// An address of device memory.
+using DevicePointer = uint64_t;
+// Physical memory that this process holds a reference of; 0 is none.
+using Allocation = uint64_t;
+using Context = struct ContextTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
+// nullptr is the default stream.
+using Stream = struct StreamTag*;
+
+// What Driver::Attribute() asks for.
+enum class DeviceAttribute {
+  kMultiprocessors,
+  kComputeCapabilityMajor,
+  kComputeCapabilityMinor,
+  // 1 if cuMemCreate and its kin work, and their memory can leave as a file descriptor.
+  kMemoryAsFd,
+};
+
+enum class Access { kReadOnly, kReadWrite };
+
+// A kernel launch's size.
+struct LaunchShape {
+  std::array<uint32_t, 3> grid = {1, 1, 1};
+  std::array<uint32_t, 3> block = {1, 1, 1};
+  uint32_t shared_bytes = 0;
+};
+
+// Driver is thread-safe, as the driver is. Contexts are the driver's own: current per thread.
+class Driver {
+ public:
+  // Loads and initialises the driver, once per process: concurrent callers wait for the first; a failure is
+  // tried again by the next caller. The object lives as long as the process. Errors: UNSUPPORTED where there
+  // is no CUDA to be had (no library, no device, built without CUDA's headers); DRIVER when there is one and
+  // it fails.
+  static absl::StatusOr<Driver*> Get();
+
+  virtual ~Driver() = default;
+
+  // Devices. None of these needs, or makes, a context.
+  virtual absl::StatusOr<int> DeviceCount() = 0;
+  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".
+  virtual absl::StatusOr<std::string> DeviceUuid(int ordinal) = 0;
+  virtual absl::StatusOr<std::string> DeviceName(int ordinal) = 0;
+  virtual absl::StatusOr<Bytes> DeviceTotalMemory(int ordinal) = 0;
+  virtual absl::StatusOr<int> Attribute(int ordinal, DeviceAttribute attribute) = 0;
+
+  // Physical memory of a device that can be exported as an fd. None of these needs, or makes, a context.
+  virtual absl::StatusOr<Bytes> AllocationGranularity(int ordinal) = 0;
+  // Requires: `bytes` is a multiple of the granularity.
+  virtual absl::StatusOr<Allocation> CreateMemory(int ordinal, Bytes bytes) = 0;
+  // The fd keeps the memory as the allocation does.
+  virtual absl::StatusOr<UniqueFd> ExportFd(Allocation allocation) = 0;
+  // `fd` stays the caller's. An imported allocation cannot be exported again.
+  virtual absl::StatusOr<Allocation> ImportFd(int fd) = 0;
+  virtual absl::Status ReleaseMemory(Allocation allocation) = 0;
+
+  // Virtual addresses.
+  virtual absl::StatusOr<DevicePointer> ReserveAddress(Bytes bytes) = 0;
+  virtual absl::Status FreeAddress(DevicePointer address, Bytes bytes) = 0;
+  virtual absl::Status MapMemory(DevicePointer address, Bytes bytes, Allocation allocation) = 0;
+  virtual absl::Status SetAccess(DevicePointer address, Bytes bytes, int ordinal, Access access) = 0;
+  virtual absl::Status UnmapMemory(DevicePointer address, Bytes bytes) = 0;
+
+  // The device's primary context: counted, so each retain wants its release. Costs about 0.5 GiB of device
+  // memory.
+  virtual absl::StatusOr<Context> RetainPrimaryContext(int ordinal) = 0;
+  virtual absl::Status ReleasePrimaryContext(int ordinal) = 0;
+  virtual absl::Status SetCurrentContext(Context context) = 0;
+
+  // What follows works in the calling thread's current context.
+  virtual absl::StatusOr<DevicePointer> Allocate(Bytes bytes) = 0;
+  virtual absl::Status Free(DevicePointer pointer) = 0;
+  virtual absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) = 0;
+  virtual absl::Status CopyToHost(std::span<std::byte> to, DevicePointer from) = 0;
+  virtual absl::Status Fill(DevicePointer at, uint8_t value, Bytes bytes) = 0;
+  struct MemoryInfo {
+    Bytes free;
+    Bytes total;
+  };
+  virtual absl::StatusOr<MemoryInfo> GetMemoryInfo() = 0;
+
+  // `image` is PTX or a cubin (common/cuda/nvrtc.h).
+  virtual absl::StatusOr<Module> LoadModule(const std::string& image) = 0;
+  virtual absl::Status UnloadModule(Module module) = 0;
+  virtual absl::StatusOr<Function> GetFunction(Module module, const std::string& name) = 0;
+  // `arguments` points to one pointer to each argument.
+  virtual absl::Status Launch(Function function, const LaunchShape& shape, Stream stream,
+                              void** arguments) = 0;
+  virtual absl::Status SynchronizeStream(Stream stream) = 0;
+  virtual absl::Status SynchronizeContext() = 0;
+};
+
+// Finds the ordinal of the device with `uuid`: ordinals differ between processes, UUIDs do not.
+// Errors: NOT_FOUND with the figures `kind` and `id`.
+absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid);
+
+// The refusal of a driver call that answered `code`, named `name` (e.g. "CUDA_ERROR_OUT_OF_MEMORY").
+absl::Status DriverError(absl::string_view call, int code, absl::string_view name);
+
+// For `berthd --version`: "CUDA 13.0 headers" or "no CUDA headers".
+std::string BuiltWith();
+
+}  // namespace berth::cuda
+
+#endif  // COMMON_CUDA_DRIVER_H_
