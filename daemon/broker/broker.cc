@@ -1,0 +1,92 @@
+#include "daemon/broker/broker.h"
+
+#include <utility>
+#include <variant>
+
+#include "daemon/broker/event_loop.h"
+
+namespace berth {
+
+void Broker::EnqueueLocked(core::Effects effects) {
+  for (core::Effect& effect : effects) {
+    Ready ready{.effect = std::move(effect)};
+    if (const auto* reply = std::get_if<core::Reply>(&ready.effect.what)) {
+      const auto it = calls_.find(reply->call);
+      if (it == calls_.end()) continue;
+      ready.call = it->second;
+      calls_.erase(it);
+    }
+    ready_.push_back(std::move(ready));
+  }
+  if (const absl::Time due = core_.next_deadline(); due != armed_) {
+    armed_ = due;
+    sink_.ArmTimer(due);
+  }
+}
+
+void Broker::Submit(CallId id, Call* call, RequestStep step) {
+  {
+    absl::MutexLock lock(&mu_);
+    calls_[id] = call;
+    core::Effects effects;
+    step(core_, EventLoop::SteadyNow(), id, &effects);
+    EnqueueLocked(std::move(effects));
+  }
+  Drain();
+}
+
+void Broker::Cancel(CallId id) {
+  Step([id](core::Core& core, absl::Time now, core::Effects* effects) { core.CancelCall(now, id, effects); });
+}
+
+void Broker::Step(EventStep step) {
+  {
+    absl::MutexLock lock(&mu_);
+    core::Effects effects;
+    step(core_, EventLoop::SteadyNow(), &effects);
+    EnqueueLocked(std::move(effects));
+  }
+  Drain();
+}
+
+void Broker::TimerFired() {
+  {
+    absl::MutexLock lock(&mu_);
+    // Whatever is due next must be armed anew, also when the timer fired early and nothing was due yet.
+    armed_ = absl::InfiniteFuture();
+    core::Effects effects;
+    core_.Tick(EventLoop::SteadyNow(), &effects);
+    EnqueueLocked(std::move(effects));
+  }
+  Drain();
+}
+
+void Broker::Drain() {
+  bool mine = false;
+  std::deque<Ready> batch;
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (draining_ && !mine) return;
+      mine = draining_ = !ready_.empty();
+      if (!mine) return;
+      batch.clear();
+      batch.swap(ready_);
+    }
+    for (Ready& ready : batch) CarryOut(ready);
+  }
+}
+
+void Broker::CarryOut(Ready& ready) {
+  std::visit(
+      [&](auto& what) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(what)>, core::Reply>) {
+          ready.call->Answer(std::move(what.response));
+        } else {
+          sink_.Carry(what);
+        }
+      },
+      ready.effect.what);
+}
+
+}  // namespace berth

@@ -1,0 +1,103 @@
+// Broker: the core under its lock, and the one place where effects are carried out in the order of their numbers.
+//
+// A step is: lock, let the core decide, unlock; then whoever finds nobody at it carries out what is queued, without the
+// lock. So a request that can be answered at once is answered on the thread that brought it, and no reply leaves before
+// every effect of a smaller number is done.
+
+#ifndef DAEMON_BROKER_BROKER_H_
+#define DAEMON_BROKER_BROKER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "daemon/core/core.h"
+#include "daemon/core/effects.h"
+
+namespace berth {
+
+// One request that waits for its answer. The broker calls Answer() exactly once and does not touch the call again.
+class Call {
+ public:
+  virtual void Answer(absl::StatusOr<core::Response> response) = 0;
+
+ protected:
+  ~Call() = default;
+};
+
+// Carries out the core's effects but for replies. Called by one thread at a time, in the order of the effects' numbers,
+// without the broker's lock; must not wait.
+class EffectSink {
+ public:
+  virtual ~EffectSink() = default;
+  virtual void Carry(const core::CreateBlock& effect) = 0;
+  virtual void Carry(const core::ReleaseBlock& effect) = 0;
+  virtual void Carry(const core::Deliver& effect) = 0;
+  virtual void Carry(const core::DropChannel& effect) = 0;
+  virtual void Carry(const core::DropSession& effect) = 0;
+  // The core wants a Tick() at `when`. Called with the broker's lock held.
+  virtual void ArmTimer(absl::Time when) = 0;
+};
+
+// Thread-safe.
+class Broker {
+ public:
+  // `core` and `sink` must outlive the broker.
+  Broker(core::Core* core, EffectSink* sink) : sink_(*sink), core_(*core) {}
+
+  using RequestStep = absl::FunctionRef<void(core::Core&, absl::Time now, CallId, core::Effects*)>;
+  using EventStep = absl::FunctionRef<void(core::Core&, absl::Time now, core::Effects*)>;
+
+  // Draws the id under which a call is submitted, and may be cancelled.
+  CallId NewCall() { return CallId(next_call_.fetch_add(1, std::memory_order_relaxed)); }
+  // Puts a request to the core; `call` is answered now or later.
+  void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
+  // The caller of `id` is gone.
+  void Cancel(CallId id) ABSL_LOCKS_EXCLUDED(mu_);
+  // Tells the core what happened.
+  void Step(EventStep step) ABSL_LOCKS_EXCLUDED(mu_);
+  // The timer that ArmTimer() set has fired, early or late.
+  void TimerFired() ABSL_LOCKS_EXCLUDED(mu_);
+  // Looks at the core; `look` must not keep references.
+  template <typename Look>
+  auto Read(Look look) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return look(static_cast<const core::Core&>(core_));
+  }
+
+ private:
+  // An effect ready to be carried out; a reply has found its call already.
+  struct Ready {
+    core::Effect effect;
+    Call* call = nullptr;
+  };
+
+  void EnqueueLocked(core::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Drain() ABSL_LOCKS_EXCLUDED(mu_);
+  void CarryOut(Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Synchronised by themselves.
+  std::atomic<uint64_t> next_call_{1};
+  EffectSink& sink_;
+
+  // Guarded by mu_.
+  absl::Mutex mu_;
+  core::Core& core_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<CallId, Call*> calls_ ABSL_GUARDED_BY(mu_);
+  std::deque<Ready> ready_ ABSL_GUARDED_BY(mu_);
+  // A thread is in Drain(): it will also take what others enqueue.
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time armed_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_BROKER_BROKER_H_

@@ -1,0 +1,118 @@
+#include "daemon/broker/event_loop.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+constexpr EventLoop::WatchId kTimer = 1;
+constexpr EventLoop::WatchId kWake = 2;
+// Enough to serve a burst with few system calls, few enough that no fd waits long for its turn.
+constexpr int kEventsPerWait = 64;
+
+}  // namespace
+
+absl::Time EventLoop::SteadyNow() {
+  static const absl::Time wall = absl::Now();
+  static const std::chrono::steady_clock::time_point steady = std::chrono::steady_clock::now();
+  return wall + absl::FromChrono(std::chrono::steady_clock::now() - steady);
+}
+
+absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return OsError("epoll_create1", errno);
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer) return OsError("timerfd_create", errno);
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) return OsError("eventfd", errno);
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(timer), std::move(wake)));
+  BERTH_RETURN_IF_ERROR(loop->Add(loop->timer_.get(), EPOLLIN, kTimer));
+  BERTH_RETURN_IF_ERROR(loop->Add(loop->wake_.get(), EPOLLIN, kWake));
+  return loop;
+}
+
+absl::Status EventLoop::Add(int fd, uint32_t events, WatchId id) {
+  epoll_event event = {.events = events, .data = {.u64 = id}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0) return OsError("epoll_ctl(ADD)", errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EventLoop::WatchId> EventLoop::Watch(int fd, uint32_t events, Callback callback) {
+  absl::MutexLock lock(&mu_);
+  const WatchId id = next_id_++;
+  BERTH_RETURN_IF_ERROR(Add(fd, events, id));
+  watched_[id] = Watched{fd, std::make_shared<Callback>(std::move(callback))};
+  return id;
+}
+
+void EventLoop::Rewatch(WatchId id, uint32_t events) {
+  absl::MutexLock lock(&mu_);
+  const auto it = watched_.find(id);
+  if (it == watched_.end()) return;
+  epoll_event event = {.events = events, .data = {.u64 = id}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, it->second.fd, &event);
+}
+
+void EventLoop::Unwatch(WatchId id) {
+  absl::MutexLock lock(&mu_);
+  const auto it = watched_.find(id);
+  if (it == watched_.end()) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.fd, nullptr);
+  watched_.erase(it);
+}
+
+void EventLoop::ArmTimer(absl::Time when) {
+  itimerspec spec = {};
+  if (when != absl::InfiniteFuture()) {
+    // Zero would disarm; a time that has passed fires at once.
+    const absl::Duration wait = std::max(when - SteadyNow(), absl::Nanoseconds(1));
+    spec.it_value = absl::ToTimespec(wait);
+  }
+  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+void EventLoop::Dispatch(WatchId id, uint32_t events) {
+  std::shared_ptr<Callback> callback;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = watched_.find(id);
+    if (it == watched_.end()) return;
+    callback = it->second.callback;
+  }
+  (*callback)(events);
+}
+
+void EventLoop::Run() {
+  epoll_event events[kEventsPerWait];
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, -1);
+    for (int i = 0; i < count; ++i) {
+      const WatchId id = events[i].data.u64;
+      if (id == kTimer) {
+        uint64_t expirations;
+        if (::read(timer_.get(), &expirations, sizeof(expirations)) > 0) timer_callback_();
+      } else if (id != kWake) {
+        Dispatch(id, events[i].events);
+      }
+    }
+  }
+}
+
+void EventLoop::Stop() {
+  stopping_.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+}
+
+}  // namespace berth

@@ -1,0 +1,81 @@
+// EventLoop: one thread that waits for fds and one timer. Everything of the broker's that is not a gRPC call happens on
+// it: connections, lifelines, channels, deaths, workers, the vault, deadlines.
+
+#ifndef DAEMON_BROKER_EVENT_LOOP_H_
+#define DAEMON_BROKER_EVENT_LOOP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/unique_fd.h"
+
+namespace berth {
+
+// Thread-safe, except Run(): one caller. Callbacks run on the thread in Run(), one at a time, and may watch and unwatch,
+// themselves too. The loop owns no fd that it watches.
+class EventLoop {
+ public:
+  // Names one Watch(). Never reused, so that an event already fetched for a closed fd finds nobody.
+  using WatchId = uint64_t;
+  // `events` are epoll's.
+  using Callback = std::function<void(uint32_t events)>;
+
+  // Errors: kResourceExhausted at the fd limit.
+  static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
+
+  // Calls `callback` whenever one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLONESHOT…) holds on `fd`, until Unwatch().
+  // Level-triggered. Unwatch before closing `fd`.
+  absl::StatusOr<WatchId> Watch(int fd, uint32_t events, Callback callback);
+  // Replaces the events of a watch.
+  void Rewatch(WatchId id, uint32_t events);
+  // After this returns on the loop's thread, the callback is not called again. Unknown ids are ignored.
+  void Unwatch(WatchId id);
+
+  // Calls `callback` on the loop's thread once `when` (of SteadyNow()) has come; a later call moves the timer.
+  void SetTimerCallback(std::function<void()> callback) { timer_callback_ = std::move(callback); }
+  void ArmTimer(absl::Time when);
+
+  // Runs until Stop().
+  void Run();
+  void Stop();
+
+  // A clock that never jumps: wall time at the start of the process plus what the steady clock has counted since.
+  static absl::Time SteadyNow();
+
+ private:
+  struct Watched {
+    int fd;
+    std::shared_ptr<Callback> callback;
+  };
+
+  EventLoop(UniqueFd epoll, UniqueFd timer, UniqueFd wake)
+      : epoll_(std::move(epoll)), timer_(std::move(timer)), wake_(std::move(wake)) {}
+  absl::Status Add(int fd, uint32_t events, WatchId id);
+  void Dispatch(WatchId id, uint32_t events);
+
+  // Constant after construction.
+  const UniqueFd epoll_;
+  const UniqueFd timer_;
+  const UniqueFd wake_;
+  std::function<void()> timer_callback_;
+
+  // Synchronised by itself.
+  std::atomic<bool> stopping_{false};
+
+  // Guarded by mu_.
+  absl::Mutex mu_;
+  WatchId next_id_ ABSL_GUARDED_BY(mu_) = 16;
+  absl::flat_hash_map<WatchId, Watched> watched_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_BROKER_EVENT_LOOP_H_

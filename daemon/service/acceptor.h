@@ -1,0 +1,54 @@
+// Acceptor: our own accept loop in front of gRPC. gRPC 1.51's listener dies for good at the first EMFILE and knows no
+// caller; this one looks at each peer, holds the caps, and hands gRPC a connected fd.
+
+#ifndef DAEMON_SERVICE_ACCEPTOR_H_
+#define DAEMON_SERVICE_ACCEPTOR_H_
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+#include "daemon/broker/event_loop.h"
+#include "daemon/service/connection_table.h"
+#include "daemon/service/listening_socket.h"
+
+namespace berth::service {
+
+// Lives on the event loop's thread; constructed before Run(), destroyed after.
+class Acceptor {
+ public:
+  // Gives a connected, non-blocking fd to gRPC, which owns it from then on.
+  using HandOver = std::function<void(int fd)>;
+
+  // `loop` and `connections` must outlive the acceptor.
+  Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over);
+  ~Acceptor();
+
+  // Accepts on a non-blocking listening socket; `admin` says which of the two it is.
+  absl::Status Listen(UniqueFd listener, bool admin);
+
+ private:
+  void AcceptOne(UniqueFd socket, bool admin);
+  // Duplicates `socket` to a number in our own range that was not used lately, so that a late call of a connection that
+  // ended cannot be taken for another's.
+  absl::StatusOr<UniqueFd> DuplicateToFreshNumber(int socket);
+
+  EventLoop& loop_;
+  ConnectionTable& connections_;
+  const HandOver hand_over_;
+  const int first_number_;
+  const int last_number_;
+  int next_number_;
+  std::vector<std::unique_ptr<ListeningSocket>> listeners_;
+  // By gRPC's number: our own duplicate, which tells us of the hang-up.
+  absl::flat_hash_map<int, std::pair<UniqueFd, EventLoop::WatchId>> watched_;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_ACCEPTOR_H_

@@ -1,0 +1,306 @@
+#include "daemon/service/attach_front.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/error.h"
+#include "common/label.h"
+#include "common/process.h"
+#include "common/session_capsule.h"
+#include "common/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace berth::service {
+namespace {
+
+// A connection that never says what it is costs an fd; past this many the oldest is ended.
+constexpr size_t kMaxFresh = 2048;
+// Messages taken of one connection before the others get their turn.
+constexpr int kMessagesPerEvent = 16;
+
+std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
+
+// The message as a T, or nothing if its size or fds are not a T's.
+template <typename T>
+std::optional<T> As(const Message& message) {
+  if (message.bytes.size() != sizeof(T) || !message.fds.empty()) return std::nullopt;
+  T result;
+  memcpy(&result, message.bytes.data(), sizeof(T));
+  return result;
+}
+
+attach::Kind KindOf(const Message& message) {
+  attach::Kind kind{};
+  if (message.bytes.size() >= sizeof(kind)) memcpy(&kind, message.bytes.data(), sizeof(kind));
+  return kind;
+}
+
+absl::Status CheckVersion(uint32_t version) {
+  if (version == attach::kVersion) return absl::OkStatus();
+  return berth::Refuse(Reason::kInvalidField, "{field}: {value} is not served, this daemon speaks {limit}",
+                       {{"field", "version"}, {"value", version}, {"limit", attach::kVersion}});
+}
+
+custody::Key LifelineKey(SessionId session) { return {custody::Kind::kLifeline, 0, session.value()}; }
+custody::Key ChannelKey(ChannelId channel) { return {custody::Kind::kChannel, 0, channel.value()}; }
+custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, channel.value()}; }
+
+}  // namespace
+
+AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page)
+    : loop_(*loop), broker_(*broker), custody_(*custody), facts_(std::move(facts)), page_(std::move(page)) {}
+
+AttachFront::~AttachFront() = default;
+
+absl::Status AttachFront::Listen(UniqueFd listener) {
+  BERTH_ASSIGN_OR_RETURN(listener_, ListeningSocket::Listen(&loop_, std::move(listener),
+                                                            [this](UniqueFd socket) { Accept(std::move(socket)); }));
+  return absl::OkStatus();
+}
+
+void AttachFront::Accept(UniqueFd socket) {
+  const auto connection = std::make_shared<Connection>();
+  connection->socket = std::move(socket);
+  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), /*admin=*/false);
+  if (!peer.ok()) {
+    Refuse(connection, peer.status());
+    return;
+  }
+  connection->peer = *std::move(peer);
+  absl::StatusOr<EventLoop::WatchId> watch =
+      loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
+                  [this, connection](uint32_t) { OnReadable(connection); });
+  if (!watch.ok()) return;
+  connection->socket_watch = *watch;
+  fresh_.push_back(connection);
+  if (fresh_.size() > kMaxFresh) Forget(fresh_.front());
+}
+
+void AttachFront::OnReadable(const ConnectionPtr& connection) {
+  for (int i = 0; i < kMessagesPerEvent; ++i) {
+    absl::StatusOr<Message> message = ReceiveMessage(connection->socket.get());
+    if (!message.ok()) {
+      if (!IsWouldBlock(message.status())) OnEnd(connection);
+      return;
+    }
+    // What was read tells whether this connection is still watched.
+    OnMessage(connection, *std::move(message));
+    if (connection->socket_watch == 0) return;
+  }
+}
+
+void AttachFront::OnMessage(const ConnectionPtr& connection, Message message) {
+  if (connection->channel) {
+    OnChannelMessage(connection, message);
+    return;
+  }
+  const attach::Kind kind = KindOf(message);
+  if (!connection->session && kind == attach::Kind::kHello) {
+    if (const auto hello = As<attach::Hello>(message)) {
+      OnHello(connection, *hello);
+      return;
+    }
+  } else if (!connection->session && kind == attach::Kind::kJoin) {
+    if (const auto join = As<attach::Join>(message)) {
+      OnJoin(connection, *join);
+      return;
+    }
+  }
+  // A lifeline is silent, and nothing else is known.
+  OnEnd(connection);
+}
+
+void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& hello) {
+  const std::string label = TextOf(hello.label, sizeof(hello.label));
+  absl::Status valid = CheckVersion(hello.version);
+  if (valid.ok()) valid = ValidateLabel("label", label);
+  if (!valid.ok()) {
+    Refuse(connection, valid);
+    return;
+  }
+  const Secret secret = RandomSecret();
+  absl::StatusOr<SessionId> session;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
+    session = core.OpenSession(now, secret, connection->peer.tenant, label, connection->peer.process);
+  });
+  if (!session.ok()) {
+    Refuse(connection, session.status());
+    return;
+  }
+  if (const absl::Status welcomed = Welcome(connection, *session, secret); !welcomed.ok()) {
+    spdlog::warn("session of pid {} not opened: {}", connection->peer.process.pid, std::string(welcomed.message()));
+    OnEnd(connection);
+  }
+}
+
+absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
+  fresh_.remove(connection);
+  connection->session = session;
+  {
+    absl::MutexLock lock(&mu_);
+    lifelines_[session] = connection;
+  }
+  BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
+  BERTH_ASSIGN_OR_RETURN(const UniqueFd capsule,
+                         WriteCapsule({.session = session, .secret = secret, .folder = facts_.folder}));
+  const int fd = capsule.get();
+  return SendStruct(connection->socket.get(), attach::Welcome{}, {&fd, 1});
+}
+
+void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
+  absl::Status valid = CheckVersion(join.version);
+  absl::StatusOr<UniqueFd> pidfd = OpenPeerPidfd(
+      connection->socket.get(),
+      {.pid = connection->peer.process.pid, .uid = connection->peer.process.uid, .gid = connection->peer.process.gid});
+  if (valid.ok() && !pidfd.ok()) {
+    valid = berth::Refuse(Reason::kNotJoined, "session {session}: the death of pid {pid} could not be proved here: {why}",
+                          {{"session", join.session},
+                           {"pid", connection->peer.process.pid},
+                           {"why", pidfd.status().message()}});
+  }
+  if (!valid.ok()) {
+    Refuse(connection, valid);
+    return;
+  }
+  connection->pidfd = *std::move(pidfd);
+  absl::StatusOr<ChannelId> channel;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
+    channel = core.JoinSession(now, SessionId(join.session), join.secret, connection->peer.tenant,
+                               connection->peer.process);
+  });
+  if (!channel.ok()) {
+    Refuse(connection, channel.status());
+    return;
+  }
+  if (const absl::Status admitted = Admit(connection, *channel); !admitted.ok()) {
+    spdlog::warn("channel of pid {} not opened: {}", connection->peer.process.pid, std::string(admitted.message()));
+    OnEnd(connection);
+    // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
+    if (connection->pidfd_watch == 0) OnProcessGone(connection);
+  }
+}
+
+absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel) {
+  fresh_.remove(connection);
+  connection->channel = channel;
+  {
+    absl::MutexLock lock(&mu_);
+    channels_[channel] = connection;
+  }
+  BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get()));
+  BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), connection->pidfd.get()));
+  BERTH_ASSIGN_OR_RETURN(connection->pidfd_watch,
+                         loop_.Watch(connection->pidfd.get(), EPOLLIN,
+                                     [this, connection](uint32_t) { OnProcessGone(connection); }));
+  const attach::Joined joined = {
+      .channel = channel.value(), .node = facts_.node, .incarnation = facts_.incarnation};
+  const int page = page_.get();
+  return SendStruct(connection->socket.get(), joined, {&page, 1});
+}
+
+void AttachFront::OnChannelMessage(const ConnectionPtr& connection, const Message& message) {
+  if (const auto ack = As<attach::Ack>(message); ack.has_value() && ack->kind == attach::Kind::kAck) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.DeliveryAcknowledged(now, connection->channel, ack->number, effects);
+    });
+  } else if (const auto let_go = As<attach::LetGo>(message);
+             let_go.has_value() && let_go->kind == attach::Kind::kLetGo) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.ImportLetGo(now, connection->channel, ImportId(let_go->import), effects);
+    });
+  } else {
+    OnEnd(connection);
+  }
+}
+
+void AttachFront::OnEnd(const ConnectionPtr& connection) {
+  if (!connection->session && !connection->channel) {
+    Forget(connection);
+    return;
+  }
+  loop_.Unwatch(connection->socket_watch.exchange(0));
+  // A peer that broke the protocol shall see that it is over; our fds stay until the core drops them.
+  ::shutdown(connection->socket.get(), SHUT_RDWR);
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    if (connection->channel) {
+      core.ChannelHungUp(now, connection->channel, effects);
+    } else {
+      core.LifelineHungUp(now, connection->session, effects);
+    }
+  });
+}
+
+void AttachFront::OnProcessGone(const ConnectionPtr& connection) {
+  loop_.Unwatch(connection->pidfd_watch.exchange(0));
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.ProcessGone(now, connection->channel, effects);
+  });
+}
+
+void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& why) {
+  attach::Refused refused = {.code = static_cast<int32_t>(why.code())};
+  if (const std::optional<ErrorDetails> details = GetErrorDetails(why)) {
+    refused.reason = static_cast<int32_t>(details->reason);
+  }
+  const absl::string_view text = why.message().substr(0, sizeof(refused.text) - 1);
+  memcpy(refused.text, text.data(), text.size());
+  SendStruct(connection->socket.get(), refused).IgnoreError();
+  Forget(connection);
+}
+
+void AttachFront::Forget(const ConnectionPtr& connection) {
+  // The reference may be the list's own.
+  const ConnectionPtr kept = connection;
+  loop_.Unwatch(kept->socket_watch.exchange(0));
+  fresh_.remove(kept);
+}
+
+void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, int fd) {
+  ConnectionPtr connection;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = channels_.find(channel);
+    if (it == channels_.end()) return;
+    connection = it->second;
+  }
+  const absl::Status sent = SendStruct(connection->socket.get(), delivery,
+                                       fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>());
+  // The window keeps a well-behaved channel from filling up: one that takes no more is ended, which the loop will see.
+  if (!sent.ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
+}
+
+void AttachFront::DropChannel(ChannelId channel) {
+  ConnectionPtr connection;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = channels_.find(channel);
+    if (it == channels_.end()) return;
+    connection = std::move(it->second);
+    channels_.erase(it);
+  }
+  loop_.Unwatch(connection->socket_watch.exchange(0));
+  loop_.Unwatch(connection->pidfd_watch.exchange(0));
+  custody_.Drop(ChannelKey(channel)).IgnoreError();
+  custody_.Drop(PidfdKey(channel)).IgnoreError();
+}
+
+void AttachFront::DropSession(SessionId session) {
+  ConnectionPtr connection;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = lifelines_.find(session);
+    if (it == lifelines_.end()) return;
+    connection = std::move(it->second);
+    lifelines_.erase(it);
+  }
+  loop_.Unwatch(connection->socket_watch.exchange(0));
+  // An ended session's holders shall see it, also where they still hold the lifeline.
+  ::shutdown(connection->socket.get(), SHUT_RDWR);
+  custody_.Drop(LifelineKey(session)).IgnoreError();
+}
+
+}  // namespace berth::service

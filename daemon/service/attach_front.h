@@ -1,0 +1,101 @@
+// AttachFront: attach.sock. Opens sessions (lifelines), gives processes their channels, learns from the kernel when
+// either ends, and carries deliveries out. The messages are in common/attach_wire.h.
+
+#ifndef DAEMON_SERVICE_ATTACH_FRONT_H_
+#define DAEMON_SERVICE_ATTACH_FRONT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/attach_wire.h"
+#include "common/fd_passing.h"
+#include "common/ids.h"
+#include "common/unique_fd.h"
+#include "daemon/broker/broker.h"
+#include "daemon/broker/event_loop.h"
+#include "daemon/core/effects.h"
+#include "daemon/service/listening_socket.h"
+#include "daemon/service/peer.h"
+#include "daemon/vault/custody.h"
+
+namespace berth::service {
+
+// What a joining process is told of the node.
+struct NodeFacts {
+  uint64_t node = 0;
+  uint64_t incarnation = 0;
+  // The folder of the sockets, for the session's capsule.
+  std::string folder;
+};
+
+// Thread-safe: connections are served on the event loop's thread, effects come on any.
+class AttachFront {
+ public:
+  // `page` is the state page, opened read-only. `loop`, `broker` and `custody` must outlive the front.
+  AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page);
+  ~AttachFront();
+
+  absl::Status Listen(UniqueFd listener);
+
+  // Carries a Deliver effect out; `fd` is the block's or -1. A channel that takes nothing more is hung up.
+  void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
+  // Carries DropChannel and DropSession out: closes our ends and has the vault close its.
+  void DropChannel(ChannelId channel);
+  void DropSession(SessionId session);
+
+ private:
+  // One connection to attach.sock; it starts without a role.
+  struct Connection {
+    UniqueFd socket;
+    Peer peer;
+    // Of the connecting process, where it can be had.
+    UniqueFd pidfd;
+    // 0 once it is no longer watched.
+    std::atomic<EventLoop::WatchId> socket_watch = 0;
+    std::atomic<EventLoop::WatchId> pidfd_watch = 0;
+    // Set once the connection is a lifeline or a channel.
+    SessionId session;
+    ChannelId channel;
+  };
+  using ConnectionPtr = std::shared_ptr<Connection>;
+
+  void Accept(UniqueFd socket);
+  void OnReadable(const ConnectionPtr& connection);
+  void OnMessage(const ConnectionPtr& connection, Message message);
+  void OnHello(const ConnectionPtr& connection, const attach::Hello& hello);
+  void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
+  void OnChannelMessage(const ConnectionPtr& connection, const Message& message);
+  // The connection ended, or broke the protocol.
+  void OnEnd(const ConnectionPtr& connection);
+  void OnProcessGone(const ConnectionPtr& connection);
+  void Refuse(const ConnectionPtr& connection, const absl::Status& why);
+  // Stops serving a connection that has no role.
+  void Forget(const ConnectionPtr& connection);
+  absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
+  absl::Status Admit(const ConnectionPtr& connection, ChannelId channel);
+
+  EventLoop& loop_;
+  Broker& broker_;
+  Custody& custody_;
+  const NodeFacts facts_;
+  const UniqueFd page_;
+  std::unique_ptr<ListeningSocket> listener_;
+
+  // Connections that have not said what they are, oldest first. Loop's thread only.
+  std::list<ConnectionPtr> fresh_;
+
+  absl::Mutex mu_;
+  absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChannelId, ConnectionPtr> channels_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_ATTACH_FRONT_H_

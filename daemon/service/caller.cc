@@ -1,0 +1,26 @@
+#include "daemon/service/caller.h"
+
+#include <memory>
+
+#include "common/error.h"
+#include "common/session_capsule.h"
+#include "common/status_macros.h"
+
+namespace berth::service {
+
+absl::StatusOr<core::Caller> CallerSource::Identify(const grpc::CallbackServerContext& context) const {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<const Peer> peer, connections_.Find(context.peer()));
+  const auto& metadata = context.client_metadata();
+  const auto header = metadata.find(kCredentialsHeader);
+  const absl::string_view bytes = header == metadata.end()
+                                      ? absl::string_view()
+                                      : absl::string_view(header->second.data(), header->second.size());
+  const absl::StatusOr<Credentials> credentials = DecodeCredentials(bytes);
+  if (!credentials.ok()) {
+    return Refuse(Reason::kBadCredentials, "metadata {header}: {size} bytes of credentials, expected 32",
+                  {{"header", kCredentialsHeader}, {"size", bytes.size()}});
+  }
+  return core::Caller{.credentials = *credentials, .tenant = peer->tenant, .admin = peer->admin};
+}
+
+}  // namespace berth::service

@@ -1,0 +1,56 @@
+#include "daemon/service/connection_table.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/error.h"
+
+namespace berth::service {
+
+absl::Status ConnectionTable::Add(int fd, Peer peer) {
+  absl::MutexLock lock(&mu_);
+  if (peers_.contains(fd)) return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
+  if (peers_.size() >= limits_.total) {
+    return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
+                  {{"what", "connections"}, {"current", peers_.size()}, {"limit", limits_.total}});
+  }
+  uint32_t& of_uid = per_uid_[peer.tenant.uid];
+  if (of_uid >= limits_.per_uid) {
+    return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
+                  {{"what", absl::StrCat("connections of uid ", peer.tenant.uid)},
+                   {"current", of_uid},
+                   {"limit", limits_.per_uid}});
+  }
+  ++of_uid;
+  peers_[fd] = std::make_shared<const Peer>(std::move(peer));
+  return absl::OkStatus();
+}
+
+void ConnectionTable::Remove(int fd) {
+  absl::MutexLock lock(&mu_);
+  const auto it = peers_.find(fd);
+  if (it == peers_.end()) return;
+  const auto of_uid = per_uid_.find(it->second->tenant.uid);
+  if (--of_uid->second == 0) per_uid_.erase(of_uid);
+  peers_.erase(it);
+}
+
+bool ConnectionTable::Contains(int fd) const {
+  absl::MutexLock lock(&mu_);
+  return peers_.contains(fd);
+}
+
+absl::StatusOr<std::shared_ptr<const Peer>> ConnectionTable::Find(absl::string_view grpc_peer) const {
+  int fd;
+  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd)) {
+    return absl::InternalError(absl::StrCat("gRPC names a connection \"", grpc_peer, "\""));
+  }
+  absl::MutexLock lock(&mu_);
+  const auto it = peers_.find(fd);
+  if (it == peers_.end()) return absl::UnavailableError("the connection has ended");
+  return it->second;
+}
+
+}  // namespace berth::service

@@ -1,0 +1,290 @@
+#include "daemon/service/conversion.h"
+
+#include <optional>
+
+#include "common/error.h"
+#include "common/label.h"
+#include "common/status_macros.h"
+
+namespace berth::service {
+namespace {
+
+using service::ToProto;
+
+// google.protobuf.Duration's own range.
+constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
+
+absl::StatusOr<absl::Duration> FromProto(absl::string_view field, const google::protobuf::Duration& duration) {
+  if (duration.seconds() < 0 || duration.nanos() < 0 || duration.nanos() > 999'999'999 ||
+      duration.seconds() > kMaxDurationSeconds) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} is not a duration from 0 to {limit}",
+                  {{"field", field},
+                   {"value", absl::StrCat(duration.seconds(), "s ", duration.nanos(), "ns")},
+                   {"limit", absl::StrCat(kMaxDurationSeconds, "s")}});
+  }
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+absl::StatusOr<BlockHandle> FromProto(const v1::BlockHandle& handle) {
+  if (handle.block() == 0 || handle.device_uuid().empty()) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\" names no block; expected {limit}",
+                  {{"field", "handle"},
+                   {"value", absl::StrCat(handle.device_uuid(), "/", absl::Hex(handle.block()))},
+                   {"limit", "a device_uuid and a block"}});
+  }
+  BERTH_RETURN_IF_ERROR(ValidateLabel("handle.device_uuid", handle.device_uuid()));
+  return BlockHandle{.node = handle.node(),
+                     .incarnation = handle.incarnation(),
+                     .device_uuid = handle.device_uuid(),
+                     .block = BlockId(handle.block()),
+                     .generation = handle.generation(),
+                     .block_generation = handle.block_generation()};
+}
+
+void ToProto(absl::Duration duration, google::protobuf::Duration* out) {
+  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
+  out->set_seconds(seconds);
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+}
+
+void ToProto(const core::Tenant& tenant, v1::Tenant* out) {
+  out->set_uid(tenant.uid);
+  out->set_container(tenant.container);
+}
+
+void ToProto(const core::ProcessInfo& process, v1::Process* out) {
+  out->set_pid(process.pid);
+  out->set_uid(process.uid);
+  out->set_gid(process.gid);
+  out->set_name(process.name);
+}
+
+void ToProto(const BlockHandle& handle, v1::BlockHandle* out) {
+  out->set_node(handle.node);
+  out->set_incarnation(handle.incarnation);
+  out->set_device_uuid(handle.device_uuid);
+  out->set_block(handle.block.value());
+  out->set_generation(handle.generation);
+  out->set_block_generation(handle.block_generation);
+}
+
+void ToProto(const core::ByteCounts& bytes, v1::ByteCounts* out) {
+  out->set_live(bytes.live.count());
+  out->set_retired(bytes.retired.count());
+  out->set_quarantined(bytes.quarantined.count());
+  out->set_warm(bytes.warm.count());
+  out->set_reserved(bytes.reserved.count());
+  out->set_outstanding(bytes.outstanding().count());
+}
+
+void ToProto(const core::ImportView& view, v1::Import* out) {
+  out->set_id(view.id.value());
+  out->set_session(view.session.value());
+  ToProto(view.process, out->mutable_process());
+  out->set_read_only(static_cast<v1::ReadOnly>(view.read_only));
+  ToProto(view.since, out->mutable_import_time());
+  out->set_recalled(view.recalled);
+}
+
+// The core's enums carry the wire's numbers.
+static_assert(static_cast<int>(core::MemoryKind::kCudaVmm) == v1::MEMORY_KIND_CUDA_VMM);
+static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
+static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
+static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
+static_assert(static_cast<int>(core::DeviceState::kStopped) == v1::Device::STOPPED);
+static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) == v1::ForgetRequestResponse::NOTHING_TO_DO);
+
+}  // namespace
+
+core::RequestTag FromProto(const v1::RequestTag& tag) {
+  return {.sequence = tag.sequence(), .answered_below = tag.answered_below()};
+}
+
+std::string PoolName(const std::string& name) { return name.empty() ? "gpu-tests" : name; }
+
+absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& request, absl::Time now) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request.pool()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel("holder_key", request.holder_key()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
+  if (request.holder_key().empty()) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\" names no holder; expected {limit}",
+                  {{"field", "holder_key"}, {"value", ""}, {"limit", "1 to 128 bytes"}});
+  }
+  core::AcquireRequest out = {.pool = PoolName(request.pool()),
+                              .units = request.units() == 0 ? 1 : request.units(),
+                              .holder_key = request.holder_key(),
+                              .label = request.label(),
+                              .client_cap = request.client_cap(),
+                              .adoptable = request.adoptable(),
+                              .independent = request.independent()};
+  if (request.has_max_wait()) {
+    BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
+    out.wait = wait > absl::ZeroDuration();
+    out.deadline = now + wait;
+  }
+  return out;
+}
+
+absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", request.device_uuid()));
+  return core::AllocateRequest{.device = request.device(),
+                               .device_uuid = request.device_uuid(),
+                               .bytes = Bytes(request.bytes()),
+                               .label = request.label()};
+}
+
+absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request) {
+  core::FreeRequest out;
+  BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
+  for (const uint64_t import : request.let_go()) out.let_go.push_back(ImportId(import));
+  return out;
+}
+
+absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& request) {
+  core::GrantRequest out;
+  BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
+  switch (request.grantee_case()) {
+    case v1::GrantBlockRequest::kSession:
+      out.grantee = SessionId(request.session());
+      break;
+    case v1::GrantBlockRequest::kTenant:
+      BERTH_RETURN_IF_ERROR(ValidateLabel("tenant.container", request.tenant().container()));
+      out.grantee = core::Tenant{.uid = request.tenant().uid(), .container = request.tenant().container()};
+      break;
+    case v1::GrantBlockRequest::GRANTEE_NOT_SET:
+      return Refuse(Reason::kInvalidField, "{field}: \"{value}\" is nobody; expected {limit}",
+                    {{"field", "grantee"}, {"value", ""}, {"limit", "a session or a tenant"}});
+  }
+  return out;
+}
+
+absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request) {
+  core::ImportRequest out = {.read_only = request.read_only()};
+  BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
+  return out;
+}
+
+void ToProto(absl::Time time, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out->set_seconds(seconds);
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+}
+
+void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out) {
+  out->set_acquisition(result.acquisition.value());
+  out->set_permit(result.permit.value());
+  out->set_nested(result.nested);
+}
+
+void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) { out->set_returned(result.returned); }
+
+void ToProto(const core::AllocateResult& result, v1::AllocateBlockResponse* out) {
+  ToProto(result.block, out->mutable_block());
+  out->set_import(result.import.value());
+}
+
+void ToProto(const core::FreeResult& result, v1::FreeBlockResponse* out) {
+  out->set_state(static_cast<v1::Block::State>(result.state));
+}
+
+void ToProto(const core::GrantResult&, v1::GrantBlockResponse*) {}
+
+void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out) {
+  ToProto(result.block, out->mutable_block());
+  out->set_import(result.import.value());
+  out->set_read_only(static_cast<v1::ReadOnly>(result.read_only));
+}
+
+void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out) {
+  out->set_outcome(static_cast<v1::ForgetRequestResponse::Outcome>(result.outcome));
+}
+
+void ToProto(const core::SessionView& view, v1::Session* out) {
+  out->set_id(view.id.value());
+  ToProto(view.tenant, out->mutable_tenant());
+  out->set_label(view.label);
+  out->set_state(static_cast<v1::Session::State>(view.state));
+  ToProto(view.opened_at, out->mutable_create_time());
+  ToProto(view.opener, out->mutable_opener());
+  for (const core::ProcessInfo& process : view.processes) ToProto(process, out->add_processes());
+  out->set_permit_units(view.permit_units);
+  out->set_waiters(view.waiters);
+  out->set_live_bytes(view.live.count());
+}
+
+void ToProto(const core::PoolView& view, v1::Pool* out) {
+  out->set_name(view.name);
+  out->set_cap(view.cap);
+  out->set_out(view.out);
+  out->set_holders(view.holders);
+  out->set_waiters(view.waiters);
+  out->set_peak(view.peak);
+  out->set_granted_total(view.granted_total);
+  out->set_refused_total(view.refused_total);
+}
+
+void ToProto(const core::PermitView& view, v1::Permit* out) {
+  out->set_id(view.id.value());
+  out->set_pool(view.pool);
+  out->set_units(view.units);
+  out->set_depth(view.depth);
+  out->set_session(view.session.value());
+  out->set_holder_key(view.holder_key);
+  out->set_label(view.label);
+  out->set_adoptable(view.adoptable);
+  ToProto(view.granted_at, out->mutable_grant_time());
+  ToProto(view.waited, out->mutable_waited());
+  ToProto(view.process, out->mutable_process());
+}
+
+void ToProto(const core::WaiterView& view, v1::Waiter* out) {
+  out->set_pool(view.pool);
+  out->set_units(view.units);
+  out->set_position(view.position);
+  out->set_session(view.session.value());
+  out->set_holder_key(view.holder_key);
+  out->set_label(view.label);
+  ToProto(view.since, out->mutable_wait_start_time());
+  ToProto(view.process, out->mutable_process());
+}
+
+void ToProto(const core::BlockView& view, v1::Block* out) {
+  ToProto(view.handle, out->mutable_handle());
+  out->set_device(view.device);
+  out->set_bytes(view.bytes.count());
+  out->set_kind(static_cast<v1::MemoryKind>(view.kind));
+  out->set_state(static_cast<v1::Block::State>(view.state));
+  out->set_owner(view.owner.value());
+  ToProto(view.tenant, out->mutable_tenant());
+  out->set_label(view.label);
+  if (view.state != core::BlockState::kReserved) ToProto(view.live_since, out->mutable_create_time());
+  for (const core::ImportView& import : view.imports) ToProto(import, out->add_imports());
+}
+
+void ToProto(const core::DeviceView& view, v1::Device* out) {
+  out->set_ordinal(view.ordinal);
+  out->set_uuid(view.uuid);
+  out->set_name(view.name);
+  out->set_kind(static_cast<v1::MemoryKind>(view.kind));
+  out->set_state(static_cast<v1::Device::State>(view.state));
+  out->set_generation(view.generation);
+  out->set_total_bytes(view.total.count());
+  out->set_budget_bytes(view.budget.count());
+  out->set_granularity(view.granularity.count());
+  ToProto(view.bytes, out->mutable_bytes());
+}
+
+void ToProto(const core::UsageView& view, v1::Usage* out) {
+  for (const core::DeviceView& device : view.devices) ToProto(device, out->add_devices());
+  for (const core::UsageRow& row : view.rows) {
+    v1::Usage::Row* const to = out->add_rows();
+    to->set_device(row.device);
+    ToProto(row.tenant, to->mutable_tenant());
+    to->set_session(row.session.value());
+    to->set_label(row.label);
+    ToProto(row.bytes, to->mutable_bytes());
+  }
+}
+
+}  // namespace berth::service

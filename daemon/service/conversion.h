@@ -1,0 +1,53 @@
+// Between the wire and the core: one conversion in, which validates, and one out. No rule of Berth's lives here.
+
+#ifndef DAEMON_SERVICE_CONVERSION_H_
+#define DAEMON_SERVICE_CONVERSION_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
+#include "daemon/core/types.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+
+namespace berth::service {
+
+// ---- In. Errors: INVALID_FIELD naming the field. ---------------------------------------------------------------------
+
+core::RequestTag FromProto(const v1::RequestTag& tag);
+// `now` turns max_wait into a time.
+absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& request, absl::Time now);
+absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request);
+absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request);
+absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& request);
+absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request);
+// An empty name is "gpu-tests".
+std::string PoolName(const std::string& name);
+
+// ---- Out -------------------------------------------------------------------------------------------------------------
+
+void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out);
+void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out);
+void ToProto(const core::AllocateResult& result, v1::AllocateBlockResponse* out);
+void ToProto(const core::FreeResult& result, v1::FreeBlockResponse* out);
+void ToProto(const core::GrantResult& result, v1::GrantBlockResponse* out);
+void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out);
+void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out);
+void ToProto(const core::SessionView& view, v1::Session* out);
+void ToProto(const core::PoolView& view, v1::Pool* out);
+void ToProto(const core::PermitView& view, v1::Permit* out);
+void ToProto(const core::WaiterView& view, v1::Waiter* out);
+void ToProto(const core::BlockView& view, v1::Block* out);
+void ToProto(const core::DeviceView& view, v1::Device* out);
+void ToProto(const core::UsageView& view, v1::Usage* out);
+
+void ToProto(absl::Time time, google::protobuf::Timestamp* out);
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_CONVERSION_H_

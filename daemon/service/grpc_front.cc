@@ -1,0 +1,40 @@
+#include "daemon/service/grpc_front.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/server_builder.h"
+#include "grpcpp/server_posix.h"
+
+namespace berth::service {
+namespace {
+
+// The largest request is a few hundred bytes; responses are pages of at most 1,000 rows.
+constexpr int kMaxRequestBytes = 64 * 1024;
+// Calls that one connection may have waiting at once.
+constexpr int kMaxStreamsPerConnection = 4096;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(std::vector<std::unique_ptr<grpc::Service>> services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  for (const auto& service : services) builder.RegisterService(service.get());
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::InternalError("gRPC could not start a server");
+  return std::unique_ptr<GrpcFront>(new GrpcFront(std::move(services), std::move(server)));
+}
+
+void GrpcFront::AddConnection(int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); }
+
+void GrpcFront::ShutDown(absl::Duration grace) {
+  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(grace));
+}
+
+}  // namespace berth::service

@@ -1,0 +1,39 @@
+// GrpcFront: the gRPC server with all of Berth's services, health and reflection. It listens on nothing: connections come
+// from the Acceptor.
+
+#ifndef DAEMON_SERVICE_GRPC_FRONT_H_
+#define DAEMON_SERVICE_GRPC_FRONT_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/server.h"
+
+namespace berth::service {
+
+// Thread-safe.
+class GrpcFront {
+ public:
+  // Serves `services`, which the front then owns.
+  static absl::StatusOr<std::unique_ptr<GrpcFront>> Start(std::vector<std::unique_ptr<grpc::Service>> services);
+
+  // Serves the connection behind a connected, non-blocking fd, and owns it.
+  void AddConnection(int fd);
+  // Takes no more calls, lets those under way end within `grace`, then ends them.
+  void ShutDown(absl::Duration grace);
+
+ private:
+  GrpcFront(std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<grpc::Server> server)
+      : services_(std::move(services)), server_(std::move(server)) {}
+
+  // The server refers to the services, so it goes first.
+  const std::vector<std::unique_ptr<grpc::Service>> services_;
+  const std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_GRPC_FRONT_H_

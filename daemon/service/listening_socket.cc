@@ -1,0 +1,53 @@
+#include "daemon/service/listening_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "common/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace berth::service {
+namespace {
+
+// Per wake-up of the loop, so that a storm of connections does not starve deaths and deadlines.
+constexpr int kAcceptsPerEvent = 64;
+
+UniqueFd OpenSpare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+ListeningSocket::ListeningSocket(EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted)
+    : loop_(*loop), listener_(std::move(listener)), accepted_(std::move(accepted)), spare_(OpenSpare()) {}
+
+absl::StatusOr<std::unique_ptr<ListeningSocket>> ListeningSocket::Listen(EventLoop* loop, UniqueFd listener,
+                                                                         std::function<void(UniqueFd)> accepted) {
+  std::unique_ptr<ListeningSocket> socket(new ListeningSocket(loop, std::move(listener), std::move(accepted)));
+  BERTH_ASSIGN_OR_RETURN(socket->watch_, loop->Watch(socket->listener_.get(), EPOLLIN,
+                                                     [raw = socket.get()](uint32_t) { raw->AcceptSome(); }));
+  return socket;
+}
+
+ListeningSocket::~ListeningSocket() { loop_.Unwatch(watch_); }
+
+void ListeningSocket::AcceptSome() {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      accepted_(std::move(socket));
+      continue;
+    }
+    if (errno == ECONNABORTED || errno == EINTR) continue;
+    if (errno != EMFILE && errno != ENFILE) return;
+    spdlog::warn("no file descriptor is free: a connection is refused");
+    spare_.reset();
+    UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+    spare_ = OpenSpare();
+    return;
+  }
+}
+
+}  // namespace berth::service

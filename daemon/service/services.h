@@ -1,0 +1,108 @@
+// Berth's gRPC services: thin shims that decode, ask the core, and encode. Each is thread-safe.
+
+#ifndef DAEMON_SERVICE_SERVICES_H_
+#define DAEMON_SERVICE_SERVICES_H_
+
+#include "absl/time/time.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/session.grpc.pb.h"
+#include "daemon/broker/broker.h"
+#include "daemon/service/caller.h"
+
+namespace berth::service {
+
+// What every service needs; must outlive them.
+struct ServiceContext {
+  Broker* broker;
+  const CallerSource* callers;
+};
+
+class SessionService final : public v1::SessionService::CallbackService {
+ public:
+  explicit SessionService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext*, const v1::GetSessionRequest*,
+                                       v1::Session*) override;
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext*, const v1::ListSessionsRequest*,
+                                         v1::ListSessionsResponse*) override;
+  grpc::ServerUnaryReactor* EndSession(grpc::CallbackServerContext*, const v1::EndSessionRequest*,
+                                       v1::Session*) override;
+  grpc::ServerUnaryReactor* ForgetRequest(grpc::CallbackServerContext*, const v1::ForgetRequestRequest*,
+                                          v1::ForgetRequestResponse*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+class PermitService final : public v1::PermitService::CallbackService {
+ public:
+  explicit PermitService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* AcquirePermit(grpc::CallbackServerContext*, const v1::AcquirePermitRequest*,
+                                          v1::AcquirePermitResponse*) override;
+  grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,
+                                          v1::ReleasePermitResponse*) override;
+  grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*, v1::Pool*) override;
+  grpc::ServerUnaryReactor* ListPools(grpc::CallbackServerContext*, const v1::ListPoolsRequest*,
+                                      v1::ListPoolsResponse*) override;
+  grpc::ServerUnaryReactor* ListPermits(grpc::CallbackServerContext*, const v1::ListPermitsRequest*,
+                                        v1::ListPermitsResponse*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+class MemoryService final : public v1::MemoryService::CallbackService {
+ public:
+  explicit MemoryService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* AllocateBlock(grpc::CallbackServerContext*, const v1::AllocateBlockRequest*,
+                                          v1::AllocateBlockResponse*) override;
+  grpc::ServerUnaryReactor* FreeBlock(grpc::CallbackServerContext*, const v1::FreeBlockRequest*,
+                                      v1::FreeBlockResponse*) override;
+  grpc::ServerUnaryReactor* GrantBlock(grpc::CallbackServerContext*, const v1::GrantBlockRequest*,
+                                       v1::GrantBlockResponse*) override;
+  grpc::ServerUnaryReactor* ImportBlock(grpc::CallbackServerContext*, const v1::ImportBlockRequest*,
+                                        v1::ImportBlockResponse*) override;
+  grpc::ServerUnaryReactor* ListBlocks(grpc::CallbackServerContext*, const v1::ListBlocksRequest*,
+                                       v1::ListBlocksResponse*) override;
+  grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*, v1::Usage*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+class DeviceService final : public v1::DeviceService::CallbackService {
+ public:
+  explicit DeviceService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext*, const v1::ListDevicesRequest*,
+                                        v1::ListDevicesResponse*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+// Answers anybody: what it says is the same for all.
+class NodeService final : public v1::NodeService::CallbackService {
+ public:
+  explicit NodeService(v1::Node node) : node_(std::move(node)) {}
+  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*, v1::Node*) override;
+
+ private:
+  const v1::Node node_;
+};
+
+class AdminService final : public v1::AdminService::CallbackService {
+ public:
+  explicit AdminService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*, v1::Pool*) override;
+  grpc::ServerUnaryReactor* SetDeviceBudget(grpc::CallbackServerContext*, const v1::SetDeviceBudgetRequest*,
+                                            v1::Device*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_SERVICES_H_

@@ -1,0 +1,62 @@
+#include <string>
+#include <vector>
+
+#include "daemon/service/page.h"
+#include "daemon/service/services.h"
+#include "daemon/service/unary_call.h"
+
+namespace berth::service {
+namespace {
+
+// Sessions are listed oldest first; their ids are random, so the time leads.
+std::string KeyOf(const core::SessionView& view) {
+  return SortableKey(static_cast<uint64_t>(absl::ToUnixNanos(view.opened_at))) + SortableKey(view.id.value());
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* context,
+                                                     const v1::GetSessionRequest* request, v1::Session* response) {
+  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
+    const SessionId id = request->session() == 0 ? caller.credentials.session : SessionId(request->session());
+    const absl::StatusOr<core::SessionView> view = core.GetSession(caller, id);
+    if (view.ok()) ToProto(*view, response);
+    return view.status();
+  });
+}
+
+grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerContext* context,
+                                                       const v1::ListSessionsRequest* request,
+                                                       v1::ListSessionsResponse* response) {
+  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
+    return EmitPage(core.ListSessions(caller), request->page_size(), request->page_token(), KeyOf,
+                    [&](const core::SessionView& view) { ToProto(view, response->add_sessions()); },
+                    response->mutable_next_page_token());
+  });
+}
+
+grpc::ServerUnaryReactor* SessionService::EndSession(grpc::CallbackServerContext* context,
+                                                     const v1::EndSessionRequest* request, v1::Session* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  absl::StatusOr<core::SessionView> view;
+  context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    view = core.EndSession(now, *caller, SessionId(request->session()), effects);
+  });
+  if (view.ok()) ToProto(*view, response);
+  return FinishNow(context, view.status());
+}
+
+grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerContext* context,
+                                                        const v1::ForgetRequestRequest* request,
+                                                        v1::ForgetRequestResponse* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  auto* const call = new PendingCall<core::ForgetResult, v1::ForgetRequestResponse>(context_.broker, response);
+  call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+    core.Forget(now, id, *caller, request->sequence(), effects);
+  });
+  return call;
+}
+
+}  // namespace berth::service
