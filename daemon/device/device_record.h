@@ -17,6 +17,14 @@ enum class BackendKind : uint32_t {
   kCudaVmm = 2,
 };
 
+// Which devices the operator wants.
+enum class BackendChoice {
+  // CUDA's, or host devices where there is no CUDA.
+  kAuto,
+  kHost,
+  kCuda,
+};
+
 // Every device's granularity is a multiple of this and its blocks are rounded up to it, so that backends
 // round alike.
 inline constexpr uint64_t kBlockGranularity = uint64_t{2} << 20;

@@ -1,0 +1,41 @@
+// The inventory: which devices this node has, found in a process of its own that ends afterwards, so that
+// neither the vault nor the broker ever loads a driver.
+
+#ifndef DAEMON_DEVICE_INVENTORY_H_
+#define DAEMON_DEVICE_INVENTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/bytes.h"
+#include "daemon/device/device_record.h"
+#include "daemon/device/memory_backend.h"
+
+namespace berth {
+
+struct InventoryOptions {
+  BackendChoice backend = BackendChoice::kAuto;
+  // Host devices, where those are used: 1 to 64.
+  uint32_t host_devices = 1;
+  // Bytes of each; 0 means half of what is available, at most 8 GiB.
+  Bytes host_bytes;
+};
+
+// Looks at the devices, without a context on any. Ordinals rise; one that is missing belongs to a device that
+// did not answer, or whose memory cannot be shared, which is said on stderr. Errors: UNSUPPORTED if kCuda is
+// asked for and there is none; DRIVER if the driver fails as a whole.
+absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
+
+// Writes the records to `fd`, one after the other.
+absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
+
+// Makes the backend that the worker of device `ordinal` serves from; `total` is the device's, and only host
+// devices need it. Errors: as TakeInventory().
+absl::StatusOr<std::unique_ptr<MemoryBackend>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total);
+
+}  // namespace berth
+
+#endif  // DAEMON_DEVICE_INVENTORY_H_

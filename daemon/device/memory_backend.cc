@@ -1,0 +1,16 @@
+#include "daemon/device/memory_backend.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
+namespace berth {
+
+absl::Status ValidateBlockSize(Bytes bytes, Bytes granularity) {
+  if (bytes.count() != 0 && bytes.count() % granularity.count() == 0) return absl::OkStatus();
+  return Refuse(Reason::kInvalidField, "{field}: {value}, limit {limit}",
+                {{"field", "bytes"},
+                 {"value", bytes.count()},
+                 {"limit", absl::StrCat("a positive multiple of ", granularity.count())}});
+}
+
+}  // namespace berth

@@ -1,0 +1,114 @@
+#include "daemon/device/worker_channel.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include <span>
+#include <utility>
+
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "common/status_macros.h"
+#include "daemon/device/worker_wire.h"
+
+namespace berth {
+namespace {
+
+template <typename T>
+std::string BytesOf(const T& message) {
+  return std::string(reinterpret_cast<const char*>(&message), sizeof(message));
+}
+
+absl::Status SendBytes(int socket, const std::string& bytes, int fd) {
+  return SendMessage(socket, std::as_bytes(std::span(bytes)),
+                     fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
+}
+
+// Whether a send that would block can never succeed.
+bool IsHungUp(int socket) {
+  pollfd entry = {.fd = socket, .events = 0, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+absl::Status WorkerIsGone() { return absl::UnavailableError("the device's worker is gone"); }
+
+}  // namespace
+
+WorkerChannel::WorkerChannel(UniqueFd socket) : socket_(std::move(socket)) {}
+
+absl::Status WorkerChannel::SendCreate(BlockId block, Bytes bytes) {
+  return SendOrQueue(BytesOf(worker::Create{.block = block.value(), .bytes = bytes.count()}), -1);
+}
+
+absl::Status WorkerChannel::SendHold(BlockId block, int fd) {
+  return SendOrQueue(BytesOf(worker::BlockMessage{.kind = worker::Kind::kHold, .block = block.value()}), fd);
+}
+
+absl::Status WorkerChannel::SendRelease(BlockId block) {
+  return SendOrQueue(BytesOf(worker::BlockMessage{.kind = worker::Kind::kRelease, .block = block.value()}),
+                     -1);
+}
+
+bool WorkerChannel::wants_write() const {
+  absl::MutexLock lock(&mu_);
+  return !outbox_.empty();
+}
+
+absl::Status WorkerChannel::Flush() {
+  absl::MutexLock lock(&mu_);
+  return FlushLocked();
+}
+
+absl::Status WorkerChannel::FlushLocked() {
+  while (!outbox_.empty()) {
+    const absl::Status sent = SendBytes(socket_.get(), outbox_.front().bytes, outbox_.front().fd.get());
+    if (IsWouldBlock(sent)) return IsHungUp(socket_.get()) ? WorkerIsGone() : absl::OkStatus();
+    BERTH_RETURN_IF_ERROR(sent);
+    outbox_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
+  absl::MutexLock lock(&mu_);
+  BERTH_RETURN_IF_ERROR(FlushLocked());
+  if (outbox_.empty()) {
+    const absl::Status sent = SendBytes(socket_.get(), bytes, fd);
+    if (!IsWouldBlock(sent)) return sent;
+    if (IsHungUp(socket_.get())) return WorkerIsGone();
+  }
+  // Only creates are refused: what is held or released has to reach the worker that closes it.
+  if (bytes.size() == sizeof(worker::Create) && outbox_.size() >= kMaxWaitingCreates) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                  {{"what", "requests waiting for the device's worker"},
+                   {"current", outbox_.size()},
+                   {"limit", kMaxWaitingCreates}});
+  }
+  UniqueFd copy;
+  if (fd >= 0) {
+    BERTH_ASSIGN_OR_RETURN(copy, DuplicateFd(fd));
+  }
+  outbox_.push_back({std::move(bytes), std::move(copy)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerReply> WorkerChannel::Read() {
+  BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
+  if (message.bytes.size() == sizeof(worker::Created)) {
+    worker::Created created;
+    memcpy(&created, message.bytes.data(), sizeof(created));
+    const absl::Status status = worker::GetStatus(created);
+    if (created.kind == worker::Kind::kCreated && message.fds.size() == (status.ok() ? 1 : 0)) {
+      if (!status.ok()) return CreatedBlock{BlockId(created.block), status};
+      return CreatedBlock{BlockId(created.block), std::move(message.fds[0])};
+    }
+  } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
+    worker::BlockMessage released;
+    memcpy(&released, message.bytes.data(), sizeof(released));
+    if (released.kind == worker::Kind::kReleased) return ReleasedBlock{BlockId(released.block)};
+  }
+  return absl::InternalError("the worker sent an unknown message");
+}
+
+}  // namespace berth

@@ -1,0 +1,60 @@
+#include "daemon/device/worker_wire.h"
+
+#include <string.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/error.h"
+
+namespace berth::worker {
+namespace {
+
+// The highest Reason there is.
+constexpr int32_t kLastReason = static_cast<int32_t>(Reason::kUnsupported);
+
+// The zero-terminated text at the start of `*rest`, which moves past it.
+absl::string_view TakeText(absl::string_view* rest) {
+  const absl::string_view text = rest->substr(0, rest->find('\0'));
+  rest->remove_prefix(text.size() < rest->size() ? text.size() + 1 : text.size());
+  return text;
+}
+
+}  // namespace
+
+void SetStatus(const absl::Status& status, Created* created) {
+  created->code = static_cast<int32_t>(status.code());
+  const absl::string_view text = status.message().substr(0, sizeof(created->text) - 1);
+  memcpy(created->text, text.data(), text.size());
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return;
+  created->reason = static_cast<int32_t>(details->reason);
+  // The last byte stays 0: it ends the list.
+  std::span<char> room(created->figures, sizeof(created->figures) - 1);
+  for (const auto& [name, value] : details->metadata) {
+    if (name.size() + value.size() + 2 > room.size()) continue;
+    memcpy(room.data(), name.c_str(), name.size() + 1);
+    memcpy(room.data() + name.size() + 1, value.c_str(), value.size() + 1);
+    room = room.subspan(name.size() + value.size() + 2);
+  }
+}
+
+absl::Status GetStatus(const Created& created) {
+  if (created.code == 0) return absl::OkStatus();
+  absl::string_view text(created.text, sizeof(created.text));
+  absl::Status status(static_cast<absl::StatusCode>(created.code), TakeText(&text));
+  if (created.reason < 1 || created.reason > kLastReason) return status;
+  ErrorDetails details{.reason = static_cast<Reason>(created.reason)};
+  absl::string_view rest(created.figures, sizeof(created.figures));
+  while (true) {
+    const absl::string_view name = TakeText(&rest);
+    if (name.empty()) break;
+    details.metadata[std::string(name)] = std::string(TakeText(&rest));
+  }
+  SetErrorDetails(details, &status);
+  return status;
+}
+
+}  // namespace berth::worker

@@ -1,0 +1,105 @@
+#include "daemon/options.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <stdexcept>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
+
+namespace berth {
+namespace {
+
+const std::map<std::string, Role>& Roles() {
+  static const auto* const kRoles = new std::map<std::string, Role>{{"vault", Role::kVault},
+                                                                    {"broker", Role::kBroker},
+                                                                    {"worker", Role::kWorker},
+                                                                    {"inventory", Role::kInventory}};
+  return *kRoles;
+}
+
+const std::map<std::string, BackendChoice>& Backends() {
+  static const auto* const kBackends = new std::map<std::string, BackendChoice>{
+      {"auto", BackendChoice::kAuto}, {"host", BackendChoice::kHost}, {"cuda", BackendChoice::kCuda}};
+  return *kBackends;
+}
+
+absl::string_view NameOf(BackendChoice backend) {
+  for (const auto& [name, value] : Backends()) {
+    if (value == backend) return name;
+  }
+  return "auto";
+}
+
+// Reads an amount of bytes for CLI11, which wants its errors thrown.
+Bytes ReadBytes(const std::string& text) {
+  const absl::StatusOr<Bytes> bytes = ParseBytes(text);
+  if (!bytes.ok()) throw CLI::ValidationError(std::string(bytes.status().message()));
+  return *bytes;
+}
+
+}  // namespace
+
+std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options) {
+  options->folder = DefaultFolder();
+  CLI::App app("berthd: leases a GPU node's permits and memory to its processes.", "berthd");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--folder", options->folder, "Folder of the daemon's sockets");
+  app.add_option("--backend", options->backend, "What blocks are made of: auto, host or cuda")
+      ->transform(CLI::CheckedTransformer(Backends()))
+      ->default_str("auto");
+  app.add_option("--host-devices", options->host_devices, "Host devices, where there is no GPU")
+      ->check(CLI::Range(1u, kMaxDeviceOrdinals));
+  app.add_option_function<std::string>(
+      "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes(text); },
+      "Bytes of a host device, e.g. 4GiB; by default half of what is available, at most 8GiB");
+  app.add_option("--config", options->config, "Configuration file");
+  app.add_option_function<std::string>(
+      "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
+      "Bytes of each device that may be out at once; by default the less of its free and half of its total "
+      "bytes");
+  app.add_option("--warm-blocks", options->warm_blocks, "Blocks kept ready per size and device");
+  app.add_option("--max-connections", options->max_connections, "Connections of clients")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--ready-fd", options->ready_fd, "Gets \"ready\\n\" once the daemon serves");
+  app.add_flag("--version", options->version, "Print the version and what it was built with");
+  // The daemon's own words to itself.
+  app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
+  app.add_option("--device", options->device, "")->check(CLI::Range(0u, kMaxDeviceOrdinals - 1))->group("");
+  app.add_option("--parent", options->parent, "")->group("");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> FlagsForChildren(const Options& options) {
+  std::vector<std::string> flags = {
+      absl::StrCat("--folder=", options.folder),
+      absl::StrCat("--backend=", NameOf(options.backend)),
+      absl::StrCat("--host-devices=", options.host_devices),
+      absl::StrCat("--host-bytes=", options.host_bytes.count()),
+      absl::StrCat("--warm-blocks=", options.warm_blocks),
+      absl::StrCat("--max-connections=", options.max_connections),
+  };
+  if (!options.config.empty()) flags.push_back(absl::StrCat("--config=", options.config));
+  if (options.device_budget.has_value()) {
+    flags.push_back(absl::StrCat("--device-budget=", options.device_budget->count()));
+  }
+  return flags;
+}
+
+std::string DefaultFolder() {
+  if (const char* const folder = getenv("BERTH_FOLDER"); folder != nullptr && *folder != '\0') return folder;
+  if (::geteuid() == 0) return "/run/berth";
+  const char* const runtime = getenv("XDG_RUNTIME_DIR");
+  return runtime != nullptr && *runtime != '\0' ? absl::StrCat(runtime, "/berth") : "";
+}
+
+}  // namespace berth

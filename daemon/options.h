@@ -1,0 +1,70 @@
+// The daemon's options: parsed from the command line once, in the vault, and handed on to the other roles as
+// flags again.
+
+#ifndef DAEMON_OPTIONS_H_
+#define DAEMON_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "daemon/device/device_record.h"
+
+namespace berth {
+
+enum class Role { kVault, kBroker, kWorker, kInventory };
+
+struct Options {
+  Role role = Role::kVault;
+  // Of the daemon's sockets.
+  std::string folder;
+  BackendChoice backend = BackendChoice::kAuto;
+  // Host devices, and the bytes of each; 0 means half of what is available, at most 8 GiB.
+  uint32_t host_devices = 1;
+  Bytes host_bytes;
+  // The configuration file; empty for none.
+  std::string config;
+  // Of every device; unset means min(free, total / 2).
+  std::optional<Bytes> device_budget;
+  // Blocks kept ready per size and device.
+  uint32_t warm_blocks = 2;
+  // Of clients, all sockets together.
+  uint32_t max_connections = 4096;
+  // Gets "ready\n" once the daemon serves, and is closed; -1 for none.
+  int ready_fd = -1;
+
+  // The vault's words to its children.
+  uint32_t device = 0;
+  // The vault's pid; 0 for a role that was started by hand.
+  int parent = 0;
+  // Print the version and end.
+  bool version = false;
+};
+
+// What the broker role runs on.
+struct BrokerOptions {
+  std::string folder;
+  std::string config;
+  std::optional<Bytes> device_budget;
+  uint32_t warm_blocks = 2;
+  uint32_t max_connections = 4096;
+  // The socket to the vault (daemon/vault/custody.h).
+  int custody_fd = -1;
+};
+
+// Reads the command line into `*options`.
+// Returns: nothing, or the code to exit with after help was printed or a mistake named.
+std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options);
+
+// The flags that give inventory and broker what the vault was told, less the role.
+std::vector<std::string> FlagsForChildren(const Options& options);
+
+// $BERTH_FOLDER; else /run/berth for root and $XDG_RUNTIME_DIR/berth for a user; empty if there is none of
+// these.
+std::string DefaultFolder();
+
+}  // namespace berth
+
+#endif  // DAEMON_OPTIONS_H_
