@@ -85,9 +85,11 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
       absl::StrCat("--backend=", NameOf(options.backend)),
       absl::StrCat("--host-devices=", options.host_devices),
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
-      absl::StrCat("--warm-blocks=", options.warm_blocks),
-      absl::StrCat("--max-connections=", options.max_connections),
   };
+  if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
+  if (options.max_connections.has_value()) {
+    flags.push_back(absl::StrCat("--max-connections=", *options.max_connections));
+  }
   if (!options.config.empty()) flags.push_back(absl::StrCat("--config=", options.config));
   if (options.device_budget.has_value()) {
     flags.push_back(absl::StrCat("--device-budget=", options.device_budget->count()));

@@ -28,10 +28,10 @@ struct Options {
   std::string config;
   // Of every device; unset means min(free, total / 2).
   std::optional<Bytes> device_budget;
-  // Blocks kept ready per size and device.
-  uint32_t warm_blocks = 2;
-  // Of clients, all sockets together.
-  uint32_t max_connections = 4096;
+  // Blocks kept ready per size and device; unset leaves it to the configuration file.
+  std::optional<uint32_t> warm_blocks;
+  // Of clients on gRPC; unset leaves it to the configuration file.
+  std::optional<uint32_t> max_connections;
   // Gets "ready\n" once the daemon serves, and is closed; -1 for none.
   int ready_fd = -1;
 
@@ -43,13 +43,13 @@ struct Options {
   bool version = false;
 };
 
-// What the broker role runs on.
+// What the broker role runs on; meanings as in Options.
 struct BrokerOptions {
   std::string folder;
   std::string config;
   std::optional<Bytes> device_budget;
-  uint32_t warm_blocks = 2;
-  uint32_t max_connections = 4096;
+  std::optional<uint32_t> warm_blocks;
+  std::optional<uint32_t> max_connections;
   // The socket to the vault (daemon/vault/custody.h).
   int custody_fd = -1;
 };

@@ -1,0 +1,194 @@
+#include "daemon/broker/block_keeper.h"
+
+#include <sys/epoll.h>
+
+#include <cstdlib>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "spdlog/spdlog.h"
+
+namespace berth {
+namespace {
+
+custody::Key BlockKey(BlockId block) { return custody::KeyOf(custody::Kind::kBlock, block.value()); }
+
+// Answers taken of a worker before others get their turn.
+constexpr int kRepliesPerEvent = 16;
+
+}  // namespace
+
+BlockKeeper::Worker* BlockKeeper::FindWorkerLocked(uint32_t device) {
+  const auto it = workers_.find(device);
+  return it == workers_.end() || it->second.channel == nullptr ? nullptr : &it->second;
+}
+
+void BlockKeeper::WatchForRoomLocked(Worker* worker) {
+  loop_.Rewatch(worker->watch, worker->channel->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void BlockKeeper::Create(uint32_t device, BlockId block, Bytes bytes) {
+  absl::Status sent;
+  {
+    absl::MutexLock lock(&mu_);
+    Worker* const worker = FindWorkerLocked(device);
+    // The core asks again once a worker is up. It may also have asked a worker that has just come for what it had
+    // asked the one before.
+    if (worker == nullptr || !worker->creating.insert(block).second) return;
+    sent = worker->channel->SendCreate(block, bytes);
+    WatchForRoomLocked(worker);
+    if (!sent.ok()) worker->creating.erase(block);
+  }
+  // A worker that is gone is reported by the vault; one that is there and takes no more is an answer.
+  if (absl::IsResourceExhausted(sent)) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.BlockCreated(now, block, sent, effects);
+    });
+  }
+}
+
+absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = blocks_.find(block);
+  if (it == blocks_.end() || it->second.stage != Stage::kHeld) return absl::NotFoundError("the block has no fd here");
+  return it->second.fd.get();
+}
+
+void BlockKeeper::Release(uint32_t, BlockId block) {
+  absl::MutexLock lock(&mu_);
+  const auto it = blocks_.find(block);
+  if (it == blocks_.end() || it->second.stage != Stage::kHeld) {
+    spdlog::critical("block {:x} is released and not held", block.value());
+    abort();
+  }
+  it->second.stage = Stage::kMustRelease;
+  StartReleaseLocked(block, &it->second);
+}
+
+void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
+  absl::MutexLock lock(&mu_);
+  // The fd does not say its device; any worker can close it.
+  const uint32_t device = workers_.empty() ? 0 : workers_.begin()->first;
+  Held& held = blocks_[block] = Held{device, Stage::kMustRelease, std::move(fd)};
+  StartReleaseLocked(block, &held);
+}
+
+void BlockKeeper::StartReleaseLocked(BlockId block, Held* held) {
+  Worker* const worker = FindWorkerLocked(held->device);
+  // Without a worker, or an fd for the message, it stays to be released: by the next worker at the latest.
+  if (worker == nullptr || !worker->channel->SendHold(block, held->fd.get()).ok()) return;
+  WatchForRoomLocked(worker);
+  held->stage = Stage::kDropping;
+  held->fd.reset();
+  custody_.Drop(BlockKey(block)).IgnoreError();
+}
+
+void BlockKeeper::VaultDropped(BlockId block) {
+  absl::MutexLock lock(&mu_);
+  const auto it = blocks_.find(block);
+  if (it == blocks_.end() || it->second.stage != Stage::kDropping) return;
+  it->second.stage = Stage::kClosing;
+  if (Worker* const worker = FindWorkerLocked(it->second.device); worker != nullptr) {
+    worker->channel->SendRelease(block).IgnoreError();
+    WatchForRoomLocked(worker);
+  }
+}
+
+void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
+  {
+    absl::MutexLock lock(&mu_);
+    Worker& worker = workers_[device];
+    worker.channel = std::make_unique<WorkerChannel>(std::move(socket));
+    const absl::StatusOr<EventLoop::WatchId> watch =
+        loop_.Watch(worker.channel->fd(), EPOLLIN, [this, device](uint32_t events) { OnWorkerEvent(device, events); });
+    if (!watch.ok()) {
+      spdlog::critical("worker {}: {}", device, std::string(watch.status().message()));
+      abort();
+    }
+    worker.watch = *watch;
+    for (auto& [block, held] : blocks_) {
+      if (held.device == device && held.stage == Stage::kMustRelease) StartReleaseLocked(block, &held);
+    }
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) { core.WorkerUp(now, device, effects); });
+}
+
+void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {
+  std::vector<BlockId> released;
+  {
+    absl::MutexLock lock(&mu_);
+    Worker& worker = workers_[device];
+    loop_.Unwatch(worker.watch);
+    worker = Worker{};
+    for (auto it = blocks_.begin(); it != blocks_.end();) {
+      const bool with_worker = it->second.stage == Stage::kDropping || it->second.stage == Stage::kClosing;
+      if (it->second.device == device && with_worker) {
+        released.push_back(it->first);
+        blocks_.erase(it++);
+      } else {
+        ++it;
+      }
+    }
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
+    core.WorkerDown(now, device, stopped, effects);
+  });
+}
+
+void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
+  for (int i = 0; i < kRepliesPerEvent; ++i) {
+    absl::StatusOr<WorkerReply> reply;
+    {
+      absl::MutexLock lock(&mu_);
+      Worker* const worker = FindWorkerLocked(device);
+      if (worker == nullptr) return;
+      if ((events & EPOLLOUT) != 0 && i == 0) {
+        worker->channel->Flush().IgnoreError();
+        WatchForRoomLocked(worker);
+      }
+      reply = worker->channel->Read();
+      // The vault sees the worker's end by its pidfd and says so; until then the socket has nothing to tell.
+      if (!reply.ok() && !absl::IsUnavailable(reply.status())) loop_.Unwatch(worker->watch);
+    }
+    if (!reply.ok()) return;
+    if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
+      OnCreated(device, std::move(*created));
+    } else {
+      OnReleased(std::get<ReleasedBlock>(*reply).block);
+    }
+  }
+}
+
+void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
+  absl::Status status = created.fd.status();
+  // In the vault's hands before anyone is told of it.
+  if (status.ok()) status = custody_.Put(BlockKey(created.block), created.fd->get());
+  {
+    absl::MutexLock lock(&mu_);
+    workers_[device].creating.erase(created.block);
+    if (created.fd.ok()) {
+      Held& held = blocks_[created.block] = Held{device, Stage::kHeld, *std::move(created.fd)};
+      if (!status.ok()) {
+        held.stage = Stage::kMustRelease;
+        StartReleaseLocked(created.block, &held);
+      }
+    }
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.BlockCreated(now, created.block, status, effects);
+  });
+}
+
+void BlockKeeper::OnReleased(BlockId block) {
+  {
+    absl::MutexLock lock(&mu_);
+    blocks_.erase(block);
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.BlockReleased(now, block, absl::OkStatus(), effects);
+  });
+}
+
+}  // namespace berth

@@ -1,0 +1,91 @@
+// BlockKeeper: the broker's hands on block memory. It asks workers for blocks, holds their fds beside the vault, and gives
+// them back in the one order in which the last close, a driver call, happens in a worker:
+//
+//   made:  worker creates, exports, lets go of its own → vault has the fd → the core is told
+//   freed: fd to the worker → our copy closed → the vault's copy closed → the worker closes → the core is told
+
+#ifndef DAEMON_BROKER_BLOCK_KEEPER_H_
+#define DAEMON_BROKER_BLOCK_KEEPER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "common/unique_fd.h"
+#include "daemon/broker/broker.h"
+#include "daemon/broker/event_loop.h"
+#include "daemon/device/worker_channel.h"
+#include "daemon/vault/custody.h"
+
+namespace berth {
+
+// Thread-safe: effects come on any thread, workers and the vault speak on the event loop's.
+class BlockKeeper {
+ public:
+  // All three must outlive the keeper.
+  BlockKeeper(EventLoop* loop, Broker* broker, Custody* custody)
+      : loop_(*loop), broker_(*broker), custody_(*custody) {}
+
+  // Carries a CreateBlock effect out; ends in Core::BlockCreated(), or in Core::WorkerDown() if the worker dies first.
+  void Create(uint32_t device, BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // Carries a ReleaseBlock effect out; ends in Core::BlockReleased(), if need be by a later worker of the device.
+  void Release(uint32_t device, BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  // The fd of a block that is neither being made nor released; it stays the keeper's. Errors: kNotFound.
+  absl::StatusOr<int> Find(BlockId block) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A worker serves `device` on `socket`.
+  void WorkerIsUp(uint32_t device, UniqueFd socket) ABSL_LOCKS_EXCLUDED(mu_);
+  // The device's worker is gone. What only it still held is released with it.
+  void WorkerIsDown(uint32_t device, bool stopped) ABSL_LOCKS_EXCLUDED(mu_);
+  // The vault has closed its copy of a block's fd.
+  void VaultDropped(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  // Has a worker close a block's fd that no row of the core's stands for.
+  void ReleaseOrphan(BlockId block, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Where a block's fd is.
+  enum class Stage {
+    kHeld,         // here and in the vault
+    kMustRelease,  // the same, waiting for a worker to take it
+    kDropping,     // with the worker and the vault
+    kClosing,      // with the worker alone
+  };
+  struct Held {
+    uint32_t device = 0;
+    Stage stage = Stage::kHeld;
+    UniqueFd fd;
+  };
+  struct Worker {
+    std::unique_ptr<WorkerChannel> channel;
+    EventLoop::WatchId watch = 0;
+    // Asked for and not answered.
+    absl::flat_hash_set<BlockId> creating;
+  };
+
+  Worker* FindWorkerLocked(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartReleaseLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReleased(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+
+  EventLoop& loop_;
+  Broker& broker_;
+  Custody& custody_;
+
+  mutable absl::Mutex mu_;
+  std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<BlockId, Held> blocks_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_BROKER_BLOCK_KEEPER_H_

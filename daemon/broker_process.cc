@@ -1,0 +1,209 @@
+#include "daemon/broker_process.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+#include <variant>
+
+#include "common/fd_passing.h"
+#include "common/memfd.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+#include "daemon/service/conversion.h"
+#include "daemon/service/services.h"
+#include "common/version.h"
+#include "spdlog/spdlog.h"
+
+namespace berth {
+namespace {
+
+// Calls under way get this long when the daemon stops; the vault gives the whole broker 500 ms.
+constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
+
+}  // namespace
+
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings) {
+  BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
+  BrokerProcess process(std::move(inheritance));
+  BERTH_RETURN_IF_ERROR(process.Start(folder, settings));
+  process.loop_->Run();
+  process.grpc_->ShutDown(kStopGrace);
+  return absl::OkStatus();
+}
+
+BrokerProcess::BrokerProcess(Inheritance inheritance)
+    : facts_(inheritance.facts), held_(std::move(inheritance.held)), custody_(std::move(inheritance.custody)) {}
+
+absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings) {
+  BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  BERTH_RETURN_IF_ERROR(TakeOver());
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  core_ = std::make_unique<core::Core>(MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings), RandomId);
+  broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
+  loop_->SetTimerCallback([this] { broker_->TimerFired(); });
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
+  for (HeldFd& held : held_) {
+    if (held.key.kind == custody::Kind::kWorker) {
+      keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), std::move(held.fd));
+    }
+  }
+  for (HeldFd& held : held_) {
+    if (held.key.kind == custody::Kind::kBlock) keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
+  }
+  held_.clear();
+  BERTH_RETURN_IF_ERROR(loop_->Watch(custody_->fd(), EPOLLIN, [this](uint32_t) { OnVaultEvent(); }).status());
+  BERTH_RETURN_IF_ERROR(Listen());
+  return custody_->Ready();
+}
+
+absl::Status BrokerProcess::TakeOver() {
+  for (HeldFd& held : held_) {
+    switch (held.key.kind) {
+      case custody::Kind::kListener:
+        switch (static_cast<custody::Listener>(held.key.id)) {
+          case custody::Listener::kBerthd:
+            berthd_listener_ = std::move(held.fd);
+            break;
+          case custody::Listener::kAdmin:
+            admin_listener_ = std::move(held.fd);
+            break;
+          case custody::Listener::kAttach:
+            attach_listener_ = std::move(held.fd);
+            break;
+        }
+        break;
+      case custody::Kind::kStatePage:
+        page_fd_ = std::move(held.fd);
+        break;
+      case custody::Kind::kDeviceTable:
+        device_table_ = std::move(held.fd);
+        break;
+      case custody::Kind::kLifeline:
+      case custody::Kind::kChannel:
+      case custody::Kind::kPidfd:
+        held.fd.reset();
+        BERTH_RETURN_IF_ERROR(custody_->Drop(held.key));
+        break;
+      case custody::Kind::kBlock:
+      case custody::Kind::kWorker:
+        break;
+    }
+  }
+  if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !page_fd_ || !device_table_) {
+    return absl::InternalError("the vault gave no listening sockets, state page or device table");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const {
+  std::vector<DeviceRecord> devices(facts_.device_count);
+  const ssize_t size = static_cast<ssize_t>(devices.size() * sizeof(DeviceRecord));
+  if (::pread(device_table_.get(), devices.data(), static_cast<size_t>(size), 0) != size) {
+    return absl::InternalError("the device table is shorter than the vault says");
+  }
+  return devices;
+}
+
+absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
+  service::ConnectionLimits limits;
+  limits.total = settings.connections.value_or(limits.total);
+  limits.per_uid = settings.connections_per_uid.value_or(limits.per_uid);
+  connections_ = std::make_unique<service::ConnectionTable>(limits);
+  callers_ = std::make_unique<service::CallerSource>(connections_.get());
+
+  v1::Node node;
+  node.set_id(facts_.node);
+  node.set_incarnation(facts_.incarnation);
+  node.set_epoch(facts_.epoch);
+  node.set_version(kVersion);
+  const std::vector<core::DeviceView> devices = core_->ListDevices();
+  if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
+  service::ToProto(EventLoop::SteadyNow(), node.mutable_serve_time());
+
+  const service::ServiceContext context = {broker_.get(), callers_.get()};
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  services.push_back(std::make_unique<service::SessionService>(context));
+  services.push_back(std::make_unique<service::PermitService>(context));
+  services.push_back(std::make_unique<service::MemoryService>(context));
+  services.push_back(std::make_unique<service::DeviceService>(context));
+  services.push_back(std::make_unique<service::AdminService>(context));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node)));
+  BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
+
+  acceptor_ = std::make_unique<service::Acceptor>(loop_.get(), connections_.get(),
+                                                  [this](int fd) { grpc_->AddConnection(fd); });
+  BERTH_ASSIGN_OR_RETURN(UniqueFd page, ReopenReadOnly(page_fd_.get()));
+  attach_ = std::make_unique<service::AttachFront>(
+      loop_.get(), broker_.get(), custody_.get(),
+      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder}, std::move(page));
+  return absl::OkStatus();
+}
+
+absl::Status BrokerProcess::Listen() {
+  BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_)));
+  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), /*admin=*/false));
+  return acceptor_->Listen(std::move(admin_listener_), /*admin=*/true);
+}
+
+void BrokerProcess::OnVaultEvent() {
+  while (true) {
+    absl::StatusOr<Notice> notice = custody_->ReadNotice();
+    if (notice.ok()) {
+      OnNotice(*std::move(notice));
+      continue;
+    }
+    if (IsWouldBlock(notice.status())) return;
+    // Nobody else would start a broker again or say that a worker died: better to end than to serve half.
+    spdlog::critical("vault: {}", std::string(notice.status().message()));
+    _exit(1);
+  }
+}
+
+void BrokerProcess::OnNotice(Notice notice) {
+  if (auto* const up = std::get_if<WorkerUp>(&notice)) {
+    keeper_->WorkerIsUp(up->device, std::move(up->socket));
+  } else if (auto* const down = std::get_if<WorkerDown>(&notice)) {
+    keeper_->WorkerIsDown(down->device, down->stopped);
+  } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {
+    if (dropped->key.kind == custody::Kind::kBlock) keeper_->VaultDropped(BlockId(dropped->key.id));
+  } else {
+    Stop();
+  }
+}
+
+void BrokerProcess::Stop() {
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
+  loop_->Stop();
+}
+
+void BrokerProcess::Carry(const core::CreateBlock& effect) {
+  keeper_->Create(effect.device, effect.block, effect.bytes);
+}
+
+void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect.device, effect.block); }
+
+void BrokerProcess::Carry(const core::Deliver& effect) {
+  if (effect.delivery.what != attach::DeliveryKind::kBlock) {
+    attach_->Deliver(effect.channel, effect.delivery, -1);
+    return;
+  }
+  const absl::StatusOr<int> fd = keeper_->Find(BlockId(effect.delivery.block));
+  if (!fd.ok()) return;
+  if (!effect.read_only) {
+    attach_->Deliver(effect.channel, effect.delivery, *fd);
+  } else if (const absl::StatusOr<UniqueFd> read_only = ReopenReadOnly(*fd); read_only.ok()) {
+    attach_->Deliver(effect.channel, effect.delivery, read_only->get());
+  } else {
+    spdlog::error("block {:x}: {}", effect.delivery.block, std::string(read_only.status().message()));
+  }
+}
+
+void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChannel(effect.channel); }
+
+void BrokerProcess::Carry(const core::DropSession& effect) { attach_->DropSession(effect.session); }
+
+void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
+
+}  // namespace berth

@@ -1,0 +1,79 @@
+// BrokerProcess: the broker role's composition root, and the only file that knows all of its parts.
+
+#ifndef DAEMON_BROKER_PROCESS_H_
+#define DAEMON_BROKER_PROCESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/state_page.h"
+#include "common/unique_fd.h"
+#include "daemon/broker/block_keeper.h"
+#include "daemon/broker/broker.h"
+#include "daemon/broker/event_loop.h"
+#include "daemon/core/core.h"
+#include "daemon/core_config.h"
+#include "daemon/device/device_record.h"
+#include "daemon/service/acceptor.h"
+#include "daemon/service/attach_front.h"
+#include "daemon/service/caller.h"
+#include "daemon/service/connection_table.h"
+#include "daemon/service/grpc_front.h"
+#include "daemon/vault/custody.h"
+
+namespace berth {
+
+// Serves from the vault's Inheritance until the vault asks it to stop.
+class BrokerProcess final : private EffectSink {
+ public:
+  // `folder` is where the sockets are. Errors: whatever keeps it from serving.
+  static absl::Status Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings);
+
+ private:
+  explicit BrokerProcess(Inheritance inheritance);
+  absl::Status Start(const std::string& folder, const Settings& settings);
+  // Sorts what the vault held for an earlier broker: listeners, page, table and workers serve on; what belonged to leases
+  // is let go, because no ledger says whose it was.
+  absl::Status TakeOver();
+  absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
+  absl::Status StartFronts(const std::string& folder, const Settings& settings);
+  absl::Status Listen();
+  void OnVaultEvent();
+  void OnNotice(Notice notice);
+  void Stop();
+
+  void Carry(const core::CreateBlock& effect) override;
+  void Carry(const core::ReleaseBlock& effect) override;
+  void Carry(const core::Deliver& effect) override;
+  void Carry(const core::DropChannel& effect) override;
+  void Carry(const core::DropSession& effect) override;
+  void ArmTimer(absl::Time when) override;
+
+  const custody::Facts facts_;
+  std::vector<HeldFd> held_;
+  const std::unique_ptr<Custody> custody_;
+  UniqueFd berthd_listener_;
+  UniqueFd admin_listener_;
+  UniqueFd attach_listener_;
+  UniqueFd page_fd_;
+  UniqueFd device_table_;
+
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<Broker> broker_;
+  std::unique_ptr<BlockKeeper> keeper_;
+  std::unique_ptr<service::ConnectionTable> connections_;
+  std::unique_ptr<service::CallerSource> callers_;
+  std::unique_ptr<service::GrpcFront> grpc_;
+  std::unique_ptr<service::Acceptor> acceptor_;
+  std::unique_ptr<service::AttachFront> attach_;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_BROKER_PROCESS_H_

@@ -1,0 +1,147 @@
+#include "daemon/core_config.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/concurrency_limit.h"
+#include "common/label.h"
+#include "common/status_macros.h"
+#include "toml++/toml.h"
+
+namespace berth {
+namespace {
+
+// One file's tables, read with errors that say where.
+class SettingsReader {
+ public:
+  SettingsReader(const std::string& path, const toml::table& root) : path_(path), root_(root) {}
+
+  absl::StatusOr<Settings> Read() {
+    Settings settings;
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "limits"}));
+    BERTH_RETURN_IF_ERROR(ReadPools(&settings));
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
+    if (memory != nullptr) {
+      BERTH_RETURN_IF_ERROR(CheckKeys(*memory, "memory.", {"device_budget", "warm_blocks", "warm_limit"}));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "device_budget", &settings.device_budget));
+      BERTH_RETURN_IF_ERROR(ReadNumber(*memory, "memory.", "warm_blocks", 0, &settings.warm_blocks));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "warm_limit", &settings.warm_limit));
+    }
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
+    if (limits != nullptr) {
+      BERTH_RETURN_IF_ERROR(CheckKeys(*limits, "limits.", {"connections", "connections_per_uid"}));
+      BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
+      BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
+    }
+    return settings;
+  }
+
+ private:
+  absl::Status Bad(const std::string& key, absl::string_view expected) const {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", key, ": expected ", expected));
+  }
+
+  absl::Status CheckKeys(const toml::table& table, const std::string& prefix, const std::set<std::string>& known) const {
+    for (const auto& [key, value] : table) {
+      if (!known.contains(std::string(key.str()))) return Bad(prefix + std::string(key.str()), "no such key");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<const toml::table*> Table(const std::string& name) const {
+    const toml::node* const node = root_.get(name);
+    if (node != nullptr && !node->is_table()) return Bad(name, "a table");
+    return node == nullptr ? nullptr : node->as_table();
+  }
+
+  template <typename Number>
+  absl::Status ReadNumber(const toml::table& table, const std::string& prefix, const std::string& key, int64_t least,
+                          std::optional<Number>* out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return absl::OkStatus();
+    const std::optional<int64_t> value = node->is_integer() ? node->value<int64_t>() : std::nullopt;
+    const int64_t most = std::min<uint64_t>(std::numeric_limits<Number>::max(), INT64_MAX);
+    if (!value.has_value() || *value < least || *value > most) {
+      return Bad(prefix + key, absl::StrCat("a whole number from ", least, " to ", most));
+    }
+    *out = static_cast<Number>(*value);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadBytes(const toml::table& table, const std::string& prefix, const std::string& key,
+                         std::optional<Bytes>* out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return absl::OkStatus();
+    const absl::StatusOr<Bytes> bytes = ParseBytes(node->value_or<std::string>(""));
+    if (!bytes.ok()) return Bad(prefix + key, "an amount such as \"100GiB\"");
+    *out = *bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadPools(Settings* settings) const {
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const pools, Table("pools"));
+    if (pools == nullptr) return absl::OkStatus();
+    for (const auto& [name, node] : *pools) {
+      const std::string prefix = absl::StrCat("pools.", std::string(name.str()));
+      if (!node.is_table()) return Bad(prefix, "a table");
+      if (!ValidateLabel("pool", std::string(name.str())).ok()) return Bad(prefix, "a printable name of at most 128 bytes");
+      BERTH_RETURN_IF_ERROR(CheckKeys(*node.as_table(), prefix + ".", {"cap"}));
+      std::optional<uint64_t> cap;
+      BERTH_RETURN_IF_ERROR(ReadNumber(*node.as_table(), prefix + ".", "cap", 1, &cap));
+      if (!cap.has_value()) return Bad(prefix + ".cap", "a whole number");
+      settings->pools.push_back({.name = std::string(name.str()), .cap = *cap});
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string& path_;
+  const toml::table& root_;
+};
+
+std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
+
+core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
+  const Bytes half = Bytes(std::min(record.free_bytes, record.total_bytes / 2));
+  return {.ordinal = record.ordinal,
+          .uuid = TextOf(record.uuid, sizeof(record.uuid)),
+          .name = TextOf(record.name, sizeof(record.name)),
+          .kind = record.backend == BackendKind::kCudaVmm ? core::MemoryKind::kCudaVmm : core::MemoryKind::kHost,
+          .generation = 1,
+          .total = Bytes(record.total_bytes),
+          .budget = settings.device_budget.value_or(half),
+          .granularity = Bytes(record.granularity)};
+}
+
+}  // namespace
+
+absl::StatusOr<Settings> ReadSettings(const std::string& path) {
+  try {
+    const toml::table root = toml::parse_file(path);
+    return SettingsReader(path, root).Read();
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
+  }
+}
+
+core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,
+                            const Settings& settings) {
+  core::Config config = {.node = node, .incarnation = incarnation, .pools = settings.pools};
+  auto gpu_tests = std::find_if(config.pools.begin(), config.pools.end(),
+                                [](const core::PoolConfig& pool) { return pool.name == kDefaultPool; });
+  if (gpu_tests == config.pools.end()) {
+    gpu_tests = config.pools.insert(config.pools.begin(), {.name = kDefaultPool, .cap = kDefaultConcurrency});
+  }
+  if (const std::optional<uint64_t> cap = ConcurrencyFromEnvironment()) gpu_tests->cap = *cap;
+  for (const DeviceRecord& record : devices) config.devices.push_back(MakeDevice(record, settings));
+  if (settings.warm_blocks.has_value()) config.warm_blocks_per_size = *settings.warm_blocks;
+  if (settings.warm_limit.has_value()) config.warm_limit = *settings.warm_limit;
+  return config;
+}
+
+}  // namespace berth

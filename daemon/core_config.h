@@ -1,0 +1,50 @@
+// What the broker is configured to be: the core's Config, from the devices that were found, the flags, the configuration
+// file, and the environment.
+
+#ifndef DAEMON_CORE_CONFIG_H_
+#define DAEMON_CORE_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/bytes.h"
+#include "daemon/core/core.h"
+#include "daemon/device/device_record.h"
+
+namespace berth {
+
+// What an operator may say, wherever it was said; empty where nothing was.
+struct Settings {
+  // Caps of pools by name. The environment's word on gpu-tests comes first, then this, then 2.
+  std::vector<core::PoolConfig> pools;
+  // Of every device; by default min(free, total / 2) of each.
+  std::optional<Bytes> device_budget;
+  std::optional<uint32_t> warm_blocks;
+  std::optional<Bytes> warm_limit;
+  std::optional<uint32_t> connections;
+  std::optional<uint32_t> connections_per_uid;
+};
+
+// Reads a TOML file:
+//   [pools.gpu-tests]
+//   cap = 4
+//   [memory]
+//   device_budget = "100GiB"
+//   warm_blocks = 2
+//   warm_limit = "1GiB"
+//   [limits]
+//   connections = 4096
+//   connections_per_uid = 3072
+// Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are errors.
+absl::StatusOr<Settings> ReadSettings(const std::string& path);
+
+// Puts the core's configuration together. Reads the environment's concurrency variables.
+core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,
+                            const Settings& settings);
+
+}  // namespace berth
+
+#endif  // DAEMON_CORE_CONFIG_H_

@@ -1,0 +1,38 @@
+#include "daemon/run_broker.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+#include "daemon/broker_process.h"
+#include "daemon/core_config.h"
+#include "spdlog/spdlog.h"
+
+namespace berth {
+namespace {
+
+// The flags' word comes before the file's.
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
+  absl::StatusOr<Settings> settings = Settings{};
+  if (!options.config.empty()) settings = ReadSettings(options.config);
+  if (!settings.ok()) return settings;
+  if (options.device_budget.has_value()) settings->device_budget = options.device_budget;
+  if (options.warm_blocks.has_value()) settings->warm_blocks = options.warm_blocks;
+  if (options.max_connections.has_value()) settings->connections = options.max_connections;
+  return settings;
+}
+
+}  // namespace
+
+int RunBroker(const BrokerOptions& options) {
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
+  const absl::StatusOr<Settings> settings = CombineSettings(options);
+  absl::Status status = settings.status();
+  if (status.ok()) status = BrokerProcess::Run(UniqueFd(options.custody_fd), options.folder, *settings);
+  if (status.ok()) return 0;
+  spdlog::critical("{}", std::string(status.message()));
+  return 1;
+}
+
+}  // namespace berth
