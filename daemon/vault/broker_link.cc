@@ -1,0 +1,65 @@
+#include "daemon/vault/broker_link.h"
+
+#include <string.h>
+
+#include <span>
+
+#include "common/fd_passing.h"
+#include "common/status_macros.h"
+
+namespace berth {
+
+using custody::KeyMessage;
+using custody::MessageKind;
+
+void BrokerLink::QueueGive(custody::Key key) {
+  Queue(KeyMessage{.kind = MessageKind::kGive, .key = key});
+  outbox_.back().give = key;
+}
+
+void BrokerLink::Flush(const HeldFds& held) {
+  while (!outbox_.empty()) {
+    const Outgoing& next = outbox_.front();
+    int fd = -1;
+    if (next.give.has_value()) {
+      const auto at = held.find(*next.give);
+      if (at == held.end()) {
+        outbox_.pop_front();
+        continue;
+      }
+      fd = at->second.get();
+    }
+    const absl::Status sent = SendMessage(socket_.get(), std::as_bytes(std::span(next.bytes)),
+                                          fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
+    if (!sent.ok()) return;
+    outbox_.pop_front();
+  }
+}
+
+absl::StatusOr<BrokerRequest> BrokerLink::Read() {
+  absl::StatusOr<BrokerRequest> request = ReadOne();
+  if (!request.ok() && !IsWouldBlock(request.status())) ended_ = true;
+  return request;
+}
+
+absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
+  BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
+  if (message.bytes.size() == sizeof(custody::Signal) && message.fds.empty()) {
+    custody::Signal signal;
+    memcpy(&signal, message.bytes.data(), sizeof(signal));
+    if (signal.kind == MessageKind::kReady) return ReadySignal{};
+  } else if (message.bytes.size() == sizeof(KeyMessage)) {
+    KeyMessage request;
+    memcpy(&request, message.bytes.data(), sizeof(request));
+    // What the vault put there itself is not the broker's to change.
+    const bool own =
+        request.key.kind >= custody::Kind::kLifeline && request.key.kind <= custody::Kind::kBlock;
+    if (own && request.kind == MessageKind::kPut && message.fds.size() == 1) {
+      return PutRequest{request.key, std::move(message.fds[0])};
+    }
+    if (own && request.kind == MessageKind::kDrop && message.fds.empty()) return DropRequest{request.key};
+  }
+  return absl::InternalError("the broker sent a message that breaks the protocol");
+}
+
+}  // namespace berth

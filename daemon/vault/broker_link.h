@@ -1,0 +1,80 @@
+// BrokerLink: the vault's end of its socket to one broker (daemon/vault/custody_wire.h).
+
+#ifndef DAEMON_VAULT_BROKER_LINK_H_
+#define DAEMON_VAULT_BROKER_LINK_H_
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+#include "daemon/vault/custody_wire.h"
+
+namespace berth {
+
+// What the vault holds.
+using HeldFds = std::map<custody::Key, UniqueFd>;
+
+// What a broker asks.
+struct PutRequest {
+  custody::Key key;
+  UniqueFd fd;
+};
+struct DropRequest {
+  custody::Key key;
+};
+struct ReadySignal {};
+using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal>;
+
+// BrokerLink never blocks: messages wait in its outbox until the broker reads. Thread-compatible.
+class BrokerLink {
+ public:
+  // Messages that may wait: with as many, the vault reads no more from the broker until it has read some.
+  static constexpr size_t kOutboxMax = size_t{1} << 16;
+
+  explicit BrokerLink(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  bool wants_write() const { return !outbox_.empty(); }
+  bool wants_read() const { return outbox_.size() < kOutboxMax; }
+  // Whether there will be nothing more to read: the broker hung up, or broke the protocol.
+  bool ended() const { return ended_; }
+
+  // Queues a message.
+  template <typename T>
+  void Queue(const T& message) {
+    outbox_.push_back({std::string(reinterpret_cast<const char*>(&message), sizeof(message)), std::nullopt});
+  }
+  // Queues a Give of what `key` holds when it is sent; one that is no longer held then is left out.
+  void QueueGive(custody::Key key);
+
+  // Sends what the socket takes. A broker that is gone is noticed by its pidfd, not here.
+  void Flush(const HeldFds& held);
+
+  // Errors: IsWouldBlock(); IsEndOfStream() once a dead broker's last message has been read; kInternal for a
+  // message that breaks the protocol; kDataLoss if an fd found no room here.
+  absl::StatusOr<BrokerRequest> Read();
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    // Whose fd goes with it.
+    std::optional<custody::Key> give;
+  };
+
+  absl::StatusOr<BrokerRequest> ReadOne();
+
+  UniqueFd socket_;
+  std::deque<Outgoing> outbox_;
+  bool ended_ = false;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_BROKER_LINK_H_

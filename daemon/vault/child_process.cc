@@ -1,0 +1,118 @@
+#include "daemon/vault/child_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+// The number that posix_spawn maps from must not be one that it maps to.
+constexpr int kAboveTargets = 200;
+
+absl::StatusOr<int> Spawn(const std::vector<std::string>& arguments, int fd) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  const absl::Cleanup destroy = [&] {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  };
+  posix_spawn_file_actions_adddup2(&actions, fd, kChildFd);
+  sigset_t signals;
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&attributes, &signals);
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&attributes, &signals);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  pid_t pid;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  if (error != 0) return OsError("posix_spawn", error);
+  return pid;
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& flags, int fd) {
+  const UniqueFd lifted(::fcntl(fd, F_DUPFD_CLOEXEC, kAboveTargets));
+  if (!lifted) return OsError("fcntl(F_DUPFD_CLOEXEC)", errno);
+  std::vector<std::string> arguments = {"berthd"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  arguments.push_back(absl::StrCat("--parent=", ::getpid()));
+  BERTH_ASSIGN_OR_RETURN(const int pid, Spawn(arguments, lifted.get()));
+  // Its number cannot be reused: it is not reaped before Reap().
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const int error = errno;
+  ChildProcess child(pid, std::move(pidfd));
+  if (!child.pidfd_) return OsError("pidfd_open", error);
+  return child;
+}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  if (this == &other) return *this;
+  KillAndForget();
+  pid_ = std::exchange(other.pid_, 0);
+  pidfd_ = std::move(other.pidfd_);
+  return *this;
+}
+
+void ChildProcess::Kill() {
+  if (pid_ > 0) ::kill(pid_, SIGKILL);
+}
+
+bool ChildProcess::WaitUntil(std::chrono::steady_clock::time_point deadline) const {
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd entry = {.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready > 0) return true;
+    if (ready == 0) return false;
+    if (errno != EINTR) return false;
+  }
+}
+
+std::string ChildProcess::Reap() {
+  siginfo_t info = {};
+  if (::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED) < 0) return "no status";
+  return info.si_code == CLD_EXITED ? absl::StrCat("exit code ", info.si_status)
+                                    : absl::StrCat("signal ", info.si_status);
+}
+
+void ChildProcess::KillAndForget() {
+  if (pid_ <= 0) return;
+  Kill();
+  // One that is stuck in the driver is left to whoever inherits it: this must not wait.
+  siginfo_t info;
+  ::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED | WNOHANG);
+}
+
+absl::Status BecomeChild(const std::string& name, int parent) {
+  if (::prctl(PR_SET_NAME, name.c_str()) < 0) return OsError("prctl(PR_SET_NAME)", errno);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return OsError("prctl(PR_SET_PDEATHSIG)", errno);
+  // A parent that ended before the line above sends no signal any more.
+  if (parent != 0 && ::getppid() != parent) return absl::UnavailableError("the vault has ended");
+  return absl::OkStatus();
+}
+
+}  // namespace berth

@@ -1,0 +1,63 @@
+// ChildProcess: one of the daemon's own processes, started from the same binary with another role.
+
+#ifndef DAEMON_VAULT_CHILD_PROCESS_H_
+#define DAEMON_VAULT_CHILD_PROCESS_H_
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+
+namespace berth {
+
+// Where a role finds the one fd that its parent hands it.
+inline constexpr int kChildFd = 3;
+
+// ChildProcess is move-only and watches by pidfd; destroying it kills what still runs. Thread-compatible.
+class ChildProcess {
+ public:
+  // Starts this process's own program with `flags` and "--parent=<our pid>". The child gets stdio, `fd` as
+  // kChildFd and no other, the default signal handling, and a process group of its own, so that a terminal's
+  // Ctrl-C reaches the parent alone. Errors: those of posix_spawn and pidfd_open.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& flags, int fd);
+
+  ChildProcess(ChildProcess&& other) noexcept
+      : pid_(std::exchange(other.pid_, 0)), pidfd_(std::move(other.pidfd_)) {}
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess() { KillAndForget(); }
+
+  // Readable once the process is gone.
+  int pidfd() const { return pidfd_.get(); }
+
+  void Kill();
+
+  bool IsGone() const { return WaitUntil(std::chrono::steady_clock::time_point()); }
+
+  // Waits until the process is gone, at most until `deadline`. Returns whether it is.
+  bool WaitUntil(std::chrono::steady_clock::time_point deadline) const;
+
+  // Takes the zombie away.
+  // Requires: the process is gone. Returns: how it ended, for people ("exit code 1", "signal 9"); "exit code
+  // 0" if well.
+  std::string Reap();
+
+ private:
+  ChildProcess(int pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  void KillAndForget();
+
+  // 0 when moved from or reaped.
+  int pid_;
+  UniqueFd pidfd_;
+};
+
+// In a child, first: names the process, and has the kernel kill it when its parent ends.
+// Errors: kUnavailable if `parent` has ended already.
+absl::Status BecomeChild(const std::string& name, int parent);
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_CHILD_PROCESS_H_

@@ -1,0 +1,21 @@
+#include "daemon/vault/restart_policy.h"
+
+namespace berth {
+
+bool WorkerRestarts::OnDeath(MonotonicTime now) {
+  while (!restarts_.empty() && now - restarts_.front() >= kWindow) restarts_.pop_front();
+  if (restarts_.size() >= kMax) return false;
+  restarts_.push_back(now);
+  return true;
+}
+
+std::optional<std::chrono::milliseconds> BrokerRestarts::OnDeath(bool had_served) {
+  if (had_served) {
+    failures_ = 0;
+    return std::chrono::milliseconds(0);
+  }
+  if (++failures_ >= kMaxFailures) return std::nullopt;
+  return kFirstPause * (1 << (failures_ - 1));
+}
+
+}  // namespace berth

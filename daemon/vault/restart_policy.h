@@ -1,0 +1,45 @@
+// When the daemon's processes are started again, and when no more. Arithmetic only: the time comes in.
+
+#ifndef DAEMON_VAULT_RESTART_POLICY_H_
+#define DAEMON_VAULT_RESTART_POLICY_H_
+
+#include <chrono>
+#include <deque>
+#include <optional>
+
+namespace berth {
+
+using MonotonicTime = std::chrono::steady_clock::time_point;
+
+// A worker is restarted at once, 3 times in any 60 s.
+class WorkerRestarts {
+ public:
+  static constexpr size_t kMax = 3;
+  static constexpr std::chrono::seconds kWindow{60};
+
+  // Returns whether the worker that died at `now` is to be started again; after a false, never.
+  bool OnDeath(MonotonicTime now);
+
+ private:
+  // Of the last 60 s.
+  std::deque<MonotonicTime> restarts_;
+};
+
+// A broker that had served is restarted at once. One that had not is given 5 tries, with 100 ms after the
+// first and twice as long after each further.
+class BrokerRestarts {
+ public:
+  static constexpr int kMaxFailures = 5;
+  static constexpr std::chrono::milliseconds kFirstPause{100};
+
+  // Returns how long to pause before the next start; nothing if there shall be none.
+  std::optional<std::chrono::milliseconds> OnDeath(bool had_served);
+
+ private:
+  // In a row.
+  int failures_ = 0;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_RESTART_POLICY_H_

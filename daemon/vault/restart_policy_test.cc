@@ -1,0 +1,48 @@
+#include "daemon/vault/restart_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(WorkerRestartsTest, TheFourthDeathIn60SecondsIsTheLast) {
+  WorkerRestarts restarts;
+  const MonotonicTime start;
+  EXPECT_TRUE(restarts.OnDeath(start));
+  EXPECT_TRUE(restarts.OnDeath(start + seconds(20)));
+  EXPECT_TRUE(restarts.OnDeath(start + seconds(40)));
+  EXPECT_FALSE(restarts.OnDeath(start + seconds(60) - milliseconds(1)));
+}
+
+TEST(WorkerRestartsTest, RestartsAreForgottenAfter60Seconds) {
+  WorkerRestarts restarts;
+  const MonotonicTime start;
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(restarts.OnDeath(start + seconds(20 * i))) << i;
+}
+
+TEST(BrokerRestartsTest, ABrokerThatServedIsRestartedAtOnceHoweverOften) {
+  BrokerRestarts restarts;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(restarts.OnDeath(/*had_served=*/true), milliseconds(0));
+}
+
+TEST(BrokerRestartsTest, FailedStartsPauseTwiceAsLongEachAndEndAtTheFifth) {
+  BrokerRestarts restarts;
+  EXPECT_EQ(restarts.OnDeath(false), milliseconds(100));
+  EXPECT_EQ(restarts.OnDeath(false), milliseconds(200));
+  EXPECT_EQ(restarts.OnDeath(false), milliseconds(400));
+  EXPECT_EQ(restarts.OnDeath(false), milliseconds(800));
+  EXPECT_EQ(restarts.OnDeath(false), std::nullopt);
+}
+
+TEST(BrokerRestartsTest, ABrokerThatServesEndsTheRow) {
+  BrokerRestarts restarts;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(restarts.OnDeath(false).has_value());
+  EXPECT_EQ(restarts.OnDeath(true), milliseconds(0));
+  EXPECT_EQ(restarts.OnDeath(false), milliseconds(100));
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,137 @@
+#include "daemon/vault/run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+// Connections that wait while a broker is being started; the kernel caps it at net.core.somaxconn.
+constexpr int kBacklog = 4096;
+constexpr char kGroup[] = "berth";
+
+// Who shares root's daemon; nothing where that group does not exist or this is not root.
+std::optional<gid_t> SharedGroup() {
+  if (::geteuid() != 0) return std::nullopt;
+  const group* const entry = ::getgrnam(kGroup);
+  return entry == nullptr ? std::nullopt : std::optional<gid_t>(entry->gr_gid);
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  const bool root = ::geteuid() == 0;
+  if (::mkdir(path.c_str(), 0700) < 0) {
+    if (errno != EEXIST) return OsError(absl::StrCat("mkdir ", path), errno);
+  } else if (root) {
+    const std::optional<gid_t> group = SharedGroup();
+    if (group.has_value() && ::chown(path.c_str(), 0, *group) < 0)
+      return OsError(absl::StrCat("chown ", path), errno);
+    if (::chmod(path.c_str(), 0750) < 0) return OsError(absl::StrCat("chmod ", path), errno);
+  }
+  struct stat info;
+  if (::lstat(path.c_str(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder of uid ", ::geteuid()));
+  }
+  return absl::OkStatus();
+}
+
+// The pid that a daemon wrote into its lock file; "?" between its lock and its write.
+std::string ReadPid(int fd) {
+  char text[16];
+  const ssize_t got = ::pread(fd, text, sizeof(text), 0);
+  return got > 0 ? std::string(text, static_cast<size_t>(got)) : "?";
+}
+
+}  // namespace
+
+absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path) {
+  if (path.size() > kMaxPathBytes || path.empty() || path[0] != '/') {
+    return absl::InvalidArgumentError(absl::StrCat("folder \"", path, "\": ", path.size(),
+                                                   " bytes; it has to be an ", "absolute path of at most ",
+                                                   kMaxPathBytes));
+  }
+  BERTH_RETURN_IF_ERROR(MakeFolder(path));
+  const std::string name = path + "/berthd.lock";
+  UniqueFd lock(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) return OsError(absl::StrCat("open ", name), errno);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
+    if (errno != EWOULDBLOCK) return OsError(absl::StrCat("flock ", name), errno);
+    return absl::FailedPreconditionError(
+        absl::StrCat("folder ", path, " is served by another berthd, pid ", ReadPid(lock.get())));
+  }
+  const std::string pid = absl::StrCat(::getpid());
+  if (::ftruncate(lock.get(), 0) < 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+    return OsError(absl::StrCat("write ", name), errno);
+  }
+  RunFolder folder(path, std::move(lock));
+  BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
+  return folder;
+}
+
+RunFolder::~RunFolder() {
+  for (const std::string& name : made_) ::unlink(PathOf(name).c_str());
+}
+
+absl::Status RunFolder::ReadOrDrawNode() {
+  const std::string name = PathOf("node");
+  const UniqueFd file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return OsError(absl::StrCat("open ", name), errno);
+  if (::pread(file.get(), &node_, sizeof(node_), 0) == sizeof(node_) && node_ != 0) return absl::OkStatus();
+  node_ = RandomId();
+  if (::pwrite(file.get(), &node_, sizeof(node_), 0) != sizeof(node_))
+    return OsError(absl::StrCat("write ", name), errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RunFolder::Listening>> RunFolder::Listen() {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd berthd, ListenOn("berthd.sock", SOCK_STREAM, 0660));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn("admin.sock", SOCK_STREAM, 0600));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn("attach.sock", SOCK_SEQPACKET, 0660));
+  std::vector<Listening> sockets;
+  sockets.push_back({custody::Listener::kBerthd, std::move(berthd)});
+  sockets.push_back({custody::Listener::kAdmin, std::move(admin)});
+  sockets.push_back({custody::Listener::kAttach, std::move(attach)});
+  return sockets;
+}
+
+absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, int mode) {
+  const std::string path = PathOf(name);
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", path), errno);
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return OsError("socket", errno);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  // Nobody but this user reaches the socket before its mode is what it shall be.
+  const mode_t before = ::umask(0177);
+  const absl::Cleanup restore = [before] { ::umask(before); };
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) < 0) {
+    return OsError(absl::StrCat("bind ", path), errno);
+  }
+  made_.push_back(name);
+  const std::optional<gid_t> group = SharedGroup();
+  if (mode == 0660 && group.has_value() && ::chown(path.c_str(), 0, *group) < 0) {
+    return OsError(absl::StrCat("chown ", path), errno);
+  }
+  if (::chmod(path.c_str(), static_cast<mode_t>(mode)) < 0)
+    return OsError(absl::StrCat("chmod ", path), errno);
+  if (::listen(socket.get(), kBacklog) < 0) return OsError(absl::StrCat("listen ", path), errno);
+  return socket;
+}
+
+}  // namespace berth

@@ -1,0 +1,62 @@
+// RunFolder: the folder that one daemon owns: its lock, its node id, its sockets.
+
+#ifndef DAEMON_VAULT_RUN_FOLDER_H_
+#define DAEMON_VAULT_RUN_FOLDER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+#include "daemon/vault/custody_wire.h"
+
+namespace berth {
+
+// RunFolder is move-only; it gives the lock back when destroyed, and removes the sockets it made.
+// Thread-compatible.
+class RunFolder {
+ public:
+  // What a session's capsule can name; the sockets' names fit behind it into sun_path.
+  static constexpr size_t kMaxPathBytes = 90;
+
+  // Makes the folder if it is not there (for root 0750, group berth where that group exists; for a user 0700)
+  // and locks it. Touches no socket. Errors: kInvalidArgument if `path` is too long or relative;
+  // kFailedPrecondition if another daemon has it (names it), or if it is not this user's; those of the file
+  // system.
+  static absl::StatusOr<RunFolder> Take(const std::string& path);
+
+  RunFolder(RunFolder&&) = default;
+  RunFolder& operator=(RunFolder&&) = delete;
+  ~RunFolder();
+
+  // Random, drawn when the folder's first daemon started.
+  uint64_t node() const { return node_; }
+
+  // A listening socket, non-blocking and close-on-exec.
+  struct Listening {
+    custody::Listener listener;
+    UniqueFd fd;
+  };
+  // Makes the three sockets in place of what an earlier daemon left: admin.sock for this user alone, the
+  // others for group berth too, where this is root and the group exists.
+  absl::StatusOr<std::vector<Listening>> Listen();
+
+ private:
+  RunFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  absl::Status ReadOrDrawNode();
+  absl::StatusOr<UniqueFd> ListenOn(const std::string& name, int type, int mode);
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
+
+  std::string path_;
+  UniqueFd lock_;
+  uint64_t node_ = 0;
+  // Names of the sockets made; empty when moved from.
+  std::vector<std::string> made_;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_RUN_FOLDER_H_

@@ -1,0 +1,363 @@
+#include "daemon/vault/vault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "common/fd_passing.h"
+#include "common/ids.h"
+#include "common/memfd.h"
+#include "common/os_error.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+using custody::Key;
+using custody::KeyOf;
+using custody::Kind;
+using custody::MessageKind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// cuInit takes 0.2 s; a driver that needs this long is stuck.
+constexpr seconds kInventoryLimit(10);
+constexpr seconds kBrokerStartLimit(30);
+// A clean stop takes at most the sum of these.
+constexpr milliseconds kBrokerStopLimit(500);
+constexpr milliseconds kWorkerStopLimit(200);
+constexpr milliseconds kKillLimit(100);
+// More is of no use: custody is sent through a socket, one by one.
+constexpr rlim_t kFdsMax = 65536;
+// Fds that the vault needs beside those in custody: children's pidfds, pages, what is just being received.
+constexpr rlim_t kFdHeadroom = 256;
+
+MonotonicTime Now() { return std::chrono::steady_clock::now(); }
+
+__attribute__((format(printf, 1, 2))) void Log(const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof(line), format, arguments);
+  va_end(arguments);
+  dprintf(STDERR_FILENO, "berthd: %s\n", line);
+}
+
+// Lifts the limit for this process and its children. Returns what it is then.
+absl::StatusOr<rlim_t> LiftFdLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return OsError("getrlimit", errno);
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kFdsMax));
+  if (::setrlimit(RLIMIT_NOFILE, &limit) < 0) return OsError("setrlimit", errno);
+  return limit.rlim_cur;
+}
+
+// Blocks the signals that end the daemon and returns an fd that they are read from.
+absl::StatusOr<UniqueFd> TakeSignals() {
+  // Whoever reads ready_fd may have gone.
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, number);
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) < 0) return OsError("sigprocmask", errno);
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return OsError("signalfd", errno);
+  return fd;
+}
+
+// Milliseconds until `deadline`, as poll() wants them.
+int PollTimeout(MonotonicTime deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+}
+
+absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
+  struct stat info;
+  if (::fstat(fd, &info) < 0) return OsError("fstat(inventory)", errno);
+  std::vector<DeviceRecord> records(static_cast<size_t>(info.st_size) / sizeof(DeviceRecord));
+  const size_t size = records.size() * sizeof(DeviceRecord);
+  if (records.empty() || records.size() > kMaxDeviceOrdinals || size != static_cast<size_t>(info.st_size) ||
+      ::pread(fd, records.data(), size, 0) != static_cast<ssize_t>(size)) {
+    return absl::InternalError(absl::StrCat("an inventory of ", info.st_size, " bytes"));
+  }
+  for (const DeviceRecord& record : records) {
+    if (record.ordinal >= kMaxDeviceOrdinals) {
+      return absl::InternalError(
+          absl::StrCat("device ordinal ", record.ordinal, ", limit ", kMaxDeviceOrdinals));
+    }
+  }
+  return records;
+}
+
+}  // namespace
+
+absl::Status Vault::Run(const VaultOptions& options) {
+  UniqueFd ready(options.ready_fd);
+  if (ready && ::fcntl(ready.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(ready fd)", errno);
+  BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
+  BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
+  BERTH_ASSIGN_OR_RETURN(UniqueFd page_fd, CreateStatePage());
+  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
+  Vault vault(options, std::move(folder), std::move(signals), std::move(page));
+  vault.ready_ = std::move(ready);
+  vault.custody_limit_ = fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2;
+  absl::Status status = vault.Start(std::move(page_fd));
+  if (status.ok()) status = vault.Serve();
+  vault.Stop();
+  return absl::IsCancelled(status) ? absl::OkStatus() : status;
+}
+
+Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page)
+    : options_(options),
+      folder_(std::move(folder)),
+      signals_(std::move(signals)),
+      page_(std::move(page)),
+      incarnation_(RandomId()) {}
+
+absl::Status Vault::Start(UniqueFd page) {
+  held_[KeyOf(Kind::kStatePage)] = std::move(page);
+  page_.writable().node = folder_.node();
+  BERTH_RETURN_IF_ERROR(FindDevices());
+  BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen());
+  for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
+  for (Worker& worker : workers_) {
+    // Memory of a device outlives its workers, so their later starts do not move the generation.
+    ++page_.writable().devices[worker.record.ordinal].generation;
+    BERTH_RETURN_IF_ERROR(StartWorker(worker));
+  }
+  return StartBroker();
+}
+
+absl::Status Vault::FindDevices() {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
+  std::vector<std::string> flags = options_.child_flags;
+  flags.push_back("--role=inventory");
+  BERTH_ASSIGN_OR_RETURN(ChildProcess inventory, ChildProcess::Start(flags, table.get()));
+  pollfd entries[] = {{.fd = inventory.pidfd(), .events = POLLIN, .revents = 0},
+                      {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  ::poll(entries, 2, static_cast<int>(milliseconds(kInventoryLimit).count()));
+  if (StopAsked()) return absl::CancelledError("asked to stop");
+  if (!inventory.IsGone()) {
+    return absl::UnavailableError(
+        absl::StrCat("the inventory of devices did not end in ", kInventoryLimit.count(), " s"));
+  }
+  if (const std::string end = inventory.Reap(); end != "exit code 0") {
+    return absl::UnavailableError(absl::StrCat("the inventory of devices failed: ", end));
+  }
+  BERTH_RETURN_IF_ERROR(SealMemfd(table.get(), F_SEAL_WRITE));
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, ReadRecords(table.get()));
+  for (const DeviceRecord& record : records) workers_.emplace_back().record = record;
+  held_[KeyOf(Kind::kDeviceTable)] = std::move(table);
+  return absl::OkStatus();
+}
+
+absl::Status Vault::Serve() {
+  while (!StopAsked()) {
+    std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+    MonotonicTime wake = Now() + seconds(60);
+    if (!broker_.has_value()) {
+      wake = broker_start_;
+    } else {
+      if (!broker_->served) wake = broker_->start_deadline;
+      BrokerLink& link = broker_->link;
+      link.Flush(held_);
+      const int events = (link.wants_read() ? POLLIN : 0) | (link.wants_write() ? POLLOUT : 0);
+      entries.push_back(
+          {.fd = link.ended() ? -1 : link.fd(), .events = static_cast<short>(events), .revents = 0});
+      entries.push_back({.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0});
+    }
+    for (const Worker& worker : workers_) {
+      if (worker.process.has_value()) {
+        entries.push_back({.fd = worker.process->pidfd(), .events = POLLIN, .revents = 0});
+      }
+    }
+    if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR)
+      return OsError("poll", errno);
+
+    for (Worker& worker : workers_) {
+      if (worker.process.has_value() && worker.process->IsGone()) OnWorkerDeath(worker);
+    }
+    if (!broker_.has_value()) {
+      if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(StartBroker());
+    } else if (broker_->process.IsGone()) {
+      BERTH_RETURN_IF_ERROR(OnBrokerDeath());
+    } else {
+      ReadFromBroker();
+      if (!broker_->served && Now() >= broker_->start_deadline) {
+        Log("the broker did not serve in %d s: killed", static_cast<int>(kBrokerStartLimit.count()));
+        broker_->process.Kill();
+        broker_->start_deadline = MonotonicTime::max();
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Vault::StartWorker(Worker& worker) {
+  const DeviceRecord& record = worker.record;
+  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
+  // The broker's end; the worker's own blocks.
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
+  const std::vector<std::string> flags = {
+      "--role=worker", absl::StrCat("--device=", record.ordinal),
+      absl::StrCat("--backend=", record.backend == BackendKind::kHost ? "host" : "cuda"),
+      absl::StrCat("--host-bytes=", record.total_bytes)};
+  BERTH_ASSIGN_OR_RETURN(worker.process, ChildProcess::Start(flags, sockets.second.get()));
+  const Key key = KeyOf(Kind::kWorker, record.ordinal);
+  held_[key] = std::move(sockets.first);
+  if (broker_.has_value()) broker_->link.QueueGive(key);
+  return absl::OkStatus();
+}
+
+void Vault::OnWorkerDeath(Worker& worker) {
+  const std::string end = worker.process->Reap();
+  worker.process.reset();
+  held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+  worker.stopped = !worker.restarts.OnDeath(Now());
+  Log("the worker of device %u ended: %s%s", worker.record.ordinal, end.c_str(),
+      worker.stopped ? "; it is not started again" : "");
+  QueueWorkerGone(worker);
+  if (worker.stopped) return;
+  if (const absl::Status started = StartWorker(worker); !started.ok()) {
+    Log("the worker of device %u cannot be started: %s", worker.record.ordinal, started.ToString().c_str());
+    worker.stopped = true;
+    QueueWorkerGone(worker);
+  }
+}
+
+void Vault::QueueWorkerGone(const Worker& worker) {
+  if (!broker_.has_value()) return;
+  broker_->link.Queue(
+      custody::WorkerGone{.device = worker.record.ordinal, .stopped = worker.stopped ? 1u : 0u});
+}
+
+absl::Status Vault::StartBroker() {
+  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
+  ++epoch_;
+  // A Ready that was found among a dead broker's last words.
+  page_.writable().serving = 0;
+  page_.writable().epoch = epoch_;
+  page_.writable().incarnation = incarnation_;
+  std::vector<std::string> flags = options_.child_flags;
+  flags.push_back("--role=broker");
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, sockets.second.get()));
+  broker_.emplace(Broker{.process = std::move(process),
+                         .link = BrokerLink(std::move(sockets.first)),
+                         .start_deadline = Now() + kBrokerStartLimit});
+  BrokerLink& link = broker_->link;
+  link.Queue(custody::Facts{.device_count = static_cast<uint32_t>(workers_.size()),
+                            .node = folder_.node(),
+                            .incarnation = incarnation_,
+                            .epoch = epoch_,
+                            .custody_limit = custody_limit_});
+  for (const auto& [key, fd] : held_) link.QueueGive(key);
+  link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
+  for (const Worker& worker : workers_) {
+    if (!worker.process.has_value()) QueueWorkerGone(worker);
+  }
+  link.Flush(held_);
+  return absl::OkStatus();
+}
+
+absl::Status Vault::OnBrokerDeath() {
+  page_.writable().serving = 0;
+  // What it put before it died is in custody.
+  ReadFromBroker();
+  const std::optional<milliseconds> pause = broker_restarts_.OnDeath(broker_->served);
+  const std::string end = broker_->process.Reap();
+  broker_.reset();
+  Log("the broker ended: %s", end.c_str());
+  if (!pause.has_value()) {
+    return absl::UnavailableError(absl::StrCat(
+        BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
+  }
+  // Nothing durable says yet who held what: handles of before are stale.
+  incarnation_ = RandomId();
+  broker_start_ = Now() + *pause;
+  return *pause == milliseconds(0) ? StartBroker() : absl::OkStatus();
+}
+
+void Vault::ReadFromBroker() {
+  while (!broker_->link.ended()) {
+    absl::StatusOr<BrokerRequest> request = broker_->link.Read();
+    if (!request.ok()) {
+      if (IsWouldBlock(request.status()) || IsEndOfStream(request.status())) return;
+      Log("the broker is killed: %s", request.status().ToString().c_str());
+      broker_->process.Kill();
+      return;
+    }
+    std::visit([this](auto&& one) { OnRequest(std::move(one)); }, *std::move(request));
+  }
+}
+
+void Vault::OnRequest(PutRequest request) { held_[request.key] = std::move(request.fd); }
+
+void Vault::OnRequest(DropRequest request) {
+  held_.erase(request.key);
+  broker_->link.Queue(custody::KeyMessage{.kind = MessageKind::kDropped, .key = request.key});
+}
+
+void Vault::OnRequest(ReadySignal) {
+  broker_->served = true;
+  page_.writable().serving = 1;
+  if (!ready_) return;
+  if (::write(ready_.get(), "ready\n", 6) < 0) Log("ready fd: %s", strerror(errno));
+  ready_.reset();
+}
+
+bool Vault::StopAsked() {
+  signalfd_siginfo info;
+  return ::read(signals_.get(), &info, sizeof(info)) == sizeof(info);
+}
+
+bool Vault::AwaitBroker(MonotonicTime deadline) {
+  while (!broker_->process.IsGone()) {
+    if (Now() >= deadline) return false;
+    broker_->link.Flush(held_);
+    pollfd entries[] = {
+        {.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0},
+        {.fd = broker_->link.ended() ? -1 : broker_->link.fd(), .events = POLLIN, .revents = 0}};
+    ::poll(entries, 2, PollTimeout(deadline));
+    ReadFromBroker();
+  }
+  return true;
+}
+
+void Vault::Stop() {
+  page_.writable().serving = 0;
+  if (broker_.has_value()) {
+    broker_->link.Queue(custody::Signal{.kind = MessageKind::kStop});
+    if (!AwaitBroker(Now() + kBrokerStopLimit)) {
+      Log("the broker did not stop in %d ms: killed", static_cast<int>(kBrokerStopLimit.count()));
+      broker_->process.Kill();
+      broker_->process.WaitUntil(Now() + kKillLimit);
+    }
+    broker_.reset();
+  }
+  // With the broker gone, these are the last other ends of the workers' sockets.
+  for (const Worker& worker : workers_) held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+  const MonotonicTime deadline = Now() + kWorkerStopLimit;
+  for (Worker& worker : workers_) {
+    if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();
+  }
+  for (const Worker& worker : workers_) {
+    if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
+  }
+}
+
+}  // namespace berth

@@ -1,0 +1,109 @@
+// The vault: the daemon's parent process. It keeps duplicates of every fd that must outlive the broker,
+// starts broker and workers, watches them by pidfd, and starts them again. It is a poll loop: no gRPC, no
+// CUDA, no threads, so that there is little in it that could fail.
+
+#ifndef DAEMON_VAULT_VAULT_H_
+#define DAEMON_VAULT_VAULT_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/state_page.h"
+#include "common/unique_fd.h"
+#include "daemon/device/device_record.h"
+#include "daemon/vault/broker_link.h"
+#include "daemon/vault/child_process.h"
+#include "daemon/vault/restart_policy.h"
+#include "daemon/vault/run_folder.h"
+
+namespace berth {
+
+struct VaultOptions {
+  // Of the sockets.
+  std::string folder;
+  // What inventory and broker are started with, beside their role.
+  std::vector<std::string> child_flags;
+  // Gets "ready\n" once a broker serves, and is closed; -1 for none. Run() takes it over.
+  int ready_fd = -1;
+};
+
+// Vault is the process: made and run once, by its main thread.
+class Vault {
+ public:
+  // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM, SIGINT or SIGHUP:
+  // then it ends them, within 1 s in all, and removes the sockets. Returns: OK after a clean stop. Errors:
+  // kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five brokers
+  // in a row ended before they served, or the inventory failed; those of the system.
+  static absl::Status Run(const VaultOptions& options);
+
+ private:
+  // A device's worker.
+  struct Worker {
+    DeviceRecord record;
+    std::optional<ChildProcess> process;
+    WorkerRestarts restarts;
+    bool stopped = false;
+  };
+  // One life of the broker.
+  struct Broker {
+    ChildProcess process;
+    BrokerLink link;
+    bool served = false;
+    // For the first Ready; a broker that needs longer is stuck.
+    MonotonicTime start_deadline;
+  };
+
+  Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page);
+
+  absl::Status Start(UniqueFd page);
+  absl::Status Serve();
+  void Stop();
+
+  // Runs the inventory role and takes what it found.
+  // Errors: kCancelled if a signal asked to stop meanwhile.
+  absl::Status FindDevices();
+
+  absl::Status StartWorker(Worker& worker);
+  void OnWorkerDeath(Worker& worker);
+  absl::Status StartBroker();
+  absl::Status OnBrokerDeath();
+  // Serves what the broker has sent; kills one that breaks the protocol.
+  void ReadFromBroker();
+  void OnRequest(PutRequest request);
+  void OnRequest(DropRequest request);
+  void OnRequest(ReadySignal request);
+  void QueueWorkerGone(const Worker& worker);
+
+  // Waits for the broker to end, serving it meanwhile.
+  bool AwaitBroker(MonotonicTime deadline);
+  // Whether a signal asked to stop.
+  bool StopAsked();
+
+  const VaultOptions options_;
+  RunFolder folder_;
+  const UniqueFd signals_;
+  StatePage page_;
+  UniqueFd ready_;
+  size_t custody_limit_ = 0;
+  uint64_t incarnation_ = 0;
+  uint64_t epoch_ = 0;
+
+  HeldFds held_;
+  std::vector<Worker> workers_;
+  std::optional<Broker> broker_;
+  BrokerRestarts broker_restarts_;
+  // When the next broker starts, while there is none.
+  MonotonicTime broker_start_;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_VAULT_H_
