@@ -1,0 +1,182 @@
+#include "client/block.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/internal/import.h"
+#include "client/internal/session_core.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+using internal::Arrival;
+using internal::Attempt;
+using internal::CallLimits;
+using internal::OpenRequest;
+using internal::SessionCore;
+
+BlockHandle FromProto(const v1::BlockHandle& proto) {
+  return {.node = proto.node(),
+          .incarnation = proto.incarnation(),
+          .device_uuid = proto.device_uuid(),
+          .block = BlockId(proto.block()),
+          .generation = proto.generation(),
+          .block_generation = proto.block_generation()};
+}
+
+void ToProto(const BlockHandle& handle, v1::BlockHandle* proto) {
+  proto->set_node(handle.node);
+  proto->set_incarnation(handle.incarnation);
+  proto->set_device_uuid(handle.device_uuid);
+  proto->set_block(handle.block.value());
+  proto->set_generation(handle.generation);
+  proto->set_block_generation(handle.block_generation);
+}
+
+BlockKind KindOf(const v1::Block& block) {
+  return block.kind() == v1::MEMORY_KIND_CUDA_VMM ? BlockKind::kCudaVmm : BlockKind::kHost;
+}
+
+// Sends a request whose answer comes in two parts: `attempt`'s on gRPC, the fd on the channel. It is settled
+// when both are here; until then it can be forgotten, whatever the first part said.
+absl::StatusOr<Arrival> CallForFd(SessionCore& core, OpenRequest open, const Attempt& attempt) {
+  const CallLimits limits = core.DefaultLimits();
+  core.channel().Expect(open.sequence());
+  if (const absl::Status status = core.Call(limits, attempt); !status.ok()) {
+    core.channel().Abandon(open.sequence());
+    open.Resolve(status);
+    return status;
+  }
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core.channel().Await(open.sequence(), limits.deadline));
+  open.Settle();
+  return arrival;
+}
+
+}  // namespace
+
+Mapping::Mapping(std::shared_ptr<internal::Import> import, void* data)
+    : import_(std::move(import)), data_(data), size_(import_->block().bytes()) {}
+
+bool Mapping::read_only() const { return import_->read_only(); }
+
+BlockKind Mapping::kind() const { return KindOf(import_->block()); }
+
+Block::Block(std::shared_ptr<internal::Import> import, bool owned)
+    : handle_(FromProto(import->block().handle())), owned_(owned), import_(std::move(import)) {}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this == &other) return *this;
+  Free().IgnoreError();
+  handle_ = std::move(other.handle_);
+  owned_ = other.owned_;
+  import_ = std::move(other.import_);
+  return *this;
+}
+
+Block::~Block() { Free().IgnoreError(); }
+
+absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, const BlockOptions& options) {
+  const std::shared_ptr<SessionCore>& core = session->core();
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  v1::AllocateBlockRequest request;
+  open.Fill(request.mutable_request());
+  request.set_device(options.device);
+  request.set_device_uuid(options.device_uuid);
+  request.set_bytes(options.bytes.count());
+  request.set_label(options.label);
+  v1::AllocateBlockResponse response;
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival,
+                         CallForFd(*core, std::move(open), [&](grpc::ClientContext* context) {
+                           return core->stubs().memory->AllocateBlock(context, request, &response);
+                         }));
+  return Block(
+      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), /*read_only=*/false),
+      /*owned=*/true);
+}
+
+absl::StatusOr<Block> Block::Import(const std::shared_ptr<Session>& session, const BlockHandle& handle,
+                                    const ImportOptions& options) {
+  const std::shared_ptr<SessionCore>& core = session->core();
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  v1::ImportBlockRequest request;
+  open.Fill(request.mutable_request());
+  ToProto(handle, request.mutable_handle());
+  request.set_read_only(options.read_only);
+  v1::ImportBlockResponse response;
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival,
+                         CallForFd(*core, std::move(open), [&](grpc::ClientContext* context) {
+                           return core->stubs().memory->ImportBlock(context, request, &response);
+                         }));
+  return Block(
+      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), options.read_only),
+      /*owned=*/false);
+}
+
+Bytes Block::bytes() const { return Bytes(import_->block().bytes()); }
+
+uint32_t Block::device() const { return import_->block().device(); }
+
+BlockKind Block::kind() const { return KindOf(import_->block()); }
+
+absl::StatusOr<Mapping> Block::Map() const {
+  if (import_ == nullptr) return absl::FailedPreconditionError("the block was freed by this process");
+  BERTH_ASSIGN_OR_RETURN(void* data, import_->Map());
+  return Mapping(import_, data);
+}
+
+absl::Status Block::CheckOwned() const {
+  if (import_ == nullptr) return absl::FailedPreconditionError("the block was freed by this process");
+  if (!owned_) return absl::FailedPreconditionError("only who allocated a block can grant it");
+  return absl::OkStatus();
+}
+
+absl::Status Block::GrantToSession(SessionId session) const {
+  BERTH_RETURN_IF_ERROR(CheckOwned());
+  v1::GrantBlockRequest request;
+  request.set_session(session.value());
+  return Grant(&request);
+}
+
+absl::Status Block::GrantToTenant(uint32_t uid, absl::string_view container) const {
+  BERTH_RETURN_IF_ERROR(CheckOwned());
+  v1::GrantBlockRequest request;
+  request.mutable_tenant()->set_uid(uid);
+  request.mutable_tenant()->set_container(std::string(container));
+  return Grant(&request);
+}
+
+absl::Status Block::Grant(v1::GrantBlockRequest* request) const {
+  SessionCore& core = *import_->core();
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core.Begin());
+  open.Fill(request->mutable_request());
+  ToProto(handle_, request->mutable_handle());
+  const absl::Status status = core.Call(core.DefaultLimits(), [&](grpc::ClientContext* context) {
+    v1::GrantBlockResponse response;
+    return core.stubs().memory->GrantBlock(context, *request, &response);
+  });
+  open.Resolve(status);
+  return status;
+}
+
+absl::Status Block::Free() {
+  const std::shared_ptr<internal::Import> import = std::move(import_);
+  if (import == nullptr || !owned_) return absl::OkStatus();
+  internal::EndLease(import->lease(), internal::Lease::kFreed);
+  // Nobody else here maps it: it can be let go in the same breath, which saves the daemon a quarantine.
+  const bool only_here = import.use_count() == 1;
+  if (only_here) import->CloseUnannounced();
+  SessionCore& core = *import->core();
+  return core.GiveBack([&](const OpenRequest& open) -> Attempt {
+    v1::FreeBlockRequest request;
+    open.Fill(request.mutable_request());
+    ToProto(handle_, request.mutable_handle());
+    if (only_here) request.add_let_go(import->id().value());
+    return [&core, request](grpc::ClientContext* context) {
+      v1::FreeBlockResponse response;
+      return core.stubs().memory->FreeBlock(context, request, &response);
+    };
+  });
+}
+
+}  // namespace berth

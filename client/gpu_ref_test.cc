@@ -1,0 +1,60 @@
+#include "client/gpu_ref.h"
+
+#include "client/internal/lease_word.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+class AccessTest : public testing::Test {
+ protected:
+  AccessTest() {
+    words_ = {.page = &page_, .lease = &lease_, .device = 3, .generation = 1, .incarnation = 77};
+    page_.incarnation = 77;
+    page_.devices[3].generation = 1;
+  }
+  StatePageLayout page_ = {};
+  internal::LeaseWord lease_ = internal::Lease::kLive;
+  internal::AccessWords words_;
+};
+
+TEST_F(AccessTest, EachReasonIsToldAndTheFirstOfSeveralWins) {
+  page_.incarnation = 78;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kOtherIncarnation);
+  lease_ = internal::Lease::kEnded;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kLeaseEnded);
+  lease_ = internal::Lease::kFreed;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kBlockFreed);
+  page_.devices[3].generation = 2;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kContextRebuilt);
+  page_.devices[3].shutting_down = 1;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kDeviceShuttingDown);
+  page_.devices[3].dropped = 1;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kDeviceDropped);
+}
+
+TEST_F(AccessTest, TheTextsAreTheSeedsWords) {
+  EXPECT_EQ(AccessErrorText(AccessError::kDeviceDropped), "device state dropped");
+  EXPECT_EQ(AccessErrorText(AccessError::kDeviceShuttingDown), "device shutting down");
+  EXPECT_EQ(AccessErrorText(AccessError::kContextRebuilt), "context rebuilt");
+  const absl::Status status = internal::AccessStatus(AccessError::kContextRebuilt);
+  EXPECT_TRUE(IsRefusal(status, Reason::kStale));
+  EXPECT_EQ(GetErrorDetails(status)->metadata.at("why"), "context rebuilt");
+  EXPECT_TRUE(internal::AccessStatus(AccessError::kNone).ok());
+}
+
+TEST_F(AccessTest, AResultIsAPointerOrAReason) {
+  int value = 5;
+  const AccessResult<int> good(&value);
+  EXPECT_TRUE(static_cast<bool>(good));
+  EXPECT_EQ(good.data(), &value);
+  EXPECT_TRUE(good.status().ok());
+  const AccessResult<int> bad(AccessError::kBlockFreed);
+  EXPECT_FALSE(static_cast<bool>(bad));
+  EXPECT_EQ(bad.data(), nullptr);
+  EXPECT_EQ(bad.status().message(), "block freed");
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,59 @@
+// Inspector: what the daemon says about the node: who holds what, since when, who waits. And, on the
+// operator's socket, the verbs that change it.
+//
+//   berth::Inspector inspector(session);
+//   absl::StatusOr<berth::v1::ListPermitsResponse> permits = inspector.ListPermits();
+//   for (const berth::v1::Permit& permit : permits->permits()) Show(permit);
+//
+// Answers are the wire's own messages (proto/berth/v1), whole: lists are fetched page by page and joined. On
+// berthd.sock they show the caller's tenant, on admin.sock everybody.
+
+#ifndef CLIENT_INSPECTOR_H_
+#define CLIENT_INSPECTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
+#include "client/session.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+
+namespace berth {
+
+// Thread-safe. Errors of every method: kUnavailable when the session is over or the daemon does not answer;
+// refusals as the method's RPC has them.
+class Inspector {
+ public:
+  explicit Inspector(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+
+  absl::StatusOr<v1::Node> GetNode() const;
+  absl::StatusOr<v1::ListDevicesResponse> ListDevices() const;
+  absl::StatusOr<v1::ListPoolsResponse> ListPools() const;
+  // Of one pool, or of all where `pool` is empty.
+  absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
+  absl::StatusOr<v1::ListBlocksResponse> ListBlocks() const;
+  absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
+  absl::StatusOr<v1::Usage> GetUsage() const;
+
+  // Ends a session: the caller's own, or on admin.sock any.
+  absl::StatusOr<v1::Session> EndSession(SessionId session) const;
+
+  // On admin.sock alone (ADMIN_ONLY).
+  absl::StatusOr<v1::Pool> SetPoolCap(absl::string_view pool, uint64_t cap) const;
+  absl::StatusOr<v1::Device> SetDeviceBudget(uint32_t device, Bytes budget) const;
+
+ private:
+  const std::shared_ptr<Session> session_;
+};
+
+}  // namespace berth
+
+#endif  // CLIENT_INSPECTOR_H_

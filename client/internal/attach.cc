@@ -1,0 +1,130 @@
+#include "client/internal/attach.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "common/label.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth::internal {
+namespace {
+
+absl::StatusOr<UniqueFd> Connect(const std::string& folder, absl::Duration timeout) {
+  const std::string path = absl::StrCat(folder, "/attach.sock");
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} bytes, limit {limit}",
+                  {{"field", "the path of attach.sock"},
+                   {"value", path.size()},
+                   {"limit", sizeof(address.sun_path) - 1}});
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return OsError("socket", errno);
+  const timeval bound = absl::ToTimeval(timeout);
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    if (::setsockopt(socket.get(), SOL_SOCKET, option, &bound, sizeof(bound)) < 0)
+      return OsError("setsockopt", errno);
+  }
+  int connected;
+  do {
+    connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  } while (connected < 0 && errno == EINTR);
+  if (connected < 0) {
+    const absl::Status error = OsError(absl::StrCat("no Berth daemon answers on ", path), errno);
+    // A folder or socket that is not there, and a backlog that stays full, are a daemon that does not serve.
+    return absl::IsPermissionDenied(error) ? error : absl::UnavailableError(error.message());
+  }
+  return socket;
+}
+
+absl::Status FromRefused(const attach::Refused& refused) {
+  absl::Status status(static_cast<absl::StatusCode>(refused.code),
+                      absl::string_view(refused.text, strnlen(refused.text, sizeof(refused.text))));
+  if (status.ok()) return absl::InternalError("the daemon refused with the code OK");
+  if (refused.reason >= static_cast<int>(Reason::kInvalidField) &&
+      refused.reason <= static_cast<int>(Reason::kUnsupported)) {
+    SetErrorDetails({.reason = static_cast<Reason>(refused.reason)}, &status);
+  }
+  return status;
+}
+
+// Receives the one answer to Hello or Join, which brings one fd.
+template <typename Answer>
+absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
+  absl::StatusOr<Message> message = ReceiveMessage(socket);
+  if (!message.ok()) {
+    if (IsWouldBlock(message.status()))
+      return absl::UnavailableError("the daemon did not answer on attach.sock");
+    if (IsEndOfStream(message.status())) return absl::UnavailableError("the daemon closed the connection");
+    return message.status();
+  }
+  attach::Kind kind;
+  if (message->bytes.size() < sizeof(kind))
+    return absl::InternalError("attach.sock answered less than a kind");
+  memcpy(&kind, message->bytes.data(), sizeof(kind));
+  if (kind == attach::Kind::kRefused && message->bytes.size() == sizeof(attach::Refused)) {
+    attach::Refused refused;
+    memcpy(&refused, message->bytes.data(), sizeof(refused));
+    return FromRefused(refused);
+  }
+  Answer answer;
+  if (kind != answer.kind || message->bytes.size() != sizeof(answer) || message->fds.size() != 1) {
+    return absl::InternalError(absl::StrCat("attach.sock answered kind ", static_cast<uint32_t>(kind),
+                                            " with ", message->bytes.size(), " bytes and ",
+                                            message->fds.size(), " fds"));
+  }
+  memcpy(&answer, message->bytes.data(), sizeof(answer));
+  return std::pair(answer, std::move(message->fds[0]));
+}
+
+// Sends `question` on a new connection and receives its answer.
+template <typename Answer, typename Question>
+absl::StatusOr<std::pair<Answer, UniqueFd>> Ask(int socket, const Question& question) {
+  if (const absl::Status sent = SendStruct(socket, question); !sent.ok()) {
+    // A daemon that refuses at once may have closed before the question came; its answer is there all the
+    // same.
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = ReceiveAnswer<Answer>(socket);
+    if (answer.ok() || GetErrorDetails(answer.status()).has_value()) return answer;
+    return sent;
+  }
+  return ReceiveAnswer<Answer>(socket);
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
+                                          absl::Duration timeout) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("label", label));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
+  attach::Hello hello;
+  memcpy(hello.label, label.data(), label.size());
+  BERTH_ASSIGN_OR_RETURN(auto answer, Ask<attach::Welcome>(socket.get(), hello));
+  BERTH_ASSIGN_OR_RETURN(SessionCapsule capsule, ReadCapsule(answer.second.get()));
+  return OpenedSession{
+      .lifeline = std::move(socket), .capsule_fd = std::move(answer.second), .capsule = std::move(capsule)};
+}
+
+absl::StatusOr<JoinedChannel> JoinSession(const std::string& folder, const SessionCapsule& capsule,
+                                          absl::Duration timeout) {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
+  const attach::Join join = {.session = capsule.session.value(), .secret = capsule.secret};
+  BERTH_ASSIGN_OR_RETURN(auto answer, Ask<attach::Joined>(socket.get(), join));
+  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(answer.second.get()));
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
+  return JoinedChannel{
+      .socket = std::move(socket), .channel = ChannelId(answer.first.channel), .page = std::move(page)};
+}
+
+}  // namespace berth::internal

@@ -1,0 +1,45 @@
+// The client's side of attach.sock: opens a session, joins one. Blocking, with a bound.
+
+#ifndef CLIENT_INTERNAL_ATTACH_H_
+#define CLIENT_INTERNAL_ATTACH_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/session_capsule.h"
+#include "common/state_page.h"
+#include "common/unique_fd.h"
+
+namespace berth::internal {
+
+struct OpenedSession {
+  // Silent from now on; the session lives while anybody holds it. Close-on-exec.
+  UniqueFd lifeline;
+  // Names and proves the session.
+  UniqueFd capsule_fd;
+  SessionCapsule capsule;
+};
+
+struct JoinedChannel {
+  // Non-blocking, close-on-exec.
+  UniqueFd socket;
+  ChannelId channel;
+  StatePage page;
+};
+
+// Opens a session. `timeout` bounds each step.
+// Errors: kUnavailable when no daemon answers in `folder`; a refusal of the daemon as it made it; kInternal
+// when what answers does not speak Berth's protocol.
+absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
+                                          absl::Duration timeout);
+
+// Joins a session for this process. Errors: as OpenSession.
+absl::StatusOr<JoinedChannel> JoinSession(const std::string& folder, const SessionCapsule& capsule,
+                                          absl::Duration timeout);
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_ATTACH_H_

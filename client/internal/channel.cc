@@ -1,0 +1,223 @@
+#include "client/internal/channel.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
+
+namespace berth::internal {
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket,
+                                                        std::function<void(const absl::Status&)> on_lost) {
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) return OsError("eventfd", errno);
+  return std::unique_ptr<Channel>(new Channel(socket, std::move(wake), std::move(on_lost)));
+}
+
+Channel::Channel(int socket, UniqueFd wake, std::function<void(const absl::Status&)> on_lost)
+    : socket_(socket), wake_(std::move(wake)), on_lost_(std::move(on_lost)), thread_([this] { Run(); }) {}
+
+Channel::~Channel() {
+  {
+    absl::MutexLock lock(&mu_);
+    stop_ = true;
+    // What could not be sent the daemon learns from this process's end.
+    FlushLocked();
+  }
+  Wake();
+  thread_.join();
+}
+
+void Channel::Wake() {
+  const uint64_t one = 1;
+  // Can only fail when the counter is full, and then the thread wakes all the same.
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+}
+
+void Channel::Run() {
+  while (true) {
+    absl::Status state;
+    bool wants_write;
+    {
+      absl::MutexLock lock(&mu_);
+      if (stop_) return;
+      state = state_;
+      wants_write = acknowledged_ < received_ || !let_go_.empty();
+    }
+    if (!state.ok()) return on_lost_(state);
+    pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
+                     {.fd = wake_.get(), .events = POLLIN}};
+    ::poll(fds, 2, -1);
+    if (fds[1].revents != 0) {
+      uint64_t count;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
+    }
+    if (fds[0].revents == 0) continue;
+    absl::MutexLock lock(&mu_);
+    DrainLocked();
+  }
+}
+
+void Channel::Expect(uint64_t sequence) {
+  absl::MutexLock lock(&mu_);
+  auto expected = std::make_shared<Expected>();
+  if (!state_.ok()) expected->result = state_;
+  expected_[sequence] = std::move(expected);
+}
+
+absl::StatusOr<Arrival> Channel::Await(uint64_t sequence, absl::Time deadline) {
+  absl::MutexLock lock(&mu_);
+  const auto at = expected_.find(sequence);
+  if (at == expected_.end())
+    return absl::InternalError(absl::StrCat("sequence ", sequence, " was not expected"));
+  const std::shared_ptr<Expected> expected = at->second;
+  if (!expected->result.has_value()) {
+    DrainLocked();
+    // The thread tells the owner of a loss that this one saw first.
+    if (!state_.ok()) Wake();
+  }
+  bool late = false;
+  while (!expected->result.has_value() && !late) late = expected->arrived.WaitWithDeadline(&mu_, deadline);
+  expected_.erase(sequence);
+  if (!expected->result.has_value()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the block of request ", sequence, " did not come in time"));
+  }
+  return *std::move(expected->result);
+}
+
+void Channel::Abandon(uint64_t sequence) {
+  absl::MutexLock lock(&mu_);
+  const auto at = expected_.find(sequence);
+  if (at == expected_.end()) return;
+  const std::shared_ptr<Expected> expected = std::move(at->second);
+  expected_.erase(at);
+  if (!expected->result.has_value() || !expected->result->ok()) return;
+  const ImportId import = (*expected->result)->import;
+  expected->result.reset();
+  LetGoLocked(import);
+}
+
+void Channel::LetGo(ImportId import) {
+  absl::MutexLock lock(&mu_);
+  LetGoLocked(import);
+}
+
+void Channel::LetGoLocked(ImportId import) {
+  if (!state_.ok()) return;
+  let_go_.push_back(import);
+  FlushLocked();
+  if (!let_go_.empty()) Wake();
+}
+
+void Channel::LoseLocked(const absl::Status& why) {
+  if (!state_.ok()) return;
+  state_ = why;
+  for (const auto& [block, weak] : leases_) {
+    if (const std::shared_ptr<LeaseWord> lease = weak.lock()) EndLease(*lease, Lease::kEnded);
+  }
+  for (const auto& [sequence, expected] : expected_) {
+    if (!expected->result.has_value()) expected->result = why;
+    expected->arrived.Signal();
+  }
+}
+
+void Channel::DrainLocked() {
+  while (state_.ok()) {
+    absl::StatusOr<Message> message = ReceiveMessage(socket_);
+    if (message.ok()) {
+      if (const absl::Status status = DispatchLocked(*std::move(message)); !status.ok()) LoseLocked(status);
+    } else if (IsWouldBlock(message.status())) {
+      break;
+    } else if (absl::IsDataLoss(message.status())) {
+      // Which request's fd it was is lost with the message: each one that waits asks again or gives up.
+      for (const auto& [sequence, expected] : expected_) {
+        if (!expected->result.has_value()) {
+          expected->result =
+              absl::ResourceExhaustedError("this process had no file descriptor free for a block");
+        }
+        expected->arrived.Signal();
+      }
+    } else if (IsEndOfStream(message.status())) {
+      LoseLocked(absl::UnavailableError("the daemon closed the channel"));
+    } else {
+      LoseLocked(message.status());
+    }
+  }
+  FlushLocked();
+}
+
+absl::Status Channel::DispatchLocked(Message message) {
+  attach::Delivery delivery;
+  if (message.bytes.size() != sizeof(delivery)) {
+    return absl::InternalError(
+        absl::StrCat("the channel carried a message of ", message.bytes.size(), " bytes"));
+  }
+  memcpy(&delivery, message.bytes.data(), sizeof(delivery));
+  const bool is_block = delivery.what == attach::DeliveryKind::kBlock;
+  const bool is_recall = delivery.what == attach::DeliveryKind::kRecall;
+  if (delivery.kind != attach::Kind::kDelivery || (!is_block && !is_recall) ||
+      message.fds.size() != (is_block ? 1 : 0)) {
+    return absl::InternalError("the channel carried a message that is no delivery");
+  }
+  // Sent again after a restart of the broker: it was taken in before, only its acknowledgement was lost.
+  if (delivery.number <= received_) {
+    acknowledged_ = std::min(acknowledged_, delivery.number - 1);
+    return absl::OkStatus();
+  }
+  received_ = delivery.number;
+  if (is_block) {
+    DeliverLocked(delivery, std::move(message.fds[0]));
+  } else if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
+    if (const std::shared_ptr<LeaseWord> lease = at->second.lock()) EndLease(*lease, Lease::kFreed);
+  }
+  return absl::OkStatus();
+}
+
+void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
+  const ImportId import(delivery.import);
+  const auto at = expected_.find(delivery.sequence);
+  if (at == expected_.end() || at->second->result.has_value()) {
+    fd.reset();
+    return LetGoLocked(import);
+  }
+  const BlockId block(delivery.block);
+  at->second->result =
+      Arrival{.block = block, .import = import, .fd = std::move(fd), .lease = LeaseOfLocked(block)};
+  at->second->arrived.Signal();
+}
+
+std::shared_ptr<LeaseWord> Channel::LeaseOfLocked(BlockId block) {
+  std::weak_ptr<LeaseWord>& weak = leases_[block];
+  std::shared_ptr<LeaseWord> lease = weak.lock();
+  if (lease != nullptr) return lease;
+  lease = std::make_shared<LeaseWord>(Lease::kLive);
+  weak = lease;
+  // Words that nobody reads any more go when the table has doubled since the last time: a constant cost per
+  // block.
+  if (leases_.size() >= sweep_at_) {
+    absl::erase_if(leases_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<size_t>(kFirstSweep, leases_.size() * 2);
+  }
+  return lease;
+}
+
+void Channel::FlushLocked() {
+  if (!state_.ok()) return;
+  // A full socket is emptied by the daemon; the channel's thread waits for that and sends the rest.
+  if (acknowledged_ < received_ && SendStruct(socket_, attach::Ack{.number = received_}).ok()) {
+    acknowledged_ = received_;
+  }
+  while (!let_go_.empty() && SendStruct(socket_, attach::LetGo{.import = let_go_.front().value()}).ok()) {
+    let_go_.pop_front();
+  }
+}
+
+}  // namespace berth::internal

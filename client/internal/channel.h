@@ -1,0 +1,109 @@
+// Channel is this process's end of its channel to the daemon (common/attach_wire.h): it takes in the fds of
+// blocks and hands each to the request that waits for it, acknowledges, marks the lease words of recalled
+// blocks, and sends what this process lets go.
+//
+// One thread sleeps on the socket. Who waits for an fd also looks at the socket itself, so that an fd that is
+// there already costs no wake-up, and one that is not costs one.
+
+#ifndef CLIENT_INTERNAL_CHANNEL_H_
+#define CLIENT_INTERNAL_CHANNEL_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/internal/lease_word.h"
+#include "common/attach_wire.h"
+#include "common/fd_passing.h"
+#include "common/ids.h"
+#include "common/unique_fd.h"
+
+namespace berth::internal {
+
+// What came for a request.
+struct Arrival {
+  BlockId block;
+  ImportId import;
+  UniqueFd fd;
+  // Shared by every import of the block in this process, and by the channel while one of them lives.
+  std::shared_ptr<LeaseWord> lease;
+};
+
+// Thread-safe.
+class Channel {
+ public:
+  // `socket` stays the caller's, must be non-blocking and outlive this. `on_lost` is called once, from the
+  // channel's thread and without a lock, when the stream ends or is broken.
+  static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket,
+                                                        std::function<void(const absl::Status&)> on_lost);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();
+
+  // Announces that a block for `sequence` is wanted. Call it before the request is sent, then Await() or
+  // Abandon().
+  void Expect(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits for the block of an expected sequence.
+  // Errors: kDeadlineExceeded; kUnavailable when the channel is lost; kResourceExhausted when this process
+  // had no fd free for it. After an error the sequence is abandoned.
+  absl::StatusOr<Arrival> Await(uint64_t sequence, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
+  void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Tells the daemon that this process has unmapped and closed `import`. Never waits.
+  void LetGo(ImportId import) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Lease words kept before those of blocks long gone are looked for.
+  static constexpr size_t kFirstSweep = 64;
+
+  struct Expected {
+    absl::CondVar arrived;
+    std::optional<absl::StatusOr<Arrival>> result;
+  };
+
+  Channel(int socket, UniqueFd wake, std::function<void(const absl::Status&)> on_lost);
+  void Run();
+  void Wake();
+  // Ends the leases of every block here, and what waits, with `why`.
+  void LoseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes in and acknowledges what is there.
+  void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LetGoLocked(ImportId import) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<LeaseWord> LeaseOfLocked(BlockId block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const int socket_;
+  const UniqueFd wake_;
+  const std::function<void(const absl::Status&)> on_lost_;
+
+  absl::Mutex mu_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  // Not OK once the channel is lost.
+  absl::Status state_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Expected>> expected_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<BlockId, std::weak_ptr<LeaseWord>> leases_ ABSL_GUARDED_BY(mu_);
+  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = kFirstSweep;
+  uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<ImportId> let_go_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_CHANNEL_H_

@@ -1,0 +1,197 @@
+#include "client/internal/channel.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "common/memfd.h"
+#include "gtest/gtest.h"
+
+namespace berth::internal {
+namespace {
+
+// The daemon's end is the test's.
+class ChannelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pair = SocketPair();
+    ASSERT_TRUE(pair.ok());
+    daemon_ = std::move(pair->first);
+    client_ = std::move(pair->second);
+    ASSERT_TRUE(SetNonBlocking(client_.get()).ok());
+    auto channel = Channel::Start(client_.get(), [this](const absl::Status& why) {
+      why_ = why;
+      lost_.Notify();
+    });
+    ASSERT_TRUE(channel.ok());
+    channel_ = *std::move(channel);
+  }
+
+  void SendBlock(uint64_t number, uint64_t sequence, uint64_t block, uint64_t import) {
+    const auto fd = CreateMemfd("block", 4096);
+    ASSERT_TRUE(fd.ok());
+    const int raw = fd->get();
+    ASSERT_TRUE(SendStruct(daemon_.get(),
+                           attach::Delivery{.what = attach::DeliveryKind::kBlock,
+                                            .number = number,
+                                            .sequence = sequence,
+                                            .block = block,
+                                            .import = import},
+                           std::span(&raw, 1))
+                    .ok());
+  }
+  void SendRecall(uint64_t number, uint64_t block) {
+    ASSERT_TRUE(
+        SendStruct(daemon_.get(),
+                   attach::Delivery{.what = attach::DeliveryKind::kRecall, .number = number, .block = block})
+            .ok());
+  }
+
+  // The next message of the client, which must be a T.
+  template <typename T>
+  T Receive() {
+    absl::StatusOr<Message> message = ReceiveMessage(daemon_.get());
+    T result;
+    EXPECT_TRUE(message.ok()) << message.status();
+    if (!message.ok()) return result;
+    EXPECT_EQ(message->bytes.size(), sizeof(T));
+    const attach::Kind kind = result.kind;
+    memcpy(&result, message->bytes.data(), std::min(sizeof(T), message->bytes.size()));
+    EXPECT_EQ(result.kind, kind);
+    return result;
+  }
+
+  absl::StatusOr<Arrival> Await(uint64_t sequence) {
+    return channel_->Await(sequence, absl::Now() + absl::Seconds(10));
+  }
+
+  UniqueFd daemon_;
+  UniqueFd client_;
+  absl::Notification lost_;
+  absl::Status why_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_F(ChannelTest, ABlockReachesTheRequestThatExpectsItAndIsAcknowledged) {
+  channel_->Expect(7);
+  channel_->Expect(8);
+  SendBlock(1, 8, 81, 82);
+  SendBlock(2, 7, 71, 72);
+  absl::StatusOr<Arrival> seven = Await(7);
+  ASSERT_TRUE(seven.ok()) << seven.status();
+  EXPECT_EQ(seven->block, BlockId(71));
+  EXPECT_EQ(seven->import, ImportId(72));
+  EXPECT_GE(::fcntl(seven->fd.get(), F_GETFD) & FD_CLOEXEC, 1);
+  EXPECT_EQ(seven->lease->load(), Lease::kLive);
+  EXPECT_EQ(Await(8)->block, BlockId(81));
+  uint64_t acknowledged = 0;
+  while (acknowledged < 2) acknowledged = Receive<attach::Ack>().number;
+  EXPECT_EQ(acknowledged, 2u);
+}
+
+TEST_F(ChannelTest, ABlockThatComesWhileSomebodyWaitsWakesTheWaiter) {
+  channel_->Expect(1);
+  absl::StatusOr<Arrival> arrival = absl::UnknownError("nothing yet");
+  std::thread waiter([&] { arrival = Await(1); });
+  SendBlock(1, 1, 11, 12);
+  waiter.join();
+  ASSERT_TRUE(arrival.ok()) << arrival.status();
+  EXPECT_EQ(arrival->block, BlockId(11));
+}
+
+TEST_F(ChannelTest, ABlockThatNobodyExpectsIsClosedAcknowledgedAndLetGo) {
+  SendBlock(1, 5, 51, 52);
+  bool acknowledged = false;
+  bool let_go = false;
+  while (!acknowledged || !let_go) {
+    absl::StatusOr<Message> message = ReceiveMessage(daemon_.get());
+    ASSERT_TRUE(message.ok());
+    attach::Kind kind;
+    memcpy(&kind, message->bytes.data(), sizeof(kind));
+    acknowledged |= kind == attach::Kind::kAck;
+    let_go |= kind == attach::Kind::kLetGo;
+  }
+}
+
+TEST_F(ChannelTest, AnAbandonedBlockIsLetGoWhetherItCameBeforeOrComesAfter) {
+  channel_->Expect(1);
+  SendBlock(1, 1, 11, 12);
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+  channel_->Abandon(1);
+  EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
+  channel_->Expect(2);
+  channel_->Abandon(2);
+  channel_->Abandon(99);
+}
+
+TEST_F(ChannelTest, ADeliverySentAgainIsAcknowledgedAgainAndTakenOnce) {
+  channel_->Expect(1);
+  SendBlock(1, 1, 11, 12);
+  ASSERT_TRUE(Await(1).ok());
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+  SendBlock(1, 1, 11, 12);
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+}
+
+TEST_F(ChannelTest, ARecallMarksTheBlocksLeaseAndNoOther) {
+  channel_->Expect(1);
+  channel_->Expect(2);
+  SendBlock(1, 1, 11, 12);
+  SendBlock(2, 2, 21, 22);
+  SendRecall(3, 21);
+  SendRecall(4, 404);
+  const auto first = Await(1);
+  const auto second = Await(2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  while (Receive<attach::Ack>().number < 4) {
+  }
+  EXPECT_EQ(first->lease->load(), Lease::kLive);
+  EXPECT_EQ(second->lease->load(), Lease::kFreed);
+}
+
+TEST_F(ChannelTest, ABlockThatDoesNotComeInTimeIsAbandoned) {
+  channel_->Expect(1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->Await(1, absl::Now()).status()));
+  SendBlock(1, 1, 11, 12);
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+  EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
+}
+
+TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
+  channel_->Expect(1);
+  channel_->Expect(2);
+  SendBlock(1, 1, 11, 12);
+  const auto arrival = Await(1);
+  ASSERT_TRUE(arrival.ok());
+  daemon_.reset();
+  EXPECT_TRUE(absl::IsUnavailable(Await(2).status()));
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(absl::IsUnavailable(why_));
+  EXPECT_EQ(arrival->lease->load(), Lease::kEnded);
+  channel_->Expect(3);
+  EXPECT_TRUE(absl::IsUnavailable(Await(3).status())) << "and so does what is expected later";
+}
+
+TEST_F(ChannelTest, AMessageThatIsNoDeliveryBreaksTheChannel) {
+  ASSERT_TRUE(SendStruct(daemon_.get(), attach::Ack{.number = 1}).ok());
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(why_.code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(ChannelTest, ABlockWithoutItsFdBreaksTheChannel) {
+  channel_->Expect(1);
+  ASSERT_TRUE(SendStruct(daemon_.get(), attach::Delivery{.number = 1, .sequence = 1}).ok());
+  EXPECT_EQ(Await(1).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(ChannelTest, WhatAFullSocketDoesNotTakeIsSentWhenThereIsRoom) {
+  constexpr int kImports = 2000;
+  for (int i = 1; i <= kImports; ++i) channel_->LetGo(ImportId(i));
+  for (int i = 1; i <= kImports; ++i) ASSERT_EQ(Receive<attach::LetGo>().import, static_cast<uint64_t>(i));
+}
+
+}  // namespace
+}  // namespace berth::internal

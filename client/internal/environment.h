@@ -1,0 +1,35 @@
+// What a client reads from its environment: where the daemon is, and the session that it inherited.
+
+#ifndef CLIENT_INTERNAL_ENVIRONMENT_H_
+#define CLIENT_INTERNAL_ENVIRONMENT_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace berth::internal {
+
+// Names the folder of the daemon's sockets; has precedence over every default.
+inline constexpr char kFolderVariable[] = "BERTH_FOLDER";
+
+// $BERTH_FOLDER; else /run/berth if a daemon's socket is there; else $XDG_RUNTIME_DIR/berth; else /run/berth.
+std::string DefaultFolder();
+
+// The two fds that BERTH_SESSION names.
+struct InheritedFds {
+  int lifeline = -1;
+  int capsule = -1;
+};
+
+// "<lifeline>,<capsule>". Errors: kInvalidArgument naming the text.
+absl::StatusOr<InheritedFds> ParseInheritedFds(absl::string_view text);
+std::string FormatInheritedFds(const InheritedFds& fds);
+
+// The fds that this process's environment names; nothing if the variable is not set or empty.
+absl::StatusOr<std::optional<InheritedFds>> InheritedFdsFromEnvironment();
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_ENVIRONMENT_H_

@@ -1,0 +1,39 @@
+#include "client/internal/environment.h"
+
+#include <stdlib.h>
+
+#include "common/session_capsule.h"
+#include "gtest/gtest.h"
+
+namespace berth::internal {
+namespace {
+
+TEST(EnvironmentTest, TheFoldersVariableHasPrecedence) {
+  ::setenv(kFolderVariable, "/somewhere", 1);
+  EXPECT_EQ(DefaultFolder(), "/somewhere");
+  ::unsetenv(kFolderVariable);
+}
+
+TEST(EnvironmentTest, InheritedFdsAreTwoNumbers) {
+  const auto fds = ParseInheritedFds("5,7");
+  ASSERT_TRUE(fds.ok());
+  EXPECT_EQ(fds->lifeline, 5);
+  EXPECT_EQ(fds->capsule, 7);
+  EXPECT_EQ(FormatInheritedFds(*fds), "5,7");
+  for (const char* text : {"", "5", "5,", ",7", "5,7,9", "-1,7", "5,-7", "a,b", "5;7", "99999999999,1"}) {
+    EXPECT_EQ(ParseInheritedFds(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(EnvironmentTest, AnUnsetOrEmptyVariableIsNoSessionAndABrokenOneIsAnError) {
+  ::unsetenv(kSessionVariable);
+  EXPECT_EQ(InheritedFdsFromEnvironment()->has_value(), false);
+  ::setenv(kSessionVariable, "", 1);
+  EXPECT_EQ(InheritedFdsFromEnvironment()->has_value(), false);
+  ::setenv(kSessionVariable, "nonsense", 1);
+  EXPECT_FALSE(InheritedFdsFromEnvironment().ok());
+  ::unsetenv(kSessionVariable);
+}
+
+}  // namespace
+}  // namespace berth::internal

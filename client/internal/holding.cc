@@ -1,0 +1,128 @@
+#include "client/internal/holding.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/internal/fork_guard.h"
+#include "common/secret.h"
+
+namespace berth::internal {
+
+// What the thread remembers. Short: a thread holds in one or two pools. Ends with the thread.
+class ThreadHoldings {
+ public:
+  static ThreadHoldings& Get() {
+    thread_local ThreadHoldings holdings;
+    return holdings;
+  }
+  ~ThreadHoldings() {
+    if (SameProcess()) {
+      for (Holding* holding : list_) holding->Unreference();
+    }
+  }
+
+  void Add(Holding* holding) {
+    Forget();
+    list_.push_back(holding);
+  }
+
+  // Those that match are tried until one is still held.
+  Holding* Nest(const HoldingKey& key, uint64_t units) {
+    if (!SameProcess()) Forget();
+    for (Holding* holding : list_) {
+      if (holding->Matches(key) && holding->units() >= units && holding->AddGuard()) return holding;
+    }
+    return nullptr;
+  }
+
+ private:
+  bool SameProcess() const { return fork_depth_ == fork_depth.load(std::memory_order_relaxed); }
+
+  // Drops what is over; in a forked child everything, for the permit is the parent's.
+  void Forget() {
+    if (!SameProcess()) {
+      list_.clear();
+      fork_depth_ = fork_depth.load(std::memory_order_relaxed);
+    }
+    size_t kept = 0;
+    for (Holding* holding : list_) {
+      if (holding->depth() > 0) {
+        list_[kept++] = holding;
+      } else {
+        holding->Unreference();
+      }
+    }
+    list_.resize(kept);
+  }
+
+  std::vector<Holding*> list_;
+  uint32_t fork_depth_ = fork_depth.load(std::memory_order_relaxed);
+};
+
+Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser)
+    : session_(key.session),
+      pool_(key.pool),
+      holder_key_(key.holder_key),
+      units_(units),
+      state_(kReference + 1),
+      releaser_(std::move(releaser)) {}
+
+Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser) {
+  auto* const holding = new Holding(key, units, std::move(releaser));
+  ThreadHoldings::Get().Add(holding);
+  return holding;
+}
+
+Holding* Holding::Nest(const HoldingKey& key, uint64_t units) {
+  return ThreadHoldings::Get().Nest(key, units);
+}
+
+bool Holding::AddGuard() {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  do {
+    if ((state & kGuards) == 0) return false;
+  } while (
+      !state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  return true;
+}
+
+bool Holding::DropGuard() {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  uint64_t next;
+  do {
+    next = (state & kGuards) == 1 ? state - 1 + kReference : state - 1;
+  } while (!state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed));
+  return (state & kGuards) == 1;
+}
+
+void Holding::Unreference() {
+  if (state_.fetch_sub(kReference, std::memory_order_acq_rel) == kReference) delete this;
+}
+
+absl::Status Holding::Drop() {
+  if (!DropGuard()) return absl::OkStatus();
+  const std::unique_ptr<Releaser> releaser = std::move(releaser_);
+  const absl::Status status = releaser->Release();
+  Unreference();
+  return status;
+}
+
+void Holding::Leave() {
+  if (!DropGuard()) return;
+  releaser_.reset();
+  Unreference();
+}
+
+const std::string& ThreadHolderKey() {
+  static const uint64_t process = RandomId();
+  static std::atomic<uint64_t> threads = 0;
+  // A number of our own beside the kernel's, which it gives again.
+  thread_local const std::string key = absl::StrCat(
+      "t", ::gettid(), "-", threads.fetch_add(1, std::memory_order_relaxed), "-", absl::Hex(process));
+  return key;
+}
+
+}  // namespace berth::internal

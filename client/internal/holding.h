@@ -1,0 +1,91 @@
+// Holding is one acquisition of a permit and the guards that count in it: nested acquires of the same thread
+// take no RPC, whichever guard goes last, on whatever thread, gives the permit back, exactly once.
+//
+// Each thread remembers what it acquired in a short list of its own, so that the nested case is one look at
+// that list and two uncontended atomic steps.
+
+#ifndef CLIENT_INTERNAL_HOLDING_H_
+#define CLIENT_INTERNAL_HOLDING_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace berth::internal {
+
+// What a holding is found by.
+struct HoldingKey {
+  // The session, as an address only.
+  const void* session = nullptr;
+  absl::string_view pool;
+  absl::string_view holder_key;
+};
+
+// Thread-safe. Counts its guards and its references in one word, and deletes itself with the last of both.
+// The guards can only rise from one: a holding whose last guard went is over, even while its thread still
+// remembers it.
+class Holding {
+ public:
+  // Gives the acquisition back; called once, by the guard that goes last, on its thread.
+  class Releaser {
+   public:
+    virtual ~Releaser() = default;
+    virtual absl::Status Release() = 0;
+  };
+
+  // Starts with one guard, the caller's, and is remembered by the calling thread. `releaser` is destroyed
+  // after its Release().
+  static Holding* Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser);
+
+  // Adds a guard to what the calling thread remembers under `key`, if it is still held and has `units`; else
+  // null.
+  static Holding* Nest(const HoldingKey& key, uint64_t units);
+
+  // Drops one guard; the last gives the acquisition back and returns how that went. `this` may be gone
+  // afterwards.
+  absl::Status Drop();
+  // Drops one guard; the last leaves the acquisition to the end of the session.
+  void Leave();
+
+  uint64_t units() const { return units_; }
+  const std::string& pool() const { return pool_; }
+  const std::string& holder_key() const { return holder_key_; }
+  // Guards alive; for tests and those who look.
+  uint64_t depth() const { return state_.load(std::memory_order_relaxed) & kGuards; }
+
+ private:
+  friend class ThreadHoldings;
+  // The word: guards below, references (of threads that remember it, of a release under way) above.
+  static constexpr uint64_t kGuards = 0xffffffff;
+  static constexpr uint64_t kReference = uint64_t{1} << 32;
+
+  Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser);
+  bool Matches(const HoldingKey& key) const {
+    return session_ == key.session && pool_ == key.pool && holder_key_ == key.holder_key;
+  }
+  // Adds a guard unless there is none any more.
+  bool AddGuard();
+  // Drops a guard; returns whether it was the last, and then holds a reference for the caller.
+  bool DropGuard();
+  void Unreference();
+
+  const void* const session_;
+  const std::string pool_;
+  const std::string holder_key_;
+  const uint64_t units_;
+  std::atomic<uint64_t> state_;
+  // Used by the last guard alone.
+  std::unique_ptr<Releaser> releaser_;
+};
+
+// The holder key of the calling thread: unlike that of every other thread, also of earlier ones, on this
+// node.
+const std::string& ThreadHolderKey();
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_HOLDING_H_

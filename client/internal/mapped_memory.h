@@ -1,0 +1,29 @@
+// MappedMemory is a block in this process's address space: by mmap for host blocks, by the CUDA driver for
+// device blocks.
+
+#ifndef CLIENT_INTERNAL_MAPPED_MEMORY_H_
+#define CLIENT_INTERNAL_MAPPED_MEMORY_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "berth/v1/resources.pb.h"
+
+namespace berth::internal {
+
+// Unmaps at its end. Thread-compatible.
+class MappedMemory {
+ public:
+  virtual ~MappedMemory() = default;
+  // An address of the host, or for CUDA blocks of the device.
+  virtual void* address() const = 0;
+};
+
+// Maps `fd`, which stays the caller's and can be closed afterwards.
+// Errors: kResourceExhausted; kNotFound where this process does not see the block's device; kUnimplemented
+// where it cannot map memory of that kind; kDataLoss if the fd is not the size that the daemon says.
+absl::StatusOr<std::unique_ptr<MappedMemory>> MapMemory(const v1::Block& block, int fd, bool read_only);
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_MAPPED_MEMORY_H_

@@ -1,0 +1,287 @@
+#include "client/internal/session_core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/internal/attach.h"
+#include "client/internal/environment.h"
+#include "client/status_conversion.h"
+#include "common/error.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace berth::internal {
+namespace {
+
+// Between the attempts of one call; each try waits for the connection besides.
+constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
+
+// Whether `status` is the daemon's last word on a request. Words on a wait that ended are none: the grant and
+// the end of the wait may have crossed.
+bool IsFinal(const absl::Status& status) {
+  if (status.ok()) return true;
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return false;
+    default:
+      return GetErrorDetails(status).has_value();
+  }
+}
+
+// Whether something given back is back, or cannot be any more. A limit only says: later.
+bool IsReturned(const absl::Status& status) { return IsFinal(status) && !absl::IsResourceExhausted(status); }
+
+std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool admin) {
+  grpc::ChannelArguments arguments;
+  // A connection of its own per session: the daemon counts and cuts them by session.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Back soon after a restart of the daemon; gRPC's own limit grows to two minutes.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A proxy of the environment is none for a Unix socket.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(absl::StrCat("unix:", folder, admin ? "/admin.sock" : "/berthd.sock"),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+
+// Where the daemon is and what proves the session.
+struct Entry {
+  std::string folder;
+  SessionCapsule capsule;
+  UniqueFd lifeline;
+  UniqueFd capsule_fd;
+};
+
+absl::StatusOr<Entry> Inherited(const InheritedFds& fds) {
+  absl::StatusOr<SessionCapsule> capsule = ReadCapsule(fds.capsule);
+  if (!capsule.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(kSessionVariable, "=", FormatInheritedFds(fds),
+                                                      " names a session that this process did not inherit (",
+                                                      capsule.status().message(),
+                                                      "): keep these fds open, or unset the variable"));
+  }
+  return Entry{.folder = capsule->folder, .capsule = *std::move(capsule)};
+}
+
+absl::StatusOr<Entry> Enter(const SessionOptions& options) {
+  if (!options.always_new) {
+    BERTH_ASSIGN_OR_RETURN(std::optional<InheritedFds> fds, InheritedFdsFromEnvironment());
+    if (fds.has_value()) return Inherited(*fds);
+  }
+  const std::string folder = options.folder.empty() ? DefaultFolder() : options.folder;
+  BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(folder, options.label, options.timeout));
+  return Entry{.folder = folder,
+               .capsule = std::move(opened.capsule),
+               .lifeline = std::move(opened.lifeline),
+               .capsule_fd = std::move(opened.capsule_fd)};
+}
+
+absl::Status ClearCloseOnExec(int fd) {
+  if (::fcntl(fd, F_SETFD, 0) < 0) return OsError("fcntl(F_SETFD)", errno);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
+    : session(v1::SessionService::NewStub(channel)),
+      permit(v1::PermitService::NewStub(channel)),
+      memory(v1::MemoryService::NewStub(channel)),
+      device(v1::DeviceService::NewStub(channel)),
+      node(v1::NodeService::NewStub(channel)),
+      admin(v1::AdminService::NewStub(channel)) {}
+
+OpenRequest::OpenRequest(OpenRequest&& other) noexcept
+    : core_(std::exchange(other.core_, nullptr)), tag_(other.tag_) {}
+
+OpenRequest::~OpenRequest() {
+  if (core_ != nullptr) core_->OweForget(tag_.sequence);
+}
+
+void OpenRequest::Fill(v1::RequestTag* tag) const {
+  tag->set_sequence(tag_.sequence);
+  tag->set_answered_below(tag_.answered_below);
+}
+
+void OpenRequest::Settle() {
+  if (core_ != nullptr) core_->live_->book.Settle(tag_.sequence);
+  core_ = nullptr;
+}
+
+void OpenRequest::Resolve(const absl::Status& status) {
+  if (IsFinal(status)) Settle();
+}
+
+SessionCore::SessionCore(const SessionOptions& options, std::string folder, Credentials credentials,
+                         StatePage page, UniqueFd lifeline, UniqueFd capsule, UniqueFd channel)
+    : folder_(std::move(folder)),
+      credentials_(credentials),
+      encoded_credentials_(EncodeCredentials(credentials)),
+      timeout_(options.timeout),
+      joined_(!lifeline),
+      page_(std::move(page)),
+      guard_(std::move(lifeline), std::move(channel)),
+      live_(std::make_unique<Live>(MakeGrpcChannel(folder_, options.admin))),
+      capsule_(std::move(capsule)) {}
+
+absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
+  BERTH_RETURN_IF_ERROR(CheckNotForked());
+  BERTH_ASSIGN_OR_RETURN(Entry entry, Enter(options));
+  BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(entry.folder, entry.capsule, options.timeout));
+  const Credentials credentials = {
+      .session = entry.capsule.session, .channel = joined.channel, .secret = entry.capsule.secret};
+  std::shared_ptr<SessionCore> core(new SessionCore(options, std::move(entry.folder), credentials,
+                                                    std::move(joined.page), std::move(entry.lifeline),
+                                                    std::move(entry.capsule_fd), std::move(joined.socket)));
+  // The channel's thread ends before its core does.
+  BERTH_ASSIGN_OR_RETURN(core->live_->channel,
+                         Channel::Start(core->guard_.channel(),
+                                        [raw = core.get()](const absl::Status& why) { raw->OnLost(why); }));
+  return core;
+}
+
+SessionCore::~SessionCore() {
+  if (guard_.forked()) {
+    [[maybe_unused]] Live* const leaked = live_.release();
+    return;
+  }
+  if (Check().ok()) live_->settler.Flush(kFlushPatience);
+  // The threads first: they use the rest.
+  live_->lost.Cancel();
+  live_->settler.Stop();
+  live_->channel.reset();
+}
+
+void SessionCore::OnLost(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (lost_.ok()) {
+      lost_ = absl::UnavailableError(
+          absl::StrCat("session ", id().value(), " is over for this process: ", why.message()));
+    }
+  }
+  live_->lost.Cancel();
+}
+
+absl::Status SessionCore::Check() const {
+  BERTH_RETURN_IF_ERROR(guard_.Check());
+  absl::MutexLock lock(&mu_);
+  return lost_;
+}
+
+absl::StatusOr<OpenRequest> SessionCore::Begin() {
+  BERTH_RETURN_IF_ERROR(Check());
+  BERTH_ASSIGN_OR_RETURN(RequestBook::Tag tag, live_->book.Begin());
+  return OpenRequest(this, tag);
+}
+
+absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
+  BERTH_RETURN_IF_ERROR(Check());
+  grpc::ClientContext context;
+  // A daemon that restarts is waited for; one that is gone ends the session, and with it the call.
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(limits.deadline));
+  context.AddMetadata(kCredentialsHeader, encoded_credentials_);
+  const Cancellation::Hook lost(&live_->lost, [&context] { context.TryCancel(); });
+  const Cancellation::Hook cancelled(limits.cancellation, [&context] { context.TryCancel(); });
+  const absl::Status status = FromGrpc(attempt(&context));
+  if (absl::IsCancelled(status)) BERTH_RETURN_IF_ERROR(Check());
+  return status;
+}
+
+absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
+  for (int attempts = 1;; ++attempts) {
+    const absl::Status status = CallOnce(limits, attempt);
+    if (!absl::IsUnavailable(status) || attempts == kMaxAttempts || !Check().ok() ||
+        !WaitToRetry(limits, status, attempts)) {
+      return status;
+    }
+  }
+}
+
+bool SessionCore::WaitToRetry(const CallLimits& limits, const absl::Status& status, int attempts) {
+  absl::Duration pause = kRetryPause * attempts;
+  if (const std::optional<ErrorDetails> details = GetErrorDetails(status); details && details->retry_after) {
+    pause = std::max(pause, *details->retry_after);
+  }
+  if (absl::Now() + pause >= limits.deadline) return false;
+  if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return false;
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !lost_.ok(); };
+  absl::MutexLock lock(&mu_);
+  return !mu_.AwaitWithTimeout(absl::Condition(&over), pause);
+}
+
+void SessionCore::OweForget(uint64_t sequence) {
+  if (guard_.forked()) return;
+  live_->settler.Add([this, sequence] {
+    v1::ForgetRequestRequest request;
+    request.set_sequence(sequence);
+    const absl::Status status =
+        CallOnce({.deadline = absl::Now() + kReturnPatience}, [&](grpc::ClientContext* context) {
+          v1::ForgetRequestResponse response;
+          return stubs().session->ForgetRequest(context, request, &response);
+        });
+    if (!IsReturned(status) && Check().ok()) return false;
+    live_->book.Settle(sequence);
+    return true;
+  });
+}
+
+absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt) {
+  BERTH_RETURN_IF_ERROR(Check());
+  OpenRequest request(this, live_->book.BeginReturn());
+  const uint64_t sequence = request.sequence();
+  Attempt attempt = make_attempt(request);
+  // What gives back is repeated, never forgotten.
+  request.core_ = nullptr;
+  const absl::Status status = Call({.deadline = absl::Now() + kReturnPatience}, attempt);
+  if (IsReturned(status) || !Check().ok()) {
+    live_->book.Settle(sequence);
+    return status;
+  }
+  live_->settler.Add([this, sequence, attempt = std::move(attempt)] {
+    const absl::Status later = CallOnce({.deadline = absl::Now() + kReturnPatience}, attempt);
+    if (!IsReturned(later) && Check().ok()) return false;
+    live_->book.Settle(sequence);
+    return true;
+  });
+  return status;
+}
+
+absl::StatusOr<std::string> SessionCore::Inherit() {
+  BERTH_RETURN_IF_ERROR(Check());
+  if (joined_) {
+    BERTH_ASSIGN_OR_RETURN(std::optional<InheritedFds> fds, InheritedFdsFromEnvironment());
+    if (!fds.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(kSessionVariable, " is no longer in the environment"));
+    }
+    return absl::StrCat(kSessionVariable, "=", FormatInheritedFds(*fds));
+  }
+  absl::MutexLock lock(&mu_);
+  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
+  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(capsule_.get()));
+  guard_.KeepLifeline();
+  return absl::StrCat(kSessionVariable, "=",
+                      FormatInheritedFds({.lifeline = guard_.lifeline(), .capsule = capsule_.get()}));
+}
+
+absl::Status SessionCore::End() {
+  return Call(DefaultLimits(), [&](grpc::ClientContext* context) {
+    v1::Session session;
+    return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);
+  });
+}
+
+}  // namespace berth::internal

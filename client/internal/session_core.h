@@ -1,0 +1,173 @@
+// SessionCore is what every part of the SDK stands on: one session of one process, with its sockets, its gRPC
+// channel, its requests' numbers and what it owes the daemon.
+//
+// A mutating request goes like this: Begin() opens it, Call() sends it (again, under the same number, where
+// the daemon restarted), Resolve() settles it or owes a ForgetRequest, which is repeated in the background
+// until answered. What gives a lease back goes through GiveBack(), which is itself repeated until answered.
+
+#ifndef CLIENT_INTERNAL_SESSION_CORE_H_
+#define CLIENT_INTERNAL_SESSION_CORE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/session.grpc.pb.h"
+#include "client/cancellation.h"
+#include "client/internal/channel.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/request_book.h"
+#include "client/internal/settler.h"
+#include "client/session_options.h"
+#include "common/ids.h"
+#include "common/session_capsule.h"
+#include "common/state_page.h"
+#include "common/unique_fd.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+
+namespace berth::internal {
+
+// One RPC, sent once: called with a context that has deadline and credentials.
+using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
+
+// How long a call may take, and what may end it sooner.
+struct CallLimits {
+  absl::Time deadline;
+  Cancellation* cancellation = nullptr;
+};
+
+// The daemon's services, on one gRPC channel of this session's own.
+struct Stubs {
+  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel);
+  const std::unique_ptr<v1::SessionService::Stub> session;
+  const std::unique_ptr<v1::PermitService::Stub> permit;
+  const std::unique_ptr<v1::MemoryService::Stub> memory;
+  const std::unique_ptr<v1::DeviceService::Stub> device;
+  const std::unique_ptr<v1::NodeService::Stub> node;
+  const std::unique_ptr<v1::AdminService::Stub> admin;
+};
+
+class SessionCore;
+
+// A mutating request from its number to its settlement. Unresolved at its end, it owes a ForgetRequest.
+// Move-only; must not outlive its core.
+class OpenRequest {
+ public:
+  OpenRequest(OpenRequest&& other) noexcept;
+  OpenRequest& operator=(OpenRequest&&) = delete;
+  ~OpenRequest();
+
+  uint64_t sequence() const { return tag_.sequence; }
+  // Writes the request's number and what the daemon may drop.
+  void Fill(v1::RequestTag* tag) const;
+
+  // The outcome is known: nothing is owed.
+  void Settle();
+  // Settles if `status` is the daemon's final word, else leaves the request to be forgotten.
+  void Resolve(const absl::Status& status);
+
+ private:
+  friend class SessionCore;
+  OpenRequest(SessionCore* core, RequestBook::Tag tag) : core_(core), tag_(tag) {}
+  SessionCore* core_;
+  const RequestBook::Tag tag_;
+};
+
+// Thread-safe.
+class SessionCore {
+ public:
+  // A request is sent at most this often: over as many epochs of the daemon.
+  static constexpr int kMaxAttempts = 3;
+  // Bounds one attempt of what is repeated in the background, and what a destructor may take.
+  static constexpr absl::Duration kReturnPatience = absl::Seconds(2);
+  // What the end of a session waits for debts.
+  static constexpr absl::Duration kFlushPatience = absl::Milliseconds(500);
+  // Beyond a wait's own limit, so that the daemon's refusal arrives rather than the transport's.
+  static constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
+
+  static absl::StatusOr<std::shared_ptr<SessionCore>> Open(const SessionOptions& options);
+  ~SessionCore();
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
+
+  SessionId id() const { return credentials_.session; }
+  const std::string& folder() const { return folder_; }
+  bool joined() const { return joined_; }
+  const StatePageLayout& page() const { return *page_; }
+  const Stubs& stubs() const { return live_->stubs; }
+  Channel& channel() const { return *live_->channel; }
+  // Requests open, and debts not settled: 0 when nothing is under way and nothing is owed.
+  size_t open_requests() const { return live_->book.open(); }
+
+  // OK while the session can be used.
+  absl::Status Check() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The limits of a call that does not wait for a lease.
+  CallLimits DefaultLimits() const { return {.deadline = absl::Now() + timeout_}; }
+
+  // Opens a mutating request. Errors: as Check(); LIMIT.
+  absl::StatusOr<OpenRequest> Begin();
+
+  // Sends an RPC, and again where the daemon was away or restarting.
+  absl::Status Call(const CallLimits& limits, const Attempt& attempt);
+
+  // Opens a request that gives something back, sends what `make_attempt` makes of it and waits at most
+  // kReturnPatience; without an answer goes on in the background, and returns how the first try went.
+  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt);
+
+  absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status End();
+
+ private:
+  friend class OpenRequest;
+
+  // What needs threads or gRPC: leaked in a forked child, where neither exists.
+  struct Live {
+    explicit Live(const std::shared_ptr<grpc::Channel>& grpc_channel) : stubs(grpc_channel) {}
+    const Stubs stubs;
+    RequestBook book;
+    // Cancelled by the loss of the session: whatever call is under way goes with it.
+    Cancellation lost;
+    std::unique_ptr<Channel> channel;
+    Settler settler;
+  };
+
+  SessionCore(const SessionOptions& options, std::string folder, Credentials credentials, StatePage page,
+              UniqueFd lifeline, UniqueFd capsule, UniqueFd channel);
+  void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt);
+  // Waits before a call is sent again; returns false if there is no time left for that.
+  bool WaitToRetry(const CallLimits& limits, const absl::Status& status, int attempts)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void OweForget(uint64_t sequence);
+
+  const std::string folder_;
+  const Credentials credentials_;
+  const std::string encoded_credentials_;
+  const absl::Duration timeout_;
+  const bool joined_;
+  const StatePage page_;
+  // Owns lifeline and channel.
+  ForkGuard guard_;
+  std::unique_ptr<Live> live_;
+
+  mutable absl::Mutex mu_;
+  // Of the session opened here; empty where it was joined.
+  UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
+  // Not OK once the session is over for this process.
+  absl::Status lost_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_SESSION_CORE_H_

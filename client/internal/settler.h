@@ -1,0 +1,57 @@
+// Settler does in the background what a client owes the daemon: it repeats each debt (forget a request,
+// release a permit, free a block) until the daemon has answered.
+
+#ifndef CLIENT_INTERNAL_SETTLER_H_
+#define CLIENT_INTERNAL_SETTLER_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace berth::internal {
+
+// Thread-safe. Its thread starts with the first debt. The queue is as long as there are open requests and
+// leases (client/internal/request_book.h bounds them); nothing is dropped.
+class Settler {
+ public:
+  // One attempt, of bounded time. Returns whether the debt is settled.
+  using Debt = std::function<bool()>;
+
+  // Between attempts while the daemon does not answer: doubles from the first to the last.
+  static constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+  static constexpr absl::Duration kLastPause = absl::Seconds(1);
+
+  Settler() = default;
+  Settler(const Settler&) = delete;
+  Settler& operator=(const Settler&) = delete;
+  ~Settler() { Stop(); }
+
+  // Ends after the attempt that is under way; what is owed then stays owed.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Never waits.
+  void Add(Debt debt) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until nothing is owed, at most `patience`.
+  void Flush(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // What is owed, the debt under way included.
+  size_t owed() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+
+  mutable absl::Mutex mu_;
+  std::deque<Debt> debts_ ABSL_GUARDED_BY(mu_);
+  bool working_ ABSL_GUARDED_BY(mu_) = false;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_SETTLER_H_

@@ -1,0 +1,115 @@
+#include "client/permit.h"
+
+#include <optional>
+
+#include "client/internal/holding.h"
+#include "client/internal/session_core.h"
+#include "common/concurrency_limit.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+using internal::Attempt;
+using internal::CallLimits;
+using internal::Holding;
+using internal::HoldingKey;
+using internal::OpenRequest;
+using internal::SessionCore;
+
+// Gives one acquisition back to the daemon.
+class AcquisitionReleaser final : public Holding::Releaser {
+ public:
+  AcquisitionReleaser(std::shared_ptr<SessionCore> core, uint64_t acquisition)
+      : core_(std::move(core)), acquisition_(acquisition) {}
+
+  absl::Status Release() override {
+    const absl::Status status = core_->GiveBack([this](const OpenRequest& open) -> Attempt {
+      v1::ReleasePermitRequest request;
+      open.Fill(request.mutable_request());
+      request.set_acquisition(acquisition_);
+      return [core = core_.get(), request](grpc::ClientContext* context) {
+        v1::ReleasePermitResponse response;
+        return core->stubs().permit->ReleasePermit(context, request, &response);
+      };
+    });
+    // What the daemon does not know is back already.
+    return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  }
+
+ private:
+  const std::shared_ptr<SessionCore> core_;
+  const uint64_t acquisition_;
+};
+
+v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const HoldingKey& key) {
+  v1::AcquirePermitRequest request;
+  request.set_pool(std::string(key.pool));
+  request.set_units(options.units);
+  request.set_holder_key(std::string(key.holder_key));
+  request.set_label(options.label);
+  if (options.max_wait != absl::InfiniteDuration()) {
+    absl::Duration rest;
+    request.mutable_max_wait()->set_seconds(absl::IDivDuration(options.max_wait, absl::Seconds(1), &rest));
+    request.mutable_max_wait()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  }
+  if (key.pool == kDefaultPool) request.set_client_cap(ConcurrencyFromEnvironment().value_or(0));
+  request.set_adoptable(options.adoptable);
+  request.set_independent(options.independent);
+  return request;
+}
+
+CallLimits LimitsOf(const PermitOptions& options) {
+  const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
+                                  ? absl::InfiniteFuture()
+                                  : absl::Now() + options.max_wait + SessionCore::kAnswerSlack;
+  return {.deadline = deadline, .cancellation = options.cancellation};
+}
+
+}  // namespace
+
+absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
+                                       const PermitOptions& options) {
+  const std::shared_ptr<SessionCore>& core = session->core();
+  const HoldingKey key = {
+      .session = core.get(),
+      .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
+      .holder_key = options.holder_key.empty() ? absl::string_view(internal::ThreadHolderKey())
+                                               : absl::string_view(options.holder_key)};
+  if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
+  if (options.max_wait < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("max_wait is negative");
+  }
+
+  v1::AcquirePermitRequest request = MakeRequest(options, key);
+  v1::AcquirePermitResponse response;
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  open.Fill(request.mutable_request());
+  const absl::Status status = core->Call(LimitsOf(options), [&](grpc::ClientContext* context) {
+    return core->stubs().permit->AcquirePermit(context, request, &response);
+  });
+  open.Resolve(status);
+  BERTH_RETURN_IF_ERROR(status);
+  return Permit(
+      Holding::Make(key, options.units, std::make_unique<AcquisitionReleaser>(core, response.acquisition())));
+}
+
+absl::StatusOr<Permit> Permit::TryAcquire(const std::shared_ptr<Session>& session, PermitOptions options) {
+  options.max_wait = absl::ZeroDuration();
+  return Acquire(session, options);
+}
+
+absl::Status Permit::Release() {
+  Holding* const holding = std::exchange(holding_, nullptr);
+  return holding == nullptr ? absl::OkStatus() : holding->Drop();
+}
+
+void Permit::Leave() {
+  if (Holding* const holding = std::exchange(holding_, nullptr)) holding->Leave();
+}
+
+void Permit::Reset() { Release().IgnoreError(); }
+
+const std::string& Permit::Share() const { return holding_->holder_key(); }
+
+}  // namespace berth

@@ -1,0 +1,99 @@
+// Permit: the right to use the node's GPUs, one of as many as its pool has, held while the guard lives. It
+// comes before any GPU state and outlives it: declare it first.
+//
+//   absl::StatusOr<berth::Permit> permit = berth::Permit::Acquire(session);   // waits its turn
+//   if (!permit.ok()) return permit.status();
+//   RunOnTheGpu();                                                            // nested acquires here are
+//   free
+//   // Returned when `permit` goes, on whatever thread, or when the process ends, however it ends.
+//
+//   auto maybe = berth::Permit::TryAcquire(session);                          // NO_PERMIT instead of waiting
+
+#ifndef CLIENT_PERMIT_H_
+#define CLIENT_PERMIT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cancellation.h"
+#include "client/session.h"
+
+namespace berth {
+
+namespace internal {
+class Holding;
+}  // namespace internal
+
+struct PermitOptions {
+  // Empty is "gpu-tests".
+  std::string pool;
+  // Units of the pool's cap.
+  uint64_t units = 1;
+  // Free text for those who look, at most 128 bytes, printable.
+  std::string label;
+  // How long to wait at most; zero is not at all.
+  absl::Duration max_wait = absl::InfiniteDuration();
+  // Who holds it inside the session; acquires with the same key nest. Empty is the calling thread.
+  std::string holder_key;
+  // Never nest in the permit that `berth run` took for the session.
+  bool independent = false;
+  // Let every process of the session nest in it, as `berth run` does.
+  bool adoptable = false;
+  // Ends the wait. Not owned; must outlive the call. May be null.
+  Cancellation* cancellation = nullptr;
+};
+
+// Move-only, movable between threads; one thread at a time uses one guard.
+class Permit {
+ public:
+  // Acquires, waiting for its turn. A thread that holds in the pool already nests in what it has, without a
+  // call. BERTH_GPU_TEST_CONCURRENCY, or else REALIZAR_GPU_TEST_CONCURRENCY, in this process's environment
+  // lowers how many may be out in pool gpu-tests for the request to be granted. Errors: WAIT_TIMED_OUT;
+  // NO_PERMIT (max_wait was 0); NOT_FOUND (pool); OVER_CAP, NESTED_OVER_HELD (can never be granted); LIMIT;
+  // kCancelled; kUnavailable when the session is over.
+  static absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session,
+                                        const PermitOptions& options = {});
+
+  // Acquires only what is free now: Acquire() with max_wait 0.
+  static absl::StatusOr<Permit> TryAcquire(const std::shared_ptr<Session>& session,
+                                           PermitOptions options = {});
+
+  Permit(Permit&& other) noexcept : holding_(std::exchange(other.holding_, nullptr)) {}
+  Permit& operator=(Permit&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      holding_ = std::exchange(other.holding_, nullptr);
+    }
+    return *this;
+  }
+  // Gives back as Release() does; what that takes longer than 2 s is done in the background.
+  ~Permit() { Reset(); }
+
+  // Gives this guard back, and with the last one the permit. Idempotent.
+  // Errors: what the daemon or the transport said; the permit is given back in the background all the same.
+  absl::Status Release();
+
+  // Lets go of the guard without giving back: the permit stays out until its session's processes are gone.
+  void Leave();
+
+  // Whether the guard still counts.
+  explicit operator bool() const { return holding_ != nullptr; }
+  // The key under which other threads nest in this permit (PermitOptions::holder_key). Requires: not
+  // released.
+  const std::string& Share() const;
+
+ private:
+  explicit Permit(internal::Holding* holding) : holding_(holding) {}
+  void Reset();
+  internal::Holding* holding_ = nullptr;
+};
+
+}  // namespace berth
+
+#endif  // CLIENT_PERMIT_H_

@@ -1,0 +1,28 @@
+// How a session is opened.
+
+#ifndef CLIENT_SESSION_OPTIONS_H_
+#define CLIENT_SESSION_OPTIONS_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace berth {
+
+struct SessionOptions {
+  // The folder of the daemon's sockets. Empty: $BERTH_FOLDER; else /run/berth if a daemon's socket is there;
+  // else $XDG_RUNTIME_DIR/berth. An inherited session brings its own.
+  std::string folder;
+  // Free text for those who look, at most 128 bytes, printable.
+  std::string label;
+  // Speak to the operator's socket, where the admin verbs are.
+  bool admin = false;
+  // Open a new session even if the environment has one to join.
+  bool always_new = false;
+  // Bounds each step of Open(), and every call that does not wait for a lease.
+  absl::Duration timeout = absl::Seconds(10);
+};
+
+}  // namespace berth
+
+#endif  // CLIENT_SESSION_OPTIONS_H_
