@@ -1,4 +1,5 @@
-// The messages of attach.sock (SEQPACKET): how a process opens or joins a session, and what then travels on its channel.
+// The messages of attach.sock (SEQPACKET): how a process opens or joins a session, and what then travels on its
+// channel.
 //
 //   opener   → Hello                → broker, which looks at the peer's credentials
 //   opener   ← Welcome + capsule fd ←   the connection is now the session's lifeline: silent, inheritable
@@ -84,8 +85,8 @@ enum class DeliveryKind : uint32_t {
   kRecall = 2,
 };
 
-// Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with unacknowledged
-// fds are under way per channel.
+// Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
+// unacknowledged fds are under way per channel.
 struct Delivery {
   Kind kind = Kind::kDelivery;
   DeliveryKind what = DeliveryKind::kBlock;

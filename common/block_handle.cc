@@ -10,9 +10,9 @@
 namespace berth {
 
 std::string FormatHandle(const BlockHandle& handle) {
-  return absl::StrCat("berth1:", absl::Hex(handle.node), ":", absl::Hex(handle.incarnation), ":", handle.device_uuid,
-                      ":", absl::Hex(handle.block.value()), ":", absl::Hex(handle.generation), ":",
-                      absl::Hex(handle.block_generation));
+  return absl::StrCat("berth1:", absl::Hex(handle.node), ":", absl::Hex(handle.incarnation), ":",
+                      handle.device_uuid, ":", absl::Hex(handle.block.value()), ":",
+                      absl::Hex(handle.generation), ":", absl::Hex(handle.block_generation));
 }
 
 absl::StatusOr<BlockHandle> ParseHandle(absl::string_view text) {

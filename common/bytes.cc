@@ -32,8 +32,7 @@ absl::StatusOr<Bytes> ParseBytes(absl::string_view text) {
   absl::string_view number = absl::StripAsciiWhitespace(text);
   int shift = 0;
   for (const Unit& unit : kUnits) {
-    if (number.size() > unit.name.size() &&
-        number.substr(number.size() - unit.name.size()) == unit.name) {
+    if (number.size() > unit.name.size() && number.substr(number.size() - unit.name.size()) == unit.name) {
       number.remove_suffix(unit.name.size());
       number = absl::StripTrailingAsciiWhitespace(number);
       shift = unit.shift;
@@ -59,10 +58,12 @@ std::string FormatBytes(Bytes bytes) {
     const uint64_t one = uint64_t{1} << unit.shift;
     if (n % one == 0) return absl::StrCat(WithThousands(n / one), " ", unit.name);
     if (n >= one * 10 || (n % one) * 10 % one == 0) {
-      return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one), std::string(unit.name));
+      return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one),
+                             std::string(unit.name));
     }
     if (unit.shift <= 20) break;
-    return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one), std::string(unit.name));
+    return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one),
+                           std::string(unit.name));
   }
   return absl::StrCat(WithThousands(n), " B");
 }

@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 24> kReasons = {{
+constexpr std::array<ReasonRow, 25> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -43,6 +43,7 @@ constexpr std::array<ReasonRow, 24> kReasons = {{
     {Reason::kDriver, "DRIVER", Code::kInternal},
     {Reason::kAdminOnly, "ADMIN_ONLY", Code::kPermissionDenied},
     {Reason::kUnsupported, "UNSUPPORTED", Code::kUnimplemented},
+    {Reason::kDeviceStopped, "DEVICE_STOPPED", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }
@@ -66,7 +67,8 @@ std::optional<Reason> ReasonFromName(absl::string_view name) {
 
 absl::Status Refuse(Reason reason, absl::string_view text, const std::vector<Figure>& figures) {
   std::vector<std::pair<std::string, std::string>> replacements;
-  for (const Figure& figure : figures) replacements.emplace_back(absl::StrCat("{", figure.name, "}"), figure.value);
+  for (const Figure& figure : figures)
+    replacements.emplace_back(absl::StrCat("{", figure.name, "}"), figure.value);
   absl::Status status(ReasonCode(reason), absl::StrReplaceAll(text, replacements));
   ErrorDetails details{.reason = reason};
   for (const Figure& figure : figures) details.metadata[figure.name] = figure.value;

@@ -45,6 +45,7 @@ enum class Reason {
   kDriver,
   kAdminOnly,
   kUnsupported,
+  kDeviceStopped,
 };
 
 // "OVER_BUDGET" for kOverBudget.

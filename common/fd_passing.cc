@@ -42,7 +42,8 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
     sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
-    if (errno == ETOOMANYREFS) return absl::ResourceExhaustedError("sendmsg: too many file descriptors in flight");
+    if (errno == ETOOMANYREFS)
+      return absl::ResourceExhaustedError("sendmsg: too many file descriptors in flight");
     return OsError("sendmsg", errno);
   }
   return absl::OkStatus();
@@ -77,7 +78,8 @@ absl::StatusOr<Message> ReceiveMessage(int socket) {
       message.fds.emplace_back(fd);
     }
   }
-  if ((header.msg_flags & MSG_CTRUNC) != 0) return absl::DataLossError("file descriptors were lost in transit");
+  if ((header.msg_flags & MSG_CTRUNC) != 0)
+    return absl::DataLossError("file descriptors were lost in transit");
   if ((header.msg_flags & MSG_TRUNC) != 0 || got > static_cast<ssize_t>(kMaxMessageBytes)) {
     return absl::DataLossError("message longer than 4,096 bytes");
   }

@@ -21,8 +21,8 @@ size_t SequenceLength(absl::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) || (lead == 0xf0 && byte(1) < 0x90) ||
-      (lead == 0xf4 && byte(1) > 0x8f)) {
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
     return 0;
   }
   return length;
@@ -45,7 +45,8 @@ absl::Status ValidateLabel(absl::string_view field, absl::string_view text) {
   for (absl::string_view rest = text; !rest.empty();) {
     const size_t length = SequenceLength(rest);
     if (length == 0 || IsControl(rest.substr(0, length))) {
-      return Refuse(Reason::kInvalidField, "{field}: \"{value}\" has a control character or is not UTF-8; limit {limit}",
+      return Refuse(Reason::kInvalidField,
+                    "{field}: \"{value}\" has a control character or is not UTF-8; limit {limit}",
                     {{"field", field}, {"value", absl::CHexEscape(text)}, {"limit", "printable UTF-8"}});
     }
     rest.remove_prefix(length);

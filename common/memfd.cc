@@ -22,7 +22,8 @@ absl::StatusOr<UniqueFd> CreateMemfd(const char* name, size_t size) {
   if (!fd && errno == EINVAL) fd.reset(::memfd_create(name, flags));
   if (!fd) return OsError("memfd_create", errno);
   if (::fchmod(fd.get(), 0400) < 0) return OsError("fchmod(memfd)", errno);
-  if (size > 0 && ::ftruncate(fd.get(), static_cast<off_t>(size)) < 0) return OsError("ftruncate(memfd)", errno);
+  if (size > 0 && ::ftruncate(fd.get(), static_cast<off_t>(size)) < 0)
+    return OsError("ftruncate(memfd)", errno);
   return fd;
 }
 

@@ -16,7 +16,8 @@ absl::StatusOr<UniqueFd> CreateMemfd(const char* name, size_t size);
 // Adds seals against growing, shrinking and further seals, and `more` (e.g. F_SEAL_WRITE).
 absl::Status SealMemfd(int fd, int more = 0);
 
-// A new open file of the same memory that can only be read. Root reopens anything read-write: the promise is for others.
+// A new open file of the same memory that can only be read. Root reopens anything read-write: the promise is for
+// others.
 absl::StatusOr<UniqueFd> ReopenReadOnly(int fd);
 
 }  // namespace berth

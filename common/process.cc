@@ -33,8 +33,8 @@ std::string ReadSmallFile(const std::string& path) {
   return got > 0 ? std::string(buffer, static_cast<size_t>(got)) : "";
 }
 
-// Whether the socket's peer still holds its end: then the process that connected it cannot have given up its pid, unless
-// it handed the socket on.
+// Whether the socket's peer still holds its end: then the process that connected it cannot have given up its pid,
+// unless it handed the socket on.
 bool IsConnected(int socket) {
   pollfd entry = {.fd = socket, .events = POLLRDHUP, .revents = 0};
   return ::poll(&entry, 1, 0) == 0;
@@ -51,7 +51,8 @@ std::optional<ino_t> PidNamespace(const std::string& pid) {
 absl::StatusOr<PeerCredentials> GetPeerCredentials(int socket) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) return OsError("getsockopt(SO_PEERCRED)", errno);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+    return OsError("getsockopt(SO_PEERCRED)", errno);
   return PeerCredentials{.pid = peer.pid, .uid = peer.uid, .gid = peer.gid};
 }
 

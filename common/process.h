@@ -40,8 +40,8 @@ bool IsGone(int pidfd);
 // The program's short name; empty if it cannot be read.
 std::string ProcessName(int32_t pid);
 
-// The cgroup path (of the unified hierarchy) of `pid` if its PID namespace is not this process's; empty if it is the same.
-// A pid of 0 is elsewhere by definition and reads as "unknown".
+// The cgroup path (of the unified hierarchy) of `pid` if its PID namespace is not this process's; empty if it is the
+// same. A pid of 0 is elsewhere by definition and reads as "unknown".
 std::string ContainerOf(int32_t pid);
 
 }  // namespace berth

@@ -66,14 +66,16 @@ absl::StatusOr<SessionCapsule> ReadCapsule(int fd) {
 }
 
 std::string EncodeCredentials(const Credentials& credentials) {
-  const CredentialsLayout layout = {credentials.session.value(), credentials.channel.value(), credentials.secret};
+  const CredentialsLayout layout = {credentials.session.value(), credentials.channel.value(),
+                                    credentials.secret};
   return std::string(reinterpret_cast<const char*>(&layout), sizeof(layout));
 }
 
 absl::StatusOr<Credentials> DecodeCredentials(absl::string_view bytes) {
   CredentialsLayout layout;
   if (bytes.size() != sizeof(layout)) {
-    return absl::InvalidArgumentError(absl::StrCat("credentials of ", bytes.size(), " bytes, not ", sizeof(layout)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("credentials of ", bytes.size(), " bytes, not ", sizeof(layout)));
   }
   memcpy(&layout, bytes.data(), sizeof(layout));
   return Credentials{SessionId(layout.session), ChannelId(layout.channel), layout.secret};

@@ -16,7 +16,8 @@ namespace berth {
 absl::StatusOr<UniqueFd> CreateStatePage() {
   BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd("berth-state", sizeof(StatePageLayout)));
   const uint64_t magic = StatePageLayout::kMagic;
-  if (::pwrite(fd.get(), &magic, sizeof(magic), 0) != sizeof(magic)) return OsError("pwrite(state page)", errno);
+  if (::pwrite(fd.get(), &magic, sizeof(magic), 0) != sizeof(magic))
+    return OsError("pwrite(state page)", errno);
   BERTH_RETURN_IF_ERROR(SealMemfd(fd.get()));
   return fd;
 }

@@ -1,5 +1,5 @@
-// The node's state page: a memfd that tells every client, without a call, whether what it holds is still good. The vault
-// makes it and keeps the writable fd; the broker writes through it; clients map a read-only reopening.
+// The node's state page: a memfd that tells every client, without a call, whether what it holds is still good. The
+// vault makes it and keeps the writable fd; the broker writes through it; clients map a read-only reopening.
 //
 // Every word that a client's Access() reads is one 64-bit atomic of its own, so that no reader waits for a writer and a
 // writer's death leaves no half-written word.

@@ -10,9 +10,9 @@
 #include "common/memfd.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/services.h"
-#include "common/version.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -33,13 +33,16 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder
 }
 
 BrokerProcess::BrokerProcess(Inheritance inheritance)
-    : facts_(inheritance.facts), held_(std::move(inheritance.held)), custody_(std::move(inheritance.custody)) {}
+    : facts_(inheritance.facts),
+      held_(std::move(inheritance.held)),
+      custody_(std::move(inheritance.custody)) {}
 
 absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
-  core_ = std::make_unique<core::Core>(MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings), RandomId);
+  core_ = std::make_unique<core::Core>(MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings),
+                                       RandomId);
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
@@ -50,7 +53,8 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
     }
   }
   for (HeldFd& held : held_) {
-    if (held.key.kind == custody::Kind::kBlock) keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
+    if (held.key.kind == custody::Kind::kBlock)
+      keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
   }
   held_.clear();
   BERTH_RETURN_IF_ERROR(loop_->Watch(custody_->fd(), EPOLLIN, [this](uint32_t) { OnVaultEvent(); }).status());
@@ -137,7 +141,8 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   BERTH_ASSIGN_OR_RETURN(UniqueFd page, ReopenReadOnly(page_fd_.get()));
   attach_ = std::make_unique<service::AttachFront>(
       loop_.get(), broker_.get(), custody_.get(),
-      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder}, std::move(page));
+      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
+      std::move(page));
   return absl::OkStatus();
 }
 
@@ -174,7 +179,8 @@ void BrokerProcess::OnNotice(Notice notice) {
 }
 
 void BrokerProcess::Stop() {
-  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
+  broker_->Step(
+      [](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
   loop_->Stop();
 }
 

@@ -37,8 +37,8 @@ class BrokerProcess final : private EffectSink {
  private:
   explicit BrokerProcess(Inheritance inheritance);
   absl::Status Start(const std::string& folder, const Settings& settings);
-  // Sorts what the vault held for an earlier broker: listeners, page, table and workers serve on; what belonged to leases
-  // is let go, because no ledger says whose it was.
+  // Sorts what the vault held for an earlier broker: listeners, page, table and workers serve on; what belonged to
+  // leases is let go, because no ledger says whose it was.
   absl::Status TakeOver();
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
   absl::Status StartFronts(const std::string& folder, const Settings& settings);

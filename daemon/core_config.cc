@@ -36,7 +36,8 @@ class SettingsReader {
     if (limits != nullptr) {
       BERTH_RETURN_IF_ERROR(CheckKeys(*limits, "limits.", {"connections", "connections_per_uid"}));
       BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
-      BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
+      BERTH_RETURN_IF_ERROR(
+          ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
     }
     return settings;
   }
@@ -46,7 +47,8 @@ class SettingsReader {
     return absl::InvalidArgumentError(absl::StrCat(path_, ": ", key, ": expected ", expected));
   }
 
-  absl::Status CheckKeys(const toml::table& table, const std::string& prefix, const std::set<std::string>& known) const {
+  absl::Status CheckKeys(const toml::table& table, const std::string& prefix,
+                         const std::set<std::string>& known) const {
     for (const auto& [key, value] : table) {
       if (!known.contains(std::string(key.str()))) return Bad(prefix + std::string(key.str()), "no such key");
     }
@@ -60,8 +62,8 @@ class SettingsReader {
   }
 
   template <typename Number>
-  absl::Status ReadNumber(const toml::table& table, const std::string& prefix, const std::string& key, int64_t least,
-                          std::optional<Number>* out) const {
+  absl::Status ReadNumber(const toml::table& table, const std::string& prefix, const std::string& key,
+                          int64_t least, std::optional<Number>* out) const {
     const toml::node* const node = table.get(key);
     if (node == nullptr) return absl::OkStatus();
     const std::optional<int64_t> value = node->is_integer() ? node->value<int64_t>() : std::nullopt;
@@ -89,7 +91,8 @@ class SettingsReader {
     for (const auto& [name, node] : *pools) {
       const std::string prefix = absl::StrCat("pools.", std::string(name.str()));
       if (!node.is_table()) return Bad(prefix, "a table");
-      if (!ValidateLabel("pool", std::string(name.str())).ok()) return Bad(prefix, "a printable name of at most 128 bytes");
+      if (!ValidateLabel("pool", std::string(name.str())).ok())
+        return Bad(prefix, "a printable name of at most 128 bytes");
       BERTH_RETURN_IF_ERROR(CheckKeys(*node.as_table(), prefix + ".", {"cap"}));
       std::optional<uint64_t> cap;
       BERTH_RETURN_IF_ERROR(ReadNumber(*node.as_table(), prefix + ".", "cap", 1, &cap));
@@ -107,14 +110,15 @@ std::string TextOf(const char* text, size_t size) { return std::string(text, str
 
 core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
   const Bytes half = Bytes(std::min(record.free_bytes, record.total_bytes / 2));
-  return {.ordinal = record.ordinal,
-          .uuid = TextOf(record.uuid, sizeof(record.uuid)),
-          .name = TextOf(record.name, sizeof(record.name)),
-          .kind = record.backend == BackendKind::kCudaVmm ? core::MemoryKind::kCudaVmm : core::MemoryKind::kHost,
-          .generation = 1,
-          .total = Bytes(record.total_bytes),
-          .budget = settings.device_budget.value_or(half),
-          .granularity = Bytes(record.granularity)};
+  return {
+      .ordinal = record.ordinal,
+      .uuid = TextOf(record.uuid, sizeof(record.uuid)),
+      .name = TextOf(record.name, sizeof(record.name)),
+      .kind = record.backend == BackendKind::kCudaVmm ? core::MemoryKind::kCudaVmm : core::MemoryKind::kHost,
+      .generation = 1,
+      .total = Bytes(record.total_bytes),
+      .budget = settings.device_budget.value_or(half),
+      .granularity = Bytes(record.granularity)};
 }
 
 }  // namespace

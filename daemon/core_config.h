@@ -1,5 +1,5 @@
-// What the broker is configured to be: the core's Config, from the devices that were found, the flags, the configuration
-// file, and the environment.
+// What the broker is configured to be: the core's Config, from the devices that were found, the flags, the
+// configuration file, and the environment.
 
 #ifndef DAEMON_CORE_CONFIG_H_
 #define DAEMON_CORE_CONFIG_H_
@@ -38,7 +38,8 @@ struct Settings {
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072
-// Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are errors.
+// Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
+// errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);
 
 // Puts the core's configuration together. Reads the environment's concurrency variables.

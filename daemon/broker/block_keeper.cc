@@ -51,7 +51,8 @@ void BlockKeeper::Create(uint32_t device, BlockId block, Bytes bytes) {
 absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
   absl::MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
-  if (it == blocks_.end() || it->second.stage != Stage::kHeld) return absl::NotFoundError("the block has no fd here");
+  if (it == blocks_.end() || it->second.stage != Stage::kHeld)
+    return absl::NotFoundError("the block has no fd here");
   return it->second.fd.get();
 }
 
@@ -100,8 +101,8 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
     absl::MutexLock lock(&mu_);
     Worker& worker = workers_[device];
     worker.channel = std::make_unique<WorkerChannel>(std::move(socket));
-    const absl::StatusOr<EventLoop::WatchId> watch =
-        loop_.Watch(worker.channel->fd(), EPOLLIN, [this, device](uint32_t events) { OnWorkerEvent(device, events); });
+    const absl::StatusOr<EventLoop::WatchId> watch = loop_.Watch(
+        worker.channel->fd(), EPOLLIN, [this, device](uint32_t events) { OnWorkerEvent(device, events); });
     if (!watch.ok()) {
       spdlog::critical("worker {}: {}", device, std::string(watch.status().message()));
       abort();
@@ -111,7 +112,8 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
       if (held.device == device && held.stage == Stage::kMustRelease) StartReleaseLocked(block, &held);
     }
   }
-  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) { core.WorkerUp(now, device, effects); });
+  broker_.Step(
+      [&](core::Core& core, absl::Time now, core::Effects* effects) { core.WorkerUp(now, device, effects); });
 }
 
 void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {

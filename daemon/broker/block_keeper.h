@@ -1,5 +1,5 @@
-// BlockKeeper: the broker's hands on block memory. It asks workers for blocks, holds their fds beside the vault, and gives
-// them back in the one order in which the last close, a driver call, happens in a worker:
+// BlockKeeper: the broker's hands on block memory. It asks workers for blocks, holds their fds beside the vault, and
+// gives them back in the one order in which the last close, a driver call, happens in a worker:
 //
 //   made:  worker creates, exports, lets go of its own → vault has the fd → the core is told
 //   freed: fd to the worker → our copy closed → the vault's copy closed → the worker closes → the core is told

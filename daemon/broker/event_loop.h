@@ -19,8 +19,8 @@
 
 namespace berth {
 
-// Thread-safe, except Run(): one caller. Callbacks run on the thread in Run(), one at a time, and may watch and unwatch,
-// themselves too. The loop owns no fd that it watches.
+// Thread-safe, except Run(): one caller. Callbacks run on the thread in Run(), one at a time, and may watch and
+// unwatch, themselves too. The loop owns no fd that it watches.
 class EventLoop {
  public:
   // Names one Watch(). Never reused, so that an event already fetched for a closed fd finds nobody.
@@ -31,8 +31,8 @@ class EventLoop {
   // Errors: kResourceExhausted at the fd limit.
   static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
 
-  // Calls `callback` whenever one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLONESHOT…) holds on `fd`, until Unwatch().
-  // Level-triggered. Unwatch before closing `fd`.
+  // Calls `callback` whenever one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLONESHOT…) holds on `fd`, until
+  // Unwatch(). Level-triggered. Unwatch before closing `fd`.
   absl::StatusOr<WatchId> Watch(int fd, uint32_t events, Callback callback);
   // Replaces the events of a watch.
   void Rewatch(WatchId id, uint32_t events);

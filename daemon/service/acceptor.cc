@@ -36,10 +36,10 @@ Acceptor::~Acceptor() {
 }
 
 absl::Status Acceptor::Listen(UniqueFd listener, bool admin) {
-  BERTH_ASSIGN_OR_RETURN(
-      listeners_.emplace_back(),
-      ListeningSocket::Listen(&loop_, std::move(listener),
-                              [this, admin](UniqueFd socket) { AcceptOne(std::move(socket), admin); }));
+  BERTH_ASSIGN_OR_RETURN(listeners_.emplace_back(),
+                         ListeningSocket::Listen(&loop_, std::move(listener), [this, admin](UniqueFd socket) {
+                           AcceptOne(std::move(socket), admin);
+                         }));
   return absl::OkStatus();
 }
 
@@ -64,7 +64,8 @@ void Acceptor::AcceptOne(UniqueFd socket, bool admin) {
   }
   absl::StatusOr<UniqueFd> number = DuplicateToFreshNumber(socket.get());
   if (!number.ok()) {
-    spdlog::warn("connection of pid {} refused: {}", peer->process.pid, std::string(number.status().message()));
+    spdlog::warn("connection of pid {} refused: {}", peer->process.pid,
+                 std::string(number.status().message()));
     return;
   }
   const int fd = number->get();

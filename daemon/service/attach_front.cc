@@ -57,8 +57,9 @@ AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, Node
 AttachFront::~AttachFront() = default;
 
 absl::Status AttachFront::Listen(UniqueFd listener) {
-  BERTH_ASSIGN_OR_RETURN(listener_, ListeningSocket::Listen(&loop_, std::move(listener),
-                                                            [this](UniqueFd socket) { Accept(std::move(socket)); }));
+  BERTH_ASSIGN_OR_RETURN(listener_,
+                         ListeningSocket::Listen(&loop_, std::move(listener),
+                                                 [this](UniqueFd socket) { Accept(std::move(socket)); }));
   return absl::OkStatus();
 }
 
@@ -132,7 +133,8 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
     return;
   }
   if (const absl::Status welcomed = Welcome(connection, *session, secret); !welcomed.ok()) {
-    spdlog::warn("session of pid {} not opened: {}", connection->peer.process.pid, std::string(welcomed.message()));
+    spdlog::warn("session of pid {} not opened: {}", connection->peer.process.pid,
+                 std::string(welcomed.message()));
     OnEnd(connection);
   }
 }
@@ -153,11 +155,13 @@ absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId ses
 
 void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
   absl::Status valid = CheckVersion(join.version);
-  absl::StatusOr<UniqueFd> pidfd = OpenPeerPidfd(
-      connection->socket.get(),
-      {.pid = connection->peer.process.pid, .uid = connection->peer.process.uid, .gid = connection->peer.process.gid});
+  absl::StatusOr<UniqueFd> pidfd =
+      OpenPeerPidfd(connection->socket.get(), {.pid = connection->peer.process.pid,
+                                               .uid = connection->peer.process.uid,
+                                               .gid = connection->peer.process.gid});
   if (valid.ok() && !pidfd.ok()) {
-    valid = berth::Refuse(Reason::kNotJoined, "session {session}: the death of pid {pid} could not be proved here: {why}",
+    valid = berth::Refuse(Reason::kNotJoined,
+                          "session {session}: the death of pid {pid} could not be proved here: {why}",
                           {{"session", join.session},
                            {"pid", connection->peer.process.pid},
                            {"why", pidfd.status().message()}});
@@ -177,7 +181,8 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
     return;
   }
   if (const absl::Status admitted = Admit(connection, *channel); !admitted.ok()) {
-    spdlog::warn("channel of pid {} not opened: {}", connection->peer.process.pid, std::string(admitted.message()));
+    spdlog::warn("channel of pid {} not opened: {}", connection->peer.process.pid,
+                 std::string(admitted.message()));
     OnEnd(connection);
     // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
     if (connection->pidfd_watch == 0) OnProcessGone(connection);

@@ -17,7 +17,8 @@ class CallerSource {
   explicit CallerSource(const ConnectionTable* connections) : connections_(*connections) {}
 
   // What the caller says of itself and what the kernel says of its connection; not yet checked against each other (the
-  // core does). Errors: BAD_CREDENTIALS where the metadata is missing or malformed; kUnavailable if the connection ended.
+  // core does). Errors: BAD_CREDENTIALS where the metadata is missing or malformed; kUnavailable if the connection
+  // ended.
   absl::StatusOr<core::Caller> Identify(const grpc::CallbackServerContext& context) const;
 
  private:

@@ -11,7 +11,8 @@ namespace berth::service {
 
 absl::Status ConnectionTable::Add(int fd, Peer peer) {
   absl::MutexLock lock(&mu_);
-  if (peers_.contains(fd)) return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
+  if (peers_.contains(fd))
+    return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
   if (peers_.size() >= limits_.total) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
                   {{"what", "connections"}, {"current", peers_.size()}, {"limit", limits_.total}});

@@ -36,7 +36,8 @@ class ConnectionTable {
 
   // Finds who called, by gRPC's name for the connection ("fd:123").
   // Errors: kUnavailable if the connection is gone.
-  absl::StatusOr<std::shared_ptr<const Peer>> Find(absl::string_view grpc_peer) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::shared_ptr<const Peer>> Find(absl::string_view grpc_peer) const
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const ConnectionLimits limits_;

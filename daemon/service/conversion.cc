@@ -14,7 +14,8 @@ using service::ToProto;
 // google.protobuf.Duration's own range.
 constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 
-absl::StatusOr<absl::Duration> FromProto(absl::string_view field, const google::protobuf::Duration& duration) {
+absl::StatusOr<absl::Duration> FromProto(absl::string_view field,
+                                         const google::protobuf::Duration& duration) {
   if (duration.seconds() < 0 || duration.nanos() < 0 || duration.nanos() > 999'999'999 ||
       duration.seconds() > kMaxDurationSeconds) {
     return Refuse(Reason::kInvalidField, "{field}: {value} is not a duration from 0 to {limit}",
@@ -92,7 +93,8 @@ static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_CO
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
 static_assert(static_cast<int>(core::DeviceState::kStopped) == v1::Device::STOPPED);
-static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) == v1::ForgetRequestResponse::NOTHING_TO_DO);
+static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
+              v1::ForgetRequestResponse::NOTHING_TO_DO);
 
 }  // namespace
 
@@ -177,7 +179,9 @@ void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out) 
   out->set_nested(result.nested);
 }
 
-void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) { out->set_returned(result.returned); }
+void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) {
+  out->set_returned(result.returned);
+}
 
 void ToProto(const core::AllocateResult& result, v1::AllocateBlockResponse* out) {
   ToProto(result.block, out->mutable_block());

@@ -17,7 +17,8 @@
 
 namespace berth::service {
 
-// ---- In. Errors: INVALID_FIELD naming the field. ---------------------------------------------------------------------
+// ---- In. Errors: INVALID_FIELD naming the field.
+// ---------------------------------------------------------------------
 
 core::RequestTag FromProto(const v1::RequestTag& tag);
 // `now` turns max_wait into a time.
@@ -29,7 +30,8 @@ absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& requ
 // An empty name is "gpu-tests".
 std::string PoolName(const std::string& name);
 
-// ---- Out -------------------------------------------------------------------------------------------------------------
+// ---- Out
+// -------------------------------------------------------------------------------------------------------------
 
 void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out);
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out);

@@ -19,7 +19,8 @@ constexpr int kMaxStreamsPerConnection = 4096;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(std::vector<std::unique_ptr<grpc::Service>> services) {
+absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(
+    std::vector<std::unique_ptr<grpc::Service>> services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -1,5 +1,5 @@
-// GrpcFront: the gRPC server with all of Berth's services, health and reflection. It listens on nothing: connections come
-// from the Acceptor.
+// GrpcFront: the gRPC server with all of Berth's services, health and reflection. It listens on nothing: connections
+// come from the Acceptor.
 
 #ifndef DAEMON_SERVICE_GRPC_FRONT_H_
 #define DAEMON_SERVICE_GRPC_FRONT_H_
@@ -18,7 +18,8 @@ namespace berth::service {
 class GrpcFront {
  public:
   // Serves `services`, which the front then owns.
-  static absl::StatusOr<std::unique_ptr<GrpcFront>> Start(std::vector<std::unique_ptr<grpc::Service>> services);
+  static absl::StatusOr<std::unique_ptr<GrpcFront>> Start(
+      std::vector<std::unique_ptr<grpc::Service>> services);
 
   // Serves the connection behind a connected, non-blocking fd, and owns it.
   void AddConnection(int fd);

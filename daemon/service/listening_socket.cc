@@ -23,9 +23,10 @@ UniqueFd OpenSpare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)
 ListeningSocket::ListeningSocket(EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted)
     : loop_(*loop), listener_(std::move(listener)), accepted_(std::move(accepted)), spare_(OpenSpare()) {}
 
-absl::StatusOr<std::unique_ptr<ListeningSocket>> ListeningSocket::Listen(EventLoop* loop, UniqueFd listener,
-                                                                         std::function<void(UniqueFd)> accepted) {
-  std::unique_ptr<ListeningSocket> socket(new ListeningSocket(loop, std::move(listener), std::move(accepted)));
+absl::StatusOr<std::unique_ptr<ListeningSocket>> ListeningSocket::Listen(
+    EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted) {
+  std::unique_ptr<ListeningSocket> socket(
+      new ListeningSocket(loop, std::move(listener), std::move(accepted)));
   BERTH_ASSIGN_OR_RETURN(socket->watch_, loop->Watch(socket->listener_.get(), EPOLLIN,
                                                      [raw = socket.get()](uint32_t) { raw->AcceptSome(); }));
   return socket;

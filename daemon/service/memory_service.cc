@@ -37,20 +37,23 @@ grpc::ServerUnaryReactor* MemoryService::ImportBlock(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* MemoryService::ListBlocks(grpc::CallbackServerContext* context,
                                                     const v1::ListBlocksRequest* request,
                                                     v1::ListBlocksResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-    return EmitPage(core.ListBlocks(caller), request->page_size(), request->page_token(),
-                    [](const core::BlockView& view) { return SortableKey(view.handle.block_generation); },
-                    [&](const core::BlockView& view) { ToProto(view, response->add_blocks()); },
-                    response->mutable_next_page_token());
-  });
+  return ServeLook(
+      *context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
+        return EmitPage(
+            core.ListBlocks(caller), request->page_size(), request->page_token(),
+            [](const core::BlockView& view) { return SortableKey(view.handle.block_generation); },
+            [&](const core::BlockView& view) { ToProto(view, response->add_blocks()); },
+            response->mutable_next_page_token());
+      });
 }
 
-grpc::ServerUnaryReactor* MemoryService::GetUsage(grpc::CallbackServerContext* context, const v1::GetUsageRequest*,
-                                                  v1::Usage* response) {
-  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-    ToProto(core.GetUsage(caller), response);
-    return absl::OkStatus();
-  });
+grpc::ServerUnaryReactor* MemoryService::GetUsage(grpc::CallbackServerContext* context,
+                                                  const v1::GetUsageRequest*, v1::Usage* response) {
+  return ServeLook(*context_.callers, context_.broker, context,
+                   [&](const core::Core& core, const core::Caller& caller) {
+                     ToProto(core.GetUsage(caller), response);
+                     return absl::OkStatus();
+                   });
 }
 
 }  // namespace berth::service

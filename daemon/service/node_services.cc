@@ -8,13 +8,15 @@ namespace berth::service {
 namespace {
 
 // The caller, if it came in on admin.sock with a session that is known.
-absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context, const grpc::CallbackServerContext& call,
-                                           absl::string_view verb) {
+absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context,
+                                           const grpc::CallbackServerContext& call, absl::string_view verb) {
   absl::StatusOr<core::Caller> caller = context.callers->Identify(call);
   if (!caller.ok()) return caller;
-  const absl::Status known = context.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
+  const absl::Status known =
+      context.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
   if (!known.ok()) return known;
-  if (!caller->admin) return Refuse(Reason::kAdminOnly, "{verb} is served on admin.sock only", {{"verb", verb}});
+  if (!caller->admin)
+    return Refuse(Reason::kAdminOnly, "{verb} is served on admin.sock only", {{"verb", verb}});
   return caller;
 }
 
@@ -23,14 +25,16 @@ absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context, const 
 grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext* context,
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller&) {
-    for (const core::DeviceView& view : core.ListDevices()) ToProto(view, response->add_devices());
-    return absl::OkStatus();
-  });
+  return ServeLook(*context_.callers, context_.broker, context,
+                   [&](const core::Core& core, const core::Caller&) {
+                     for (const core::DeviceView& view : core.ListDevices())
+                       ToProto(view, response->add_devices());
+                     return absl::OkStatus();
+                   });
 }
 
-grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest*,
-                                               v1::Node* response) {
+grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
+                                               const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
   return FinishNow(context, absl::OkStatus());
 }

@@ -43,7 +43,8 @@ class PermitService final : public v1::PermitService::CallbackService {
                                           v1::AcquirePermitResponse*) override;
   grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,
                                           v1::ReleasePermitResponse*) override;
-  grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*, v1::Pool*) override;
+  grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*,
+                                    v1::Pool*) override;
   grpc::ServerUnaryReactor* ListPools(grpc::CallbackServerContext*, const v1::ListPoolsRequest*,
                                       v1::ListPoolsResponse*) override;
   grpc::ServerUnaryReactor* ListPermits(grpc::CallbackServerContext*, const v1::ListPermitsRequest*,
@@ -66,7 +67,8 @@ class MemoryService final : public v1::MemoryService::CallbackService {
                                         v1::ImportBlockResponse*) override;
   grpc::ServerUnaryReactor* ListBlocks(grpc::CallbackServerContext*, const v1::ListBlocksRequest*,
                                        v1::ListBlocksResponse*) override;
-  grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*, v1::Usage*) override;
+  grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*,
+                                     v1::Usage*) override;
 
  private:
   const ServiceContext context_;
@@ -86,7 +88,8 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 class NodeService final : public v1::NodeService::CallbackService {
  public:
   explicit NodeService(v1::Node node) : node_(std::move(node)) {}
-  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*, v1::Node*) override;
+  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
+                                    v1::Node*) override;
 
  private:
   const v1::Node node_;
@@ -95,7 +98,8 @@ class NodeService final : public v1::NodeService::CallbackService {
 class AdminService final : public v1::AdminService::CallbackService {
  public:
   explicit AdminService(ServiceContext context) : context_(context) {}
-  grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*, v1::Pool*) override;
+  grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*,
+                                       v1::Pool*) override;
   grpc::ServerUnaryReactor* SetDeviceBudget(grpc::CallbackServerContext*, const v1::SetDeviceBudgetRequest*,
                                             v1::Device*) override;
 

@@ -16,27 +16,33 @@ std::string KeyOf(const core::SessionView& view) {
 }  // namespace
 
 grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* context,
-                                                     const v1::GetSessionRequest* request, v1::Session* response) {
-  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-    const SessionId id = request->session() == 0 ? caller.credentials.session : SessionId(request->session());
-    const absl::StatusOr<core::SessionView> view = core.GetSession(caller, id);
-    if (view.ok()) ToProto(*view, response);
-    return view.status();
-  });
+                                                     const v1::GetSessionRequest* request,
+                                                     v1::Session* response) {
+  return ServeLook(*context_.callers, context_.broker, context,
+                   [&](const core::Core& core, const core::Caller& caller) {
+                     const SessionId id =
+                         request->session() == 0 ? caller.credentials.session : SessionId(request->session());
+                     const absl::StatusOr<core::SessionView> view = core.GetSession(caller, id);
+                     if (view.ok()) ToProto(*view, response);
+                     return view.status();
+                   });
 }
 
 grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerContext* context,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-    return EmitPage(core.ListSessions(caller), request->page_size(), request->page_token(), KeyOf,
-                    [&](const core::SessionView& view) { ToProto(view, response->add_sessions()); },
-                    response->mutable_next_page_token());
-  });
+  return ServeLook(*context_.callers, context_.broker, context,
+                   [&](const core::Core& core, const core::Caller& caller) {
+                     return EmitPage(
+                         core.ListSessions(caller), request->page_size(), request->page_token(), KeyOf,
+                         [&](const core::SessionView& view) { ToProto(view, response->add_sessions()); },
+                         response->mutable_next_page_token());
+                   });
 }
 
 grpc::ServerUnaryReactor* SessionService::EndSession(grpc::CallbackServerContext* context,
-                                                     const v1::EndSessionRequest* request, v1::Session* response) {
+                                                     const v1::EndSessionRequest* request,
+                                                     v1::Session* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   absl::StatusOr<core::SessionView> view;
@@ -52,7 +58,8 @@ grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerCont
                                                         v1::ForgetRequestResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
-  auto* const call = new PendingCall<core::ForgetResult, v1::ForgetRequestResponse>(context_.broker, response);
+  auto* const call =
+      new PendingCall<core::ForgetResult, v1::ForgetRequestResponse>(context_.broker, response);
   call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
     core.Forget(now, id, *caller, request->sequence(), effects);
   });

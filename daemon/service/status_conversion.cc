@@ -10,8 +10,10 @@
 namespace berth::service {
 
 // The canonical codes are the same numbers on both sides.
-static_assert(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED) == static_cast<int>(absl::StatusCode::kUnauthenticated));
-static_assert(static_cast<int>(grpc::StatusCode::CANCELLED) == static_cast<int>(absl::StatusCode::kCancelled));
+static_assert(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED) ==
+              static_cast<int>(absl::StatusCode::kUnauthenticated));
+static_assert(static_cast<int>(grpc::StatusCode::CANCELLED) ==
+              static_cast<int>(absl::StatusCode::kCancelled));
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;

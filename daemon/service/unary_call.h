@@ -22,7 +22,8 @@ namespace berth::service {
 template <typename Result, typename Proto>
 class PendingCall final : public grpc::ServerUnaryReactor, public Call {
  public:
-  PendingCall(Broker* broker, Proto* response) : broker_(*broker), id_(broker->NewCall()), response_(*response) {}
+  PendingCall(Broker* broker, Proto* response)
+      : broker_(*broker), id_(broker->NewCall()), response_(*response) {}
 
   void Submit(Broker::RequestStep step) { broker_.Submit(id_, this, step); }
 
@@ -50,7 +51,8 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
 template <typename Result, typename Request, typename Proto, typename Method>
 grpc::ServerUnaryReactor* SubmitRequest(const CallerSource& callers, Broker* broker,
                                         grpc::CallbackServerContext* context, const v1::RequestTag& tag,
-                                        const absl::StatusOr<Request>& request, Proto* response, Method method) {
+                                        const absl::StatusOr<Request>& request, Proto* response,
+                                        Method method) {
   const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   if (!request.ok()) return FinishNow(context, request.status());
@@ -61,10 +63,11 @@ grpc::ServerUnaryReactor* SubmitRequest(const CallerSource& callers, Broker* bro
   return call;
 }
 
-// Serves a call that only looks, by an authenticated caller: `look(core, caller)` fills the response and says how it went.
+// Serves a call that only looks, by an authenticated caller: `look(core, caller)` fills the response and says how it
+// went.
 template <typename Look>
-grpc::ServerUnaryReactor* ServeLook(const CallerSource& callers, Broker* broker, grpc::CallbackServerContext* context,
-                                    Look look) {
+grpc::ServerUnaryReactor* ServeLook(const CallerSource& callers, Broker* broker,
+                                    grpc::CallbackServerContext* context, Look look) {
   const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   return FinishNow(context, broker->Read([&](const core::Core& core) {
