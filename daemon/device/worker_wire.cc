@@ -12,9 +12,6 @@
 namespace berth::worker {
 namespace {
 
-// The highest Reason there is.
-constexpr int32_t kLastReason = static_cast<int32_t>(Reason::kUnsupported);
-
 // The zero-terminated text at the start of `*rest`, which moves past it.
 absl::string_view TakeText(absl::string_view* rest) {
   const absl::string_view text = rest->substr(0, rest->find('\0'));
@@ -45,7 +42,7 @@ absl::Status GetStatus(const Created& created) {
   if (created.code == 0) return absl::OkStatus();
   absl::string_view text(created.text, sizeof(created.text));
   absl::Status status(static_cast<absl::StatusCode>(created.code), TakeText(&text));
-  if (created.reason < 1 || created.reason > kLastReason) return status;
+  if (created.reason == 0) return status;
   ErrorDetails details{.reason = static_cast<Reason>(created.reason)};
   absl::string_view rest(created.figures, sizeof(created.figures));
   while (true) {

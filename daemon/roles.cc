@@ -1,0 +1,68 @@
+#include "daemon/roles.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/cuda/driver.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "daemon/device/inventory.h"
+#include "daemon/device/worker.h"
+#include "daemon/vault/child_process.h"
+#include "daemon/vault/vault.h"
+
+namespace berth {
+namespace {
+
+int ExitCode(absl::string_view process, const absl::Status& status) {
+  if (status.ok()) return 0;
+  dprintf(STDERR_FILENO, "%s: %s\n", std::string(process).c_str(), std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::Status ServeDevice(const std::string& name, const Options& options) {
+  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  const BackendKind kind =
+      options.backend == BackendChoice::kHost ? BackendKind::kHost : BackendKind::kCudaVmm;
+  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryBackend> backend,
+                         OpenBackend(kind, options.device, options.host_bytes));
+  return ServeWorker(kChildFd, *backend);
+}
+
+absl::Status ListDevices(const std::string& name, const Options& options) {
+  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records,
+                         TakeInventory({.backend = options.backend,
+                                        .host_devices = options.host_devices,
+                                        .host_bytes = options.host_bytes}));
+  return WriteInventory(kChildFd, records);
+}
+
+}  // namespace
+
+int RunVaultRole(const Options& options) {
+  return ExitCode("berthd", Vault::Run({.folder = options.folder,
+                                        .child_flags = FlagsForChildren(options),
+                                        .ready_fd = options.ready_fd}));
+}
+
+int RunWorkerRole(const Options& options) {
+  const std::string name = absl::StrCat("berth-worker", options.device);
+  return ExitCode(name, ServeDevice(name, options));
+}
+
+int RunInventoryRole(const Options& options) {
+  const std::string name = "berth-inventory";
+  return ExitCode(name, ListDevices(name, options));
+}
+
+std::string VersionText() { return absl::StrCat("berthd ", kVersion, ", ", cuda::BuiltWith()); }
+
+}  // namespace berth

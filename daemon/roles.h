@@ -1,0 +1,23 @@
+// What berthd's processes do, one function a role. The broker's is daemon/broker/run_broker.h.
+
+#ifndef DAEMON_ROLES_H_
+#define DAEMON_ROLES_H_
+
+#include <string>
+
+#include "daemon/options.h"
+
+namespace berth {
+
+// Each runs the role to its end.
+// Returns: the process's exit code; a failure has been said on stderr.
+int RunVaultRole(const Options& options);
+int RunWorkerRole(const Options& options);
+int RunInventoryRole(const Options& options);
+
+// "berthd <version>, <what it was built with>".
+std::string VersionText();
+
+}  // namespace berth
+
+#endif  // DAEMON_ROLES_H_

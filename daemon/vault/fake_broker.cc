@@ -1,0 +1,174 @@
+#include "daemon/vault/fake_broker.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/fd_passing.h"
+#include "common/memfd.h"
+#include "daemon/device/worker_channel.h"
+#include "daemon/vault/custody.h"
+
+namespace berth {
+namespace {
+
+using custody::Key;
+using custody::KeyOf;
+using custody::Kind;
+
+std::string Text(Key key) { return absl::StrCat(static_cast<uint32_t>(key.kind), " ", key.id, "\n"); }
+
+bool WaitReadable(int fd) {
+  pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&entry, 1, 10'000) == 1;
+}
+
+class FakeBroker {
+ public:
+  explicit FakeBroker(Inheritance inherited)
+      : facts_(inherited.facts), custody_(std::move(inherited.custody)) {
+    for (HeldFd& held : inherited.held) fds_[held.key] = std::move(held.fd);
+  }
+
+  int Run() {
+    if (!custody_->Ready().ok()) return 1;
+    const int listener = fds_[KeyOf(custody::Listener::kBerthd)].get();
+    while (true) {
+      pollfd entries[] = {{.fd = custody_->fd(), .events = POLLIN, .revents = 0},
+                          {.fd = listener, .events = POLLIN, .revents = 0}};
+      if (::poll(entries, 2, -1) < 0) return 1;
+      if (!ReadNotices()) return 0;
+      if ((entries[1].revents & POLLIN) != 0)
+        Serve(UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)));
+      AnswerAwaits();
+    }
+  }
+
+ private:
+  // Returns false when asked to stop.
+  bool ReadNotices() {
+    while (true) {
+      absl::StatusOr<Notice> notice = custody_->ReadNotice();
+      if (!notice.ok()) return IsWouldBlock(notice.status());
+      if (std::holds_alternative<StopRequested>(*notice) && getenv("BERTH_FAKE_BROKER") == nullptr)
+        return false;
+      if (const auto* down = std::get_if<WorkerDown>(&*notice)) {
+        absl::StrAppend(&notices_, "down ", down->device, down->stopped ? " stopped\n" : "\n");
+        fds_.erase(KeyOf(Kind::kWorker, down->device));
+      } else if (auto* up = std::get_if<WorkerUp>(&*notice)) {
+        absl::StrAppend(&notices_, "up ", up->device, "\n");
+        fds_[KeyOf(Kind::kWorker, up->device)] = std::move(up->socket);
+      } else if (const auto* dropped = std::get_if<DroppedFd>(&*notice)) {
+        absl::StrAppend(&notices_, "dropped ", Text(dropped->key));
+      }
+    }
+  }
+
+  void Serve(UniqueFd connection) {
+    char buffer[256];
+    const ssize_t got = ::read(connection.get(), buffer, sizeof(buffer));
+    if (got <= 0) return;
+    const std::string line(buffer, static_cast<size_t>(got));
+    const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    if (words[0] == "await") {
+      awaits_.emplace_back(line.substr(6), std::move(connection));
+      return;
+    }
+    uint64_t id = 0;
+    if (words.size() > 1 && !absl::SimpleAtoi(words[1], &id)) return;
+    Say(connection, Do(words, id));
+  }
+
+  std::string Do(const std::vector<std::string>& words, uint64_t id) {
+    if (words[0] == "facts") {
+      return absl::StrCat(facts_.node, " ", facts_.incarnation, " ", facts_.epoch, " ", facts_.device_count);
+    }
+    if (words[0] == "held") {
+      std::string text;
+      for (const auto& [key, fd] : fds_) text += Text(key);
+      return text;
+    }
+    if (words[0] == "text") return ReadText(fds_[KeyOf(Kind::kBlock, id)].get());
+    if (words[0] == "put") return Put(id, words[2]).ToString();
+    if (words[0] == "put-and-die") {
+      custody_->Drop(KeyOf(Kind::kBlock, 1)).IgnoreError();
+      WaitReadable(custody_->fd());
+      Put(id, words[2]).IgnoreError();
+      ::kill(::getpid(), SIGKILL);
+    }
+    if (words[0] == "drop") return custody_->Drop(KeyOf(Kind::kBlock, id)).ToString();
+    if (words[0] == "create") return Create(static_cast<uint32_t>(id));
+    if (words[0] == "garbage") return SendStruct(custody_->fd(), facts_).ToString();
+    return "unknown command";
+  }
+
+  absl::Status Put(uint64_t id, const std::string& text) {
+    absl::StatusOr<UniqueFd> fd = CreateMemfd("test", 0);
+    if (!fd.ok()) return fd.status();
+    if (::write(fd->get(), text.data(), text.size()) < 0) return absl::InternalError("write");
+    return custody_->Put(KeyOf(Kind::kBlock, id), fd->get());
+  }
+
+  static std::string ReadText(int fd) {
+    char buffer[64];
+    const ssize_t got = ::pread(fd, buffer, sizeof(buffer), 0);
+    return got < 0 ? "nothing" : std::string(buffer, static_cast<size_t>(got));
+  }
+
+  std::string Create(uint32_t device) {
+    UniqueFd& socket = fds_[KeyOf(Kind::kWorker, device)];
+    absl::StatusOr<UniqueFd> copy = DuplicateFd(socket.get());
+    if (!copy.ok()) return copy.status().ToString();
+    WorkerChannel worker(*std::move(copy));
+    if (const absl::Status sent = worker.SendCreate(BlockId(7), MiB(2)); !sent.ok()) return sent.ToString();
+    WaitReadable(worker.fd());
+    absl::StatusOr<WorkerReply> reply = worker.Read();
+    if (!reply.ok()) return reply.status().ToString();
+    const auto* created = std::get_if<CreatedBlock>(&*reply);
+    struct stat info = {};
+    if (created == nullptr || !created->fd.ok() || ::fstat(created->fd->get(), &info) < 0) return "no block";
+    return absl::StrCat(info.st_size);
+  }
+
+  void AnswerAwaits() {
+    std::erase_if(awaits_, [&](const auto& await) {
+      if (!absl::StrContains(notices_, await.first)) return false;
+      Say(await.second, notices_);
+      return true;
+    });
+  }
+
+  static void Say(const UniqueFd& connection, const std::string& text) {
+    ::send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+
+  const custody::Facts facts_;
+  const std::unique_ptr<Custody> custody_;
+  std::map<Key, UniqueFd> fds_;
+  std::string notices_;
+  std::vector<std::pair<std::string, UniqueFd>> awaits_;
+};
+
+}  // namespace
+
+int RunFakeBroker(int custody_fd) {
+  const char* const behaviour = getenv("BERTH_FAKE_BROKER");
+  if (behaviour != nullptr && std::string(behaviour) == "fail") return 3;
+  absl::StatusOr<Inheritance> inherited = Custody::Receive(UniqueFd(custody_fd));
+  if (!inherited.ok()) return 1;
+  return FakeBroker(*std::move(inherited)).Run();
+}
+
+}  // namespace berth

@@ -1,0 +1,26 @@
+// A broker for tests of the vault: it keeps its side of the custody protocol and does what the test tells it over
+// berthd.sock, one line a connection:
+//
+//   facts          "<node> <incarnation> <epoch> <devices>"
+//   held           a line "<kind> <id>" for each fd that was given at the start
+//   text ID        what the given block ID reads
+//   put ID TEXT    puts a block that reads TEXT
+//   put-and-die ID TEXT   the same with an answer of the vault's unread, then SIGKILL
+//   drop ID        drops the block
+//   create DEVICE  asks the device's worker for 2 MiB and says the answer's size
+//   garbage        sends the vault what is no message
+//   await TEXT     answers when TEXT is among the notices that have come
+//
+// $BERTH_FAKE_BROKER makes it misbehave: "fail" ends before it serves, "deaf" ignores Stop.
+
+#ifndef DAEMON_VAULT_FAKE_BROKER_H_
+#define DAEMON_VAULT_FAKE_BROKER_H_
+
+namespace berth {
+
+// Returns: the process's exit code.
+int RunFakeBroker(int custody_fd);
+
+}  // namespace berth
+
+#endif  // DAEMON_VAULT_FAKE_BROKER_H_
