@@ -1,85 +1,207 @@
+// Requests: how they come in, wait, leave and are answered.
+
 #include "daemon/core/core.h"
 
-#include <utility>
+#include <algorithm>
+#include <set>
 
 #include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
 
 namespace berth::core {
 
-class Core::Impl {
- public:
-  Impl(Config config, DrawId draw_id) : config_(std::move(config)), draw_id_(std::move(draw_id)) {}
-  void Refuse(CallId call, Effects* effects) {
-    effects->push_back({++number_, Reply{call, berth::Refuse(Reason::kUnsupported, "not served")}});
+Core::Impl::Impl(Config config, DrawId draw_id)
+    : config_(std::move(config)),
+      draw_id_(std::move(draw_id)),
+      mailboxes_(config_.limits.unacknowledged_fds_per_channel,
+                 config_.limits.unacknowledged_fds_per_tenant) {
+  for (const PoolConfig& pool : config_.pools) {
+    pools_.try_emplace(pool.name,
+                       PermitPool::Options{.name = pool.name,
+                                           .cap = std::max<uint64_t>(pool.cap, 1),
+                                           .max_waiters = config_.limits.waiters_per_pool,
+                                           .passes_before_hold = config_.limits.passes_before_hold},
+                       &permit_ids_);
   }
-  absl::Status Unserved() const { return berth::Refuse(Reason::kUnsupported, "not served"); }
+  for (const DeviceConfig& device : config_.devices) {
+    BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
+    devices_.try_emplace(device.ordinal, device, config_.warm_sizes);
+  }
+}
 
- private:
-  const Config config_;
-  const DrawId draw_id_;
-  uint64_t number_ = 0;
-};
-
-Core::Core(Config config, DrawId draw_id) : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id))) {}
+Core::Core(Config config, DrawId draw_id)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id))) {}
 Core::~Core() = default;
 
-absl::StatusOr<SessionId> Core::OpenSession(absl::Time, const Secret&, const Tenant&, absl::string_view,
-                                            const ProcessInfo&) {
-  return impl_->Unserved();
+Step Core::Impl::Begin(absl::Time now, Effects* effects) {
+  const Step step{.now = now, .effects = effects};
+  Expire(step);
+  return step;
 }
-absl::StatusOr<ChannelId> Core::JoinSession(absl::Time, SessionId, const Secret&, const Tenant&, const ProcessInfo&) {
-  return impl_->Unserved();
+
+void Core::Impl::Expire(const Step& step) {
+  AcquireOutcomes outcomes;
+  for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes);
+  AnswerAll(step, std::move(outcomes));
 }
-void Core::LifelineHungUp(absl::Time, SessionId, Effects*) {}
-void Core::ChannelHungUp(absl::Time, ChannelId, Effects*) {}
-void Core::ProcessGone(absl::Time, ChannelId, Effects*) {}
-void Core::DeliveryAcknowledged(absl::Time, ChannelId, uint64_t, Effects*) {}
-void Core::ImportLetGo(absl::Time, ChannelId, ImportId, Effects*) {}
-void Core::Acquire(absl::Time, CallId call, const Caller&, const RequestTag&, const AcquireRequest&, Effects* effects) {
-  impl_->Refuse(call, effects);
+
+void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> response) {
+  calls_.erase(call);
+  Emit(step, core::Reply{.call = call, .response = std::move(response)});
 }
-void Core::Release(absl::Time, CallId call, const Caller&, const RequestTag&, AcquisitionId, Effects* effects) {
-  impl_->Refuse(call, effects);
+
+absl::StatusOr<const Session*> Core::Impl::Authenticate(const Caller& caller) const {
+  return sessions_.Authenticate(caller.credentials.session, caller.credentials.secret, caller.tenant);
 }
-void Core::Allocate(absl::Time, CallId call, const Caller&, const RequestTag&, const AllocateRequest&,
-                    Effects* effects) {
-  impl_->Refuse(call, effects);
+
+absl::StatusOr<Channel*> Core::Impl::AdmitCaller(const Caller& caller) {
+  if (shutting_down_) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  BERTH_ASSIGN_OR_RETURN(const Session* const session, Authenticate(caller));
+  if (session->state != SessionState::kActive) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session->id.value()}});
+  }
+  Channel* const channel = sessions_.FindChannel(caller.credentials.channel);
+  if (channel == nullptr || channel->session != session->id || channel->hung_up) {
+    return Refuse(Reason::kNotJoined, "session {session}: channel {channel} is not joined, or hung up",
+                  {{"session", session->id.value()}, {"channel", caller.credentials.channel.value()}});
+  }
+  return channel;
 }
-void Core::Free(absl::Time, CallId call, const Caller&, const RequestTag&, const FreeRequest&, Effects* effects) {
-  impl_->Refuse(call, effects);
+
+std::optional<Core::Impl::Admitted> Core::Impl::Admit(const Step& step, CallId call, const Caller& caller,
+                                                      const RequestTag& tag, uint64_t fingerprint,
+                                                      absl::Time deadline) {
+  const absl::StatusOr<Channel*> channel = AdmitCaller(caller);
+  if (!channel.ok()) {
+    Reply(step, call, channel.status());
+    return std::nullopt;
+  }
+  const absl::StatusOr<RequestMemory::Admission> admission = (*channel)->requests.Admit(tag, fingerprint);
+  if (!admission.ok()) {
+    Reply(step, call, admission.status());
+    return std::nullopt;
+  }
+  if (admission->entry->state == RequestMemory::State::kAnswered) {
+    Reply(step, call, admission->entry->answer);
+    return std::nullopt;
+  }
+  const RequestId request{(*channel)->id, tag.sequence};
+  const bool fresh_call = calls_.emplace(call, request).second;
+  BERTH_INVARIANT(fresh_call);
+  Pending& pending = pending_[request];
+  const CallId replaced = std::exchange(pending.call, call);
+  if (admission->fresh) return Admitted{request, *sessions_.Find((*channel)->session), **channel};
+  if (replaced) {
+    Reply(step, replaced,
+          Refuse(Reason::kCancelled, "request {sequence} of channel {channel} is waited for by a later call",
+                 {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
+  }
+  if (PermitPool** const pool = std::get_if<PermitPool*>(&pending.place)) {
+    (*pool)->SetDeadline(request, deadline);
+    Expire(step);
+  }
+  return std::nullopt;
 }
-void Core::Grant(absl::Time, CallId call, const Caller&, const RequestTag&, const GrantRequest&, Effects* effects) {
-  impl_->Refuse(call, effects);
+
+void Core::Impl::Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response) {
+  const auto pending = pending_.find(request);
+  BERTH_INVARIANT(pending != pending_.end());
+  const CallId call = pending->second.call;
+  pending_.erase(pending);
+  RequestMemory& memory = sessions_.FindChannel(request.channel)->requests;
+  if (absl::IsUnavailable(response.status())) {
+    memory.Erase(request.sequence);
+  } else {
+    memory.Answer(request.sequence, response);
+  }
+  if (call) Reply(step, call, std::move(response));
 }
-void Core::Import(absl::Time, CallId call, const Caller&, const RequestTag&, const ImportRequest&, Effects* effects) {
-  impl_->Refuse(call, effects);
+
+void Core::Impl::AnswerAll(const Step& step, AcquireOutcomes outcomes) {
+  for (AcquireOutcome& outcome : outcomes) {
+    if (outcome.result.ok()) {
+      Answer(step, outcome.request, Response(*outcome.result));
+    } else {
+      Answer(step, outcome.request, outcome.result.status());
+    }
+  }
 }
-void Core::Forget(absl::Time, CallId call, const Caller&, uint64_t, Effects* effects) { impl_->Refuse(call, effects); }
-void Core::CancelCall(absl::Time, CallId, Effects*) {}
-void Core::BlockCreated(absl::Time, BlockId, const absl::Status&, Effects*) {}
-void Core::BlockReleased(absl::Time, BlockId, const absl::Status&, Effects*) {}
-void Core::WorkerUp(absl::Time, uint32_t, Effects*) {}
-void Core::WorkerDown(absl::Time, uint32_t, bool, Effects*) {}
-absl::Time Core::next_deadline() const { return absl::InfiniteFuture(); }
-void Core::Tick(absl::Time, Effects*) {}
-void Core::ShutDown(absl::Time, Effects*) {}
-absl::StatusOr<PoolView> Core::SetPoolCap(absl::Time, absl::string_view, uint64_t, Effects*) {
-  return impl_->Unserved();
+
+void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status) {
+  std::set<uint32_t> devices;
+  for (const RequestId& request : requests) {
+    const auto found = pending_.find(request);
+    BERTH_INVARIANT(found != pending_.end());
+    const Pending pending = found->second;
+    pending_.erase(found);
+    if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
+      (*pool)->Leave(request);
+    } else if (Device* const* const device = std::get_if<Device*>(&pending.place)) {
+      auto& queue = (*device)->queue;
+      queue.erase(
+          std::find_if(queue.begin(), queue.end(), [&](const auto& w) { return w.request == request; }));
+      devices.insert((*device)->config.ordinal);
+    } else {
+      Block& block = *blocks_.Find(std::get<BlockId>(pending.place));
+      devices.insert(block.device);
+      Abandon(step, block);
+    }
+    if (pending.call) Reply(step, pending.call, status);
+  }
+  AcquireOutcomes outcomes;
+  for (auto& [name, pool] : pools_) pool.Serve(step.now, &outcomes);
+  AnswerAll(step, std::move(outcomes));
+  for (const uint32_t device : devices) Drain(step, devices_.at(device));
 }
-absl::StatusOr<DeviceView> Core::SetDeviceBudget(absl::Time, uint32_t, Bytes, Effects*) { return impl_->Unserved(); }
-absl::StatusOr<SessionView> Core::EndSession(absl::Time, const Caller&, SessionId, Effects*) {
-  return impl_->Unserved();
+
+void Core::Impl::Dismiss(const Step& step, const std::vector<RequestId>& requests,
+                         const absl::Status& status) {
+  // First of all, so that nothing finds them on the way.
+  for (const RequestId& request : requests)
+    sessions_.FindChannel(request.channel)->requests.Erase(request.sequence);
+  Leave(step, requests, status);
 }
-absl::Status Core::Authenticate(const Caller&) const { return impl_->Unserved(); }
-absl::StatusOr<SessionView> Core::GetSession(const Caller&, SessionId) const { return impl_->Unserved(); }
-std::vector<SessionView> Core::ListSessions(const Caller&) const { return {}; }
-absl::StatusOr<PoolView> Core::GetPool(absl::string_view) const { return impl_->Unserved(); }
-std::vector<PoolView> Core::ListPools() const { return {}; }
-std::vector<PermitView> Core::ListPermits(const Caller&, absl::string_view) const { return {}; }
-std::vector<WaiterView> Core::ListWaiters(const Caller&, absl::string_view) const { return {}; }
-std::vector<BlockView> Core::ListBlocks(const Caller&) const { return {}; }
-UsageView Core::GetUsage(const Caller&) const { return {}; }
-std::vector<DeviceView> Core::ListDevices() const { return {}; }
-absl::Status Core::CheckBooks() const { return absl::OkStatus(); }
+
+std::vector<RequestId> Core::Impl::PendingOf(const Channel& channel) const {
+  std::vector<RequestId> requests;
+  for (const uint64_t sequence : channel.requests.Pending()) requests.push_back({channel.id, sequence});
+  return requests;
+}
+
+void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->calls_.find(call);
+  if (found == impl_->calls_.end()) return;
+  const RequestId request = found->second;
+  const absl::Status cancelled =
+      Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: the call was cancelled",
+             {{"channel", request.channel.value()}, {"sequence", request.sequence}});
+  Impl::Pending& pending = impl_->pending_.at(request);
+  if (std::holds_alternative<BlockId>(pending.place)) {
+    pending.call = CallId();
+    impl_->Reply(step, call, cancelled);
+  } else {
+    impl_->Dismiss(step, {request}, cancelled);
+  }
+}
+
+absl::Time Core::next_deadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
+  return next;
+}
+
+void Core::Tick(absl::Time now, Effects* effects) { impl_->Begin(now, effects); }
+
+void Core::ShutDown(absl::Time now, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  impl_->shutting_down_ = true;
+  std::vector<RequestId> requests;
+  impl_->sessions_.ForEachChannel([&](const Channel& channel) {
+    for (const RequestId& request : impl_->PendingOf(channel)) requests.push_back(request);
+  });
+  impl_->Dismiss(step, requests, Refuse(Reason::kShuttingDown, "the daemon is stopping"));
+}
 
 }  // namespace berth::core

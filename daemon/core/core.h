@@ -37,12 +37,15 @@ struct Limits {
   uint64_t imports_per_block = 1'024;
   uint64_t grants_per_block = 256;
   uint64_t answers_per_channel = 1'024;
-  // Deliveries not yet sent because too many fds are unacknowledged.
+  // Deliveries not yet sent because too many fds are unacknowledged. Recalls are sent past it.
   uint64_t queued_deliveries_per_channel = 1'024;
   uint64_t unacknowledged_fds_per_channel = 8;
   uint64_t unacknowledged_fds_per_tenant = 64;
   // A waiter that others passed this often is passed no more: units are kept for it.
   uint64_t passes_before_hold = 16;
+  // Allocations that wait for a device's worker, or for freed bytes to be back. While the worker is being started the
+  // next one is answered DEVICE_REBUILDING.
+  uint64_t waiting_allocations_per_device = 1'024;
 };
 
 struct PoolConfig {
@@ -106,25 +109,29 @@ class Core {
   void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
 
   // ---- Requests. Each ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
-  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in proto/berth/v1. ---
+  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in proto/berth/v1.
+  // Of one request only the latest call waits: an earlier one is answered CANCELLED. A refusal is an answer like any
+  // other and is given again to a retry, but for those of UNAVAILABLE, which a retry may overcome.
+  // ---------------------
 
-  void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const AcquireRequest& request,
-               Effects* effects);
-  void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, AcquisitionId acquisition,
-               Effects* effects);
+  void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+               const AcquireRequest& request, Effects* effects);
+  void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+               AcquisitionId acquisition, Effects* effects);
   void Allocate(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                 const AllocateRequest& request, Effects* effects);
-  void Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const FreeRequest& request,
-            Effects* effects);
-  void Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const GrantRequest& request,
-             Effects* effects);
-  void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, const ImportRequest& request,
-              Effects* effects);
+  void Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+            const FreeRequest& request, Effects* effects);
+  void Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+             const GrantRequest& request, Effects* effects);
+  void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+              const ImportRequest& request, Effects* effects);
   // Settles the channel's request of that sequence, whatever became of it; see berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
 
-  // The call's connection or deadline is gone: a waiting request leaves as if it had never come (a retry of the same
-  // request queues anew); one whose block is being made goes on, for a retry or a Forget to find.
+  // The call's connection or deadline is gone: it is answered CANCELLED. A waiting request leaves as if it had never
+  // come (a retry of the same request queues anew); one whose block is being made goes on, for a retry or a Forget
+  // to find. A call that was answered already is ignored.
   void CancelCall(absl::Time now, CallId call, Effects* effects);
 
   // ---- Workers ---------------------------------------------------------------------------------------------------
@@ -135,8 +142,8 @@ class Core {
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
   void WorkerUp(absl::Time now, uint32_t device, Effects* effects);
-  // The device's worker died. What it was releasing is released: its fds died with it. `stopped`: there will be no other
-  // until an operator acts; what was being made is refused.
+  // The device's worker died. What it was releasing is released: its fds died with it. `stopped`: there will be no
+  // other until an operator acts; what was being made is refused.
   void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
 
   // ---- Time ------------------------------------------------------------------------------------------------------
@@ -153,7 +160,8 @@ class Core {
   absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
   absl::StatusOr<DeviceView> SetDeviceBudget(absl::Time now, uint32_t device, Bytes budget, Effects* effects);
   // Ends the caller's own session (`session` 0 or its own id), or for an admin any. Errors: NOT_FOUND.
-  absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session, Effects* effects);
+  absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session,
+                                         Effects* effects);
 
   // ---- Looking. A caller sees its own tenant's; an admin everything. -----------------------------------------------
 

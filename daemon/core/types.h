@@ -201,6 +201,8 @@ struct DeviceView {
   Bytes budget;
   Bytes granularity;
   ByteCounts bytes;
+  // Blocks that the worker could not release, ever. Those still there are among the retired bytes.
+  uint64_t failed_releases = 0;
 };
 
 struct UsageRow {
@@ -251,8 +253,8 @@ struct ForgetResult {
   ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
 };
 
-using Response =
-    std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult, ForgetResult>;
+using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
+                              ImportResult, ForgetResult>;
 
 }  // namespace berth::core
 

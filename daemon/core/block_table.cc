@@ -1,0 +1,140 @@
+#include "daemon/core/block_table.h"
+
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+Block& BlockTable::Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phase) {
+  const uint64_t generation = ++last_generation_;
+  Block& block = rows_[generation];
+  block.id = id;
+  block.generation = generation;
+  block.device = device;
+  block.bytes = bytes;
+  block.phase = phase;
+  ++unowned_;
+  const bool fresh = by_id_.emplace(id, &block).second;
+  BERTH_INVARIANT(fresh);
+  return block;
+}
+
+void BlockTable::Erase(Block& block) {
+  BERTH_INVARIANT(block.imports.empty());
+  if (block.owner) {
+    by_owner_.erase({block.owner, block.generation});
+  } else {
+    --unowned_;
+  }
+  by_id_.erase(block.id);
+  rows_.erase(block.generation);
+}
+
+Block* BlockTable::Find(BlockId id) {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+void BlockTable::SetOwner(Block& block, SessionId owner, const Tenant& tenant, const std::string& label) {
+  BERTH_INVARIANT(!block.owner && owner);
+  --unowned_;
+  block.owner = owner;
+  block.tenant = tenant;
+  block.label = label;
+  by_owner_.emplace(owner, block.generation);
+}
+
+std::vector<Block*> BlockTable::OwnedBy(SessionId owner) {
+  std::vector<Block*> blocks;
+  for (auto it = by_owner_.lower_bound({owner, 0}); it != by_owner_.end() && it->first == owner; ++it) {
+    Block& block = rows_.at(it->second);
+    if (!block.freed()) blocks.push_back(&block);
+  }
+  return blocks;
+}
+
+Bytes BlockTable::LiveBytesOf(SessionId owner) const {
+  uint64_t bytes = 0;
+  for (auto it = by_owner_.lower_bound({owner, 0}); it != by_owner_.end() && it->first == owner; ++it) {
+    const Block& block = rows_.at(it->second);
+    if (block.phase == BlockPhase::kLive) bytes += block.bytes.count();
+  }
+  return Bytes(bytes);
+}
+
+Import& BlockTable::AddImport(Block& block, Import import) {
+  import.id = ImportId(++last_import_);
+  by_import_.emplace(import.id, &block);
+  by_channel_.emplace(import.channel, import.id);
+  return block.imports.emplace(import.id, std::move(import)).first->second;
+}
+
+void BlockTable::EraseImport(Block& block, ImportId import) {
+  const auto found = block.imports.find(import);
+  BERTH_INVARIANT(found != block.imports.end());
+  by_channel_.erase({found->second.channel, import});
+  by_import_.erase(import);
+  block.imports.erase(found);
+}
+
+Block* BlockTable::FindByImport(ImportId import) {
+  const auto found = by_import_.find(import);
+  return found == by_import_.end() ? nullptr : found->second;
+}
+
+std::vector<ImportId> BlockTable::ImportsOf(ChannelId channel) const {
+  std::vector<ImportId> imports;
+  for (auto it = by_channel_.lower_bound({channel, ImportId()});
+       it != by_channel_.end() && it->first == channel; ++it) {
+    imports.push_back(it->second);
+  }
+  return imports;
+}
+
+std::vector<Block*> BlockTable::OfDevice(uint32_t device) {
+  std::vector<Block*> blocks;
+  for (auto& [generation, block] : rows_) {
+    if (block.device == device) blocks.push_back(&block);
+  }
+  return blocks;
+}
+
+void BlockTable::ForEach(absl::FunctionRef<void(const Block&)> visit) const {
+  for (const auto& [generation, block] : rows_) visit(block);
+}
+
+absl::Status BlockTable::CheckBooks() const {
+  uint64_t unowned = 0;
+  uint64_t imports = 0;
+  for (const auto& [generation, block] : rows_) {
+    const auto by_id = by_id_.find(block.id);
+    if (by_id == by_id_.end() || by_id->second != &block)
+      return absl::InternalError("a block is not found by its id");
+    if (block.phase == BlockPhase::kGone) return absl::InternalError("a block that is gone has a row");
+    if (!block.owner) {
+      ++unowned;
+    } else if (!by_owner_.contains({block.owner, generation})) {
+      return absl::InternalError("a block is not found by its owner");
+    }
+    imports += block.imports.size();
+    for (const auto& [id, import] : block.imports) {
+      if (block.phase != BlockPhase::kLive && block.phase != BlockPhase::kQuarantined) {
+        return absl::InternalError("a block is imported that is neither live nor quarantined");
+      }
+      const auto by_import = by_import_.find(id);
+      if (by_import == by_import_.end() || by_import->second != &block ||
+          !by_channel_.contains({import.channel, id})) {
+        return absl::InternalError("an import is not found");
+      }
+    }
+    if (block.phase == BlockPhase::kQuarantined && block.imports.empty()) {
+      return absl::InternalError("a block is quarantined for nobody");
+    }
+  }
+  if (unowned != unowned_ || by_id_.size() != rows_.size() || by_owner_.size() != rows_.size() - unowned ||
+      by_import_.size() != imports || by_channel_.size() != imports) {
+    return absl::InternalError("an index of the blocks holds more than the blocks");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace berth::core

@@ -1,0 +1,111 @@
+// BlockTable: every block there is with its owner, its grants and its imports, and the ways to find them. It keeps rows
+// and indexes; what may happen to a block is block_phase.h's business, what it costs device_account.h's.
+// Thread-compatible.
+
+#ifndef DAEMON_CORE_BLOCK_TABLE_H_
+#define DAEMON_CORE_BLOCK_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "daemon/core/block_phase.h"
+#include "daemon/core/request_memory.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+struct Import {
+  ImportId id;
+  ChannelId channel;
+  SessionId session;
+  Tenant tenant;
+  ProcessInfo process;
+  ReadOnly read_only = ReadOnly::kNo;
+  absl::Time since;
+  bool recalled = false;
+};
+
+struct Block {
+  BlockId id;
+  // Node-wide, rising, never reused: the block generation.
+  uint64_t generation = 0;
+  uint32_t device = 0;
+  Bytes bytes;
+  BlockPhase phase = BlockPhase::kWarming;
+  // In the making or retired: the worker has been asked and has not answered.
+  bool asked = false;
+  // Retired, and the worker could not release it.
+  bool stuck = false;
+  // Reserved: its making was tried again after a reap already.
+  bool retried = false;
+  // Reserved: the request it is made for.
+  RequestId request;
+  // Who it was made for; 0 for nobody yet. Stays after the block was freed, when nobody is charged any more.
+  SessionId owner;
+  Tenant tenant;
+  std::string label;
+  absl::Time live_since;
+  std::set<SessionId> granted_sessions;
+  std::set<Tenant> granted_tenants;
+  std::map<ImportId, Import> imports;
+
+  bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
+};
+
+class BlockTable {
+ public:
+  // Rows stay where they are until erased.
+  Block& Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phase);
+  void Erase(Block& block);
+  // Returns null for an unknown id.
+  Block* Find(BlockId id);
+  const Block* Find(BlockId id) const { return const_cast<BlockTable*>(this)->Find(id); }
+
+  // Requires: nobody's so far.
+  void SetOwner(Block& block, SessionId owner, const Tenant& tenant, const std::string& label);
+  // Not freed ones, oldest first.
+  std::vector<Block*> OwnedBy(SessionId owner);
+  Bytes LiveBytesOf(SessionId owner) const;
+
+  // Gives `import` an id.
+  Import& AddImport(Block& block, Import import);
+  void EraseImport(Block& block, ImportId import);
+  // Returns null for an unknown id.
+  Block* FindByImport(ImportId import);
+  // Rising.
+  std::vector<ImportId> ImportsOf(ChannelId channel) const;
+
+  // Oldest first.
+  std::vector<Block*> OfDevice(uint32_t device);
+  void ForEach(absl::FunctionRef<void(const Block&)> visit) const;
+  // Blocks that are somebody's, or were.
+  uint64_t owned_count() const { return rows_.size() - unowned_; }
+  uint64_t size() const { return rows_.size(); }
+  // OK, or what is broken.
+  absl::Status CheckBooks() const;
+
+ private:
+  uint64_t last_generation_ = 0;
+  uint64_t last_import_ = 0;
+  uint64_t unowned_ = 0;
+  // By generation, so oldest first.
+  std::map<uint64_t, Block> rows_;
+  absl::flat_hash_map<BlockId, Block*> by_id_;
+  std::set<std::pair<SessionId, uint64_t>> by_owner_;
+  absl::flat_hash_map<ImportId, Block*> by_import_;
+  std::set<std::pair<ChannelId, ImportId>> by_channel_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_BLOCK_TABLE_H_

@@ -1,0 +1,229 @@
+// Blocks once they are there: freed, granted, imported.
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
+#include "daemon/core/fingerprint.h"
+
+namespace berth::core {
+namespace {
+
+absl::Status Stale(const BlockHandle& handle, absl::string_view why) {
+  return Refuse(Reason::kStale, "block {block} is stale: {why}",
+                {{"block", absl::StrCat(absl::Hex(handle.block.value()))}, {"why", why}});
+}
+
+}  // namespace
+
+void Core::Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                const FreeRequest& request, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
+  if (!admitted.has_value()) return;
+  const absl::StatusOr<Block*> block = impl_->FindOwned(admitted->session.id, request.handle);
+  if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
+  for (const ImportId import : request.let_go) {
+    Block* const mapped = impl_->blocks_.FindByImport(import);
+    if (mapped == nullptr || mapped->imports.at(import).channel != admitted->channel.id) continue;
+    impl_->EndImport(step, *mapped, import);
+  }
+  const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
+  impl_->FreeBlock(step, **block);
+  impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));
+}
+
+void Core::Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                 const GrantRequest& request, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
+  if (!admitted.has_value()) return;
+  const absl::Status granted = impl_->AddGrant(admitted->session.id, request);
+  if (granted.ok()) {
+    impl_->Answer(step, admitted->request, Response(GrantResult()));
+  } else {
+    impl_->Answer(step, admitted->request, granted);
+  }
+}
+
+absl::Status Core::Impl::AddGrant(SessionId owner, const GrantRequest& request) {
+  BERTH_ASSIGN_OR_RETURN(Block* const block, FindOwned(owner, request.handle));
+  auto& sessions = block->granted_sessions;
+  auto& tenants = block->granted_tenants;
+  const auto* const session = std::get_if<SessionId>(&request.grantee);
+  const auto* const tenant = std::get_if<Tenant>(&request.grantee);
+  if (session != nullptr && sessions_.Find(*session) == nullptr) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", session->value()}});
+  }
+  if (session != nullptr ? sessions.contains(*session) : tenants.contains(*tenant)) return absl::OkStatus();
+  const uint64_t limit = config_.limits.grants_per_block;
+  if (sessions.size() + tenants.size() >= limit) {
+    // Sessions that are over need theirs no more.
+    std::erase_if(sessions, [this](SessionId granted) { return sessions_.Find(granted) == nullptr; });
+  }
+  const uint64_t grants = sessions.size() + tenants.size();
+  if (grants >= limit) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                  {{"what", "grants_per_block"}, {"current", grants}, {"limit", limit}});
+  }
+  if (session != nullptr) {
+    sessions.insert(*session);
+  } else {
+    tenants.insert(*tenant);
+  }
+  return absl::OkStatus();
+}
+
+void Core::Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                  const ImportRequest& request, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
+  if (!admitted.has_value()) return;
+  const absl::StatusOr<Block*> block =
+      impl_->FindImportable(admitted->session, admitted->channel.id, request.handle);
+  if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
+  const bool host = impl_->DeviceOf(**block).config.kind == MemoryKind::kHost;
+  const ReadOnly read_only =
+      !request.read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
+  const ImportId import = impl_->StartImport(step, **block, admitted->request, read_only).id;
+  impl_->Answer(step, admitted->request,
+                Response(ImportResult{.block = impl_->ViewBlock(**block, &admitted->session.tenant),
+                                      .import = import,
+                                      .read_only = read_only}));
+}
+
+absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, ChannelId channel,
+                                                  const BlockHandle& handle) {
+  BERTH_RETURN_IF_ERROR(CheckHandle(handle));
+  Block* const block = blocks_.Find(handle.block);
+  const bool allowed = block != nullptr && block->phase == BlockPhase::kLive && HandleOf(*block) == handle &&
+                       (block->owner == session.id || block->granted_sessions.contains(session.id) ||
+                        block->granted_tenants.contains(session.tenant));
+  if (!allowed) {
+    return Refuse(Reason::kDenied, "{kind} {id} does not exist, or is not for this caller",
+                  {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(handle.block.value()))}});
+  }
+  const uint64_t limit = config_.limits.imports_per_block;
+  if (block->imports.size() >= limit) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                  {{"what", "imports_per_block"}, {"current", block->imports.size()}, {"limit", limit}});
+  }
+  BERTH_RETURN_IF_ERROR(MayDeliver(channel));
+  return block;
+}
+
+absl::Status Core::Impl::CheckHandle(const BlockHandle& handle) const {
+  if (handle.node != config_.node) return Stale(handle, "of another node");
+  if (handle.incarnation != config_.incarnation) return Stale(handle, "of another incarnation of this node");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Block*> Core::Impl::FindOwned(SessionId session, const BlockHandle& handle) {
+  BERTH_RETURN_IF_ERROR(CheckHandle(handle));
+  Block* const block = blocks_.Find(handle.block);
+  if (block == nullptr || block->owner != session) {
+    return Refuse(Reason::kNotFound, "no {kind} {id} in this session",
+                  {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(handle.block.value()))}});
+  }
+  if (HandleOf(*block) != handle) return Stale(handle, "of another generation");
+  if (block->freed()) return Stale(handle, "freed already");
+  if (block->phase != BlockPhase::kLive) return Stale(handle, "not made yet");
+  return block;
+}
+
+BlockHandle Core::Impl::HandleOf(const Block& block) const {
+  const DeviceConfig& device = devices_.at(block.device).config;
+  return BlockHandle{.node = config_.node,
+                     .incarnation = config_.incarnation,
+                     .device_uuid = device.uuid,
+                     .block = block.id,
+                     .generation = device.generation,
+                     .block_generation = block.generation};
+}
+
+void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
+  const std::optional<BlockPhase> next = NextPhase(block.phase, event);
+  BERTH_INVARIANT(next.has_value());
+  Device& device = DeviceOf(block);
+  device.account.Move(block.phase, *next, block.bytes);
+  if (*next == BlockPhase::kWarm) {
+    device.warm.MarkMade(block.bytes, block.generation, block.id);
+  } else {
+    device.warm.Remove(block.bytes, block.generation, block.id);
+  }
+  block.phase = *next;
+  if (*next == BlockPhase::kRetired) AskRelease(step, block);
+  if (*next == BlockPhase::kGone) blocks_.Erase(block);
+}
+
+void Core::Impl::Abandon(const Step& step, Block& block) {
+  const bool unasked = InTheMaking(block.phase) && !block.asked;
+  Apply(step, block, BlockEvent::kUnwanted);
+  if (unasked) Apply(step, block, BlockEvent::kNotMade);
+}
+
+void Core::Impl::FreeBlock(const Step& step, Block& block) {
+  if (block.imports.empty()) {
+    Apply(step, block, BlockEvent::kFreedUnmapped);
+    return;
+  }
+  Apply(step, block, BlockEvent::kFreedMapped);
+  std::set<ChannelId> recalled;
+  std::vector<Deliver> sends;
+  for (auto& [id, import] : block.imports) {
+    import.recalled = true;
+    if (!recalled.insert(import.channel).second) continue;
+    mailboxes_.Post(Deliver{.channel = import.channel,
+                            .delivery = {.what = attach::DeliveryKind::kRecall, .block = block.id.value()}},
+                    &sends);
+  }
+  SendAll(step, std::move(sends));
+}
+
+core::Import& Core::Impl::StartImport(const Step& step, Block& block, const RequestId& request,
+                                      ReadOnly read_only) {
+  const Channel& channel = *sessions_.FindChannel(request.channel);
+  core::Import& import =
+      blocks_.AddImport(block, core::Import{.channel = channel.id,
+                                            .session = channel.session,
+                                            .tenant = sessions_.Find(channel.session)->tenant,
+                                            .process = channel.process,
+                                            .read_only = read_only,
+                                            .since = step.now});
+  std::vector<Deliver> sends;
+  mailboxes_.Post(Deliver{.channel = channel.id,
+                          .delivery = {.what = attach::DeliveryKind::kBlock,
+                                       .sequence = request.sequence,
+                                       .block = block.id.value(),
+                                       .import = import.id.value()},
+                          .read_only = read_only == ReadOnly::kEnforced},
+                  &sends);
+  SendAll(step, std::move(sends));
+  return import;
+}
+
+void Core::Impl::EndImport(const Step& step, Block& block, ImportId import) {
+  std::vector<Deliver> sends;
+  mailboxes_.Withdraw(block.imports.at(import).channel, import, &sends);
+  blocks_.EraseImport(block, import);
+  SendAll(step, std::move(sends));
+  if (block.imports.empty() && block.phase == BlockPhase::kQuarantined) {
+    Apply(step, block, BlockEvent::kLastImportEnded);
+  }
+}
+
+bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {
+  std::vector<Deliver> sends;
+  const bool withdrawn = mailboxes_.Withdraw(channel, import, &sends);
+  SendAll(step, std::move(sends));
+  if (withdrawn) EndImport(step, *blocks_.FindByImport(import), import);
+  return withdrawn;
+}
+
+void Core::Impl::SendAll(const Step& step, std::vector<Deliver> sends) {
+  for (Deliver& deliver : sends) Emit(step, std::move(deliver));
+}
+
+}  // namespace berth::core

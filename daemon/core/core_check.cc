@@ -1,0 +1,127 @@
+// The check of all books against each other.
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
+
+namespace berth::core {
+namespace {
+
+absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
+
+}  // namespace
+
+absl::Status Core::CheckBooks() const {
+  BERTH_RETURN_IF_ERROR(impl_->sessions_.CheckBooks());
+  BERTH_RETURN_IF_ERROR(impl_->blocks_.CheckBooks());
+  BERTH_RETURN_IF_ERROR(impl_->mailboxes_.CheckBooks());
+  for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks());
+  BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
+  BERTH_RETURN_IF_ERROR(impl_->CheckPending());
+  BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
+  return impl_->CheckDevices();
+}
+
+absl::Status Core::Impl::CheckPermits() const {
+  for (const auto& [name, pool] : pools_) {
+    for (const PermitView& permit : pool.Permits()) {
+      if (sessions_.Find(permit.session) == nullptr)
+        return Broken("a permit is held by a session that is over");
+    }
+    for (const WaiterView& waiter : pool.Waiters()) {
+      const Session* const session = sessions_.Find(waiter.session);
+      if (session == nullptr || session->state != SessionState::kActive) {
+        return Broken("a session waits that has ended");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::Impl::CheckPending() const {
+  uint64_t remembered = 0;
+  sessions_.ForEachChannel([&](const Channel& channel) { remembered += channel.requests.Pending().size(); });
+  if (remembered != pending_.size()) {
+    return Broken(absl::StrCat(pending_.size(), " requests are pending, ", remembered, " are remembered so"));
+  }
+  uint64_t calls = 0;
+  for (const auto& [request, pending] : pending_) {
+    calls += pending.call ? 1 : 0;
+    const Channel* const channel = sessions_.FindChannel(request.channel);
+    if (channel == nullptr || channel->hung_up)
+      return Broken("a request is pending of a channel that is not there");
+    if (std::holds_alternative<std::monostate>(pending.place)) return Broken("a request is pending nowhere");
+    if (const auto* const pool = std::get_if<PermitPool*>(&pending.place); pool != nullptr) {
+      if (!(*pool)->Waits(request) || !pending.call)
+        return Broken("a request waits in no pool, or for no call");
+    }
+    if (const auto* const id = std::get_if<BlockId>(&pending.place); id != nullptr) {
+      const Block* const block = blocks_.Find(*id);
+      if (block == nullptr || block->phase != BlockPhase::kReserved || block->request != request) {
+        return Broken("a request waits for a block that is not being made for it");
+      }
+    }
+    if (!pending.call) continue;
+    const auto call = calls_.find(pending.call);
+    if (call == calls_.end() || call->second != request) return Broken("a call is not known to wait");
+  }
+  return calls == calls_.size() ? absl::OkStatus() : Broken("a call waits for nothing");
+}
+
+absl::Status Core::Impl::CheckBlocks() const {
+  absl::Status status = absl::OkStatus();
+  blocks_.ForEach([&](const Block& block) {
+    const bool needs_owner = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
+    if (needs_owner && sessions_.Find(block.owner) == nullptr) status = Broken("a block's owner is over");
+    if (block.phase == BlockPhase::kReserved && !pending_.contains(block.request)) {
+      status = Broken("a block is being made for no request");
+    }
+    if (block.phase == BlockPhase::kAbandoned && !block.asked) status = Broken("an abandoned block lingers");
+    if (block.stuck && block.phase != BlockPhase::kRetired)
+      status = Broken("a block is stuck that is not retired");
+    for (const auto& [id, import] : block.imports) {
+      const Channel* const channel = sessions_.FindChannel(import.channel);
+      if (channel == nullptr || channel->session != import.session) status = Broken("an importer is gone");
+    }
+  });
+  return status;
+}
+
+absl::Status Core::Impl::CheckDevices() const {
+  for (const auto& [ordinal, device] : devices_) {
+    DeviceAccount account(device.account.budget());
+    uint64_t shelved = 0;
+    uint64_t releasing = 0;
+    bool unasked = false;
+    blocks_.ForEach([&, ordinal = ordinal](const Block& block) {
+      if (block.device != ordinal) return;
+      account.Add(block.phase, block.bytes);
+      if (block.stuck) account.MarkStuck(block.bytes);
+      shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
+      releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
+      unasked = unasked || (block.phase == BlockPhase::kRetired && !block.asked && !block.stuck) ||
+                (block.phase == BlockPhase::kReserved && !block.asked && !block.retried) ||
+                (block.phase == BlockPhase::kWarming && !block.asked);
+    });
+    const auto broken = [ordinal = ordinal](absl::string_view what) {
+      return Broken(absl::StrCat("device ", ordinal, ": ", what));
+    };
+    if (account.counts() != device.account.counts() || account.coming() != device.account.coming()) {
+      return broken("the account is not the sum of the blocks");
+    }
+    if (shelved != device.warm.All().size()) return broken("a warm block is not on the shelf");
+    if (releasing != device.releases_asked - device.releases_ended) return broken("a release is miscounted");
+    if (device.state == DeviceState::kReady && unasked) return broken("the worker was not asked");
+    if (device.account.warm() > config_.warm_limit) return broken("more is warm than may be");
+    if (device.state != DeviceState::kReady || device.queue.empty()) continue;
+    if (device.account.Judge(device.queue.front().bytes) != DeviceAccount::Verdict::kAfterReclaim ||
+        device.account.coming().count() == 0) {
+      return broken("an allocation waits in vain");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace berth::core

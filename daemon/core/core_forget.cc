@@ -1,0 +1,69 @@
+// Forgetting: a request whose outcome its caller does not know is undone, whatever it was.
+
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
+
+namespace berth::core {
+
+void Core::Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const absl::StatusOr<Channel*> channel = impl_->AdmitCaller(caller);
+  if (!channel.ok()) return impl_->Reply(step, call, channel.status());
+  const absl::StatusOr<ForgetOutcome> outcome = impl_->Settle(step, **channel, sequence);
+  if (!outcome.ok()) return impl_->Reply(step, call, outcome.status());
+  impl_->Reply(step, call, Response(ForgetResult{.outcome = *outcome}));
+}
+
+absl::StatusOr<ForgetOutcome> Core::Impl::Settle(const Step& step, Channel& channel, uint64_t sequence) {
+  if (sequence == 0) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                  {{"field", "sequence"}, {"value", 0}, {"limit", 1}});
+  }
+  RequestMemory& memory = channel.requests;
+  const RequestMemory::Entry* const entry = memory.Find(sequence);
+  if (entry == nullptr) {
+    // A settled one is refused without a tombstone, too.
+    if (memory.Settled(sequence)) return ForgetOutcome::kNothingToDo;
+    BERTH_RETURN_IF_ERROR(memory.Bury(sequence, ForgetOutcome::kRemembered));
+    return ForgetOutcome::kRemembered;
+  }
+  ForgetOutcome outcome = entry->outcome;
+  switch (entry->state) {
+    case RequestMemory::State::kForgotten:
+      return outcome;
+    case RequestMemory::State::kPending: {
+      const RequestId request{channel.id, sequence};
+      const bool making = std::holds_alternative<BlockId>(pending_.at(request).place);
+      outcome = making ? ForgetOutcome::kUndone : ForgetOutcome::kCancelled;
+      Leave(step, {request},
+            Refuse(Reason::kCancelled, "request {sequence} of channel {channel} was forgotten",
+                   {{"channel", channel.id.value()}, {"sequence", sequence}}));
+      break;
+    }
+    case RequestMemory::State::kAnswered:
+      if (entry->answer.ok()) outcome = Undo(step, channel, *entry->answer);
+      break;
+  }
+  BERTH_RETURN_IF_ERROR(memory.Bury(sequence, outcome));
+  return outcome;
+}
+
+ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const Response& answer) {
+  bool undone = false;
+  if (const auto* const acquired = std::get_if<AcquireResult>(&answer)) {
+    undone = ReleaseAcquisition(step, channel.session, acquired->acquisition).ok();
+  } else if (const auto* const allocated = std::get_if<AllocateResult>(&answer)) {
+    // The fd may be with the process already; then its import ends by the process's word or death alone.
+    WithdrawImport(step, channel.id, allocated->import);
+    const absl::StatusOr<Block*> block = FindOwned(channel.session, allocated->block.handle);
+    undone = block.ok();
+    if (undone) FreeBlock(step, **block);
+  } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
+    undone = blocks_.FindByImport(imported->import) != nullptr;
+    WithdrawImport(step, channel.id, imported->import);
+  }
+  return undone ? ForgetOutcome::kUndone : ForgetOutcome::kNothingToDo;
+}
+
+}  // namespace berth::core

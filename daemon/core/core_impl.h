@@ -1,0 +1,222 @@
+// Core::Impl: the core's state and the steps that its operations share. The operations themselves are Core's own methods,
+// in core_<what>.cc.
+
+#ifndef DAEMON_CORE_CORE_IMPL_H_
+#define DAEMON_CORE_CORE_IMPL_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "daemon/core/block_table.h"
+#include "daemon/core/core.h"
+#include "daemon/core/device_account.h"
+#include "daemon/core/invariant.h"
+#include "daemon/core/mailbox.h"
+#include "daemon/core/permit_pool.h"
+#include "daemon/core/request_memory.h"
+#include "daemon/core/session_table.h"
+#include "daemon/core/warm_shelf.h"
+
+namespace berth::core {
+
+// One call into the core: when it came, and where its effects go.
+struct Step {
+  absl::Time now;
+  Effects* effects = nullptr;
+};
+
+// An allocation that waits for its device's worker, or for freed bytes to be back.
+struct WaitingAllocation {
+  RequestId request;
+  Bytes bytes;
+  std::string label;
+};
+
+// A making that failed for lack of memory: to be tried again after so many of the device's releases.
+struct Retry {
+  uint64_t after_release = 0;
+  BlockId block;
+};
+
+struct Device {
+  explicit Device(const DeviceConfig& config, uint32_t warm_sizes)
+      : config(config), account(config.budget), warm(warm_sizes) {}
+
+  const DeviceConfig config;
+  DeviceState state = DeviceState::kRebuilding;
+  DeviceAccount account;
+  WarmShelf warm;
+  // First come, first served.
+  std::deque<WaitingAllocation> queue;
+  // Releases asked of the worker and ended by it, in order.
+  uint64_t releases_asked = 0;
+  uint64_t releases_ended = 0;
+  std::deque<Retry> retries;
+  uint64_t failed_releases = 0;
+};
+
+class Core::Impl {
+ public:
+  Impl(Config config, DrawId draw_id);
+
+  // ---- core.cc: requests and their answers --------------------------------------------------------------------------
+
+  // Begins a step: whoever's deadline has passed times out first, so that lateness grants nothing.
+  Step Begin(absl::Time now, Effects* effects);
+  void Expire(const Step& step);
+  template <typename What>
+  void Emit(const Step& step, What what) {
+    step.effects->push_back(Effect{++last_effect_, std::move(what)});
+  }
+  void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
+
+  absl::StatusOr<const Session*> Authenticate(const Caller& caller) const;
+  // The caller's channel, if it may ask for anything. Errors: SHUTTING_DOWN, BAD_CREDENTIALS, SESSION_ENDED, NOT_JOINED.
+  absl::StatusOr<Channel*> AdmitCaller(const Caller& caller);
+
+  struct Admitted {
+    RequestId request;
+    const Session& session;
+    const Channel& channel;
+  };
+  // Takes a request in. Returns nothing if there is nothing to decide: it was refused, was answered before, or goes on
+  // waiting with `call` attached and `deadline` as its new one.
+  std::optional<Admitted> Admit(const Step& step, CallId call, const Caller& caller, const RequestTag& tag,
+                                uint64_t fingerprint, absl::Time deadline = absl::InfiniteFuture());
+  // Ends a pending request.
+  void Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response);
+  void AnswerAll(const Step& step, AcquireOutcomes outcomes);
+  // Takes pending requests from where they wait, answers their calls with `status`, and serves those behind them once all
+  // have left. Their memory is the caller's to settle.
+  void Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
+  // Leave(), as if they had never come.
+  void Dismiss(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
+  std::vector<RequestId> PendingOf(const Channel& channel) const;
+
+  // ---- core_session.cc ----------------------------------------------------------------------------------------------
+
+  void BeginEnd(const Step& step, Session& session);
+  void FinishEnd(const Step& step, Session& session);
+
+  // ---- core_permit.cc -----------------------------------------------------------------------------------------------
+
+  PermitPool* FindPool(absl::string_view name);
+  absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
+                                                   AcquisitionId acquisition);
+
+  // ---- core_allocate.cc ---------------------------------------------------------------------------------------------
+
+  absl::StatusOr<Device*> FindDevice(const AllocateRequest& request);
+  // The bytes that the request really takes.
+  absl::StatusOr<Bytes> Measure(const Device& device, const AllocateRequest& request) const;
+  // Errors: LIMIT.
+  absl::Status MayQueue(const Device& device, ChannelId channel) const;
+  absl::Status MayDeliver(ChannelId channel) const;
+  // Serves the device's waiting allocations as far as its bytes and worker go.
+  void Drain(const Step& step, Device& device);
+  // Gives the request a block made ahead. Returns whether there was one.
+  bool TakeWarm(const Step& step, Device& device, const WaitingAllocation& waiting);
+  void StartMaking(const Step& step, Device& device, const WaitingAllocation& waiting);
+  // The block is for that request from now on.
+  void Assign(Block& block, const WaitingAllocation& waiting);
+  // The block is there: its maker's request is answered, with the fd before the answer.
+  void FinishMaking(const Step& step, Block& block);
+  // Sends warm blocks back until `bytes` fit once everything on its way is back.
+  void Trim(const Step& step, Device& device, Bytes bytes);
+  // Makes blocks of a size ahead of demand, where there is room that nobody waits for.
+  void Refill(const Step& step, Device& device, Bytes bytes);
+
+  // ---- core_worker.cc -----------------------------------------------------------------------------------------------
+
+  void AskCreate(const Step& step, Block& block);
+  void AskRelease(const Step& step, Block& block);
+  void NotMade(const Step& step, Block& block, const absl::Status& status);
+  void RunRetries(const Step& step, Device& device);
+
+  // ---- core_block.cc: blocks and imports ------------------------------------------------------------------------------
+
+  Device& DeviceOf(const Block& block) { return devices_.at(block.device); }
+  // Takes the block through `event`: phase, account, shelf, and for one that is gone its row. `block` is no more then.
+  void Apply(const Step& step, Block& block, BlockEvent event);
+  // Nobody wants the block that is being made or kept warm.
+  void Abandon(const Step& step, Block& block);
+  // The block's owner is done with it.
+  void FreeBlock(const Step& step, Block& block);
+  core::Import& StartImport(const Step& step, Block& block, const RequestId& request, ReadOnly read_only);
+  void EndImport(const Step& step, Block& block, ImportId import);
+  // EndImport() if the process has not been sent the fd. Returns whether it ended.
+  bool WithdrawImport(const Step& step, ChannelId channel, ImportId import);
+  void SendAll(const Step& step, std::vector<Deliver> sends);
+  // OK if the handle is of this node and its life. Errors: STALE.
+  absl::Status CheckHandle(const BlockHandle& handle) const;
+  BlockHandle HandleOf(const Block& block) const;
+  // A live block of the session's. Errors: STALE, NOT_FOUND.
+  absl::StatusOr<Block*> FindOwned(SessionId session, const BlockHandle& handle);
+  // A live block that the session may import over the channel. Errors: STALE, DENIED, LIMIT.
+  absl::StatusOr<Block*> FindImportable(const Session& session, ChannelId channel, const BlockHandle& handle);
+  // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
+  absl::Status AddGrant(SessionId owner, const GrantRequest& request);
+
+  // ---- core_forget.cc -----------------------------------------------------------------------------------------------
+
+  absl::StatusOr<ForgetOutcome> Settle(const Step& step, Channel& channel, uint64_t sequence);
+  // Takes back what the answer gave.
+  ForgetOutcome Undo(const Step& step, const Channel& channel, const Response& answer);
+
+  // ---- core_view.cc -------------------------------------------------------------------------------------------------
+
+  // For the eyes of `viewer`, or of an operator: other tenants' imports are shown to the block's own tenant alone.
+  BlockView ViewBlock(const Block& block, const Tenant* viewer) const;
+  DeviceView ViewDevice(const Device& device) const;
+  SessionView ViewSession(const Session& session) const;
+
+  // ---- core_check.cc: what CheckBooks() is made of ------------------------------------------------------------------
+
+  absl::Status CheckPermits() const;
+  absl::Status CheckPending() const;
+  absl::Status CheckBlocks() const;
+  absl::Status CheckDevices() const;
+
+  // ---- State --------------------------------------------------------------------------------------------------------
+
+  // Where a pending request waits: nowhere yet, in a pool, for a device, or for its block to be made.
+  using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId>;
+  struct Pending {
+    // 0 if nobody waits for the answer.
+    CallId call;
+    Place place;
+  };
+
+  template <typename IdType>
+  IdType NewId() {
+    return IdType(draw_id_());
+  }
+
+  // Constant after construction.
+  const Config config_;
+  const DrawId draw_id_;
+
+  bool shutting_down_ = false;
+  uint64_t last_effect_ = 0;
+  SessionTable sessions_;
+  absl::flat_hash_map<RequestId, Pending> pending_;
+  // Of calls not answered yet.
+  absl::flat_hash_map<CallId, RequestId> calls_;
+  PermitIds permit_ids_;
+  std::map<std::string, PermitPool, std::less<>> pools_;
+  std::map<uint32_t, Device> devices_;
+  BlockTable blocks_;
+  Mailboxes mailboxes_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_CORE_IMPL_H_

@@ -1,0 +1,139 @@
+// Sessions and their processes: how they come, and what their end brings back.
+
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
+
+namespace berth::core {
+
+absl::StatusOr<SessionId> Core::OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
+                                            absl::string_view label, const ProcessInfo& opener) {
+  if (impl_->shutting_down_) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  const uint64_t limit = impl_->config_.limits.sessions;
+  if (impl_->sessions_.size() >= limit) {
+    return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
+                           {{"what", "sessions"}, {"current", impl_->sessions_.size()}, {"limit", limit}});
+  }
+  const SessionId id = impl_->NewId<SessionId>();
+  impl_->sessions_.Open(Session{.id = id,
+                                .secret = secret,
+                                .tenant = tenant,
+                                .label = std::string(label),
+                                .opened_at = now,
+                                .opener = opener});
+  return id;
+}
+
+absl::StatusOr<ChannelId> Core::JoinSession(absl::Time, SessionId session, const Secret& secret,
+                                            const Tenant& tenant, const ProcessInfo& process) {
+  if (impl_->shutting_down_) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  BERTH_ASSIGN_OR_RETURN(const Session* const found, impl_->sessions_.Authenticate(session, secret, tenant));
+  if (found->state != SessionState::kActive) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
+  }
+  const Limits& limits = impl_->config_.limits;
+  if (found->channels.size() >= limits.channels_per_session) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                  {{"what", "channels_per_session"},
+                   {"current", found->channels.size()},
+                   {"limit", limits.channels_per_session}});
+  }
+  const ChannelId id = impl_->NewId<ChannelId>();
+  impl_->sessions_.Join(session, id, process, limits.answers_per_channel);
+  impl_->mailboxes_.Open(id, tenant);
+  return id;
+}
+
+void Core::LifelineHungUp(absl::Time now, SessionId session, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  if (Session* const found = impl_->sessions_.Find(session)) impl_->BeginEnd(step, *found);
+}
+
+void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  Channel* const found = impl_->sessions_.FindChannel(channel);
+  if (found == nullptr || found->hung_up) return;
+  found->hung_up = true;
+  impl_->Dismiss(step, impl_->PendingOf(*found),
+                 Refuse(Reason::kNotJoined, "session {session}: channel {channel} hung up",
+                        {{"session", found->session.value()}, {"channel", channel.value()}}));
+  std::vector<Deliver> sends;
+  const std::vector<ImportId> unsent = impl_->mailboxes_.Close(channel, &sends);
+  impl_->SendAll(step, std::move(sends));
+  for (const ImportId import : unsent) impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
+}
+
+void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  Channel* const found = impl_->sessions_.FindChannel(channel);
+  if (found == nullptr) return;
+  Session& session = *impl_->sessions_.Find(found->session);
+  impl_->Dismiss(
+      step, impl_->PendingOf(*found),
+      Refuse(Reason::kCancelled, "the process of channel {channel} is gone", {{"channel", channel.value()}}));
+  std::vector<Deliver> sends;
+  impl_->mailboxes_.Close(channel, &sends);
+  impl_->SendAll(step, std::move(sends));
+  for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
+    impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
+  }
+  impl_->Emit(step, DropChannel{.channel = channel});
+  impl_->sessions_.EraseChannel(channel);
+  if (session.state == SessionState::kEnding && session.channels.empty()) impl_->FinishEnd(step, session);
+}
+
+void Core::DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  std::vector<Deliver> sends;
+  impl_->mailboxes_.Acknowledge(channel, number, &sends);
+  impl_->SendAll(step, std::move(sends));
+}
+
+void Core::ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  Block* const block = impl_->blocks_.FindByImport(import);
+  if (block == nullptr || block->imports.at(import).channel != channel) return;
+  impl_->EndImport(step, *block, import);
+}
+
+absl::StatusOr<SessionView> Core::EndSession(absl::Time now, const Caller& caller, SessionId session,
+                                             Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  BERTH_ASSIGN_OR_RETURN(const Session* const own, impl_->Authenticate(caller));
+  const SessionId id = session ? session : own->id;
+  Session* const found = impl_->sessions_.Find(id);
+  if (found == nullptr || (found != own && !caller.admin)) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", id.value()}});
+  }
+  SessionView view = impl_->ViewSession(*found);
+  view.state = SessionState::kEnding;
+  impl_->BeginEnd(step, *found);
+  // Waiters have left; one that nobody joined is over.
+  if (const Session* const ending = impl_->sessions_.Find(id)) view = impl_->ViewSession(*ending);
+  return view;
+}
+
+void Core::Impl::BeginEnd(const Step& step, Session& session) {
+  if (session.state == SessionState::kEnding) return;
+  session.state = SessionState::kEnding;
+  std::vector<RequestId> requests;
+  for (const ChannelId channel : session.channels) {
+    for (const RequestId& request : PendingOf(*sessions_.FindChannel(channel))) requests.push_back(request);
+  }
+  Dismiss(step, requests,
+          Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  if (session.channels.empty()) FinishEnd(step, session);
+}
+
+void Core::Impl::FinishEnd(const Step& step, Session& session) {
+  AcquireOutcomes outcomes;
+  for (auto& [name, pool] : pools_) pool.ReturnAll(step.now, session.id, &outcomes);
+  AnswerAll(step, std::move(outcomes));
+  for (Block* const block : blocks_.OwnedBy(session.id)) {
+    if (block->phase == BlockPhase::kLive) FreeBlock(step, *block);
+  }
+  Emit(step, DropSession{.session = session.id});
+  sessions_.Erase(session.id);
+}
+
+}  // namespace berth::core

@@ -1,0 +1,133 @@
+// What the devices' workers report, and what they are asked.
+
+#include "common/error.h"
+#include "daemon/core/core_impl.h"
+
+namespace berth::core {
+namespace {
+
+bool IsOutOfMemory(const absl::Status& status) {
+  return IsRefusal(status, Reason::kOutOfMemory) || absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  Block* const made = impl_->blocks_.Find(block);
+  if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
+  Device& device = impl_->DeviceOf(*made);
+  made->asked = false;
+  if (!status.ok()) {
+    impl_->NotMade(step, *made, status);
+  } else {
+    impl_->Apply(step, *made, BlockEvent::kMade);
+    if (made->phase == BlockPhase::kLive) impl_->FinishMaking(step, *made);
+  }
+  impl_->Drain(step, device);
+}
+
+void Core::Impl::NotMade(const Step& step, Block& block, const absl::Status& status) {
+  Device& device = DeviceOf(block);
+  const bool wanted = block.phase == BlockPhase::kReserved;
+  if (wanted && !block.retried && IsOutOfMemory(status)) {
+    // The budget has room that the device lacks: what nobody holds may make it.
+    for (const BlockId warm : device.warm.All()) Abandon(step, *blocks_.Find(warm));
+    if (device.releases_asked > device.releases_ended) {
+      block.retried = true;
+      device.retries.push_back({.after_release = device.releases_asked, .block = block.id});
+      return;
+    }
+  }
+  const RequestId request = block.request;
+  Apply(step, block, BlockEvent::kNotMade);
+  if (wanted) Answer(step, request, status);
+}
+
+void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  Block* const released = impl_->blocks_.Find(block);
+  if (released == nullptr || released->phase != BlockPhase::kRetired || !released->asked) return;
+  Device& device = impl_->DeviceOf(*released);
+  ++device.releases_ended;
+  released->asked = false;
+  if (status.ok()) {
+    impl_->Apply(step, *released, BlockEvent::kReleased);
+  } else {
+    released->stuck = true;
+    device.account.MarkStuck(released->bytes);
+    ++device.failed_releases;
+  }
+  impl_->RunRetries(step, device);
+  impl_->Drain(step, device);
+}
+
+void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->devices_.find(device);
+  if (found == impl_->devices_.end()) return;
+  found->second.state = DeviceState::kReady;
+  for (Block* const block : impl_->blocks_.OfDevice(device)) {
+    if (block->asked) continue;
+    if (InTheMaking(block->phase)) impl_->AskCreate(step, *block);
+    if (block->phase != BlockPhase::kRetired) continue;
+    if (block->stuck) {
+      // A new worker may succeed where the last one failed.
+      block->stuck = false;
+      found->second.account.UnmarkStuck(block->bytes);
+    }
+    impl_->AskRelease(step, *block);
+  }
+  impl_->Drain(step, found->second);
+}
+
+void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->devices_.find(device);
+  if (found == impl_->devices_.end()) return;
+  Device& down = found->second;
+  down.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  down.retries.clear();
+  down.releases_ended = down.releases_asked;
+  const absl::Status out_of_service =
+      Refuse(Reason::kDeviceStopped, "device {device} is out of service", {{"device", device}});
+  for (Block* const block : impl_->blocks_.OfDevice(device)) {
+    const bool asked = std::exchange(block->asked, false);
+    if (block->phase == BlockPhase::kRetired && asked) {
+      impl_->Apply(step, *block, BlockEvent::kReleased);
+    } else if (block->phase == BlockPhase::kAbandoned) {
+      impl_->Apply(step, *block, BlockEvent::kNotMade);
+    } else if (InTheMaking(block->phase) && stopped) {
+      impl_->NotMade(step, *block, out_of_service);
+    }
+  }
+  while (stopped && !down.queue.empty()) {
+    const RequestId request = down.queue.front().request;
+    down.queue.pop_front();
+    impl_->Answer(step, request, out_of_service);
+  }
+}
+
+void Core::Impl::AskCreate(const Step& step, Block& block) {
+  if (DeviceOf(block).state != DeviceState::kReady) return;
+  block.asked = true;
+  Emit(step, CreateBlock{.device = block.device, .block = block.id, .bytes = block.bytes});
+}
+
+void Core::Impl::AskRelease(const Step& step, Block& block) {
+  Device& device = DeviceOf(block);
+  if (device.state != DeviceState::kReady) return;
+  block.asked = true;
+  ++device.releases_asked;
+  Emit(step, ReleaseBlock{.device = block.device, .block = block.id});
+}
+
+void Core::Impl::RunRetries(const Step& step, Device& device) {
+  while (!device.retries.empty() && device.retries.front().after_release <= device.releases_ended) {
+    Block* const block = blocks_.Find(device.retries.front().block);
+    device.retries.pop_front();
+    if (block != nullptr && block->phase == BlockPhase::kReserved && !block->asked) AskCreate(step, *block);
+  }
+}
+
+}  // namespace berth::core

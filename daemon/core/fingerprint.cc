@@ -1,0 +1,82 @@
+#include "daemon/core/fingerprint.h"
+
+namespace berth::core {
+namespace {
+
+enum class Kind : uint64_t { kAcquire = 1, kRelease, kAllocate, kFree, kGrant, kImport };
+
+Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
+
+void AddHandle(const BlockHandle& handle, Fingerprint* fingerprint) {
+  fingerprint->Add(handle.node)
+      .Add(handle.incarnation)
+      .Add(handle.device_uuid)
+      .Add(handle.block.value())
+      .Add(handle.generation)
+      .Add(handle.block_generation);
+}
+
+}  // namespace
+
+Fingerprint& Fingerprint::Add(uint64_t value) {
+  for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<uint8_t>(value >> shift));
+  return *this;
+}
+
+Fingerprint& Fingerprint::Add(absl::string_view text) {
+  Add(static_cast<uint64_t>(text.size()));
+  for (const char c : text) AddByte(static_cast<uint8_t>(c));
+  return *this;
+}
+
+uint64_t FingerprintOf(const AcquireRequest& request) {
+  return Begin(Kind::kAcquire)
+      .Add(request.pool)
+      .Add(request.units)
+      .Add(request.holder_key)
+      .Add(request.label)
+      .Add(uint64_t{request.wait})
+      .Add(request.client_cap)
+      .Add(uint64_t{request.adoptable})
+      .Add(uint64_t{request.independent})
+      .value();
+}
+
+uint64_t FingerprintOf(AcquisitionId released) { return Begin(Kind::kRelease).Add(released.value()).value(); }
+
+uint64_t FingerprintOf(const AllocateRequest& request) {
+  return Begin(Kind::kAllocate)
+      .Add(uint64_t{request.device})
+      .Add(request.device_uuid)
+      .Add(request.bytes.count())
+      .Add(request.label)
+      .value();
+}
+
+uint64_t FingerprintOf(const FreeRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kFree);
+  AddHandle(request.handle, &fingerprint);
+  for (const ImportId import : request.let_go) fingerprint.Add(import.value());
+  return fingerprint.value();
+}
+
+uint64_t FingerprintOf(const GrantRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kGrant);
+  AddHandle(request.handle, &fingerprint);
+  fingerprint.Add(uint64_t{request.grantee.index()});
+  if (const auto* session = std::get_if<SessionId>(&request.grantee)) {
+    fingerprint.Add(session->value());
+  } else {
+    const Tenant& tenant = std::get<Tenant>(request.grantee);
+    fingerprint.Add(uint64_t{tenant.uid}).Add(tenant.container);
+  }
+  return fingerprint.value();
+}
+
+uint64_t FingerprintOf(const ImportRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kImport);
+  AddHandle(request.handle, &fingerprint);
+  return fingerprint.Add(uint64_t{request.read_only}).value();
+}
+
+}  // namespace berth::core

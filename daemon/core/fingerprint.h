@@ -1,0 +1,38 @@
+// Fingerprint: what a request asks, as 64 bits, so that a sequence used again for something else is noticed. It guards a
+// client against its own mistakes; a client that makes two payloads collide gets its own first answer.
+
+#ifndef DAEMON_CORE_FINGERPRINT_H_
+#define DAEMON_CORE_FINGERPRINT_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+// FNV-1a over typed fields, the same in every process: each field has its length or is of fixed width, so that neighbours
+// cannot run together.
+class Fingerprint {
+ public:
+  Fingerprint& Add(uint64_t value);
+  Fingerprint& Add(absl::string_view text);
+  uint64_t value() const { return value_; }
+
+ private:
+  void AddByte(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// Of each request with its kind. Acquire's leaves the deadline out: a retry has another one.
+uint64_t FingerprintOf(const AcquireRequest& request);
+uint64_t FingerprintOf(AcquisitionId released);
+uint64_t FingerprintOf(const AllocateRequest& request);
+uint64_t FingerprintOf(const FreeRequest& request);
+uint64_t FingerprintOf(const GrantRequest& request);
+uint64_t FingerprintOf(const ImportRequest& request);
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_FINGERPRINT_H_

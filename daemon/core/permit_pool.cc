@@ -1,0 +1,236 @@
+#include "daemon/core/permit_pool.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/error.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+namespace {
+
+// Holders named in a refusal.
+constexpr size_t kNamedHolders = 3;
+
+}  // namespace
+
+PermitPool::PermitPool(Options options, PermitIds* ids)
+    : options_(std::move(options)), ids_(ids), cap_(options_.cap), queue_(options_.passes_before_hold) {
+  BERTH_INVARIANT(cap_ > 0);
+}
+
+void PermitPool::Acquire(absl::Time now, const RequestId& request, const Asker& asker,
+                         const AcquireRequest& what, AcquireOutcomes* outcomes) {
+  if (what.units == 0) {
+    Tell(request,
+         Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                {{"field", "units"}, {"value", 0}, {"limit", 1}}),
+         outcomes);
+  } else if (Permit* const held = FindNest(asker, what); held != nullptr) {
+    Tell(request, Nest(*held, what), outcomes);
+  } else if (what.units > cap_) {
+    Tell(request, OverCap(what), outcomes);
+  } else if (queue_.MayBePassed() && Fits(what)) {
+    queue_.CountPass();
+    Grant(now, Waiter{.request = request, .asker = asker, .what = what, .since = now}, outcomes);
+    Serve(now, outcomes);
+  } else if (absl::Status refusal = WhyNotWait(now, asker, what); !refusal.ok()) {
+    Tell(request, std::move(refusal), outcomes);
+  } else {
+    queue_.Push(Waiter{.request = request, .asker = asker, .what = what, .since = now});
+  }
+}
+
+absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
+  if (!what.wait) return NoPermit(asker, what);
+  if (what.deadline <= now) return TimedOut(what, queue_.size() + 1);
+  if (queue_.size() >= options_.max_waiters) {
+    return RefuseWithRetry(Reason::kLimit, absl::Seconds(1),
+                           "permit pool {pool}: {current} wait, limit {limit}",
+                           {{"what", "waiters_per_pool"},
+                            {"pool", options_.name},
+                            {"current", queue_.size()},
+                            {"limit", options_.max_waiters}});
+  }
+  return absl::OkStatus();
+}
+
+PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) {
+  if (const auto own = by_holder_.find({asker.session, what.holder_key}); own != by_holder_.end()) {
+    return &permits_.at(own->second);
+  }
+  if (what.independent) return nullptr;
+  const auto adoptable = adoptable_.lower_bound({asker.session, PermitId()});
+  if (adoptable == adoptable_.end() || adoptable->first != asker.session) return nullptr;
+  return &permits_.at(adoptable->second);
+}
+
+absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequest& what) {
+  if (what.units > permit.view.units) {
+    return Refuse(Reason::kNestedOverHeld,
+                  "permit pool {pool}: asked {asked}, but permit {permit} it would nest in "
+                  "holds {held}",
+                  {{"pool", options_.name},
+                   {"asked", what.units},
+                   {"held", permit.view.units},
+                   {"permit", permit.view.id.value()}});
+  }
+  return AddAcquisition(permit, /*nested=*/true);
+}
+
+AcquireResult PermitPool::AddAcquisition(Permit& permit, bool nested) {
+  const AcquisitionId acquisition(++ids_->last_acquisition);
+  permit.acquisitions.insert(acquisition);
+  acquisitions_.emplace(acquisition, permit.view.id);
+  return AcquireResult{.acquisition = acquisition, .permit = permit.view.id, .nested = nested};
+}
+
+bool PermitPool::Fits(const AcquireRequest& what) const {
+  return out_ < cap_ && what.units <= cap_ - out_ && (what.client_cap == 0 || out_ < what.client_cap);
+}
+
+void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes) {
+  const PermitId id(++ids_->last_permit);
+  Permit& permit = permits_[id];
+  permit.view = PermitView{.id = id,
+                           .pool = options_.name,
+                           .units = waiter.what.units,
+                           .session = waiter.asker.session,
+                           .holder_key = waiter.what.holder_key,
+                           .label = waiter.what.label,
+                           .adoptable = waiter.what.adoptable,
+                           .granted_at = now,
+                           .waited = now - waiter.since,
+                           .process = waiter.asker.process};
+  permit.tenant = waiter.asker.tenant;
+  const bool first = by_holder_.emplace(Holder(waiter.asker.session, waiter.what.holder_key), id).second;
+  BERTH_INVARIANT(first);
+  if (waiter.what.adoptable) adoptable_.emplace(waiter.asker.session, id);
+  out_ += waiter.what.units;
+  peak_ = std::max(peak_, out_);
+  ++granted_total_;
+  Tell(waiter.request, AddAcquisition(permit, /*nested=*/false), outcomes);
+  NestWaiters(permit, outcomes);
+}
+
+void PermitPool::NestWaiters(Permit& permit, AcquireOutcomes* outcomes) {
+  const auto nests = [&permit](const Waiter& waiter) {
+    return waiter.what.holder_key == permit.view.holder_key ||
+           (permit.view.adoptable && !waiter.what.independent);
+  };
+  for (const Waiter& waiter : queue_.TakeOf(permit.view.session, nests)) {
+    Tell(waiter.request, Nest(permit, waiter.what), outcomes);
+  }
+}
+
+void PermitPool::Serve(absl::Time now, AcquireOutcomes* outcomes) {
+  while (out_ < cap_) {
+    std::optional<Waiter> next = queue_.TakeNext([this](const Waiter& waiter) { return Fits(waiter.what); });
+    if (!next.has_value()) return;
+    Grant(now, *std::move(next), outcomes);
+  }
+}
+
+bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
+  const auto found = acquisitions_.find(acquisition);
+  return found != acquisitions_.end() && permits_.at(found->second).view.session == session;
+}
+
+ReleaseResult PermitPool::Release(absl::Time now, AcquisitionId acquisition, AcquireOutcomes* outcomes) {
+  const auto found = acquisitions_.find(acquisition);
+  BERTH_INVARIANT(found != acquisitions_.end());
+  const auto at = permits_.find(found->second);
+  acquisitions_.erase(found);
+  at->second.acquisitions.erase(acquisition);
+  if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
+  Return(at);
+  Serve(now, outcomes);
+  return ReleaseResult{.returned = true};
+}
+
+void PermitPool::ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* outcomes) {
+  for (auto it = by_holder_.lower_bound({session, ""});
+       it != by_holder_.end() && it->first.first == session;) {
+    const PermitId id = it->second;
+    ++it;
+    Return(permits_.find(id));
+  }
+  Serve(now, outcomes);
+}
+
+void PermitPool::Return(std::map<PermitId, Permit>::iterator at) {
+  const Permit& permit = at->second;
+  for (const AcquisitionId acquisition : permit.acquisitions) acquisitions_.erase(acquisition);
+  by_holder_.erase({permit.view.session, permit.view.holder_key});
+  adoptable_.erase({permit.view.session, permit.view.id});
+  BERTH_INVARIANT(out_ >= permit.view.units);
+  out_ -= permit.view.units;
+  permits_.erase(at);
+}
+
+void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes) {
+  bool any = false;
+  while (std::optional<WaitQueue::Expired> expired = queue_.TakeExpired(now)) {
+    any = true;
+    Tell(expired->waiter.request, TimedOut(expired->waiter.what, expired->position), outcomes);
+  }
+  // Units may have been kept for one that left.
+  if (any) Serve(now, outcomes);
+}
+
+void PermitPool::SetCap(absl::Time now, uint64_t cap, AcquireOutcomes* outcomes) {
+  BERTH_INVARIANT(cap > 0);
+  cap_ = cap;
+  for (const Waiter& waiter :
+       queue_.TakeIf([cap](const Waiter& waiter) { return waiter.what.units > cap; })) {
+    Tell(waiter.request, OverCap(waiter.what), outcomes);
+  }
+  Serve(now, outcomes);
+}
+
+void PermitPool::Tell(const RequestId& request, absl::StatusOr<AcquireResult> result,
+                      AcquireOutcomes* outcomes) {
+  if (!result.ok()) ++refused_total_;
+  outcomes->push_back({request, std::move(result)});
+}
+
+absl::Status PermitPool::OverCap(const AcquireRequest& what) const {
+  return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
+                {{"pool", options_.name}, {"asked", what.units}, {"cap", cap_}});
+}
+
+absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
+  return Refuse(
+      Reason::kWaitTimedOut,
+      "permit pool {pool}: asked {asked}, {out} of {cap} out; the wait ended at place {position}",
+      {{"pool", options_.name}, {"asked", what.units}, {"out", out_}, {"cap", cap_}, {"position", position}});
+}
+
+absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what) const {
+  return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
+                {{"pool", options_.name},
+                 {"asked", what.units},
+                 {"out", out_},
+                 {"cap", cap_},
+                 {"holders", NameHolders(asker)}});
+}
+
+std::string PermitPool::NameHolders(const Asker& asker) const {
+  std::vector<std::string> names;
+  for (const auto& [id, permit] : permits_) {
+    if (names.size() == kNamedHolders) {
+      names.push_back(absl::StrCat("and ", permits_.size() - kNamedHolders, " more"));
+      break;
+    }
+    // Another tenant's processes and labels are not for this one's eyes.
+    const std::string who = permit.tenant == asker.tenant
+                                ? absl::StrCat(permit.view.process.name, "[", permit.view.process.pid, "]",
+                                               permit.view.label.empty() ? "" : " ", permit.view.label)
+                                : "another tenant";
+    names.push_back(absl::StrCat(who, " (", permit.view.units, ")"));
+  }
+  return names.empty() ? "nobody" : absl::StrJoin(names, ", ");
+}
+
+}  // namespace berth::core

@@ -1,0 +1,126 @@
+// PermitPool: one pool's permits. It says who holds how many units, who waits, and who is next.
+//
+// A permit is out from its first acquisition to the release of its last. Acquisitions nest: by the same holder (session,
+// key), or by anybody of a session whose adoptable permit is out. A waiter that could nest never waits on.
+//
+// Pure and thread-compatible. What waiters are told comes out as outcomes, in the order of the decisions.
+
+#ifndef DAEMON_CORE_PERMIT_POOL_H_
+#define DAEMON_CORE_PERMIT_POOL_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/core/request_memory.h"
+#include "daemon/core/types.h"
+#include "daemon/core/wait_queue.h"
+
+namespace berth::core {
+
+// What became of an acquire.
+struct AcquireOutcome {
+  RequestId request;
+  absl::StatusOr<AcquireResult> result;
+};
+using AcquireOutcomes = std::vector<AcquireOutcome>;
+
+// Ids count up over all pools of the node.
+struct PermitIds {
+  uint64_t last_permit = 0;
+  uint64_t last_acquisition = 0;
+};
+
+class PermitPool {
+ public:
+  struct Options {
+    std::string name;
+    uint64_t cap = 2;
+    uint64_t max_waiters = 0;
+    uint64_t passes_before_hold = 0;
+  };
+
+  // `ids` outlives the pool.
+  PermitPool(Options options, PermitIds* ids);
+
+  // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
+  // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT, LIMIT.
+  void Acquire(absl::Time now, const RequestId& request, const Asker& asker, const AcquireRequest& what,
+               AcquireOutcomes* outcomes);
+  bool Holds(SessionId session, AcquisitionId acquisition) const;
+  // Requires: Holds(session, acquisition).
+  ReleaseResult Release(absl::Time now, AcquisitionId acquisition, AcquireOutcomes* outcomes);
+  // Gives back every permit of the session.
+  void ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* outcomes);
+
+  bool Waits(const RequestId& request) const { return queue_.Contains(request); }
+  // Requires: Waits(request).
+  void SetDeadline(const RequestId& request, absl::Time deadline) { queue_.SetDeadline(request, deadline); }
+  // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of other pools.
+  void Leave(const RequestId& request) { queue_.Remove(request); }
+  // Grants what can be granted.
+  void Serve(absl::Time now, AcquireOutcomes* outcomes);
+
+  // Lets those whose deadline has passed time out.
+  void Expire(absl::Time now, AcquireOutcomes* outcomes);
+  absl::Time next_deadline() const { return queue_.next_deadline(); }
+
+  // Requires: cap > 0. Waiters that can never fit any more are refused with OVER_CAP.
+  void SetCap(absl::Time now, uint64_t cap, AcquireOutcomes* outcomes);
+
+  PoolView View() const;
+  uint64_t UnitsOf(SessionId session) const;
+  uint64_t WaitersOf(SessionId session) const { return queue_.CountOf(session); }
+  // In the order of their grants.
+  std::vector<PermitView> Permits() const;
+  // In the order of the queue.
+  std::vector<WaiterView> Waiters() const;
+  // OK, or what is broken.
+  absl::Status CheckBooks() const;
+
+ private:
+  struct Permit {
+    PermitView view;
+    Tenant tenant;
+    std::set<AcquisitionId> acquisitions;
+  };
+  using Holder = std::pair<SessionId, std::string>;
+
+  Permit* FindNest(const Asker& asker, const AcquireRequest& what);
+  absl::StatusOr<AcquireResult> Nest(Permit& permit, const AcquireRequest& what);
+  absl::Status WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const;
+  bool Fits(const AcquireRequest& what) const;
+  void Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes);
+  void NestWaiters(Permit& permit, AcquireOutcomes* outcomes);
+  AcquireResult AddAcquisition(Permit& permit, bool nested);
+  void Return(std::map<PermitId, Permit>::iterator at);
+  void Tell(const RequestId& request, absl::StatusOr<AcquireResult> result, AcquireOutcomes* outcomes);
+  absl::Status OverCap(const AcquireRequest& what) const;
+  absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
+  absl::Status NoPermit(const Asker& asker, const AcquireRequest& what) const;
+  std::string NameHolders(const Asker& asker) const;
+
+  const Options options_;
+  PermitIds* const ids_;
+  uint64_t cap_;
+  uint64_t out_ = 0;
+  uint64_t peak_ = 0;
+  uint64_t granted_total_ = 0;
+  uint64_t refused_total_ = 0;
+  std::map<PermitId, Permit> permits_;
+  std::map<Holder, PermitId> by_holder_;
+  std::set<std::pair<SessionId, PermitId>> adoptable_;
+  absl::flat_hash_map<AcquisitionId, PermitId> acquisitions_;
+  WaitQueue queue_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_PERMIT_POOL_H_

@@ -1,0 +1,94 @@
+// What a pool shows, and the check of its books.
+
+#include "absl/strings/str_cat.h"
+#include "daemon/core/permit_pool.h"
+
+namespace berth::core {
+
+PoolView PermitPool::View() const {
+  return PoolView{.name = options_.name,
+                  .cap = cap_,
+                  .out = out_,
+                  .holders = permits_.size(),
+                  .waiters = queue_.size(),
+                  .peak = peak_,
+                  .granted_total = granted_total_,
+                  .refused_total = refused_total_};
+}
+
+uint64_t PermitPool::UnitsOf(SessionId session) const {
+  uint64_t units = 0;
+  for (auto it = by_holder_.lower_bound({session, ""}); it != by_holder_.end() && it->first.first == session;
+       ++it) {
+    units += permits_.at(it->second).view.units;
+  }
+  return units;
+}
+
+std::vector<PermitView> PermitPool::Permits() const {
+  std::vector<PermitView> views;
+  views.reserve(permits_.size());
+  for (const auto& [id, permit] : permits_) {
+    views.push_back(permit.view);
+    views.back().depth = permit.acquisitions.size();
+  }
+  return views;
+}
+
+std::vector<WaiterView> PermitPool::Waiters() const {
+  std::vector<WaiterView> views;
+  views.reserve(queue_.size());
+  queue_.ForEach([&](const Waiter& waiter) {
+    views.push_back(WaiterView{.pool = options_.name,
+                               .units = waiter.what.units,
+                               .position = views.size() + 1,
+                               .session = waiter.asker.session,
+                               .holder_key = waiter.what.holder_key,
+                               .label = waiter.what.label,
+                               .since = waiter.since,
+                               .process = waiter.asker.process});
+  });
+  return views;
+}
+
+absl::Status PermitPool::CheckBooks() const {
+  const auto broken = [this](absl::string_view what) {
+    return absl::InternalError(absl::StrCat("pool ", options_.name, ": ", what));
+  };
+  uint64_t units = 0;
+  uint64_t depth = 0;
+  uint64_t adoptable = 0;
+  for (const auto& [id, permit] : permits_) {
+    units += permit.view.units;
+    depth += permit.acquisitions.size();
+    adoptable += permit.view.adoptable ? 1 : 0;
+    if (permit.acquisitions.empty()) return broken("a permit is out without an acquisition");
+    for (const AcquisitionId acquisition : permit.acquisitions) {
+      const auto found = acquisitions_.find(acquisition);
+      if (found == acquisitions_.end() || found->second != id)
+        return broken("an acquisition is of another permit");
+    }
+    const auto holder = by_holder_.find({permit.view.session, permit.view.holder_key});
+    if (holder == by_holder_.end() || holder->second != id) return broken("a permit is not its holder's");
+    if (permit.view.adoptable && !adoptable_.contains({permit.view.session, id}))
+      return broken("an adoption is lost");
+  }
+  if (units != out_) return broken(absl::StrCat(out_, " out, but the permits sum to ", units));
+  if (depth != acquisitions_.size() || permits_.size() != by_holder_.size() ||
+      adoptable != adoptable_.size()) {
+    return broken("an index holds more than the permits");
+  }
+  absl::Status waiting = absl::OkStatus();
+  bool may_be_passed = true;
+  queue_.ForEach([&](const Waiter& waiter) {
+    if (may_be_passed && Fits(waiter.what)) waiting = broken("a waiter waits that could be granted");
+    may_be_passed = may_be_passed && queue_.MayBePassed();
+    const SessionId session = waiter.asker.session;
+    if (by_holder_.contains({session, waiter.what.holder_key}))
+      waiting = broken("a waiter waits that could nest");
+    if (waiter.what.units > cap_) waiting = broken("a waiter waits that can never be granted");
+  });
+  return waiting;
+}
+
+}  // namespace berth::core

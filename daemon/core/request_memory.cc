@@ -1,0 +1,92 @@
+#include "daemon/core/request_memory.h"
+
+#include "common/error.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+absl::StatusOr<RequestMemory::Admission> RequestMemory::Admit(const RequestTag& tag, uint64_t fingerprint) {
+  if (tag.sequence == 0) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                  {{"field", "request.sequence"}, {"value", 0}, {"limit", 1}});
+  }
+  if (tag.answered_below > answered_below_) {
+    answered_below_ = tag.answered_below;
+    Prune();
+  }
+  const std::vector<Figure> name = {{"channel", channel_.value()}, {"sequence", tag.sequence}};
+  if (const auto found = entries_.find(tag.sequence); found != entries_.end()) {
+    const Entry& entry = found->second;
+    if (entry.state == State::kForgotten) {
+      return Refuse(Reason::kRequestForgotten, "request {sequence} of channel {channel} was forgotten", name);
+    }
+    if (entry.fingerprint != fingerprint) {
+      return Refuse(Reason::kRequestReused,
+                    "request {sequence} of channel {channel} asked something else before", name);
+    }
+    return Admission{.entry = &entry};
+  }
+  if (Settled(tag.sequence)) {
+    return Refuse(Reason::kRequestForgotten, "request {sequence} of channel {channel} was settled already",
+                  name);
+  }
+  if (entries_.size() >= limit_) {
+    return Refuse(Reason::kLimit, "{what}: {current} kept, limit {limit}; answered_below releases them",
+                  {{"what", "answers_per_channel"}, {"current", entries_.size()}, {"limit", limit_}});
+  }
+  Entry& entry = entries_[tag.sequence];
+  entry.fingerprint = fingerprint;
+  return Admission{.entry = &entry, .fresh = true};
+}
+
+void RequestMemory::Answer(uint64_t sequence, const absl::StatusOr<Response>& answer) {
+  const auto found = entries_.find(sequence);
+  BERTH_INVARIANT(found != entries_.end() && found->second.state == State::kPending);
+  if (Settled(sequence)) {
+    entries_.erase(found);
+    return;
+  }
+  found->second.state = State::kAnswered;
+  found->second.answer = answer;
+}
+
+const RequestMemory::Entry* RequestMemory::Find(uint64_t sequence) const {
+  const auto found = entries_.find(sequence);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+absl::Status RequestMemory::Bury(uint64_t sequence, ForgetOutcome outcome) {
+  const bool known = entries_.contains(sequence);
+  if (!known && tombstones_ >= limit_) {
+    return Refuse(Reason::kLimit, "{what}: {current} kept, limit {limit}; answered_below releases them",
+                  {{"what", "forgotten_per_channel"}, {"current", tombstones_}, {"limit", limit_}});
+  }
+  Entry& entry = entries_[sequence];
+  BERTH_INVARIANT(entry.state != State::kForgotten);
+  entry = Entry{.state = State::kForgotten, .outcome = outcome};
+  ++tombstones_;
+  return absl::OkStatus();
+}
+
+std::vector<uint64_t> RequestMemory::Pending() const {
+  std::vector<uint64_t> pending;
+  for (const auto& [sequence, entry] : entries_) {
+    if (entry.state == State::kPending) pending.push_back(sequence);
+  }
+  return pending;
+}
+
+void RequestMemory::Prune() {
+  const auto end = entries_.lower_bound(answered_below_);
+  for (auto it = entries_.begin(); it != end;) {
+    // A pending one must still be answered; it goes then.
+    if (it->second.state == State::kPending) {
+      ++it;
+      continue;
+    }
+    if (it->second.state == State::kForgotten) --tombstones_;
+    it = entries_.erase(it);
+  }
+}
+
+}  // namespace berth::core

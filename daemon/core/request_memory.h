@@ -1,0 +1,90 @@
+// RequestMemory: what one channel has asked and what it was answered, so that a repeated request gets its first answer and
+// a forgotten one is refused when it arrives after all.
+//
+// A request is named by its sequence and bound to a fingerprint of its payload. It is pending until answered; an answer is
+// kept until the channel says that it needs it no more (`answered_below`). A forgotten sequence leaves a tombstone, kept
+// as long. Thread-compatible.
+
+#ifndef DAEMON_CORE_REQUEST_MEMORY_H_
+#define DAEMON_CORE_REQUEST_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+// A request's 128-bit id.
+struct RequestId {
+  ChannelId channel;
+  uint64_t sequence = 0;
+
+  friend auto operator<=>(const RequestId&, const RequestId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const RequestId& id) {
+    return H::combine(std::move(state), id.channel, id.sequence);
+  }
+};
+
+class RequestMemory {
+ public:
+  // Keeps at most `limit` requests, and as many tombstones of requests that never came.
+  RequestMemory(ChannelId channel, uint64_t limit) : channel_(channel), limit_(limit) {}
+
+  enum class State { kPending, kAnswered, kForgotten };
+  struct Entry {
+    State state = State::kPending;
+    uint64_t fingerprint = 0;
+    // kAnswered: the answer.
+    absl::StatusOr<Response> answer = absl::UnknownError("pending");
+    // kForgotten: what was told when it was forgotten.
+    ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
+  };
+  // Points into the memory; good until it is changed.
+  struct Admission {
+    const Entry* entry = nullptr;
+    // It was not known and is pending from now on.
+    bool fresh = false;
+  };
+
+  // Drops what `tag.answered_below` says is settled, then finds the request or begins it.
+  // Errors, with nothing begun: INVALID_FIELD (sequence 0), REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT.
+  absl::StatusOr<Admission> Admit(const RequestTag& tag, uint64_t fingerprint);
+
+  // Keeps the answer of a pending request; drops it at once if it is settled already.
+  void Answer(uint64_t sequence, const absl::StatusOr<Response>& answer);
+
+  // The pending request never was.
+  void Erase(uint64_t sequence) { entries_.erase(sequence); }
+
+  // Returns null for an unknown sequence.
+  const Entry* Find(uint64_t sequence) const;
+  // Whether the channel has said that it needs nothing of this sequence any more.
+  bool Settled(uint64_t sequence) const { return sequence < answered_below_; }
+
+  // Puts a tombstone in the place of the request, which may be unknown.
+  // Errors, with nothing changed: LIMIT for one unknown so far when too many tombstones stand.
+  absl::Status Bury(uint64_t sequence, ForgetOutcome outcome);
+
+  // The pending sequences, rising.
+  std::vector<uint64_t> Pending() const;
+  uint64_t size() const { return entries_.size(); }
+
+ private:
+  void Prune();
+
+  const ChannelId channel_;
+  const uint64_t limit_;
+  std::map<uint64_t, Entry> entries_;
+  uint64_t tombstones_ = 0;
+  uint64_t answered_below_ = 0;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_REQUEST_MEMORY_H_

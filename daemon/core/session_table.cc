@@ -1,0 +1,92 @@
+#include "daemon/core/session_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/error.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+Session& SessionTable::Open(Session session) {
+  const SessionId id = session.id;
+  session.number = ++last_number_;
+  const auto [at, fresh] = sessions_.emplace(id, std::move(session));
+  BERTH_INVARIANT(fresh);
+  return at->second;
+}
+
+void SessionTable::Erase(SessionId id) {
+  const auto found = sessions_.find(id);
+  BERTH_INVARIANT(found != sessions_.end() && found->second.channels.empty());
+  sessions_.erase(found);
+}
+
+Session* SessionTable::Find(SessionId id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : &found->second;
+}
+
+Channel& SessionTable::Join(SessionId session, ChannelId id, const ProcessInfo& process, uint64_t answers) {
+  Find(session)->channels.insert(id);
+  const auto [at, fresh] = channels_.emplace(
+      id, Channel{.id = id, .session = session, .process = process, .requests = RequestMemory(id, answers)});
+  BERTH_INVARIANT(fresh);
+  return at->second;
+}
+
+void SessionTable::EraseChannel(ChannelId id) {
+  const auto found = channels_.find(id);
+  BERTH_INVARIANT(found != channels_.end());
+  Find(found->second.session)->channels.erase(id);
+  channels_.erase(found);
+}
+
+Channel* SessionTable::FindChannel(ChannelId id) {
+  const auto found = channels_.find(id);
+  return found == channels_.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<const Session*> SessionTable::Authenticate(SessionId id, const Secret& secret,
+                                                          const Tenant& tenant) const {
+  const Session* const session = Find(id);
+  // Nobody's secret stands in for an unknown session's, so that both take the same time.
+  const bool proved = (session != nullptr ? session->secret : Secret()) == secret;
+  if (session == nullptr || !proved || session->tenant != tenant) {
+    return Refuse(Reason::kBadCredentials, "no session {session} with this secret for this caller",
+                  {{"session", id.value()}});
+  }
+  return session;
+}
+
+std::vector<const Session*> SessionTable::List() const {
+  std::vector<const Session*> list;
+  list.reserve(sessions_.size());
+  for (const auto& [id, session] : sessions_) list.push_back(&session);
+  std::sort(list.begin(), list.end(),
+            [](const Session* a, const Session* b) { return a->number < b->number; });
+  return list;
+}
+
+void SessionTable::ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const {
+  for (const auto& [id, channel] : channels_) visit(channel);
+}
+
+absl::Status SessionTable::CheckBooks() const {
+  uint64_t joined = 0;
+  for (const auto& [id, session] : sessions_) {
+    joined += session.channels.size();
+    if (session.state == SessionState::kEnding && session.channels.empty()) {
+      return absl::InternalError("a session has ended, all its processes are gone, and it is still there");
+    }
+    for (const ChannelId channel : session.channels) {
+      const auto found = channels_.find(channel);
+      if (found == channels_.end() || found->second.session != id) {
+        return absl::InternalError("a session's channel is not its own");
+      }
+    }
+  }
+  return joined == channels_.size() ? absl::OkStatus() : absl::InternalError("a channel is of no session");
+}
+
+}  // namespace berth::core

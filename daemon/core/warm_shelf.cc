@@ -1,0 +1,57 @@
+#include "daemon/core/warm_shelf.h"
+
+#include <algorithm>
+
+namespace berth::core {
+
+std::vector<BlockId> WarmShelf::NoteAsked(Bytes bytes) {
+  if (const auto found = std::find(sizes_.begin(), sizes_.end(), bytes.count()); found != sizes_.end()) {
+    sizes_.erase(found);
+  }
+  sizes_.push_front(bytes.count());
+  if (sizes_.size() <= max_sizes_) return {};
+  const uint64_t dropped = sizes_.back();
+  sizes_.pop_back();
+  return OfSize(dropped);
+}
+
+void WarmShelf::Put(Bytes bytes, uint64_t age, BlockId block, bool made) {
+  places_.emplace(bytes.count(), !made, age, block);
+}
+
+void WarmShelf::MarkMade(Bytes bytes, uint64_t age, BlockId block) {
+  places_.erase({bytes.count(), true, age, block});
+  places_.emplace(bytes.count(), false, age, block);
+}
+
+void WarmShelf::Remove(Bytes bytes, uint64_t age, BlockId block) {
+  places_.erase({bytes.count(), true, age, block});
+  places_.erase({bytes.count(), false, age, block});
+}
+
+std::optional<BlockId> WarmShelf::Find(Bytes bytes) const {
+  const auto found = places_.lower_bound({bytes.count(), false, 0, BlockId()});
+  if (found == places_.end() || std::get<0>(*found) != bytes.count()) return std::nullopt;
+  return std::get<BlockId>(*found);
+}
+
+std::vector<BlockId> WarmShelf::OfSize(uint64_t bytes) const {
+  std::vector<BlockId> blocks;
+  for (auto it = places_.lower_bound({bytes, false, 0, BlockId()});
+       it != places_.end() && std::get<0>(*it) == bytes; ++it) {
+    blocks.push_back(std::get<BlockId>(*it));
+  }
+  return blocks;
+}
+
+uint64_t WarmShelf::Count(Bytes bytes) const { return OfSize(bytes.count()).size(); }
+
+std::vector<BlockId> WarmShelf::All() const {
+  std::vector<BlockId> blocks;
+  for (auto size = sizes_.rbegin(); size != sizes_.rend(); ++size) {
+    for (const BlockId block : OfSize(*size)) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+}  // namespace berth::core
