@@ -1,4 +1,4 @@
-// What berthd's processes do, one function a role. The broker's is daemon/broker/run_broker.h.
+// What berthd's processes do, one function a role. The broker's is daemon/run_broker.h.
 
 #ifndef DAEMON_ROLES_H_
 #define DAEMON_ROLES_H_

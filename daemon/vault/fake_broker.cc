@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +18,6 @@
 #include "absl/strings/str_split.h"
 #include "common/fd_passing.h"
 #include "common/memfd.h"
-#include "daemon/device/worker_channel.h"
 #include "daemon/vault/custody.h"
 
 namespace berth {
@@ -37,8 +36,8 @@ bool WaitReadable(int fd) {
 
 class FakeBroker {
  public:
-  explicit FakeBroker(Inheritance inherited)
-      : facts_(inherited.facts), custody_(std::move(inherited.custody)) {
+  FakeBroker(Inheritance inherited, std::string (*create)(int socket))
+      : facts_(inherited.facts), custody_(std::move(inherited.custody)), create_(create) {
     for (HeldFd& held : inherited.held) fds_[held.key] = std::move(held.fd);
   }
 
@@ -109,7 +108,7 @@ class FakeBroker {
       ::kill(::getpid(), SIGKILL);
     }
     if (words[0] == "drop") return custody_->Drop(KeyOf(Kind::kBlock, id)).ToString();
-    if (words[0] == "create") return Create(static_cast<uint32_t>(id));
+    if (words[0] == "create") return create_(fds_[KeyOf(Kind::kWorker, id)].get());
     if (words[0] == "garbage") return SendStruct(custody_->fd(), facts_).ToString();
     return "unknown command";
   }
@@ -127,21 +126,6 @@ class FakeBroker {
     return got < 0 ? "nothing" : std::string(buffer, static_cast<size_t>(got));
   }
 
-  std::string Create(uint32_t device) {
-    UniqueFd& socket = fds_[KeyOf(Kind::kWorker, device)];
-    absl::StatusOr<UniqueFd> copy = DuplicateFd(socket.get());
-    if (!copy.ok()) return copy.status().ToString();
-    WorkerChannel worker(*std::move(copy));
-    if (const absl::Status sent = worker.SendCreate(BlockId(7), MiB(2)); !sent.ok()) return sent.ToString();
-    WaitReadable(worker.fd());
-    absl::StatusOr<WorkerReply> reply = worker.Read();
-    if (!reply.ok()) return reply.status().ToString();
-    const auto* created = std::get_if<CreatedBlock>(&*reply);
-    struct stat info = {};
-    if (created == nullptr || !created->fd.ok() || ::fstat(created->fd->get(), &info) < 0) return "no block";
-    return absl::StrCat(info.st_size);
-  }
-
   void AnswerAwaits() {
     std::erase_if(awaits_, [&](const auto& await) {
       if (!absl::StrContains(notices_, await.first)) return false;
@@ -156,6 +140,7 @@ class FakeBroker {
 
   const custody::Facts facts_;
   const std::unique_ptr<Custody> custody_;
+  std::string (*const create_)(int socket);
   std::map<Key, UniqueFd> fds_;
   std::string notices_;
   std::vector<std::pair<std::string, UniqueFd>> awaits_;
@@ -163,12 +148,12 @@ class FakeBroker {
 
 }  // namespace
 
-int RunFakeBroker(int custody_fd) {
+int RunFakeBroker(int custody_fd, std::string (*create)(int socket)) {
   const char* const behaviour = getenv("BERTH_FAKE_BROKER");
   if (behaviour != nullptr && std::string(behaviour) == "fail") return 3;
   absl::StatusOr<Inheritance> inherited = Custody::Receive(UniqueFd(custody_fd));
   if (!inherited.ok()) return 1;
-  return FakeBroker(*std::move(inherited)).Run();
+  return FakeBroker(*std::move(inherited), create).Run();
 }
 
 }  // namespace berth

@@ -7,7 +7,7 @@
 //   put ID TEXT    puts a block that reads TEXT
 //   put-and-die ID TEXT   the same with an answer of the vault's unread, then SIGKILL
 //   drop ID        drops the block
-//   create DEVICE  asks the device's worker for 2 MiB and says the answer's size
+//   create DEVICE  what the test's `create` makes of the device's worker
 //   garbage        sends the vault what is no message
 //   await TEXT     answers when TEXT is among the notices that have come
 //
@@ -16,10 +16,13 @@
 #ifndef DAEMON_VAULT_FAKE_BROKER_H_
 #define DAEMON_VAULT_FAKE_BROKER_H_
 
+#include <string>
+
 namespace berth {
 
+// `create` is given the broker's end of a worker's socket.
 // Returns: the process's exit code.
-int RunFakeBroker(int custody_fd);
+int RunFakeBroker(int custody_fd, std::string (*create)(int socket));
 
 }  // namespace berth
 

@@ -31,6 +31,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/process.h"
+#include "daemon/device/worker_channel.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
 #include "daemon/vault/child_process.h"
@@ -348,6 +349,22 @@ TEST_F(VaultTest, ANewFolderIsForItsOwnerAndGroupAlone) {
 }
 
 }  // namespace
+
+// Has the worker behind `socket` make a block of 2 MiB; says the size of what came.
+std::string CreateBlock(int socket) {
+  absl::StatusOr<UniqueFd> copy = DuplicateFd(socket);
+  if (!copy.ok()) return copy.status().ToString();
+  WorkerChannel worker(*std::move(copy));
+  if (const absl::Status sent = worker.SendCreate(BlockId(7), MiB(2)); !sent.ok()) return sent.ToString();
+  WaitReadable(worker.fd());
+  absl::StatusOr<WorkerReply> reply = worker.Read();
+  if (!reply.ok()) return reply.status().ToString();
+  const auto* created = std::get_if<CreatedBlock>(&*reply);
+  struct stat info = {};
+  if (created == nullptr || !created->fd.ok() || ::fstat(created->fd->get(), &info) < 0) return "no block";
+  return absl::StrCat(info.st_size);
+}
+
 }  // namespace berth
 
 int main(int argc, char** argv) {
@@ -365,7 +382,7 @@ int main(int argc, char** argv) {
         return berth::RunInventoryRole(options);
       case berth::Role::kBroker:
         if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
-        return berth::RunFakeBroker(berth::kChildFd);
+        return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);
     }
   }
   ::testing::InitGoogleTest(&argc, argv);

@@ -1,0 +1,46 @@
+// berthd: Berth's daemon. Without --role it is the vault, which starts the other roles from this same binary.
+
+#include <stdio.h>
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "daemon/options.h"
+#include "daemon/roles.h"
+#include "daemon/run_broker.h"
+#include "daemon/vault/child_process.h"
+
+namespace {
+
+int RunBrokerRole(const berth::Options& options) {
+  if (const absl::Status status = berth::BecomeChild("berth-broker", options.parent); !status.ok()) return 1;
+  return berth::RunBroker({.folder = options.folder,
+                           .config = options.config,
+                           .device_budget = options.device_budget,
+                           .warm_blocks = options.warm_blocks,
+                           .max_connections = options.max_connections,
+                           .custody_fd = berth::kChildFd});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  berth::Options options;
+  if (const std::optional<int> code = berth::ParseOptions(argc, argv, &options); code.has_value())
+    return *code;
+  if (options.version) {
+    printf("%s\n", berth::VersionText().c_str());
+    return 0;
+  }
+  switch (options.role) {
+    case berth::Role::kVault:
+      return berth::RunVaultRole(options);
+    case berth::Role::kBroker:
+      return RunBrokerRole(options);
+    case berth::Role::kWorker:
+      return berth::RunWorkerRole(options);
+    case berth::Role::kInventory:
+      return berth::RunInventoryRole(options);
+  }
+  return 1;
+}
