@@ -1,0 +1,31 @@
+// Starts a command and waits for it. By posix_spawn: the process has gRPC's threads, of which a fork() would make ruins.
+
+#ifndef CLIENT_CLI_CHILD_H_
+#define CLIENT_CLI_CHILD_H_
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/exit_status.h"
+
+namespace berth::cli {
+
+// The environment of this process with `entries` ("NAME=value") in the place of those of the same names.
+std::vector<std::string> EnvironmentWith(const std::vector<std::string>& entries);
+
+// Starts `command`, found along PATH, in this process's group and terminal.
+// Errors: kNotFound when there is no such command; kFailedPrecondition when it cannot be executed.
+absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
+                                   const std::vector<std::string>& environment, const sigset_t& mask);
+
+// Waits until the child has ended. Returns its exit code, or the signal that it died of.
+ExitStatus WaitForChild(pid_t child);
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_CHILD_H_

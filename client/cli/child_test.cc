@@ -1,0 +1,51 @@
+#include "client/cli/child.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+namespace berth::cli {
+namespace {
+
+ExitStatus RunShell(const std::string& script, const std::vector<std::string>& entries = {}) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  const absl::StatusOr<pid_t> child = SpawnCommand({"sh", "-c", script}, EnvironmentWith(entries), none);
+  EXPECT_TRUE(child.ok()) << child.status();
+  return child.ok() ? WaitForChild(*child) : ExitStatus{.code = -1};
+}
+
+TEST(ChildTest, TheExitCodeIsTheCommandsOwn) {
+  EXPECT_EQ(RunShell("exit 0").code, 0);
+  EXPECT_EQ(RunShell("exit 42").code, 42);
+  EXPECT_EQ(RunShell("exit 255").code, 255);
+}
+
+TEST(ChildTest, ADeathBySignalIsToldAsSuch) {
+  const ExitStatus status = RunShell("kill -TERM $$");
+  EXPECT_EQ(status.signal, SIGTERM);
+  EXPECT_EQ(status.code, 128 + SIGTERM);
+}
+
+TEST(ChildTest, WhatIsNotThereAndWhatCannotBeExecutedAreToldApart) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  const auto spawn = [&](const std::string& command) { return SpawnCommand({command}, {}, none).status(); };
+  EXPECT_TRUE(absl::IsNotFound(spawn("/no/such/command")));
+  EXPECT_TRUE(absl::IsNotFound(spawn("no-such-command-anywhere")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(spawn("/etc/passwd")));
+}
+
+TEST(ChildTest, EnvironmentEntriesReplaceThoseOfTheSameNameOnly) {
+  ::setenv("BERTH_TEST", "old", 1);
+  ::setenv("BERTH_TEST_LONGER", "kept", 1);
+  EXPECT_EQ(RunShell("[ $BERTH_TEST = new ] && [ $BERTH_TEST_LONGER = kept ]", {"BERTH_TEST=new"}).code, 0);
+  const std::vector<std::string> environment = EnvironmentWith({"BERTH_TEST=new"});
+  EXPECT_EQ(std::count(environment.begin(), environment.end(), "BERTH_TEST=old"), 0);
+  EXPECT_EQ(std::count(environment.begin(), environment.end(), "BERTH_TEST=new"), 1);
+}
+
+}  // namespace
+}  // namespace berth::cli

@@ -1,0 +1,28 @@
+#include "client/cli/device_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+
+namespace berth::cli {
+
+std::string DeviceTable(const v1::ListDevicesResponse& answer) {
+  if (answer.devices().empty()) return "no devices\n";
+  Table table({{"DEVICE"},
+               {"NAME"},
+               {"STATE"},
+               {"GENERATION", Table::Align::kRight},
+               {"TOTAL", Table::Align::kRight},
+               {"BUDGET", Table::Align::kRight},
+               {"OUTSTANDING", Table::Align::kRight},
+               {"UUID"}});
+  for (const v1::Device& device : answer.devices()) {
+    table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
+                  absl::StrCat(device.generation()), FormatCount(device.total_bytes()),
+                  FormatCount(device.budget_bytes()), FormatCount(device.bytes().outstanding()),
+                  device.uuid()});
+  }
+  return table.Format();
+}
+
+}  // namespace berth::cli

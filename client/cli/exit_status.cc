@@ -1,0 +1,40 @@
+#include "client/cli/exit_status.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include <string>
+
+namespace berth::cli {
+
+ExitStatus Report(const absl::Status& status) {
+  if (status.ok()) return {};
+  ::fprintf(stderr, "berth: %s\n", std::string(status.message()).c_str());
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return {.code = kUnreachable};
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return {.code = kDenied};
+    default:
+      return {.code = kFailed};
+  }
+}
+
+int Exit(const ExitStatus& status) {
+  if (status.signal == 0) return status.code;
+  // The command has left a core where one was wanted; this process has nothing to add to it.
+  const rlimit none = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::signal(status.signal, SIG_DFL);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, status.signal);
+  ::raise(status.signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  return 128 + status.signal;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,91 @@
+#include "client/cli/format.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/bytes.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace berth::cli {
+
+std::string FormatAge(absl::Duration age) {
+  const int64_t seconds = std::max<int64_t>(absl::ToInt64Seconds(age), 0);
+  const int64_t minutes = seconds / 60;
+  const int64_t hours = minutes / 60;
+  if (minutes == 0) return absl::StrCat(seconds, "s");
+  if (hours == 0) return absl::StrFormat("%dm%02ds", minutes, seconds % 60);
+  if (hours < 24) return absl::StrFormat("%dh%02dm", hours, minutes % 60);
+  return absl::StrFormat("%dd%02dh", hours / 24, hours % 24);
+}
+
+std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now) {
+  return FormatAge(now - (absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos())));
+}
+
+std::string FormatDuration(const google::protobuf::Duration& duration) {
+  return FormatAge(absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos()));
+}
+
+std::string FormatTenant(const v1::Tenant& tenant) {
+  return tenant.container().empty() ? absl::StrCat(tenant.uid())
+                                    : absl::StrCat(tenant.uid(), "@", tenant.container());
+}
+
+std::string FormatProcess(const v1::Process& process) {
+  return process.name().empty() ? absl::StrCat(process.pid())
+                                : absl::StrCat(process.name(), "(", process.pid(), ")");
+}
+
+std::string FormatCount(uint64_t bytes) { return FormatBytes(Bytes(bytes)); }
+
+absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
+  absl::Duration wait;
+  double seconds;
+  if (absl::SimpleAtod(text, &seconds)) {
+    wait = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &wait)) {
+    wait = -absl::InfiniteDuration();
+  }
+  if (wait < absl::ZeroDuration() || wait == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text.substr(0, 64), "\" is not a time such as 90, 90s, 1m30s"));
+  }
+  return wait;
+}
+
+absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
+  uint64_t id = 0;
+  const bool parsed =
+      absl::StartsWith(text, "0x") ? absl::SimpleHexAtoi(text, &id) : absl::SimpleAtoi(text, &id);
+  if (!parsed || id == 0)
+    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 64), "\" is not an id"));
+  return id;
+}
+
+std::string FormatJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  // Cannot fail for messages without Any.
+  (void)google::protobuf::util::MessageToJsonString(message, &json, options);
+  return json;
+}
+
+std::string FormatJson(const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members) {
+  return absl::StrCat("{\n",
+                      absl::StrJoin(members, ",\n",
+                                    [](std::string* out, const auto& member) {
+                                      std::string json = FormatJson(*member.second);
+                                      while (!json.empty() && json.back() == '\n') json.pop_back();
+                                      absl::StrAppend(out, "\"", member.first, "\": ", json);
+                                    }),
+                      "\n}\n");
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,63 @@
+#include "client/cli/format.h"
+
+#include "berth/v1/permit.pb.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace berth::cli {
+namespace {
+
+TEST(FormatTest, AgesShowTheirTwoLargestUnits) {
+  EXPECT_EQ(FormatAge(absl::Milliseconds(400)), "0s");
+  EXPECT_EQ(FormatAge(absl::Seconds(-5)), "0s");
+  EXPECT_EQ(FormatAge(absl::Seconds(59)), "59s");
+  EXPECT_EQ(FormatAge(absl::Seconds(192)), "3m12s");
+  EXPECT_EQ(FormatAge(absl::Seconds(60)), "1m00s");
+  EXPECT_EQ(FormatAge(absl::Minutes(125)), "2h05m");
+  EXPECT_EQ(FormatAge(absl::Hours(76)), "3d04h");
+}
+
+TEST(FormatTest, WaitsAreSecondsOrDurations) {
+  EXPECT_EQ(*ParseWait("90"), absl::Seconds(90));
+  EXPECT_EQ(*ParseWait("0"), absl::ZeroDuration());
+  EXPECT_EQ(*ParseWait("0.5"), absl::Milliseconds(500));
+  EXPECT_EQ(*ParseWait("1m30s"), absl::Seconds(90));
+  EXPECT_EQ(*ParseWait("2h"), absl::Hours(2));
+  for (const char* text : {"", "-1", "-1s", "soon", "inf", "nan", "5 apples", "1e300"}) {
+    EXPECT_FALSE(ParseWait(text).ok()) << text;
+  }
+}
+
+TEST(FormatTest, IdsAreDecimalOrHexadecimal) {
+  EXPECT_EQ(*ParseId("255"), 255u);
+  EXPECT_EQ(*ParseId("0xff"), 255u);
+  for (const char* text : {"", "0", "0x0", "-1", "ff", "1 2", "99999999999999999999"}) {
+    EXPECT_FALSE(ParseId(text).ok()) << text;
+  }
+}
+
+TEST(FormatTest, ProcessesAndTenantsNameWhatIsKnown) {
+  v1::Process process;
+  process.set_pid(12);
+  EXPECT_EQ(FormatProcess(process), "12");
+  process.set_name("train");
+  EXPECT_EQ(FormatProcess(process), "train(12)");
+  v1::Tenant tenant;
+  tenant.set_uid(1000);
+  EXPECT_EQ(FormatTenant(tenant), "1000");
+  tenant.set_container("/docker/1");
+  EXPECT_EQ(FormatTenant(tenant), "1000@/docker/1");
+}
+
+TEST(FormatTest, JsonParsesHasEveryFieldAndKeepsTheFieldsNames) {
+  v1::ListPoolsResponse pools;
+  pools.add_pools()->set_name("gpu-tests");
+  const auto single = nlohmann::json::parse(FormatJson(pools));
+  EXPECT_EQ(single["pools"][0]["name"], "gpu-tests");
+  EXPECT_EQ(single["pools"][0]["granted_total"], "0");
+  const auto joined = nlohmann::json::parse(FormatJson({{"a", &pools}, {"b", &pools}}));
+  EXPECT_EQ(joined["b"]["pools"][0]["name"], "gpu-tests");
+}
+
+}  // namespace
+}  // namespace berth::cli

@@ -1,0 +1,22 @@
+#include <stdio.h>
+
+#include "client/cli/format.h"
+#include "client/cli/verbs.h"
+
+namespace berth::cli {
+
+ExitStatus Inspect(const Globals& globals, bool admin,
+                   absl::FunctionRef<absl::Status(const Inspector&)> look) {
+  const absl::StatusOr<std::shared_ptr<Session>> session = Session::Open(
+      {.folder = globals.folder, .label = "berth", .admin = admin || globals.admin, .always_new = true});
+  if (!session.ok()) return Report(session.status());
+  return Report(look(Inspector(*session)));
+}
+
+absl::Status Show(const Globals& globals, const google::protobuf::Message& message,
+                  absl::FunctionRef<std::string()> for_people) {
+  ::fputs((globals.json ? FormatJson(message) : for_people()).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,35 @@
+// `berth`: permits, blocks and the node, from the command line.
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "client/cli/exit_status.h"
+#include "client/cli/verbs.h"
+#include "common/version.h"
+
+int main(int argc, char** argv) {
+  using namespace berth::cli;
+  CLI::App app("Lease GPU permits and memory from this node's Berth daemon.", "berth");
+  app.set_version_flag("--version", std::string("berth ") + berth::kVersion);
+  app.require_subcommand(1);
+  // "berth status --json" is as good as "berth --json status".
+  app.fallthrough();
+  Globals globals;
+  app.add_option(
+      "--folder", globals.folder,
+      "The folder of the daemon's sockets (default: $BERTH_FOLDER, /run/berth, $XDG_RUNTIME_DIR/berth)");
+  app.add_flag("--admin", globals.admin, "Use the operator's socket: see every tenant");
+  app.add_flag("--json", globals.json, "Print JSON for programs");
+  Verb chosen;
+  for (const auto add : {&AddRun, &AddStatus, &AddPermits, &AddBlocks, &AddBytes, &AddSessions, &AddHealth,
+                         &AddDevices, &AddBudget}) {
+    add(app, globals, &chosen);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version are "errors" with code 0; a wrong command line has the one code.
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return Exit(chosen());
+}

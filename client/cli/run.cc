@@ -1,0 +1,157 @@
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/child.h"
+#include "client/cli/format.h"
+#include "client/cli/signal_relay.h"
+#include "client/cli/verbs.h"
+#include "client/cli/wait_notice.h"
+#include "client/permit.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+struct Options {
+  std::string pool;
+  uint64_t units = 1;
+  std::string timeout;
+  bool no_wait = false;
+  std::string until = "command";
+  std::string label;
+  bool independent = false;
+  bool quiet = false;
+  std::vector<std::string> command;
+};
+
+// Says what failed and how `run` ends for it.
+ExitStatus Fail(const absl::Status& status, int code) {
+  ::fprintf(stderr, "berth: %s\n", std::string(status.message()).c_str());
+  return {.code = code};
+}
+
+ExitStatus FailedToOpen(const absl::Status& status) {
+  const ExitStatus end = Report(status);
+  return end.code == kFailed ? ExitStatus{.code = kRunFailed} : end;
+}
+
+ExitStatus FailedToAcquire(const absl::Status& status, const SignalRelay& relay) {
+  if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
+  if (IsRefusal(status, Reason::kNoPermit)) return Fail(status, kNotGranted);
+  if (absl::IsDeadlineExceeded(status)) return Fail(status, kTimedOut);
+  return FailedToOpen(status);
+}
+
+ExitStatus FailedToSpawn(const absl::Status& status) {
+  if (absl::IsNotFound(status)) return Fail(status, kCommandNotFound);
+  return Fail(status, absl::IsFailedPrecondition(status) ? kCannotExecute : kRunFailed);
+}
+
+// The label where none was given: the command's name, as far as it fits.
+std::string LabelOf(const Options& options) {
+  if (!options.label.empty()) return options.label;
+  const std::string& program = options.command[0];
+  return program.substr(program.rfind('/') + 1, attach::kMaxLabelBytes);
+}
+
+absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session, const Options& options,
+                               absl::Duration max_wait, SignalRelay& relay) {
+  std::optional<WaitNotice> notice;
+  if (!options.quiet && max_wait > WaitNotice::kPatience) notice.emplace(session, options.pool);
+  return Permit::Acquire(session,
+                         {.pool = options.pool,
+                          .units = options.units,
+                          .label = LabelOf(options),
+                          .max_wait = max_wait,
+                          .holder_key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId())),
+                          .independent = options.independent,
+                          // Beside an adoptable permit another one would make it a matter of luck which is
+                          // adopted.
+                          .adoptable = !(options.independent && session->joined()),
+                          .cancellation = &relay.cancellation()});
+}
+
+absl::StatusOr<pid_t> Spawn(Session& session, const Options& options, const SignalRelay& relay) {
+  BERTH_ASSIGN_OR_RETURN(std::string inherited, session.Inherit());
+  const std::vector<std::string> environment =
+      EnvironmentWith({std::move(inherited), absl::StrCat("BERTH_FOLDER=", session.folder())});
+  return SpawnCommand(options.command, environment, relay.original_mask());
+}
+
+ExitStatus Run(const Globals& globals, const Options& options) {
+  absl::Duration max_wait = absl::InfiniteDuration();
+  if (options.no_wait) {
+    max_wait = absl::ZeroDuration();
+  } else if (!options.timeout.empty()) {
+    const absl::StatusOr<absl::Duration> timeout = ParseWait(options.timeout);
+    if (!timeout.ok()) return Fail(timeout.status(), kUsage);
+    max_wait = *timeout;
+  }
+  const absl::StatusOr<std::unique_ptr<SignalRelay>> started = SignalRelay::Start();
+  if (!started.ok()) return Fail(started.status(), kRunFailed);
+  SignalRelay& relay = **started;
+
+  const absl::StatusOr<std::shared_ptr<Session>> session =
+      Session::Open({.folder = globals.folder, .label = LabelOf(options), .admin = globals.admin});
+  if (!session.ok()) return FailedToOpen(session.status());
+  absl::StatusOr<Permit> permit = Acquire(*session, options, max_wait, relay);
+  if (!permit.ok()) return FailedToAcquire(permit.status(), relay);
+  if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
+
+  const absl::StatusOr<pid_t> child = Spawn(**session, options, relay);
+  if (!child.ok()) return FailedToSpawn(child.status());
+  relay.PassTo(*child);
+  const ExitStatus status = WaitForChild(*child);
+  relay.Stop();
+
+  if (options.until == "tree") {
+    // The lifeline's last holder ends the session, and with it the permit.
+    permit->Leave();
+    return status;
+  }
+  // What fails here the end of this process makes good.
+  permit->Release().IgnoreError();
+  if (!(*session)->joined()) (*session)->End().IgnoreError();
+  return status;
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("run", "Run a command while holding permits");
+  verb->footer(
+      "Ends as the command does: with its code, or by its signal. 124: no permit in time; 75: none free "
+      "(--no-wait); 69: "
+      "no daemon; 126, 127: the command cannot be executed, is not there; 125: anything else.");
+  const auto options = std::make_shared<Options>();
+  verb->add_option("--pool", options->pool, "The pool (default: gpu-tests)");
+  verb->add_option("--permits", options->units, "Units to take")->check(CLI::PositiveNumber);
+  auto* const timeout = verb->add_option("--timeout", options->timeout, "Wait at most so long, e.g. 90, 5m");
+  verb->add_flag("--no-wait", options->no_wait, "Do not wait at all")->excludes(timeout);
+  verb->add_option(
+          "--until", options->until,
+          "Hold until the command has ended, or until its whole tree of processes has (command, tree)")
+      ->check(CLI::IsMember({"command", "tree"}));
+  verb->add_option("--label", options->label, "What others see (default: the command's name)");
+  verb->add_flag("--independent", options->independent,
+                 "Inside another `berth run`: take permits besides its own");
+  verb->add_flag("--quiet", options->quiet, "Do not say who holds what is waited for");
+  verb->add_option("COMMAND", options->command, "The command and its arguments, after --")->required();
+  // Options of the command are its own, also without "--".
+  verb->positionals_at_end();
+  verb->callback(
+      [&globals, chosen, options] { *chosen = [&globals, options] { return Run(globals, *options); }; });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,57 @@
+#include <stdio.h>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/device_table.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+std::string PoolTable(const v1::ListPoolsResponse& answer) {
+  Table table({{"POOL"},
+               {"CAP", Table::Align::kRight},
+               {"OUT", Table::Align::kRight},
+               {"WAITING", Table::Align::kRight},
+               {"PEAK", Table::Align::kRight},
+               {"GRANTED", Table::Align::kRight},
+               {"REFUSED", Table::Align::kRight}});
+  for (const v1::Pool& pool : answer.pools()) {
+    table.AddRow({pool.name(), absl::StrCat(pool.cap()), absl::StrCat(pool.out()),
+                  absl::StrCat(pool.waiters()), absl::StrCat(pool.peak()), absl::StrCat(pool.granted_total()),
+                  absl::StrCat(pool.refused_total())});
+  }
+  return table.Format();
+}
+
+absl::Status Look(const Globals& globals, const Inspector& inspector) {
+  BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+  BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
+  BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, inspector.ListDevices());
+  if (globals.json) {
+    ::fputs(FormatJson({{"node", &node}, {"pools", &pools}, {"devices", &devices}}).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  const std::string text = absl::StrCat(
+      "Berth ", node.version(), ", serving for ", FormatSince(node.serve_time(), absl::Now()), ", epoch ",
+      node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
+      PoolTable(pools), "\n", DeviceTable(devices));
+  ::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("status", "Show the node at a glance: pools and devices");
+  verb->callback([&globals, chosen] {
+    *chosen = [&globals] {
+      return Inspect(globals, /*admin=*/false,
+                     [&](const Inspector& inspector) { return Look(globals, inspector); });
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,50 @@
+// The verbs of `berth`. Each Add…() describes one to the command line's parser; when it is the one that was asked for, it
+// leaves what to do in `chosen`. One file per verb.
+
+#ifndef CLIENT_CLI_VERBS_H_
+#define CLIENT_CLI_VERBS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "client/cli/exit_status.h"
+#include "client/inspector.h"
+#include "client/session.h"
+
+namespace berth::cli {
+
+// What stands before the verb. Filled by the parser, so verbs look at it when they run.
+struct Globals {
+  std::string folder;
+  bool admin = false;
+  bool json = false;
+};
+
+using Verb = std::function<ExitStatus()>;
+
+void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
+
+// Opens a session for looking (`admin`: on the operator's socket), lets `look` look, and reports how that went. It is a
+// session of its own even inside another: looking at a job is no part of it.
+ExitStatus Inspect(const Globals& globals, bool admin,
+                   absl::FunctionRef<absl::Status(const Inspector&)> look);
+
+// Prints `message` as JSON where that is wanted, else what `for_people` makes of it.
+absl::Status Show(const Globals& globals, const google::protobuf::Message& message,
+                  absl::FunctionRef<std::string()> for_people);
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_VERBS_H_
