@@ -1,0 +1,82 @@
+// One client process of a benchmark.
+//
+//   bench_client echo SOCKET     one bare echo
+//   bench_client permit FOLDER   opens a session, acquires a permit, releases it
+//   bench_client hold FOLDER     acquires a permit, tells so on fd 3, holds it until killed
+//   bench_client cycle FOLDER    acquires and releases until killed, telling both on fd 3
+//
+// Ends with 0 if all went well.
+
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/echo_client.h"
+#include "tests/bench/witness.h"
+
+namespace berth::bench {
+namespace {
+
+absl::Status Tell(Fact::Kind kind) {
+  const Fact fact = {.kind = kind, .pid = ::getpid(), .nanoseconds = MonotonicNanoseconds()};
+  if (::write(kChildPipeFd, &fact, sizeof(fact)) != sizeof(fact)) return OsError("write", errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Session>> OpenSession(const std::string& folder) {
+  return Session::Open({.folder = folder, .label = "bench", .timeout = absl::Minutes(2)});
+}
+
+absl::Status AcquireAndRelease(const std::string& folder) {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
+  BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
+  return permit.Release();
+}
+
+absl::Status Hold(const std::string& folder) {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
+  BERTH_ASSIGN_OR_RETURN(const Permit permit, Permit::Acquire(session));
+  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+  while (true) ::pause();
+}
+
+absl::Status Cycle(const std::string& folder) {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
+  while (true) {
+    BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+    BERTH_RETURN_IF_ERROR(permit.Release());
+  }
+}
+
+absl::Status Run(const std::string& mode, const std::string& where) {
+  if (mode == "echo") return EchoClient(where).Call();
+  if (mode == "permit") return AcquireAndRelease(where);
+  if (mode == "hold") return Hold(where);
+  if (mode == "cycle") return Cycle(where);
+  return absl::InvalidArgumentError(mode);
+}
+
+}  // namespace
+}  // namespace berth::bench
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: bench_client echo|permit|hold|cycle WHERE\n";
+    return 2;
+  }
+  if (const absl::Status status = berth::bench::Run(argv[1], argv[2]); !status.ok()) {
+    std::cerr << "bench_client " << argv[1] << ": " << status << "\n";
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,115 @@
+#include <memory>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/block.h"
+#include "client/inspector.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/status_macros.h"
+#include "tests/bench/echo_client.h"
+#include "tests/bench/figures.h"
+#include "tests/bench/witness.h"
+
+namespace berth::bench {
+namespace {
+
+// Dropped: connections, caches and the daemon's own buffers warm up.
+constexpr int kWarmUp = 300;
+
+using Step = absl::FunctionRef<absl::Status()>;
+
+absl::StatusOr<double> Microseconds(Step step) {
+  const int64_t start = MonotonicNanoseconds();
+  BERTH_RETURN_IF_ERROR(step());
+  return (MonotonicNanoseconds() - start) * 1e-3;
+}
+
+struct Pairs {
+  std::vector<double> ours;
+  std::vector<double> theirs;
+};
+
+// Times `ours` and `theirs` in turn, every second pair the other way round, `between` untimed after each pair.
+absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between) {
+  Pairs pairs;
+  for (int i = -kWarmUp; i < count; ++i) {
+    double our_time = 0;
+    if (i % 2 == 0) {
+      BERTH_ASSIGN_OR_RETURN(our_time, Microseconds(ours));
+    }
+    BERTH_ASSIGN_OR_RETURN(const double their_time, Microseconds(theirs));
+    if (i % 2 != 0) {
+      BERTH_ASSIGN_OR_RETURN(our_time, Microseconds(ours));
+    }
+    BERTH_RETURN_IF_ERROR(between());
+    if (i < 0) continue;
+    pairs.ours.push_back(our_time);
+    pairs.theirs.push_back(their_time);
+  }
+  return pairs;
+}
+
+// Waits until `bytes` of device 0 are warm.
+absl::Status AwaitWarm(const Inspector& inspector, Bytes bytes) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (absl::Now() < deadline) {
+    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
+    if (usage.devices(0).bytes().warm() == bytes.count()) return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError(absl::StrCat("the daemon did not make ", bytes.count(), " bytes warm"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
+  BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(programs));
+  EchoClient echo(EchoSocket(echo_server->folder()));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
+  const auto acquire_and_release = [&]() -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
+    return permit.Release();
+  };
+  const auto two_echoes = [&]() -> absl::Status {
+    BERTH_RETURN_IF_ERROR(echo.Call());
+    return echo.Call();
+  };
+  BERTH_ASSIGN_OR_RETURN(const Pairs pairs,
+                         Interleave(6000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); }));
+  std::vector<double> one_echo;
+  for (const double two : pairs.theirs) one_echo.push_back(two / 2);
+  return std::vector<Figure>{
+      {.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
+      CompareSeries("permit acquire+release", pairs.ours, "two bare echoes", pairs.theirs, 1.3)};
+}
+
+absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
+  constexpr Bytes kBlock = MiB(2);
+  constexpr Bytes kWarm = MiB(4);
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {"--warm-blocks=2"}));
+  BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(programs));
+  EchoClient echo(EchoSocket(echo_server->folder()));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
+  const Inspector inspector(session);
+  std::optional<Block> block;
+  const auto allocate = [&]() -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(block, Block::Allocate(session, {.bytes = kBlock, .label = "bench"}));
+    return absl::OkStatus();
+  };
+  const auto free_and_refill = [&]() -> absl::Status {
+    BERTH_RETURN_IF_ERROR(block->Free());
+    return AwaitWarm(inspector, kWarm);
+  };
+  // The size becomes one that is kept warm by being asked for.
+  BERTH_RETURN_IF_ERROR(allocate());
+  BERTH_RETURN_IF_ERROR(free_and_refill());
+  BERTH_ASSIGN_OR_RETURN(const Pairs pairs,
+                         Interleave(3000, allocate, [&] { return echo.Call(); }, free_and_refill));
+  return std::vector<Figure>{
+      CompareSeries("warm block allocate with its fd", pairs.ours, "one bare echo", pairs.theirs, 1.5)};
+}
+
+}  // namespace berth::bench

@@ -1,0 +1,74 @@
+#include "tests/bench/figure.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace berth::bench {
+namespace {
+
+// Three significant digits, never in scientific notation.
+std::string Number(double value) {
+  if (value == std::round(value) && std::abs(value) < 1e15) return absl::StrFormat("%.0f", value);
+  const double magnitude = std::abs(value);
+  if (magnitude >= 100) return absl::StrFormat("%.0f", value);
+  if (magnitude >= 10) return absl::StrFormat("%.1f", value);
+  return absl::StrFormat("%.2f", value);
+}
+
+std::string WithInterval(const Estimate& estimate) {
+  if (estimate.low == estimate.high) return Number(estimate.value);
+  return absl::StrCat(Number(estimate.value), " [", Number(estimate.low), "-", Number(estimate.high), "]");
+}
+
+nlohmann::ordered_json ToJson(const Estimate& estimate) {
+  return {{"value", estimate.value}, {"low", estimate.low}, {"high", estimate.high}};
+}
+
+std::string Verdict(const Figure& figure) {
+  if (!figure.bound.has_value()) return "-";
+  return figure.holds() ? "holds" : "short";
+}
+
+}  // namespace
+
+Figure CompareSeries(std::string name, const std::vector<double>& ours, std::string against,
+                     const std::vector<double>& theirs, std::optional<double> bound) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / theirs[i]);
+  return {.name = std::move(name),
+          .value = Median(ours),
+          .unit = "us",
+          .against = absl::StrCat(against, " (", Number(Median(theirs).value), " us)"),
+          .ratio = Median(std::move(ratios)),
+          .bound = bound};
+}
+
+std::string FormatFigure(const Figure& figure, Format format) {
+  if (format == Format::kJson) {
+    nlohmann::ordered_json json = {{"name", figure.name}, {"value", ToJson(figure.value)}, {"unit", figure.unit}};
+    if (!figure.against.empty()) json["against"] = figure.against;
+    if (figure.ratio.has_value()) json["ratio"] = ToJson(*figure.ratio);
+    if (figure.bound.has_value()) {
+      json["bound"] = *figure.bound;
+      json["verdict"] = Verdict(figure);
+    }
+    return json.dump();
+  }
+  return absl::StrCat(figure.name, " | ", WithInterval(figure.value), " | ", figure.unit, " | ",
+                      figure.against.empty() ? "-" : figure.against, " | ",
+                      figure.ratio ? WithInterval(*figure.ratio) : "-", " | ",
+                      figure.bound ? Number(*figure.bound) : "-", " | ", Verdict(figure));
+}
+
+std::string FormatFailure(const std::string& name, const absl::Status& why, Format format) {
+  if (format == Format::kJson) {
+    return nlohmann::ordered_json{{"name", name}, {"verdict", "failed"}, {"error", why.ToString()}}.dump();
+  }
+  return absl::StrCat(name, " | - | - | - | - | - | failed: ", why.ToString());
+}
+
+}  // namespace berth::bench

@@ -1,0 +1,88 @@
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "benchmark/benchmark.h"
+#include "client/block.h"
+#include "client/gpu_ref.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/status_macros.h"
+#include "tests/bench/figures.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr int kRepetitions = 25;
+
+// Keeps each repetition's nanoseconds per iteration.
+class Collector : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.run_type != Run::RT_Iteration) continue;
+      if (run.error_occurred) error_ = run.error_message;
+      samples_.push_back(run.real_accumulated_time / run.iterations * 1e9);
+    }
+  }
+
+  absl::StatusOr<Figure> MakeFigure(std::string name, double bound) const {
+    if (!error_.empty()) return absl::InternalError(error_);
+    if (samples_.empty()) return absl::InternalError("no repetition was run");
+    return Figure{.name = std::move(name), .value = Median(samples_), .unit = "ns", .bound = bound};
+  }
+
+ private:
+  std::vector<double> samples_;
+  std::string error_;
+};
+
+// Runs `loop` under google-benchmark and makes a figure of it.
+absl::StatusOr<std::vector<Figure>> Measure(const std::string& name, double bound,
+                                            const std::function<void(benchmark::State&)>& loop) {
+  benchmark::ClearRegisteredBenchmarks();
+  benchmark::RegisterBenchmark(name.c_str(), loop)->Repetitions(kRepetitions)->MinTime(0.05);
+  Collector collector;
+  benchmark::RunSpecifiedBenchmarks(&collector, "all");
+  BERTH_ASSIGN_OR_RETURN(Figure figure, collector.MakeFigure(name, bound));
+  return std::vector<Figure>{std::move(figure)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
+  BERTH_ASSIGN_OR_RETURN(const Permit outer, Permit::Acquire(session));
+  return Measure("nested acquire+release", 20, [&](benchmark::State& state) {
+    for (auto _ : state) {
+      absl::StatusOr<Permit> nested = Permit::Acquire(session);
+      if (!nested.ok()) state.SkipWithError("a nested acquire failed");
+      benchmark::DoNotOptimize(nested);
+    }
+  });
+}
+
+absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs) {
+  // Host memory whatever the machine: what is looked at is the same, and nothing is mapped by a driver.
+  Programs host = programs;
+  host.backend = "host";
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(host));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
+  BERTH_ASSIGN_OR_RETURN(const Block block, Block::Allocate(session, {.bytes = MiB(2), .label = "bench"}));
+  BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
+  BERTH_ASSIGN_OR_RETURN(GpuRef<float> reference, GpuRef<float>::Of(mapping));
+  return Measure("Access()", 5, [&](benchmark::State& state) {
+    for (auto _ : state) {
+      // The reference may have changed between two accesses, as far as the compiler knows.
+      benchmark::DoNotOptimize(reference);
+      const AccessResult<float> access = reference.Access();
+      if (!access) state.SkipWithError("the reference went stale");
+      benchmark::DoNotOptimize(access.data());
+    }
+  });
+}
+
+}  // namespace berth::bench

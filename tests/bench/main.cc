@@ -1,0 +1,29 @@
+// The benchmarks: prints one line for each figure (tests/bench/figure.h). tests/bench/run builds and starts this.
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/bench/figures.h"
+
+int main(int argc, char** argv) {
+  using namespace berth::bench;
+  Programs programs;
+  std::string filter;
+  bool json = false;
+  CLI::App app("Berth's figures, each beside its bound.");
+  app.add_option("--berthd", programs.berthd, "The daemon")->required();
+  app.add_option("--echo-server", programs.echo_server, "The yardstick")->required();
+  app.add_option("--client", programs.client, "bench_client")->required();
+  app.add_option("--backend", programs.backend, "What blocks are made of: host or cuda");
+  app.add_option("--filter", filter, "Take only the figures whose name this regular expression finds");
+  app.add_flag("--json", json, "One JSON object a line");
+  CLI11_PARSE(app, argc, argv);
+  const std::vector<NamedFigures> all = {
+      {"permit acquire+release", PermitFigures}, {"nested acquire+release", NestedPermitFigures},
+      {"Access()", AccessFigures},               {"warm block", WarmBlockFigures},
+      {"512 processes", CrowdFigures},           {"dead holder to next grant", HandOverFigures},
+      {"random kills", RandomKillFigures},
+  };
+  return RunFigures(all, programs, filter, json ? Format::kJson : Format::kTable) == 0 ? 0 : 1;
+}

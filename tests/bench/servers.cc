@@ -1,0 +1,74 @@
+#include "tests/bench/servers.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr absl::Duration kStartPatience = absl::Seconds(30);
+
+}  // namespace
+
+absl::StatusOr<TemporaryFolder> TemporaryFolder::Make() {
+  std::string path = "/tmp/berth-bench-XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) return OsError("mkdtemp", errno);
+  return TemporaryFolder(std::move(path));
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Server::~Server() {
+  process_.Signal(SIGTERM);
+  process_.Wait();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std::vector<std::string> command,
+                                                    std::vector<std::string> environment) {
+  BERTH_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
+  const std::string name = command[0];
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
+                                                                    .environment = std::move(environment),
+                                                                    .pipe = ready.write.get()}));
+  ready.write.reset();
+  BERTH_RETURN_IF_ERROR(AwaitReadable(ready.read.get(), kStartPatience));
+  char said = 0;
+  if (::read(ready.read.get(), &said, 1) != 1) {
+    return absl::InternalError(absl::StrCat(name, " ended with ", process.Wait(), " before it was ready"));
+  }
+  return std::unique_ptr<Server>(new Server(std::move(folder), std::move(process)));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs, std::vector<std::string> flags,
+                                                    std::vector<std::string> environment) {
+  BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
+  std::vector<std::string> command = {programs.berthd, absl::StrCat("--folder=", folder.path()),
+                                      absl::StrCat("--backend=", programs.backend),
+                                      absl::StrCat("--ready-fd=", kChildPipeFd)};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return StartServer(std::move(folder), std::move(command), std::move(environment));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
+  std::vector<std::string> command = {programs.echo_server, EchoSocket(folder.path())};
+  return StartServer(std::move(folder), std::move(command), {});
+}
+
+std::string EchoSocket(const std::string& folder) { return folder + "/echo.sock"; }
+
+}  // namespace berth::bench
