@@ -65,6 +65,11 @@ std::optional<Reason> ReasonFromName(absl::string_view name) {
   return std::nullopt;
 }
 
+std::optional<Reason> ReasonFromNumber(int number) {
+  if (number < 1 || number > static_cast<int>(kReasons.size())) return std::nullopt;
+  return static_cast<Reason>(number);
+}
+
 absl::Status Refuse(Reason reason, absl::string_view text, const std::vector<Figure>& figures) {
   std::vector<std::pair<std::string, std::string>> replacements;
   for (const Figure& figure : figures)

@@ -52,6 +52,8 @@ enum class Reason {
 absl::string_view ReasonName(Reason reason);
 // Returns nothing for a name that is no reason's.
 std::optional<Reason> ReasonFromName(absl::string_view name);
+// The same for a reason's number, as structs between processes carry it.
+std::optional<Reason> ReasonFromNumber(int number);
 // The canonical code that goes with the reason.
 absl::StatusCode ReasonCode(Reason reason);
 

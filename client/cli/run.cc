@@ -129,7 +129,8 @@ ExitStatus Run(const Globals& globals, const Options& options) {
 }  // namespace
 
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("run", "Run a command while holding permits");
+  CLI::App* const verb = app.add_subcommand(
+      "run", "Run a command while holding permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
   verb->footer(
       "Ends as the command does: with its code, or by its signal. 124: no permit in time; 75: none free "
       "(--no-wait); 69: "
@@ -147,11 +148,17 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   verb->add_flag("--independent", options->independent,
                  "Inside another `berth run`: take permits besides its own");
   verb->add_flag("--quiet", options->quiet, "Do not say who holds what is waited for");
-  verb->add_option("COMMAND", options->command, "The command and its arguments, after --")->required();
-  // Options of the command are its own, also without "--".
-  verb->positionals_at_end();
-  verb->callback(
-      [&globals, chosen, options] { *chosen = [&globals, options] { return Run(globals, *options); }; });
+  // From the first word that is no option of run's on, every word is the command's, with and without "--".
+  verb->fallthrough(false);
+  verb->prefix_command();
+  verb->callback([&globals, chosen, options, verb] {
+    options->command = verb->remaining();
+    if (!options->command.empty() && options->command[0] == "--") {
+      options->command.erase(options->command.begin());
+    }
+    if (options->command.empty()) throw CLI::RequiredError("COMMAND");
+    *chosen = [&globals, options] { return Run(globals, *options); };
+  });
 }
 
 }  // namespace berth::cli

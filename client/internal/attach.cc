@@ -53,9 +53,8 @@ absl::Status FromRefused(const attach::Refused& refused) {
   absl::Status status(static_cast<absl::StatusCode>(refused.code),
                       absl::string_view(refused.text, strnlen(refused.text, sizeof(refused.text))));
   if (status.ok()) return absl::InternalError("the daemon refused with the code OK");
-  if (refused.reason >= static_cast<int>(Reason::kInvalidField) &&
-      refused.reason <= static_cast<int>(Reason::kUnsupported)) {
-    SetErrorDetails({.reason = static_cast<Reason>(refused.reason)}, &status);
+  if (const std::optional<Reason> reason = ReasonFromNumber(refused.reason)) {
+    SetErrorDetails({.reason = *reason}, &status);
   }
   return status;
 }
