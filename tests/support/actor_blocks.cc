@@ -1,0 +1,168 @@
+#include "tests/support/actor_blocks.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/block_handle.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth::testing {
+namespace {
+
+// The sizes of a churn.
+constexpr uint64_t kLeastChurn = 64;
+constexpr uint64_t kMostChurn = 4096;
+
+uint8_t PatternAt(uint64_t seed, size_t index) {
+  return static_cast<uint8_t>((seed * 131 + index * 31) ^ (index >> 8));
+}
+
+void Fill(void* data, size_t size, uint64_t seed) {
+  auto* const bytes = static_cast<uint8_t*>(data);
+  for (size_t i = 0; i < size; ++i) bytes[i] = PatternAt(seed, i);
+}
+
+absl::Status Check(const void* data, size_t size, uint64_t seed) {
+  const auto* const bytes = static_cast<const uint8_t*>(data);
+  for (size_t i = 0; i < size; ++i) {
+    if (bytes[i] != PatternAt(seed, i)) {
+      return absl::DataLossError(
+          absl::StrCat("byte ", i, " of ", size, " is ", bytes[i], ", not ", PatternAt(seed, i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The rights of the mapping at `address`, as the kernel lists them: "rw-s", "r--s".
+std::string RightsOf(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  const std::string start = absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(address)), "-");
+  for (std::string line; std::getline(maps, line);) {
+    if (absl::StartsWith(line, start)) return std::vector<std::string>(absl::StrSplit(line, ' '))[1];
+  }
+  return "";
+}
+
+absl::StatusOr<uint64_t> Number(const std::vector<std::string>& words, size_t index) {
+  uint64_t number = 0;
+  if (index >= words.size() || !absl::SimpleAtoi(words[index], &number)) {
+    return absl::InvalidArgumentError("a number is missing");
+  }
+  return number;
+}
+
+absl::StatusOr<std::string> Said(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::vector<std::string>& words) {
+  if (verb == "churn" && words.size() == 2) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t count, Number(words, 0));
+    BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words, 1));
+    return Churn(count, seed);
+  }
+  if (verb == "allocate") return Allocate(words);
+  if (verb == "import") return Import(words);
+  if (words.empty()) return absl::UnimplementedError(verb);
+  const auto it = held_.find(words[0]);
+  if (it == held_.end()) return absl::NotFoundError(absl::StrCat(verb, " ", words[0]));
+  if (verb == "drop") {
+    held_.erase(it);
+    return "";
+  }
+  return DoWith(verb, it->second, words);
+}
+
+absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>& words) {
+  BERTH_ASSIGN_OR_RETURN(const uint64_t bytes, Number(words, 1));
+  BlockOptions options = {.bytes = Bytes(bytes)};
+  for (size_t i = 2; i < words.size(); ++i) {
+    const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
+    if (option.first == "label") options.label = option.second;
+    if (option.first == "uuid") options.device_uuid = option.second;
+    if (option.first == "device" && !absl::SimpleAtoi(option.second, &options.device)) {
+      return absl::InvalidArgumentError(words[i]);
+    }
+  }
+  BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, options));
+  std::string handle = FormatHandle(block.handle());
+  held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+  return handle;
+}
+
+absl::StatusOr<std::string> ActorBlocks::Import(const std::vector<std::string>& words) {
+  if (words.size() < 2) return absl::InvalidArgumentError("import NAME HANDLE [ro]");
+  BERTH_ASSIGN_OR_RETURN(const BlockHandle handle, ParseHandle(words[1]));
+  const ImportOptions options = {.read_only = words.size() > 2 && words[2] == "ro"};
+  BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle, options));
+  const uint64_t bytes = block.bytes().count();
+  held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+  return absl::StrCat(bytes);
+}
+
+absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& held,
+                                                const std::vector<std::string>& words) {
+  if (verb == "map") {
+    BERTH_ASSIGN_OR_RETURN(held.mapping, held.block.Map());
+    BERTH_ASSIGN_OR_RETURN(held.ref, GpuRef<uint8_t>::Of(*held.mapping));
+    return absl::StrCat(held.mapping->size(), " ", RightsOf(held.mapping->data()));
+  }
+  if (verb == "free") return Said(held.block.Free());
+  if (verb == "unmap") {
+    held.ref.reset();
+    held.mapping.reset();
+    return "";
+  }
+  if (verb == "grant-session") {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t id, Number(words, 1));
+    return Said(held.block.GrantToSession(SessionId(id)));
+  }
+  if (verb == "grant-tenant") {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t uid, Number(words, 1));
+    return Said(held.block.GrantToTenant(static_cast<uint32_t>(uid), words.size() > 2 ? words[2] : ""));
+  }
+  if (!held.mapping.has_value()) return absl::FailedPreconditionError("not mapped");
+  if (verb == "access") return Said(held.ref->Access().status());
+  if (verb == "writable") {
+    // What a read-only mapping must not become.
+    if (::mprotect(held.mapping->data(), held.mapping->size(), PROT_READ | PROT_WRITE) < 0) {
+      return OsError("mprotect", errno);
+    }
+    return "";
+  }
+  BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words, 1));
+  if (verb == "fill") {
+    Fill(held.mapping->data(), held.mapping->size(), seed);
+    return "";
+  }
+  if (verb == "check") return Said(Check(held.mapping->data(), held.mapping->size(), seed));
+  return absl::InvalidArgumentError(verb);
+}
+
+absl::StatusOr<std::string> ActorBlocks::Churn(uint64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t bytes = kLeastChurn + random() % (kMostChurn - kLeastChurn + 1);
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(bytes), .label = "churn"}));
+    {
+      BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
+      Fill(mapping.data(), bytes, seed + i);
+      BERTH_RETURN_IF_ERROR(Check(mapping.data(), bytes, seed + i));
+    }
+    BERTH_RETURN_IF_ERROR(block.Free());
+  }
+  return "";
+}
+
+}  // namespace berth::testing

@@ -1,0 +1,49 @@
+// The part of an actor that leases blocks.
+
+#ifndef TESTS_SUPPORT_ACTOR_BLOCKS_H_
+#define TESTS_SUPPORT_ACTOR_BLOCKS_H_
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/block.h"
+#include "client/gpu_ref.h"
+#include "client/session.h"
+
+namespace berth::testing {
+
+class ActorBlocks {
+ public:
+  explicit ActorBlocks(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+
+  // Errors: kUnimplemented for a verb that is not about blocks.
+  absl::StatusOr<std::string> Do(const std::string& verb, const std::vector<std::string>& words);
+
+ private:
+  struct Held {
+    Block block;
+    std::optional<Mapping> mapping;
+    std::optional<GpuRef<uint8_t>> ref;
+  };
+
+  absl::StatusOr<std::string> Allocate(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> Import(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> DoWith(const std::string& verb, Held& held,
+                                     const std::vector<std::string>& words);
+  // `count` blocks, one after the other: allocates, maps, fills, checks, frees.
+  absl::StatusOr<std::string> Churn(uint64_t count, uint64_t seed);
+
+  const std::shared_ptr<Session> session_;
+  std::map<std::string, Held> held_;
+};
+
+}  // namespace berth::testing
+
+#endif  // TESTS_SUPPORT_ACTOR_BLOCKS_H_

@@ -1,0 +1,101 @@
+#include "tests/support/proc.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace berth::testing {
+namespace {
+
+std::vector<std::string> ListFolder(const std::string& path) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  if (folder == nullptr) return names;
+  while (const dirent* const entry = ::readdir(folder.get())) {
+    if (entry->d_name[0] != '.') names.push_back(entry->d_name);
+  }
+  return names;
+}
+
+struct Stat {
+  std::string name;
+  char state = 0;
+  pid_t parent = 0;
+};
+
+std::optional<Stat> ReadStat(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  // "pid (name) state ppid …", and the name may hold anything.
+  const size_t open = text.find('(');
+  const size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return std::nullopt;
+  Stat stat = {.name = text.substr(open + 1, close - open - 1)};
+  std::istringstream rest(text.substr(close + 1));
+  rest >> stat.state >> stat.parent;
+  return stat;
+}
+
+}  // namespace
+
+std::vector<ChildInfo> ChildrenOf(pid_t pid) {
+  std::vector<ChildInfo> children;
+  for (const std::string& name : ListFolder("/proc")) {
+    pid_t candidate;
+    if (!absl::SimpleAtoi(name, &candidate)) continue;
+    const std::optional<Stat> stat = ReadStat(candidate);
+    if (stat.has_value() && stat->parent == pid && stat->state != 'Z')
+      children.push_back({candidate, stat->name});
+  }
+  std::sort(children.begin(), children.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
+  return children;
+}
+
+size_t CountFds(pid_t pid) { return ListFolder(absl::StrCat("/proc/", pid, "/fd")).size(); }
+
+uint64_t ResidentBytes(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
+  uint64_t size = 0;
+  uint64_t resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::string DescribeFds(pid_t pid) {
+  const std::string folder = absl::StrCat("/proc/", pid, "/fd");
+  std::map<std::string, int> counts;
+  for (const std::string& name : ListFolder(folder)) {
+    char target[256];
+    const ssize_t size = ::readlink(absl::StrCat(folder, "/", name).c_str(), target, sizeof(target));
+    std::string what(target, size > 0 ? static_cast<size_t>(size) : 0);
+    // Sockets differ in their numbers alone.
+    if (what.rfind("socket:", 0) == 0) what = "socket";
+    ++counts[what];
+  }
+  std::string text;
+  for (const auto& [what, count] : counts) absl::StrAppend(&text, "    ", count, " x ", what, "\n");
+  return text;
+}
+
+bool IsAlive(pid_t pid) {
+  const char state = StateOf(pid);
+  return state != 0 && state != 'Z';
+}
+
+char StateOf(pid_t pid) {
+  const std::optional<Stat> stat = ReadStat(pid);
+  return stat.has_value() ? stat->state : '\0';
+}
+
+}  // namespace berth::testing

@@ -1,0 +1,149 @@
+// A client that speaks Berth's wire itself, without the SDK: what it sends may be wrong, and nothing is repeated,
+// acknowledged or forgotten unless the test says so.
+
+#ifndef TESTS_SUPPORT_RAW_CLIENT_H_
+#define TESTS_SUPPORT_RAW_CLIENT_H_
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/session.grpc.pb.h"
+#include "client/status_conversion.h"
+#include "common/attach_wire.h"
+#include "common/fd_passing.h"
+#include "common/session_capsule.h"
+#include "common/unique_fd.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+
+// One connection to attach.sock. Move-only.
+class AttachSocket {
+ public:
+  // Fatal where nobody listens in `folder`.
+  static AttachSocket Connect(const std::string& folder);
+
+  absl::Status Send(absl::string_view bytes, std::span<const int> fds = {});
+  template <typename T>
+  absl::Status Send(const T& message, std::span<const int> fds = {}) {
+    return Send(absl::string_view(reinterpret_cast<const char*>(&message), sizeof(message)), fds);
+  }
+
+  // Waits for the next message. Errors: as ReceiveMessage(); kDeadlineExceeded.
+  absl::StatusOr<Message> Receive(absl::Duration patience = kPatience);
+  // The next message as a T. Errors: what a Refused says; kInternal for any other message.
+  template <typename T>
+  absl::StatusOr<std::pair<T, std::vector<UniqueFd>>> Receive();
+
+  // Whether the daemon hangs up, and says nothing before.
+  bool HangsUp();
+
+  int fd() const { return socket_.get(); }
+  void Close() { socket_.reset(); }
+
+ private:
+  explicit AttachSocket(UniqueFd socket) : socket_(std::move(socket)) {}
+  UniqueFd socket_;
+};
+
+// What a Refused means as a status with its reason.
+absl::Status ToStatus(const attach::Refused& refused);
+
+template <typename T>
+absl::StatusOr<std::pair<T, std::vector<UniqueFd>>> AttachSocket::Receive() {
+  absl::StatusOr<Message> message = Receive();
+  if (!message.ok()) return message.status();
+  if (message->bytes.size() == sizeof(attach::Refused)) {
+    attach::Refused refused;
+    memcpy(&refused, message->bytes.data(), sizeof(refused));
+    return ToStatus(refused);
+  }
+  std::pair<T, std::vector<UniqueFd>> result;
+  if (message->bytes.size() != sizeof(T)) return absl::InternalError("a message of another size");
+  memcpy(&result.first, message->bytes.data(), sizeof(T));
+  result.second = std::move(message->fds);
+  return result;
+}
+
+// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it.
+class RawClient {
+ public:
+  // Fatal where the daemon refuses. `socket` is the gRPC one.
+  static RawClient Open(const std::string& folder, absl::string_view socket = "berthd.sock");
+
+  // What rides on every call. A test may change it.
+  Credentials& credentials() { return credentials_; }
+  AttachSocket& lifeline() { return lifeline_; }
+  AttachSocket& channel() { return channel_; }
+  const SessionCapsule& capsule() const { return capsule_; }
+  const std::shared_ptr<grpc::Channel>& grpc_channel() const { return grpc_; }
+
+  // A tag with the next sequence, and nothing answered.
+  v1::RequestTag NextTag();
+
+  // Use: client.Call(&v1::PermitService::Stub::GetPool, request)
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                const std::type_identity_t<Request>& request,
+                                absl::Duration timeout = kPatience) {
+    return CallAs(EncodeCredentials(credentials_), method, request, timeout);
+  }
+
+  // The same with any metadata, or none.
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> CallAs(const std::optional<std::string>& metadata,
+                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                               Response*),
+                                  const std::type_identity_t<Request>& request,
+                                  absl::Duration timeout = kPatience) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    if (metadata.has_value()) context.AddMetadata(kCredentialsHeader, *metadata);
+    Response response;
+    const grpc::Status status =
+        (std::get<std::unique_ptr<Stub>>(stubs_).get()->*method)(&context, request, &response);
+    if (!status.ok()) return FromGrpc(status);
+    return response;
+  }
+
+  // The delivery of a block: its fd. Errors: as AttachSocket::Receive.
+  absl::StatusOr<std::pair<attach::Delivery, UniqueFd>> ReceiveBlock();
+
+ private:
+  RawClient(AttachSocket lifeline, AttachSocket channel, SessionCapsule capsule, ChannelId id,
+            std::shared_ptr<grpc::Channel> grpc);
+
+  AttachSocket lifeline_;
+  AttachSocket channel_;
+  SessionCapsule capsule_;
+  Credentials credentials_;
+  std::shared_ptr<grpc::Channel> grpc_;
+  std::tuple<std::unique_ptr<v1::SessionService::Stub>, std::unique_ptr<v1::PermitService::Stub>,
+             std::unique_ptr<v1::MemoryService::Stub>, std::unique_ptr<v1::DeviceService::Stub>,
+             std::unique_ptr<v1::NodeService::Stub>, std::unique_ptr<v1::AdminService::Stub>>
+      stubs_;
+  uint64_t last_sequence_ = 0;
+};
+
+// A Hello with a label of any bytes.
+attach::Hello MakeHello(absl::string_view label);
+
+}  // namespace berth::testing
+
+#endif  // TESTS_SUPPORT_RAW_CLIENT_H_

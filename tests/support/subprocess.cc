@@ -1,0 +1,236 @@
+#include "tests/support/subprocess.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/os_error.h"
+
+extern char** environ;
+
+namespace berth::testing {
+namespace {
+
+struct Pipe {
+  UniqueFd read;
+  UniqueFd write;
+};
+
+Pipe MakePipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "subprocess");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::vector<std::string> MakeEnvironment(const std::vector<std::string>& changes) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name(*entry, strcspn(*entry, "="));
+    const bool changed = std::any_of(changes.begin(), changes.end(), [&](const std::string& change) {
+      return change == name || absl::StartsWith(change, name + "=");
+    });
+    if (!changed) result.push_back(*entry);
+  }
+  for (const std::string& change : changes) {
+    if (absl::StrContains(change, '=')) result.push_back(change);
+  }
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Everything that the child needs, made before it is: between clone and exec nothing may allocate.
+struct ChildPlan {
+  char* const* argv;
+  char* const* environment;
+  bool pid_namespace;
+  int input;
+  int output;
+  int inherited_fd;
+  int go_ahead;
+  int parent;
+};
+
+[[noreturn]] void BecomeProgram(const ChildPlan& plan) {
+  char byte;
+  // The parent closes its end once the namespace's users are mapped.
+  if (::read(plan.go_ahead, &byte, 1) < 0) ::_exit(127);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!plan.pid_namespace && ::getppid() != plan.parent) ::_exit(127);
+  if (plan.pid_namespace && (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
+                             ::mount("proc", "/proc", "proc", 0, nullptr) < 0)) {
+    ::_exit(126);
+  }
+  ::dup2(plan.input, STDIN_FILENO);
+  ::dup2(plan.output, STDOUT_FILENO);
+  if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::execve(plan.argv[0], plan.argv, plan.environment);
+  ::_exit(127);
+}
+
+void WriteFile(const std::string& path, absl::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file || ::write(file.get(), text.data(), text.size()) < 0) Fatal(OsError(path, errno), "subprocess");
+}
+
+void MapRootAlone(pid_t pid) {
+  WriteFile(absl::StrCat("/proc/", pid, "/uid_map"), "0 0 1");
+  WriteFile(absl::StrCat("/proc/", pid, "/setgroups"), "deny");
+  WriteFile(absl::StrCat("/proc/", pid, "/gid_map"), "0 0 1");
+}
+
+bool AwaitReadable(int fd, absl::Duration patience) {
+  pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
+  const absl::Time deadline = absl::Now() + patience;
+  while (true) {
+    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+Subprocess Subprocess::Start(const SubprocessOptions& options) {
+  std::vector<std::string> argv = options.argv;
+  std::vector<std::string> environment = MakeEnvironment(options.environment);
+  const std::vector<char*> argv_pointers = Pointers(argv);
+  const std::vector<char*> environment_pointers = Pointers(environment);
+  Pipe input = MakePipe();
+  Pipe output = MakePipe();
+  Pipe go_ahead = MakePipe();
+  int pidfd = -1;
+  clone_args args = {};
+  args.flags = CLONE_PIDFD;
+  if (options.pid_namespace) args.flags |= CLONE_NEWPID | CLONE_NEWNS;
+  if (options.user_namespace) args.flags |= CLONE_NEWUSER;
+  args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
+  args.exit_signal = SIGCHLD;
+  const ChildPlan plan = {.argv = argv_pointers.data(),
+                          .environment = environment_pointers.data(),
+                          .pid_namespace = options.pid_namespace,
+                          .input = input.read.get(),
+                          .output = output.write.get(),
+                          .inherited_fd = options.inherited_fd,
+                          .go_ahead = go_ahead.read.get(),
+                          .parent = ::getpid()};
+  const int go_ahead_write = go_ahead.write.get();
+  // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without exec.
+  const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
+  if (pid < 0) Fatal(OsError("clone3", errno), options.argv[0]);
+  if (pid == 0) {
+    ::close(go_ahead_write);
+    BecomeProgram(plan);
+  }
+  if (options.user_namespace) MapRootAlone(pid);
+  go_ahead.write.reset();
+  return Subprocess(pid, UniqueFd(pidfd), std::move(input.write), std::move(output.read));
+}
+
+Subprocess::Subprocess(Subprocess&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)),
+      pidfd_(std::move(other.pidfd_)),
+      input_(std::move(other.input_)),
+      output_(std::move(other.output_)),
+      unread_(std::move(other.unread_)),
+      reaped_(other.reaped_),
+      code_(other.code_) {}
+
+Subprocess::~Subprocess() {
+  if (pid_ == 0 || reaped_) return;
+  Kill();
+  // A stopped process dies as well.
+  Wait();
+}
+
+void Subprocess::WriteLine(absl::string_view line) {
+  const std::string text = absl::StrCat(line, "\n");
+  // SIGPIPE would end the test; a process that is gone is noticed when its answer is read.
+  sigset_t pipe;
+  sigset_t before;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  if (::write(input_.get(), text.data(), text.size()) < 0 && errno == EPIPE) {
+    const timespec now = {};
+    ::sigtimedwait(&pipe, nullptr, &now);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+absl::StatusOr<std::string> Subprocess::ReadLine(absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  while (true) {
+    if (const size_t end = unread_.find('\n'); end != std::string::npos) {
+      std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      return line;
+    }
+    if (!AwaitReadable(output_.get(), deadline - absl::Now())) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("pid ", pid_, " said nothing in ", absl::FormatDuration(patience)));
+    }
+    char bytes[4096];
+    const ssize_t got = ::read(output_.get(), bytes, sizeof(bytes));
+    if (got <= 0) return absl::OutOfRangeError(absl::StrCat("pid ", pid_, " says no more"));
+    unread_.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+std::string Subprocess::ReadAll() {
+  char bytes[4096];
+  for (ssize_t got; (got = ::read(output_.get(), bytes, sizeof(bytes))) > 0;) {
+    unread_.append(bytes, static_cast<size_t>(got));
+  }
+  return std::exchange(unread_, "");
+}
+
+void Subprocess::Signal(int number) const {
+  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0);
+}
+
+void Subprocess::Kill() const { Signal(SIGKILL); }
+
+bool Subprocess::IsGone() const { return AwaitReadable(pidfd_.get(), absl::ZeroDuration()); }
+
+int Subprocess::Wait(absl::Duration patience) {
+  if (reaped_) return code_;
+  if (!AwaitReadable(pidfd_.get(), patience)) {
+    Fatal(absl::DeadlineExceededError(absl::StrCat("still there after ", absl::FormatDuration(patience))),
+          absl::StrCat("pid ", pid_));
+  }
+  siginfo_t info = {};
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info, WEXITED) < 0) {
+    Fatal(OsError("waitid", errno), absl::StrCat("pid ", pid_));
+  }
+  reaped_ = true;
+  code_ = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  return code_;
+}
+
+}  // namespace berth::testing

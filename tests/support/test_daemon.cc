@@ -1,0 +1,165 @@
+#include "tests/support/test_daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/os_error.h"
+#include "gtest/gtest.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr char kBrokerName[] = "berth-broker";
+constexpr char kWorkerName[] = "berth-worker";
+constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock"};
+// The whole of a clean stop.
+constexpr absl::Duration kStopLimit = absl::Seconds(1);
+
+std::string MakeFolder() {
+  // A socket's path has to fit into 108 bytes, which a test's own temporary folder often does not leave.
+  char path[] = "/tmp/berth-test-XXXXXX";
+  if (::mkdtemp(path) == nullptr) Fatal(OsError("mkdtemp", errno), path);
+  return path;
+}
+
+void AwaitReady(int fd) {
+  std::string text;
+  char bytes[16];
+  for (ssize_t got; (got = ::read(fd, bytes, sizeof(bytes))) > 0;)
+    text.append(bytes, static_cast<size_t>(got));
+  if (text != "ready\n") Fatal(absl::UnavailableError("ended before it served"), "berthd");
+}
+
+}  // namespace
+
+TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder()) {
+  int ready[2];
+  if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
+  SubprocessOptions process = {
+      .argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder_, "/run"), "--backend=host",
+               absl::StrCat("--ready-fd=", ready[1])},
+      .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
+      .pid_namespace = options.pid_namespace,
+      .user_namespace = options.user_namespace,
+      .inherited_fd = ready[1]};
+  bool says_warm = false;
+  for (const std::string& flag : options.flags) {
+    process.argv.push_back(flag);
+    says_warm = says_warm || absl::StartsWith(flag, "--warm-blocks");
+  }
+  if (!says_warm) process.argv.push_back("--warm-blocks=0");
+  for (const std::string& entry : options.environment) process.environment.push_back(entry);
+  vault_.emplace(Subprocess::Start(process));
+  folder_ += "/run";
+  ::close(ready[1]);
+  AwaitReady(ready[0]);
+  ::close(ready[0]);
+  if (!options.closed_folder) {
+    const std::string parent = std::filesystem::path(folder_).parent_path();
+    ::chmod(parent.c_str(), 0755);
+    ::chmod(folder_.c_str(), 0755);
+    ::chmod(absl::StrCat(folder_, "/berthd.sock").c_str(), 0666);
+    ::chmod(absl::StrCat(folder_, "/attach.sock").c_str(), 0666);
+  }
+  books_at_start_ = TakeBooks();
+  for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
+}
+
+TestDaemon::~TestDaemon() {
+  if (!stopped_) Stop();
+  std::filesystem::remove_all(std::filesystem::path(folder_).parent_path());
+}
+
+std::map<std::string, pid_t> TestDaemon::Processes() const {
+  std::map<std::string, pid_t> processes = {{"vault", vault_->pid()}};
+  for (const ChildInfo& child : ChildrenOf(vault_->pid())) processes[child.name] = child.pid;
+  return processes;
+}
+
+pid_t TestDaemon::broker() const {
+  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+    if (child.name == kBrokerName) return child.pid;
+  }
+  Fatal(absl::NotFoundError("no broker"), folder_);
+}
+
+std::vector<pid_t> TestDaemon::workers() const {
+  std::vector<pid_t> pids;
+  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+    if (absl::StartsWith(child.name, kWorkerName)) pids.push_back(child.pid);
+  }
+  if (pids.empty()) Fatal(absl::NotFoundError("no worker"), folder_);
+  return pids;
+}
+
+std::shared_ptr<Session> TestDaemon::admin_session() {
+  if (admin_ == nullptr || !admin_->status().ok()) {
+    admin_ = nullptr;
+    absl::StatusOr<std::shared_ptr<Session>> session;
+    Eventually([&] {
+      session = Session::Open({.folder = folder_, .label = "test", .admin = true, .always_new = true});
+      return !absl::IsUnavailable(session.status());
+    });
+    admin_ = Must(std::move(session), "the test's own session");
+  }
+  return admin_;
+}
+
+Inspector TestDaemon::inspector() { return Inspector(admin_session()); }
+
+Books TestDaemon::TakeBooks() {
+  absl::StatusOr<Books> account;
+  // A broker that died takes the session along; the next one serves a new one.
+  Eventually([&] {
+    account = ReadBooks(inspector());
+    return !absl::IsUnavailable(account.status());
+  });
+  Books books = Must(std::move(account), "books");
+  for (const auto& [name, pid] : Processes()) books.fds[name] = CountFds(pid);
+  return books;
+}
+
+bool TestDaemon::BooksBecome(const std::function<bool(const Books&)>& condition) {
+  return Eventually([&] { return condition(TakeBooks()); });
+}
+
+void TestDaemon::ExpectBooksBack() {
+  const auto same = [&](const Books& books) { return books == books_at_start_; };
+  if (!BooksBecome(same)) {
+    std::string text = absl::StrCat("books at the start: ", Describe(books_at_start_),
+                                    "\nbooks now: ", Describe(TakeBooks()));
+    for (const auto& [name, pid] : Processes())
+      absl::StrAppend(&text, "\n  fds of ", name, ":\n", DescribeFds(pid));
+    ADD_FAILURE() << text;
+  }
+#ifndef BERTH_SANITIZED
+  for (const auto& [name, pid] : Processes()) {
+    EXPECT_LE(ResidentBytes(pid), memory_at_start_[name] + kMemorySlack) << "memory of " << name;
+  }
+#endif
+}
+
+void TestDaemon::Stop() {
+  stopped_ = true;
+  const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+  const absl::Time begin = absl::Now();
+  vault_->Signal(SIGTERM);
+  EXPECT_EQ(vault_->Wait(), 0) << "exit code of berthd";
+  EXPECT_LT(absl::Now() - begin, kStopLimit) << "time to stop";
+  for (const ChildInfo& child : children) EXPECT_FALSE(IsAlive(child.pid)) << child.name << " is left";
+  for (const char* const name : kSockets) {
+    EXPECT_NE(::access(absl::StrCat(folder_, "/", name).c_str(), F_OK), 0) << name << " is left";
+  }
+}
+
+}  // namespace berth::testing

@@ -1,0 +1,83 @@
+// TestDaemon: a berthd of a test's own, on the host backend, in a folder of its own under /tmp.
+
+#ifndef TESTS_SUPPORT_TEST_DAEMON_H_
+#define TESTS_SUPPORT_TEST_DAEMON_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/inspector.h"
+#include "client/session.h"
+#include "tests/support/books.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+
+namespace berth::testing {
+
+struct TestDaemonOptions {
+  // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0.
+  std::vector<std::string> flags;
+  // Added to an environment without the concurrency variables.
+  std::vector<std::string> environment;
+  bool pid_namespace = false;
+  bool user_namespace = false;
+  // Leave the folder as it is made; otherwise other users may reach the sockets of clients.
+  bool closed_folder = false;
+};
+
+// Not thread-safe. Destroying it stops the daemon if the test did not, and removes the folder.
+class TestDaemon {
+ public:
+  // Starts the daemon, waits until it serves, and takes its books. Fatal where that fails.
+  explicit TestDaemon(const TestDaemonOptions& options = {});
+  TestDaemon(const TestDaemon&) = delete;
+  TestDaemon& operator=(const TestDaemon&) = delete;
+  ~TestDaemon();
+
+  const std::string& folder() const { return folder_; }
+  Subprocess& vault() { return *vault_; }
+  // Pids of the daemon's other processes; fatal where there is none. Workers are in the order of their start.
+  pid_t broker() const;
+  std::vector<pid_t> workers() const;
+
+  // An inspector on admin.sock. Its session is part of the books at the start, and is opened anew after a broker's
+  // death.
+  Inspector inspector();
+  std::shared_ptr<Session> admin_session();
+
+  // The books now. Fatal where the daemon does not say.
+  Books TakeBooks();
+  const Books& books_at_start() const { return books_at_start_; }
+  // Expects the books to become what they were at the start, fd for fd, and the daemon's memory to have grown by no
+  // more than kMemorySlack. Closing is asynchronous, so it waits.
+  void ExpectBooksBack();
+  // Waits until the books satisfy `condition`. Returns whether they did.
+  bool BooksBecome(const std::function<bool(const Books&)>& condition);
+
+  // Sends SIGTERM and expects the clean end that is promised: exit code 0 in under a second, no process and no socket
+  // left.
+  void Stop();
+
+  // What allocators and gRPC keep once they have had it; a leak of a test's clients would pass it.
+  static constexpr uint64_t kMemorySlack = 48 << 20;
+
+ private:
+  std::map<std::string, pid_t> Processes() const;
+
+  std::string folder_;
+  std::optional<Subprocess> vault_;
+  std::shared_ptr<Session> admin_;
+  Books books_at_start_;
+  std::map<std::string, uint64_t> memory_at_start_;
+  bool stopped_ = false;
+};
+
+}  // namespace berth::testing
+
+#endif  // TESTS_SUPPORT_TEST_DAEMON_H_
