@@ -1,0 +1,127 @@
+// FakeDriver: a driver without a GPU, for tests of what is built on the seam. It remembers its calls and what they would have
+// left behind, and fails the call it is told to.
+
+#ifndef COMMON_CUDA_FAKE_DRIVER_H_
+#define COMMON_CUDA_FAKE_DRIVER_H_
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/cuda/driver.h"
+#include "common/memfd.h"
+#include "common/status_macros.h"
+
+namespace berth::cuda {
+
+// FakeDriver is one device of 1 GiB. An exported fd is a memfd.
+class FakeDriver : public Driver {
+ public:
+  // The method that fails, with CUDA's code and name.
+  std::string failing;
+  int failing_code = 1;
+  std::string failing_name = "CUDA_ERROR_INVALID_VALUE";
+
+  // Methods by name, in their order.
+  std::vector<std::string> calls;
+  // What is not given back yet.
+  std::set<Allocation> allocations;
+  std::set<DevicePointer> reserved;
+  std::set<DevicePointer> mapped;
+  bool nothing_left() const { return allocations.empty() && reserved.empty() && mapped.empty(); }
+  // Of the last SetAccess().
+  Access access = Access::kReadWrite;
+
+  absl::StatusOr<int> DeviceCount() override { return Answer("DeviceCount", 1); }
+  absl::StatusOr<std::string> DeviceUuid(int) override {
+    return Answer("DeviceUuid", std::string("GPU-fake"));
+  }
+  absl::StatusOr<std::string> DeviceName(int) override { return Answer("DeviceName", std::string("fake")); }
+  absl::StatusOr<Bytes> DeviceTotalMemory(int) override { return Answer("DeviceTotalMemory", GiB(1)); }
+  absl::StatusOr<int> Attribute(int, DeviceAttribute) override { return Answer("Attribute", 1); }
+
+  absl::StatusOr<Bytes> AllocationGranularity(int) override {
+    return Answer("AllocationGranularity", MiB(2));
+  }
+  absl::StatusOr<Allocation> CreateMemory(int, Bytes) override { return NewAllocation("CreateMemory"); }
+  absl::StatusOr<UniqueFd> ExportFd(Allocation) override {
+    BERTH_RETURN_IF_ERROR(Call("ExportFd"));
+    return CreateMemfd("fake", 0);
+  }
+  absl::StatusOr<Allocation> ImportFd(int) override { return NewAllocation("ImportFd"); }
+  absl::Status ReleaseMemory(Allocation allocation) override {
+    allocations.erase(allocation);
+    return Call("ReleaseMemory");
+  }
+
+  absl::StatusOr<DevicePointer> ReserveAddress(Bytes) override {
+    BERTH_RETURN_IF_ERROR(Call("ReserveAddress"));
+    return *reserved.insert(++last_).first;
+  }
+  absl::Status FreeAddress(DevicePointer address, Bytes) override {
+    reserved.erase(address);
+    return Call("FreeAddress");
+  }
+  absl::Status MapMemory(DevicePointer address, Bytes, Allocation) override {
+    BERTH_RETURN_IF_ERROR(Call("MapMemory"));
+    mapped.insert(address);
+    return absl::OkStatus();
+  }
+  absl::Status SetAccess(DevicePointer, Bytes, int, Access granted) override {
+    access = granted;
+    return Call("SetAccess");
+  }
+  absl::Status UnmapMemory(DevicePointer address, Bytes) override {
+    mapped.erase(address);
+    return Call("UnmapMemory");
+  }
+
+  absl::StatusOr<Context> RetainPrimaryContext(int) override {
+    return Answer("RetainPrimaryContext", Context{nullptr});
+  }
+  absl::Status ReleasePrimaryContext(int) override { return Call("ReleasePrimaryContext"); }
+  absl::Status SetCurrentContext(Context) override { return Call("SetCurrentContext"); }
+
+  absl::StatusOr<DevicePointer> Allocate(Bytes) override { return Answer("Allocate", ++last_); }
+  absl::Status Free(DevicePointer) override { return Call("Free"); }
+  absl::Status CopyToDevice(DevicePointer, std::span<const std::byte>) override {
+    return Call("CopyToDevice");
+  }
+  absl::Status CopyToHost(std::span<std::byte>, DevicePointer) override { return Call("CopyToHost"); }
+  absl::Status Fill(DevicePointer, uint8_t, Bytes) override { return Call("Fill"); }
+  absl::StatusOr<MemoryInfo> GetMemoryInfo() override {
+    return Answer("GetMemoryInfo", MemoryInfo{.free = GiB(1), .total = GiB(1)});
+  }
+  absl::StatusOr<Module> LoadModule(const std::string&) override {
+    return Answer("LoadModule", Module{nullptr});
+  }
+  absl::Status UnloadModule(Module) override { return Call("UnloadModule"); }
+  absl::StatusOr<Function> GetFunction(Module, const std::string&) override {
+    return Answer("GetFunction", Function{nullptr});
+  }
+  absl::Status Launch(Function, const LaunchShape&, Stream, void**) override { return Call("Launch"); }
+  absl::Status SynchronizeStream(Stream) override { return Call("SynchronizeStream"); }
+  absl::Status SynchronizeContext() override { return Call("SynchronizeContext"); }
+
+ private:
+  absl::Status Call(const std::string& name) {
+    calls.push_back(name);
+    return name == failing ? DriverError(name, failing_code, failing_name) : absl::OkStatus();
+  }
+  template <typename T>
+  absl::StatusOr<T> Answer(const std::string& name, T value) {
+    BERTH_RETURN_IF_ERROR(Call(name));
+    return value;
+  }
+  absl::StatusOr<Allocation> NewAllocation(const std::string& name) {
+    BERTH_RETURN_IF_ERROR(Call(name));
+    return *allocations.insert(++last_).first;
+  }
+
+  uint64_t last_ = 0;
+};
+
+}  // namespace berth::cuda
+
+#endif  // COMMON_CUDA_FAKE_DRIVER_H_

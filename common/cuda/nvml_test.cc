@@ -1,0 +1,33 @@
+#include "common/cuda/nvml.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "common/error.h"
+
+namespace berth::cuda {
+namespace {
+
+TEST(NvmlTest, AbsenceIsARefusalThatSaysWhy) {
+  const absl::StatusOr<Nvml*> nvml = Nvml::Get();
+  if (nvml.ok()) GTEST_SKIP() << "this machine has NVML";
+  EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << nvml.status();
+  EXPECT_TRUE(IsRefusal(nvml.status(), Reason::kUnsupported)) << nvml.status();
+}
+
+TEST(NvmlTest, DescribesDevicesByUuid) {
+  const absl::StatusOr<Nvml*> nvml = Nvml::Get();
+  if (!nvml.ok()) GTEST_SKIP() << nvml.status();
+  const std::vector<std::string> uuids = *(*nvml)->Uuids();
+  ASSERT_FALSE(uuids.empty());
+  for (const std::string& uuid : uuids) {
+    EXPECT_FALSE((*nvml)->Name(uuid)->empty());
+    const Nvml::Memory memory = *(*nvml)->GetMemory(uuid);
+    EXPECT_GE(memory.total, memory.free);
+    EXPECT_TRUE((*nvml)->Processes(uuid).ok());
+  }
+  EXPECT_TRUE(IsRefusal((*nvml)->GetMemory("GPU-none").status(), Reason::kDriver));
+}
+
+}  // namespace
+}  // namespace berth::cuda
