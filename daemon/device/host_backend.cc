@@ -1,10 +1,7 @@
 #include "daemon/device/host_backend.h"
 
-#include <errno.h>
-
 #include <utility>
 
-#include "common/error.h"
 #include "common/memfd.h"
 #include "common/status_macros.h"
 
@@ -14,14 +11,7 @@ HostBackend::HostBackend(std::string uuid, Bytes total) : uuid_(std::move(uuid))
 
 absl::StatusOr<UniqueFd> HostBackend::Create(Bytes bytes) {
   BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity()));
-  if (bytes > total_) {
-    return Refuse(Reason::kOutOfMemory,
-                  "device {device}: out of memory, asked {requested} bytes, has {total} ({driver_code})",
-                  {{"device", uuid_},
-                   {"requested", bytes.count()},
-                   {"total", total_.count()},
-                   {"driver_code", ENOMEM}});
-  }
+  if (bytes > total_) return RefuseMoreThan(uuid_, bytes, total_);
   BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd("berth-block", bytes.count()));
   BERTH_RETURN_IF_ERROR(SealMemfd(fd.get()));
   return fd;

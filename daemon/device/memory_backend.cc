@@ -13,4 +13,10 @@ absl::Status ValidateBlockSize(Bytes bytes, Bytes granularity) {
                  {"limit", absl::StrCat("a positive multiple of ", granularity.count())}});
 }
 
+absl::Status RefuseMoreThan(const std::string& uuid, Bytes bytes, Bytes total) {
+  return Refuse(
+      Reason::kOutOfMemory, "device {device}: {requested} bytes asked, {total} in all",
+      {{"device", uuid}, {"requested", bytes.count()}, {"total", total.count()}, {"driver_code", 0}});
+}
+
 }  // namespace berth

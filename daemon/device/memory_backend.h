@@ -6,6 +6,9 @@
 #ifndef DAEMON_DEVICE_MEMORY_BACKEND_H_
 #define DAEMON_DEVICE_MEMORY_BACKEND_H_
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/bytes.h"
 #include "common/unique_fd.h"
@@ -33,6 +36,9 @@ class MemoryBackend {
 
 // Refuses a size that no backend takes: 0, or not a multiple of `granularity`.
 absl::Status ValidateBlockSize(Bytes bytes, Bytes granularity);
+
+// Refuses a size that the device `uuid` has not even when it is empty, without asking its driver.
+absl::Status RefuseMoreThan(const std::string& uuid, Bytes bytes, Bytes total);
 
 }  // namespace berth
 

@@ -15,12 +15,14 @@ absl::StatusOr<Bytes> VmmGranularity(cuda::Driver& driver, int ordinal) {
 
 absl::StatusOr<VmmBackend> VmmBackend::Open(cuda::Driver& driver, int ordinal) {
   BERTH_ASSIGN_OR_RETURN(std::string uuid, driver.DeviceUuid(ordinal));
+  BERTH_ASSIGN_OR_RETURN(const Bytes total, driver.DeviceTotalMemory(ordinal));
   BERTH_ASSIGN_OR_RETURN(const Bytes granularity, VmmGranularity(driver, ordinal));
-  return VmmBackend(driver, ordinal, std::move(uuid), granularity);
+  return VmmBackend(driver, ordinal, std::move(uuid), total, granularity);
 }
 
 absl::StatusOr<UniqueFd> VmmBackend::Create(Bytes bytes) {
   BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity_));
+  if (bytes > total_) return RefuseMoreThan(uuid_, bytes, total_);
   const absl::StatusOr<cuda::Allocation> allocation = driver_.CreateMemory(ordinal_, bytes);
   if (!allocation.ok()) return Explain(allocation.status(), bytes);
   absl::StatusOr<UniqueFd> fd = driver_.ExportFd(*allocation);

@@ -24,8 +24,12 @@ class VmmBackend : public MemoryBackend {
   BackendKind kind() const override { return BackendKind::kCudaVmm; }
 
  private:
-  VmmBackend(cuda::Driver& driver, int ordinal, std::string uuid, Bytes granularity)
-      : driver_(driver), ordinal_(ordinal), uuid_(std::move(uuid)), granularity_(granularity) {}
+  VmmBackend(cuda::Driver& driver, int ordinal, std::string uuid, Bytes total, Bytes granularity)
+      : driver_(driver),
+        ordinal_(ordinal),
+        uuid_(std::move(uuid)),
+        total_(total),
+        granularity_(granularity) {}
 
   // The driver's refusal, with the device and what was asked of it.
   absl::Status Explain(const absl::Status& error, Bytes bytes) const;
@@ -33,6 +37,7 @@ class VmmBackend : public MemoryBackend {
   cuda::Driver& driver_;
   const int ordinal_;
   const std::string uuid_;
+  const Bytes total_;
   const Bytes granularity_;
 };
 

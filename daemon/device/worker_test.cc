@@ -1,0 +1,192 @@
+// The worker's loop and the broker's channel to it, over a real socket.
+
+#include "daemon/device/worker.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <span>
+#include <thread>
+#include <variant>
+
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "daemon/device/host_backend.h"
+#include "daemon/device/worker_channel.h"
+#include "daemon/device/worker_wire.h"
+
+namespace berth {
+namespace {
+
+// A worker in a thread of this process.
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerTest() {
+    auto sockets = SocketPair();
+    EXPECT_TRUE(SetNonBlocking(sockets->first.get()).ok());
+    channel_.emplace(std::move(sockets->first));
+    socket_ = std::move(sockets->second);
+  }
+  ~WorkerTest() override { End().IgnoreError(); }
+
+  void Serve() {
+    thread_ = std::thread([this] {
+      result_ = ServeWorker(socket_.get(), backend_);
+      socket_.reset();
+    });
+  }
+
+  // Hangs up. Returns what the worker returned.
+  absl::Status End() {
+    channel_.reset();
+    if (thread_.joinable()) thread_.join();
+    return result_;
+  }
+
+  WorkerReply Read() {
+    while (true) {
+      pollfd entry = {.fd = channel_->fd(), .events = POLLIN, .revents = 0};
+      EXPECT_EQ(::poll(&entry, 1, 20'000), 1);
+      absl::StatusOr<WorkerReply> reply = channel_->Read();
+      if (reply.ok()) return *std::move(reply);
+      EXPECT_TRUE(IsWouldBlock(reply.status())) << reply.status();
+      if (!IsWouldBlock(reply.status())) return ReleasedBlock{};
+    }
+  }
+  CreatedBlock ReadCreated() { return std::get<CreatedBlock>(Read()); }
+
+  HostBackend backend_ = HostBackend("HOST-0", MiB(64));
+  UniqueFd socket_;
+  std::optional<WorkerChannel> channel_;
+  std::thread thread_;
+  absl::Status result_;
+};
+
+// Whether the pipe's other end is closed everywhere.
+bool IsClosed(int pipe_end) {
+  pollfd entry = {.fd = pipe_end, .events = 0, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
+}
+
+TEST_F(WorkerTest, MakesBlocksInTheOrderAsked) {
+  Serve();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  ASSERT_TRUE(channel_->SendCreate(BlockId(2), MiB(4)).ok());
+  for (const uint64_t id : {1, 2}) {
+    const CreatedBlock created = ReadCreated();
+    EXPECT_EQ(created.block, BlockId(id));
+    ASSERT_TRUE(created.fd.ok());
+    struct stat info;
+    ASSERT_EQ(::fstat(created.fd->get(), &info), 0);
+    EXPECT_EQ(info.st_size, static_cast<off_t>(id << 21));
+  }
+  EXPECT_TRUE(End().ok());
+}
+
+TEST_F(WorkerTest, ARefusalComesBackWhole) {
+  Serve();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), GiB(1)).ok());
+  ASSERT_TRUE(channel_->SendCreate(BlockId(2), Bytes(0)).ok());
+  const CreatedBlock large = ReadCreated();
+  EXPECT_TRUE(IsRefusal(large.fd.status(), Reason::kOutOfMemory)) << large.fd.status();
+  EXPECT_EQ(GetErrorDetails(large.fd.status())->metadata.at("requested"), "1073741824");
+  EXPECT_TRUE(IsRefusal(ReadCreated().fd.status(), Reason::kInvalidField));
+}
+
+TEST_F(WorkerTest, ClosesWhatItHoldsWhenToldAndNotBefore) {
+  Serve();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd watched(ends[0]);
+  UniqueFd held(ends[1]);
+  ASSERT_TRUE(channel_->SendHold(BlockId(5), held.get()).ok());
+  held.reset();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(6), MiB(2)).ok());
+  EXPECT_TRUE(ReadCreated().fd.ok());
+  EXPECT_FALSE(IsClosed(watched.get()));
+  ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
+  EXPECT_TRUE(IsClosed(watched.get()));
+}
+
+TEST_F(WorkerTest, HoldsAgainForABrokerThatFollowsADeadOne) {
+  Serve();
+  const UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(channel_->SendHold(BlockId(5), fd.get()).ok());
+  ASSERT_TRUE(channel_->SendHold(BlockId(5), fd.get()).ok());
+  ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
+  ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
+}
+
+TEST_F(WorkerTest, EndsWellWhenEverybodyHungUp) {
+  Serve();
+  EXPECT_TRUE(End().ok());
+}
+
+TEST_F(WorkerTest, ABrokenMessageEndsIt) {
+  Serve();
+  ASSERT_TRUE(SendStruct(channel_->fd(), uint32_t{99}).ok());
+  EXPECT_TRUE(absl::IsInternal(End()));
+}
+
+TEST_F(WorkerTest, AnFdWhereNoneBelongsEndsIt) {
+  Serve();
+  const int fd = STDERR_FILENO;
+  ASSERT_TRUE(
+      SendStruct(channel_->fd(), worker::Create{.block = 1, .bytes = 2 << 20}, std::span(&fd, 1)).ok());
+  EXPECT_TRUE(absl::IsInternal(End()));
+}
+
+TEST_F(WorkerTest, AHoldWithoutAnFdEndsIt) {
+  Serve();
+  ASSERT_TRUE(SendStruct(channel_->fd(), worker::BlockMessage{.kind = worker::Kind::kHold, .block = 1}).ok());
+  EXPECT_TRUE(absl::IsInternal(End()));
+}
+
+TEST_F(WorkerTest, TheChannelNeverBlocksAndNothingIsLostInItsOutbox) {
+  // Nobody serves yet: the socket fills up, then the outbox.
+  uint64_t sent = 0;
+  absl::Status last;
+  while (last.ok()) {
+    last = channel_->SendCreate(BlockId(++sent), MiB(2));
+    ASSERT_LT(sent, 100'000u);
+  }
+  EXPECT_TRUE(IsRefusal(last, Reason::kLimit)) << last;
+  EXPECT_TRUE(channel_->wants_write());
+  // What must not be lost is taken all the same.
+  const UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_TRUE(channel_->SendHold(BlockId(1), fd.get()).ok());
+  EXPECT_TRUE(channel_->SendRelease(BlockId(1)).ok());
+  Serve();
+  for (uint64_t id = 1; id < sent; ++id) {
+    ASSERT_EQ(ReadCreated().block, BlockId(id));
+    ASSERT_TRUE(channel_->Flush().ok());
+  }
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(1));
+  EXPECT_FALSE(channel_->wants_write());
+}
+
+TEST_F(WorkerTest, AWorkerThatIsGoneIsUnavailableToSendersAndAnEndToReaders) {
+  socket_.reset();
+  EXPECT_TRUE(absl::IsUnavailable(channel_->SendCreate(BlockId(1), MiB(2))));
+  EXPECT_TRUE(IsEndOfStream(channel_->Read().status()));
+}
+
+TEST_F(WorkerTest, AnAnswerThatIsNoneIsAnError) {
+  ASSERT_TRUE(SendStruct(socket_.get(), uint64_t{7}).ok());
+  EXPECT_TRUE(absl::IsInternal(channel_->Read().status()));
+  // A block without its fd.
+  ASSERT_TRUE(SendStruct(socket_.get(), worker::Created{.block = 1}).ok());
+  EXPECT_TRUE(absl::IsInternal(channel_->Read().status()));
+}
+
+}  // namespace
+}  // namespace berth

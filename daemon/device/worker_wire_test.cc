@@ -1,0 +1,56 @@
+#include "daemon/device/worker_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/error.h"
+
+namespace berth::worker {
+namespace {
+
+absl::Status OverTheWire(const absl::Status& status) {
+  Created created;
+  SetStatus(status, &created);
+  return GetStatus(created);
+}
+
+TEST(WorkerWireTest, OkArrivesAsOk) { EXPECT_TRUE(OverTheWire(absl::OkStatus()).ok()); }
+
+TEST(WorkerWireTest, ARefusalArrivesWithReasonAndFigures) {
+  const absl::Status sent =
+      Refuse(Reason::kOutOfMemory, "device {device}: {requested} ({driver_code}){empty}",
+             {{"device", "GPU-1"}, {"requested", 4096}, {"driver_code", 2}, {"empty", ""}});
+  const absl::Status got = OverTheWire(sent);
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(GetErrorDetails(got)->metadata, GetErrorDetails(sent)->metadata);
+}
+
+TEST(WorkerWireTest, AnErrorThatIsNoRefusalArrivesWithCodeAndText) {
+  const absl::Status got = OverTheWire(absl::DataLossError("lost"));
+  EXPECT_EQ(got, absl::DataLossError("lost"));
+}
+
+TEST(WorkerWireTest, WhatIsTooLongIsCutAndTheOtherFiguresArrive) {
+  const absl::Status sent = Refuse(Reason::kDriver, "{call} {log}",
+                                   {{"call", "cuInit"}, {"log", std::string(2000, 'x')}, {"z", "last"}});
+  const absl::Status got = OverTheWire(sent);
+  EXPECT_EQ(got.message(), sent.message().substr(0, sizeof(Created::text) - 1));
+  const auto figures = GetErrorDetails(got)->metadata;
+  EXPECT_EQ(figures.at("call"), "cuInit");
+  EXPECT_EQ(figures.at("z"), "last");
+  EXPECT_EQ(figures.count("log"), 0);
+}
+
+TEST(WorkerWireTest, FiguresThatFillTheirRoomToTheLastByteArrive) {
+  Created created;
+  for (size_t size = sizeof(created.figures) - 8; size <= sizeof(created.figures); ++size) {
+    const absl::Status sent = Refuse(Reason::kDriver, "text", {{"a", std::string(size, 'x')}});
+    const auto figures = GetErrorDetails(OverTheWire(sent))->metadata;
+    if (figures.empty()) continue;
+    EXPECT_EQ(figures.at("a").size(), size);
+  }
+}
+
+}  // namespace
+}  // namespace berth::worker
