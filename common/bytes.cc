@@ -57,13 +57,9 @@ std::string FormatBytes(Bytes bytes) {
     if (unit.shift == 0 || (n >> unit.shift) == 0) continue;
     const uint64_t one = uint64_t{1} << unit.shift;
     if (n % one == 0) return absl::StrCat(WithThousands(n / one), " ", unit.name);
-    if (n >= one * 10 || (n % one) * 10 % one == 0) {
-      return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one),
-                             std::string(unit.name));
-    }
-    if (unit.shift <= 20) break;
-    return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one),
-                           std::string(unit.name));
+    // Below a MiB the exact number is as short.
+    if (unit.shift < 20) break;
+    return absl::StrFormat("%.1f %s", static_cast<double>(n) / static_cast<double>(one), unit.name);
   }
   return absl::StrCat(WithThousands(n), " B");
 }

@@ -48,7 +48,7 @@ inline constexpr Bytes GiB(uint64_t n) { return Bytes(n << 30); }
 // Errors: kInvalidArgument naming the text.
 absl::StatusOr<Bytes> ParseBytes(absl::string_view text);
 
-// For people: "256 MiB", "1.5 GiB", "4,097 B" where nothing rounder is exact to a tenth.
+// For people: "256 MiB" where that is exact, else "1.5 GiB" to a tenth, or "4,097 B" below a MiB.
 std::string FormatBytes(Bytes bytes);
 
 }  // namespace berth

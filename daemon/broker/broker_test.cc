@@ -1,0 +1,155 @@
+#include "daemon/broker/broker.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+// Remembers what it was asked to carry out, and that nobody else was at it.
+class RecordingSink final : public EffectSink {
+ public:
+  void Carry(const core::CreateBlock& effect) override { Record("create", effect.block.value()); }
+  void Carry(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
+  void Carry(const core::Deliver& effect) override { Record("deliver", effect.delivery.number); }
+  void Carry(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
+  void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
+  void ArmTimer(absl::Time when) override { armed = when; }
+
+  std::vector<std::string> carried;
+  absl::Time armed = absl::InfiniteFuture();
+
+ private:
+  void Record(const char* what, uint64_t) {
+    EXPECT_EQ(busy_.fetch_add(1), 0) << "two threads carry effects out at once";
+    carried.push_back(what);
+    busy_.fetch_sub(1);
+  }
+  std::atomic<int> busy_{0};
+};
+
+class RecordedCall final : public Call {
+ public:
+  void Answer(absl::StatusOr<core::Response> response) override {
+    result = std::move(response);
+    ++answers;
+  }
+  absl::StatusOr<core::Response> result = absl::UnknownError("not answered");
+  std::atomic<int> answers{0};
+};
+
+class BrokerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    core::Config config = {.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}};
+    core_ = std::make_unique<core::Core>(config, [this] { return ++last_id_; });
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+      session_ = *core.OpenSession(now, secret_, tenant_, "test", {});
+      channel_ = *core.JoinSession(now, session_, secret_, tenant_, {});
+    });
+  }
+
+  core::Caller Caller() const {
+    return {.credentials = {.session = session_, .channel = channel_, .secret = secret_}, .tenant = tenant_};
+  }
+  CallId Acquire(uint64_t sequence, const std::string& key, Call* call,
+                 absl::Time deadline = absl::InfiniteFuture()) {
+    const CallId id = broker_->NewCall();
+    broker_->Submit(id, call, [&](core::Core& core, absl::Time now, CallId call_id, core::Effects* effects) {
+      core.Acquire(now, call_id, Caller(), {.sequence = sequence},
+                   {.pool = "gpu-tests", .holder_key = key, .deadline = deadline}, effects);
+    });
+    return id;
+  }
+
+  uint64_t last_id_ = 0;
+  const core::Tenant tenant_ = {.uid = 1000};
+  const Secret secret_ = {};
+  RecordingSink sink_;
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<Broker> broker_;
+  SessionId session_;
+  ChannelId channel_;
+};
+
+TEST_F(BrokerTest, AnswersAtOnceWhatCanBeAnswered) {
+  RecordedCall call;
+  Acquire(1, "a", &call);
+  EXPECT_EQ(call.answers, 1);
+  EXPECT_TRUE(call.result.ok()) << call.result.status();
+}
+
+TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {
+  RecordedCall first;
+  RecordedCall second;
+  Acquire(1, "a", &first);
+  Acquire(2, "b", &second);
+  EXPECT_EQ(second.answers, 0);
+  RecordedCall release;
+  broker_->Submit(broker_->NewCall(), &release,
+                  [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                    core.Release(now, id, Caller(), {.sequence = 3},
+                                 std::get<core::AcquireResult>(*first.result).acquisition, effects);
+                  });
+  EXPECT_EQ(release.answers, 1);
+  EXPECT_EQ(second.answers, 1);
+  EXPECT_TRUE(second.result.ok());
+}
+
+TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
+  RecordedCall first;
+  RecordedCall second;
+  Acquire(1, "a", &first);
+  const CallId id = Acquire(2, "b", &second);
+  broker_->Cancel(id);
+  broker_->Cancel(id);
+  EXPECT_EQ(second.answers, 1);
+  EXPECT_EQ(second.result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(broker_->Read([](const core::Core& core) { return core.ListPools()[0].waiters; }), 0u);
+}
+
+TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
+  RecordedCall first;
+  RecordedCall second;
+  Acquire(1, "a", &first);
+  EXPECT_EQ(sink_.armed, absl::InfiniteFuture());
+  const absl::Time deadline = absl::Now() + absl::Hours(1);
+  Acquire(2, "b", &second, deadline);
+  EXPECT_EQ(sink_.armed, deadline);
+  sink_.armed = absl::InfiniteFuture();
+  broker_->TimerFired();
+  EXPECT_EQ(sink_.armed, deadline);
+  EXPECT_EQ(second.answers, 0);
+}
+
+TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
+  constexpr int kThreads = 4;
+  constexpr int kCalls = 200;
+  std::atomic<int> granted{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < kCalls; ++i) {
+        // Every thread nests in the one permit, so each call is answered before Submit() of some thread returns.
+        RecordedCall call;
+        const CallId id = Acquire(1 + i * kThreads + static_cast<uint64_t>(t), "shared", &call);
+        while (call.answers == 0) std::this_thread::yield();
+        broker_->Cancel(id);
+        granted += call.result.ok();
+        EXPECT_EQ(call.answers, 1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(granted, kThreads * kCalls);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,103 @@
+#include "daemon/core_config.h"
+
+#include <stdlib.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/concurrency_limit.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+class CoreConfigTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    unsetenv(kConcurrencyVariable);
+    unsetenv(kConcurrencyAlias);
+  }
+  absl::StatusOr<Settings> Read(const std::string& text) {
+    path_ = absl::StrCat(testing::TempDir(), "/berthd.toml");
+    std::ofstream(path_) << text;
+    return ReadSettings(path_);
+  }
+  uint64_t CapOfGpuTests(const Settings& settings) {
+    const core::Config config = MakeCoreConfig(1, 1, {}, settings);
+    for (const core::PoolConfig& pool : config.pools) {
+      if (pool.name == kDefaultPool) return pool.cap;
+    }
+    return 0;
+  }
+  std::string path_;
+};
+
+TEST_F(CoreConfigTest, ReadsAWholeFile) {
+  const absl::StatusOr<Settings> settings = Read(R"(
+    [pools.gpu-tests]
+    cap = 4
+    [pools.bench]
+    cap = 1
+    [memory]
+    device_budget = "100GiB"
+    warm_blocks = 0
+    warm_limit = "64MiB"
+    [limits]
+    connections = 100
+    connections_per_uid = 50
+  )");
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->pools.size(), 2u);
+  EXPECT_EQ(CapOfGpuTests(*settings), 4u);
+  EXPECT_EQ(settings->device_budget, GiB(100));
+  EXPECT_EQ(settings->warm_blocks, 0u);
+  EXPECT_EQ(settings->warm_limit, MiB(64));
+  EXPECT_EQ(settings->connections, 100u);
+  EXPECT_EQ(settings->connections_per_uid, 50u);
+}
+
+TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
+  for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
+           {"[pools.x]\ncap = 0", "pools.x.cap"},
+           {"[pools.x]\ncap = \"2\"", "pools.x.cap"},
+           {"[pools.x]\n", "pools.x.cap"},
+           {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},
+           {"pools = 3", "pools"},
+           {"[memory]\ndevice_budget = \"lots\"", "memory.device_budget"},
+           {"[memory]\nwarm_blocks = -1", "memory.warm_blocks"},
+           {"[limits]\nconnections = 5000000000", "limits.connections"},
+           {"[surprise]", "surprise"},
+           {"[pools", ":1"}}) {
+    const absl::StatusOr<Settings> settings = Read(text);
+    EXPECT_EQ(settings.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(settings.status().message().find(path_), absl::string_view::npos) << settings.status();
+    EXPECT_NE(settings.status().message().find(key), absl::string_view::npos) << settings.status();
+  }
+}
+
+TEST_F(CoreConfigTest, TheEnvironmentComesBeforeTheFileAndTheFileBeforeTwo) {
+  EXPECT_EQ(CapOfGpuTests({}), 2u);
+  const Settings file = {.pools = {{.name = "gpu-tests", .cap = 5}}};
+  EXPECT_EQ(CapOfGpuTests(file), 5u);
+  setenv(kConcurrencyAlias, "7", 1);
+  EXPECT_EQ(CapOfGpuTests(file), 7u);
+  setenv(kConcurrencyVariable, " 3 ", 1);
+  EXPECT_EQ(CapOfGpuTests(file), 3u);
+  setenv(kConcurrencyVariable, "-1", 1);
+  EXPECT_EQ(CapOfGpuTests(file), 2u);
+  setenv(kConcurrencyVariable, "0", 1);
+  EXPECT_EQ(CapOfGpuTests(file), 1u);
+}
+
+TEST_F(CoreConfigTest, TheBudgetIsTheLessOfFreeAndHalfOfTotalUnlessSet) {
+  DeviceRecord record = {
+      .total_bytes = GiB(16).count(), .free_bytes = GiB(15).count(), .granularity = MiB(2).count()};
+  EXPECT_EQ(MakeCoreConfig(1, 1, {record}, {}).devices[0].budget, GiB(8));
+  record.free_bytes = GiB(3).count();
+  EXPECT_EQ(MakeCoreConfig(1, 1, {record}, {}).devices[0].budget, GiB(3));
+  EXPECT_EQ(MakeCoreConfig(1, 1, {record}, {.device_budget = GiB(12)}).devices[0].budget, GiB(12));
+}
+
+}  // namespace
+}  // namespace berth
