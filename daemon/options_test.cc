@@ -1,0 +1,77 @@
+#include "daemon/options.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+namespace berth {
+namespace {
+
+std::optional<int> Parse(std::vector<std::string> flags, Options* options) {
+  std::vector<const char*> argv = {"berthd"};
+  for (const std::string& flag : flags) argv.push_back(flag.c_str());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data(), options);
+}
+
+TEST(OptionsTest, NoFlagsMeanTheVaultOnTheDefaultFolder) {
+  Options options;
+  ASSERT_EQ(Parse({}, &options), std::nullopt);
+  EXPECT_EQ(options.role, Role::kVault);
+  EXPECT_EQ(options.folder, DefaultFolder());
+  EXPECT_EQ(options.backend, BackendChoice::kAuto);
+  EXPECT_EQ(options.device_budget, std::nullopt);
+  EXPECT_EQ(options.ready_fd, -1);
+  EXPECT_FALSE(options.version);
+}
+
+TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
+  Options options;
+  ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
+                   "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0",
+                   "--max-connections=7", "--ready-fd=9"},
+                  &options),
+            std::nullopt);
+  Options child;
+  std::vector<std::string> flags = FlagsForChildren(options);
+  flags.push_back("--role=broker");
+  flags.push_back("--parent=12");
+  ASSERT_EQ(Parse(flags, &child), std::nullopt);
+  EXPECT_EQ(child.role, Role::kBroker);
+  EXPECT_EQ(child.parent, 12);
+  EXPECT_EQ(child.folder, "/tmp/with space");
+  EXPECT_EQ(child.backend, BackendChoice::kHost);
+  EXPECT_EQ(child.host_devices, 3u);
+  EXPECT_EQ(child.host_bytes, MiB(1536));
+  EXPECT_EQ(child.config, "/etc/berth.toml");
+  EXPECT_EQ(child.device_budget, MiB(256));
+  EXPECT_EQ(child.warm_blocks, 0u);
+  EXPECT_EQ(child.max_connections, 7u);
+  EXPECT_EQ(child.ready_fd, -1) << "the vault alone says that it is ready";
+}
+
+TEST(OptionsTest, AMistakeEndsTheProgramWithAnError) {
+  for (const char* const flag : {"--backend=vulkan", "--host-devices=0", "--host-devices=65",
+                                 "--device-budget=much", "--host-bytes=-1", "--device=64",
+                                 "--max-connections=0", "--role=cook", "--nonsense", "--warm-blocks=-1"}) {
+    Options options;
+    const std::optional<int> code = Parse({flag}, &options);
+    ASSERT_TRUE(code.has_value()) << flag;
+    EXPECT_NE(*code, 0) << flag;
+  }
+}
+
+TEST(OptionsTest, HelpEndsTheProgramWell) {
+  Options options;
+  EXPECT_EQ(Parse({"--help"}, &options), 0);
+}
+
+TEST(OptionsTest, TheFolderIsTheEnvironmentsThenTheUsers) {
+  ASSERT_EQ(::setenv("BERTH_FOLDER", "/somewhere", 1), 0);
+  EXPECT_EQ(DefaultFolder(), "/somewhere");
+  ASSERT_EQ(::unsetenv("BERTH_FOLDER"), 0);
+  ASSERT_EQ(::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1), 0);
+  EXPECT_EQ(DefaultFolder(), ::geteuid() == 0 ? "/run/berth" : "/run/user/7/berth");
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,272 @@
+// Both ends of the custody protocol over a real socket: Custody, the broker's, and BrokerLink, the vault's.
+
+#include "daemon/vault/custody.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "daemon/vault/broker_link.h"
+
+namespace berth {
+namespace {
+
+using custody::Key;
+using custody::KeyMessage;
+using custody::KeyOf;
+using custody::Kind;
+using custody::MessageKind;
+
+UniqueFd AnyFd() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+class CustodyTest : public ::testing::Test {
+ protected:
+  CustodyTest() {
+    auto sockets = SocketPair();
+    EXPECT_TRUE(SetNonBlocking(sockets->first.get()).ok());
+    link_.emplace(std::move(sockets->first));
+    broker_ = std::move(sockets->second);
+    held_[KeyOf(custody::Listener::kAttach)] = AnyFd();
+    held_[KeyOf(Kind::kBlock, 41)] = AnyFd();
+  }
+
+  void Give(uint64_t limit = 100) {
+    link_->Queue(
+        custody::Facts{.device_count = 2, .node = 3, .incarnation = 4, .epoch = 5, .custody_limit = limit});
+    for (const auto& [key, fd] : held_) link_->QueueGive(key);
+    link_->Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
+    link_->Flush(held_);
+  }
+
+  // A broker that has read all that the vault gives at the start.
+  Custody& Start(uint64_t limit = 100) {
+    Give(limit);
+    absl::StatusOr<Inheritance> inherited = Custody::Receive(std::move(broker_));
+    EXPECT_TRUE(inherited.ok()) << inherited.status();
+    custody_ = std::move(inherited->custody);
+    return *custody_;
+  }
+
+  template <typename T>
+  void Tell(const T& message) {
+    link_->Queue(message);
+    link_->Flush(held_);
+  }
+
+  std::optional<BrokerLink> link_;
+  UniqueFd broker_;
+  HeldFds held_;
+  std::unique_ptr<Custody> custody_;
+};
+
+TEST_F(CustodyTest, ABrokerReceivesTheFactsAndEverythingHeld) {
+  Give();
+  absl::StatusOr<Inheritance> inherited = Custody::Receive(std::move(broker_));
+  ASSERT_TRUE(inherited.ok()) << inherited.status();
+  EXPECT_EQ(inherited->facts.device_count, 2u);
+  EXPECT_EQ(inherited->facts.node, 3u);
+  EXPECT_EQ(inherited->facts.incarnation, 4u);
+  EXPECT_EQ(inherited->facts.epoch, 5u);
+  ASSERT_EQ(inherited->held.size(), 2);
+  EXPECT_EQ(inherited->held[0].key, KeyOf(custody::Listener::kAttach));
+  EXPECT_EQ(inherited->held[1].key, KeyOf(Kind::kBlock, 41));
+  EXPECT_TRUE(inherited->held[1].fd);
+}
+
+TEST_F(CustodyTest, MoreIsGivenThanTheSocketTakesAtOnce) {
+  for (uint64_t id = 1; id <= 2000; ++id) held_[KeyOf(Kind::kBlock, id)] = AnyFd();
+  Give();
+  ASSERT_TRUE(link_->wants_write());
+  std::thread vault([this] {
+    while (link_->wants_write()) {
+      pollfd entry = {.fd = link_->fd(), .events = POLLOUT, .revents = 0};
+      ::poll(&entry, 1, 20'000);
+      link_->Flush(held_);
+    }
+  });
+  const absl::StatusOr<Inheritance> inherited = Custody::Receive(std::move(broker_));
+  vault.join();
+  ASSERT_TRUE(inherited.ok()) << inherited.status();
+  EXPECT_EQ(inherited->held.size(), 2001);
+}
+
+TEST_F(CustodyTest, AVaultThatIsGoneOrTalksNonsenseIsAnError) {
+  link_->Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
+  link_->Flush(held_);
+  EXPECT_TRUE(absl::IsInternal(Custody::Receive(std::move(broker_)).status()));
+
+  auto sockets = SocketPair();
+  EXPECT_TRUE(SendStruct(sockets->first.get(), custody::Facts{}).ok());
+  sockets->first.reset();
+  EXPECT_TRUE(absl::IsUnavailable(Custody::Receive(std::move(sockets->second)).status()));
+}
+
+TEST_F(CustodyTest, WhatTheBrokerPutsDropsAndSaysReachesTheVaultInOrder) {
+  Custody& custody = Start();
+  const UniqueFd fd = AnyFd();
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kLifeline, 7), fd.get()).ok());
+  ASSERT_TRUE(custody.Drop(KeyOf(Kind::kLifeline, 7)).ok());
+  ASSERT_TRUE(custody.Ready().ok());
+  absl::StatusOr<BrokerRequest> put = link_->Read();
+  ASSERT_TRUE(put.ok());
+  EXPECT_EQ(std::get<PutRequest>(*put).key, KeyOf(Kind::kLifeline, 7));
+  EXPECT_TRUE(std::get<PutRequest>(*put).fd);
+  EXPECT_EQ(std::get<DropRequest>(*link_->Read()).key, KeyOf(Kind::kLifeline, 7));
+  EXPECT_TRUE(std::holds_alternative<ReadySignal>(*link_->Read()));
+  EXPECT_TRUE(IsWouldBlock(link_->Read().status()));
+}
+
+TEST_F(CustodyTest, WhatABrokerPutBeforeItsDeathIsReadAlthoughItReadNothingItself) {
+  Custody& custody = Start();
+  const UniqueFd fd = AnyFd();
+  Tell(custody::Signal{.kind = MessageKind::kStop});
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get()).ok());
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get()).ok());
+  custody_.reset();
+  EXPECT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kBlock, 1));
+  EXPECT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kBlock, 2));
+  EXPECT_TRUE(IsEndOfStream(link_->Read().status()));
+  EXPECT_TRUE(link_->ended());
+}
+
+TEST_F(CustodyTest, AKeyIsHeldOnceUntilTheVaultSaysThatItDroppedIt) {
+  Custody& custody = Start();
+  const UniqueFd fd = AnyFd();
+  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
+  ASSERT_TRUE(custody.Drop(KeyOf(Kind::kBlock, 41)).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
+  Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 41)});
+  EXPECT_EQ(std::get<DroppedFd>(*custody.ReadNotice()).key, KeyOf(Kind::kBlock, 41));
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 41), fd.get()).ok());
+}
+
+TEST_F(CustodyTest, TheLimitIsExactAndRoomComesBack) {
+  Custody& custody = Start(/*limit=*/3);
+  const UniqueFd fd = AnyFd();
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get()).ok());
+  const absl::Status refused = custody.Put(KeyOf(Kind::kBlock, 2), fd.get());
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
+  EXPECT_EQ(GetErrorDetails(refused)->metadata.at("limit"), "3");
+  Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 1)});
+  ASSERT_TRUE(custody.ReadNotice().ok());
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get()).ok());
+}
+
+TEST_F(CustodyTest, APutWaitsForRoomInTheSocket) {
+  Custody& custody = Start(/*limit=*/10'000);
+  std::thread vault([this] {
+    for (uint64_t id = 0; id < 1000; ++id) {
+      pollfd entry = {.fd = link_->fd(), .events = POLLIN, .revents = 0};
+      ::poll(&entry, 1, 20'000);
+      EXPECT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kChannel, id));
+    }
+  });
+  const UniqueFd fd = AnyFd();
+  for (uint64_t id = 0; id < 1000; ++id) {
+    EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get()).ok()) << id;
+  }
+  vault.join();
+}
+
+TEST_F(CustodyTest, APutThatFindsNoRoomForASecondIsUnavailableAndNotHeld) {
+  Custody& custody = Start(/*limit=*/10'000);
+  const UniqueFd fd = AnyFd();
+  absl::Status put;
+  uint64_t id = 0;
+  while ((put = custody.Put(KeyOf(Kind::kChannel, ++id), fd.get())).ok()) ASSERT_LT(id, 9000u);
+  EXPECT_TRUE(absl::IsUnavailable(put)) << put;
+  // Whatever came through is there, and nothing else.
+  for (uint64_t read = 1; read < id; ++read) {
+    ASSERT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kChannel, read));
+  }
+  EXPECT_TRUE(IsWouldBlock(link_->Read().status()));
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get()).ok());
+}
+
+TEST_F(CustodyTest, AVaultThatIsGoneIsUnavailableAtOnce) {
+  Custody& custody = Start();
+  const UniqueFd fd = AnyFd();
+  link_.reset();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(absl::IsUnavailable(custody.Put(KeyOf(Kind::kBlock, 1), fd.get())));
+  EXPECT_TRUE(absl::IsUnavailable(custody.Drop(KeyOf(Kind::kBlock, 1))));
+  EXPECT_TRUE(absl::IsUnavailable(custody.Ready()));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
+  EXPECT_TRUE(IsEndOfStream(custody.ReadNotice().status()));
+}
+
+TEST_F(CustodyTest, WorkersGoAndComeBack) {
+  held_[KeyOf(Kind::kWorker, 1)] = AnyFd();
+  Custody& custody = Start();
+  Tell(custody::WorkerGone{.device = 1});
+  link_->QueueGive(KeyOf(Kind::kWorker, 1));
+  Tell(custody::WorkerGone{.device = 1, .stopped = 1});
+  const Notice down = *custody.ReadNotice();
+  EXPECT_EQ(std::get<WorkerDown>(down).device, 1u);
+  EXPECT_FALSE(std::get<WorkerDown>(down).stopped);
+  const Notice up = *custody.ReadNotice();
+  EXPECT_EQ(std::get<WorkerUp>(up).device, 1u);
+  EXPECT_TRUE(std::get<WorkerUp>(up).socket);
+  EXPECT_TRUE(std::get<WorkerDown>(*custody.ReadNotice()).stopped);
+  EXPECT_TRUE(IsWouldBlock(custody.ReadNotice().status()));
+}
+
+TEST_F(CustodyTest, StopIsANotice) {
+  Custody& custody = Start();
+  Tell(custody::Signal{.kind = MessageKind::kStop});
+  EXPECT_TRUE(std::holds_alternative<StopRequested>(*custody.ReadNotice()));
+}
+
+TEST_F(CustodyTest, AnUnknownNoticeIsAnError) {
+  Custody& custody = Start();
+  Tell(custody::Signal{.kind = MessageKind::kReady});
+  EXPECT_TRUE(absl::IsInternal(custody.ReadNotice().status()));
+}
+
+TEST_F(CustodyTest, WhatIsNoLongerHeldWhenItsTurnComesIsLeftOut) {
+  link_->QueueGive(KeyOf(Kind::kBlock, 99));
+  link_->Queue(custody::Signal{.kind = MessageKind::kStop});
+  link_->Flush(held_);
+  EXPECT_EQ(ReceiveMessage(broker_.get())->bytes.size(), sizeof(custody::Signal));
+}
+
+TEST_F(CustodyTest, TheBrokerCannotPutOrDropWhatIsTheVaults) {
+  const int fd = STDERR_FILENO;
+  for (const Key key : {KeyOf(custody::Listener::kAdmin), KeyOf(Kind::kStatePage), KeyOf(Kind::kDeviceTable),
+                        KeyOf(Kind::kWorker, 0), KeyOf(static_cast<Kind>(0)), KeyOf(static_cast<Kind>(77))}) {
+    ASSERT_TRUE(
+        SendStruct(broker_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key}, std::span(&fd, 1)).ok());
+    EXPECT_TRUE(absl::IsInternal(link_->Read().status()));
+    ASSERT_TRUE(SendStruct(broker_.get(), KeyMessage{.kind = MessageKind::kDrop, .key = key}).ok());
+    EXPECT_TRUE(absl::IsInternal(link_->Read().status()));
+  }
+}
+
+TEST_F(CustodyTest, AMessageOfAnotherShapeIsAnErrorToTheVault) {
+  const int fd = STDERR_FILENO;
+  const KeyMessage put = {.kind = MessageKind::kPut, .key = KeyOf(Kind::kBlock, 1)};
+  const KeyMessage drop = {.kind = MessageKind::kDrop, .key = KeyOf(Kind::kBlock, 1)};
+  ASSERT_TRUE(SendStruct(broker_.get(), put).ok());
+  EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "a put without its fd";
+  ASSERT_TRUE(SendStruct(broker_.get(), drop, std::span(&fd, 1)).ok());
+  EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "a drop with an fd";
+  ASSERT_TRUE(SendStruct(broker_.get(), custody::Facts{}).ok());
+  EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "another size";
+  ASSERT_TRUE(SendStruct(broker_.get(), custody::Signal{.kind = MessageKind::kStop}).ok());
+  EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "another kind";
+  EXPECT_TRUE(link_->ended());
+}
+
+}  // namespace
+}  // namespace berth
