@@ -62,7 +62,7 @@ class Clients {
 
   const Programs& programs_;
   const std::string folder_;
-  const Pipe pipe_;
+  Pipe pipe_;
   std::map<int, ChildProcess> children_;
 };
 
