@@ -1,0 +1,274 @@
+// Permits over processes: the count, the order, who nests in what.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+v1::Pool PoolOf(TestDaemon& daemon, absl::string_view name = "gpu-tests") {
+  const v1::ListPoolsResponse pools = Must(daemon.inspector().ListPools(), "pools");
+  for (const v1::Pool& pool : pools.pools()) {
+    if (pool.name() == name) return pool;
+  }
+  Fatal(absl::NotFoundError(name), "pools");
+}
+
+bool WaitersBecome(TestDaemon& daemon, uint64_t count) {
+  return Eventually([&] { return PoolOf(daemon).waiters() == count; });
+}
+
+TEST(PermitsTest, TwentyProcessesNeverExceedTheCapOfTwo) {
+  TestDaemon daemon;
+  const std::string counter = daemon.folder() + "/../counter";
+  {
+    const UniqueFd file(::open(counter.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  }
+  constexpr int kProcesses = 20;
+  constexpr int kCycles = 20;
+  std::vector<std::unique_ptr<Actor>> actors;
+  for (int i = 0; i < kProcesses; ++i) actors.push_back(std::make_unique<Actor>(daemon));
+  for (const auto& actor : actors) actor->Tell(absl::StrCat("cycle ", kCycles, " ", counter));
+  uint64_t most = 0;
+  for (const auto& actor : actors) {
+    uint64_t seen = 0;
+    const absl::StatusOr<std::string> answer = actor->Answer();
+    ASSERT_TRUE(Ok(answer));
+    ASSERT_TRUE(absl::SimpleAtoi(*answer, &seen));
+    most = std::max(most, seen);
+  }
+  // Work was conserved: two at once were seen too, by the holders themselves and by the daemon.
+  EXPECT_EQ(most, 2u);
+  const v1::Pool pool = PoolOf(daemon);
+  EXPECT_EQ(pool.peak(), 2u);
+  EXPECT_EQ(pool.granted_total(), uint64_t{kProcesses * kCycles});
+  actors.clear();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, ProcessesAreServedInTheOrderInWhichTheyAsked) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  constexpr int kWaiters = 6;
+  std::vector<std::unique_ptr<Actor>> waiters;
+  for (int i = 0; i < kWaiters; ++i) {
+    waiters.push_back(std::make_unique<Actor>(daemon));
+    waiters.back()->Tell("acquire p");
+    ASSERT_TRUE(WaitersBecome(daemon, static_cast<uint64_t>(i + 1)));
+  }
+  holder.Do("release p");
+  for (int i = 0; i < kWaiters; ++i) {
+    EXPECT_TRUE(Ok(waiters[i]->Answer())) << i;
+    const v1::ListPermitsResponse now = Must(daemon.inspector().ListPermits());
+    ASSERT_EQ(now.permits_size(), 1);
+    EXPECT_EQ(now.permits(0).process().pid(), waiters[i]->pid());
+    EXPECT_EQ(now.waiters_size(), kWaiters - 1 - i);
+    EXPECT_TRUE(Ok(waiters[i]->Ask("release p")));
+  }
+  waiters.clear();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AWaitEndsAtItsDeadlineAndLeavesNothing) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Actor waiter(daemon);
+  EXPECT_TRUE(
+      Refused(waiter.Ask("acquire p wait_ms=50"), Reason::kWaitTimedOut,
+              {{"pool", "gpu-tests"}, {"asked", "1"}, {"out", "1"}, {"cap", "1"}, {"position", "1"}}));
+  EXPECT_EQ(PoolOf(daemon).waiters(), 0u);
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(waiter.Ask("acquire p wait_ms=50")));
+  holder.Quit();
+  waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, TryingIsRefusedAtOnceAndNamesTheFigures) {
+  TestDaemon daemon;
+  Actor holder(daemon);
+  holder.Do("acquire a key=a");
+  holder.Do("acquire b key=b");
+  Actor other(daemon);
+  EXPECT_TRUE(Refused(other.Ask("acquire p try"), Reason::kNoPermit,
+                      {{"pool", "gpu-tests"}, {"asked", "1"}, {"out", "2"}, {"cap", "2"}}));
+  EXPECT_TRUE(Refused(other.Ask("acquire p units=3"), Reason::kOverCap,
+                      {{"pool", "gpu-tests"}, {"asked", "3"}, {"cap", "2"}}));
+  EXPECT_TRUE(Refused(other.Ask("acquire p pool=nobodys"), Reason::kNotFound, {{"id", "nobodys"}}));
+  EXPECT_EQ(PoolOf(daemon).waiters(), 0u);
+  holder.Quit();
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, ACancelledWaitLeavesTheQueue) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Actor waiter(daemon);
+  waiter.Do("begin w");
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  waiter.Do("cancel w");
+  EXPECT_TRUE(absl::IsCancelled(waiter.Ask("join w").status()));
+  EXPECT_TRUE(WaitersBecome(daemon, 0));
+  holder.Do("release p");
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.permits == 0; }));
+  holder.Quit();
+  waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AWaiterThatIsKilledLeavesTheQueue) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Actor first(daemon);
+  first.Tell("acquire p");
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  Actor second(daemon);
+  second.Tell("acquire p");
+  ASSERT_TRUE(WaitersBecome(daemon, 2));
+  first.Kill();
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(second.Answer()));
+  holder.Quit();
+  second.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AKilledHolderGivesItsPermitToTheNextWaiter) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Actor waiter(daemon);
+  waiter.Tell("acquire p");
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  holder.Kill();
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AThreadNestsInWhatItHoldsAndTheLastReleaseReturnsIt) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor actor(daemon);
+  actor.Do("acquire outer");
+  actor.Do("acquire inner");
+  actor.Do("acquire innermost");
+  EXPECT_EQ(PoolOf(daemon).granted_total(), 1u);
+  actor.Do("release outer");
+  actor.Do("release innermost");
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  actor.Do("release inner");
+  EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AGuardDroppedOnAnotherThreadReturnsExactlyItsOwn) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor actor(daemon);
+  actor.Do("acquire outer");
+  actor.Do("acquire inner");
+  actor.Do("drop-elsewhere outer");
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  actor.Do("drop-elsewhere inner");
+  EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  // The thread that acquired holds nothing any more: its next acquire is a real one.
+  actor.Do("acquire again");
+  EXPECT_EQ(PoolOf(daemon).granted_total(), 2u);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, ThreadsShareAPermitByItsKey) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor actor(daemon);
+  actor.Do("acquire outer");
+  const std::string key = actor.Do("share outer");
+  actor.Do(absl::StrCat("begin elsewhere key=", key));
+  EXPECT_TRUE(Ok(actor.Ask("join elsewhere")));
+  actor.Do("release outer");
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  actor.Do("release elsewhere");
+  EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, ProcessesOfASessionNestInItsAdoptablePermit) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor parent(daemon);
+  parent.Do("acquire job key=job adoptable");
+  parent.Do("child");
+  EXPECT_TRUE(Ok(parent.Ask("tell acquire p try")));
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  EXPECT_TRUE(Refused(parent.Ask("tell acquire q try independent key=q"), Reason::kNoPermit));
+  parent.Do("release job");
+  // The child's nesting keeps it.
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
+  parent.Do("tell release p");
+  EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  parent.Quit();
+  daemon.ExpectBooksBack();
+}
+
+struct CapCase {
+  const char* name;
+  std::vector<std::string> environment;
+  uint64_t cap;
+};
+
+TEST(PermitsTest, TheDaemonsEnvironmentSetsTheCap) {
+  const std::vector<CapCase> cases = {
+      {"unset", {}, 2},
+      {"empty", {"BERTH_GPU_TEST_CONCURRENCY="}, 2},
+      {"trimmed", {"BERTH_GPU_TEST_CONCURRENCY= 3 "}, 3},
+      {"zero", {"BERTH_GPU_TEST_CONCURRENCY=0"}, 1},
+      {"negative", {"BERTH_GPU_TEST_CONCURRENCY=-1"}, 2},
+      {"no number", {"BERTH_GPU_TEST_CONCURRENCY=x"}, 2},
+      {"alias", {"REALIZAR_GPU_TEST_CONCURRENCY=5"}, 5},
+      {"both", {"BERTH_GPU_TEST_CONCURRENCY=4", "REALIZAR_GPU_TEST_CONCURRENCY=5"}, 4},
+  };
+  for (const CapCase& one : cases) {
+    TestDaemon daemon({.environment = one.environment});
+    EXPECT_EQ(PoolOf(daemon).cap(), one.cap) << one.name;
+  }
+}
+
+TEST(PermitsTest, AClientsEnvironmentCanOnlyLower) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=2"}});
+  Actor high(daemon, {.environment = {"BERTH_GPU_TEST_CONCURRENCY=9"}});
+  Actor low(daemon, {.environment = {"REALIZAR_GPU_TEST_CONCURRENCY=1"}});
+  high.Do("acquire a key=a");
+  EXPECT_TRUE(Refused(low.Ask("acquire p try"), Reason::kNoPermit));
+  EXPECT_TRUE(Ok(high.Ask("acquire b key=b try")));
+  EXPECT_TRUE(Refused(high.Ask("acquire c key=c try"), Reason::kNoPermit));
+  high.Do("release a");
+  high.Do("release b");
+  EXPECT_TRUE(Ok(low.Ask("acquire p try")));
+  high.Quit();
+  low.Quit();
+  daemon.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing
