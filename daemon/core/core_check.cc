@@ -42,7 +42,14 @@ absl::Status Core::Impl::CheckPermits() const {
 
 absl::Status Core::Impl::CheckPending() const {
   uint64_t remembered = 0;
-  sessions_.ForEachChannel([&](const Channel& channel) { remembered += channel.requests.Pending().size(); });
+  uint64_t reachable = 0;
+  bool mailboxes = true;
+  sessions_.ForEachChannel([&](const Channel& channel) {
+    remembered += channel.requests.Pending().size();
+    reachable += channel.hung_up ? 0 : 1;
+    mailboxes = mailboxes && mailboxes_.Has(channel.id) != channel.hung_up;
+  });
+  if (!mailboxes || reachable != mailboxes_.size()) return Broken("a mailbox is of no channel that is there");
   if (remembered != pending_.size()) {
     return Broken(absl::StrCat(pending_.size(), " requests are pending, ", remembered, " are remembered so"));
   }

@@ -38,7 +38,8 @@ class Mailboxes {
 
   // Deliveries of the channel not sent yet.
   uint64_t Queued(ChannelId channel) const;
-  bool Empty() const { return boxes_.empty() && tenants_.empty(); }
+  bool Has(ChannelId channel) const { return boxes_.contains(channel); }
+  uint64_t size() const { return boxes_.size(); }
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 

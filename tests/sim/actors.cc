@@ -1,0 +1,329 @@
+// What the simulated clients, kernels, workers and operators do.
+
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "tests/sim/simulation.h"
+
+namespace berth::core {
+namespace {
+
+Tenant TenantOf(uint64_t draw) { return Tenant{.uid = static_cast<uint32_t>(1000 + draw)}; }
+
+Secret SecretOf(uint64_t draw) {
+  Secret secret;
+  for (size_t i = 0; i < 8; ++i) secret.bits[i] = static_cast<uint8_t>(draw >> (8 * i));
+  return secret;
+}
+
+}  // namespace
+
+std::optional<ChannelId> Simulation::SomeChannel() {
+  if (processes_.empty()) return std::nullopt;
+  return std::next(processes_.begin(), Draw(processes_.size()))->first;
+}
+
+Caller Simulation::CallerOf(ChannelId channel) {
+  const Process& process = processes_.at(channel);
+  const Client& client = clients_.at(process.session);
+  return Caller{.credentials = {.session = process.session, .channel = channel, .secret = client.secret},
+                .tenant = client.tenant};
+}
+
+void Simulation::OpenOrJoin() {
+  if (clients_.empty() || (clients_.size() < options_.sessions && Chance(40))) {
+    const Client client{.secret = SecretOf(Draw(UINT64_MAX)), .tenant = TenantOf(Draw(4))};
+    const auto session = core_->OpenSession(now_, client.secret, client.tenant, "sim", ProcessInfo{.pid = 1});
+    if (!session.ok()) return;
+    ++counts_.sessions;
+    clients_.emplace(*session, client);
+    return;
+  }
+  const auto client = std::next(clients_.begin(), Draw(clients_.size()));
+  uint64_t joined = 0;
+  for (const auto& [channel, process] : processes_) joined += process.session == client->first ? 1 : 0;
+  if (joined >= options_.channels_per_session) return;
+  Secret secret = client->second.secret;
+  const bool wrong = Chance(2);
+  if (wrong) secret.bits[15] ^= 1;
+  const auto channel =
+      core_->JoinSession(now_, client->first, secret, client->second.tenant, ProcessInfo{.pid = 2});
+  if (!channel.ok()) return;
+  if (wrong || client->second.ended) Fail("a process joins that may not");
+  processes_.emplace(*channel, Process{.session = client->first});
+}
+
+AcquireRequest Simulation::NewAcquire() {
+  return AcquireRequest{
+      .pool = Chance(60) ? "gpu-tests" : (Chance(95) ? "wide" : "none"),
+      .units = Chance(70) ? 1 : Draw(10),
+      .holder_key = absl::StrCat("thread ", Draw(4)),
+      .wait = !Chance(15),
+      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
+      .client_cap = Chance(85) ? 0 : Draw(4),
+      .adoptable = Chance(10),
+      .independent = Chance(20)};
+}
+
+BlockHandle Simulation::SomeHandle(const Client& client) {
+  BlockHandle handle;
+  if (!client.blocks.empty() && Chance(60)) {
+    handle = client.blocks[Draw(client.blocks.size())];
+  } else if (!handles_.empty()) {
+    handle = handles_[Draw(handles_.size())];
+  }
+  if (Chance(4)) ++handle.block_generation;
+  if (Chance(2)) ++handle.incarnation;
+  if (Chance(2)) handle.block = BlockId(Draw(UINT64_MAX));
+  return handle;
+}
+
+Simulation::Payload Simulation::NewPayload(Process& process) {
+  Client& client = clients_.at(process.session);
+  const uint64_t die = Draw(100);
+  if (die < 30) return NewAcquire();
+  if (die < 55) {
+    if (client.acquisitions.empty() || Chance(5)) return AcquisitionId(Draw(1'000));
+    const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
+    const AcquisitionId acquisition = *at;
+    // Sometimes it is released again later.
+    if (!Chance(10)) client.acquisitions.erase(at);
+    return acquisition;
+  }
+  if (die < 72) {
+    const uint64_t sizes[] = {1, 2 << 20, (2 << 20) + 1, 6 << 20, 30 << 20, 0, UINT64_MAX, uint64_t{1} << 63};
+    return AllocateRequest{
+        .device = Chance(97) ? static_cast<uint32_t>(Draw(2)) : static_cast<uint32_t>(Draw(80)),
+        .bytes = Bytes(sizes[Chance(85) ? Draw(4) : Draw(8)]),
+        .label = absl::StrCat("label ", Draw(3))};
+  }
+  if (die < 84) {
+    FreeRequest request{.handle = SomeHandle(client)};
+    for (const auto& [import, block] : process.mapped) {
+      if (block == request.handle.block && Chance(60)) request.let_go.push_back(import);
+    }
+    return request;
+  }
+  if (die < 90) {
+    GrantRequest request{.handle = SomeHandle(client), .grantee = TenantOf(Draw(4))};
+    if (Chance(50)) request.grantee = std::next(clients_.begin(), Draw(clients_.size()))->first;
+    return request;
+  }
+  return ImportRequest{.handle = SomeHandle(client), .read_only = Chance(50)};
+}
+
+void Simulation::Ask() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  const uint64_t sequence = ++process.last_sequence;
+  uint64_t answered_below = 1;
+  for (const auto& [asked, request] : process.requests) {
+    if (!request.settled) break;
+    answered_below = asked + 1;
+  }
+  Request& request = process.requests[sequence];
+  request.payload = NewPayload(process);
+  // A client may be late in saying what it has, and settle much at once.
+  request.answered_below = Chance(50) ? answered_below : 0;
+  // Sometimes the request is overtaken by what its client does next.
+  if (!Chance(5)) Send(*channel, sequence, request.payload, /*reused=*/false);
+}
+
+void Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused) {
+  Process& process = processes_.at(channel);
+  Request& request = process.requests.at(sequence);
+  // What the request lets go of is let go before it is sent.
+  const auto* const freed = std::get_if<FreeRequest>(&payload);
+  Caller caller = CallerOf(channel);
+  const bool wrong = Chance(1);
+  if (wrong) caller.credentials.secret.bits[3] ^= 1;
+  const CallId call(++last_call_);
+  calls_[call] = Call{.channel = channel, .sequence = sequence, .reused = reused};
+  const RequestTag tag{.sequence = sequence, .answered_below = request.answered_below};
+  if (freed != nullptr && !wrong && !reused) {
+    for (const ImportId import : freed->let_go) process.mapped.erase(import);
+  }
+  request.sent = true;
+  std::visit(
+      [&](const auto& what) {
+        using What = std::decay_t<decltype(what)>;
+        if constexpr (std::is_same_v<What, AcquireRequest>) {
+          core_->Acquire(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, AcquisitionId>) {
+          core_->Release(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, AllocateRequest>) {
+          core_->Allocate(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, FreeRequest>) {
+          core_->Free(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, GrantRequest>) {
+          core_->Grant(now_, call, caller, tag, what, &effects_);
+        } else {
+          core_->Import(now_, call, caller, tag, what, &effects_);
+        }
+      },
+      payload);
+}
+
+void Simulation::Repeat() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (process.requests.empty()) return;
+  // Mostly a late one.
+  const uint64_t back =
+      Draw(Chance(80) ? std::min<uint64_t>(process.requests.size(), 4) : process.requests.size());
+  const auto request = std::prev(process.requests.end(), back + 1);
+  if (request->second.first.has_value() && Chance(10)) {
+    AcquireRequest other = NewAcquire();
+    other.label = "another payload";
+    Send(*channel, request->first, other, /*reused=*/true);
+    return;
+  }
+  Send(*channel, request->first, request->second.payload, /*reused=*/false);
+}
+
+void Simulation::ForgetOne() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (process.requests.empty()) return;
+  const uint64_t back = Draw(std::min<uint64_t>(process.requests.size(), 6));
+  const uint64_t sequence = std::prev(process.requests.end(), back + 1)->first;
+  const CallId call(++last_call_);
+  calls_[call] = Call{.channel = *channel, .sequence = sequence, .forget = true};
+  core_->Forget(now_, call, CallerOf(*channel), sequence, &effects_);
+}
+
+void Simulation::CancelOne() {
+  if (calls_.empty()) return;
+  core_->CancelCall(now_, std::next(calls_.begin(), Draw(calls_.size()))->first, &effects_);
+}
+
+void Simulation::Acknowledge() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
+  if (process.acknowledged == process.last_delivery) return;
+  process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
+  process.fds_under_way.erase(process.fds_under_way.begin(),
+                              process.fds_under_way.upper_bound(process.acknowledged));
+  core_->DeliveryAcknowledged(now_, *channel, process.acknowledged, &effects_);
+}
+
+void Simulation::LetGo() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (Chance(3)) {
+    // Somebody else's, if it is anybody's.
+    ImportId import(Draw(200));
+    if (!process.mapped.contains(import)) core_->ImportLetGo(now_, *channel, import, &effects_);
+  }
+  if (process.mapped.empty() || process.hung_up) return;
+  const ImportId import = std::next(process.mapped.begin(), Draw(process.mapped.size()))->first;
+  process.mapped.erase(import);
+  core_->ImportLetGo(now_, *channel, import, &effects_);
+}
+
+void Simulation::EndSomething() {
+  const uint64_t die = Draw(100);
+  if (die < 60) {
+    if (const std::optional<ChannelId> channel = SomeChannel()) Kill(*channel);
+  } else if (die < 75) {
+    const std::optional<ChannelId> channel = SomeChannel();
+    if (!channel.has_value()) return;
+    processes_.at(*channel).hung_up = true;
+    core_->ChannelHungUp(now_, *channel, &effects_);
+  } else if (!clients_.empty()) {
+    const auto client = std::next(clients_.begin(), Draw(clients_.size()));
+    client->second.ended = true;
+    const SessionId session = client->first;
+    if (Chance(70)) return core_->LifelineHungUp(now_, session, &effects_);
+    const Caller caller{.credentials = {.session = session, .secret = client->second.secret},
+                        .tenant = client->second.tenant};
+    if (!core_->EndSession(now_, caller, SessionId(), &effects_).ok()) Fail("a session cannot end itself");
+  }
+}
+
+void Simulation::Kill(ChannelId channel) {
+  // The kernel closes a dying process's sockets before or after its pidfd fires.
+  const bool before = Chance(50);
+  if (before) core_->ChannelHungUp(now_, channel, &effects_);
+  if (before) Carry();
+  processes_.erase(channel);
+  core_->ProcessGone(now_, channel, &effects_);
+  if (!before) core_->ChannelHungUp(now_, channel, &effects_);
+}
+
+void Simulation::Work() {
+  Worker& worker = workers_[static_cast<uint32_t>(Draw(workers_.size()))];
+  if (worker.state != DeviceState::kReady || worker.jobs.empty()) return;
+  const Job job = worker.jobs.front();
+  worker.jobs.pop_front();
+  absl::Status status;
+  if (job.create) {
+    if (Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
+    if (Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
+    // The book of the device is in whole blocks; the smallest is what is sure to be charged.
+    if (status.ok()) worker.made[job.block] = MiB(2).count();
+    core_->BlockCreated(now_, job.block, status, &effects_);
+  } else {
+    if (Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
+    if (status.ok()) worker.made.erase(job.block);
+    core_->BlockReleased(now_, job.block, status, &effects_);
+  }
+}
+
+void Simulation::BreakWorker() {
+  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
+  Worker& worker = workers_[device];
+  if (worker.state != DeviceState::kReady) {
+    worker.state = DeviceState::kReady;
+    return core_->WorkerUp(now_, device, &effects_);
+  }
+  if (Chance(50)) return;
+  ++counts_.worker_deaths;
+  const bool stopped = Chance(20);
+  worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  // What it was releasing dies with it; what it was making never was.
+  for (const Job& job : worker.jobs) worker.made.erase(job.block);
+  worker.jobs.clear();
+  core_->WorkerDown(now_, device, stopped, &effects_);
+}
+
+void Simulation::Operate() {
+  if (Chance(50)) {
+    const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
+    if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
+  } else {
+    const auto changed =
+        core_->SetDeviceBudget(now_, static_cast<uint32_t>(Draw(2)), MiB(Draw(70)), &effects_);
+    if (!changed.ok() && !absl::IsOutOfRange(changed.status())) Fail("a budget cannot be set");
+  }
+}
+
+void Simulation::PassTime() {
+  now_ += absl::Milliseconds(Draw(500));
+  if (Chance(70)) core_->Tick(now_, &effects_);
+  if (core_->next_deadline() <= now_) core_->Tick(now_, &effects_);
+  if (core_->next_deadline() <= now_) Fail("a deadline has passed and is still due");
+}
+
+void Simulation::Look() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  const Caller caller = CallerOf(*channel);
+  if (!core_->Authenticate(caller).ok()) Fail("a caller is not known");
+  if (!core_->GetSession(caller, SessionId()).ok()) Fail("a session does not see itself");
+  for (const SessionView& session : core_->ListSessions(caller)) {
+    if (session.tenant != caller.tenant) Fail("a tenant sees another's session");
+  }
+  for (const UsageRow& row : core_->GetUsage(caller).rows) {
+    if (row.tenant != caller.tenant) Fail("a tenant sees another's bytes");
+  }
+}
+
+}  // namespace berth::core

@@ -1,0 +1,346 @@
+#include "tests/sim/simulation.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
+namespace berth::core {
+namespace {
+
+// Books are checked whole every so many steps: it costs time linear in everything held.
+constexpr uint64_t kCheckEvery = 8;
+
+Config MakeConfig(uint64_t seed) {
+  Config config{.node = 7, .incarnation = 9};
+  config.pools = {{"gpu-tests", 2}, {"wide", 8}};
+  for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
+    config.devices.push_back(DeviceConfig{.ordinal = ordinal,
+                                          .uuid = absl::StrCat("HOST-", ordinal),
+                                          .kind = ordinal == 0 ? MemoryKind::kHost : MemoryKind::kCudaVmm,
+                                          .total = MiB(64),
+                                          .budget = MiB(32)});
+  }
+  config.warm_blocks_per_size = seed % 3;
+  config.warm_limit = MiB(12);
+  config.warm_sizes = 2;
+  // Half of the runs live within limits so small that each is met.
+  if (seed % 2 == 0) {
+    config.limits = Limits{.sessions = 20,
+                           .channels_per_session = 3,
+                           .waiters_per_pool = 6,
+                           .blocks = 12,
+                           .imports_per_block = 3,
+                           .grants_per_block = 3,
+                           .answers_per_channel = 12,
+                           .queued_deliveries_per_channel = 3,
+                           .unacknowledged_fds_per_channel = 2,
+                           .unacknowledged_fds_per_tenant = 4,
+                           .passes_before_hold = 3,
+                           .waiting_allocations_per_device = 3};
+  }
+  return config;
+}
+
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// What of an answer must be the same when it is given again.
+std::string Gist(const absl::StatusOr<Response>& response) {
+  if (!response.ok()) return response.status().ToString();
+  if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
+    return absl::StrCat("acquired ", acquired->acquisition.value(), " of ", acquired->permit.value());
+  }
+  if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
+    return absl::StrCat("allocated ", allocated->block.handle.block.value(), " as ",
+                        allocated->import.value());
+  }
+  if (const auto* imported = std::get_if<ImportResult>(&*response)) {
+    return absl::StrCat("imported ", imported->import.value());
+  }
+  return absl::StrCat("answer ", response->index());
+}
+
+// Refusals of the call rather than answers of the request.
+bool IsAboutTheCall(const absl::Status& status) {
+  for (const Reason reason : {Reason::kCancelled, Reason::kBadCredentials, Reason::kSessionEnded,
+                              Reason::kNotJoined, Reason::kRequestReused, Reason::kRequestForgotten}) {
+    if (IsRefusal(status, reason)) return true;
+  }
+  if (absl::IsUnavailable(status)) return true;
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  return details.has_value() && details->reason == Reason::kLimit &&
+         details->metadata.at("what") == "answers_per_channel";
+}
+
+}  // namespace
+
+Simulation::Simulation(const Options& options)
+    : options_(options), random_(Mix(options.seed)), config_(MakeConfig(options.seed)) {
+  core_ =
+      std::make_unique<Core>(config_, [id = options.seed * 1'000'003]() mutable { return Mix(++id) | 1; });
+  for (const DeviceConfig& device : config_.devices) workers_[device.ordinal];
+}
+
+uint64_t Simulation::Draw(uint64_t below) {
+  random_ = Mix(random_);
+  return random_ % below;
+}
+
+void Simulation::Fail(const std::string& what) {
+  if (status_.ok())
+    status_ = absl::InternalError(absl::StrCat("seed ", options_.seed, ", step ", step_, ": ", what));
+}
+
+void Simulation::Run(uint64_t steps) {
+  for (uint64_t i = 0; i < steps && status_.ok(); ++i) {
+    ++step_;
+    Act();
+    Carry();
+    Check();
+  }
+}
+
+void Simulation::Act() {
+  const uint64_t die = Draw(1000);
+  if (die < 60) return OpenOrJoin();
+  if (die < 420) return Ask();
+  if (die < 460) return Repeat();
+  if (die < 500) return ForgetOne();
+  if (die < 530) return CancelOne();
+  if (die < 630) return Acknowledge();
+  if (die < 700) return LetGo();
+  if (die < 745) return EndSomething();
+  if (die < 940) return Work();
+  if (die < 945) return BreakWorker();
+  if (die < 955) return Operate();
+  if (die < 990) return PassTime();
+  Look();
+}
+
+void Simulation::Carry() {
+  for (const Effect& effect : effects_) {
+    if (effect.number != ++last_effect_) Fail("an effect's number is not the next");
+    if (const auto* reply = std::get_if<Reply>(&effect.what)) {
+      CarryReply(*reply);
+    } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
+      if (workers_[create->device].state != DeviceState::kReady) Fail("a worker is asked that is not there");
+      workers_[create->device].jobs.push_back({.block = create->block, .create = true});
+    } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
+      CarryRelease(*release);
+    } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
+      CarryDeliver(*deliver);
+    } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
+      if (processes_.contains(channel->channel)) Fail("a channel is dropped whose process lives");
+    } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
+      if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
+      std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
+    }
+  }
+  effects_.clear();
+}
+
+void Simulation::CarryRelease(const ReleaseBlock& release) {
+  Worker& worker = workers_[release.device];
+  if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
+  if (!worker.made.contains(release.block)) Fail("a block is released that was never made");
+  for (const auto& [channel, process] : processes_) {
+    for (const auto& [import, block] : process.mapped) {
+      if (block == release.block) Fail("memory goes back that a living process was given");
+    }
+  }
+  worker.jobs.push_back({.block = release.block});
+}
+
+void Simulation::CarryDeliver(const Deliver& deliver) {
+  const auto found = processes_.find(deliver.channel);
+  if (found == processes_.end() || found->second.hung_up) return Fail("a delivery goes to nobody");
+  Process& process = found->second;
+  if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
+  const BlockId block(deliver.delivery.block);
+  bool there = false;
+  for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
+  if (!there) Fail("a delivery names a block that is not there");
+  if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
+  process.mapped.emplace(ImportId(deliver.delivery.import), block);
+  process.fds_under_way.insert(deliver.delivery.number);
+  if (process.fds_under_way.size() > config_.limits.unacknowledged_fds_per_channel)
+    Fail("too many fds on a channel");
+  const Tenant tenant = clients_.at(process.session).tenant;
+  uint64_t fds = 0;
+  for (const auto& [channel, other] : processes_) {
+    if (!other.hung_up && clients_.at(other.session).tenant == tenant) fds += other.fds_under_way.size();
+  }
+  if (fds > config_.limits.unacknowledged_fds_per_tenant) Fail("too many fds for a tenant");
+}
+
+void Simulation::CarryReply(const Reply& reply) {
+  const auto found = calls_.find(reply.call);
+  if (found == calls_.end()) return Fail("a call is answered twice");
+  const Call call = found->second;
+  calls_.erase(found);
+  if (!reply.response.ok()) ++counts_.refusals;
+  if (IsRefusal(reply.response.status(), Reason::kCancelled)) ++counts_.cancelled;
+  Remember(call, reply, /*lost=*/Chance(8));
+}
+
+void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
+  const auto found = processes_.find(call.channel);
+  if (found == processes_.end()) return;
+  Process& process = found->second;
+  Request& request = process.requests[call.sequence];
+  const bool ok = reply.response.ok();
+  if (call.forget) {
+    if (!ok) return;
+    const ForgetOutcome outcome = std::get<ForgetResult>(*reply.response).outcome;
+    if (outcome == ForgetOutcome::kUndone) ++counts_.undone;
+    if (outcome == ForgetOutcome::kUndone && request.first.has_value() && request.first->ok()) {
+      if (const auto* acquired = std::get_if<AcquireResult>(&**request.first)) {
+        if (permits_.contains(acquired->permit))
+          permits_.at(acquired->permit).second.erase(acquired->acquisition);
+      }
+    }
+    request.forgotten = true;
+    request.settled = request.settled || !lost;
+    return;
+  }
+  if (call.reused) {
+    if (ok) Fail("a request with another payload is granted");
+    return;
+  }
+  if (!ok && IsAboutTheCall(reply.response.status())) return;
+  if (request.forgotten) return Fail("a forgotten request is answered");
+  if (request.first.has_value()) {
+    ++counts_.replayed;
+    if (Gist(*request.first) != Gist(reply.response)) {
+      Fail(absl::StrCat("a repeat is answered otherwise: ", Gist(*request.first), ", then ",
+                        Gist(reply.response)));
+    }
+  } else {
+    request.first = reply.response;
+    if (ok) Learn(process, request, reply.response);
+  }
+  if (lost) return;
+  request.settled = true;
+  if (!ok) return;
+  Client& client = clients_.at(process.session);
+  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response)) {
+    client.acquisitions.push_back(acquired->acquisition);
+  } else if (const auto* allocated = std::get_if<AllocateResult>(&*reply.response)) {
+    client.blocks.push_back(allocated->block.handle);
+    handles_.push_back(allocated->block.handle);
+    if (handles_.size() > 64) handles_.erase(handles_.begin());
+  }
+}
+
+// What the first answer changes in the world, whether or not its client hears of it.
+void Simulation::Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response) {
+  if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
+    ++(acquired->nested ? counts_.nested : counts_.grants);
+    auto& [session, acquisitions] = permits_[acquired->permit];
+    if (acquired->nested != !acquisitions.empty()) Fail("nested is not what it is called");
+    if (!acquisitions.empty() && session != process.session) Fail("a permit is shared between sessions");
+    session = process.session;
+    acquisitions.insert(acquired->acquisition);
+  } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
+    const AcquisitionId acquisition = std::get<AcquisitionId>(request.payload);
+    bool found = false;
+    for (auto& [permit, held] : permits_) {
+      if (held.second.erase(acquisition) == 0) continue;
+      found = true;
+      if (released->returned != held.second.empty()) Fail("a permit returns before its last acquisition");
+      if (held.first != process.session) Fail("a session releases another's permit");
+    }
+    if (!found) Fail("something is released that is not out");
+  } else if (std::holds_alternative<AllocateResult>(*response)) {
+    ++counts_.allocations;
+  } else if (const auto* freed = std::get_if<FreeResult>(&*response)) {
+    if (freed->state == BlockState::kQuarantined) ++counts_.quarantined;
+  } else if (std::holds_alternative<ImportResult>(*response)) {
+    ++counts_.imports;
+  }
+}
+
+void Simulation::Check() {
+  std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
+  CheckPools();
+  CheckDevices();
+  if (step_ % kCheckEvery != 0) return;
+  if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
+  const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
+  if (out.size() != permits_.size()) {
+    Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));
+  }
+  for (const PermitView& permit : out) {
+    const auto told = permits_.find(permit.id);
+    if (told == permits_.end() || told->second.second.size() != permit.depth) {
+      Fail(absl::StrCat("permit ", permit.id.value(), " is not as deep as told"));
+    }
+  }
+}
+
+void Simulation::CheckPools() {
+  for (const PoolView& pool : core_->ListPools()) {
+    uint64_t& before = out_before_[pool.name];
+    if (pool.out > pool.cap && pool.out > before) Fail(absl::StrCat("pool ", pool.name, " is over its cap"));
+    before = pool.out;
+  }
+}
+
+void Simulation::CheckDevices() {
+  for (const DeviceView& device : core_->ListDevices()) {
+    const uint64_t charged = device.bytes.charged().count();
+    uint64_t& before = charged_before_[device.ordinal];
+    if (charged > device.budget.count() && charged > before) Fail("a device is over its budget");
+    before = charged;
+    uint64_t made = 0;
+    for (const auto& [block, bytes] : workers_[device.ordinal].made) made += bytes;
+    if (made > charged) Fail("the driver has given out more than is charged");
+  }
+}
+
+void Simulation::Finish() {
+  // Everything that is under way ends, in some order.
+  while (status_.ok() && !(processes_.empty() && clients_.empty())) {
+    ++step_;
+    const uint64_t before = processes_.size() + clients_.size();
+    if (Chance(50)) {
+      Work();
+    } else {
+      EndSomething();
+    }
+    Carry();
+    Check();
+    if (processes_.size() + clients_.size() > before) Fail("something comes while everything ends");
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (auto& [ordinal, worker] : workers_) {
+      worker.state = DeviceState::kReady;
+      core_->WorkerUp(now_, ordinal, &effects_);
+      Carry();
+      while (status_.ok() && !worker.jobs.empty()) {
+        ++step_;
+        Work();
+        Carry();
+        Check();
+      }
+    }
+  }
+  if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));
+  if (!core_->ListSessions(Admin()).empty()) Fail("sessions are left");
+  if (!core_->ListWaiters(Admin(), "").empty()) Fail("waiters are left");
+  for (const PoolView& pool : core_->ListPools()) {
+    if (pool.out != 0 || pool.holders != 0) Fail("permits are left");
+  }
+  for (const DeviceView& device : core_->ListDevices()) {
+    ByteCounts left = device.bytes;
+    left.warm = Bytes(0);
+    if (left != ByteCounts{}) Fail("bytes are left");
+  }
+  if (!core_->GetUsage(Admin()).rows.empty() || !core_->ListBlocks(Admin()).empty()) Fail("blocks are left");
+  if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
+}
+
+}  // namespace berth::core

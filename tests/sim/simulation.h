@@ -1,0 +1,166 @@
+// Simulation: a node's whole life around the core, without a process or a thread: clients that do everything clients can
+// do, rightly and wrongly, kernels that kill them in any order, workers that work, fail and die, operators, time. A seed
+// makes it all, so a seed replays any run.
+//
+// The model beside the core knows what the core's effects gave to whom, and compares after every step. The first thing
+// that is not as promised ends the run; status() names it with its step.
+
+#ifndef TESTS_SIM_SIMULATION_H_
+#define TESTS_SIM_SIMULATION_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "daemon/core/core.h"
+
+namespace berth::core {
+
+class Simulation {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    // Sessions open at a time, at most.
+    uint64_t sessions = 30;
+    uint64_t channels_per_session = 4;
+  };
+
+  explicit Simulation(const Options& options);
+
+  // Takes so many steps, or fewer if one breaks a promise.
+  void Run(uint64_t steps);
+  // Kills everybody in some order, lets the workers finish, and expects every unit and byte back.
+  void Finish();
+
+  const absl::Status& status() const { return status_; }
+  uint64_t steps() const { return step_; }
+  // What came of it all, to see that a run is not idle.
+  struct Counts {
+    uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, warm_hits = 0, imports = 0, refusals = 0;
+    uint64_t cancelled = 0, undone = 0, replayed = 0, quarantined = 0, worker_deaths = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  using Payload =
+      std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest>;
+
+  struct Request {
+    Payload payload;
+    uint64_t answered_below = 0;
+    // The first answer that a repeat must get again.
+    std::optional<absl::StatusOr<Response>> first;
+    // The client knows the outcome.
+    bool settled = false;
+    // Whether it reached the daemon at all.
+    bool sent = false;
+    bool forgotten = false;
+  };
+  struct Process {
+    SessionId session;
+    uint64_t last_sequence = 0;
+    std::map<uint64_t, Request> requests;
+    bool hung_up = false;
+    uint64_t last_delivery = 0;
+    uint64_t acknowledged = 0;
+    std::set<uint64_t> fds_under_way;
+    // Fds that it was sent and has not let go.
+    std::map<ImportId, BlockId> mapped;
+  };
+  struct Client {
+    Secret secret;
+    Tenant tenant;
+    bool ended = false;
+    std::vector<AcquisitionId> acquisitions;
+    std::vector<BlockHandle> blocks;
+  };
+  struct Call {
+    ChannelId channel;
+    uint64_t sequence = 0;
+    bool forget = false;
+    bool reused = false;
+  };
+  struct Job {
+    BlockId block;
+    bool create = false;
+  };
+  struct Worker {
+    DeviceState state = DeviceState::kRebuilding;
+    std::deque<Job> jobs;
+    // Bytes that the driver has given out.
+    std::map<BlockId, uint64_t> made;
+  };
+
+  // ---- simulation.cc: steps, effects, checks ---------------------------------------------------------------------------
+  void Act();
+  void Carry();
+  void CarryReply(const Reply& reply);
+  void CarryDeliver(const Deliver& deliver);
+  void CarryRelease(const ReleaseBlock& release);
+  void Remember(const Call& call, const Reply& reply, bool lost);
+  void Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response);
+  void Check();
+  void CheckPools();
+  void CheckDevices();
+  void Fail(const std::string& what);
+
+  // ---- actors.cc: what they do -----------------------------------------------------------------------------------------
+  void OpenOrJoin();
+  void Ask();
+  void Repeat();
+  void ForgetOne();
+  void CancelOne();
+  void Acknowledge();
+  void LetGo();
+  void EndSomething();
+  void Kill(ChannelId channel);
+  void Work();
+  void BreakWorker();
+  void Operate();
+  void PassTime();
+  void Look();
+  Payload NewPayload(Process& process);
+  AcquireRequest NewAcquire();
+  BlockHandle SomeHandle(const Client& client);
+  void Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
+
+  uint64_t Draw(uint64_t below);
+  bool Chance(uint64_t percent) { return Draw(100) < percent; }
+  std::optional<ChannelId> SomeChannel();
+  Caller CallerOf(ChannelId channel);
+  Caller Admin() const { return Caller{.admin = true}; }
+
+  const Options options_;
+  uint64_t random_;
+  Config config_;
+  std::unique_ptr<Core> core_;
+  absl::Status status_;
+  uint64_t step_ = 0;
+  Counts counts_;
+  absl::Time now_ = absl::UnixEpoch();
+  Effects effects_;
+  uint64_t last_effect_ = 0;
+
+  std::map<SessionId, Client> clients_;
+  std::map<ChannelId, Process> processes_;
+  std::vector<BlockHandle> handles_;
+  uint64_t last_call_ = 0;
+  std::map<CallId, Call> calls_;
+  std::map<uint32_t, Worker> workers_;
+  // What the core's answers gave out: permits with their sessions and acquisitions.
+  std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;
+  std::map<std::string, uint64_t> out_before_;
+  std::map<uint32_t, uint64_t> charged_before_;
+};
+
+}  // namespace berth::core
+
+#endif  // TESTS_SIM_SIMULATION_H_
