@@ -23,8 +23,7 @@ absl::string_view TakeText(absl::string_view* rest) {
 
 void SetStatus(const absl::Status& status, Created* created) {
   created->code = static_cast<int32_t>(status.code());
-  const absl::string_view text = status.message().substr(0, sizeof(created->text) - 1);
-  memcpy(created->text, text.data(), text.size());
+  status.message().copy(created->text, sizeof(created->text) - 1);
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return;
   created->reason = static_cast<int32_t>(details->reason);
