@@ -46,7 +46,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   v1::AcquirePermitRequest request;
   request.set_pool(std::string(key.pool));
   request.set_units(options.units);
-  request.set_holder_key(std::string(key.holder_key));
+  request.set_holder_key(options.holder_key.empty() ? internal::ThreadHolderKey() : options.holder_key);
   request.set_label(options.label);
   if (options.max_wait != absl::InfiniteDuration()) {
     absl::Duration rest;
@@ -74,8 +74,7 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   const HoldingKey key = {
       .session = core.get(),
       .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
-      .holder_key = options.holder_key.empty() ? absl::string_view(internal::ThreadHolderKey())
-                                               : absl::string_view(options.holder_key)};
+      .holder_key = options.holder_key};
   if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   if (options.max_wait < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("max_wait is negative");

@@ -65,7 +65,8 @@ class ThreadHoldings {
 Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser)
     : session_(key.session),
       pool_(key.pool),
-      holder_key_(key.holder_key),
+      holder_key_(key.holder_key.empty() ? ThreadHolderKey() : std::string(key.holder_key)),
+      of_thread_(holder_key_ == ThreadHolderKey()),
       units_(units),
       state_(kReference + 1),
       releaser_(std::move(releaser)) {}
@@ -80,30 +81,11 @@ Holding* Holding::Nest(const HoldingKey& key, uint64_t units) {
   return ThreadHoldings::Get().Nest(key, units);
 }
 
-bool Holding::AddGuard() {
-  uint64_t state = state_.load(std::memory_order_relaxed);
-  do {
-    if ((state & kGuards) == 0) return false;
-  } while (
-      !state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
-  return true;
-}
-
-bool Holding::DropGuard() {
-  uint64_t state = state_.load(std::memory_order_relaxed);
-  uint64_t next;
-  do {
-    next = (state & kGuards) == 1 ? state - 1 + kReference : state - 1;
-  } while (!state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed));
-  return (state & kGuards) == 1;
-}
-
 void Holding::Unreference() {
   if (state_.fetch_sub(kReference, std::memory_order_acq_rel) == kReference) delete this;
 }
 
-absl::Status Holding::Drop() {
-  if (!DropGuard()) return absl::OkStatus();
+absl::Status Holding::GiveBack() {
   const std::unique_ptr<Releaser> releaser = std::move(releaser_);
   const absl::Status status = releaser->Release();
   Unreference();

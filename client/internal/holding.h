@@ -22,6 +22,7 @@ struct HoldingKey {
   // The session, as an address only.
   const void* session = nullptr;
   absl::string_view pool;
+  // Empty is the calling thread itself.
   absl::string_view holder_key;
 };
 
@@ -47,12 +48,13 @@ class Holding {
 
   // Drops one guard; the last gives the acquisition back and returns how that went. `this` may be gone
   // afterwards.
-  absl::Status Drop();
+  absl::Status Drop() { return DropGuard() ? GiveBack() : absl::OkStatus(); }
   // Drops one guard; the last leaves the acquisition to the end of the session.
   void Leave();
 
   uint64_t units() const { return units_; }
   const std::string& pool() const { return pool_; }
+  // Never empty: that of the thread it was made on where no other was given.
   const std::string& holder_key() const { return holder_key_; }
   // Guards alive; for tests and those who look.
   uint64_t depth() const { return state_.load(std::memory_order_relaxed) & kGuards; }
@@ -65,17 +67,37 @@ class Holding {
 
   Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser);
   bool Matches(const HoldingKey& key) const {
-    return session_ == key.session && pool_ == key.pool && holder_key_ == key.holder_key;
+    return session_ == key.session && pool_ == key.pool &&
+           (key.holder_key.empty() ? of_thread_ : holder_key_ == key.holder_key);
   }
   // Adds a guard unless there is none any more.
-  bool AddGuard();
+  bool AddGuard() {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    do {
+      if ((state & kGuards) == 0) return false;
+    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
+                                           std::memory_order_relaxed));
+    return true;
+  }
   // Drops a guard; returns whether it was the last, and then holds a reference for the caller.
-  bool DropGuard();
+  bool DropGuard() {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    uint64_t next;
+    do {
+      next = (state & kGuards) == 1 ? state - 1 + kReference : state - 1;
+    } while (
+        !state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed));
+    return (state & kGuards) == 1;
+  }
+  // What the last guard does.
+  absl::Status GiveBack();
   void Unreference();
 
   const void* const session_;
   const std::string pool_;
   const std::string holder_key_;
+  // Made under the key of the thread that remembers it: found without comparing text.
+  const bool of_thread_;
   const uint64_t units_;
   std::atomic<uint64_t> state_;
   // Used by the last guard alone.

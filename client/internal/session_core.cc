@@ -278,10 +278,13 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
 }
 
 absl::Status SessionCore::End() {
-  return Call(DefaultLimits(), [&](grpc::ClientContext* context) {
+  BERTH_RETURN_IF_ERROR(Check());
+  const absl::Status status = Call(DefaultLimits(), [&](grpc::ClientContext* context) {
     v1::Session session;
     return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);
   });
+  // The channel's end may overtake the answer; both say the same.
+  return Check().ok() ? status : absl::OkStatus();
 }
 
 }  // namespace berth::internal
