@@ -1,8 +1,10 @@
 // `berth`: permits, blocks and the node, from the command line.
 
+#include <algorithm>
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/verbs.h"
 #include "common/version.h"
@@ -25,8 +27,10 @@ int main(int argc, char** argv) {
                          &AddDevices, &AddBudget}) {
     add(app, globals, &chosen);
   }
+  const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
+  if (end_of_ours != argv + argc) globals.command.assign(end_of_ours + 1, argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(end_of_ours - argv), argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" with code 0; a wrong command line has the one code.
     return app.exit(error) == 0 ? kOk : kUsage;

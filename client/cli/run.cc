@@ -153,9 +153,7 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   verb->prefix_command();
   verb->callback([&globals, chosen, options, verb] {
     options->command = verb->remaining();
-    if (!options->command.empty() && options->command[0] == "--") {
-      options->command.erase(options->command.begin());
-    }
+    options->command.insert(options->command.end(), globals.command.begin(), globals.command.end());
     if (options->command.empty()) throw CLI::RequiredError("COMMAND");
     *chosen = [&globals, options] { return Run(globals, *options); };
   });

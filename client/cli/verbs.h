@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/functional/function_ref.h"
@@ -22,6 +23,8 @@ struct Globals {
   std::string folder;
   bool admin = false;
   bool json = false;
+  // What stands after a "--": a command of somebody else's, which the parser must not see.
+  std::vector<std::string> command;
 };
 
 using Verb = std::function<ExitStatus()>;
