@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo_client.h"
+#include "tests/bench/stopwatch.h"
 #include "tests/bench/witness.h"
 
 namespace berth::bench {

@@ -1,9 +1,7 @@
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/block.h"
 #include "client/inspector.h"
 #include "client/permit.h"
@@ -11,26 +9,14 @@
 #include "common/status_macros.h"
 #include "tests/bench/echo_client.h"
 #include "tests/bench/figures.h"
-#include "tests/bench/witness.h"
+#include "tests/bench/quiet.h"
+#include "tests/bench/stopwatch.h"
 
 namespace berth::bench {
 namespace {
 
 // Dropped: connections, caches and the daemon's own buffers warm up.
 constexpr int kWarmUp = 300;
-
-using Step = absl::FunctionRef<absl::Status()>;
-
-absl::StatusOr<double> Microseconds(Step step) {
-  const int64_t start = MonotonicNanoseconds();
-  BERTH_RETURN_IF_ERROR(step());
-  return (MonotonicNanoseconds() - start) * 1e-3;
-}
-
-struct Pairs {
-  std::vector<double> ours;
-  std::vector<double> theirs;
-};
 
 // Times `ours` and `theirs` in turn, every second pair the other way round, `between` untimed after each pair.
 absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between) {
@@ -52,16 +38,6 @@ absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between
   return pairs;
 }
 
-// Waits until `bytes` of device 0 are warm.
-absl::Status AwaitWarm(const Inspector& inspector, Bytes bytes) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  while (absl::Now() < deadline) {
-    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
-    if (usage.devices(0).bytes().warm() == bytes.count()) return absl::OkStatus();
-  }
-  return absl::DeadlineExceededError(absl::StrCat("the daemon did not make ", bytes.count(), " bytes warm"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
@@ -81,9 +57,8 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
                          Interleave(6000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); }));
   std::vector<double> one_echo;
   for (const double two : pairs.theirs) one_echo.push_back(two / 2);
-  return std::vector<Figure>{
-      {.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
-      CompareSeries("permit acquire+release", pairs.ours, "two bare echoes", pairs.theirs, 1.3)};
+  return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
+                             ComparePairs("permit acquire+release", pairs, "us", "two bare echoes", 1.3)};
 }
 
 absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
@@ -101,15 +76,16 @@ absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
   };
   const auto free_and_refill = [&]() -> absl::Status {
     BERTH_RETURN_IF_ERROR(block->Free());
-    return AwaitWarm(inspector, kWarm);
+    return AwaitQuiet(inspector, kWarm);
   };
   // The size becomes one that is kept warm by being asked for.
   BERTH_RETURN_IF_ERROR(allocate());
   BERTH_RETURN_IF_ERROR(free_and_refill());
   BERTH_ASSIGN_OR_RETURN(const Pairs pairs,
-                         Interleave(3000, allocate, [&] { return echo.Call(); }, free_and_refill));
+                         Interleave(
+                             3000, allocate, [&] { return echo.Call(); }, free_and_refill));
   return std::vector<Figure>{
-      CompareSeries("warm block allocate with its fd", pairs.ours, "one bare echo", pairs.theirs, 1.5)};
+      ComparePairs("warm block allocate with its fd", pairs, "us", "one bare echo", 1.5)};
 }
 
 }  // namespace berth::bench

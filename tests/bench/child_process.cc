@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
                                 Pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return OsError(absl::StrCat("posix_spawn ", command[0]), error);
-  ChildProcess child(pid, UniqueFd(::pidfd_open(pid, 0)));
+  ChildProcess child(pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
   if (!child.pidfd_) return OsError("pidfd_open", errno);
   return child;
 }
@@ -96,7 +96,9 @@ absl::Status AwaitReadable(int fd, absl::Duration patience) {
     const int ready = ::poll(&poll_fd, 1, static_cast<int>(left));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return OsError("poll", errno);
-    if (ready == 0) return absl::DeadlineExceededError(absl::StrCat("nothing came within ", absl::FormatDuration(patience)));
+    if (ready == 0)
+      return absl::DeadlineExceededError(
+          absl::StrCat("nothing came within ", absl::FormatDuration(patience)));
   }
 }
 

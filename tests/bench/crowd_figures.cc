@@ -1,12 +1,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/inspector.h"
-#include "client/session.h"
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/figures.h"
-#include "tests/bench/witness.h"
+#include "tests/bench/stopwatch.h"
 
 namespace berth::bench {
 namespace {
@@ -15,20 +13,22 @@ constexpr int kCrowd = 512;
 // The fewest whose median has a 95 % interval is 6.
 constexpr int kRounds = 7;
 
-// Starts kCrowd processes of `mode` together and waits for the last. Returns the microseconds that took.
+// Starts kCrowd processes of `mode` together and waits for the last. Returns the seconds that took.
 // Errors: kInternal if one was not served.
 absl::StatusOr<double> RunCrowd(const Programs& programs, const std::string& mode, const std::string& where) {
   const int64_t start = MonotonicNanoseconds();
   std::vector<ChildProcess> crowd;
   for (int i = 0; i < kCrowd; ++i) {
-    BERTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.command = {programs.client, mode, where}}));
+    BERTH_ASSIGN_OR_RETURN(ChildProcess child,
+                           ChildProcess::Start({.command = {programs.client, mode, where}}));
     crowd.push_back(std::move(child));
   }
   int refused = 0;
   for (ChildProcess& child : crowd) refused += child.Wait() != 0;
-  const double microseconds = (MonotonicNanoseconds() - start) * 1e-3;
-  if (refused > 0) return absl::InternalError(absl::StrCat(refused, " of ", kCrowd, " ", mode, " clients were not served"));
-  return microseconds;
+  const double seconds = (MonotonicNanoseconds() - start) * 1e-9;
+  if (refused > 0)
+    return absl::InternalError(absl::StrCat(refused, " of ", kCrowd, " ", mode, " clients were not served"));
+  return seconds;
 }
 
 }  // namespace
@@ -37,14 +37,13 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs) {
   BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
   BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(programs));
   const std::string echo_socket = EchoSocket(echo_server->folder());
-  std::vector<double> permits;
-  std::vector<double> echoes;
+  Pairs pairs;
   for (int round = 0; round < kRounds; ++round) {
-    BERTH_ASSIGN_OR_RETURN(echoes.emplace_back(), RunCrowd(programs, "echo", echo_socket));
-    BERTH_ASSIGN_OR_RETURN(permits.emplace_back(), RunCrowd(programs, "permit", daemon->folder()));
+    BERTH_ASSIGN_OR_RETURN(pairs.theirs.emplace_back(), RunCrowd(programs, "echo", echo_socket));
+    BERTH_ASSIGN_OR_RETURN(pairs.ours.emplace_back(), RunCrowd(programs, "permit", daemon->folder()));
   }
-  return std::vector<Figure>{CompareSeries(absl::StrCat(kCrowd, " processes: session, acquire, release"), permits,
-                                           absl::StrCat("the same, one bare echo each"), echoes, 1.3)};
+  return std::vector<Figure>{ComparePairs(absl::StrCat(kCrowd, " processes: session, acquire, release"),
+                                          pairs, "s", "the same, one bare echo each", 1.3)};
 }
 
 }  // namespace berth::bench

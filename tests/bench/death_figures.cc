@@ -17,6 +17,7 @@
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/figures.h"
+#include "tests/bench/stopwatch.h"
 #include "tests/bench/witness.h"
 
 namespace berth::bench {
@@ -180,14 +181,16 @@ absl::StatusOr<std::vector<Figure>> RandomKillFigures(const Programs& programs) 
     BERTH_ASSIGN_OR_RETURN(after, GpuTests(inspector));
   } while ((after.out() != 0 || after.waiters() != 0) && absl::Now() < deadline);
   if (after.out() != 0 || after.waiters() != 0) {
-    return absl::InternalError(absl::StrCat(after.out(), " permits and ", after.waiters(), " waiters were left over"));
+    return absl::InternalError(
+        absl::StrCat(after.out(), " permits and ", after.waiters(), " waiters were left over"));
   }
   const double out = std::max<double>(most, after.peak());
-  return std::vector<Figure>{{.name = absl::StrCat("most permits out in ", kKills, " random kills, seed ", kSeed),
-                              .value = {.value = out, .low = out, .high = out},
-                              .unit = "permits",
-                              .against = absl::StrCat("cap ", before.cap(), ", ", after.granted_total(), " grants"),
-                              .bound = before.cap()}};
+  return std::vector<Figure>{
+      {.name = absl::StrCat("most permits out in ", kKills, " random kills, seed ", kSeed),
+       .value = {.value = out, .low = out, .high = out},
+       .unit = "permits",
+       .against = absl::StrCat("cap ", before.cap(), ", ", after.granted_total(), " grants"),
+       .bound = before.cap()}};
 }
 
 }  // namespace berth::bench

@@ -47,7 +47,8 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener) return OsError("socket", errno);
   sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
-  if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("the socket's path is too long");
+  if (path.size() >= sizeof(address.sun_path))
+    return absl::InvalidArgumentError("the socket's path is too long");
   memcpy(address.sun_path, path.data(), path.size());
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return OsError("bind", errno);
@@ -88,7 +89,8 @@ absl::Status Serve(const std::string& path) {
   service::ConnectionTable connections{service::ConnectionLimits()};
   service::Acceptor acceptor(loop.get(), &connections, [&front](int fd) { front->AddConnection(fd); });
   BERTH_RETURN_IF_ERROR(acceptor.Listen(std::move(listener), /*admin=*/false));
-  BERTH_RETURN_IF_ERROR(loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());
+  BERTH_RETURN_IF_ERROR(
+      loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());
   if (::write(kChildPipeFd, "ready\n", 6) != 6) return OsError("write", errno);
   loop->Run();
   front->ShutDown(absl::ZeroDuration());

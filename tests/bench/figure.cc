@@ -35,21 +35,23 @@ std::string Verdict(const Figure& figure) {
 
 }  // namespace
 
-Figure CompareSeries(std::string name, const std::vector<double>& ours, std::string against,
-                     const std::vector<double>& theirs, std::optional<double> bound) {
+Figure ComparePairs(std::string name, const Pairs& pairs, std::string unit, absl::string_view against,
+                    std::optional<double> bound) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / theirs[i]);
+  for (size_t i = 0; i < pairs.ours.size(); ++i) ratios.push_back(pairs.ours[i] / pairs.theirs[i]);
+  std::string beside = absl::StrCat(against, " (", Number(Median(pairs.theirs).value), " ", unit, ")");
   return {.name = std::move(name),
-          .value = Median(ours),
-          .unit = "us",
-          .against = absl::StrCat(against, " (", Number(Median(theirs).value), " us)"),
+          .value = Median(pairs.ours),
+          .unit = std::move(unit),
+          .against = std::move(beside),
           .ratio = Median(std::move(ratios)),
           .bound = bound};
 }
 
 std::string FormatFigure(const Figure& figure, Format format) {
   if (format == Format::kJson) {
-    nlohmann::ordered_json json = {{"name", figure.name}, {"value", ToJson(figure.value)}, {"unit", figure.unit}};
+    nlohmann::ordered_json json = {
+        {"name", figure.name}, {"value", ToJson(figure.value)}, {"unit", figure.unit}};
     if (!figure.against.empty()) json["against"] = figure.against;
     if (figure.ratio.has_value()) json["ratio"] = ToJson(*figure.ratio);
     if (figure.bound.has_value()) {

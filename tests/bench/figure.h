@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tests/bench/statistics.h"
 
 namespace berth::bench {
@@ -29,10 +29,15 @@ struct Figure {
   bool holds() const { return !bound.has_value() || (ratio ? *ratio : value).low <= *bound; }
 };
 
-// The figure of two interleaved series, `ours` and `theirs` of the same length in microseconds: the value is the median
-// of ours, the ratio the median of ours to theirs, pair by pair.
-Figure CompareSeries(std::string name, const std::vector<double>& ours, std::string against,
-                     const std::vector<double>& theirs, std::optional<double> bound);
+// Two interleaved series of the same length, in the same unit.
+struct Pairs {
+  std::vector<double> ours;
+  std::vector<double> theirs;
+};
+
+// The figure of `pairs`: the value is the median of ours, the ratio the median of ours to theirs, pair by pair.
+Figure ComparePairs(std::string name, const Pairs& pairs, std::string unit, absl::string_view against,
+                    std::optional<double> bound);
 
 enum class Format { kTable, kJson };
 

@@ -21,9 +21,11 @@ TEST(FigureTest, WithoutARatioTheBoundIsOnTheValue) {
 }
 
 TEST(FigureTest, TheRatioIsTakenPairByPair) {
-  const Figure figure = CompareSeries("ours", {2, 40, 600}, "theirs", {1, 10, 100}, 5.0);
+  const Figure figure =
+      ComparePairs("ours", {.ours = {2, 40, 600}, .theirs = {1, 10, 100}}, "us", "theirs", 5);
   EXPECT_DOUBLE_EQ(figure.value.value, 40);
   EXPECT_DOUBLE_EQ(figure.ratio->value, 4);
+  EXPECT_EQ(figure.against, "theirs (10 us)");
 }
 
 TEST(FigureTest, ALineHasItsSevenColumns) {
@@ -44,8 +46,9 @@ TEST(FigureTest, AFigureThatIsOnlyToldHasNoVerdict) {
 
 TEST(FigureTest, JsonCarriesTheIntervalAndTheVerdict) {
   const Figure figure = {.name = "n", .value = {.value = 2, .low = 1, .high = 3}, .unit = "ns", .bound = 20};
-  EXPECT_EQ(FormatFigure(figure, Format::kJson),
-            R"({"name":"n","value":{"value":2.0,"low":1.0,"high":3.0},"unit":"ns","bound":20.0,"verdict":"holds"})");
+  EXPECT_EQ(
+      FormatFigure(figure, Format::kJson),
+      R"({"name":"n","value":{"value":2.0,"low":1.0,"high":3.0},"unit":"ns","bound":20.0,"verdict":"holds"})");
 }
 
 TEST(FigureTest, AFigureThatCouldNotBeTakenSaysWhy) {

@@ -20,9 +20,12 @@ int main(int argc, char** argv) {
   app.add_flag("--json", json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);
   const std::vector<NamedFigures> all = {
-      {"permit acquire+release", PermitFigures}, {"nested acquire+release", NestedPermitFigures},
-      {"Access()", AccessFigures},               {"warm block", WarmBlockFigures},
-      {"512 processes", CrowdFigures},           {"dead holder to next grant", HandOverFigures},
+      {"permit acquire+release", PermitFigures},
+      {"nested acquire+release", NestedPermitFigures},
+      {"Access()", AccessFigures},
+      {"warm block", WarmBlockFigures},
+      {"512 processes", CrowdFigures},
+      {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},
   };
   return RunFigures(all, programs, filter, json ? Format::kJson : Format::kTable) == 0 ? 0 : 1;

@@ -49,16 +49,19 @@ class Server {
   int pid() const { return process_.pid(); }
 
  private:
-  friend absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std::vector<std::string> command,
+  friend absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder,
+                                                             std::vector<std::string> command,
                                                              std::vector<std::string> environment);
-  Server(TemporaryFolder folder, ChildProcess process) : folder_(std::move(folder)), process_(std::move(process)) {}
+  Server(TemporaryFolder folder, ChildProcess process)
+      : folder_(std::move(folder)), process_(std::move(process)) {}
 
   const TemporaryFolder folder_;
   ChildProcess process_;
 };
 
 // Starts a daemon with a folder of its own. `flags` follow those of `programs`; `environment` is its BERTH_ variables.
-absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs, std::vector<std::string> flags = {},
+absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs,
+                                                    std::vector<std::string> flags = {},
                                                     std::vector<std::string> environment = {});
 
 // Starts an echo server; its socket is EchoSocket() of its folder.

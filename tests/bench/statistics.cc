@@ -8,7 +8,8 @@ namespace {
 
 // The logarithm of the chance of exactly `k` of `n`, each with chance `q`.
 double LogBinomial(double n, double k, double q) {
-  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) + k * std::log(q) + (n - k) * std::log1p(-q);
+  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) + k * std::log(q) +
+         (n - k) * std::log1p(-q);
 }
 
 // The largest k such that fewer than k of `n` samples lie below the quantile with a chance of at most `tail`.
@@ -36,7 +37,8 @@ Estimate Quantile(std::vector<double> samples, double q) {
   const size_t at = static_cast<size_t>(position);
   const double rest = position - at;
   const double value = at + 1 < n ? samples[at] * (1 - rest) + samples[at + 1] * rest : samples[at];
-  return {.value = value, .low = std::min(value, samples[low - 1]), .high = std::max(value, samples[high - 1])};
+  return {
+      .value = value, .low = std::min(value, samples[low - 1]), .high = std::max(value, samples[high - 1])};
 }
 
 }  // namespace berth::bench

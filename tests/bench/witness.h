@@ -1,10 +1,9 @@
-// What a bench_client says on its pipe, and the count that can be drawn from it.
+// What a bench_client tells on its pipe.
 
 #ifndef TESTS_BENCH_WITNESS_H_
 #define TESTS_BENCH_WITNESS_H_
 
 #include <cstdint>
-#include <ctime>
 
 namespace berth::bench {
 
@@ -19,15 +18,9 @@ struct Fact {
   };
   Kind kind;
   int32_t pid;
-  // On CLOCK_MONOTONIC, which is one for all processes.
+  // Of MonotonicNanoseconds().
   int64_t nanoseconds;
 };
-
-inline int64_t MonotonicNanoseconds() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
 
 }  // namespace berth::bench
 
