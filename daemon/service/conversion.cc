@@ -9,8 +9,6 @@
 namespace berth::service {
 namespace {
 
-using service::ToProto;
-
 // google.protobuf.Duration's own range.
 constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 
@@ -83,7 +81,7 @@ void ToProto(const core::ImportView& view, v1::Import* out) {
   out->set_session(view.session.value());
   ToProto(view.process, out->mutable_process());
   out->set_read_only(static_cast<v1::ReadOnly>(view.read_only));
-  ToProto(view.since, out->mutable_import_time());
+  service::ToProto(view.since, out->mutable_import_time());
   out->set_recalled(view.recalled);
 }
 
