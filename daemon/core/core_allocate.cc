@@ -170,7 +170,7 @@ void Core::Impl::FinishMaking(const Step& step, Block& block) {
 void Core::Impl::Trim(const Step& step, Device& device, Bytes bytes) {
   for (const BlockId warm : device.warm.All()) {
     const Bytes left = SaturatingSub(device.account.charged(), device.account.coming());
-    if (bytes <= SaturatingSub(device.account.budget(), left)) return;
+    if (left <= device.account.budget() && bytes <= SaturatingSub(device.account.budget(), left)) return;
     Abandon(step, *blocks_.Find(warm));
   }
 }

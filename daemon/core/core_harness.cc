@@ -1,0 +1,205 @@
+#include "daemon/core/core_harness.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace berth::core {
+
+Config CoreHarness::DefaultConfig() {
+  Config config{
+      .node = 7, .incarnation = 9, .pools = {{"gpu-tests", 2}, {"wide", 8}}, .warm_blocks_per_size = 0};
+  for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
+    config.devices.push_back({.ordinal = ordinal,
+                              .uuid = absl::StrCat("DEVICE-", ordinal),
+                              .kind = ordinal == 0 ? MemoryKind::kHost : MemoryKind::kCudaVmm,
+                              .total = MiB(64),
+                              .budget = MiB(16)});
+  }
+  return config;
+}
+
+CoreHarness::CoreHarness(const Config& config) {
+  core = std::make_unique<Core>(config, [this] { return ++last_id_; });
+  for (const DeviceConfig& device : config.devices) {
+    Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, effects); });
+  }
+}
+
+Peer CoreHarness::Open(uint32_t uid) {
+  Peer peer{.tenant = {.uid = uid}};
+  peer.secret.bits[0] = static_cast<uint8_t>(++last_id_);
+  const absl::StatusOr<SessionId> session =
+      core->OpenSession(now, peer.secret, peer.tenant, "test", {.pid = 1, .uid = uid});
+  EXPECT_TRUE(session.ok()) << session.status();
+  peer.session = session.value_or(SessionId());
+  return JoinTo(peer);
+}
+
+Peer CoreHarness::JoinTo(const Peer& peer) {
+  Peer joined{.session = peer.session, .secret = peer.secret, .tenant = peer.tenant};
+  const absl::StatusOr<ChannelId> channel =
+      core->JoinSession(now, peer.session, peer.secret, peer.tenant,
+                        {.pid = static_cast<int32_t>(++last_id_), .name = "tester"});
+  EXPECT_TRUE(channel.ok()) << channel.status();
+  joined.channel = channel.value_or(ChannelId());
+  return joined;
+}
+
+CallId CoreHarness::Acquire(Peer& peer, const AcquireRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Acquire(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::Release(Peer& peer, AcquisitionId acquisition) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Release(now, call, peer.caller(), peer.Next(), acquisition, effects);
+  });
+}
+
+CallId CoreHarness::Allocate(Peer& peer, const AllocateRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Allocate(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::Allocate(Peer& peer, Bytes bytes, uint32_t device) {
+  return Allocate(peer, AllocateRequest{.device = device, .bytes = bytes, .label = "block"});
+}
+
+CallId CoreHarness::Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Free(now, call, peer.caller(), peer.Next(), {.handle = handle, .let_go = let_go}, effects);
+  });
+}
+
+CallId CoreHarness::Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Grant(now, call, peer.caller(), peer.Next(), {.handle = handle, .grantee = grantee}, effects);
+  });
+}
+
+CallId CoreHarness::Import(Peer& peer, const BlockHandle& handle, bool read_only) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Import(now, call, peer.caller(), peer.Next(), {.handle = handle, .read_only = read_only}, effects);
+  });
+}
+
+CallId CoreHarness::Forget(const Peer& peer, uint64_t sequence) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Forget(now, call, peer.caller(), sequence, effects);
+  });
+}
+
+AcquireResult CoreHarness::MustAcquire(Peer& peer, const AcquireRequest& request) {
+  return Get<AcquireResult>(Acquire(peer, request));
+}
+
+AllocateResult CoreHarness::MustAllocate(Peer& peer, Bytes bytes, uint32_t device) {
+  const CallId call = Allocate(peer, bytes, device);
+  WorkAll();
+  return Get<AllocateResult>(call);
+}
+
+void CoreHarness::WorkOnce(const absl::Status& status) {
+  ASSERT_FALSE(jobs.empty());
+  const auto job = jobs.front();
+  jobs.pop_front();
+  Do([&](Core& core, Effects* effects) {
+    if (const auto* create = std::get_if<CreateBlock>(&job)) {
+      core.BlockCreated(now, create->block, status, effects);
+    } else {
+      core.BlockReleased(now, std::get<ReleaseBlock>(job).block, status, effects);
+    }
+  });
+}
+
+void CoreHarness::WorkAll() {
+  while (!jobs.empty()) WorkOnce();
+}
+
+void CoreHarness::Gone(const Peer& peer) {
+  Do([&](Core& core, Effects* effects) { core.ProcessGone(now, peer.channel, effects); });
+}
+
+void CoreHarness::HangUp(const Peer& peer) {
+  Do([&](Core& core, Effects* effects) { core.LifelineHungUp(now, peer.session, effects); });
+}
+
+void CoreHarness::LetGo(const Peer& peer, ImportId import) {
+  Do([&](Core& core, Effects* effects) { core.ImportLetGo(now, peer.channel, import, effects); });
+}
+
+void CoreHarness::Acknowledge(const Peer& peer, uint64_t number) {
+  Do([&](Core& core, Effects* effects) { core.DeliveryAcknowledged(now, peer.channel, number, effects); });
+}
+
+absl::Status CoreHarness::StatusOf(CallId call) const {
+  const auto found = replies.find(call);
+  return found == replies.end() ? absl::UnknownError("not answered") : found->second.status();
+}
+
+std::string CoreHarness::Figure(CallId call, const std::string& name) const {
+  const std::optional<ErrorDetails> details = GetErrorDetails(StatusOf(call));
+  if (!details.has_value() || !details->metadata.contains(name)) return "none";
+  return details->metadata.at(name);
+}
+
+void CoreHarness::Carry(const Effects& effects) {
+  last_effects.clear();
+  for (const Effect& effect : effects) {
+    EXPECT_EQ(effect.number, ++last_effect_);
+    std::string kind;
+    if (const auto* reply = std::get_if<Reply>(&effect.what)) {
+      kind = "reply";
+      EXPECT_TRUE(replies.emplace(reply->call, reply->response).second) << "answered twice";
+    } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
+      kind = "create";
+      jobs.push_back(*create);
+    } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
+      kind = "release";
+      jobs.push_back(*release);
+    } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
+      kind = deliver->delivery.what == attach::DeliveryKind::kRecall ? "recall" : "deliver";
+      deliveries.push_back(*deliver);
+    } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
+      kind = "drop-channel";
+      dropped_channels.push_back(channel->channel);
+    } else {
+      kind = "drop-session";
+      dropped_sessions.push_back(std::get<DropSession>(effect.what).session);
+    }
+    absl::StrAppend(&last_effects, last_effects.empty() ? "" : " ", kind);
+  }
+  const absl::Status books = core->CheckBooks();
+  EXPECT_TRUE(books.ok()) << books;
+}
+
+std::string CoreHarness::Books() const {
+  std::string books;
+  for (const SessionView& session : core->ListSessions(Admin())) {
+    absl::StrAppend(&books, "session ", session.id.value(), " state ", static_cast<int>(session.state),
+                    " processes ", session.processes.size(), " units ", session.permit_units, " waiters ",
+                    session.waiters, " live ", session.live.count(), "\n");
+  }
+  for (const PoolView& pool : core->ListPools()) {
+    absl::StrAppend(&books, "pool ", pool.name, " cap ", pool.cap, " out ", pool.out, " holders ",
+                    pool.holders, " waiters ", pool.waiters, " granted ", pool.granted_total, "\n");
+  }
+  for (const PermitView& permit : core->ListPermits(Admin(), "")) {
+    absl::StrAppend(&books, "permit ", permit.id.value(), " depth ", permit.depth, " units ", permit.units,
+                    "\n");
+  }
+  for (const BlockView& block : core->ListBlocks(Admin())) {
+    absl::StrAppend(&books, "block ", block.handle.block.value(), " state ", static_cast<int>(block.state),
+                    " owner ", block.owner.value(), " imports ", block.imports.size(), "\n");
+  }
+  for (const DeviceView& device : core->ListDevices()) {
+    absl::StrAppend(&books, "device ", device.ordinal, " state ", static_cast<int>(device.state), " budget ",
+                    device.budget.count(), " live ", device.bytes.live.count(), " retired ",
+                    device.bytes.retired.count(), " quarantined ", device.bytes.quarantined.count(), " warm ",
+                    device.bytes.warm.count(), " reserved ", device.bytes.reserved.count(), "\n");
+  }
+  return absl::StrCat(books, "jobs ", jobs.size(), " deliveries ", deliveries.size());
+}
+
+}  // namespace berth::core

@@ -1,0 +1,127 @@
+// CoreHarness: a core for tests with everything around it: it calls, carries the effects out into plain containers, and
+// checks the books after every step.
+
+#ifndef DAEMON_CORE_CORE_HARNESS_H_
+#define DAEMON_CORE_CORE_HARNESS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/error.h"
+#include "daemon/core/core.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+
+// One process of a session.
+struct Peer {
+  SessionId session;
+  ChannelId channel;
+  Secret secret;
+  Tenant tenant;
+  // Of its last request.
+  uint64_t sequence = 0;
+
+  Caller caller() const {
+    return {.credentials = {.session = session, .channel = channel, .secret = secret}, .tenant = tenant};
+  }
+  RequestTag Next() { return {.sequence = ++sequence}; }
+  RequestTag Again() const { return {.sequence = sequence}; }
+};
+
+class CoreHarness {
+ public:
+  // Pools "gpu-tests" (cap 2) and "wide" (cap 8); device 0 on the host, 1 on CUDA, each with a budget of 16 MiB of 64;
+  // nothing is kept warm.
+  static Config DefaultConfig();
+
+  // Workers are up.
+  explicit CoreHarness(const Config& config = DefaultConfig());
+
+  // A process in a session of its own, and another one in the same session.
+  Peer Open(uint32_t uid = 1000);
+  Peer JoinTo(const Peer& peer);
+
+  CallId Acquire(Peer& peer, const AcquireRequest& request);
+  CallId Release(Peer& peer, AcquisitionId acquisition);
+  CallId Allocate(Peer& peer, Bytes bytes, uint32_t device = 0);
+  CallId Allocate(Peer& peer, const AllocateRequest& request);
+  CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
+  CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
+  CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
+  CallId Forget(const Peer& peer, uint64_t sequence);
+  // Any step: `act` is given the effects to fill and, where it wants one, a new call.
+  template <typename Act>
+  void Do(Act act) {
+    Effects effects;
+    act(*core, &effects);
+    Carry(effects);
+  }
+  template <typename Act>
+  CallId Ask(Act act) {
+    const CallId call(++last_call_);
+    Effects effects;
+    act(*core, call, &effects);
+    Carry(effects);
+    return call;
+  }
+
+  // Acquires a permit, or allocates a block and lets the worker make it; either must be granted.
+  AcquireResult MustAcquire(Peer& peer, const AcquireRequest& request);
+  AllocateResult MustAllocate(Peer& peer, Bytes bytes, uint32_t device = 0);
+
+  // The worker does its next job, or all of them.
+  void WorkOnce(const absl::Status& status = absl::OkStatus());
+  void WorkAll();
+  void Gone(const Peer& peer);
+  void HangUp(const Peer& peer);
+  void LetGo(const Peer& peer, ImportId import);
+  void Acknowledge(const Peer& peer, uint64_t number);
+
+  bool Answered(CallId call) const { return replies.contains(call); }
+  absl::Status StatusOf(CallId call) const;
+  bool Refused(CallId call, Reason reason) const { return IsRefusal(StatusOf(call), reason); }
+  std::string Figure(CallId call, const std::string& name) const;
+  template <typename Result>
+  Result Get(CallId call) const {
+    EXPECT_TRUE(Answered(call));
+    EXPECT_TRUE(StatusOf(call).ok()) << StatusOf(call);
+    return std::get<Result>(*replies.at(call));
+  }
+
+  ByteCounts BytesOf(uint32_t device) const { return core->ListDevices().at(device).bytes; }
+  PoolView Pool(const std::string& name = "gpu-tests") const { return *core->GetPool(name); }
+  static Caller Admin() { return {.admin = true}; }
+  // Everything that is shown, as text, but for counts of refusals.
+  std::string Books() const;
+
+  std::unique_ptr<Core> core;
+  absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  // What came out, in order. Tests take from these as they like.
+  std::map<CallId, absl::StatusOr<Response>> replies;
+  std::deque<std::variant<CreateBlock, ReleaseBlock>> jobs;
+  std::vector<Deliver> deliveries;
+  std::vector<ChannelId> dropped_channels;
+  std::vector<SessionId> dropped_sessions;
+  // The kinds of the last step's effects, in order: "deliver reply create release".
+  std::string last_effects;
+
+ private:
+  void Carry(const Effects& effects);
+
+  uint64_t last_id_ = 1'000;
+  uint64_t last_call_ = 0;
+  uint64_t last_effect_ = 0;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_CORE_HARNESS_H_

@@ -1,0 +1,284 @@
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+AcquireRequest One(const std::string& key, bool wait = true) {
+  return {.pool = "gpu-tests", .holder_key = key, .wait = wait};
+}
+
+AcquireRequest Wide(uint64_t units, const std::string& key) {
+  return {.pool = "wide", .units = units, .holder_key = key};
+}
+
+TEST(CorePermitTest, NeverMoreThanTheCapIsOutAndWaitersAreServedInTheOrderTheyCame) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open(), c = h.Open();
+  const AcquireResult first = h.MustAcquire(a, One("1"));
+  h.MustAcquire(b, One("1"));
+  const CallId third = h.Acquire(c, One("1"));
+  const CallId fourth = h.Acquire(a, One("2"));
+  EXPECT_FALSE(h.Answered(third));
+  EXPECT_EQ(h.Pool().out, 2);
+  EXPECT_EQ(h.Pool().waiters, 2);
+  EXPECT_TRUE(h.Get<ReleaseResult>(h.Release(a, first.acquisition)).returned);
+  EXPECT_FALSE(h.Get<AcquireResult>(third).nested);
+  EXPECT_FALSE(h.Answered(fourth));
+  EXPECT_EQ(h.Pool().peak, 2);
+}
+
+TEST(CorePermitTest, AHolderNestsAndTheLastReleaseReturnsThePermitInAnyOrder) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AcquireResult outer = h.MustAcquire(a, One("1"));
+  const AcquireResult inner = h.MustAcquire(a, One("1"));
+  EXPECT_TRUE(inner.nested);
+  EXPECT_EQ(inner.permit, outer.permit);
+  EXPECT_NE(inner.acquisition, outer.acquisition);
+  EXPECT_EQ(h.Pool().out, 1);
+  EXPECT_EQ(h.core->ListPermits(a.caller(), "")[0].depth, 2);
+  EXPECT_FALSE(h.Get<ReleaseResult>(h.Release(a, outer.acquisition)).returned);
+  EXPECT_EQ(h.Pool().out, 1);
+  EXPECT_TRUE(h.Get<ReleaseResult>(h.Release(a, inner.acquisition)).returned);
+  EXPECT_EQ(h.Pool().out, 0);
+}
+
+TEST(CorePermitTest, ReleaseTwiceUnknownOrOfAnotherSessionDoesNotRaiseTheCount) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult held = h.MustAcquire(a, One("1"));
+  const AcquireResult other = h.MustAcquire(a, One("2"));
+  h.MustAcquire(a, One("1"));
+  h.Release(a, other.acquisition);
+  const std::string before = h.Books();
+  EXPECT_TRUE(h.Refused(h.Release(a, other.acquisition), Reason::kNotFound));
+  EXPECT_TRUE(h.Refused(h.Release(a, AcquisitionId(12345)), Reason::kNotFound));
+  EXPECT_TRUE(h.Refused(h.Release(b, held.acquisition), Reason::kNotFound));
+  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(h.Pool().out, 1);
+}
+
+TEST(CorePermitTest, NestingForMoreThanIsHeldIsRefusedNamingThePermit) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AcquireResult held = h.MustAcquire(a, Wide(2, "1"));
+  const std::string before = h.Books();
+  const CallId call = h.Acquire(a, Wide(3, "1"));
+  EXPECT_TRUE(h.Refused(call, Reason::kNestedOverHeld));
+  EXPECT_EQ(h.Figure(call, "permit"), std::to_string(held.permit.value()));
+  EXPECT_EQ(h.Figure(call, "held"), "2");
+  EXPECT_EQ(h.Figure(call, "asked"), "3");
+  EXPECT_EQ(h.Books(), before);
+}
+
+TEST(CorePermitTest, MoreThanTheCapIsRefusedAtOnceAndChangesNothing) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const std::string before = h.Books();
+  const CallId call = h.Acquire(a, Wide(9, "1"));
+  EXPECT_TRUE(h.Refused(call, Reason::kOverCap));
+  EXPECT_EQ(h.Figure(call, "asked"), "9");
+  EXPECT_EQ(h.Figure(call, "cap"), "8");
+  EXPECT_TRUE(h.Refused(h.Acquire(a, Wide(UINT64_MAX, "1")), Reason::kOverCap));
+  EXPECT_TRUE(h.Refused(h.Acquire(a, Wide(0, "1")), Reason::kInvalidField));
+  EXPECT_TRUE(h.Refused(h.Acquire(a, {.pool = "none", .holder_key = "1"}), Reason::kNotFound));
+  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(h.Pool("wide").refused_total, 3);
+}
+
+TEST(CorePermitTest, WhoWillNotWaitIsToldWhoHoldsButNotOfOtherTenants) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(1000), stranger = h.Open(2000);
+  AcquireRequest labelled = One("1");
+  labelled.label = "nightly";
+  h.MustAcquire(a, labelled);
+  h.MustAcquire(stranger, labelled);
+  const std::string before = h.Books();
+  const CallId call = h.Acquire(b, One("1", /*wait=*/false));
+  EXPECT_TRUE(h.Refused(call, Reason::kNoPermit));
+  EXPECT_EQ(h.Figure(call, "out"), "2");
+  EXPECT_EQ(h.Figure(call, "cap"), "2");
+  const std::string holders = h.Figure(call, "holders");
+  EXPECT_NE(holders.find("tester"), std::string::npos) << holders;
+  EXPECT_NE(holders.find("nightly"), std::string::npos) << holders;
+  EXPECT_NE(holders.find("another tenant"), std::string::npos) << holders;
+  EXPECT_EQ(holders.find("nightly"), holders.rfind("nightly")) << holders;
+  EXPECT_EQ(h.Books(), before);
+}
+
+TEST(CorePermitTest, AWaiterTimesOutWithItsPlaceAndALateTickGrantsItNothing) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult held = h.MustAcquire(a, One("1"));
+  h.MustAcquire(a, One("2"));
+  h.Acquire(b, One("1"));
+  AcquireRequest timed = One("2");
+  timed.deadline = h.now + absl::Seconds(1);
+  const CallId call = h.Acquire(b, timed);
+  EXPECT_EQ(h.core->next_deadline(), timed.deadline);
+  h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
+  EXPECT_FALSE(h.Answered(call));
+  h.now += absl::Seconds(1);
+  // Not a tick but any step finds it.
+  h.Release(a, held.acquisition);
+  EXPECT_TRUE(h.Refused(call, Reason::kWaitTimedOut));
+  EXPECT_EQ(h.Figure(call, "position"), "2");
+  EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());
+}
+
+TEST(CorePermitTest, ADeadlineThatHasPassedOnArrivalWaitsForNothingButTakesWhatIsFree) {
+  CoreHarness h;
+  Peer a = h.Open();
+  AcquireRequest late = One("1");
+  late.deadline = h.now;
+  h.MustAcquire(a, late);
+  h.MustAcquire(a, One("2"));
+  late.holder_key = "3";
+  EXPECT_TRUE(h.Refused(h.Acquire(a, late), Reason::kWaitTimedOut));
+  EXPECT_EQ(h.Pool().waiters, 0);
+}
+
+TEST(CorePermitTest, OthersPassAWaiterThatDoesNotFitUntilItHasBeenPassedEnough) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 3;
+  CoreHarness h(config);
+  Peer a = h.Open(), big = h.Open();
+  const AcquireResult six = h.MustAcquire(a, Wide(6, "six"));
+  const CallId waiting = h.Acquire(big, Wide(8, "big"));
+  std::vector<AcquisitionId> passed;
+  for (int i = 0; i < 3; ++i) {
+    passed.push_back(h.MustAcquire(a, Wide(1, "small")).acquisition);
+    if (i < 2) h.Release(a, passed.back());
+  }
+  // One unit is free, and kept.
+  const CallId held_back = h.Acquire(a, Wide(1, "late"));
+  EXPECT_FALSE(h.Answered(held_back));
+  h.Release(a, six.acquisition);
+  EXPECT_FALSE(h.Answered(held_back));
+  EXPECT_FALSE(h.Answered(waiting));
+  h.Release(a, passed.back());
+  EXPECT_TRUE(h.Answered(waiting));
+  EXPECT_FALSE(h.Answered(held_back));
+}
+
+TEST(CorePermitTest, WhatIsKeptForAWaiterThatLeavesGoesToTheNext) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 0;
+  CoreHarness h(config);
+  Peer a = h.Open(), big = h.Open();
+  h.MustAcquire(a, Wide(7, "seven"));
+  const CallId waiting = h.Acquire(big, Wide(8, "big"));
+  const CallId behind = h.Acquire(a, Wide(1, "late"));
+  EXPECT_FALSE(h.Answered(behind));
+  h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, waiting, effects); });
+  EXPECT_TRUE(h.Refused(waiting, Reason::kCancelled));
+  EXPECT_TRUE(h.StatusOf(behind).ok());
+}
+
+TEST(CorePermitTest, AClientsOwnCapOnlyLowers) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  AcquireRequest modest = Wide(1, "modest");
+  modest.client_cap = 1;
+  const AcquireResult held = h.MustAcquire(a, Wide(1, "first"));
+  const CallId waiting = h.Acquire(b, modest);
+  EXPECT_FALSE(h.Answered(waiting));
+  h.Release(a, held.acquisition);
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  AcquireRequest boastful = One("boastful");
+  boastful.client_cap = 100;
+  boastful.units = 3;
+  EXPECT_TRUE(h.Refused(h.Acquire(b, boastful), Reason::kOverCap));
+}
+
+TEST(CorePermitTest, AnyProcessOfASessionNestsInItsAdoptablePermitUnlessIndependent) {
+  CoreHarness h;
+  Peer run = h.Open();
+  Peer child = h.JoinTo(run);
+  AcquireRequest adoptable = One("berth run");
+  adoptable.adoptable = true;
+  const AcquireResult outer = h.MustAcquire(run, adoptable);
+  const AcquireResult nested = h.MustAcquire(child, One("thread"));
+  EXPECT_TRUE(nested.nested);
+  EXPECT_EQ(nested.permit, outer.permit);
+  AcquireRequest independent = One("apart");
+  independent.independent = true;
+  EXPECT_FALSE(h.MustAcquire(child, independent).nested);
+  Peer stranger = h.Open();
+  EXPECT_FALSE(h.Answered(h.Acquire(stranger, One("thread"))));
+  EXPECT_EQ(h.Pool().out, 2);
+}
+
+TEST(CorePermitTest, AWaiterNestsAtOnceWhenItsHolderOrSessionGetsAPermit) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult x = h.MustAcquire(a, One("x"));
+  h.MustAcquire(a, One("y"));
+  AcquireRequest adoptable = One("run");
+  adoptable.adoptable = true;
+  const CallId first = h.Acquire(b, adoptable);
+  const CallId same_holder = h.Acquire(b, One("run"));
+  const CallId adopted = h.Acquire(b, One("thread"));
+  AcquireRequest greedy = One("greedy");
+  greedy.units = 2;
+  const CallId too_many = h.Acquire(b, greedy);
+  AcquireRequest independent = One("apart");
+  independent.independent = true;
+  const CallId apart = h.Acquire(b, independent);
+  h.Release(a, x.acquisition);
+  EXPECT_FALSE(h.Get<AcquireResult>(first).nested);
+  EXPECT_TRUE(h.Get<AcquireResult>(same_holder).nested);
+  EXPECT_TRUE(h.Get<AcquireResult>(adopted).nested);
+  EXPECT_TRUE(h.Refused(too_many, Reason::kNestedOverHeld));
+  EXPECT_FALSE(h.Answered(apart));
+  EXPECT_EQ(h.Pool().out, 2);
+}
+
+TEST(CorePermitTest, ALoweredCapDrainsAndRefusesWhoCanNeverFit) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult six = h.MustAcquire(a, Wide(6, "six"));
+  const AcquireResult two = h.MustAcquire(a, Wide(2, "two"));
+  const CallId four = h.Acquire(b, Wide(4, "four"));
+  const CallId three = h.Acquire(b, Wide(3, "three"));
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.SetPoolCap(h.now, "wide", 3, effects).ok()); });
+  EXPECT_TRUE(h.Refused(four, Reason::kOverCap));
+  EXPECT_EQ(h.Pool("wide").out, 8);
+  h.Release(a, six.acquisition);
+  EXPECT_FALSE(h.Answered(three));
+  h.Release(a, two.acquisition);
+  EXPECT_TRUE(h.StatusOf(three).ok());
+}
+
+TEST(CorePermitTest, ARaisedCapServesWhoWaits) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.MustAcquire(a, One("1"));
+  h.MustAcquire(a, One("2"));
+  const CallId third = h.Acquire(a, One("3"));
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(IsRefusal(core.SetPoolCap(h.now, "gpu-tests", 0, effects).status(), Reason::kInvalidField));
+    EXPECT_TRUE(IsRefusal(core.SetPoolCap(h.now, "none", 3, effects).status(), Reason::kNotFound));
+    EXPECT_EQ(core.SetPoolCap(h.now, "gpu-tests", 3, effects)->out, 3);
+  });
+  EXPECT_TRUE(h.StatusOf(third).ok());
+}
+
+TEST(CorePermitTest, AFullQueueRefusesAndSaysSo) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.waiters_per_pool = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.MustAcquire(a, One("1"));
+  h.MustAcquire(a, One("2"));
+  h.Acquire(a, One("3"));
+  const std::string before = h.Books();
+  const CallId call = h.Acquire(a, One("4"));
+  EXPECT_TRUE(h.Refused(call, Reason::kLimit));
+  EXPECT_EQ(h.Figure(call, "what"), "waiters_per_pool");
+  EXPECT_EQ(h.Figure(call, "limit"), "1");
+  EXPECT_EQ(h.Books(), before);
+}
+
+}  // namespace
+}  // namespace berth::core

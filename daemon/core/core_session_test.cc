@@ -1,0 +1,169 @@
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+AcquireRequest One(const std::string& key) { return {.pool = "gpu-tests", .holder_key = key}; }
+
+TEST(CoreSessionTest, AHangUpEndsPermissionAndPermitsReturnOnlyWhenEveryProcessIsGone) {
+  CoreHarness h;
+  Peer a = h.Open(), other = h.Open();
+  Peer sibling = h.JoinTo(a);
+  h.MustAcquire(a, One("1"));
+  h.MustAcquire(a, One("2"));
+  const CallId own = h.Acquire(sibling, One("3"));
+  const CallId next = h.Acquire(other, One("1"));
+  h.HangUp(a);
+  EXPECT_TRUE(h.Refused(own, Reason::kSessionEnded));
+  EXPECT_TRUE(h.Refused(h.Acquire(a, One("1")), Reason::kSessionEnded));
+  EXPECT_TRUE(IsRefusal(h.core->JoinSession(h.now, a.session, a.secret, a.tenant, {}).status(),
+                        Reason::kSessionEnded));
+  EXPECT_TRUE(h.core->Authenticate(a.caller()).ok());
+  EXPECT_EQ(h.core->GetSession(a.caller(), SessionId())->state, SessionState::kEnding);
+  h.Gone(a);
+  EXPECT_EQ(h.Pool().out, 2);
+  EXPECT_FALSE(h.Answered(next));
+  h.Gone(sibling);
+  EXPECT_TRUE(h.StatusOf(next).ok());
+  EXPECT_EQ(h.last_effects, "drop-channel reply drop-session");
+  EXPECT_EQ(h.dropped_sessions, std::vector<SessionId>{a.session});
+  EXPECT_EQ(h.Pool().out, 1);
+  EXPECT_TRUE(IsRefusal(h.core->Authenticate(a.caller()), Reason::kBadCredentials));
+}
+
+TEST(CoreSessionTest, ProcessesGoneBeforeTheHangUpEndTheSameWay) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.MustAcquire(a, One("1"));
+  h.Gone(a);
+  // Others may still hold the lifeline: the permit is the session's.
+  EXPECT_EQ(h.Pool().out, 1);
+  EXPECT_EQ(h.core->GetSession(h.Admin(), a.session)->state, SessionState::kActive);
+  h.HangUp(a);
+  EXPECT_EQ(h.Pool().out, 0);
+  EXPECT_TRUE(h.core->ListSessions(h.Admin()).empty());
+  h.HangUp(a);
+  h.Gone(a);
+  EXPECT_EQ(h.last_effects, "");
+}
+
+TEST(CoreSessionTest, ASessionThatNobodyJoinedIsOverAtTheHangUp) {
+  CoreHarness h;
+  const auto session = h.core->OpenSession(h.now, {}, {.uid = 1}, "", {});
+  h.Do([&](Core& core, Effects* effects) { core.LifelineHungUp(h.now, *session, effects); });
+  EXPECT_EQ(h.last_effects, "drop-session");
+}
+
+TEST(CoreSessionTest, WaitersOfAnEndingSessionNeverPassAPermitAmongThemselves) {
+  CoreHarness h;
+  Peer a = h.Open(), other = h.Open();
+  h.MustAcquire(other, One("1"));
+  AcquireRequest two = One("big");
+  two.units = 2;
+  const CallId head = h.Acquire(a, two);
+  for (int i = 0; i < 16; ++i) h.Release(other, h.MustAcquire(other, One("2")).acquisition);
+  const CallId behind = h.Acquire(a, One("small"));
+  const CallId last = h.Acquire(other, One("3"));
+  EXPECT_FALSE(h.Answered(behind));
+  h.HangUp(a);
+  EXPECT_TRUE(h.Refused(head, Reason::kSessionEnded));
+  EXPECT_TRUE(h.Refused(behind, Reason::kSessionEnded));
+  EXPECT_TRUE(h.StatusOf(last).ok());
+}
+
+TEST(CoreSessionTest, AProcessThatIsGoneTakesItsWaitersAndImportsWithIt) {
+  CoreHarness h;
+  Peer a = h.Open(), other = h.Open();
+  Peer sibling = h.JoinTo(a);
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.Get<ImportResult>(h.Import(sibling, block.block.handle));
+  h.MustAcquire(other, One("1"));
+  h.MustAcquire(other, One("2"));
+  const CallId waiting = h.Acquire(sibling, One("3"));
+  h.Gone(sibling);
+  EXPECT_TRUE(h.Refused(waiting, Reason::kCancelled));
+  const std::vector<BlockView> blocks = h.core->ListBlocks(a.caller());
+  ASSERT_EQ(blocks.size(), 1);
+  EXPECT_EQ(blocks[0].imports.size(), 1);
+  EXPECT_EQ(blocks[0].state, BlockState::kLive);
+  EXPECT_EQ(h.dropped_channels, std::vector<ChannelId>{sibling.channel});
+}
+
+TEST(CoreSessionTest, TheOwnersEndQuarantinesWhatOthersMapUntilTheyAreGone) {
+  CoreHarness h;
+  Peer owner = h.Open(1000), importer = h.Open(2000);
+  const AllocateResult block = h.MustAllocate(owner, MiB(2));
+  h.Get<GrantResult>(h.Grant(owner, block.block.handle, importer.session));
+  h.Get<ImportResult>(h.Import(importer, block.block.handle));
+  h.HangUp(owner);
+  EXPECT_EQ(h.BytesOf(0).live, MiB(2));
+  h.Gone(owner);
+  EXPECT_EQ(h.BytesOf(0).quarantined, MiB(2));
+  EXPECT_EQ(h.deliveries.back().delivery.what, attach::DeliveryKind::kRecall);
+  EXPECT_EQ(h.deliveries.back().channel, importer.channel);
+  const UsageView usage = h.core->GetUsage(importer.caller());
+  ASSERT_EQ(usage.rows.size(), 1);
+  EXPECT_EQ(usage.rows[0].session, SessionId());
+  EXPECT_EQ(usage.rows[0].tenant, importer.tenant);
+  h.Gone(importer);
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreSessionTest, AChannelThatHangsUpLosesItsWaitersAndUnsentFdsButKeepsWhatItMayHaveMapped) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.unacknowledged_fds_per_channel = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  const AllocateResult sent = h.MustAllocate(a, MiB(2));
+  h.MustAllocate(a, MiB(2));
+  ASSERT_EQ(h.deliveries.size(), 1);
+  const CallId making = h.Allocate(a, MiB(2));
+  h.Do([&](Core& core, Effects* effects) { core.ChannelHungUp(h.now, a.channel, effects); });
+  EXPECT_TRUE(h.Refused(making, Reason::kNotJoined));
+  for (const BlockView& block : h.core->ListBlocks(a.caller())) {
+    EXPECT_EQ(block.imports.size(), block.handle == sent.block.handle ? 1 : 0);
+  }
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0).live, MiB(4));
+  EXPECT_EQ(h.BytesOf(0).reserved, Bytes(0));
+  h.Gone(a);
+  h.HangUp(a);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreSessionTest, EndSessionIsAHangUpForOneselfAndAnAdminsForAny) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(1000), admin = h.Open(0);
+  const auto end = [&](const Caller& caller, SessionId session) {
+    absl::StatusOr<SessionView> view = absl::UnknownError("");
+    h.Do([&](Core& core, Effects* effects) { view = core.EndSession(h.now, caller, session, effects); });
+    return view;
+  };
+  EXPECT_TRUE(IsRefusal(end(b.caller(), a.session).status(), Reason::kNotFound));
+  EXPECT_EQ(end(a.caller(), SessionId())->state, SessionState::kEnding);
+  EXPECT_EQ(end(a.caller(), a.session)->state, SessionState::kEnding);
+  Caller caller = admin.caller();
+  caller.admin = true;
+  EXPECT_EQ(end(caller, b.session)->id, b.session);
+  EXPECT_TRUE(IsRefusal(end(caller, SessionId(4)).status(), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(end(Caller(), SessionId()).status(), Reason::kBadCredentials));
+  EXPECT_TRUE(h.Refused(h.Acquire(b, One("1")), Reason::kSessionEnded));
+}
+
+TEST(CoreSessionTest, SessionsAndChannelsHaveLimits) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.sessions = 1;
+  config.limits.channels_per_session = 2;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.JoinTo(a);
+  EXPECT_TRUE(IsRefusal(h.core->OpenSession(h.now, {}, {}, "", {}).status(), Reason::kLimit));
+  EXPECT_TRUE(
+      IsRefusal(h.core->JoinSession(h.now, a.session, a.secret, a.tenant, {}).status(), Reason::kLimit));
+}
+
+}  // namespace
+}  // namespace berth::core

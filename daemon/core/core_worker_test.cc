@@ -1,0 +1,161 @@
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+void Down(CoreHarness& h, bool stopped = false) {
+  h.jobs.clear();
+  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, stopped, effects); });
+}
+
+void Up(CoreHarness& h) {
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, effects); });
+}
+
+TEST(CoreWorkerTest, ADeviceIsRebuildingUntilItsWorkerIsUp) {
+  const Config config = CoreHarness::DefaultConfig();
+  Core core(config, [] { return 1; });
+  EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kRebuilding);
+  Effects effects;
+  core.WorkerUp(absl::UnixEpoch(), 0, &effects);
+  core.WorkerUp(absl::UnixEpoch(), 77, &effects);
+  EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kReady);
+  EXPECT_EQ(core.ListDevices()[1].state, DeviceState::kRebuilding);
+}
+
+TEST(CoreWorkerTest, WhatWasBeingMadeIsAskedForAnewAndWhatWasBeingReleasedIsReleased) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult live = h.MustAllocate(a, MiB(2));
+  const AllocateResult freed = h.MustAllocate(a, MiB(4));
+  h.Free(a, freed.block.handle, {freed.import});
+  const CallId making = h.Allocate(a, MiB(6));
+  Down(h);
+  EXPECT_EQ(h.core->ListDevices()[0].state, DeviceState::kRebuilding);
+  EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
+  EXPECT_EQ(h.BytesOf(0).live, live.block.bytes);
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(6));
+  Up(h);
+  EXPECT_EQ(h.last_effects, "create");
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(making).ok());
+}
+
+TEST(CoreWorkerTest, WhileRebuildingAllocationsWaitUpToABoundAndARetryMayComeAgain) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.waiting_allocations_per_device = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  Down(h);
+  const CallId waiting = h.Allocate(a, MiB(2));
+  EXPECT_FALSE(h.Answered(waiting));
+  const std::string before = h.Books();
+  const CallId refused = h.Allocate(a, {.bytes = MiB(2)});
+  EXPECT_TRUE(h.Refused(refused, Reason::kDeviceRebuilding));
+  EXPECT_TRUE(GetErrorDetails(h.StatusOf(refused))->retry_after.has_value());
+  EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(20)), Reason::kOverBudget));
+  EXPECT_EQ(h.Books(), before);
+  Up(h);
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  // The same request again: it was not answered for good.
+  const CallId retry = h.Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Allocate(h.now, call, a.caller(), {.sequence = 2}, {.bytes = MiB(2)}, effects);
+  });
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(retry).ok());
+}
+
+TEST(CoreWorkerTest, WarmBlocksAreServedWhileRebuilding) {
+  Config config = CoreHarness::DefaultConfig();
+  config.warm_blocks_per_size = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  Down(h);
+  EXPECT_TRUE(h.StatusOf(h.Allocate(a, MiB(2))).ok());
+  EXPECT_EQ(h.last_effects, "deliver reply");
+}
+
+TEST(CoreWorkerTest, ABlockFreedWhileRebuildingIsReleasedWhenAWorkerIsThere) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  Down(h);
+  h.Free(a, block.block.handle, {block.import});
+  EXPECT_EQ(h.last_effects, "reply");
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  Up(h);
+  EXPECT_EQ(h.last_effects, "release");
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreWorkerTest, AStoppedDeviceRefusesWhatWaitsAndWhatComesUntilItIsBack) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult live = h.MustAllocate(a, MiB(2));
+  const CallId making = h.Allocate(a, MiB(2));
+  Down(h);
+  const CallId waiting = h.Allocate(a, MiB(4));
+  Down(h, /*stopped=*/true);
+  EXPECT_TRUE(h.Refused(making, Reason::kDeviceStopped));
+  EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
+  EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceStopped));
+  EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
+  // Its blocks live on, for those who map them and those who will.
+  EXPECT_TRUE(h.StatusOf(h.Import(a, live.block.handle)).ok());
+  h.MustAllocate(a, MiB(2), 1);
+  Up(h);
+  h.MustAllocate(a, MiB(2));
+}
+
+TEST(CoreWorkerTest, RepliesOfAWorkerThatIsNoMoreAreIgnored) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.Allocate(a, MiB(2));
+  const BlockId block = std::get<CreateBlock>(h.jobs.front()).block;
+  Down(h);
+  const std::string before = h.Books();
+  for (const absl::Status& status : {absl::OkStatus(), absl::InternalError("late")}) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.BlockCreated(h.now, block, status, effects);
+      core.BlockReleased(h.now, block, status, effects);
+      core.BlockCreated(h.now, BlockId(5), status, effects);
+      core.BlockReleased(h.now, BlockId(5), status, effects);
+    });
+    EXPECT_EQ(h.last_effects, "");
+  }
+  EXPECT_EQ(h.Books(), before);
+}
+
+TEST(CoreWorkerTest, WhatNobodyWantsIsNotAskedForAnew) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.Allocate(a, MiB(2));
+  h.Forget(a, a.sequence);
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(2));
+  Down(h);
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  const CallId call = h.Allocate(a, MiB(2));
+  h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, call, effects); });
+  Up(h);
+  EXPECT_EQ(h.last_effects, "");
+}
+
+TEST(CoreWorkerTest, ARetryAfterAReapSurvivesTheWorkersDeath) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult old = h.MustAllocate(a, MiB(4));
+  const CallId call = h.Allocate(a, MiB(2));
+  h.Free(a, old.block.handle, {old.import});
+  h.WorkOnce(Refuse(Reason::kOutOfMemory, "full"));
+  EXPECT_FALSE(h.Answered(call));
+  Down(h);
+  Up(h);
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(call).ok());
+}
+
+}  // namespace
+}  // namespace berth::core

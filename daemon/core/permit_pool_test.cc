@@ -1,0 +1,101 @@
+// The pool by itself; what it is for through the core is in core_permit_test.cc.
+
+#include "daemon/core/permit_pool.h"
+
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+class PermitPoolTest : public ::testing::Test {
+ protected:
+  // Returns the outcome told to the request itself, or null while it waits.
+  const AcquireOutcome* Acquire(uint64_t session, const std::string& key, uint64_t units = 1) {
+    const RequestId request{ChannelId(session), ++sequence_};
+    outcomes_.clear();
+    pool_.Acquire(now_, request, {.session = SessionId(session)}, {.units = units, .holder_key = key},
+                  &outcomes_);
+    EXPECT_TRUE(pool_.CheckBooks().ok()) << pool_.CheckBooks();
+    return !outcomes_.empty() && outcomes_[0].request == request ? &outcomes_[0] : nullptr;
+  }
+
+  PermitIds ids_;
+  PermitPool pool_{{.name = "p", .cap = 4, .max_waiters = 100, .passes_before_hold = 2}, &ids_};
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t sequence_ = 0;
+  AcquireOutcomes outcomes_;
+};
+
+TEST_F(PermitPoolTest, OneReleaseServesAllWhoFit) {
+  const AcquisitionId all = Acquire(1, "a", 4)->result->acquisition;
+  EXPECT_EQ(Acquire(2, "b", 2), nullptr);
+  EXPECT_EQ(Acquire(3, "c", 2), nullptr);
+  EXPECT_EQ(Acquire(4, "d", 1), nullptr);
+  outcomes_.clear();
+  EXPECT_TRUE(pool_.Release(now_, all, &outcomes_).returned);
+  ASSERT_EQ(outcomes_.size(), 2);
+  EXPECT_EQ(pool_.View().out, 4);
+  EXPECT_EQ(pool_.View().waiters, 1);
+  EXPECT_EQ(pool_.View().granted_total, 3);
+}
+
+TEST_F(PermitPoolTest, ReturnAllGivesBackEverythingOfOneSessionAndNothingElse) {
+  Acquire(1, "a");
+  const AcquisitionId nested = Acquire(1, "a")->result->acquisition;
+  Acquire(1, "b", 2);
+  const AcquisitionId other = Acquire(2, "a")->result->acquisition;
+  EXPECT_EQ(pool_.UnitsOf(SessionId(1)), 3);
+  outcomes_.clear();
+  pool_.ReturnAll(now_, SessionId(1), &outcomes_);
+  EXPECT_EQ(pool_.View().out, 1);
+  EXPECT_FALSE(pool_.Holds(SessionId(1), nested));
+  EXPECT_TRUE(pool_.Holds(SessionId(2), other));
+  EXPECT_FALSE(pool_.Holds(SessionId(1), other));
+  EXPECT_TRUE(pool_.CheckBooks().ok());
+}
+
+TEST_F(PermitPoolTest, ThoseWhoLeaveTogetherLeaveBeforeAnybodyIsServed) {
+  Acquire(1, "a", 3);
+  EXPECT_EQ(Acquire(2, "big", 4), nullptr);
+  const RequestId big{ChannelId(2), sequence_};
+  EXPECT_NE(Acquire(3, "x"), nullptr);
+  EXPECT_EQ(Acquire(2, "small", 2), nullptr);
+  const RequestId small{ChannelId(2), sequence_};
+  pool_.Leave(big);
+  pool_.Leave(small);
+  outcomes_.clear();
+  pool_.Serve(now_, &outcomes_);
+  EXPECT_TRUE(outcomes_.empty());
+  EXPECT_FALSE(pool_.Waits(big));
+  EXPECT_EQ(pool_.View().waiters, 0);
+}
+
+TEST_F(PermitPoolTest, NobodyBargesPastOneWhoseUnitsAreKept) {
+  const AcquisitionId held = Acquire(1, "a", 2)->result->acquisition;
+  EXPECT_EQ(Acquire(2, "big", 4), nullptr);
+  const AcquisitionId x = Acquire(3, "x")->result->acquisition;
+  const AcquisitionId y = Acquire(3, "y")->result->acquisition;
+  outcomes_.clear();
+  pool_.Release(now_, x, &outcomes_);
+  EXPECT_TRUE(outcomes_.empty());
+  EXPECT_EQ(Acquire(4, "new"), nullptr);
+  pool_.Release(now_, y, &outcomes_);
+  pool_.Release(now_, held, &outcomes_);
+  ASSERT_EQ(outcomes_.size(), 1);
+  EXPECT_EQ(outcomes_[0].request.channel, ChannelId(2));
+}
+
+TEST_F(PermitPoolTest, UnitsNearTheTopOfTheRangeDoNotWrap) {
+  Acquire(1, "a");
+  const AcquireOutcome* const outcome = Acquire(2, "b", UINT64_MAX);
+  ASSERT_NE(outcome, nullptr);
+  EXPECT_TRUE(IsRefusal(outcome->result.status(), Reason::kOverCap));
+  pool_.SetCap(now_, UINT64_MAX, &outcomes_);
+  EXPECT_EQ(Acquire(2, "b", UINT64_MAX), nullptr);
+  EXPECT_NE(Acquire(2, "c", UINT64_MAX - 1), nullptr);
+  EXPECT_EQ(pool_.View().out, UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace berth::core
