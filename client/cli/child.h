@@ -1,4 +1,5 @@
-// Starts a command and waits for it. By posix_spawn: the process has gRPC's threads, of which a fork() would make ruins.
+// Starts a command and waits for it. By posix_spawn: the process has gRPC's threads, of which a fork() would
+// make ruins.
 
 #ifndef CLIENT_CLI_CHILD_H_
 #define CLIENT_CLI_CHILD_H_

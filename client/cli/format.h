@@ -17,7 +17,8 @@
 
 namespace berth::cli {
 
-// Its two largest units: "0s", "42s", "3m12s", "2h05m", "3d04h". A negative duration, which clocks can make, is "0s".
+// Its two largest units: "0s", "42s", "3m12s", "2h05m", "3d04h". A negative duration, which clocks can make,
+// is "0s".
 std::string FormatAge(absl::Duration age);
 // How long ago `time` was.
 std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now);
@@ -34,11 +35,12 @@ std::string FormatCount(uint64_t bytes);
 // Errors: kInvalidArgument naming the text; a negative or endless duration too.
 absl::StatusOr<absl::Duration> ParseWait(absl::string_view text);
 
-// Reads an id as it is printed, decimal; hexadecimal after "0x" too. Errors: kInvalidArgument naming the text; 0 too.
+// Reads an id as it is printed, decimal; hexadecimal after "0x" too. Errors: kInvalidArgument naming the
+// text; 0 too.
 absl::StatusOr<uint64_t> ParseId(absl::string_view text);
 
-// For programs: protobuf's JSON with the fields' own names and every field present; 64-bit numbers are strings, as
-// protobuf's JSON has them.
+// For programs: protobuf's JSON with the fields' own names and every field present; 64-bit numbers are
+// strings, as protobuf's JSON has them.
 std::string FormatJson(const google::protobuf::Message& message);
 // An object of several messages.
 std::string FormatJson(const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members);

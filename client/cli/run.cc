@@ -69,17 +69,16 @@ absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session, const Op
                                absl::Duration max_wait, SignalRelay& relay) {
   std::optional<WaitNotice> notice;
   if (!options.quiet && max_wait > WaitNotice::kPatience) notice.emplace(session, options.pool);
-  return Permit::Acquire(session,
-                         {.pool = options.pool,
-                          .units = options.units,
-                          .label = LabelOf(options),
-                          .max_wait = max_wait,
-                          .holder_key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId())),
-                          .independent = options.independent,
-                          // Beside an adoptable permit another one would make it a matter of luck which is
-                          // adopted.
-                          .adoptable = !(options.independent && session->joined()),
-                          .cancellation = &relay.cancellation()});
+  return Permit::Acquire(session, {.pool = options.pool,
+                                   .units = options.units,
+                                   .label = LabelOf(options),
+                                   .max_wait = max_wait,
+                                   .holder_key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId())),
+                                   .independent = options.independent,
+                                   // Beside an adoptable permit another one would make it a matter of luck
+                                   // which is adopted.
+                                   .adoptable = !(options.independent && session->joined()),
+                                   .cancellation = &relay.cancellation()});
 }
 
 absl::StatusOr<pid_t> Spawn(Session& session, const Options& options, const SignalRelay& relay) {

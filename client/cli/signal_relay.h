@@ -1,8 +1,8 @@
-// SignalRelay takes the signals that are meant for a command as long as its wrapper stands for it: before the command runs
-// they end the wait, afterwards they are passed on.
+// SignalRelay takes the signals that are meant for a command as long as its wrapper stands for it: before the
+// command runs they end the wait, afterwards they are passed on.
 //
-// The command shares the wrapper's terminal and process group. What the terminal sends (^C, ^Z, a hang-up) reaches both by
-// itself and is not passed on a second time.
+// The command shares the wrapper's terminal and process group. What the terminal sends (^C, ^Z, a hang-up)
+// reaches both by itself and is not passed on a second time.
 
 #ifndef CLIENT_CLI_SIGNAL_RELAY_H_
 #define CLIENT_CLI_SIGNAL_RELAY_H_

@@ -26,7 +26,8 @@ class Table {
 
   bool empty() const { return rows_.empty(); }
 
-  // The titles and rows, one line each, two spaces between columns, no space at a line's end. An empty cell reads "-".
+  // The titles and rows, one line each, two spaces between columns, no space at a line's end. An empty cell
+  // reads "-".
   std::string Format() const;
 
  private:

@@ -1,5 +1,5 @@
-// The verbs of `berth`. Each Add…() describes one to the command line's parser; when it is the one that was asked for, it
-// leaves what to do in `chosen`. One file per verb.
+// The verbs of `berth`. Each Add…() describes one to the command line's parser; when it is the one that was
+// asked for, it leaves what to do in `chosen`. One file per verb.
 
 #ifndef CLIENT_CLI_VERBS_H_
 #define CLIENT_CLI_VERBS_H_
@@ -39,8 +39,8 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
 
-// Opens a session for looking (`admin`: on the operator's socket), lets `look` look, and reports how that went. It is a
-// session of its own even inside another: looking at a job is no part of it.
+// Opens a session for looking (`admin`: on the operator's socket), lets `look` look, and reports how that
+// went. It is a session of its own even inside another: looking at a job is no part of it.
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look);
 

@@ -1,4 +1,5 @@
-// WaitNotice says on stderr who holds the permits that this process waits for, once the wait is long enough to wonder.
+// WaitNotice says on stderr who holds the permits that this process waits for, once the wait is long enough
+// to wonder.
 
 #ifndef CLIENT_CLI_WAIT_NOTICE_H_
 #define CLIENT_CLI_WAIT_NOTICE_H_
@@ -15,8 +16,8 @@
 
 namespace berth::cli {
 
-// One line, without its end: "waiting for pool gpu-tests: 2 of 2 out, 1 waits; held by train(4711) for 3m12s, eval(4712)
-// for 10s". Who is of another tenant is counted and not named.
+// One line, without its end: "waiting for pool gpu-tests: 2 of 2 out, 1 waits; held by train(4711) for 3m12s,
+// eval(4712) for 10s". Who is of another tenant is counted and not named.
 std::string DescribeWait(const v1::Pool& pool, const v1::ListPermitsResponse& permits, absl::Time now);
 
 class WaitNotice {
