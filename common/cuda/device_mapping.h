@@ -1,8 +1,7 @@
 // DeviceMapping: a block's memory at an address of a device.
 //
-//   BERTH_ASSIGN_OR_RETURN(DeviceMapping mapping, DeviceMapping::Map(fd, bytes, ordinal,
-//   /*read_only=*/true));
-//   ... mapping.ptr() ...                                            // until the mapping goes
+//   BERTH_ASSIGN_OR_RETURN(auto mapping, DeviceMapping::Map(fd, bytes, ordinal, /*read_only=*/true));
+//   ... mapping.ptr() ...                                        // until the mapping goes
 
 #ifndef COMMON_CUDA_DEVICE_MAPPING_H_
 #define COMMON_CUDA_DEVICE_MAPPING_H_
@@ -22,7 +21,8 @@ class DeviceMapping {
  public:
   // Imports `fd`, which stays the caller's, and maps its `bytes` for device `ordinal` (FindDevice() knows it
   // by UUID). Needs no context; what uses ptr() does. `read_only` makes a write through this mapping fault:
-  // it stops bugs, not malice. Errors: those of Driver; nothing is left behind after one.
+  // it stops bugs, not malice.
+  // Errors: those of Driver; nothing is left behind after one.
   static absl::StatusOr<DeviceMapping> Map(int fd, Bytes bytes, int ordinal, bool read_only);
   // The same with a driver of the caller's choice, which outlives the mapping.
   static absl::StatusOr<DeviceMapping> Map(Driver& driver, int fd, Bytes bytes, int ordinal, bool read_only);

@@ -56,9 +56,9 @@ struct LaunchShape {
 class Driver {
  public:
   // Loads and initialises the driver, once per process: concurrent callers wait for the first; a failure is
-  // tried again by the next caller. The object lives as long as the process. Errors: UNSUPPORTED where there
-  // is no CUDA to be had (no library, no device, built without CUDA's headers); DRIVER when there is one and
-  // it fails.
+  // tried again by the next caller. The object lives as long as the process.
+  // Errors: UNSUPPORTED where there is no CUDA to be had (no library, no device, built without CUDA's
+  // headers); DRIVER when there is one and it fails.
   static absl::StatusOr<Driver*> Get();
 
   virtual ~Driver() = default;

@@ -1,5 +1,5 @@
-// FakeDriver: a driver without a GPU, for tests of what is built on the seam. It remembers its calls and what they would have
-// left behind, and fails the call it is told to.
+// FakeDriver: a driver without a GPU, for tests of what is built on the seam. It remembers its calls and what
+// they would have left behind, and fails the call it is told to.
 
 #ifndef COMMON_CUDA_FAKE_DRIVER_H_
 #define COMMON_CUDA_FAKE_DRIVER_H_

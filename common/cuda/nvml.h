@@ -18,7 +18,8 @@ namespace berth::cuda {
 class Nvml {
  public:
   // Loads the library, once per process; a failure is tried again by the next caller. Lives as long as the
-  // process. Errors: UNSUPPORTED where there is no library, or one that is too old; DRIVER when it fails.
+  // process.
+  // Errors: UNSUPPORTED where there is no library, or one that is too old; DRIVER when it fails.
   static absl::StatusOr<Nvml*> Get();
 
   virtual ~Nvml() = default;

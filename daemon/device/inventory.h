@@ -25,15 +25,16 @@ struct InventoryOptions {
 };
 
 // Looks at the devices, without a context on any. Ordinals rise; one that is missing belongs to a device that
-// did not answer, or whose memory cannot be shared, which is said on stderr. Errors: UNSUPPORTED if kCuda is
-// asked for and there is none; DRIVER if the driver fails as a whole.
+// did not answer, or whose memory cannot be shared, which is said on stderr.
+// Errors: UNSUPPORTED if kCuda is asked for and there is none; DRIVER if the driver fails as a whole.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
 
 // Writes the records to `fd`, one after the other.
 absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
 
 // Makes the backend that the worker of device `ordinal` serves from; `total` is the device's, and only host
-// devices need it. Errors: as TakeInventory().
+// devices need it.
+// Errors: as TakeInventory().
 absl::StatusOr<std::unique_ptr<MemoryBackend>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total);
 
 }  // namespace berth

@@ -23,9 +23,9 @@ class MemoryBackend {
   virtual ~MemoryBackend() = default;
 
   // Makes `bytes` of memory that reads as zeroes and lives until the last fd and the last mapping of it are
-  // gone, whatever becomes of this process. Errors: INVALID_FIELD if `bytes` is 0 or no multiple of
-  // granularity(); OUT_OF_MEMORY if the device has not that much; DRIVER else. Nothing is left behind after
-  // an error.
+  // gone, whatever becomes of this process.
+  // Errors: INVALID_FIELD if `bytes` is 0 or no multiple of granularity(); OUT_OF_MEMORY if the device has
+  // not that much; DRIVER else. Nothing is left behind after an error.
   virtual absl::StatusOr<UniqueFd> Create(Bytes bytes) = 0;
 
   // Sizes are multiples of this; itself a multiple of kBlockGranularity.

@@ -24,7 +24,8 @@ class BackendHarness {
  public:
   virtual ~BackendHarness() = default;
 
-  // Errors: UNSUPPORTED where this machine has no such device: the tests are skipped then, or fail if BERTH_REQUIRE_CUDA=1.
+  // Errors: UNSUPPORTED where this machine has no such device: the tests are skipped then, or fail if
+  // BERTH_REQUIRE_CUDA=1.
   virtual absl::StatusOr<std::unique_ptr<MemoryBackend>> Open() = 0;
   // `size` bytes of the block behind `fd` from `offset` on.
   virtual absl::StatusOr<std::string> Read(int fd, Bytes bytes, uint64_t offset, size_t size) = 0;

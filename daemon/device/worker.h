@@ -10,8 +10,8 @@
 namespace berth {
 
 // Serves `socket` (blocking; daemon/device/worker_wire.h) from `backend`, both the caller's.
-// Returns: OK at the end of stream. Errors: kInternal on a message that breaks the protocol; what sending
-// failed with.
+// Returns: OK at the end of stream.
+// Errors: kInternal on a message that breaks the protocol; what sending failed with.
 absl::Status ServeWorker(int socket, MemoryBackend& backend);
 
 }  // namespace berth

@@ -23,7 +23,8 @@
 
 namespace berth {
 
-// Answers SendCreate(). Errors: OUT_OF_MEMORY, DRIVER, INVALID_FIELD, as the backend refused.
+// Answers SendCreate().
+// Errors: OUT_OF_MEMORY, DRIVER, INVALID_FIELD, as the backend refused.
 struct CreatedBlock {
   BlockId block;
   absl::StatusOr<UniqueFd> fd;

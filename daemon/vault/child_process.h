@@ -22,7 +22,8 @@ class ChildProcess {
  public:
   // Starts this process's own program with `flags` and "--parent=<our pid>". The child gets stdio, `fd` as
   // kChildFd and no other, the default signal handling, and a process group of its own, so that a terminal's
-  // Ctrl-C reaches the parent alone. Errors: those of posix_spawn and pidfd_open.
+  // Ctrl-C reaches the parent alone.
+  // Errors: those of posix_spawn and pidfd_open.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& flags, int fd);
 
   ChildProcess(ChildProcess&& other) noexcept
@@ -41,8 +42,8 @@ class ChildProcess {
   bool WaitUntil(std::chrono::steady_clock::time_point deadline) const;
 
   // Takes the zombie away.
-  // Requires: the process is gone. Returns: how it ended, for people ("exit code 1", "signal 9"); "exit code
-  // 0" if well.
+  // Requires: the process is gone.
+  // Returns: how it ended, for people ("exit code 1", "signal 9"); "exit code 0" if well.
   std::string Reap();
 
  private:

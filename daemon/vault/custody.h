@@ -2,10 +2,9 @@
 // the broker.
 //
 //   BERTH_ASSIGN_OR_RETURN(Inheritance inherited, Custody::Receive(std::move(socket)));
-//   for (HeldFd& held : inherited.held) ...                          // what an earlier broker left, and the
-//   vault's own BERTH_RETURN_IF_ERROR(inherited.custody->Put(KeyOf(custody::Kind::kBlock, id), fd));   //
-//   before anyone gets the fd BERTH_RETURN_IF_ERROR(inherited.custody->Ready());               // once the
-//   broker serves
+//   for (HeldFd& held : inherited.held) ...         // what an earlier broker left, and the vault's own
+//   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd));      // before anyone else gets the fd
+//   BERTH_RETURN_IF_ERROR(inherited.custody->Ready());           // once the broker serves
 //   ... poll custody->fd() and call ReadNotice() until IsWouldBlock()
 
 #ifndef DAEMON_VAULT_CUSTODY_H_
@@ -67,12 +66,14 @@ class Custody {
   Custody& operator=(const Custody&) = delete;
 
   // Gives the vault a duplicate of `fd`, which stays the caller's. On return it survives the broker's death.
-  // Waits up to 1 s for room in the socket. Errors: LIMIT at the vault's fd limit; kAlreadyExists if `key` is
-  // held; kUnavailable if the vault is gone or takes nothing; nothing is held after an error.
+  // Waits up to 1 s for room in the socket.
+  // Errors: LIMIT at the vault's fd limit; kAlreadyExists if `key` is held; kUnavailable if the vault is gone
+  // or takes nothing; nothing is held after an error.
   absl::Status Put(custody::Key key, int fd) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Asks the vault to close its duplicate; a DroppedFd notice says that it has. A key that is not held is
-  // answered too. Errors: kUnavailable as for Put().
+  // answered too.
+  // Errors: kUnavailable as for Put().
   absl::Status Drop(custody::Key key) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as

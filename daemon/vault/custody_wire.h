@@ -1,9 +1,8 @@
 // The messages between vault and broker, on one SEQPACKET socket pair: what the vault keeps for the broker,
 // and what it tells of the other processes.
 //
-//   vault → broker  Facts, then Give + fd for everything held, then GiveEnd; later Give + fd for a restarted
-//   worker,
-//                   WorkerGone, Dropped, Stop
+//   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
+//                   later Give + fd for a restarted worker, WorkerGone, Dropped, Stop
 //   broker → vault  Put + fd, Drop, Ready
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its

@@ -149,10 +149,12 @@ class FakeBroker {
 }  // namespace
 
 int RunFakeBroker(int custody_fd, std::string (*create)(int socket)) {
-  const char* const behaviour = getenv("BERTH_FAKE_BROKER");
-  if (behaviour != nullptr && std::string(behaviour) == "fail") return 3;
+  const char* const set = getenv("BERTH_FAKE_BROKER");
+  const std::string behaviour = set == nullptr ? "" : set;
+  if (behaviour == "fail") return 3;
   absl::StatusOr<Inheritance> inherited = Custody::Receive(UniqueFd(custody_fd));
   if (!inherited.ok()) return 1;
+  if (behaviour == "once" && inherited->facts.epoch > 1) return 3;
   return FakeBroker(*std::move(inherited), create).Run();
 }
 

@@ -1,5 +1,5 @@
-// A broker for tests of the vault: it keeps its side of the custody protocol and does what the test tells it over
-// berthd.sock, one line a connection:
+// A broker for tests of the vault: it keeps its side of the custody protocol and does what the test tells it
+// over berthd.sock, one line a connection:
 //
 //   facts          "<node> <incarnation> <epoch> <devices>"
 //   held           a line "<kind> <id>" for each fd that was given at the start
@@ -11,7 +11,8 @@
 //   garbage        sends the vault what is no message
 //   await TEXT     answers when TEXT is among the notices that have come
 //
-// $BERTH_FAKE_BROKER makes it misbehave: "fail" ends before it serves, "deaf" ignores Stop.
+// $BERTH_FAKE_BROKER makes it misbehave: "fail" ends before it serves, "once" too, but for the first one, and
+// "deaf" ignores Stop.
 
 #ifndef DAEMON_VAULT_FAKE_BROKER_H_
 #define DAEMON_VAULT_FAKE_BROKER_H_

@@ -23,9 +23,9 @@ class RunFolder {
   static constexpr size_t kMaxPathBytes = 90;
 
   // Makes the folder if it is not there (for root 0750, group berth where that group exists; for a user 0700)
-  // and locks it. Touches no socket. Errors: kInvalidArgument if `path` is too long or relative;
-  // kFailedPrecondition if another daemon has it (names it), or if it is not this user's; those of the file
-  // system.
+  // and locks it. Touches no socket.
+  // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has it
+  // (names it), or if it is not this user's; those of the file system.
   static absl::StatusOr<RunFolder> Take(const std::string& path);
 
   RunFolder(RunFolder&&) = default;

@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 class RunFolderTest : public ::testing::Test {
  protected:
   RunFolderTest() {
-    char name[] = "/tmp/berthXXXXXX";
-    root_ = ::mkdtemp(name);
+    root_ = "/tmp/berth" + std::string(6, 'X');
+    ::mkdtemp(root_.data());
     path_ = root_ + "/run";
   }
   ~RunFolderTest() override { std::filesystem::remove_all(root_); }

@@ -39,9 +39,10 @@ struct VaultOptions {
 class Vault {
  public:
   // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM, SIGINT or SIGHUP:
-  // then it ends them, within 1 s in all, and removes the sockets. Returns: OK after a clean stop. Errors:
-  // kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five brokers
-  // in a row ended before they served, or the inventory failed; those of the system.
+  // then it ends them, within 1 s in all, and removes the sockets.
+  // Returns: OK after a clean stop.
+  // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five
+  // brokers in a row ended before they served, or the inventory failed; those of the system.
   static absl::Status Run(const VaultOptions& options);
 
  private:

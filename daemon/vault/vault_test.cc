@@ -1,5 +1,5 @@
-// Tests of the vault with real processes: this binary is also the daemon, with the real vault, worker and inventory roles
-// and a broker that does what the test tells it.
+// Tests of the vault with real processes: this binary is also the daemon, with the real vault, worker and
+// inventory roles and a broker that does what the test tells it.
 
 #include "daemon/vault/vault.h"
 
@@ -31,6 +31,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/process.h"
+#include "common/state_page.h"
 #include "daemon/device/worker_channel.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
@@ -69,7 +70,9 @@ UniqueFd OpenPidfd(int pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pid
 // A daemon in a process of its own.
 class Daemon {
  public:
-  explicit Daemon(const std::string& folder, const std::map<std::string, std::string>& environment = {}) {
+  explicit Daemon(const std::string& folder, const std::map<std::string, std::string>& environment = {},
+                  std::vector<std::string> flags = {"--role=vault", "--backend=host", "--host-devices=2",
+                                                    "--host-bytes=64MiB"}) {
     int ready[2];
     int messages[2];
     if (::pipe2(ready, O_CLOEXEC) < 0 || ::pipe2(messages, O_CLOEXEC) < 0) abort();
@@ -78,10 +81,13 @@ class Daemon {
       for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
       ::dup2(messages[1], STDERR_FILENO);
       ::fcntl(ready[1], F_SETFD, 0);
-      const std::string folder_flag = absl::StrCat("--folder=", folder);
-      const std::string ready_flag = absl::StrCat("--ready-fd=", ready[1]);
-      ::execl("/proc/self/exe", "berthd", "--role=vault", folder_flag.c_str(), ready_flag.c_str(),
-              "--backend=host", "--host-devices=2", "--host-bytes=64MiB", nullptr);
+      flags.insert(flags.begin(), "berthd");
+      flags.push_back(absl::StrCat("--folder=", folder));
+      flags.push_back(absl::StrCat("--ready-fd=", ready[1]));
+      std::vector<char*> argv;
+      for (std::string& flag : flags) argv.push_back(flag.data());
+      argv.push_back(nullptr);
+      ::execv("/proc/self/exe", argv.data());
       ::_exit(125);
     }
     ::close(ready[1]);
@@ -117,7 +123,18 @@ class Daemon {
     return children;
   }
 
-  // Kills the child of that name and waits until it is gone. Requires: it has answered something, so that it has its name.
+  // A mapping of its state page.
+  StatePage Page() const {
+    for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid_, "/fd"))) {
+      if (!absl::StrContains(std::filesystem::read_symlink(entry).string(), "memfd:berth-state")) continue;
+      const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+      return *StatePage::MapReadOnly(fd.get());
+    }
+    abort();
+  }
+
+  // Kills the child of that name and waits until it is gone.
+  // Requires: it has answered something, so that it has its name.
   void KillChild(const std::string& name) const {
     const std::map<std::string, int> children = Children();
     ASSERT_TRUE(children.contains(name)) << name;
@@ -136,8 +153,8 @@ class Daemon {
 class VaultTest : public ::testing::Test {
  protected:
   VaultTest() {
-    char name[] = "/tmp/berthXXXXXX";
-    folder_ = ::mkdtemp(name);
+    folder_ = "/tmp/berth" + std::string(6, 'X');
+    ::mkdtemp(folder_.data());
   }
   ~VaultTest() override { std::filesystem::remove_all(folder_); }
 
@@ -325,6 +342,42 @@ TEST_F(VaultTest, FiveBrokersThatNeverServeEndTheDaemon) {
   EXPECT_THAT(daemon.Messages(),
               HasSubstr("5 brokers in a row ended before they served; the last with exit code 3"));
   EXPECT_FALSE(Exists("berthd.sock"));
+}
+
+TEST_F(VaultTest, TheStatePageSaysWhoServesAndWhatTheMemoryIsOf) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  const std::vector<std::string> facts = Facts();
+  EXPECT_EQ(absl::StrCat(page->node.load()), facts.at(0));
+  EXPECT_EQ(absl::StrCat(page->incarnation.load()), facts.at(1));
+  EXPECT_EQ(page->epoch, 1u);
+  EXPECT_EQ(page->serving, 1u);
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  daemon->KillChild("berth-worker0");
+  ASSERT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(page->devices[0].generation, 1u) << "memory outlives the worker";
+  EXPECT_EQ(page->devices[1].generation, 1u);
+  EXPECT_EQ(page->devices[2].generation, 0u);
+}
+
+TEST_F(VaultTest, TheStatePageSaysThatNobodyServesAfterABrokersDeath) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "once"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  const StatePage page = daemon.Page();
+  const uint64_t incarnation = page->incarnation;
+  EXPECT_EQ(page->serving, 1u);
+  daemon.KillChild("berth-broker");
+  EXPECT_EQ(daemon.AwaitExit(), 1);
+  EXPECT_EQ(page->serving, 0u);
+  EXPECT_EQ(page->epoch, 6u);
+  EXPECT_NE(page->incarnation, incarnation);
+}
+
+TEST_F(VaultTest, AChildWhoseParentIsGoneEndsAtOnce) {
+  Daemon stray(folder_, {},
+               {"--role=worker", "--device=0", "--backend=host", "--host-bytes=2MiB", "--parent=1"});
+  EXPECT_EQ(stray.AwaitExit(), 1);
+  EXPECT_EQ(stray.Messages(), "berth-worker0: the vault has ended\n");
 }
 
 TEST_F(VaultTest, AFolderTooDeepForItsSocketsIsRefused) {
