@@ -33,7 +33,7 @@ Caller Simulation::CallerOf(ChannelId channel) {
 
 void Simulation::OpenOrJoin() {
   if (clients_.empty() || (clients_.size() < options_.sessions && Chance(40))) {
-    const Client client{.secret = SecretOf(Draw(UINT64_MAX)), .tenant = TenantOf(Draw(4))};
+    const Client client = NewClient();
     const auto session = core_->OpenSession(now_, client.secret, client.tenant, "sim", ProcessInfo{.pid = 1});
     if (!session.ok()) return;
     ++counts_.sessions;
@@ -52,6 +52,13 @@ void Simulation::OpenOrJoin() {
   if (!channel.ok()) return;
   if (wrong || client->second.ended) Fail("a process joins that may not");
   processes_.emplace(*channel, Process{.session = client->first});
+}
+
+Simulation::Client Simulation::NewClient() {
+  Client client;
+  client.secret = SecretOf(Draw(UINT64_MAX));
+  client.tenant = TenantOf(Draw(4));
+  return client;
 }
 
 AcquireRequest Simulation::NewAcquire() {
@@ -264,11 +271,10 @@ void Simulation::Work() {
   const Job job = worker.jobs.front();
   worker.jobs.pop_front();
   absl::Status status;
-  if (job.create) {
+  if (job.create.has_value()) {
     if (Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
     if (Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
-    // The book of the device is in whole blocks; the smallest is what is sure to be charged.
-    if (status.ok()) worker.made[job.block] = MiB(2).count();
+    if (status.ok()) worker.made[job.block] = *job.create;
     core_->BlockCreated(now_, job.block, status, &effects_);
   } else {
     if (Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");

@@ -6,9 +6,6 @@
 namespace berth::core {
 namespace {
 
-// Books are checked whole every so many steps: it costs time linear in everything held.
-constexpr uint64_t kCheckEvery = 8;
-
 Config MakeConfig(uint64_t seed) {
   Config config{.node = 7, .incarnation = 9};
   config.pools = {{"gpu-tests", 2}, {"wide", 8}};
@@ -94,6 +91,21 @@ void Simulation::Fail(const std::string& what) {
     status_ = absl::InternalError(absl::StrCat("seed ", options_.seed, ", step ", step_, ": ", what));
 }
 
+void Simulation::Crowd(uint64_t sessions) {
+  for (uint64_t i = 0; i < sessions; ++i) {
+    const Client client = NewClient();
+    const auto session =
+        core_->OpenSession(now_, client.secret, client.tenant, "crowd", ProcessInfo{.pid = 1});
+    if (!session.ok()) return Fail("a session is refused");
+    const auto channel =
+        core_->JoinSession(now_, *session, client.secret, client.tenant, ProcessInfo{.pid = 2});
+    if (!channel.ok()) return Fail("a process is refused");
+    ++counts_.sessions;
+    clients_.emplace(*session, client);
+    processes_.emplace(*channel, Process{.session = *session});
+  }
+}
+
 void Simulation::Run(uint64_t steps) {
   for (uint64_t i = 0; i < steps && status_.ok(); ++i) {
     ++step_;
@@ -127,7 +139,7 @@ void Simulation::Carry() {
       CarryReply(*reply);
     } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
       if (workers_[create->device].state != DeviceState::kReady) Fail("a worker is asked that is not there");
-      workers_[create->device].jobs.push_back({.block = create->block, .create = true});
+      workers_[create->device].jobs.push_back({.block = create->block, .create = create->bytes});
     } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
       CarryRelease(*release);
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
@@ -159,11 +171,12 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (found == processes_.end() || found->second.hung_up) return Fail("a delivery goes to nobody");
   Process& process = found->second;
   if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
+  // A recall may come late, for a block that is gone.
+  if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   const BlockId block(deliver.delivery.block);
   bool there = false;
   for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
   if (!there) Fail("a delivery names a block that is not there");
-  if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   process.mapped.emplace(ImportId(deliver.delivery.import), block);
   process.fds_under_way.insert(deliver.delivery.number);
   if (process.fds_under_way.size() > config_.limits.unacknowledged_fds_per_channel)
@@ -267,7 +280,7 @@ void Simulation::Check() {
   std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
   CheckPools();
   CheckDevices();
-  if (step_ % kCheckEvery != 0) return;
+  if (step_ % options_.check_every != 0) return;
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
   const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
   if (out.size() != permits_.size()) {
@@ -296,7 +309,7 @@ void Simulation::CheckDevices() {
     if (charged > device.budget.count() && charged > before) Fail("a device is over its budget");
     before = charged;
     uint64_t made = 0;
-    for (const auto& [block, bytes] : workers_[device.ordinal].made) made += bytes;
+    for (const auto& [block, bytes] : workers_[device.ordinal].made) made += bytes.count();
     if (made > charged) Fail("the driver has given out more than is charged");
   }
 }

@@ -31,10 +31,14 @@ class Simulation {
     // Sessions open at a time, at most.
     uint64_t sessions = 30;
     uint64_t channels_per_session = 4;
+    // The books are checked whole every so many steps: that costs time linear in everything held.
+    uint64_t check_every = 8;
   };
 
   explicit Simulation(const Options& options);
 
+  // Opens so many sessions with a process each. Requires: an odd seed, whose limits are wide.
+  void Crowd(uint64_t sessions);
   // Takes so many steps, or fewer if one breaks a promise.
   void Run(uint64_t steps);
   // Kills everybody in some order, lets the workers finish, and expects every unit and byte back.
@@ -90,13 +94,14 @@ class Simulation {
   };
   struct Job {
     BlockId block;
-    bool create = false;
+    // To make so many; nothing to release it.
+    std::optional<Bytes> create;
   };
   struct Worker {
     DeviceState state = DeviceState::kRebuilding;
     std::deque<Job> jobs;
     // Bytes that the driver has given out.
-    std::map<BlockId, uint64_t> made;
+    std::map<BlockId, Bytes> made;
   };
 
   // ---- simulation.cc: steps, effects, checks ---------------------------------------------------------------------------
@@ -128,6 +133,7 @@ class Simulation {
   void PassTime();
   void Look();
   Payload NewPayload(Process& process);
+  Client NewClient();
   AcquireRequest NewAcquire();
   BlockHandle SomeHandle(const Client& client);
   void Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
