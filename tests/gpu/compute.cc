@@ -1,0 +1,136 @@
+#include "tests/gpu/compute.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/cuda/driver.h"
+#include "common/cuda/nvrtc.h"
+#include "common/status_macros.h"
+
+namespace berth::gpu {
+namespace {
+
+using cuda::DeviceAttribute;
+using cuda::DevicePointer;
+using cuda::Driver;
+
+// Every thread sums a stride of its own first, so that few of them meet at the total.
+constexpr char kSumSource[] = R"(
+extern "C" __global__ void Sum(const unsigned int* words, unsigned long long count, unsigned long long* total) {
+  unsigned long long sum = 0;
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+    sum += words[i];
+  }
+  atomicAdd(total, sum);
+}
+)";
+
+class HostCompute final : public Compute {
+ public:
+  absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) override {
+    memcpy(mapping.data(), words.data(), words.size_bytes());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<uint64_t> Sum(const Mapping& mapping) override {
+    const auto* const words = static_cast<const uint32_t*>(mapping.data());
+    uint64_t sum = 0;
+    for (size_t i = 0; i < mapping.size() / sizeof(uint32_t); ++i) sum += words[i];
+    return sum;
+  }
+  absl::Status Fill(const Mapping& mapping, uint8_t value) override {
+    if (mapping.read_only()) return absl::PermissionDeniedError("a write would fault");
+    memset(mapping.data(), value, mapping.size());
+    return absl::OkStatus();
+  }
+};
+
+DevicePointer AddressOf(const Mapping& mapping) { return reinterpret_cast<DevicePointer>(mapping.data()); }
+
+class CudaCompute final : public Compute {
+ public:
+  static absl::StatusOr<std::unique_ptr<Compute>> Make(const std::string& uuid) {
+    BERTH_ASSIGN_OR_RETURN(Driver* const driver, Driver::Get());
+    BERTH_ASSIGN_OR_RETURN(const int ordinal, cuda::FindDevice(*driver, uuid));
+    BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver->RetainPrimaryContext(ordinal));
+    std::unique_ptr<CudaCompute> compute(new CudaCompute(*driver, ordinal));
+    BERTH_RETURN_IF_ERROR(driver->SetCurrentContext(context));
+    BERTH_RETURN_IF_ERROR(compute->LoadKernel());
+    return compute;
+  }
+  ~CudaCompute() override {
+    if (module_ != nullptr) driver_.UnloadModule(module_).IgnoreError();
+    driver_.ReleasePrimaryContext(ordinal_).IgnoreError();
+  }
+
+  absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) override {
+    return driver_.CopyToDevice(AddressOf(mapping), std::as_bytes(words));
+  }
+
+  absl::StatusOr<uint64_t> Sum(const Mapping& mapping) override {
+    BERTH_ASSIGN_OR_RETURN(DevicePointer total, driver_.Allocate(Bytes(sizeof(uint64_t))));
+    const absl::StatusOr<uint64_t> sum = SumInto(mapping, total);
+    BERTH_RETURN_IF_ERROR(driver_.Free(total));
+    return sum;
+  }
+
+  absl::Status Fill(const Mapping& mapping, uint8_t value) override {
+    BERTH_RETURN_IF_ERROR(driver_.Fill(AddressOf(mapping), value, Bytes(mapping.size())));
+    return driver_.SynchronizeContext();
+  }
+
+ private:
+  CudaCompute(Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+
+  absl::Status LoadKernel() {
+    BERTH_ASSIGN_OR_RETURN(const int major,
+                           driver_.Attribute(ordinal_, DeviceAttribute::kComputeCapabilityMajor));
+    BERTH_ASSIGN_OR_RETURN(const int minor,
+                           driver_.Attribute(ordinal_, DeviceAttribute::kComputeCapabilityMinor));
+    BERTH_ASSIGN_OR_RETURN(const std::string image,
+                           cuda::Compile(kSumSource, absl::StrCat("compute_", major, minor)));
+    BERTH_ASSIGN_OR_RETURN(module_, driver_.LoadModule(image));
+    BERTH_ASSIGN_OR_RETURN(sum_, driver_.GetFunction(module_, "Sum"));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<uint64_t> SumInto(const Mapping& mapping, DevicePointer total) {
+    BERTH_RETURN_IF_ERROR(driver_.Fill(total, 0, Bytes(sizeof(uint64_t))));
+    DevicePointer words = AddressOf(mapping);
+    uint64_t count = mapping.size() / sizeof(uint32_t);
+    void* arguments[] = {&words, &count, &total};
+    const cuda::LaunchShape shape = {.grid = {528, 1, 1}, .block = {256, 1, 1}};
+    BERTH_RETURN_IF_ERROR(driver_.Launch(sum_, shape, /*stream=*/nullptr, arguments));
+    BERTH_RETURN_IF_ERROR(driver_.SynchronizeContext());
+    uint64_t sum = 0;
+    BERTH_RETURN_IF_ERROR(driver_.CopyToHost(std::as_writable_bytes(std::span(&sum, 1)), total));
+    return sum;
+  }
+
+  Driver& driver_;
+  const int ordinal_;
+  cuda::Module module_ = nullptr;
+  cuda::Function sum_ = nullptr;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Compute>> Compute::For(const Block& block) {
+  if (block.kind() == BlockKind::kCudaVmm) return CudaCompute::Make(block.handle().device_uuid);
+  return std::make_unique<HostCompute>();
+}
+
+uint32_t PatternWord(uint32_t seed, uint64_t index) {
+  // Knuth's multiplicative hash: neighbours differ in all bytes.
+  return (static_cast<uint32_t>(index) + seed) * 2654435761u;
+}
+
+uint64_t PatternSum(uint32_t seed, Bytes bytes) {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < bytes.count() / sizeof(uint32_t); ++i) sum += PatternWord(seed, i);
+  return sum;
+}
+
+}  // namespace berth::gpu

@@ -1,0 +1,39 @@
+// Compute: what a test's process does with a mapped block's memory: on a GPU with copies and a kernel compiled there and
+// then, on the host with loops, so that the same tests run on both.
+
+#ifndef TESTS_GPU_COMPUTE_H_
+#define TESTS_GPU_COMPUTE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/block.h"
+#include "common/bytes.h"
+
+namespace berth::gpu {
+
+// Thread-compatible; CUDA work runs on the thread that made it.
+class Compute {
+ public:
+  // For blocks of `block`'s kind on its device; retains a context there. Errors: those of the driver.
+  static absl::StatusOr<std::unique_ptr<Compute>> For(const Block& block);
+  virtual ~Compute() = default;
+
+  // Copies `words` to the start of the mapping.
+  virtual absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) = 0;
+  // Sums the mapping's words where they are.
+  virtual absl::StatusOr<uint64_t> Sum(const Mapping& mapping) = 0;
+  // Sets every byte. Errors: kPermissionDenied, or the driver's, on a read-only mapping.
+  virtual absl::Status Fill(const Mapping& mapping, uint8_t value) = 0;
+};
+
+// The words that tests write, and so what their sum must be.
+uint32_t PatternWord(uint32_t seed, uint64_t index);
+uint64_t PatternSum(uint32_t seed, Bytes bytes);
+
+}  // namespace berth::gpu
+
+#endif  // TESTS_GPU_COMPUTE_H_
