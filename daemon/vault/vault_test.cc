@@ -393,10 +393,11 @@ TEST_F(VaultTest, AFolderThatCannotBeMadeIsAnError) {
 }
 
 TEST_F(VaultTest, ANewFolderIsForItsOwnerAndGroupAlone) {
-  folder_ += "/run";
-  const auto daemon = StartReady();
+  const std::string folder = folder_ + "/run";
+  Daemon daemon(folder);
+  ASSERT_TRUE(daemon.AwaitReady());
   struct stat info = {};
-  ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
+  ASSERT_EQ(::stat(folder.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07, 0u);
   EXPECT_EQ(info.st_uid, ::geteuid());
 }
