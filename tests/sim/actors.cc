@@ -258,8 +258,11 @@ void Simulation::EndSomething() {
 void Simulation::Kill(ChannelId channel) {
   // The kernel closes a dying process's sockets before or after its pidfd fires.
   const bool before = Chance(50);
-  if (before) core_->ChannelHungUp(now_, channel, &effects_);
-  if (before) Carry();
+  if (before) {
+    processes_.at(channel).hung_up = true;
+    core_->ChannelHungUp(now_, channel, &effects_);
+    Carry();
+  }
   processes_.erase(channel);
   core_->ProcessGone(now_, channel, &effects_);
   if (!before) core_->ChannelHungUp(now_, channel, &effects_);
@@ -272,12 +275,12 @@ void Simulation::Work() {
   worker.jobs.pop_front();
   absl::Status status;
   if (job.create.has_value()) {
-    if (Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
-    if (Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
+    if (workers_fail_ && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
+    if (workers_fail_ && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
     if (status.ok()) worker.made[job.block] = *job.create;
     core_->BlockCreated(now_, job.block, status, &effects_);
   } else {
-    if (Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
+    if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
     if (status.ok()) worker.made.erase(job.block);
     core_->BlockReleased(now_, job.block, status, &effects_);
   }

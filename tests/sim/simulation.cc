@@ -121,10 +121,10 @@ void Simulation::Act() {
   if (die < 420) return Ask();
   if (die < 460) return Repeat();
   if (die < 500) return ForgetOne();
-  if (die < 530) return CancelOne();
+  if (die < 512) return CancelOne();
   if (die < 630) return Acknowledge();
   if (die < 700) return LetGo();
-  if (die < 745) return EndSomething();
+  if (die < 722) return EndSomething();
   if (die < 940) return Work();
   if (die < 945) return BreakWorker();
   if (die < 955) return Operate();
@@ -328,17 +328,17 @@ void Simulation::Finish() {
     Check();
     if (processes_.size() + clients_.size() > before) Fail("something comes while everything ends");
   }
-  for (int round = 0; round < 2; ++round) {
-    for (auto& [ordinal, worker] : workers_) {
-      worker.state = DeviceState::kReady;
-      core_->WorkerUp(now_, ordinal, &effects_);
+  // Workers start anew, and release what they could not before.
+  workers_fail_ = false;
+  for (auto& [ordinal, worker] : workers_) {
+    worker.state = DeviceState::kReady;
+    core_->WorkerUp(now_, ordinal, &effects_);
+    Carry();
+    while (status_.ok() && !worker.jobs.empty()) {
+      ++step_;
+      Work();
       Carry();
-      while (status_.ok() && !worker.jobs.empty()) {
-        ++step_;
-        Work();
-        Carry();
-        Check();
-      }
+      Check();
     }
   }
   if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));

@@ -161,6 +161,7 @@ class Simulation {
   uint64_t last_call_ = 0;
   std::map<CallId, Call> calls_;
   std::map<uint32_t, Worker> workers_;
+  bool workers_fail_ = true;
   // What the core's answers gave out: permits with their sessions and acquisitions.
   std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;
   std::map<std::string, uint64_t> out_before_;
