@@ -115,12 +115,24 @@ class Daemon {
   // All that the daemon said. Requires: it and its children have ended.
   std::string Messages() { return ReadToEnd(messages_.get()); }
 
-  // Pids of its children by name.
-  std::map<std::string, int> Children() const {
+  std::vector<int> Children() const {
     std::ifstream file(absl::StrCat("/proc/", pid_, "/task/", pid_, "/children"));
-    std::map<std::string, int> children;
-    for (int pid; file >> pid;) children[ProcessName(pid)] = pid;
+    std::vector<int> children;
+    for (int pid; file >> pid;) children.push_back(pid);
     return children;
+  }
+  // Pidfds of all its children.
+  std::vector<UniqueFd> ChildrenPidfds() const {
+    std::vector<UniqueFd> pidfds;
+    for (const int pid : Children()) pidfds.push_back(OpenPidfd(pid));
+    return pidfds;
+  }
+  // The pid of the child of that name, 0 if there is none. A child has its name once it has answered something.
+  int Child(const std::string& name) const {
+    for (const int pid : Children()) {
+      if (ProcessName(pid) == name) return pid;
+    }
+    return 0;
   }
 
   // A mapping of its state page.
@@ -134,12 +146,11 @@ class Daemon {
   }
 
   // Kills the child of that name and waits until it is gone.
-  // Requires: it has answered something, so that it has its name.
   void KillChild(const std::string& name) const {
-    const std::map<std::string, int> children = Children();
-    ASSERT_TRUE(children.contains(name)) << name;
-    const UniqueFd pidfd = OpenPidfd(children.at(name));
-    ::kill(children.at(name), SIGKILL);
+    const int pid = Child(name);
+    ASSERT_NE(pid, 0) << name;
+    const UniqueFd pidfd = OpenPidfd(pid);
+    ::kill(pid, SIGKILL);
     ASSERT_TRUE(WaitReadable(pidfd.get()));
   }
 
@@ -215,8 +226,7 @@ TEST_F(VaultTest, TheSocketsAreOpenToWhomTheyShallBe) {
 TEST_F(VaultTest, SigtermStopsItInUnderASecondAndLeavesNothing) {
   auto daemon = StartReady();
   const UniqueFd client = Connect("attach.sock", SOCK_SEQPACKET);
-  std::vector<UniqueFd> children;
-  for (const auto& [name, pid] : daemon->Children()) children.push_back(OpenPidfd(pid));
+  const std::vector<UniqueFd> children = daemon->ChildrenPidfds();
   ASSERT_EQ(children.size(), 3);
   const auto start = steady_clock::now();
   daemon->Signal(SIGTERM);
@@ -251,8 +261,7 @@ TEST_F(VaultTest, ASecondDaemonOnTheFolderIsRefusedAndTouchesNothing) {
 TEST_F(VaultTest, AKilledDaemonsSocketsAreTakenOverAndTheNodeKeepsItsId) {
   auto first = StartReady();
   const std::vector<std::string> before = Facts();
-  std::vector<UniqueFd> children;
-  for (const auto& [name, pid] : first->Children()) children.push_back(OpenPidfd(pid));
+  const std::vector<UniqueFd> children = first->ChildrenPidfds();
   first->Signal(SIGKILL);
   EXPECT_EQ(first->AwaitExit(), -1);
   // The kernel ends the children with their parent.
@@ -303,7 +312,7 @@ TEST_F(VaultTest, DroppingWhatIsNotHeldIsAnsweredToo) {
 
 TEST_F(VaultTest, ABrokerThatBreaksTheProtocolIsReplaced) {
   auto daemon = StartReady();
-  const UniqueFd broker = OpenPidfd(daemon->Children()["berth-broker"]);
+  const UniqueFd broker = OpenPidfd(daemon->Child("berth-broker"));
   Ask("garbage");
   EXPECT_TRUE(WaitReadable(broker.get()));
   EXPECT_EQ(Facts().at(2), "2");
@@ -330,7 +339,7 @@ TEST_F(VaultTest, TheFourthDeathOfAWorkerStopsItsDeviceAlone) {
   ASSERT_EQ(Ask("create 0"), "2097152");
   daemon->KillChild("berth-worker0");
   EXPECT_EQ(Ask(absl::StrCat("await ", seen, "down 0 stopped\n")), absl::StrCat(seen, "down 0 stopped\n"));
-  EXPECT_EQ(daemon->Children().count("berth-worker0"), 0);
+  EXPECT_EQ(daemon->Child("berth-worker0"), 0);
   EXPECT_EQ(Ask("create 1"), "2097152");
   daemon->KillChild("berth-broker");
   EXPECT_EQ(Ask("await down"), "down 0 stopped\n") << "the next broker is told as well";
