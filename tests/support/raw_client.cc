@@ -11,8 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/error.h"
 #include "common/os_error.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
+#include "grpcpp/create_channel_posix.h"
 
 namespace berth::testing {
 
@@ -26,6 +25,10 @@ AttachSocket AttachSocket::Connect(const std::string& folder) {
     Fatal(OsError("connect", errno), path);
   }
   return AttachSocket(std::move(socket));
+}
+
+AttachSocket AttachSocket::Connect(const std::string& folder, PeerProcess& peer) {
+  return AttachSocket(peer.Connect(folder + "/attach.sock", SOCK_SEQPACKET));
 }
 
 absl::Status AttachSocket::Send(absl::string_view bytes, std::span<const int> fds) {
@@ -51,14 +54,15 @@ absl::Status ToStatus(const attach::Refused& refused) {
   return status;
 }
 
-RawClient RawClient::Open(const std::string& folder, absl::string_view socket) {
-  AttachSocket lifeline = AttachSocket::Connect(folder);
+RawClient RawClient::Open(const std::string& folder, absl::string_view socket, uid_t uid) {
+  PeerProcess process = PeerProcess::Start(uid);
+  AttachSocket lifeline = AttachSocket::Connect(folder, process);
   Must(lifeline.Send(MakeHello("raw")), "hello");
   const auto [welcome, capsule_fds] = Must(lifeline.Receive<attach::Welcome>(), "welcome");
   if (welcome.kind != attach::Kind::kWelcome || capsule_fds.size() != 1)
     Fatal(absl::InternalError("welcome"), folder);
   const SessionCapsule capsule = Must(ReadCapsule(capsule_fds[0].get()), "capsule");
-  AttachSocket channel = AttachSocket::Connect(folder);
+  AttachSocket channel = AttachSocket::Connect(folder, process);
   attach::Join join;
   join.session = capsule.session.value();
   join.secret = capsule.secret;
@@ -66,17 +70,17 @@ RawClient RawClient::Open(const std::string& folder, absl::string_view socket) {
   const auto [joined, page_fds] = Must(channel.Receive<attach::Joined>(), "joined");
   if (joined.kind != attach::Kind::kJoined || page_fds.size() != 1)
     Fatal(absl::InternalError("joined"), folder);
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  auto grpc_channel = grpc::CreateCustomChannel(absl::StrCat("unix:", folder, "/", socket),
-                                                grpc::InsecureChannelCredentials(), arguments);
-  return RawClient(std::move(lifeline), std::move(channel), capsule, ChannelId(joined.channel),
-                   std::move(grpc_channel));
+  UniqueFd connection = process.Connect(absl::StrCat(folder, "/", socket), SOCK_STREAM);
+  Must(SetNonBlocking(connection.get()), "gRPC's connection");
+  auto grpc_channel = grpc::CreateInsecureChannelFromFd("raw", connection.release());
+  return RawClient(std::move(process), std::move(lifeline), std::move(channel), capsule,
+                   ChannelId(joined.channel), std::move(grpc_channel));
 }
 
-RawClient::RawClient(AttachSocket lifeline, AttachSocket channel, SessionCapsule capsule, ChannelId id,
-                     std::shared_ptr<grpc::Channel> grpc)
-    : lifeline_(std::move(lifeline)),
+RawClient::RawClient(PeerProcess process, AttachSocket lifeline, AttachSocket channel, SessionCapsule capsule,
+                     ChannelId id, std::shared_ptr<grpc::Channel> grpc)
+    : process_(std::move(process)),
+      lifeline_(std::move(lifeline)),
       channel_(std::move(channel)),
       capsule_(std::move(capsule)),
       credentials_({.session = capsule_.session, .channel = id, .secret = capsule_.secret}),

@@ -4,6 +4,8 @@
 #ifndef TESTS_SUPPORT_RAW_CLIENT_H_
 #define TESTS_SUPPORT_RAW_CLIENT_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -11,7 +13,9 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +33,7 @@
 #include "common/unique_fd.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "tests/support/peer_process.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -36,8 +41,9 @@ namespace berth::testing {
 // One connection to attach.sock. Move-only.
 class AttachSocket {
  public:
-  // Fatal where nobody listens in `folder`.
+  // Fatal where nobody listens in `folder`. The peer that the daemon sees is this process, or `peer`.
   static AttachSocket Connect(const std::string& folder);
+  static AttachSocket Connect(const std::string& folder, PeerProcess& peer);
 
   absl::Status Send(absl::string_view bytes, std::span<const int> fds = {});
   template <typename T>
@@ -81,14 +87,16 @@ absl::StatusOr<std::pair<T, std::vector<UniqueFd>>> AttachSocket::Receive() {
   return result;
 }
 
-// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it.
+// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it, and so does the
+// process that it was to the daemon.
 class RawClient {
  public:
   // Fatal where the daemon refuses. `socket` is the gRPC one.
-  static RawClient Open(const std::string& folder, absl::string_view socket = "berthd.sock");
+  static RawClient Open(const std::string& folder, absl::string_view socket = "berthd.sock", uid_t uid = 0);
 
   // What rides on every call. A test may change it.
   Credentials& credentials() { return credentials_; }
+  PeerProcess& process() { return process_; }
   AttachSocket& lifeline() { return lifeline_; }
   AttachSocket& channel() { return channel_; }
   const SessionCapsule& capsule() const { return capsule_; }
@@ -126,9 +134,10 @@ class RawClient {
   absl::StatusOr<std::pair<attach::Delivery, UniqueFd>> ReceiveBlock();
 
  private:
-  RawClient(AttachSocket lifeline, AttachSocket channel, SessionCapsule capsule, ChannelId id,
-            std::shared_ptr<grpc::Channel> grpc);
+  RawClient(PeerProcess process, AttachSocket lifeline, AttachSocket channel, SessionCapsule capsule,
+            ChannelId id, std::shared_ptr<grpc::Channel> grpc);
 
+  PeerProcess process_;
   AttachSocket lifeline_;
   AttachSocket channel_;
   SessionCapsule capsule_;

@@ -1,0 +1,249 @@
+// Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the others. Each time
+// the daemon ends that connection or says what was wrong, and serves on.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "common/unique_fd.h"
+#include "gtest/gtest.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+template <typename T>
+std::string BytesOf(const T& message) {
+  return std::string(reinterpret_cast<const char*>(&message), sizeof(message));
+}
+
+struct BadMessage {
+  std::string name;
+  std::string bytes;
+};
+
+// What is right nowhere.
+std::vector<BadMessage> MessagesWithoutPlace() {
+  attach::Hello hello;
+  std::vector<BadMessage> messages = {
+      {"one byte", "x"},
+      {"three bytes", "xyz"},
+      {"a hello cut short", BytesOf(hello).substr(0, sizeof(hello) - 1)},
+      {"a hello and a byte", BytesOf(hello) + "x"},
+      {"the largest message", std::string(kMaxMessageBytes, 'x')},
+      {"more than the largest message", std::string(kMaxMessageBytes + 1, 'x')},
+      {"far more than the largest message", std::string(100'000, 'x')},
+      {"zeros", std::string(sizeof(hello), '\0')},
+  };
+  for (const uint32_t kind : {0u, 2u, 4u, 5u, 6u, 9u, 0xffffffffu}) {
+    hello.kind = static_cast<attach::Kind>(kind);
+    messages.push_back({absl::StrCat("kind ", kind), BytesOf(hello)});
+  }
+  return messages;
+}
+
+absl::Status TryAcquire(RawClient& client) {
+  v1::AcquirePermitRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_holder_key("k");
+  request.mutable_max_wait();
+  return client.Call(&v1::PermitService::Stub::AcquirePermit, request).status();
+}
+
+class BadAttachTest : public ::testing::Test {
+ protected:
+  // Nothing is left of what the test did, and the daemon serves.
+  void TearDown() override {
+    daemon_.ExpectBooksBack();
+    RawClient client = RawClient::Open(daemon_.folder());
+    EXPECT_TRUE(Ok(client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
+  }
+
+  UniqueFd ConnectStream(const std::string& name) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    const std::string path = daemon_.folder() + "/" + name;
+    memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) < 0) {
+      Fatal(absl::UnavailableError(strerror(errno)), path);
+    }
+    return socket;
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(BadAttachTest, AFirstMessageWithoutPlaceEndsTheConnection) {
+  std::vector<BadMessage> messages = MessagesWithoutPlace();
+  messages.push_back({"an ack", BytesOf(attach::Ack{})});
+  messages.push_back({"a let-go", BytesOf(attach::LetGo{})});
+  messages.push_back({"a delivery", BytesOf(attach::Delivery{})});
+  for (const BadMessage& message : messages) {
+    AttachSocket socket = AttachSocket::Connect(daemon_.folder());
+    ASSERT_TRUE(Ok(socket.Send(message.bytes))) << message.name;
+    EXPECT_TRUE(socket.HangsUp()) << message.name;
+  }
+}
+
+TEST_F(BadAttachTest, FdsWhereNoneBelongEndTheConnectionAndAreClosed) {
+  const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<int> fds(3, file.get());
+  AttachSocket hello = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(hello.Send(MakeHello("with fds"), fds)));
+  EXPECT_TRUE(hello.HangsUp());
+
+  RawClient client = RawClient::Open(daemon_.folder());
+  ASSERT_TRUE(Ok(client.channel().Send(attach::Ack{}, fds)));
+  EXPECT_TRUE(client.channel().HangsUp());
+  // As many as a message of Berth's may carry; what the kernel cuts off beyond that is closed by it.
+  AttachSocket many = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(many.Send(MakeHello("many"), std::vector<int>(kMaxMessageFds, file.get()))));
+  EXPECT_TRUE(many.HangsUp());
+}
+
+TEST_F(BadAttachTest, AnotherVersionIsRefusedNamingBoth) {
+  attach::Hello hello = MakeHello("old");
+  hello.version = 77;
+  AttachSocket socket = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(socket.Send(hello)));
+  const absl::Status refused = socket.Receive<attach::Welcome>().status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kInvalidField)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "77")) << refused;
+  EXPECT_TRUE(socket.HangsUp());
+}
+
+TEST_F(BadAttachTest, ALabelThatCannotBeShownIsRefused) {
+  for (const absl::string_view label : {"two\nlines", "\x1b[31mred", "\x7f", "\xff\xfe", "tab\t"}) {
+    AttachSocket socket = AttachSocket::Connect(daemon_.folder());
+    ASSERT_TRUE(Ok(socket.Send(MakeHello(label))));
+    const absl::Status refused = socket.Receive<attach::Welcome>().status();
+    EXPECT_TRUE(IsRefusal(refused, Reason::kInvalidField)) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "label")) << refused;
+  }
+}
+
+TEST_F(BadAttachTest, JoiningNeedsTheSessionsSecretAndSaysNoMoreThanThat) {
+  RawClient client = RawClient::Open(daemon_.folder());
+  attach::Join join;
+  join.session = client.capsule().session.value();
+  AttachSocket wrong_secret = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(wrong_secret.Send(join)));
+  const absl::Status wrong = wrong_secret.Receive<attach::Joined>().status();
+  EXPECT_TRUE(IsRefusal(wrong, Reason::kBadCredentials)) << wrong;
+  EXPECT_TRUE(wrong_secret.HangsUp());
+
+  join.session ^= 1;
+  join.secret = client.capsule().secret;
+  AttachSocket no_session = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(no_session.Send(join)));
+  const absl::Status unknown = no_session.Receive<attach::Joined>().status();
+  EXPECT_TRUE(IsRefusal(unknown, Reason::kBadCredentials)) << unknown;
+}
+
+TEST_F(BadAttachTest, AnEndedSessionTakesNoNewProcess) {
+  RawClient client = RawClient::Open(daemon_.folder());
+  ASSERT_TRUE(Ok(client.Call(&v1::SessionService::Stub::EndSession, v1::EndSessionRequest())));
+  attach::Join join;
+  join.session = client.capsule().session.value();
+  join.secret = client.capsule().secret;
+  AttachSocket late = AttachSocket::Connect(daemon_.folder());
+  ASSERT_TRUE(Ok(late.Send(join)));
+  const absl::Status refused = late.Receive<attach::Joined>().status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kSessionEnded)) << refused;
+}
+
+TEST_F(BadAttachTest, ALifelineThatSpeaksEndsItsSession) {
+  for (const BadMessage& message : MessagesWithoutPlace()) {
+    RawClient client = RawClient::Open(daemon_.folder());
+    ASSERT_TRUE(Ok(client.lifeline().Send(message.bytes))) << message.name;
+    EXPECT_TRUE(client.lifeline().HangsUp()) << message.name;
+    EXPECT_TRUE(Eventually([&] { return Refused(TryAcquire(client), Reason::kSessionEnded); }))
+        << message.name;
+  }
+}
+
+TEST_F(BadAttachTest, AChannelThatBreaksTheProtocolIsEndedAndItsSessionIsNot) {
+  std::vector<BadMessage> messages = MessagesWithoutPlace();
+  messages.push_back({"a second hello", BytesOf(attach::Hello{})});
+  messages.push_back({"a second join", BytesOf(attach::Join{})});
+  messages.push_back({"a delivery", BytesOf(attach::Delivery{})});
+  for (const BadMessage& message : messages) {
+    RawClient client = RawClient::Open(daemon_.folder());
+    ASSERT_TRUE(Ok(client.channel().Send(message.bytes))) << message.name;
+    EXPECT_TRUE(client.channel().HangsUp()) << message.name;
+    EXPECT_TRUE(Eventually([&] { return Refused(TryAcquire(client), Reason::kNotJoined); })) << message.name;
+    EXPECT_TRUE(Ok(client.Call(&v1::SessionService::Stub::GetSession, v1::GetSessionRequest())))
+        << message.name;
+  }
+}
+
+TEST_F(BadAttachTest, AcksAndLetGosOfWhatIsNotTheirsChangeNothing) {
+  RawClient owner = RawClient::Open(daemon_.folder());
+  v1::AllocateBlockRequest allocate;
+  *allocate.mutable_request() = owner.NextTag();
+  allocate.set_bytes(4096);
+  const absl::StatusOr<v1::AllocateBlockResponse> block =
+      owner.Call(&v1::MemoryService::Stub::AllocateBlock, allocate);
+  ASSERT_TRUE(Ok(block));
+  RawClient other = RawClient::Open(daemon_.folder());
+  attach::LetGo let_go;
+  let_go.import = block->import();
+  ASSERT_TRUE(Ok(other.channel().Send(let_go)));
+  let_go.import = 12345;
+  ASSERT_TRUE(Ok(other.channel().Send(let_go)));
+  attach::Ack ack;
+  ack.number = UINT64_MAX;
+  ASSERT_TRUE(Ok(other.channel().Send(ack)));
+  // Its own call comes back after what it sent before was looked at, as far as that is ever looked at.
+  EXPECT_TRUE(Ok(other.Call(&v1::SessionService::Stub::GetSession, v1::GetSessionRequest())));
+  EXPECT_EQ(daemon_.TakeBooks().imports, 1u);
+}
+
+TEST_F(BadAttachTest, SilentConnectionsDoNotKeepOthersOut) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  constexpr int kConnections = 3000;
+  if (limit.rlim_cur < 2 * kConnections) GTEST_SKIP() << "needs " << 2 * kConnections << " fds";
+  std::vector<AttachSocket> silent;
+  for (int i = 0; i < kConnections; ++i) silent.push_back(AttachSocket::Connect(daemon_.folder()));
+  RawClient client = RawClient::Open(daemon_.folder());
+  EXPECT_TRUE(Ok(client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
+  // The oldest was ended for the newest.
+  EXPECT_TRUE(silent.front().HangsUp());
+}
+
+TEST_F(BadAttachTest, BytesThatAreNoGrpcEndTheConnection) {
+  for (const char* const name : {"berthd.sock", "admin.sock"}) {
+    for (const std::string& bytes :
+         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'),
+          std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string(1000, 'x')}) {
+      const UniqueFd socket = ConnectStream(name);
+      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      ::shutdown(socket.get(), SHUT_WR);
+      EXPECT_TRUE(Eventually([&] {
+        char answer[4096];
+        return ::recv(socket.get(), answer, sizeof(answer), MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+      })) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing
