@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "client/block.h"
 #include "client/inspector.h"
 #include "client/permit.h"
@@ -17,6 +18,8 @@ namespace {
 
 // Dropped: connections, caches and the daemon's own buffers warm up.
 constexpr int kWarmUp = 300;
+// Each against servers of its own. The fewest whose median has a 95 % interval is 6.
+constexpr int kRounds = 9;
 
 // Times `ours` and `theirs` in turn, every second pair the other way round, `between` untimed after each pair.
 absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between) {
@@ -38,9 +41,8 @@ absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between
   return pairs;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
+// One round against fresh servers: pairs of acquire+release and two echoes.
+absl::StatusOr<Pairs> PermitRound(const Programs& programs) {
   BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
   BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(programs));
   EchoClient echo(EchoSocket(echo_server->folder()));
@@ -53,15 +55,11 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
     BERTH_RETURN_IF_ERROR(echo.Call());
     return echo.Call();
   };
-  BERTH_ASSIGN_OR_RETURN(const Pairs pairs,
-                         Interleave(6000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); }));
-  std::vector<double> one_echo;
-  for (const double two : pairs.theirs) one_echo.push_back(two / 2);
-  return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
-                             ComparePairs("permit acquire+release", pairs, "us", "two bare echoes", 1.3)};
+  return Interleave(1000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); });
 }
 
-absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
+// One round against fresh servers: pairs of a warm allocation with its fd and one echo.
+absl::StatusOr<Pairs> WarmBlockRound(const Programs& programs) {
   constexpr Bytes kBlock = MiB(2);
   constexpr Bytes kWarm = MiB(4);
   BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {"--warm-blocks=2"}));
@@ -81,11 +79,33 @@ absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
   // The size becomes one that is kept warm by being asked for.
   BERTH_RETURN_IF_ERROR(allocate());
   BERTH_RETURN_IF_ERROR(free_and_refill());
-  BERTH_ASSIGN_OR_RETURN(const Pairs pairs,
-                         Interleave(
-                             3000, allocate, [&] { return echo.Call(); }, free_and_refill));
+  return Interleave(
+      500, allocate, [&] { return echo.Call(); }, free_and_refill);
+}
+
+absl::StatusOr<std::vector<Pairs>> Rounds(const Programs& programs,
+                                          absl::FunctionRef<absl::StatusOr<Pairs>(const Programs&)> round) {
+  std::vector<Pairs> rounds;
+  for (int i = 0; i < kRounds; ++i) {
+    BERTH_ASSIGN_OR_RETURN(rounds.emplace_back(), round(programs));
+  }
+  return rounds;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const std::vector<Pairs> rounds, Rounds(programs, PermitRound));
+  std::vector<double> one_echo;
+  for (const Pairs& pairs : rounds) one_echo.push_back(Median(pairs.theirs).value / 2);
+  return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
+                             CompareRounds("permit acquire+release", rounds, "us", "two bare echoes", 1.3)};
+}
+
+absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const std::vector<Pairs> rounds, Rounds(programs, WarmBlockRound));
   return std::vector<Figure>{
-      ComparePairs("warm block allocate with its fd", pairs, "us", "one bare echo", 1.5)};
+      CompareRounds("warm block allocate with its fd", rounds, "us", "one bare echo", 1.5)};
 }
 
 }  // namespace berth::bench

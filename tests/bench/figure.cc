@@ -33,19 +33,43 @@ std::string Verdict(const Figure& figure) {
   return figure.holds() ? "holds" : "short";
 }
 
+std::vector<double> RatiosOf(const Pairs& pairs) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < pairs.ours.size(); ++i) ratios.push_back(pairs.ours[i] / pairs.theirs[i]);
+  return ratios;
+}
+
+Figure MakeComparison(std::string name, const Estimate& ours, std::string unit, absl::string_view against,
+                      const Estimate& theirs, const Estimate& ratio, std::optional<double> bound) {
+  std::string beside = absl::StrCat(against, " (", Number(theirs.value), " ", unit, ")");
+  return {.name = std::move(name),
+          .value = ours,
+          .unit = std::move(unit),
+          .against = std::move(beside),
+          .ratio = ratio,
+          .bound = bound};
+}
+
 }  // namespace
+
+Figure CompareRounds(std::string name, const std::vector<Pairs>& rounds, std::string unit,
+                     absl::string_view against, std::optional<double> bound) {
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  std::vector<double> ratios;
+  for (const Pairs& pairs : rounds) {
+    ours.push_back(Median(pairs.ours).value);
+    theirs.push_back(Median(pairs.theirs).value);
+    ratios.push_back(Median(RatiosOf(pairs)).value);
+  }
+  return MakeComparison(std::move(name), Median(ours), std::move(unit), against, Median(theirs),
+                        Median(ratios), bound);
+}
 
 Figure ComparePairs(std::string name, const Pairs& pairs, std::string unit, absl::string_view against,
                     std::optional<double> bound) {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < pairs.ours.size(); ++i) ratios.push_back(pairs.ours[i] / pairs.theirs[i]);
-  std::string beside = absl::StrCat(against, " (", Number(Median(pairs.theirs).value), " ", unit, ")");
-  return {.name = std::move(name),
-          .value = Median(pairs.ours),
-          .unit = std::move(unit),
-          .against = std::move(beside),
-          .ratio = Median(std::move(ratios)),
-          .bound = bound};
+  return MakeComparison(std::move(name), Median(pairs.ours), std::move(unit), against, Median(pairs.theirs),
+                        Median(RatiosOf(pairs)), bound);
 }
 
 std::string FormatFigure(const Figure& figure, Format format) {

@@ -1,5 +1,8 @@
 #include "tests/bench/figure.h"
 
+#include <optional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
@@ -26,6 +29,16 @@ TEST(FigureTest, TheRatioIsTakenPairByPair) {
   EXPECT_DOUBLE_EQ(figure.value.value, 40);
   EXPECT_DOUBLE_EQ(figure.ratio->value, 4);
   EXPECT_EQ(figure.against, "theirs (10 us)");
+}
+
+TEST(FigureTest, ARoundCountsOnceHoweverManyPairsItHas) {
+  const std::vector<Pairs> rounds = {{.ours = {1, 1, 1, 1, 1}, .theirs = {1, 1, 1, 1, 1}},
+                                     {.ours = {3}, .theirs = {1}},
+                                     {.ours = {4}, .theirs = {2}}};
+  const Figure figure = CompareRounds("ours", rounds, "us", "theirs", std::nullopt);
+  EXPECT_DOUBLE_EQ(figure.ratio->value, 2);
+  EXPECT_DOUBLE_EQ(figure.ratio->low, 1);
+  EXPECT_DOUBLE_EQ(figure.ratio->high, 3);
 }
 
 TEST(FigureTest, ALineHasItsSevenColumns) {

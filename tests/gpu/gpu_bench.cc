@@ -7,8 +7,9 @@
 #include "tests/support/testing.h"
 
 int main() {
-  using namespace berth;
-  const bench::Programs programs = {.berthd = testing::ProgramPath("daemon/berthd"), .backend = "cuda"};
-  return bench::RunFigures({{"block memory", gpu::MemoryFigures}}, programs, /*filter=*/"",
+  namespace bench = berth::bench;
+  const bench::Programs programs = {.berthd = berth::testing::ProgramPath("daemon/berthd"),
+                                    .backend = "cuda"};
+  return bench::RunFigures({{"block memory", berth::gpu::MemoryFigures}}, programs, /*filter=*/"",
                            bench::Format::kTable);
 }
