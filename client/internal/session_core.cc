@@ -196,8 +196,12 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
   const Cancellation::Hook lost(&live_->lost, [&context] { context.TryCancel(); });
   const Cancellation::Hook cancelled(limits.cancellation, [&context] { context.TryCancel(); });
   const absl::Status status = FromGrpc(attempt(&context));
-  if (absl::IsCancelled(status)) BERTH_RETURN_IF_ERROR(Check());
-  return status;
+  if (!absl::IsCancelled(status)) return status;
+  BERTH_RETURN_IF_ERROR(Check());
+  // Where neither the caller nor the daemon's core says so, a server that went down ended the call.
+  const bool asked_for = limits.cancellation != nullptr && limits.cancellation->cancelled();
+  if (asked_for || GetErrorDetails(status).has_value()) return status;
+  return absl::UnavailableError("the daemon ended the call");
 }
 
 absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {

@@ -42,7 +42,7 @@ class TestDaemon {
 
   const std::string& folder() const { return folder_; }
   Subprocess& vault() { return *vault_; }
-  // Pids of the daemon's other processes; fatal where there is none. Workers are in the order of their start.
+  // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers that there are.
   pid_t broker() const;
   std::vector<pid_t> workers() const;
 
@@ -63,6 +63,9 @@ class TestDaemon {
   // Sends SIGTERM and expects the clean end that is promised: exit code 0 in under a second, no process and no socket
   // left.
   void Stop();
+
+  // The daemon has ended, or will be killed, as the test wanted it: no clean stop is expected of it any more.
+  void Abandon() { stopped_ = true; }
 
   // What allocators and gRPC keep once they have had it; a leak of a test's clients would pass it.
   static constexpr uint64_t kMemorySlack = 48 << 20;
