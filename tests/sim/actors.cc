@@ -24,6 +24,17 @@ std::optional<ChannelId> Simulation::SomeChannel() {
   return std::next(processes_.begin(), Draw(processes_.size()))->first;
 }
 
+bool Simulation::MayAsk(ChannelId channel) const {
+  const Process& process = processes_.at(channel);
+  return !process.hung_up && !clients_.at(process.session).ended;
+}
+
+std::optional<ChannelId> Simulation::SomeChannel(bool may_ask) {
+  std::optional<ChannelId> channel = SomeChannel();
+  for (int i = 0; i < 8 && channel.has_value() && MayAsk(*channel) != may_ask; ++i) channel = SomeChannel();
+  return channel;
+}
+
 Caller Simulation::CallerOf(ChannelId channel) {
   const Process& process = processes_.at(channel);
   const Client& client = clients_.at(process.session);
@@ -91,7 +102,8 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
   const uint64_t die = Draw(100);
   if (die < 30) return NewAcquire();
   if (die < 55) {
-    if (client.acquisitions.empty() || Chance(5)) return AcquisitionId(Draw(1'000));
+    if (Chance(5)) return AcquisitionId(Draw(1'000));
+    if (client.acquisitions.empty()) return NewAcquire();
     const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
     const AcquisitionId acquisition = *at;
     // Sometimes it is released again later.
@@ -105,14 +117,14 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
         .bytes = Bytes(sizes[Chance(85) ? Draw(4) : Draw(8)]),
         .label = absl::StrCat("label ", Draw(3))};
   }
-  if (die < 84) {
+  if (die < 80) {
     FreeRequest request{.handle = SomeHandle(client)};
     for (const auto& [import, block] : process.mapped) {
       if (block == request.handle.block && Chance(60)) request.let_go.push_back(import);
     }
     return request;
   }
-  if (die < 90) {
+  if (die < 87) {
     GrantRequest request{.handle = SomeHandle(client), .grantee = TenantOf(Draw(4))};
     if (Chance(50)) request.grantee = std::next(clients_.begin(), Draw(clients_.size()))->first;
     return request;
@@ -121,7 +133,7 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
 }
 
 void Simulation::Ask() {
-  const std::optional<ChannelId> channel = SomeChannel();
+  const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   const uint64_t sequence = ++process.last_sequence;
@@ -173,15 +185,21 @@ void Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
       payload);
 }
 
+uint64_t Simulation::SomeSequence(const Process& process) {
+  // A client sees to what it does not know, or does something odd.
+  for (const auto& [sequence, request] : process.requests) {
+    if (!request.settled && Chance(50)) return sequence;
+  }
+  const uint64_t late = std::min<uint64_t>(process.requests.size(), Chance(80) ? 4 : UINT64_MAX);
+  return std::prev(process.requests.end(), Draw(late) + 1)->first;
+}
+
 void Simulation::Repeat() {
-  const std::optional<ChannelId> channel = SomeChannel();
+  const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (process.requests.empty()) return;
-  // Mostly a late one.
-  const uint64_t back =
-      Draw(Chance(80) ? std::min<uint64_t>(process.requests.size(), 4) : process.requests.size());
-  const auto request = std::prev(process.requests.end(), back + 1);
+  const auto request = process.requests.find(SomeSequence(process));
   if (request->second.first.has_value() && Chance(10)) {
     AcquireRequest other = NewAcquire();
     other.label = "another payload";
@@ -192,12 +210,12 @@ void Simulation::Repeat() {
 }
 
 void Simulation::ForgetOne() {
-  const std::optional<ChannelId> channel = SomeChannel();
+  const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (process.requests.empty()) return;
-  const uint64_t back = Draw(std::min<uint64_t>(process.requests.size(), 6));
-  const uint64_t sequence = std::prev(process.requests.end(), back + 1)->first;
+  // Sometimes one that was never sent.
+  const uint64_t sequence = Chance(10) ? process.last_sequence + 1 + Draw(20) : SomeSequence(process);
   const CallId call(++last_call_);
   calls_[call] = Call{.channel = *channel, .sequence = sequence, .forget = true};
   core_->Forget(now_, call, CallerOf(*channel), sequence, &effects_);
@@ -238,7 +256,7 @@ void Simulation::LetGo() {
 void Simulation::EndSomething() {
   const uint64_t die = Draw(100);
   if (die < 60) {
-    if (const std::optional<ChannelId> channel = SomeChannel()) Kill(*channel);
+    if (const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/Chance(30))) Kill(*channel);
   } else if (die < 75) {
     const std::optional<ChannelId> channel = SomeChannel();
     if (!channel.has_value()) return;
@@ -297,9 +315,12 @@ void Simulation::BreakWorker() {
   ++counts_.worker_deaths;
   const bool stopped = Chance(20);
   worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
-  // What it was releasing dies with it; what it was making never was.
-  for (const Job& job : worker.jobs) worker.made.erase(job.block);
-  worker.jobs.clear();
+  // What it was making never was. What it was releasing died with it, where it had taken that over already.
+  for (const Job& job : std::exchange(worker.jobs, {})) {
+    if (!job.create.has_value() && Chance(50)) continue;
+    worker.made.erase(job.block);
+    if (!job.create.has_value()) core_->BlockReleased(now_, job.block, absl::OkStatus(), &effects_);
+  }
   core_->WorkerDown(now_, device, stopped, &effects_);
 }
 

@@ -32,11 +32,11 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->nested += counts.nested;
   sum->allocations += counts.allocations;
   sum->imports += counts.imports;
-  sum->cancelled += counts.cancelled;
   sum->undone += counts.undone;
   sum->replayed += counts.replayed;
   sum->quarantined += counts.quarantined;
   sum->worker_deaths += counts.worker_deaths;
+  for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
@@ -52,20 +52,46 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
             << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
-            << sum.quarantined << " quarantined, " << sum.cancelled << " cancelled, " << sum.undone
-            << " undone, " << sum.replayed << " replayed, " << sum.worker_deaths << " worker deaths\n";
+            << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
+            << " replayed, " << sum.worker_deaths << " worker deaths; refused:";
+  for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
+  std::cout << "\n";
   if (one != 0) return;
-  // A run that meets none of these tests nothing.
-  EXPECT_GT(sum.sessions, 500);
-  EXPECT_GT(sum.grants, 500);
-  EXPECT_GT(sum.nested, 100);
-  EXPECT_GT(sum.allocations, 500);
-  EXPECT_GT(sum.imports, 100);
-  EXPECT_GT(sum.quarantined, 50);
-  EXPECT_GT(sum.cancelled, 500);
-  EXPECT_GT(sum.undone, 100);
-  EXPECT_GT(sum.replayed, 100);
-  EXPECT_GT(sum.worker_deaths, 50);
+  // Runs that don't meet these test nothing.
+  for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
+                               sum.replayed, sum.quarantined, sum.worker_deaths}) {
+    EXPECT_GT(count, 200);
+  }
+  for (const char* const reason : {"BAD_CREDENTIALS",
+                                   "CANCELLED",
+                                   "DENIED",
+                                   "DEVICE_REBUILDING",
+                                   "DEVICE_STOPPED",
+                                   "DRIVER",
+                                   "INVALID_FIELD",
+                                   "NESTED_OVER_HELD",
+                                   "NOT_FOUND",
+                                   "NOT_JOINED",
+                                   "NO_PERMIT",
+                                   "OUT_OF_MEMORY",
+                                   "OUT_OF_RANGE",
+                                   "OVER_BUDGET",
+                                   "OVER_CAP",
+                                   "REQUEST_FORGOTTEN",
+                                   "REQUEST_REUSED",
+                                   "SESSION_ENDED",
+                                   "STALE",
+                                   "WAIT_TIMED_OUT",
+                                   "answers_per_channel",
+                                   "blocks",
+
+                                   "grants_per_block",
+                                   "imports_per_block",
+                                   "queued_deliveries_per_channel",
+                                   "waiters_per_pool",
+                                   "waiting_allocations_per_device"}) {
+    EXPECT_GT(sum.refusals[reason], 0) << reason;
+  }
 }
 
 TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {

@@ -25,14 +25,14 @@ Config MakeConfig(uint64_t seed) {
                            .channels_per_session = 3,
                            .waiters_per_pool = 6,
                            .blocks = 12,
-                           .imports_per_block = 3,
-                           .grants_per_block = 3,
-                           .answers_per_channel = 12,
-                           .queued_deliveries_per_channel = 3,
+                           .imports_per_block = 2,
+                           .grants_per_block = 2,
+                           .answers_per_channel = 20,
+                           .queued_deliveries_per_channel = 1,
                            .unacknowledged_fds_per_channel = 2,
                            .unacknowledged_fds_per_tenant = 4,
                            .passes_before_hold = 3,
-                           .waiting_allocations_per_device = 3};
+                           .waiting_allocations_per_device = 1};
   }
   return config;
 }
@@ -58,6 +58,13 @@ std::string Gist(const absl::StatusOr<Response>& response) {
     return absl::StrCat("imported ", imported->import.value());
   }
   return absl::StrCat("answer ", response->index());
+}
+
+std::string NameOf(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return status.ToString();
+  return details->reason == Reason::kLimit ? details->metadata.at("what")
+                                           : std::string(ReasonName(details->reason));
 }
 
 // Refusals of the call rather than answers of the request.
@@ -194,8 +201,7 @@ void Simulation::CarryReply(const Reply& reply) {
   if (found == calls_.end()) return Fail("a call is answered twice");
   const Call call = found->second;
   calls_.erase(found);
-  if (!reply.response.ok()) ++counts_.refusals;
-  if (IsRefusal(reply.response.status(), Reason::kCancelled)) ++counts_.cancelled;
+  if (!reply.response.ok()) ++counts_.refusals[NameOf(reply.response.status())];
   Remember(call, reply, /*lost=*/Chance(8));
 }
 

@@ -48,8 +48,10 @@ class Simulation {
   uint64_t steps() const { return step_; }
   // What came of it all, to see that a run is not idle.
   struct Counts {
-    uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, warm_hits = 0, imports = 0, refusals = 0;
-    uint64_t cancelled = 0, undone = 0, replayed = 0, quarantined = 0, worker_deaths = 0;
+    uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
+    uint64_t quarantined = 0, worker_deaths = 0;
+    // By reason; LIMIT by what is limited.
+    std::map<std::string, uint64_t> refusals;
   };
   const Counts& counts() const { return counts_; }
 
@@ -134,6 +136,8 @@ class Simulation {
   void Look();
   Payload NewPayload(Process& process);
   Client NewClient();
+  // Of a process that has asked something.
+  uint64_t SomeSequence(const Process& process);
   AcquireRequest NewAcquire();
   BlockHandle SomeHandle(const Client& client);
   void Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
@@ -141,6 +145,9 @@ class Simulation {
   uint64_t Draw(uint64_t below);
   bool Chance(uint64_t percent) { return Draw(100) < percent; }
   std::optional<ChannelId> SomeChannel();
+  // One that may ask, or may not any more, as far as there are such.
+  std::optional<ChannelId> SomeChannel(bool may_ask);
+  bool MayAsk(ChannelId channel) const;
   Caller CallerOf(ChannelId channel);
   Caller Admin() const { return Caller{.admin = true}; }
 
