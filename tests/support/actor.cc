@@ -16,7 +16,10 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +39,7 @@
 #include "client/session.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/unique_fd.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
@@ -100,6 +104,7 @@ class Stage {
     if (verb == "open") return Open(words);
     if (verb == "setuid") return SetUser(words);
     if (verb == "pid") return absl::StrCat(::getpid());
+    if (verb == "connect") return Connect(words);
     if (verb == "exec-idle") return ExecIdle();
     if (verb == "fork-try") return ForkTry();
     if (session_ == nullptr) return absl::FailedPreconditionError("no session is open");
@@ -147,6 +152,20 @@ class Stage {
     if (::setresgid(uid, uid, uid) < 0 || ::setresuid(uid, uid, uid) < 0) return OsError("setresuid", errno);
     // A change of user clears it.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return "";
+  }
+
+  // Whether a stream socket lets this process in.
+  static Answer Connect(const std::vector<std::string>& words) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (words.size() != 1 || words[0].size() >= sizeof(address.sun_path))
+      return absl::InvalidArgumentError("PATH");
+    memcpy(address.sun_path, words[0].c_str(), words[0].size() + 1);
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) < 0) {
+      return OsError("connect", errno);
+    }
     return "";
   }
 

@@ -1,0 +1,302 @@
+// Who is who: sessions and their secrets, tenants by user and container, and peers that the kernel cannot name.
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+#include "common/session_capsule.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/peer_process.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uid_t kOther = 1001;
+
+#define SKIP_UNLESS_ROOT() \
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users and namespaces"
+
+attach::Join JoinOf(const SessionCapsule& capsule) {
+  attach::Join join;
+  join.session = capsule.session.value();
+  join.secret = capsule.secret;
+  return join;
+}
+
+absl::Status TryAcquire(RawClient& client) {
+  v1::AcquirePermitRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_holder_key("k");
+  request.mutable_max_wait();
+  return client.Call(&v1::PermitService::Stub::AcquirePermit, request).status();
+}
+
+TEST(IdentityTest, EveryServiceButTheNodesNeedsTheSessionsSecret) {
+  TestDaemon daemon;
+  {
+    RawClient client = RawClient::Open(daemon.folder());
+    Credentials wrong_secret = client.credentials();
+    wrong_secret.secret.bits[15] ^= 1;
+    Credentials wrong_session = client.credentials();
+    wrong_session.session = SessionId(wrong_session.session.value() ^ 1);
+    const std::vector<std::optional<std::string>> bad = {std::nullopt,
+                                                         "",
+                                                         std::string(31, 'x'),
+                                                         std::string(33, 'x'),
+                                                         std::string(32, '\0'),
+                                                         EncodeCredentials(wrong_secret),
+                                                         EncodeCredentials(wrong_session)};
+    v1::AcquirePermitRequest acquire;
+    acquire.set_holder_key("k");
+    v1::AllocateBlockRequest allocate;
+    allocate.set_bytes(1);
+    v1::SetPoolCapRequest cap;
+    cap.set_cap(9);
+    for (const std::optional<std::string>& metadata : bad) {
+      *acquire.mutable_request() = client.NextTag();
+      *allocate.mutable_request() = client.NextTag();
+      const std::vector<absl::Status> refused = {
+          client.CallAs(metadata, &v1::PermitService::Stub::AcquirePermit, acquire).status(),
+          client.CallAs(metadata, &v1::PermitService::Stub::ListPermits, v1::ListPermitsRequest()).status(),
+          client.CallAs(metadata, &v1::MemoryService::Stub::AllocateBlock, allocate).status(),
+          client.CallAs(metadata, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest()).status(),
+          client.CallAs(metadata, &v1::SessionService::Stub::EndSession, v1::EndSessionRequest()).status(),
+          client.CallAs(metadata, &v1::SessionService::Stub::ListSessions, v1::ListSessionsRequest())
+              .status(),
+          client.CallAs(metadata, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest()).status(),
+          client.CallAs(metadata, &v1::AdminService::Stub::SetPoolCap, cap).status(),
+      };
+      for (const absl::Status& status : refused) EXPECT_TRUE(Refused(status, Reason::kBadCredentials));
+      EXPECT_TRUE(Ok(client.CallAs(metadata, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest())));
+    }
+    EXPECT_TRUE(Ok(TryAcquire(client)));
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, AnotherSessionsChannelIsNotOnesOwn) {
+  TestDaemon daemon;
+  {
+    RawClient client = RawClient::Open(daemon.folder());
+    RawClient other = RawClient::Open(daemon.folder());
+    client.credentials().channel = other.credentials().channel;
+    EXPECT_TRUE(Refused(TryAcquire(client), Reason::kNotJoined));
+    client.credentials().channel = ChannelId();
+    EXPECT_TRUE(Refused(TryAcquire(client), Reason::kNotJoined));
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, ASessionIsNoUseToAnotherUserWhoKnowsItsSecret) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon;
+  {
+    RawClient root = RawClient::Open(daemon.folder());
+    RawClient other = RawClient::Open(daemon.folder(), "berthd.sock", kOther);
+    EXPECT_TRUE(Ok(TryAcquire(other)));
+    const Credentials own = other.credentials();
+    other.credentials() = root.credentials();
+    EXPECT_TRUE(Refused(TryAcquire(other), Reason::kBadCredentials));
+    EXPECT_TRUE(Refused(other.Call(&v1::SessionService::Stub::EndSession, v1::EndSessionRequest()),
+                        Reason::kBadCredentials));
+    other.credentials() = own;
+
+    AttachSocket socket = AttachSocket::Connect(daemon.folder(), other.process());
+    ASSERT_TRUE(Ok(socket.Send(JoinOf(root.capsule()))));
+    const absl::Status refused = socket.Receive<attach::Joined>().status();
+    EXPECT_TRUE(IsRefusal(refused, Reason::kBadCredentials)) << refused;
+    EXPECT_TRUE(Ok(TryAcquire(root)));
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, ATenantSeesItsOwnAndAnOperatorAll) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon;
+  {
+    RawClient root = RawClient::Open(daemon.folder());
+    RawClient other = RawClient::Open(daemon.folder(), "berthd.sock", kOther);
+    ASSERT_TRUE(Ok(TryAcquire(root)));
+    ASSERT_TRUE(Ok(TryAcquire(other)));
+    const auto sessions = other.Call(&v1::SessionService::Stub::ListSessions, v1::ListSessionsRequest());
+    ASSERT_TRUE(Ok(sessions));
+    ASSERT_EQ(sessions->sessions_size(), 1);
+    EXPECT_EQ(sessions->sessions(0).tenant().uid(), kOther);
+    EXPECT_EQ(sessions->sessions(0).opener().pid(), other.process().pid());
+    const auto permits = other.Call(&v1::PermitService::Stub::ListPermits, v1::ListPermitsRequest());
+    ASSERT_TRUE(Ok(permits));
+    EXPECT_EQ(permits->permits_size(), 1);
+    v1::GetSessionRequest get;
+    get.set_session(root.capsule().session.value());
+    EXPECT_TRUE(Refused(other.Call(&v1::SessionService::Stub::GetSession, get), Reason::kNotFound));
+    EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 2);
+    // Nothing of a neighbour's names is in what a refusal says of who holds.
+    RawClient third = RawClient::Open(daemon.folder(), "berthd.sock", kOther + 1);
+    EXPECT_TRUE(Refused(TryAcquire(third), Reason::kNoPermit));
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, ABlockIsGrantedToAnotherUserByName) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon;
+  Actor owner(daemon);
+  Actor other(daemon, {.uid = kOther});
+  const BlockHandle handle = owner.Allocate("b", 4096);
+  owner.Do("map b");
+  owner.Do("fill b 2");
+  EXPECT_TRUE(Refused(other.Ask(absl::StrCat("import b ", FormatHandle(handle))), Reason::kDenied));
+  owner.Do(absl::StrCat("grant-tenant b ", kOther));
+  EXPECT_TRUE(Ok(other.Ask(absl::StrCat("import b ", FormatHandle(handle), " ro"))));
+  EXPECT_TRUE(Ok(other.Ask("map b")));
+  EXPECT_TRUE(Ok(other.Ask("check b 2")));
+  EXPECT_FALSE(Ok(other.Ask("writable b")));
+  owner.Quit();
+  // Quarantined bytes are the importer's tenant's from now on.
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.quarantined > 0; }));
+  const v1::Usage usage = Must(daemon.inspector().GetUsage());
+  ASSERT_EQ(usage.rows_size(), 1);
+  EXPECT_EQ(usage.rows(0).tenant().uid(), kOther);
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, TheOperatorsSocketIsClosedToOthers) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon;
+  Actor other(daemon, {.uid = kOther});
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(other.Ask(absl::StrCat("connect ", daemon.folder(), "/admin.sock")).status()));
+  EXPECT_TRUE(Ok(other.Ask(absl::StrCat("connect ", daemon.folder(), "/berthd.sock"))));
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, AProcessInAPidNamespaceOfItsOwnIsATenantOfItsOwn) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  Actor outside(daemon);
+  Actor inside(daemon, {.pid_namespace = true});
+  EXPECT_EQ(inside.Do("pid"), "1");
+  inside.Do("acquire p");
+  const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 1);
+  EXPECT_EQ(permits.permits(0).process().pid(), inside.pid());
+  const v1::ListSessionsResponse sessions = Must(daemon.inspector().ListSessions());
+  for (const v1::Session& session : sessions.sessions()) {
+    EXPECT_EQ(session.tenant().container().empty(), session.id() != inside.session().value())
+        << session.ShortDebugString();
+  }
+  // A grant to the user outside any container is none to the user in one.
+  const BlockHandle handle = outside.Allocate("b", 4096);
+  outside.Do("grant-tenant b 0");
+  EXPECT_TRUE(Refused(inside.Ask(absl::StrCat("import b ", FormatHandle(handle))), Reason::kDenied));
+  outside.Tell("acquire p");
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  // Its death is proved across namespaces.
+  inside.Kill();
+  EXPECT_TRUE(Ok(outside.Answer()));
+  outside.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, APeerThatReadsAsPidZeroIsServedAndItsDeathIsProved) {
+  SKIP_UNLESS_ROOT();
+  // To a daemon in a namespace of its own every process of the test's is invisible.
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .pid_namespace = true});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 1);
+  EXPECT_EQ(permits.permits(0).process().pid(), 0);
+  const BlockHandle handle = holder.Allocate("b", 4096);
+  Actor waiter(daemon);
+  waiter.Tell("acquire p");
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  holder.Kill();
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  EXPECT_FALSE(Ok(waiter.Ask(absl::StrCat("import b ", FormatHandle(handle)))));
+  waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, TheOverflowUidIsNobody) {
+  SKIP_UNLESS_ROOT();
+  // To a daemon in a user namespace that maps root alone every other user reads as 65534.
+  TestDaemon daemon({.user_namespace = true});
+  Actor root(daemon);
+  EXPECT_TRUE(Ok(root.Ask("acquire p")));
+  Actor other(daemon, {.uid = kOther, .open = false});
+  const absl::Status refused = other.Ask("open").status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kUnknownPeer)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "65534")) << refused;
+  // Its connection to the other socket is not kept either.
+  PeerProcess peer = PeerProcess::Start(kOther);
+  const UniqueFd socket = peer.Connect(daemon.folder() + "/berthd.sock", SOCK_STREAM);
+  EXPECT_TRUE(Eventually([&] {
+    char bytes[64];
+    return ::recv(socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+  }));
+  root.Quit();
+  other.Quit();
+  peer.Kill();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, ADyingProcessesSocketsSayNothingOfItsDeath) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  auto holder = std::make_unique<RawClient>(RawClient::Open(daemon.folder()));
+  ASSERT_TRUE(Ok(TryAcquire(*holder)));
+  // All sockets hang up first: the permit stays, for the process lives.
+  holder->lifeline().Close();
+  holder->channel().Close();
+  ASSERT_TRUE(Eventually([&] {
+    const v1::ListSessionsResponse sessions = Must(daemon.inspector().ListSessions());
+    return sessions.sessions_size() == 2 && sessions.sessions(1).state() == v1::Session::ENDING;
+  }));
+  EXPECT_EQ(daemon.TakeBooks().permits, 1u);
+  holder->process().Kill();
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.permits == 0; }));
+  holder.reset();
+
+  // The process dies first, and somebody else still holds its sockets: its permit is its session's, which lives.
+  holder = std::make_unique<RawClient>(RawClient::Open(daemon.folder()));
+  ASSERT_TRUE(Ok(TryAcquire(*holder)));
+  holder->process().Kill();
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.processes == 1; }));
+  EXPECT_EQ(daemon.TakeBooks().permits, 1u);
+  holder->lifeline().Close();
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.permits == 0; }));
+  holder.reset();
+  daemon.ExpectBooksBack();
+}
+
+TEST(IdentityTest, AJobThatNobodyJoinedEndsWithItsLifeline) {
+  TestDaemon daemon;
+  AttachSocket lifeline = AttachSocket::Connect(daemon.folder());
+  ASSERT_TRUE(Ok(lifeline.Send(MakeHello("alone"))));
+  ASSERT_TRUE(Ok(lifeline.Receive<attach::Welcome>()));
+  EXPECT_EQ(daemon.TakeBooks().sessions, 2u);
+  lifeline.Close();
+  daemon.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing
