@@ -188,7 +188,7 @@ void BrokerProcess::Carry(const core::CreateBlock& effect) {
   keeper_->Create(effect.device, effect.block, effect.bytes);
 }
 
-void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect.device, effect.block); }
+void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect.block); }
 
 void BrokerProcess::Carry(const core::Deliver& effect) {
   if (effect.delivery.what != attach::DeliveryKind::kBlock) {

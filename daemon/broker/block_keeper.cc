@@ -56,13 +56,11 @@ absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
   return it->second.fd.get();
 }
 
-void BlockKeeper::Release(uint32_t, BlockId block) {
+void BlockKeeper::Release(BlockId block) {
   absl::MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
-  if (it == blocks_.end() || it->second.stage != Stage::kHeld) {
-    spdlog::critical("block {:x} is released and not held", block.value());
-    abort();
-  }
+  // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
+  if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
   it->second.stage = Stage::kMustRelease;
   StartReleaseLocked(block, &it->second);
 }
@@ -70,7 +68,10 @@ void BlockKeeper::Release(uint32_t, BlockId block) {
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
   absl::MutexLock lock(&mu_);
   // The fd does not say its device; any worker can close it.
-  const uint32_t device = workers_.empty() ? 0 : workers_.begin()->first;
+  ReleaseOrphanLocked(block, workers_.empty() ? 0 : workers_.begin()->first, std::move(fd));
+}
+
+void BlockKeeper::ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) {
   Held& held = blocks_[block] = Held{device, Stage::kMustRelease, std::move(fd)};
   StartReleaseLocked(block, &held);
 }
@@ -134,8 +135,8 @@ void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {
     }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
     core.WorkerDown(now, device, stopped, effects);
+    for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
   });
 }
 
@@ -164,18 +165,23 @@ void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
 }
 
 void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (workers_[device].creating.erase(created.block) == 0) {
+      // Asked for by a broker that is no more.
+      if (created.fd.ok()) ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
+      return;
+    }
+  }
   absl::Status status = created.fd.status();
   // In the vault's hands before anyone is told of it.
   if (status.ok()) status = custody_.Put(BlockKey(created.block), created.fd->get());
-  {
+  if (created.fd.ok()) {
     absl::MutexLock lock(&mu_);
-    workers_[device].creating.erase(created.block);
-    if (created.fd.ok()) {
-      Held& held = blocks_[created.block] = Held{device, Stage::kHeld, *std::move(created.fd)};
-      if (!status.ok()) {
-        held.stage = Stage::kMustRelease;
-        StartReleaseLocked(created.block, &held);
-      }
+    if (status.ok()) {
+      blocks_[created.block] = Held{device, Stage::kHeld, *std::move(created.fd)};
+    } else {
+      ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
     }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -37,7 +37,7 @@ class BlockKeeper {
   // Carries a CreateBlock effect out; ends in Core::BlockCreated(), or in Core::WorkerDown() if the worker dies first.
   void Create(uint32_t device, BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Carries a ReleaseBlock effect out; ends in Core::BlockReleased(), if need be by a later worker of the device.
-  void Release(uint32_t device, BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  void Release(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
   // The fd of a block that is neither being made nor released; it stays the keeper's. Errors: kNotFound.
   absl::StatusOr<int> Find(BlockId block) const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -71,6 +71,7 @@ class BlockKeeper {
   };
 
   Worker* FindWorkerLocked(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartReleaseLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);

@@ -142,8 +142,9 @@ class Core {
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
   void WorkerUp(absl::Time now, uint32_t device, Effects* effects);
-  // The device's worker died. What it was releasing is released: its fds died with it. `stopped`: there will be no
-  // other until an operator acts; what was being made is refused.
+  // The device's worker died. What it was asked and has not answered is asked of the next one; whoever knows that a
+  // block's fd died with it says BlockReleased() after this. `stopped`: there will be no other until an operator acts;
+  // what was being made is refused.
   void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
 
   // ---- Time ------------------------------------------------------------------------------------------------------

@@ -47,10 +47,10 @@ void Core::Impl::NotMade(const Step& step, Block& block, const absl::Status& sta
 void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   Block* const released = impl_->blocks_.Find(block);
-  if (released == nullptr || released->phase != BlockPhase::kRetired || !released->asked) return;
+  if (released == nullptr || released->phase != BlockPhase::kRetired) return;
   Device& device = impl_->DeviceOf(*released);
-  ++device.releases_ended;
-  released->asked = false;
+  // Not asked any more where it was its worker's death that released it.
+  if (std::exchange(released->asked, false)) ++device.releases_ended;
   if (status.ok()) {
     impl_->Apply(step, *released, BlockEvent::kReleased);
   } else {
@@ -92,10 +92,8 @@ void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* ef
   const absl::Status out_of_service =
       Refuse(Reason::kDeviceStopped, "device {device} is out of service", {{"device", device}});
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
-    const bool asked = std::exchange(block->asked, false);
-    if (block->phase == BlockPhase::kRetired && asked) {
-      impl_->Apply(step, *block, BlockEvent::kReleased);
-    } else if (block->phase == BlockPhase::kAbandoned) {
+    block->asked = false;
+    if (block->phase == BlockPhase::kAbandoned) {
       impl_->Apply(step, *block, BlockEvent::kNotMade);
     } else if (InTheMaking(block->phase) && stopped) {
       impl_->NotMade(step, *block, out_of_service);

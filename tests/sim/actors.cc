@@ -314,14 +314,21 @@ void Simulation::BreakWorker() {
   if (Chance(50)) return;
   ++counts_.worker_deaths;
   const bool stopped = Chance(20);
-  worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
   // What it was making never was. What it was releasing died with it, where it had taken that over already.
   for (const Job& job : std::exchange(worker.jobs, {})) {
+    if (job.create.has_value() || Chance(50)) continue;
+    worker.made.erase(job.block);
+    core_->BlockReleased(now_, job.block, absl::OkStatus(), &effects_);
+  }
+  Carry();
+  worker.jobs.clear();
+  worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  core_->WorkerDown(now_, device, stopped, &effects_);
+  for (const Job& job : lost) {
     if (!job.create.has_value() && Chance(50)) continue;
     worker.made.erase(job.block);
     if (!job.create.has_value()) core_->BlockReleased(now_, job.block, absl::OkStatus(), &effects_);
   }
-  core_->WorkerDown(now_, device, stopped, &effects_);
 }
 
 void Simulation::Operate() {
