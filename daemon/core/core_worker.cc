@@ -50,10 +50,12 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
   if (released == nullptr || released->phase != BlockPhase::kRetired) return;
   Device& device = impl_->DeviceOf(*released);
   // Not asked any more where it was its worker's death that released it.
-  if (std::exchange(released->asked, false)) ++device.releases_ended;
+  const bool asked = std::exchange(released->asked, false);
+  if (asked) ++device.releases_ended;
   if (status.ok()) {
+    if (released->stuck) device.account.UnmarkStuck(released->bytes);
     impl_->Apply(step, *released, BlockEvent::kReleased);
-  } else {
+  } else if (asked) {
     released->stuck = true;
     device.account.MarkStuck(released->bytes);
     ++device.failed_releases;

@@ -55,6 +55,26 @@ TEST(CoreWorkerTest, WhatDiedWithTheWorkerIsNotAskedForAgain) {
   EXPECT_EQ(h.last_effects, "");
 }
 
+TEST(CoreWorkerTest, AStuckBlockThatDiedWithItsWorkerAfterAllIsGoneAndIsStuckOnce) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult freed = h.MustAllocate(a, MiB(16));
+  const auto released = [&](const absl::Status& status) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.BlockReleased(h.now, freed.block.handle.block, status, effects);
+    });
+  };
+  h.Free(a, freed.block.handle, {freed.import});
+  h.WorkOnce(absl::InternalError("no"));
+  released(absl::InternalError("no"));
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  Down(h);
+  released(absl::OkStatus());
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  Up(h);
+  h.MustAllocate(a, MiB(16));
+}
+
 TEST(CoreWorkerTest, WhileRebuildingAllocationsWaitUpToABoundAndARetryMayComeAgain) {
   Config config = CoreHarness::DefaultConfig();
   config.limits.waiting_allocations_per_device = 1;

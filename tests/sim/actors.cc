@@ -1,6 +1,8 @@
 // What the simulated clients, kernels, workers and operators do.
 
+#include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -314,16 +316,10 @@ void Simulation::BreakWorker() {
   if (Chance(50)) return;
   ++counts_.worker_deaths;
   const bool stopped = Chance(20);
-  // What it was making never was. What it was releasing died with it, where it had taken that over already.
-  for (const Job& job : std::exchange(worker.jobs, {})) {
-    if (job.create.has_value() || Chance(50)) continue;
-    worker.made.erase(job.block);
-    core_->BlockReleased(now_, job.block, absl::OkStatus(), &effects_);
-  }
-  Carry();
-  worker.jobs.clear();
+  const std::deque<Job> lost = std::exchange(worker.jobs, {});
   worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
   core_->WorkerDown(now_, device, stopped, &effects_);
+  // What it was making never was. What it was releasing died with it, where it had taken that over already.
   for (const Job& job : lost) {
     if (!job.create.has_value() && Chance(50)) continue;
     worker.made.erase(job.block);
