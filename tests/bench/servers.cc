@@ -41,9 +41,11 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std:
                                                     std::vector<std::string> environment) {
   BERTH_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   const std::string name = command[0];
+  // What it logs is no figure.
   BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
                                                                     .environment = std::move(environment),
-                                                                    .pipe = ready.write.get()}));
+                                                                    .pipe = ready.write.get(),
+                                                                    .output = STDERR_FILENO}));
   ready.write.reset();
   BERTH_RETURN_IF_ERROR(AwaitReadable(ready.read.get(), kStartPatience));
   char said = 0;
