@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -149,7 +148,10 @@ TEST(IdentityTest, ATenantSeesItsOwnAndAnOperatorAll) {
     EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 2);
     // Nothing of a neighbour's names is in what a refusal says of who holds.
     RawClient third = RawClient::Open(daemon.folder(), "berthd.sock", kOther + 1);
-    EXPECT_TRUE(Refused(TryAcquire(third), Reason::kNoPermit));
+    const absl::Status refused = TryAcquire(third);
+    EXPECT_TRUE(Refused(refused, Reason::kNoPermit));
+    EXPECT_TRUE(absl::StrContains(refused.message(), "another tenant")) << refused;
+    EXPECT_FALSE(absl::StrContains(refused.message(), absl::StrCat(root.process().pid()))) << refused;
   }
   daemon.ExpectBooksBack();
 }

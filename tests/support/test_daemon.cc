@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -71,6 +72,13 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
     ::chmod(absl::StrCat(folder_, "/berthd.sock").c_str(), 0666);
     ::chmod(absl::StrCat(folder_, "/attach.sock").c_str(), 0666);
   }
+  // The daemon serves while its workers are still on their way.
+  const auto all_named = [&] {
+    const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+    return std::all_of(children.begin(), children.end(),
+                       [](const ChildInfo& child) { return absl::StartsWith(child.name, "berth-"); });
+  };
+  if (!Eventually(all_named)) Fatal(absl::DeadlineExceededError("processes without a name"), folder_);
   books_at_start_ = TakeBooks();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
 }

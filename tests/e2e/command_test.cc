@@ -1,0 +1,246 @@
+// The `berth` command against a daemon: its exit codes, what it passes on, what it shows.
+
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/actor_handle.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
+
+  void TearDown() override { daemon_.ExpectBooksBack(); }
+
+  Subprocess Start(const std::vector<std::string>& words) {
+    SubprocessOptions options = {
+        .argv = {ProgramPath("client/cli/berth")},
+        .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}};
+    options.argv.insert(options.argv.end(), words.begin(), words.end());
+    return Subprocess::Start(options);
+  }
+
+  int Run(const std::vector<std::string>& words) { return Start(words).Wait(); }
+
+  // What it prints, expecting it to end well.
+  std::string Show(const std::vector<std::string>& words) {
+    Subprocess command = Start(words);
+    std::string text = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 0) << text;
+    return text;
+  }
+
+  Json ShowJson(std::vector<std::string> words) {
+    words.push_back("--json");
+    const std::string text = Show(words);
+    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    EXPECT_FALSE(json.is_discarded()) << text;
+    return json;
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(CommandTest, RunEndsAsItsCommandDoes) {
+  EXPECT_EQ(Run({"run", "--", "/bin/true"}), 0);
+  EXPECT_EQ(Run({"run", "--", "/bin/sh", "-c", "exit 7"}), 7);
+  EXPECT_EQ(Run({"run", "--", "/bin/sh", "-c", "exit 255"}), 255);
+  EXPECT_EQ(Run({"run", "--", "/bin/sh", "-c", "kill -TERM $$"}), 128 + SIGTERM);
+  EXPECT_EQ(Run({"run", "--", "/bin/sh", "-c", "kill -KILL $$"}), 128 + SIGKILL);
+}
+
+TEST_F(CommandTest, RunSaysByItsCodeWhyTheCommandDidNotRun) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  EXPECT_EQ(Run({"run", "--timeout", "1", "--", "/bin/true"}), 124);
+  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
+  holder.Do("release p");
+  EXPECT_EQ(Run({"--folder", "/nowhere", "run", "--", "/bin/true"}), 69);
+  const std::string file = daemon_.folder() + "/../no-program";
+  std::ofstream(file) << "text";
+  EXPECT_EQ(Run({"run", "--", file}), 126);
+  EXPECT_EQ(Run({"run", "--", daemon_.folder()}), 126);
+  EXPECT_EQ(Run({"run", "--", "no-such-command-anywhere"}), 127);
+  EXPECT_EQ(Run({"run", "--", "/no/such/command"}), 127);
+  EXPECT_EQ(Run({"run", "--until=never", "--", "/bin/true"}), 64);
+  EXPECT_EQ(Run({"run"}), 64);
+  EXPECT_EQ(Run({}), 64);
+  holder.Quit();
+}
+
+TEST_F(CommandTest, RunPassesStandardInputAndArgumentsOn) {
+  Subprocess command =
+      Start({"run", "--", "/bin/sh", "-c", "read line; echo \"$line|$1|$2\"", "sh", "--json", "a b"});
+  command.WriteLine("from outside");
+  EXPECT_EQ(Must(command.ReadLine()), "from outside|--json|a b");
+  EXPECT_EQ(command.Wait(), 0);
+}
+
+TEST_F(CommandTest, RunHoldsItsPermitAsLongAsTheCommandRuns) {
+  Subprocess command = Start({"run", "--label", "mine", "--", "/bin/sh", "-c", "echo ready; read line"});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 1);
+  EXPECT_EQ(permits.permits(0).label(), "mine");
+  EXPECT_EQ(permits.permits(0).process().pid(), command.pid());
+  EXPECT_TRUE(permits.permits(0).adoptable());
+  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
+  command.CloseInput();
+  command.Wait();
+  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 0);
+}
+
+TEST_F(CommandTest, JobsWhoseTestsAcquireAgainDoNotWaitForEachOther) {
+  // Each holds the pool's only permit in turn; what acquires inside it nests, in any process of the job.
+  const std::string berth = ProgramPath("client/cli/berth");
+  const std::vector<std::string> nested = {"run", "--",  berth, "run", "--no-wait",
+                                           "--",  berth, "run", "--",  "/bin/true"};
+  Subprocess first = Start(nested);
+  Subprocess second = Start(nested);
+  EXPECT_EQ(first.Wait(), 0);
+  EXPECT_EQ(second.Wait(), 0);
+  // Unless they ask for one of their own.
+  EXPECT_EQ(Run({"run", "--", berth, "run", "--independent", "--no-wait", "--", "/bin/true"}), 75);
+}
+
+TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
+  for (const auto& [name, signal] : std::vector<std::pair<std::string, int>>{{"TERM", SIGTERM},
+                                                                             {"INT", SIGINT},
+                                                                             {"HUP", SIGHUP},
+                                                                             {"QUIT", SIGQUIT},
+                                                                             {"USR1", SIGUSR1},
+                                                                             {"USR2", SIGUSR2}}) {
+    Subprocess command =
+        Start({"run", "--", "/bin/sh", "-c",
+               absl::StrCat("trap 'echo got ", name, "; exit 42' ", name, "; echo ready; read line")});
+    EXPECT_EQ(Must(command.ReadLine()), "ready");
+    command.Signal(signal);
+    EXPECT_EQ(Must(command.ReadLine()), absl::StrCat("got ", name));
+    EXPECT_EQ(command.Wait(), 42) << name;
+  }
+}
+
+TEST_F(CommandTest, AnInterruptedWaitLeavesNoWaiter) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    Subprocess command = Start({"run", "--quiet", "--", "/bin/true"});
+    ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+    command.Signal(signal);
+    EXPECT_EQ(command.Wait(), 128 + signal);
+    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 0; }));
+  }
+  holder.Quit();
+}
+
+// A command that ends at once, and leaves a process behind that lives as long as standard input is open.
+const char kLeavesOneBehind[] = "exec 9<&0; (read line <&9) & echo ready; exit 3";
+
+TEST_F(CommandTest, UntilTreeTheLastDescendantHoldsThePermit) {
+  Subprocess command = Start({"run", "--until=tree", "--", "/bin/sh", "-c", kLeavesOneBehind});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  EXPECT_EQ(command.Wait(), 3);
+  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
+  command.CloseInput();
+  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; }));
+}
+
+TEST_F(CommandTest, UntilTreeThePermitOutlivesAKilledRun) {
+  Subprocess command = Start({"run", "--until=tree", "--", "/bin/sh", "-c", "echo ready; read line"});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  command.Kill();
+  EXPECT_EQ(command.Wait(), 128 + SIGKILL);
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.processes == 1; }));
+  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
+  command.CloseInput();
+  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; }));
+}
+
+TEST_F(CommandTest, UntilCommandWhatIsLeftBehindHoldsNothing) {
+  Subprocess command = Start({"run", "--", "/bin/sh", "-c", kLeavesOneBehind});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  EXPECT_EQ(command.Wait(), 3);
+  EXPECT_EQ(Run({"run", "--", "/bin/true"}), 0);
+  EXPECT_TRUE(
+      daemon_.BooksBecome([](const Books& books) { return books.permits == 0 && books.sessions == 1; }));
+  command.CloseInput();
+}
+
+TEST_F(CommandTest, TablesShowWhoHoldsWhat) {
+  Actor actor(daemon_);
+  actor.Do("acquire p label=training");
+  actor.Do("allocate b 5000000 label=weights");
+  Actor waiter(daemon_);
+  waiter.Do("begin w label=patient");
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  const std::string pid = absl::StrCat(actor.pid());
+
+  const std::string permits = Show({"permits"});
+  EXPECT_TRUE(absl::StrContains(permits, "training") && absl::StrContains(permits, pid)) << permits;
+  EXPECT_TRUE(absl::StrContains(permits, "patient")) << permits;
+  const std::string blocks = Show({"blocks"});
+  EXPECT_TRUE(absl::StrContains(blocks, "weights") && absl::StrContains(blocks, "6 MiB")) << blocks;
+  const std::string bytes = Show({"bytes"});
+  EXPECT_TRUE(absl::StrContains(bytes, "6 MiB") && absl::StrContains(bytes, "weights")) << bytes;
+  EXPECT_TRUE(absl::StrContains(Show({"sessions"}), pid));
+  EXPECT_TRUE(absl::StrContains(Show({"status"}), "gpu-tests"));
+  EXPECT_TRUE(absl::StrContains(Show({"devices"}), "HOST-0"));
+  EXPECT_TRUE(absl::StrContains(Show({"health"}), "healthy"));
+
+  const Json listed = ShowJson({"permits"});
+  EXPECT_EQ(listed["permits"].size(), 1u);
+  EXPECT_EQ(listed["permits"][0]["label"], "training");
+  EXPECT_EQ(listed["permits"][0]["process"]["pid"], actor.pid());
+  EXPECT_EQ(listed["waiters"][0]["label"], "patient");
+  const Json block = ShowJson({"blocks"})["blocks"][0];
+  EXPECT_EQ(block["bytes"], absl::StrCat(6 << 20));
+  EXPECT_EQ(block["state"], "LIVE");
+  EXPECT_EQ(block["imports"].size(), 1u);
+  const Json usage = ShowJson({"bytes"});
+  EXPECT_EQ(usage["rows"][0]["label"], "weights");
+  EXPECT_EQ(usage["devices"][0]["bytes"]["outstanding"], absl::StrCat(6 << 20));
+  EXPECT_EQ(ShowJson({"sessions"})["sessions"].size(), 4u);
+  EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["out"], "1");
+  EXPECT_EQ(ShowJson({"health"})["devices"]["devices"][0]["state"], "READY");
+  EXPECT_EQ(ShowJson({"devices"})["devices"][0]["uuid"], "HOST-0");
+  actor.Kill();
+  waiter.Kill();
+}
+
+TEST_F(CommandTest, AnOperatorSetsCapsAndBudgetsAndEndsSessions) {
+  EXPECT_EQ(Run({"--admin", "permits", "set", "gpu-tests", "3"}), 0);
+  EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "3");
+  EXPECT_NE(Run({"--admin", "permits", "set", "gpu-tests", "0"}), 0);
+  EXPECT_NE(Run({"--admin", "permits", "set", "of-nobody", "3"}), 0);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "0", "64MiB"}), 0);
+  EXPECT_EQ(ShowJson({"devices"})["devices"][0]["budget_bytes"], absl::StrCat(64 << 20));
+  Actor actor(daemon_);
+  EXPECT_EQ(Run({"--admin", "sessions", "end", absl::StrCat(actor.session().value())}), 0);
+  EXPECT_FALSE(Ok(actor.Ask("acquire p try")));
+  actor.Quit();
+}
+
+TEST_F(CommandTest, EveryVerbSaysWhenNobodyAnswers) {
+  for (const char* const verb : {"status", "permits", "blocks", "bytes", "sessions", "devices", "health"}) {
+    EXPECT_EQ(Run({"--folder", "/nowhere", verb}), 69) << verb;
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing
