@@ -14,7 +14,7 @@
 #include <list>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 
 namespace berth {
 
@@ -45,7 +45,7 @@ class Cancellation {
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::list<std::function<void()>> hooks_ ABSL_GUARDED_BY(mu_);
 };

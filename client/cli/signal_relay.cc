@@ -64,7 +64,7 @@ void SignalRelay::Run() {
 void SignalRelay::Take(int signal, bool from_terminal) {
   bool cancel = false;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (child_ != 0) {
       if (!from_terminal) ::kill(child_, signal);
     } else if (EndsAWait(signal)) {
@@ -78,12 +78,12 @@ void SignalRelay::Take(int signal, bool from_terminal) {
 }
 
 int SignalRelay::interrupted_by() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return interrupted_by_;
 }
 
 void SignalRelay::PassTo(pid_t child) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   child_ = child;
   if (interrupted_by_ != 0) ::kill(child_, interrupted_by_);
 }

@@ -15,8 +15,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "client/cancellation.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 
 namespace berth::cli {
@@ -55,7 +55,7 @@ class SignalRelay {
   const sigset_t original_mask_;
   Cancellation cancellation_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   int interrupted_by_ ABSL_GUARDED_BY(mu_) = 0;
   pid_t child_ ABSL_GUARDED_BY(mu_) = 0;
 

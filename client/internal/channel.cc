@@ -26,7 +26,7 @@ Channel::Channel(int socket, UniqueFd wake, std::function<void(const absl::Statu
 
 Channel::~Channel() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     stop_ = true;
     // What could not be sent the daemon learns from this process's end.
     FlushLocked();
@@ -46,7 +46,7 @@ void Channel::Run() {
     absl::Status state;
     bool wants_write;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (stop_) return;
       state = state_;
       wants_write = acknowledged_ < received_ || !let_go_.empty();
@@ -60,20 +60,20 @@ void Channel::Run() {
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
     }
     if (fds[0].revents == 0) continue;
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     DrainLocked();
   }
 }
 
 void Channel::Expect(uint64_t sequence) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   auto expected = std::make_shared<Expected>();
   if (!state_.ok()) expected->result = state_;
   expected_[sequence] = std::move(expected);
 }
 
 absl::StatusOr<Arrival> Channel::Await(uint64_t sequence, absl::Time deadline) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto at = expected_.find(sequence);
   if (at == expected_.end())
     return absl::InternalError(absl::StrCat("sequence ", sequence, " was not expected"));
@@ -94,7 +94,7 @@ absl::StatusOr<Arrival> Channel::Await(uint64_t sequence, absl::Time deadline) {
 }
 
 void Channel::Abandon(uint64_t sequence) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto at = expected_.find(sequence);
   if (at == expected_.end()) return;
   const std::shared_ptr<Expected> expected = std::move(at->second);
@@ -106,7 +106,7 @@ void Channel::Abandon(uint64_t sequence) {
 }
 
 void Channel::LetGo(ImportId import) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   LetGoLocked(import);
 }
 

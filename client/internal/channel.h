@@ -19,12 +19,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/internal/lease_word.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 
 namespace berth::internal {
@@ -69,7 +69,7 @@ class Channel {
   static constexpr size_t kFirstSweep = 64;
 
   struct Expected {
-    absl::CondVar arrived;
+    CondVar arrived;
     std::optional<absl::StatusOr<Arrival>> result;
   };
 
@@ -90,7 +90,7 @@ class Channel {
   const UniqueFd wake_;
   const std::function<void(const absl::Status&)> on_lost_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   // Not OK once the channel is lost.
   absl::Status state_ ABSL_GUARDED_BY(mu_);

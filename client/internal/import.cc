@@ -15,14 +15,14 @@ Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arriva
       fd_(std::move(arrival.fd)) {}
 
 Import::~Import() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   memory_.reset();
   fd_.reset();
   if (!announced_ && core_->Check().ok()) core_->channel().LetGo(id_);
 }
 
 absl::StatusOr<void*> Import::Map() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (memory_ == nullptr) {
     if (!fd_) return absl::FailedPreconditionError("the block was freed by this process");
     BERTH_ASSIGN_OR_RETURN(memory_, MapMemory(block_, fd_.get(), read_only_));
@@ -32,7 +32,7 @@ absl::StatusOr<void*> Import::Map() {
 }
 
 void Import::CloseUnannounced() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   memory_.reset();
   fd_.reset();
   announced_ = true;

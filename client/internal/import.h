@@ -10,12 +10,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "berth/v1/resources.pb.h"
 #include "client/internal/channel.h"
 #include "client/internal/mapped_memory.h"
 #include "client/internal/session_core.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 
 namespace berth::internal {
 
@@ -48,7 +48,7 @@ class Import {
   const std::shared_ptr<LeaseWord> lease_;
   const bool read_only_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   UniqueFd fd_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<MappedMemory> memory_ ABSL_GUARDED_BY(mu_);
   bool announced_ ABSL_GUARDED_BY(mu_) = false;

@@ -15,7 +15,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
@@ -29,6 +28,7 @@
 #include "client/internal/settler.h"
 #include "client/session_options.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/session_capsule.h"
 #include "common/state_page.h"
 #include "common/unique_fd.h"
@@ -161,7 +161,7 @@ class SessionCore {
   ForkGuard guard_;
   std::unique_ptr<Live> live_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   // Of the session opened here; empty where it was joined.
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.

@@ -8,7 +8,7 @@ namespace berth::internal {
 void Settler::Stop() {
   std::thread thread;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     stop_ = true;
     thread = std::move(thread_);
   }
@@ -16,19 +16,19 @@ void Settler::Stop() {
 }
 
 void Settler::Add(Debt debt) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   debts_.push_back(std::move(debt));
   if (!thread_.joinable() && !stop_) thread_ = std::thread([this] { Run(); });
 }
 
 void Settler::Flush(absl::Duration patience) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto settled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return debts_.empty() && !working_; };
   mu_.AwaitWithTimeout(absl::Condition(&settled), patience);
 }
 
 size_t Settler::owed() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return debts_.size() + (working_ ? 1 : 0);
 }
 
@@ -38,7 +38,7 @@ void Settler::Run() {
   while (true) {
     Debt debt;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       mu_.Await(absl::Condition(&wanted));
       if (stop_) return;
       debt = std::move(debts_.front());
@@ -46,7 +46,7 @@ void Settler::Run() {
       working_ = true;
     }
     const bool settled = debt();
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     working_ = false;
     if (settled) {
       pause = kFirstPause;

@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "common/error.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #ifdef BERTH_HAVE_CUDA_HEADERS
 #include <cuda.h>
@@ -343,9 +343,9 @@ absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return Absent("built with
 }  // namespace
 
 absl::StatusOr<Driver*> Driver::Get() {
-  static absl::Mutex mu(absl::kConstInit);
+  static Mutex mu(absl::kConstInit);
   static Driver* loaded ABSL_GUARDED_BY(mu) = nullptr;
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   if (loaded == nullptr) {
     BERTH_ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver, LoadDriver());
     loaded = driver.release();

@@ -7,8 +7,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "common/error.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 
 namespace berth::cuda {
@@ -142,9 +142,9 @@ class LoadedNvml : public Nvml {
 }  // namespace
 
 absl::StatusOr<Nvml*> Nvml::Get() {
-  static absl::Mutex mu(absl::kConstInit);
+  static Mutex mu(absl::kConstInit);
   static Nvml* loaded ABSL_GUARDED_BY(mu) = nullptr;
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   if (loaded == nullptr) {
     BERTH_ASSIGN_OR_RETURN(std::unique_ptr<Nvml> nvml, LoadedNvml::Load());
     loaded = nvml.release();

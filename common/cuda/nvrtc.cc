@@ -8,8 +8,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "common/error.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 
 namespace berth::cuda {
@@ -72,9 +72,9 @@ absl::StatusOr<std::unique_ptr<Functions>> Load() {
 }
 
 absl::StatusOr<const Functions*> GetFunctions() {
-  static absl::Mutex mu(absl::kConstInit);
+  static Mutex mu(absl::kConstInit);
   static const Functions* loaded ABSL_GUARDED_BY(mu) = nullptr;
-  absl::MutexLock lock(&mu);
+  MutexLock lock(&mu);
   if (loaded == nullptr) {
     BERTH_ASSIGN_OR_RETURN(std::unique_ptr<Functions> functions, Load());
     loaded = functions.release();

@@ -31,7 +31,7 @@ void BlockKeeper::WatchForRoomLocked(Worker* worker) {
 void BlockKeeper::Create(uint32_t device, BlockId block, Bytes bytes) {
   absl::Status sent;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     Worker* const worker = FindWorkerLocked(device);
     // The core asks again once a worker is up. It may also have asked a worker that has just come for what it had
     // asked the one before.
@@ -49,7 +49,7 @@ void BlockKeeper::Create(uint32_t device, BlockId block, Bytes bytes) {
 }
 
 absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
   if (it == blocks_.end() || it->second.stage != Stage::kHeld)
     return absl::NotFoundError("the block has no fd here");
@@ -57,7 +57,7 @@ absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
 }
 
 void BlockKeeper::Release(BlockId block) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
   // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
   if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
@@ -66,7 +66,7 @@ void BlockKeeper::Release(BlockId block) {
 }
 
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   // The fd does not say its device; any worker can close it.
   ReleaseOrphanLocked(block, workers_.empty() ? 0 : workers_.begin()->first, std::move(fd));
 }
@@ -87,7 +87,7 @@ void BlockKeeper::StartReleaseLocked(BlockId block, Held* held) {
 }
 
 void BlockKeeper::VaultDropped(BlockId block) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
   if (it == blocks_.end() || it->second.stage != Stage::kDropping) return;
   it->second.stage = Stage::kClosing;
@@ -99,7 +99,7 @@ void BlockKeeper::VaultDropped(BlockId block) {
 
 void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     Worker& worker = workers_[device];
     worker.channel = std::make_unique<WorkerChannel>(std::move(socket));
     const absl::StatusOr<EventLoop::WatchId> watch = loop_.Watch(
@@ -120,7 +120,7 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
 void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {
   std::vector<BlockId> released;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     Worker& worker = workers_[device];
     loop_.Unwatch(worker.watch);
     worker = Worker{};
@@ -144,7 +144,7 @@ void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
   for (int i = 0; i < kRepliesPerEvent; ++i) {
     absl::StatusOr<WorkerReply> reply;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       Worker* const worker = FindWorkerLocked(device);
       if (worker == nullptr) return;
       if ((events & EPOLLOUT) != 0 && i == 0) {
@@ -166,7 +166,7 @@ void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
 
 void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (workers_[device].creating.erase(created.block) == 0) {
       // Asked for by a broker that is no more.
       if (created.fd.ok()) ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
@@ -177,7 +177,7 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   // In the vault's hands before anyone is told of it.
   if (status.ok()) status = custody_.Put(BlockKey(created.block), created.fd->get());
   if (created.fd.ok()) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (status.ok()) {
       blocks_[created.block] = Held{device, Stage::kHeld, *std::move(created.fd)};
     } else {
@@ -191,7 +191,7 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
 
 void BlockKeeper::OnReleased(BlockId block) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     blocks_.erase(block);
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -16,9 +16,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
@@ -82,7 +82,7 @@ class BlockKeeper {
   Broker& broker_;
   Custody& custody_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<BlockId, Held> blocks_ ABSL_GUARDED_BY(mu_);
 };

@@ -26,7 +26,7 @@ void Broker::EnqueueLocked(core::Effects effects) {
 
 void Broker::Submit(CallId id, Call* call, RequestStep step) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     calls_[id] = call;
     core::Effects effects;
     step(core_, EventLoop::SteadyNow(), id, &effects);
@@ -41,7 +41,7 @@ void Broker::Cancel(CallId id) {
 
 void Broker::Step(EventStep step) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     core::Effects effects;
     step(core_, EventLoop::SteadyNow(), &effects);
     EnqueueLocked(std::move(effects));
@@ -51,7 +51,7 @@ void Broker::Step(EventStep step) {
 
 void Broker::TimerFired() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     // Whatever is due next must be armed anew, also when the timer fired early and nothing was due yet.
     armed_ = absl::InfiniteFuture();
     core::Effects effects;
@@ -66,7 +66,7 @@ void Broker::Drain() {
   std::deque<Ready> batch;
   while (true) {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (draining_ && !mine) return;
       mine = draining_ = !ready_.empty();
       if (!mine) return;

@@ -16,9 +16,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "daemon/core/core.h"
 #include "daemon/core/effects.h"
 
@@ -69,7 +69,7 @@ class Broker {
   // Looks at the core; `look` must not keep references.
   template <typename Look>
   auto Read(Look look) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     return look(static_cast<const core::Core&>(core_));
   }
 
@@ -89,7 +89,7 @@ class Broker {
   EffectSink& sink_;
 
   // Guarded by mu_.
-  absl::Mutex mu_;
+  Mutex mu_;
   core::Core& core_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<CallId, Call*> calls_ ABSL_GUARDED_BY(mu_);
   std::deque<Ready> ready_ ABSL_GUARDED_BY(mu_);

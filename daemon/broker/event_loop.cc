@@ -49,7 +49,7 @@ absl::Status EventLoop::Add(int fd, uint32_t events, WatchId id) {
 }
 
 absl::StatusOr<EventLoop::WatchId> EventLoop::Watch(int fd, uint32_t events, Callback callback) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const WatchId id = next_id_++;
   BERTH_RETURN_IF_ERROR(Add(fd, events, id));
   watched_[id] = Watched{fd, std::make_shared<Callback>(std::move(callback))};
@@ -57,7 +57,7 @@ absl::StatusOr<EventLoop::WatchId> EventLoop::Watch(int fd, uint32_t events, Cal
 }
 
 void EventLoop::Rewatch(WatchId id, uint32_t events) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   epoll_event event = {.events = events, .data = {.u64 = id}};
@@ -65,7 +65,7 @@ void EventLoop::Rewatch(WatchId id, uint32_t events) {
 }
 
 void EventLoop::Unwatch(WatchId id) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.fd, nullptr);
@@ -85,7 +85,7 @@ void EventLoop::ArmTimer(absl::Time when) {
 void EventLoop::Dispatch(WatchId id, uint32_t events) {
   std::shared_ptr<Callback> callback;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     const auto it = watched_.find(id);
     if (it == watched_.end()) return;
     callback = it->second.callback;

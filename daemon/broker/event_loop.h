@@ -13,8 +13,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 
 namespace berth {
@@ -71,7 +71,7 @@ class EventLoop {
   std::atomic<bool> stopping_{false};
 
   // Guarded by mu_.
-  absl::Mutex mu_;
+  Mutex mu_;
   WatchId next_id_ ABSL_GUARDED_BY(mu_) = 16;
   absl::flat_hash_map<WatchId, Watched> watched_ ABSL_GUARDED_BY(mu_);
 };

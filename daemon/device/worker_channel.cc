@@ -51,12 +51,12 @@ absl::Status WorkerChannel::SendRelease(BlockId block) {
 }
 
 bool WorkerChannel::wants_write() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return !outbox_.empty();
 }
 
 absl::Status WorkerChannel::Flush() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return FlushLocked();
 }
 
@@ -71,7 +71,7 @@ absl::Status WorkerChannel::FlushLocked() {
 }
 
 absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(FlushLocked());
   if (outbox_.empty()) {
     const absl::Status sent = SendBytes(socket_.get(), bytes, fd);

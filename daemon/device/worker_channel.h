@@ -16,9 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 
 namespace berth {
@@ -80,7 +80,7 @@ class WorkerChannel {
 
   const UniqueFd socket_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::deque<Waiting> outbox_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -143,7 +143,7 @@ absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId ses
   fresh_.remove(connection);
   connection->session = session;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     lifelines_[session] = connection;
   }
   BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
@@ -193,7 +193,7 @@ absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId chann
   fresh_.remove(connection);
   connection->channel = channel;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     channels_[channel] = connection;
   }
   BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get()));
@@ -267,7 +267,7 @@ void AttachFront::Forget(const ConnectionPtr& connection) {
 void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, int fd) {
   ConnectionPtr connection;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     const auto it = channels_.find(channel);
     if (it == channels_.end()) return;
     connection = it->second;
@@ -281,7 +281,7 @@ void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, i
 void AttachFront::DropChannel(ChannelId channel) {
   ConnectionPtr connection;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     const auto it = channels_.find(channel);
     if (it == channels_.end()) return;
     connection = std::move(it->second);
@@ -296,7 +296,7 @@ void AttachFront::DropChannel(ChannelId channel) {
 void AttachFront::DropSession(SessionId session) {
   ConnectionPtr connection;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     const auto it = lifelines_.find(session);
     if (it == lifelines_.end()) return;
     connection = std::move(it->second);

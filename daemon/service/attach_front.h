@@ -13,10 +13,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
@@ -91,7 +91,7 @@ class AttachFront {
   // Connections that have not said what they are, oldest first. Loop's thread only.
   std::list<ConnectionPtr> fresh_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChannelId, ConnectionPtr> channels_ ABSL_GUARDED_BY(mu_);
 };

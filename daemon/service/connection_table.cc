@@ -10,7 +10,7 @@
 namespace berth::service {
 
 absl::Status ConnectionTable::Add(int fd, Peer peer) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (peers_.contains(fd))
     return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
   if (peers_.size() >= limits_.total) {
@@ -30,7 +30,7 @@ absl::Status ConnectionTable::Add(int fd, Peer peer) {
 }
 
 void ConnectionTable::Remove(int fd) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = peers_.find(fd);
   if (it == peers_.end()) return;
   const auto of_uid = per_uid_.find(it->second->tenant.uid);
@@ -39,7 +39,7 @@ void ConnectionTable::Remove(int fd) {
 }
 
 bool ConnectionTable::Contains(int fd) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return peers_.contains(fd);
 }
 
@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<const Peer>> ConnectionTable::Find(absl::string_v
   if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd)) {
     return absl::InternalError(absl::StrCat("gRPC names a connection \"", grpc_peer, "\""));
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto it = peers_.find(fd);
   if (it == peers_.end()) return absl::UnavailableError("the connection has ended");
   return it->second;

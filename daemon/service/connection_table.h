@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 #include "daemon/service/peer.h"
 
 namespace berth::service {
@@ -42,7 +42,7 @@ class ConnectionTable {
  private:
   const ConnectionLimits limits_;
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   absl::flat_hash_map<int, std::shared_ptr<const Peer>> peers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint32_t> per_uid_ ABSL_GUARDED_BY(mu_);
 };

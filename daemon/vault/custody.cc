@@ -104,7 +104,7 @@ absl::Status Custody::Send(const T& message, int fd) {
 
 absl::Status Custody::Put(Key key, int fd) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (held_.size() >= limit_) {
       return Refuse(Reason::kLimit, "{what}: {current} held, limit {limit}",
                     {{"what", "file descriptors in custody"}, {"current", held_.size()}, {"limit", limit_}});
@@ -116,7 +116,7 @@ absl::Status Custody::Put(Key key, int fd) {
   }
   absl::Status sent = Send(KeyMessage{.kind = MessageKind::kPut, .key = key}, fd);
   if (!sent.ok()) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     held_.erase(key);
   }
   return sent;
@@ -130,18 +130,18 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
   if (const auto gone = As<custody::WorkerGone>(message, MessageKind::kWorkerGone, 0); gone.has_value()) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     held_.erase(custody::KeyOf(custody::Kind::kWorker, gone->device));
     return WorkerDown{.device = gone->device, .stopped = gone->stopped != 0};
   }
   if (const auto dropped = As<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     held_.erase(dropped->key);
     return DroppedFd{dropped->key};
   }
   const auto give = As<KeyMessage>(message, MessageKind::kGive, 1);
   if (give.has_value() && give->key.kind == custody::Kind::kWorker) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     held_.insert(give->key);
     return WorkerUp{.device = static_cast<uint32_t>(give->key.id), .socket = std::move(message.fds[0])};
   }

@@ -20,7 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/vault/custody_wire.h"
 
@@ -97,7 +97,7 @@ class Custody {
   const UniqueFd socket_;
   const uint64_t limit_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   std::set<custody::Key> held_ ABSL_GUARDED_BY(mu_);
 };
 
