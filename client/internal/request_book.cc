@@ -5,13 +5,21 @@
 namespace berth::internal {
 
 RequestBook::Tag RequestBook::NextLocked() {
-  const uint64_t sequence = next_++;
-  open_.insert(sequence);
-  return {.sequence = sequence, .answered_below = *open_.begin()};
+  Tag tag = {.sequence = next_++};
+  tag.answered_below = tag.sequence;
+  for (const uint64_t sequence : open_) {
+    if (tag.open.size() == kMaxNamed) {
+      tag.answered_below = sequence;
+      break;
+    }
+    tag.open.push_back(sequence);
+  }
+  open_.insert(tag.sequence);
+  return tag;
 }
 
 absl::StatusOr<RequestBook::Tag> RequestBook::Begin() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (open_.size() >= kMaxOpen) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
                   {{"what", "requests of one process"}, {"current", open_.size()}, {"limit", kMaxOpen}});
@@ -20,17 +28,17 @@ absl::StatusOr<RequestBook::Tag> RequestBook::Begin() {
 }
 
 RequestBook::Tag RequestBook::BeginReturn() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return NextLocked();
 }
 
 void RequestBook::Settle(uint64_t sequence) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   open_.erase(sequence);
 }
 
 size_t RequestBook::open() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return open_.size();
 }
 

@@ -2,18 +2,20 @@
 // can be told which of its kept answers it may drop.
 //
 // A request is open from Begin() until its outcome is settled: the answer was OK or a definite refusal, or
-// the daemon answered a ForgetRequest for it. `answered_below` passes a sequence only then.
+// the daemon answered a ForgetRequest for it. Every request tells which of those before it are open, and so that the
+// others are settled.
 
 #ifndef CLIENT_INTERNAL_REQUEST_BOOK_H_
 #define CLIENT_INTERNAL_REQUEST_BOOK_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_set.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 
 namespace berth::internal {
 
@@ -24,9 +26,14 @@ class RequestBook {
   // that what gives something back always has room.
   static constexpr size_t kMaxOpen = 512;
 
+  // The most open ones that the daemon takes the names of.
+  static constexpr size_t kMaxNamed = 1024;
+
   struct Tag {
     uint64_t sequence = 0;
+    // All below this are settled but for those in `open`.
     uint64_t answered_below = 0;
+    std::vector<uint64_t> open;
   };
 
   // Opens a request that asks for something.
@@ -45,7 +52,7 @@ class RequestBook {
  private:
   Tag NextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
   absl::btree_set<uint64_t> open_ ABSL_GUARDED_BY(mu_);
 };

@@ -112,6 +112,7 @@ OpenRequest::~OpenRequest() {
 void OpenRequest::Fill(v1::RequestTag* tag) const {
   tag->set_sequence(tag_.sequence);
   tag->set_answered_below(tag_.answered_below);
+  tag->mutable_open()->Add(tag_.open.begin(), tag_.open.end());
 }
 
 void OpenRequest::Settle() {
@@ -165,7 +166,7 @@ SessionCore::~SessionCore() {
 
 void SessionCore::OnLost(const absl::Status& why) {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (lost_.ok()) {
       lost_ = absl::UnavailableError(
           absl::StrCat("session ", id().value(), " is over for this process: ", why.message()));
@@ -176,7 +177,7 @@ void SessionCore::OnLost(const absl::Status& why) {
 
 absl::Status SessionCore::Check() const {
   BERTH_RETURN_IF_ERROR(guard_.Check());
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return lost_;
 }
 
@@ -222,7 +223,7 @@ bool SessionCore::WaitToRetry(const CallLimits& limits, const absl::Status& stat
   if (absl::Now() + pause >= limits.deadline) return false;
   if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return false;
   const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !lost_.ok(); };
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return !mu_.AwaitWithTimeout(absl::Condition(&over), pause);
 }
 
@@ -273,7 +274,7 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
     }
     return absl::StrCat(kSessionVariable, "=", FormatInheritedFds(*fds));
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(capsule_.get()));
   guard_.KeepLifeline();

@@ -1,5 +1,7 @@
 #include "daemon/core/request_memory.h"
 
+#include <utility>
+
 #include "common/error.h"
 #include "daemon/core/invariant.h"
 
@@ -10,10 +12,11 @@ absl::StatusOr<RequestMemory::Admission> RequestMemory::Admit(const RequestTag& 
     return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
                   {{"field", "request.sequence"}, {"value", 0}, {"limit", 1}});
   }
-  if (tag.answered_below > answered_below_) {
-    answered_below_ = tag.answered_below;
-    Prune();
+  if (tag.open.size() > limit_) {
+    return Refuse(Reason::kInvalidField, "{field} has {value} sequences, limit {limit}",
+                  {{"field", "request.open"}, {"value", tag.open.size()}, {"limit", limit_}});
   }
+  Settle(tag);
   const std::vector<Figure> name = {{"channel", channel_.value()}, {"sequence", tag.sequence}};
   if (const auto found = entries_.find(tag.sequence); found != entries_.end()) {
     const Entry& entry = found->second;
@@ -76,11 +79,18 @@ std::vector<uint64_t> RequestMemory::Pending() const {
   return pending;
 }
 
-void RequestMemory::Prune() {
+void RequestMemory::Settle(const RequestTag& tag) {
+  if (tag.answered_below <= answered_below_) return;
+  std::set<uint64_t> open;
+  for (const uint64_t sequence : tag.open) {
+    if (sequence < tag.answered_below && !Settled(sequence)) open.insert(sequence);
+  }
+  answered_below_ = tag.answered_below;
+  open_ = std::move(open);
   const auto end = entries_.lower_bound(answered_below_);
   for (auto it = entries_.begin(); it != end;) {
     // A pending one must still be answered; it goes then.
-    if (it->second.state == State::kPending) {
+    if (it->second.state == State::kPending || !Settled(it->first)) {
       ++it;
       continue;
     }

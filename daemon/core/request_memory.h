@@ -2,7 +2,7 @@
 // a forgotten one is refused when it arrives after all.
 //
 // A request is named by its sequence and bound to a fingerprint of its payload. It is pending until answered; an answer is
-// kept until the channel says that it needs it no more (`answered_below`). A forgotten sequence leaves a tombstone, kept
+// kept until the channel says that it needs it no more (`answered_below`, `open`). A forgotten sequence leaves a tombstone, kept
 // as long. Thread-compatible.
 
 #ifndef DAEMON_CORE_REQUEST_MEMORY_H_
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,8 +53,8 @@ class RequestMemory {
     bool fresh = false;
   };
 
-  // Drops what `tag.answered_below` says is settled, then finds the request or begins it.
-  // Errors, with nothing begun: INVALID_FIELD (sequence 0), REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT.
+  // Drops what the tag says is settled, then finds the request or begins it.
+  // Errors, with nothing begun: INVALID_FIELD (sequence 0, too many open), REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT.
   absl::StatusOr<Admission> Admit(const RequestTag& tag, uint64_t fingerprint);
 
   // Keeps the answer of a pending request; drops it at once if it is settled already.
@@ -65,7 +66,7 @@ class RequestMemory {
   // Returns null for an unknown sequence.
   const Entry* Find(uint64_t sequence) const;
   // Whether the channel has said that it needs nothing of this sequence any more.
-  bool Settled(uint64_t sequence) const { return sequence < answered_below_; }
+  bool Settled(uint64_t sequence) const { return sequence < answered_below_ && !open_.contains(sequence); }
 
   // Puts a tombstone in the place of the request, which may be unknown.
   // Errors, with nothing changed: LIMIT for one unknown so far when too many tombstones stand.
@@ -76,13 +77,16 @@ class RequestMemory {
   uint64_t size() const { return entries_.size(); }
 
  private:
-  void Prune();
+  // Takes over what a newer tag says is settled; an older one has nothing to tell.
+  void Settle(const RequestTag& tag);
 
   const ChannelId channel_;
   const uint64_t limit_;
   std::map<uint64_t, Entry> entries_;
   uint64_t tombstones_ = 0;
   uint64_t answered_below_ = 0;
+  // Below answered_below_ and not settled.
+  std::set<uint64_t> open_;
 };
 
 }  // namespace berth::core

@@ -55,6 +55,43 @@ TEST(RequestMemoryTest, SettledAnswersAreDroppedAndPendingOnesOnceAnswered) {
   EXPECT_FALSE(memory.Settled(3));
 }
 
+TEST(RequestMemoryTest, OneThatIsOpenKeepsNoOthersAnswers) {
+  RequestMemory memory(ChannelId(1), 3);
+  ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
+  for (uint64_t i = 2; i <= 50; ++i) {
+    ASSERT_TRUE(memory.Admit({.sequence = i, .answered_below = i, .open = {1}}, 7).ok()) << i;
+    memory.Answer(i, kAnswer);
+  }
+  EXPECT_EQ(memory.size(), 2);
+  EXPECT_TRUE(IsRefusal(memory.Admit({.sequence = 49}, 7).status(), Reason::kRequestForgotten));
+  memory.Answer(1, kAnswer);
+  EXPECT_EQ(memory.Admit({.sequence = 1}, 7)->entry->state, RequestMemory::State::kAnswered);
+}
+
+TEST(RequestMemoryTest, AnOpenOneMayArriveAfterThoseThatNameIt) {
+  RequestMemory memory(ChannelId(1), 4);
+  ASSERT_TRUE(memory.Admit({.sequence = 6, .answered_below = 6, .open = {5}}, 7).ok());
+  EXPECT_TRUE(memory.Admit({.sequence = 5, .answered_below = 5}, 7)->fresh);
+  EXPECT_TRUE(
+      IsRefusal(memory.Admit({.sequence = 4, .answered_below = 4}, 7).status(), Reason::kRequestForgotten));
+}
+
+TEST(RequestMemoryTest, WhatWasSettledStaysSettled) {
+  RequestMemory memory(ChannelId(1), 4);
+  ASSERT_TRUE(memory.Admit({.sequence = 6, .answered_below = 6}, 7).ok());
+  ASSERT_TRUE(memory.Admit({.sequence = 8, .answered_below = 8, .open = {5, 7, 9}}, 7).ok());
+  EXPECT_TRUE(memory.Settled(5));
+  EXPECT_FALSE(memory.Settled(7));
+  EXPECT_FALSE(memory.Settled(9));
+}
+
+TEST(RequestMemoryTest, TooManyOpenOnesAreRefusedAndSettleNothing) {
+  RequestMemory memory(ChannelId(1), 2);
+  const auto refused = memory.Admit({.sequence = 9, .answered_below = 9, .open = {1, 2, 3}}, 7);
+  EXPECT_TRUE(IsRefusal(refused.status(), Reason::kInvalidField));
+  EXPECT_FALSE(memory.Settled(4));
+}
+
 TEST(RequestMemoryTest, TheLimitIsOverRequestsAndTombstonesAndKnownOnesPassIt) {
   RequestMemory memory(ChannelId(1), 2);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());

@@ -51,6 +51,7 @@ struct Caller {
 struct RequestTag {
   uint64_t sequence = 0;
   uint64_t answered_below = 0;
+  std::vector<uint64_t> open = {};
 };
 
 // ---- What is asked -------------------------------------------------------------------------------------------------

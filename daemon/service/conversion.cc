@@ -97,7 +97,9 @@ static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
 }  // namespace
 
 core::RequestTag FromProto(const v1::RequestTag& tag) {
-  return {.sequence = tag.sequence(), .answered_below = tag.answered_below()};
+  return {.sequence = tag.sequence(),
+          .answered_below = tag.answered_below(),
+          .open = {tag.open().begin(), tag.open().end()}};
 }
 
 std::string PoolName(const std::string& name) { return name.empty() ? "gpu-tests" : name; }
