@@ -122,6 +122,23 @@ TEST(CoreAllocateTest, AWaitingAllocationIsRefusedWhenWhatItWaitedForDoesNotCome
   EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
 }
 
+TEST(CoreAllocateTest, AFullQueueForBytesRefusesAndSaysSo) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.waiting_allocations_per_device = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  const AllocateResult big = h.MustAllocate(a, MiB(16));
+  h.Free(a, big.block.handle, {big.import});
+  const CallId waiting = h.Allocate(a, MiB(2));
+  const std::string before = h.Books();
+  const CallId refused = h.Allocate(a, MiB(2));
+  EXPECT_TRUE(h.Refused(refused, Reason::kLimit));
+  EXPECT_EQ(h.Figure(refused, "what"), "waiting_allocations_per_device");
+  EXPECT_EQ(h.Books(), before);
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+}
+
 TEST(CoreAllocateTest, QuarantinedBytesAreNeverWaitedFor) {
   CoreHarness h;
   Peer a = h.Open();

@@ -1,6 +1,6 @@
 // The check of all books against each other.
 
-#include <array>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -102,6 +102,10 @@ absl::Status Core::Impl::CheckDevices() const {
     uint64_t shelved = 0;
     uint64_t releasing = 0;
     bool unasked = false;
+    std::set<BlockId> retried_later;
+    for (const Retry& retry : device.retries) {
+      if (retry.after_release > device.releases_ended) retried_later.insert(retry.block);
+    }
     blocks_.ForEach([&, ordinal = ordinal](const Block& block) {
       if (block.device != ordinal) return;
       account.Add(block.phase, block.bytes);
@@ -109,7 +113,7 @@ absl::Status Core::Impl::CheckDevices() const {
       shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
       releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
       unasked = unasked || (block.phase == BlockPhase::kRetired && !block.asked && !block.stuck) ||
-                (block.phase == BlockPhase::kReserved && !block.asked && !block.retried) ||
+                (block.phase == BlockPhase::kReserved && !block.asked && !retried_later.contains(block.id)) ||
                 (block.phase == BlockPhase::kWarming && !block.asked);
     });
     const auto broken = [ordinal = ordinal](absl::string_view what) {

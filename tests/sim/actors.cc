@@ -208,6 +208,10 @@ void Simulation::Repeat() {
     Send(*channel, request->first, other, /*reused=*/true);
     return;
   }
+  if (auto* const acquire = std::get_if<AcquireRequest>(&request->second.payload); acquire && Chance(50)) {
+    // Another attempt has another deadline.
+    acquire->deadline = now_ + absl::Milliseconds(Draw(4'000));
+  }
   Send(*channel, request->first, request->second.payload, /*reused=*/false);
 }
 
@@ -248,6 +252,15 @@ void Simulation::LetGo() {
     // Somebody else's, if it is anybody's.
     ImportId import(Draw(200));
     if (!process.mapped.contains(import)) core_->ImportLetGo(now_, *channel, import, &effects_);
+  }
+  if (Chance(10) && !process.requests.empty() && !process.hung_up) {
+    // What it was told of, whether or not it has the fd yet.
+    const Request& request = process.requests.at(SomeSequence(process));
+    if (!request.first.has_value() || !request.first->ok()) return;
+    const auto* const imported = std::get_if<ImportResult>(&**request.first);
+    if (imported == nullptr) return;
+    process.mapped.erase(imported->import);
+    return core_->ImportLetGo(now_, *channel, imported->import, &effects_);
   }
   if (process.mapped.empty() || process.hung_up) return;
   const ImportId import = std::next(process.mapped.begin(), Draw(process.mapped.size()))->first;
@@ -301,7 +314,11 @@ void Simulation::Work() {
     core_->BlockCreated(now_, job.block, status, &effects_);
   } else {
     if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
-    if (status.ok()) worker.made.erase(job.block);
+    if (status.ok()) {
+      worker.made.erase(job.block);
+    } else {
+      worker.stuck.insert(job.block);
+    }
     core_->BlockReleased(now_, job.block, status, &effects_);
   }
 }
@@ -320,10 +337,15 @@ void Simulation::BreakWorker() {
   worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
   core_->WorkerDown(now_, device, stopped, &effects_);
   // What it was making never was. What it was releasing died with it, where it had taken that over already.
+  std::set<BlockId> died = std::exchange(worker.stuck, {});
   for (const Job& job : lost) {
-    if (!job.create.has_value() && Chance(50)) continue;
-    worker.made.erase(job.block);
-    if (!job.create.has_value()) core_->BlockReleased(now_, job.block, absl::OkStatus(), &effects_);
+    if (job.create.has_value()) continue;
+    died.insert(job.block);
+  }
+  for (const BlockId block : died) {
+    if (Chance(50)) continue;
+    worker.made.erase(block);
+    core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
   }
 }
 

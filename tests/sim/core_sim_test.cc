@@ -88,8 +88,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "grants_per_block",
                                    "imports_per_block",
                                    "queued_deliveries_per_channel",
-                                   "waiters_per_pool",
-                                   "waiting_allocations_per_device"}) {
+                                   "waiters_per_pool"}) {
     EXPECT_GT(sum.refusals[reason], 0) << reason;
   }
 }

@@ -221,6 +221,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
           permits_.at(acquired->permit).second.erase(acquired->acquisition);
       }
     }
+    if (outcome == ForgetOutcome::kUndone) CheckUndone(request);
     request.forgotten = true;
     request.settled = request.settled || !lost;
     return;
@@ -238,6 +239,10 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
                         Gist(reply.response)));
     }
   } else {
+    const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
+    if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && asked->deadline > now_) {
+      Fail("a wait ends before its deadline");
+    }
     request.first = reply.response;
     if (ok) Learn(process, request, reply.response);
   }
@@ -251,6 +256,17 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     client.blocks.push_back(allocated->block.handle);
     handles_.push_back(allocated->block.handle);
     if (handles_.size() > 64) handles_.erase(handles_.begin());
+  }
+}
+
+void Simulation::CheckUndone(const Request& request) {
+  if (!request.first.has_value() || !request.first->ok()) return;
+  const auto* const allocated = std::get_if<AllocateResult>(&**request.first);
+  if (allocated == nullptr) return;
+  for (const BlockView& block : core_->ListBlocks(Admin())) {
+    if (block.handle == allocated->block.handle && block.state == BlockState::kLive) {
+      Fail("a forgotten block lives on");
+    }
   }
 }
 

@@ -104,6 +104,8 @@ class Simulation {
     std::deque<Job> jobs;
     // Bytes that the driver has given out.
     std::map<BlockId, Bytes> made;
+    // What it could not release.
+    std::set<BlockId> stuck;
   };
 
   // ---- simulation.cc: steps, effects, checks ---------------------------------------------------------------------------
@@ -113,6 +115,7 @@ class Simulation {
   void CarryDeliver(const Deliver& deliver);
   void CarryRelease(const ReleaseBlock& release);
   void Remember(const Call& call, const Reply& reply, bool lost);
+  void CheckUndone(const Request& request);
   void Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response);
   void Check();
   void CheckPools();
