@@ -45,6 +45,12 @@ absl::Status CheckVersion(uint32_t version) {
                        {{"field", "version"}, {"value", version}, {"limit", attach::kVersion}});
 }
 
+// A peer that died meanwhile is no news.
+void LogUnlessGone(const char* what, const Peer& peer, const absl::Status& why) {
+  if (absl::IsUnavailable(why)) return;
+  spdlog::warn("{} of pid {} not opened: {}", what, peer.process.pid, std::string(why.message()));
+}
+
 custody::Key LifelineKey(SessionId session) { return {custody::Kind::kLifeline, 0, session.value()}; }
 custody::Key ChannelKey(ChannelId channel) { return {custody::Kind::kChannel, 0, channel.value()}; }
 custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, channel.value()}; }
@@ -133,8 +139,7 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
     return;
   }
   if (const absl::Status welcomed = Welcome(connection, *session, secret); !welcomed.ok()) {
-    spdlog::warn("session of pid {} not opened: {}", connection->peer.process.pid,
-                 std::string(welcomed.message()));
+    LogUnlessGone("session", connection->peer, welcomed);
     OnEnd(connection);
   }
 }
@@ -181,8 +186,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
     return;
   }
   if (const absl::Status admitted = Admit(connection, *channel); !admitted.ok()) {
-    spdlog::warn("channel of pid {} not opened: {}", connection->peer.process.pid,
-                 std::string(admitted.message()));
+    LogUnlessGone("channel", connection->peer, admitted);
     OnEnd(connection);
     // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
     if (connection->pidfd_watch == 0) OnProcessGone(connection);
