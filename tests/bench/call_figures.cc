@@ -21,7 +21,8 @@ constexpr int kWarmUp = 300;
 // Each against servers of its own. The fewest whose median has a 95 % interval is 6.
 constexpr int kRounds = 9;
 
-// Times `ours` and `theirs` in turn, every second pair the other way round, `between` untimed after each pair.
+// Times `ours` and `theirs` in turn, every second pair the other way round, `between` untimed after each
+// pair.
 absl::StatusOr<Pairs> Interleave(int count, Step ours, Step theirs, Step between) {
   Pairs pairs;
   for (int i = -kWarmUp; i < count; ++i) {

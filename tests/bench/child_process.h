@@ -19,7 +19,8 @@ inline constexpr int kChildPipeFd = 3;
 struct ChildOptions {
   // The program's path, then its arguments.
   std::vector<std::string> command;
-  // "NAME=value", in place of Berth's variables in this process's environment; the other variables are handed on.
+  // "NAME=value", in place of Berth's variables in this process's environment; the other variables are handed
+  // on.
   std::vector<std::string> environment;
   // Becomes the child's fd 3; -1 for none.
   int pipe = -1;

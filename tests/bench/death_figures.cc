@@ -85,8 +85,8 @@ absl::Status AwaitQueue(const Inspector& inspector, uint64_t waiters) {
   return absl::DeadlineExceededError(absl::StrCat("the queue did not grow to ", waiters));
 }
 
-// Kills one holder after the other of a queue of `length` in a pool of cap 1. Appends the milliseconds from each
-// holder's pidfd to the next one's grant, as the granted process itself saw it.
+// Kills one holder after the other of a queue of `length` in a pool of cap 1. Appends the milliseconds from
+// each holder's pidfd to the next one's grant, as the granted process itself saw it.
 absl::Status KillDownTheQueue(const Inspector& inspector, Clients* clients, int length,
                               std::vector<double>* milliseconds) {
   for (int i = 0; i < length; ++i) BERTH_RETURN_IF_ERROR(clients->Start("hold"));

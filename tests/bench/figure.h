@@ -35,18 +35,21 @@ struct Pairs {
   std::vector<double> theirs;
 };
 
-// The figure of several rounds of pairs: of each round the medians, of those the median and its interval. Rounds differ
-// more than pairs do, because where the kernel puts a round's processes stays for the round. Requires: no round is empty.
+// The figure of several rounds of pairs: of each round the medians, of those the median and its interval.
+// Rounds differ more than pairs do, because where the kernel puts a round's processes stays for the round.
+// Requires: no round is empty.
 Figure CompareRounds(std::string name, const std::vector<Pairs>& rounds, std::string unit,
                      absl::string_view against, std::optional<double> bound);
 
-// The figure of one round, `pairs`: the value is the median of ours, the ratio the median of ours to theirs, pair by pair.
+// The figure of one round, `pairs`: the value is the median of ours, the ratio the median of ours to theirs,
+// pair by pair.
 Figure ComparePairs(std::string name, const Pairs& pairs, std::string unit, absl::string_view against,
                     std::optional<double> bound);
 
 enum class Format { kTable, kJson };
 
-// "name | value | unit | against | ratio | bound | holds or short", intervals in brackets; or one JSON object.
+// "name | value | unit | against | ratio | bound | holds or short", intervals in brackets; or one JSON
+// object.
 std::string FormatFigure(const Figure& figure, Format format);
 
 // The line of a figure that could not be taken.

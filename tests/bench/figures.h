@@ -1,5 +1,5 @@
-// The figures of issue-sized questions: how much slower than the bare transport, how many nanoseconds, how soon after a
-// death. Each starts what it needs and leaves nothing behind.
+// The figures: how much slower than the bare transport, how many nanoseconds, how soon after a death. Each
+// starts what it needs and leaves nothing behind.
 
 #ifndef TESTS_BENCH_FIGURES_H_
 #define TESTS_BENCH_FIGURES_H_
@@ -38,8 +38,8 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> HandOverFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> RandomKillFigures(const Programs& programs);
 
-// Runs those of `all` that `filter`, a regular expression, finds in the name; prints a line for each figure as it comes.
-// Returns the number that failed or were short.
+// Runs those of `all` that `filter`, a regular expression, finds in the name; prints a line for each figure
+// as it comes. Returns the number that failed or were short.
 int RunFigures(const std::vector<NamedFigures>& all, const Programs& programs, const std::string& filter,
                Format format);
 

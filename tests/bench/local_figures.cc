@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kRepetitions = 25;
 
-// Keeps each repetition's nanoseconds per iteration, of the processor's time: nothing here waits, and what other
-// processes take is no part of it.
+// Keeps each repetition's nanoseconds per iteration, of the processor's time: nothing here waits, and what
+// other processes take is no part of it.
 class Collector : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }

@@ -1,4 +1,5 @@
-// The benchmarks: prints one line for each figure (tests/bench/figure.h). tests/bench/run builds and starts this.
+// The benchmarks: prints one line for each figure (tests/bench/figure.h). tests/bench/run builds and starts
+// this.
 
 #include <CLI/CLI.hpp>
 #include <string>

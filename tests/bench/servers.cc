@@ -22,7 +22,7 @@ constexpr absl::Duration kStartPatience = absl::Seconds(30);
 }  // namespace
 
 absl::StatusOr<TemporaryFolder> TemporaryFolder::Make() {
-  std::string path = "/tmp/berth-bench-XXXXXX";
+  std::string path = absl::StrCat("/tmp/berth-bench-", std::string(6, 'X'));
   if (::mkdtemp(path.data()) == nullptr) return OsError("mkdtemp", errno);
   return TemporaryFolder(std::move(path));
 }

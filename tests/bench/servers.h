@@ -1,4 +1,5 @@
-// The servers that benchmarks talk to, each in a process of its own: a daemon, and the bare echo that is its yardstick.
+// The servers that benchmarks talk to, each in a process of its own: a daemon, and the bare echo that is its
+// yardstick.
 
 #ifndef TESTS_BENCH_SERVERS_H_
 #define TESTS_BENCH_SERVERS_H_
@@ -22,8 +23,8 @@ struct Programs {
   std::string backend = "host";
 };
 
-// A folder under the system's temporary one, removed with all it holds when destroyed. Its path is short enough for
-// sockets.
+// A folder under the system's temporary one, removed with all it holds when destroyed. Its path is short
+// enough for sockets.
 class TemporaryFolder {
  public:
   static absl::StatusOr<TemporaryFolder> Make();
@@ -59,7 +60,8 @@ class Server {
   ChildProcess process_;
 };
 
-// Starts a daemon with a folder of its own. `flags` follow those of `programs`; `environment` is its BERTH_ variables.
+// Starts a daemon with a folder of its own. `flags` follow those of `programs`; `environment` is its BERTH_
+// variables.
 absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs,
                                                     std::vector<std::string> flags = {},
                                                     std::vector<std::string> environment = {});

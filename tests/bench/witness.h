@@ -7,8 +7,8 @@
 
 namespace berth::bench {
 
-// One fact, smaller than PIPE_BUF, so that many processes share a pipe and their facts arrive whole and in the order in
-// which they were told.
+// One fact, smaller than PIPE_BUF, so that many processes share a pipe and their facts arrive whole and in
+// the order in which they were told.
 struct Fact {
   enum class Kind : uint32_t {
     // Has a permit, told after the grant.

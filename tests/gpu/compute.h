@@ -1,5 +1,5 @@
-// Compute: what a test's process does with a mapped block's memory: on a GPU with copies and a kernel compiled there and
-// then, on the host with loops, so that the same tests run on both.
+// Compute: what a test's process does with a mapped block's memory: on a GPU with copies and a kernel
+// compiled there and then, on the host with loops, so that the same tests run on both.
 
 #ifndef TESTS_GPU_COMPUTE_H_
 #define TESTS_GPU_COMPUTE_H_

@@ -1,10 +1,11 @@
-// gpu_actor: a client process that leases blocks and computes on them. It reads commands from standard input, one per
-// line, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its end.
+// gpu_actor: a client process that leases blocks and computes on them. It reads commands from standard input,
+// one per line, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its
+// end.
 //
-//   session                    its session's id
-//   allocate NAME BYTES        import NAME HANDLE [ro]       drop NAME
-//   map NAME                   maps without a context        write NAME SEED     sum NAME     overwrite NAME
-//   grant NAME SESSION         acquire NAME   try NAME       release NAME
+//   session                          its session's id
+//   allocate NAME BYTES              import NAME HANDLE [ro]      grant NAME SESSION     drop NAME
+//   write NAME SEED                  sum NAME                     overwrite NAME
+//   acquire NAME                     try NAME                     release NAME
 
 #include <iostream>
 #include <map>
@@ -105,12 +106,11 @@ class GpuActor {
       BERTH_ASSIGN_OR_RETURN(const uint64_t session, Number(words[2]));
       return Said(held.block.GrantToSession(SessionId(session)));
     }
-    if (!held.mapping.has_value()) {
-      BERTH_ASSIGN_OR_RETURN(held.mapping, held.block.Map());
-    }
-    if (words[0] == "map") return "";
     if (compute_ == nullptr) {
       BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(held.block));
+    }
+    if (!held.mapping.has_value()) {
+      BERTH_ASSIGN_OR_RETURN(held.mapping, held.block.Map());
     }
     if (words[0] == "overwrite") return Said(compute_->Fill(*held.mapping, 0xff));
     if (words[0] == "write") return Write(words, *held.mapping);

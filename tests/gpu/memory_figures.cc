@@ -59,7 +59,8 @@ absl::Status AllocateOnce(cuda::Driver& driver, Bytes bytes) {
   return driver.Free(pointer);
 }
 
-// What an allocation that can be shared costs without Berth: made, exported, imported and mapped again, all undone.
+// What an allocation that can be shared costs without Berth: made, exported, imported and mapped again, all
+// undone.
 absl::Status RawOnce(cuda::Driver& driver, int ordinal, Bytes bytes) {
   BERTH_ASSIGN_OR_RETURN(const cuda::Allocation allocation, driver.CreateMemory(ordinal, bytes));
   absl::StatusOr<UniqueFd> fd = driver.ExportFd(allocation);

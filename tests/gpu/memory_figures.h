@@ -11,9 +11,9 @@
 
 namespace berth::gpu {
 
-// Allocate, map, unmap and free of one block, from a daemon with nothing warm and from one with a warm shelf, beside
-// cuMemAlloc and cuMemFree and beside the raw driver sequence (create, export, import, map, unmap, release), all of them
-// in turn in one process, for blocks of 2 MiB, 64 MiB and 1 GiB.
+// Allocate, map, unmap and free of one block, from a daemon with nothing warm and from one with a warm shelf,
+// beside cuMemAlloc and cuMemFree and beside the raw driver sequence (create, export, import, map, unmap,
+// release), all of them in turn in one process, for blocks of 2 MiB, 64 MiB and 1 GiB.
 absl::StatusOr<std::vector<bench::Figure>> MemoryFigures(const bench::Programs& programs);
 
 }  // namespace berth::gpu
