@@ -44,7 +44,7 @@ struct Deliver {
   bool read_only = false;
 };
 
-// The process is gone or its session is: its channel and pidfd leave custody.
+// The process is gone: its channel and pidfd leave custody.
 struct DropChannel {
   ChannelId channel;
 };

@@ -41,7 +41,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 10'000);
+  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 5'000);
   const uint64_t seeds = one == 0 ? 20 : 1;
   Simulation::Counts sum;
   const absl::Time start = absl::Now();
@@ -60,7 +60,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   // Runs that don't meet these test nothing.
   for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
                                sum.replayed, sum.quarantined, sum.worker_deaths}) {
-    EXPECT_GT(count, 200);
+    EXPECT_GT(count, 50);
   }
   for (const char* const reason : {"BAD_CREDENTIALS",
                                    "CANCELLED",
