@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kMaxFresh = 2048;
 // Messages taken of one connection before the others get their turn.
 constexpr int kMessagesPerEvent = 16;
+// A peer that is refused this often on one connection means harm, or will not learn.
+constexpr int kMaxRefusals = 16;
 
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
@@ -90,35 +92,51 @@ void AttachFront::Accept(UniqueFd socket) {
 void AttachFront::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
     absl::StatusOr<Message> message = ReceiveMessage(connection->socket.get());
-    if (!message.ok()) {
+    if (message.ok()) {
+      OnMessage(connection, *std::move(message));
+    } else if (absl::IsDataLoss(message.status())) {
+      Refuse(connection,
+             berth::Refuse(
+                 Reason::kInvalidField, "{field}: {value}; limit {limit}",
+                 {{"field", "message"}, {"value", message.status().message()}, {"limit", kMaxMessageBytes}}));
+    } else {
       if (!IsWouldBlock(message.status())) OnEnd(connection);
       return;
     }
-    // What was read tells whether this connection is still watched.
-    OnMessage(connection, *std::move(message));
+    // What was read may have ended the connection.
     if (connection->socket_watch == 0) return;
   }
 }
 
 void AttachFront::OnMessage(const ConnectionPtr& connection, Message message) {
-  if (connection->channel) {
-    OnChannelMessage(connection, message);
-    return;
-  }
   const attach::Kind kind = KindOf(message);
-  if (!connection->session && kind == attach::Kind::kHello) {
-    if (const auto hello = As<attach::Hello>(message)) {
-      OnHello(connection, *hello);
-      return;
-    }
-  } else if (!connection->session && kind == attach::Kind::kJoin) {
-    if (const auto join = As<attach::Join>(message)) {
-      OnJoin(connection, *join);
-      return;
-    }
+  const bool fresh = !connection->session && !connection->channel;
+  if (const auto hello = As<attach::Hello>(message); fresh && hello && kind == attach::Kind::kHello) {
+    OnHello(connection, *hello);
+  } else if (const auto join = As<attach::Join>(message); fresh && join && kind == attach::Kind::kJoin) {
+    OnJoin(connection, *join);
+  } else if (const auto ack = As<attach::Ack>(message);
+             connection->channel && ack && kind == attach::Kind::kAck) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.DeliveryAcknowledged(now, connection->channel, ack->number, effects);
+    });
+  } else if (const auto let_go = As<attach::LetGo>(message);
+             connection->channel && let_go && kind == attach::Kind::kLetGo) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.ImportLetGo(now, connection->channel, ImportId(let_go->import), effects);
+    });
+  } else {
+    const char* const expected = connection->channel   ? "an Ack or a LetGo"
+                                 : connection->session ? "nothing: a lifeline is silent"
+                                                       : "a Hello or a Join";
+    Refuse(connection, berth::Refuse(Reason::kInvalidField,
+                                     "{field} of kind {kind}, {value} bytes and {fds} fds; expected {limit}",
+                                     {{"field", "message"},
+                                      {"kind", static_cast<uint32_t>(kind)},
+                                      {"value", message.bytes.size()},
+                                      {"fds", message.fds.size()},
+                                      {"limit", expected}}));
   }
-  // A lifeline is silent, and nothing else is known.
-  OnEnd(connection);
 }
 
 void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& hello) {
@@ -211,21 +229,6 @@ absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId chann
   return SendStruct(connection->socket.get(), joined, {&page, 1});
 }
 
-void AttachFront::OnChannelMessage(const ConnectionPtr& connection, const Message& message) {
-  if (const auto ack = As<attach::Ack>(message); ack.has_value() && ack->kind == attach::Kind::kAck) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.DeliveryAcknowledged(now, connection->channel, ack->number, effects);
-    });
-  } else if (const auto let_go = As<attach::LetGo>(message);
-             let_go.has_value() && let_go->kind == attach::Kind::kLetGo) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.ImportLetGo(now, connection->channel, ImportId(let_go->import), effects);
-    });
-  } else {
-    OnEnd(connection);
-  }
-}
-
 void AttachFront::OnEnd(const ConnectionPtr& connection) {
   if (!connection->session && !connection->channel) {
     Forget(connection);
@@ -258,7 +261,7 @@ void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& wh
   const absl::string_view text = why.message().substr(0, sizeof(refused.text) - 1);
   memcpy(refused.text, text.data(), text.size());
   SendStruct(connection->socket.get(), refused).IgnoreError();
-  Forget(connection);
+  if (++connection->refusals == kMaxRefusals) OnEnd(connection);
 }
 
 void AttachFront::Forget(const ConnectionPtr& connection) {

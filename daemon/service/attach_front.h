@@ -63,6 +63,8 @@ class AttachFront {
     // Set once the connection is a lifeline or a channel.
     SessionId session;
     ChannelId channel;
+    // Refusals sent on it.
+    int refusals = 0;
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
 
@@ -71,10 +73,10 @@ class AttachFront {
   void OnMessage(const ConnectionPtr& connection, Message message);
   void OnHello(const ConnectionPtr& connection, const attach::Hello& hello);
   void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
-  void OnChannelMessage(const ConnectionPtr& connection, const Message& message);
-  // The connection ended, or broke the protocol.
+  // The connection ended, or was refused too often.
   void OnEnd(const ConnectionPtr& connection);
   void OnProcessGone(const ConnectionPtr& connection);
+  // Tells the peer why what it sent changed nothing.
   void Refuse(const ConnectionPtr& connection, const absl::Status& why);
   // Stops serving a connection that has no role.
   void Forget(const ConnectionPtr& connection);
