@@ -7,9 +7,9 @@
 //   process  ← Joined + page fd     ←   the connection is now the process's channel
 //   channel: broker → Delivery (numbered; a block's fd, or a recall), process → Ack, LetGo
 //
-// Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind. The
-// broker answers a message of another kind, size or fd count than stated here by a Refused that says so, drops its fds,
-// and goes on; after 16 such on one connection it ends it.
+// Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind.
+// The broker answers a message of another kind, size or fd count than stated here by a Refused that says so, drops
+// its fds, and goes on; after 16 such on one connection it ends it.
 
 #ifndef COMMON_ATTACH_WIRE_H_
 #define COMMON_ATTACH_WIRE_H_

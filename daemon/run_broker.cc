@@ -4,9 +4,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/broker_process.h"
 #include "daemon/core_config.h"
+#include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -26,6 +28,10 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
 }  // namespace
 
 int RunBroker(const BrokerOptions& options) {
+  // Output is for those who start the daemon; the log goes where errors go.
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
+  // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
   const absl::StatusOr<Settings> settings = CombineSettings(options);
   absl::Status status = settings.status();

@@ -1,5 +1,6 @@
-// A test as a project has thousands of: it takes the GPU for itself for a while. It counts how many of its kind run at the
-// same time, in a file that all of them map ($BERTH_DEMO_COUNTER), and fails when that is more than $BERTH_DEMO_CAP.
+// A test as a project has thousands of: it takes the GPU for itself for a while. It counts how many of its kind run
+// at the same time, in a file that all of them map ($BERTH_DEMO_COUNTER), and fails when that is more than
+// $BERTH_DEMO_CAP.
 
 #include <fcntl.h>
 #include <stdlib.h>

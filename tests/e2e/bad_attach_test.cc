@@ -1,5 +1,5 @@
-// Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the others. Each time
-// the daemon ends that connection or says what was wrong, and serves on.
+// Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the others. Each
+// time the daemon ends that connection or says what was wrong, and serves on.
 
 #include <fcntl.h>
 #include <poll.h>

@@ -61,9 +61,9 @@ struct Client {
   bool held = false;
 };
 
-// Keeps a crowd of clients over one pool and kills them. It is the witness: it counts those that said that they hold and
-// are neither released nor proved gone by their pidfd. The daemon acts on the same proof and the client speaks after it,
-// so whoever is counted when a new holder speaks does hold at that moment.
+// Keeps a crowd of clients over one pool and kills them. It is the witness: it counts those that said that they hold
+// and are neither released nor proved gone by their pidfd. The daemon acts on the same proof and the client speaks
+// after it, so whoever is counted when a new holder speaks does hold at that moment.
 class Crowd {
  public:
   Crowd(const TestDaemon& daemon, size_t size, uint64_t cap) : daemon_(daemon), size_(size), cap_(cap) {}
@@ -88,8 +88,12 @@ class Crowd {
         << "nobody gets on";
     auto entry = entries.begin();
     for (Client& client : clients_) {
-      if ((entry++)->revents != 0 && client.state != Client::State::kDying) Hear(client, random);
-      if (::testing::Test::HasFatalFailure()) return;
+      bool heard = (entry++)->revents == 0;
+      while (client.state != Client::State::kDying && (!heard || client.actor.process().has_line())) {
+        Hear(client, random);
+        if (::testing::Test::HasFatalFailure()) return;
+        heard = true;
+      }
     }
   }
 

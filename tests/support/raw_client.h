@@ -87,8 +87,8 @@ absl::StatusOr<std::pair<T, std::vector<UniqueFd>>> AttachSocket::Receive() {
   return result;
 }
 
-// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it, and so does the
-// process that it was to the daemon.
+// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it, and so does
+// the process that it was to the daemon.
 class RawClient {
  public:
   // Fatal where the daemon refuses. `socket` is the gRPC one.

@@ -44,8 +44,9 @@ class Subprocess {
   pid_t pid() const { return pid_; }
   // Readable once the process is gone.
   int pidfd() const { return pidfd_.get(); }
-  // What it prints; readable by poll().
+  // What it prints; readable by poll(), but for a line that was read together with an earlier one.
   int output_fd() const { return output_.get(); }
+  bool has_line() const { return unread_.find('\n') != std::string::npos; }
 
   // Writes a line to its standard input. A process that is gone takes nothing.
   void WriteLine(absl::string_view line);
@@ -60,7 +61,8 @@ class Subprocess {
   void Kill() const;
   // Whether it has ended, by its pidfd.
   bool IsGone() const;
-  // Waits for its end. Returns: its exit code, or 128 + the signal that ended it. Fatal where it goes on for `patience`.
+  // Waits for its end. Returns: its exit code, or 128 + the signal that ended it. Fatal where it goes on for
+  // `patience`.
   int Wait(absl::Duration patience = kPatience);
 
  private:
