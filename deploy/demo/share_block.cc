@@ -1,7 +1,6 @@
 // Shares a file's bytes between two processes through a block of the daemon's.
 //
-//   share_block lease FILE           leases a block of the file's size, reads the file into it, prints its handle;
-// holds it
+//   share_block lease FILE           leases a block, reads the file into it, prints its handle; holds it
 //   share_block check HANDLE BYTES   maps the block read-only and prints the SHA-256 of its first BYTES; holds it
 //
 // Each holds until its standard input ends.
