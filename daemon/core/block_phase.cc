@@ -5,8 +5,8 @@ namespace berth::core {
 std::optional<BlockPhase> NextPhase(BlockPhase phase, BlockEvent event) {
   using P = BlockPhase;
   constexpr std::optional<P> kNo = std::nullopt;
-  // Columns in the order of BlockEvent: made, not made, taken, unwanted, freed mapped, freed unmapped, last import ended,
-  // released.
+  // Columns in the order of BlockEvent: made, not made, taken, unwanted, freed mapped, freed unmapped, last
+  // import ended, released.
   static constexpr std::optional<P> kTable[kBlockPhases][kBlockEvents] = {
       /* warming     */ {P::kWarm, P::kGone, P::kReserved, P::kAbandoned, kNo, kNo, kNo, kNo},
       /* warm        */ {kNo, kNo, P::kLive, P::kRetired, kNo, kNo, kNo, kNo},

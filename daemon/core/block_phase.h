@@ -1,5 +1,5 @@
-// BlockPhase: where a block stands between its making and its end, and what each event makes of it. The whole table is
-// here; the core asks it for every step.
+// BlockPhase: where a block stands between its making and its end, and what each event makes of it. The whole
+// table is here; the core asks it for every step.
 
 #ifndef DAEMON_CORE_BLOCK_PHASE_H_
 #define DAEMON_CORE_BLOCK_PHASE_H_

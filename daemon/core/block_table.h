@@ -1,6 +1,6 @@
-// BlockTable: every block there is with its owner, its grants and its imports, and the ways to find them. It keeps rows
-// and indexes; what may happen to a block is block_phase.h's business, what it costs device_account.h's.
-// Thread-compatible.
+// BlockTable: every block there is with its owner, its grants and its imports, and the ways to find them. It
+// keeps rows and indexes; what may happen to a block is block_phase.h's business, what it costs
+// device_account.h's. Thread-compatible.
 
 #ifndef DAEMON_CORE_BLOCK_TABLE_H_
 #define DAEMON_CORE_BLOCK_TABLE_H_

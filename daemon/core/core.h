@@ -1,8 +1,9 @@
-// Core: the broker's state machine. It decides who gets permits and blocks, and keeps the books of who has what.
+// Core: the broker's state machine. It decides who gets permits and blocks, and keeps the books of who has
+// what.
 //
-// It is pure: no clock, no randomness, no threads, no gRPC, no CUDA. Time and ids come in, effects go out as numbered
-// values; the same inputs give the same effects, so a seed replays any run (tests/sim). The broker calls it under its
-// lock and carries the effects out in their order afterwards.
+// It is pure: no clock, no randomness, no threads, no gRPC, no CUDA. Time and ids come in, effects go out as
+// numbered values; the same inputs give the same effects, so a seed replays any run (tests/sim). The broker
+// calls it under its lock and carries the effects out in their order afterwards.
 //
 // Thread-compatible; one caller at a time.
 
@@ -43,8 +44,8 @@ struct Limits {
   uint64_t unacknowledged_fds_per_tenant = 64;
   // A waiter that others passed this often is passed no more: units are kept for it.
   uint64_t passes_before_hold = 16;
-  // Allocations that wait for a device's worker, or for freed bytes to be back. While the worker is being started the
-  // next one is answered DEVICE_REBUILDING.
+  // Allocations that wait for a device's worker, or for freed bytes to be back. While the worker is being
+  // started the next one is answered DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
 };
 
@@ -71,7 +72,8 @@ struct Config {
   std::vector<DeviceConfig> devices;
   // Blocks kept ready per device and size once that size was asked for; 0 for none.
   uint32_t warm_blocks_per_size = 2;
-  // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may take.
+  // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may
+  // take.
   uint32_t warm_sizes = 4;
   Bytes warm_limit = GiB(1);
   Limits limits;
@@ -87,32 +89,36 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // ---- Sessions and their processes (from attach.sock, the kernel and the vault) -----------------------------------
+  // ---- Sessions and their processes (from attach.sock, the kernel and the vault) --------------------------
 
   // Opens a session. Errors: LIMIT.
   absl::StatusOr<SessionId> OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
                                         absl::string_view label, const ProcessInfo& opener);
-  // Gives a process a channel of a session. Errors: BAD_CREDENTIALS (unknown session, wrong secret or other tenant: not
-  // said which), SESSION_ENDED, LIMIT.
+  // Gives a process a channel of a session. Errors: BAD_CREDENTIALS (unknown session, wrong secret or other
+  // tenant: not said which), SESSION_ENDED, LIMIT.
   absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,
                                         const Tenant& tenant, const ProcessInfo& process);
-  // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as processes are
-  // proved gone, at once if none joined.
+  // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as
+  // processes are proved gone, at once if none joined.
   void LifelineHungUp(absl::Time now, SessionId session, Effects* effects);
-  // The channel's connection ended though the process may live: it gets no more deliveries and may ask nothing more.
+  // The channel's connection ended though the process may live: it gets no more deliveries and may ask
+  // nothing more.
   void ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects);
-  // The process's pidfd says that it is gone: its imports end; with the last process of an ending session, all else.
+  // The process's pidfd says that it is gone: its imports end; with the last process of an ending session,
+  // all else.
   void ProcessGone(absl::Time now, ChannelId channel, Effects* effects);
   // The process has every delivery up to `number`. Unknown numbers are ignored.
   void DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects);
   // The process has unmapped an import of its own. Others' and unknown ones are ignored.
   void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
 
-  // ---- Requests. Each ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
-  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in proto/berth/v1.
-  // Of one request only the latest call waits: an earlier one is answered CANCELLED. A refusal is an answer like any
-  // other and is given again to a retry, but for those of UNAVAILABLE, which a retry may overcome.
-  // ---------------------
+  // ---- Requests ------------------------------------------------------------------------------------------
+  //
+  // Each ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
+  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in
+  // proto/berth/v1. Of one request only the latest call waits: an earlier one is answered CANCELLED. A
+  // refusal is an answer like any other and is given again to a retry, but for those of UNAVAILABLE, which a
+  // retry may overcome.
 
   void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                const AcquireRequest& request, Effects* effects);
@@ -126,15 +132,16 @@ class Core {
              const GrantRequest& request, Effects* effects);
   void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
               const ImportRequest& request, Effects* effects);
-  // Settles the channel's request of that sequence, whatever became of it; see berth.v1.SessionService.ForgetRequest.
+  // Settles the channel's request of that sequence, whatever became of it; see
+  // berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
 
-  // The call's connection or deadline is gone: it is answered CANCELLED. A waiting request leaves as if it had never
-  // come (a retry of the same request queues anew); one whose block is being made goes on, for a retry or a Forget
-  // to find. A call that was answered already is ignored.
+  // The call's connection or deadline is gone: it is answered CANCELLED. A waiting request leaves as if it
+  // had never come (a retry of the same request queues anew); one whose block is being made goes on, for a
+  // retry or a Forget to find. A call that was answered already is ignored.
   void CancelCall(absl::Time now, CallId call, Effects* effects);
 
-  // ---- Workers ---------------------------------------------------------------------------------------------------
+  // ---- Workers --------------------------------------------------------------------------------------------
 
   // The worker made the block, or could not. Where nobody wants it any more it is released again.
   void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
@@ -142,12 +149,12 @@ class Core {
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
   void WorkerUp(absl::Time now, uint32_t device, Effects* effects);
-  // The device's worker died. What it was asked and has not answered is asked of the next one; whoever knows that a
-  // block's fd died with it says BlockReleased() after this. `stopped`: there will be no other until an operator acts;
-  // what was being made is refused.
+  // The device's worker died. What it was asked and has not answered is asked of the next one; whoever knows
+  // that a block's fd died with it says BlockReleased() after this. `stopped`: there will be no other until
+  // an operator acts; what was being made is refused.
   void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
 
-  // ---- Time ------------------------------------------------------------------------------------------------------
+  // ---- Time -----------------------------------------------------------------------------------------------
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
@@ -156,7 +163,7 @@ class Core {
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);
 
-  // ---- Operators -------------------------------------------------------------------------------------------------
+  // ---- Operators ------------------------------------------------------------------------------------------
 
   absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
   absl::StatusOr<DeviceView> SetDeviceBudget(absl::Time now, uint32_t device, Bytes budget, Effects* effects);
@@ -164,7 +171,7 @@ class Core {
   absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session,
                                          Effects* effects);
 
-  // ---- Looking. A caller sees its own tenant's; an admin everything. -----------------------------------------------
+  // ---- Looking. A caller sees its own tenant's; an admin everything. --------------------------------------
 
   // OK if the session, its secret and the connection's tenant fit together; an ending session may still look.
   absl::Status Authenticate(const Caller& caller) const;
@@ -180,8 +187,8 @@ class Core {
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
 
-  // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what is broken.
-  // For tests and the simulator; costs time linear in everything held.
+  // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
+  // is broken. For tests and the simulator; costs time linear in everything held.
   absl::Status CheckBooks() const;
 
  private:

@@ -1,5 +1,5 @@
-// CoreHarness: a core for tests with everything around it: it calls, carries the effects out into plain containers, and
-// checks the books after every step.
+// CoreHarness: a core for tests with everything around it: it calls, carries the effects out into plain
+// containers, and checks the books after every step.
 
 #ifndef DAEMON_CORE_CORE_HARNESS_H_
 #define DAEMON_CORE_CORE_HARNESS_H_
@@ -39,8 +39,8 @@ struct Peer {
 
 class CoreHarness {
  public:
-  // Pools "gpu-tests" (cap 2) and "wide" (cap 8); device 0 on the host, 1 on CUDA, each with a budget of 16 MiB of 64;
-  // nothing is kept warm.
+  // Pools "gpu-tests" (cap 2) and "wide" (cap 8); device 0 on the host, 1 on CUDA, each with a budget of 16
+  // MiB of 64; nothing is kept warm.
   static Config DefaultConfig();
 
   // Workers are up.

@@ -1,5 +1,5 @@
-// Core::Impl: the core's state and the steps that its operations share. The operations themselves are Core's own methods,
-// in core_<what>.cc.
+// Core::Impl: the core's state and the steps that its operations share. The operations themselves are Core's
+// own methods, in core_<what>.cc.
 
 #ifndef DAEMON_CORE_CORE_IMPL_H_
 #define DAEMON_CORE_CORE_IMPL_H_
@@ -67,7 +67,7 @@ class Core::Impl {
  public:
   Impl(Config config, DrawId draw_id);
 
-  // ---- core.cc: requests and their answers --------------------------------------------------------------------------
+  // ---- core.cc: requests and their answers ----------------------------------------------------------------
 
   // Begins a step: whoever's deadline has passed times out first, so that lateness grants nothing.
   Step Begin(absl::Time now, Effects* effects);
@@ -79,7 +79,8 @@ class Core::Impl {
   void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
 
   absl::StatusOr<const Session*> Authenticate(const Caller& caller) const;
-  // The caller's channel, if it may ask for anything. Errors: SHUTTING_DOWN, BAD_CREDENTIALS, SESSION_ENDED, NOT_JOINED.
+  // The caller's channel, if it may ask for anything. Errors: SHUTTING_DOWN, BAD_CREDENTIALS, SESSION_ENDED,
+  // NOT_JOINED.
   absl::StatusOr<Channel*> AdmitCaller(const Caller& caller);
 
   struct Admitted {
@@ -87,32 +88,32 @@ class Core::Impl {
     const Session& session;
     const Channel& channel;
   };
-  // Takes a request in. Returns nothing if there is nothing to decide: it was refused, was answered before, or goes on
-  // waiting with `call` attached and `deadline` as its new one.
+  // Takes a request in. Returns nothing if there is nothing to decide: it was refused, was answered before,
+  // or goes on waiting with `call` attached and `deadline` as its new one.
   std::optional<Admitted> Admit(const Step& step, CallId call, const Caller& caller, const RequestTag& tag,
                                 uint64_t fingerprint, absl::Time deadline = absl::InfiniteFuture());
   // Ends a pending request.
   void Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response);
   void AnswerAll(const Step& step, AcquireOutcomes outcomes);
-  // Takes pending requests from where they wait, answers their calls with `status`, and serves those behind them once all
-  // have left. Their memory is the caller's to settle.
+  // Takes pending requests from where they wait, answers their calls with `status`, and serves those behind
+  // them once all have left. Their memory is the caller's to settle.
   void Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
   // Leave(), as if they had never come.
   void Dismiss(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
 
-  // ---- core_session.cc ----------------------------------------------------------------------------------------------
+  // ---- core_session.cc ------------------------------------------------------------------------------------
 
   void BeginEnd(const Step& step, Session& session);
   void FinishEnd(const Step& step, Session& session);
 
-  // ---- core_permit.cc -----------------------------------------------------------------------------------------------
+  // ---- core_permit.cc -------------------------------------------------------------------------------------
 
   PermitPool* FindPool(absl::string_view name);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
                                                    AcquisitionId acquisition);
 
-  // ---- core_allocate.cc ---------------------------------------------------------------------------------------------
+  // ---- core_allocate.cc -----------------------------------------------------------------------------------
 
   absl::StatusOr<Device*> FindDevice(const AllocateRequest& request);
   // The bytes that the request really takes.
@@ -134,17 +135,18 @@ class Core::Impl {
   // Makes blocks of a size ahead of demand, where there is room that nobody waits for.
   void Refill(const Step& step, Device& device, Bytes bytes);
 
-  // ---- core_worker.cc -----------------------------------------------------------------------------------------------
+  // ---- core_worker.cc -------------------------------------------------------------------------------------
 
   void AskCreate(const Step& step, Block& block);
   void AskRelease(const Step& step, Block& block);
   void NotMade(const Step& step, Block& block, const absl::Status& status);
   void RunRetries(const Step& step, Device& device);
 
-  // ---- core_block.cc: blocks and imports ------------------------------------------------------------------------------
+  // ---- core_block.cc: blocks and imports ------------------------------------------------------------------
 
   Device& DeviceOf(const Block& block) { return devices_.at(block.device); }
-  // Takes the block through `event`: phase, account, shelf, and for one that is gone its row. `block` is no more then.
+  // Takes the block through `event`: phase, account, shelf, and for one that is gone its row. `block` is no
+  // more then.
   void Apply(const Step& step, Block& block, BlockEvent event);
   // Nobody wants the block that is being made or kept warm.
   void Abandon(const Step& step, Block& block);
@@ -165,27 +167,28 @@ class Core::Impl {
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 
-  // ---- core_forget.cc -----------------------------------------------------------------------------------------------
+  // ---- core_forget.cc -------------------------------------------------------------------------------------
 
   absl::StatusOr<ForgetOutcome> Settle(const Step& step, Channel& channel, uint64_t sequence);
   // Takes back what the answer gave.
   ForgetOutcome Undo(const Step& step, const Channel& channel, const Response& answer);
 
-  // ---- core_view.cc -------------------------------------------------------------------------------------------------
+  // ---- core_view.cc ---------------------------------------------------------------------------------------
 
-  // For the eyes of `viewer`, or of an operator: other tenants' imports are shown to the block's own tenant alone.
+  // For the eyes of `viewer`, or of an operator: other tenants' imports are shown to the block's own tenant
+  // alone.
   BlockView ViewBlock(const Block& block, const Tenant* viewer) const;
   DeviceView ViewDevice(const Device& device) const;
   SessionView ViewSession(const Session& session) const;
 
-  // ---- core_check.cc: what CheckBooks() is made of ------------------------------------------------------------------
+  // ---- core_check.cc: what CheckBooks() is made of --------------------------------------------------------
 
   absl::Status CheckPermits() const;
   absl::Status CheckPending() const;
   absl::Status CheckBlocks() const;
   absl::Status CheckDevices() const;
 
-  // ---- State --------------------------------------------------------------------------------------------------------
+  // ---- State ----------------------------------------------------------------------------------------------
 
   // Where a pending request waits: nowhere yet, in a pool, for a device, or for its block to be made.
   using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId>;

@@ -21,10 +21,12 @@ class DeviceAccount {
   Bytes budget() const { return budget_; }
   void set_budget(Bytes budget) { budget_ = budget; }
 
-  // A block of `bytes` comes into being in `phase`, or passes from one to another; to kGone it leaves the account.
+  // A block of `bytes` comes into being in `phase`, or passes from one to another; to kGone it leaves the
+  // account.
   void Add(BlockPhase phase, Bytes bytes);
   void Move(BlockPhase from, BlockPhase to, Bytes bytes);
-  // A retired block could not be released: it stays charged and is not expected back. Undone when it is released after all.
+  // A retired block could not be released: it stays charged and is not expected back. Undone when it is
+  // released after all.
   void MarkStuck(Bytes bytes) { stuck_ += bytes.count(); }
   void UnmarkStuck(Bytes bytes) { stuck_ -= bytes.count(); }
 
@@ -37,9 +39,11 @@ class DeviceAccount {
   ByteCounts counts() const;
 
   enum class Verdict { kNow, kAfterReclaim, kNever };
-  // Whether `bytes` more fit the budget now, or will once everything is back that can come back by itself, or won't.
+  // Whether `bytes` more fit the budget now, or will once everything is back that can come back by itself, or
+  // won't.
   Verdict Judge(Bytes bytes) const;
-  // The refusal for kNever. Its figures leave out what comes back by itself, so `remaining` is what a request would get.
+  // The refusal for kNever. Its figures leave out what comes back by itself, so `remaining` is what a request
+  // would get.
   absl::Status OverBudget(uint32_t device, Bytes requested) const;
 
  private:

@@ -1,5 +1,5 @@
-// Effects: what the core wants done outside it. The core decides under the broker's lock and does nothing itself; its
-// effects are carried out afterwards, without the lock, in the order of their numbers.
+// Effects: what the core wants done outside it. The core decides under the broker's lock and does nothing
+// itself; its effects are carried out afterwards, without the lock, in the order of their numbers.
 
 #ifndef DAEMON_CORE_EFFECTS_H_
 #define DAEMON_CORE_EFFECTS_H_

@@ -1,5 +1,6 @@
-// Fingerprint: what a request asks, as 64 bits, so that a sequence used again for something else is noticed. It guards a
-// client against its own mistakes; a client that makes two payloads collide gets its own first answer.
+// Fingerprint: what a request asks, as 64 bits, so that a sequence used again for something else is noticed.
+// It guards a client against its own mistakes; a client that makes two payloads collide gets its own first
+// answer.
 
 #ifndef DAEMON_CORE_FINGERPRINT_H_
 #define DAEMON_CORE_FINGERPRINT_H_
@@ -11,8 +12,8 @@
 
 namespace berth::core {
 
-// FNV-1a over typed fields, the same in every process: each field has its length or is of fixed width, so that neighbours
-// cannot run together.
+// FNV-1a over typed fields, the same in every process: each field has its length or is of fixed width, so
+// that neighbours cannot run together.
 class Fingerprint {
  public:
   Fingerprint& Add(uint64_t value);

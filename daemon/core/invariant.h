@@ -1,5 +1,5 @@
-// BERTH_INVARIANT: stops the process where the core's own books contradict themselves. Never reachable from input: what a
-// client, a worker or an operator can cause is a status.
+// BERTH_INVARIANT: stops the process where the core's own books contradict themselves. Never reachable from
+// input: what a client, a worker or an operator can cause is a status.
 
 #ifndef DAEMON_CORE_INVARIANT_H_
 #define DAEMON_CORE_INVARIANT_H_

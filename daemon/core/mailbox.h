@@ -1,8 +1,8 @@
 // Mailboxes: what every channel is told, in order and numbered, and how many fds may be under way.
 //
-// A passed fd that nobody has read costs the kernel's patience with the whole user, so at most `fds_per_channel` and
-// `fds_per_tenant` are sent and not acknowledged; what comes after waits its turn. Channels of a tenant that wait for its
-// window are served in turn. Pure and thread-compatible.
+// A passed fd that nobody has read costs the kernel's patience with the whole user, so at most
+// `fds_per_channel` and `fds_per_tenant` are sent and not acknowledged; what comes after waits its turn.
+// Channels of a tenant that wait for its window are served in turn. Pure and thread-compatible.
 
 #ifndef DAEMON_CORE_MAILBOX_H_
 #define DAEMON_CORE_MAILBOX_H_
@@ -25,8 +25,8 @@ class Mailboxes {
       : fds_per_channel_(fds_per_channel), fds_per_tenant_(fds_per_tenant) {}
 
   void Open(ChannelId channel, const Tenant& tenant);
-  // Ends the channel's mailbox; ignored if it has none. Returns the imports whose fd was never sent. What others may be
-  // sent now comes out in `sends`.
+  // Ends the channel's mailbox; ignored if it has none. Returns the imports whose fd was never sent. What
+  // others may be sent now comes out in `sends`.
   std::vector<ImportId> Close(ChannelId channel, std::vector<Deliver>* sends);
 
   // Numbers and sends `deliver`, or queues it. To a channel without a mailbox: nothing.

@@ -1,7 +1,8 @@
 // PermitPool: one pool's permits. It says who holds how many units, who waits, and who is next.
 //
-// A permit is out from its first acquisition to the release of its last. Acquisitions nest: by the same holder (session,
-// key), or by anybody of a session whose adoptable permit is out. A waiter that could nest never waits on.
+// A permit is out from its first acquisition to the release of its last. Acquisitions nest: by the same
+// holder (session, key), or by anybody of a session whose adoptable permit is out. A waiter that could nest
+// never waits on.
 //
 // Pure and thread-compatible. What waiters are told comes out as outcomes, in the order of the decisions.
 
@@ -51,7 +52,8 @@ class PermitPool {
   PermitPool(Options options, PermitIds* ids);
 
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
-  // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT, LIMIT.
+  // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
+  // LIMIT.
   void Acquire(absl::Time now, const RequestId& request, const Asker& asker, const AcquireRequest& what,
                AcquireOutcomes* outcomes);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
@@ -63,7 +65,8 @@ class PermitPool {
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Requires: Waits(request).
   void SetDeadline(const RequestId& request, absl::Time deadline) { queue_.SetDeadline(request, deadline); }
-  // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of other pools.
+  // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of
+  // other pools.
   void Leave(const RequestId& request) { queue_.Remove(request); }
   // Grants what can be granted.
   void Serve(absl::Time now, AcquireOutcomes* outcomes);

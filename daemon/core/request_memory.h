@@ -1,9 +1,9 @@
-// RequestMemory: what one channel has asked and what it was answered, so that a repeated request gets its first answer and
-// a forgotten one is refused when it arrives after all.
+// RequestMemory: what one channel has asked and what it was answered, so that a repeated request gets its
+// first answer and a forgotten one is refused when it arrives after all.
 //
-// A request is named by its sequence and bound to a fingerprint of its payload. It is pending until answered; an answer is
-// kept until the channel says that it needs it no more (`answered_below`, `open`). A forgotten sequence leaves a tombstone, kept
-// as long. Thread-compatible.
+// A request is named by its sequence and bound to a fingerprint of its payload. It is pending until answered;
+// an answer is kept until the channel says that it needs it no more (`answered_below`, `open`). A forgotten
+// sequence leaves a tombstone, kept as long. Thread-compatible.
 
 #ifndef DAEMON_CORE_REQUEST_MEMORY_H_
 #define DAEMON_CORE_REQUEST_MEMORY_H_
@@ -53,8 +53,8 @@ class RequestMemory {
     bool fresh = false;
   };
 
-  // Drops what the tag says is settled, then finds the request or begins it.
-  // Errors, with nothing begun: INVALID_FIELD (sequence 0, too many open), REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT.
+  // Drops what the tag says is settled, then finds the request or begins it. Errors, with nothing begun:
+  // INVALID_FIELD (sequence 0, too many open), REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT.
   absl::StatusOr<Admission> Admit(const RequestTag& tag, uint64_t fingerprint);
 
   // Keeps the answer of a pending request; drops it at once if it is settled already.

@@ -1,5 +1,5 @@
-// SessionTable: the sessions, and the channels of their processes. Rows and indexes; what their end brings about is the
-// core's business. Thread-compatible.
+// SessionTable: the sessions, and the channels of their processes. Rows and indexes; what their end brings
+// about is the core's business. Thread-compatible.
 
 #ifndef DAEMON_CORE_SESSION_TABLE_H_
 #define DAEMON_CORE_SESSION_TABLE_H_

@@ -39,7 +39,8 @@ struct ProcessInfo {
   std::string name;
 };
 
-// Who calls: what the caller says of itself (proved by the secret) and what the kernel says of its connection.
+// Who calls: what the caller says of itself (proved by the secret) and what the kernel says of its
+// connection.
 struct Caller {
   Credentials credentials;
   Tenant tenant;
@@ -54,7 +55,7 @@ struct RequestTag {
   std::vector<uint64_t> open = {};
 };
 
-// ---- What is asked -------------------------------------------------------------------------------------------------
+// ---- What is asked ----------------------------------------------------------------------------------------
 
 struct AcquireRequest {
   std::string pool;
@@ -98,7 +99,7 @@ struct ImportRequest {
   bool read_only = false;
 };
 
-// ---- What is told --------------------------------------------------------------------------------------------------
+// ---- What is told -----------------------------------------------------------------------------------------
 
 enum class MemoryKind { kHost = 1, kCudaVmm = 2 };
 enum class ReadOnly { kNo = 0, kEnforced = 1, kCooperative = 2 };
@@ -219,7 +220,7 @@ struct UsageView {
   std::vector<UsageRow> rows;
 };
 
-// ---- What is answered ----------------------------------------------------------------------------------------------
+// ---- What is answered -------------------------------------------------------------------------------------
 
 struct AcquireResult {
   AcquisitionId acquisition;

@@ -1,8 +1,8 @@
 // WaitQueue: who waits for units of one pool, and in what order they may have them.
 //
-// First come, first served, and work-conserving: one that fits is taken past those that don't, until the first of them has
-// been passed `passes_before_hold` times. Then nobody passes it, and what comes back is kept for it.
-// Thread-compatible.
+// First come, first served, and work-conserving: one that fits is taken past those that don't, until the
+// first of them has been passed `passes_before_hold` times. Then nobody passes it, and what comes back is
+// kept for it. Thread-compatible.
 
 #ifndef DAEMON_CORE_WAIT_QUEUE_H_
 #define DAEMON_CORE_WAIT_QUEUE_H_

@@ -1,5 +1,5 @@
-// WarmShelf: one device's blocks that are made ahead of demand, by size, and which sizes deserve it: those asked for most
-// recently. Blocks here are nobody's and were never delivered. Thread-compatible.
+// WarmShelf: one device's blocks that are made ahead of demand, by size, and which sizes deserve it: those
+// asked for most recently. Blocks here are nobody's and were never delivered. Thread-compatible.
 
 #ifndef DAEMON_CORE_WARM_SHELF_H_
 #define DAEMON_CORE_WARM_SHELF_H_
@@ -20,7 +20,8 @@ class WarmShelf {
  public:
   explicit WarmShelf(uint32_t max_sizes) : max_sizes_(max_sizes) {}
 
-  // Somebody asked for a block of `bytes`. Returns the blocks of a size that is kept no longer, still on the shelf.
+  // Somebody asked for a block of `bytes`. Returns the blocks of a size that is kept no longer, still on the
+  // shelf.
   std::vector<BlockId> NoteAsked(Bytes bytes);
 
   // `age` orders blocks: the older is taken first. `made`: it is there, rather than being made.

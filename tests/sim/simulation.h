@@ -1,9 +1,9 @@
-// Simulation: a node's whole life around the core, without a process or a thread: clients that do everything clients can
-// do, rightly and wrongly, kernels that kill them in any order, workers that work, fail and die, operators, time. A seed
-// makes it all, so a seed replays any run.
+// Simulation: a node's whole life around the core, without a process or a thread: clients that do everything
+// clients can do, rightly and wrongly, kernels that kill them in any order, workers that work, fail and die,
+// operators, time. A seed makes it all, so a seed replays any run.
 //
-// The model beside the core knows what the core's effects gave to whom, and compares after every step. The first thing
-// that is not as promised ends the run; status() names it with its step.
+// The model beside the core knows what the core's effects gave to whom, and compares after every step. The
+// first thing that is not as promised ends the run; status() names it with its step.
 
 #ifndef TESTS_SIM_SIMULATION_H_
 #define TESTS_SIM_SIMULATION_H_
@@ -108,7 +108,7 @@ class Simulation {
     std::set<BlockId> stuck;
   };
 
-  // ---- simulation.cc: steps, effects, checks ---------------------------------------------------------------------------
+  // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
   void Act();
   void Carry();
   void CarryReply(const Reply& reply);
@@ -122,7 +122,7 @@ class Simulation {
   void CheckDevices();
   void Fail(const std::string& what);
 
-  // ---- actors.cc: what they do -----------------------------------------------------------------------------------------
+  // ---- actors.cc: what they do ----------------------------------------------------------------------------
   void OpenOrJoin();
   void Ask();
   void Repeat();
