@@ -57,6 +57,16 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->connections_per_uid, 50u);
 }
 
+TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
+  const absl::StatusOr<Settings> sample = ReadSettings("deploy/berthd.toml");
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(CapOfGpuTests(*sample), CapOfGpuTests({}));
+  const core::Config defaults;
+  EXPECT_EQ(sample->warm_blocks, defaults.warm_blocks_per_size);
+  EXPECT_EQ(sample->warm_limit, defaults.warm_limit);
+  EXPECT_EQ(sample->connections, 4096u);
+}
+
 TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
   for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
            {"[pools.x]\ncap = 0", "pools.x.cap"},
