@@ -277,6 +277,7 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_budget_bytes(view.budget.count());
   out->set_granularity(view.granularity.count());
   ToProto(view.bytes, out->mutable_bytes());
+  out->set_failed_releases(view.failed_releases);
 }
 
 void ToProto(const core::UsageView& view, v1::Usage* out) {
