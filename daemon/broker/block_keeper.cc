@@ -109,6 +109,8 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
       abort();
     }
     worker.watch = *watch;
+    // A worker that is gone already is reported by the vault.
+    worker.channel->SendBegin().IgnoreError();
     for (auto& [block, held] : blocks_) {
       if (held.device == device && held.stage == Stage::kMustRelease) StartReleaseLocked(block, &held);
     }

@@ -52,6 +52,8 @@ absl::Status ServeWorker(int socket, MemoryBackend& backend) {
       held.erase(release->block);
       BERTH_RETURN_IF_ERROR(
           SendStruct(socket, worker::BlockMessage{.kind = worker::Kind::kReleased, .block = release->block}));
+    } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
+      held.clear();
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
     }

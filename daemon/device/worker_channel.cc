@@ -37,6 +37,10 @@ absl::Status WorkerIsGone() { return absl::UnavailableError("the device's worker
 
 WorkerChannel::WorkerChannel(UniqueFd socket) : socket_(std::move(socket)) {}
 
+absl::Status WorkerChannel::SendBegin() {
+  return SendOrQueue(BytesOf(worker::BlockMessage{.kind = worker::Kind::kBegin}), -1);
+}
+
 absl::Status WorkerChannel::SendCreate(BlockId block, Bytes bytes) {
   return SendOrQueue(BytesOf(worker::Create{.block = block.value(), .bytes = bytes.count()}), -1);
 }

@@ -47,9 +47,11 @@ class WorkerChannel {
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  // Errors of the three: kUnavailable if the worker is gone; LIMIT when the outbox is full (SendCreate) or no
+  // Errors of the four: kUnavailable if the worker is gone; LIMIT when the outbox is full (SendCreate) or no
   // fd is left for a duplicate (SendHold).
 
+  // Has the worker close what a broker before this one left with it. To be sent before anything else.
+  absl::Status SendBegin() ABSL_LOCKS_EXCLUDED(mu_);
   // Asks for a block of `bytes`, a multiple of the device's granularity.
   absl::Status SendCreate(BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Gives the worker a duplicate of `fd`, which stays the caller's.

@@ -126,6 +126,20 @@ TEST_F(WorkerTest, HoldsAgainForABrokerThatFollowsADeadOne) {
   EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
 }
 
+TEST_F(WorkerTest, ClosesWhatADeadBrokerLeftWhenTheNextOneBegins) {
+  Serve();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd watched(ends[0]);
+  UniqueFd held(ends[1]);
+  ASSERT_TRUE(channel_->SendHold(BlockId(5), held.get()).ok());
+  held.reset();
+  ASSERT_TRUE(channel_->SendBegin().ok());
+  ASSERT_TRUE(channel_->SendCreate(BlockId(6), MiB(2)).ok());
+  EXPECT_EQ(ReadCreated().block, BlockId(6));
+  EXPECT_TRUE(IsClosed(watched.get()));
+}
+
 TEST_F(WorkerTest, EndsWellWhenEverybodyHungUp) {
   Serve();
   EXPECT_TRUE(End().ok());

@@ -1,6 +1,6 @@
 // The messages between broker and worker, on one SEQPACKET socket pair, answered in their order.
 //
-//   broker → worker  Create; Hold + fd, Release
+//   broker → worker  Begin; Create; Hold + fd, Release
 //   worker → broker  Created (+ fd if it went well); Released
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
@@ -23,6 +23,7 @@ enum class Kind : uint32_t {
   kHold,
   kRelease,
   kReleased,
+  kBegin,
 };
 
 // Asks for a block of `bytes`.
@@ -48,7 +49,8 @@ struct Created {
   char figures[512] = {};
 };
 
-// Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed.
+// Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed. Begin (of no block), a broker's
+// first: close what an earlier broker left held; it did not live to send the Release. Not answered.
 struct BlockMessage {
   Kind kind = Kind::kHold;
   uint32_t padding = 0;
