@@ -16,12 +16,14 @@ def berth_cc_library(name, copts = [], **kwargs):
 def berth_cc_binary(name, copts = [], **kwargs):
     cc_binary(name = name, copts = _COPTS + copts, **kwargs)
 
-def berth_cc_test(name, copts = [], size = "small", deps = [], **kwargs):
+def berth_cc_test(name, copts = [], size = "small", data = [], deps = [], **kwargs):
     """A GoogleTest whose main() comes with the library."""
     cc_test(
         name = name,
         size = size,
         copts = _COPTS + copts,
+        # Under --config=tsan a test and its children read this from the folder they run in.
+        data = data + ["//tests:tsan_suppressions.txt"],
         deps = deps + ["@system//:gtest_main"],
         **kwargs
     )
