@@ -150,10 +150,19 @@ TEST(TidyTest, CudaIsSeenByItsSeamAlone) {
 TEST(TidyTest, TheCoreIsPure) {
   ForEachLine([](const Source& source, size_t number, const std::string& line) {
     if (!absl::StartsWith(source.path, "daemon/core/") || !IsCpp(source.path) || IsTest(source.path)) return;
-    for (const char* const banned :
-         {"absl::Now(", "system_clock", "steady_clock", "std::thread", "grpcpp", ".pb.h", "absl::Mutex",
-          "getrandom", "RandomId(", "std::random", "getenv("}) {
+    for (const char* const banned : {"absl::Now(", "system_clock", "steady_clock", "std::thread", "grpcpp",
+                                     ".pb.h", "Mutex", "getrandom", "RandomId(", "std::random", "getenv("}) {
       EXPECT_FALSE(absl::StrContains(line, banned)) << source.path << ":" << number << " has " << banned;
+    }
+  });
+}
+
+TEST(TidyTest, LocksAreThoseThatThreadSanitizerSees) {
+  ForEachLine([](const Source& source, size_t number, const std::string& line) {
+    if (!IsCpp(source.path) || source.path == "common/mutex.h") return;
+    for (const char* const banned : {"Mutex", "MutexLock", "CondVar"}) {
+      EXPECT_FALSE(HasWord(line, absl::StrCat("absl::", banned)))
+          << source.path << ":" << number << " passes by common/mutex.h";
     }
   });
 }
