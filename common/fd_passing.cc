@@ -49,7 +49,7 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
   return absl::OkStatus();
 }
 
-absl::StatusOr<Message> ReceiveMessage(int socket) {
+absl::StatusOr<Message> ReceiveMessageOrItsBytes(int socket) {
   // One byte more than the longest message tells a long one from one that fits.
   char buffer[kMaxMessageBytes + 1];
   iovec part = {buffer, sizeof(buffer)};
@@ -78,14 +78,20 @@ absl::StatusOr<Message> ReceiveMessage(int socket) {
       message.fds.emplace_back(fd);
     }
   }
-  if ((header.msg_flags & MSG_CTRUNC) != 0)
-    return absl::DataLossError("file descriptors were lost in transit");
+  message.fds_lost = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (message.fds_lost) message.fds.clear();
   if ((header.msg_flags & MSG_TRUNC) != 0 || got > static_cast<ssize_t>(kMaxMessageBytes)) {
     return absl::DataLossError("message longer than 4,096 bytes");
   }
   // A SEQPACKET peer that is gone reads as an empty message; Berth never sends one.
-  if (got == 0 && message.fds.empty()) return absl::OutOfRangeError("end of stream");
+  if (got == 0 && message.fds.empty() && !message.fds_lost) return absl::OutOfRangeError("end of stream");
   message.bytes.assign(buffer, static_cast<size_t>(got));
+  return message;
+}
+
+absl::StatusOr<Message> ReceiveMessage(int socket) {
+  absl::StatusOr<Message> message = ReceiveMessageOrItsBytes(socket);
+  if (message.ok() && message->fds_lost) return absl::DataLossError("file descriptors were lost in transit");
   return message;
 }
 

@@ -24,6 +24,8 @@ inline constexpr size_t kMaxMessageFds = 8;
 struct Message {
   std::string bytes;
   std::vector<UniqueFd> fds;
+  // The message came with more fds than this process had room for: `fds` is empty, `bytes` are whole.
+  bool fds_lost = false;
 };
 
 // Makes a connected pair of SEQPACKET sockets, close-on-exec.
@@ -48,6 +50,9 @@ absl::Status SendStruct(int socket, const T& message, std::span<const int> fds =
 // the peer is gone and all that it sent is read; kDataLoss when the message or its fds were cut short (its fds are
 // closed, what came of it is lost).
 absl::StatusOr<Message> ReceiveMessage(int socket);
+
+// The same for who can go on with the bytes alone: fds cut short are no error, but set `fds_lost`.
+absl::StatusOr<Message> ReceiveMessageOrItsBytes(int socket);
 
 // Whether `status` of ReceiveMessage() says that nothing is there yet / that the peer is gone.
 bool IsWouldBlock(const absl::Status& status);

@@ -78,6 +78,21 @@ TEST_F(FdPassingTest, WithoutAFreeDescriptorTheMessageIsLostLoudly) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(FdPassingTest, WithoutAFreeDescriptorTheBytesAloneCanBeHad) {
+  const int fd = left_.get();
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes("hello"), {&fd, 1}).ok());
+  rlimit old_limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = old_limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::StatusOr<Message> message = ReceiveMessageOrItsBytes(right_.get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->bytes, "hello");
+  EXPECT_TRUE(message->fds_lost);
+  EXPECT_TRUE(message->fds.empty());
+}
+
 TEST_F(FdPassingTest, SendingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
   right_.reset();
   EXPECT_EQ(SendMessage(left_.get(), AsBytes("hello")).code(), absl::StatusCode::kUnavailable);

@@ -131,20 +131,11 @@ void Channel::LoseLocked(const absl::Status& why) {
 
 void Channel::DrainLocked() {
   while (state_.ok()) {
-    absl::StatusOr<Message> message = ReceiveMessage(socket_);
+    absl::StatusOr<Message> message = ReceiveMessageOrItsBytes(socket_);
     if (message.ok()) {
       if (const absl::Status status = DispatchLocked(*std::move(message)); !status.ok()) LoseLocked(status);
     } else if (IsWouldBlock(message.status())) {
       break;
-    } else if (absl::IsDataLoss(message.status())) {
-      // Which request's fd it was is lost with the message: each one that waits asks again or gives up.
-      for (const auto& [sequence, expected] : expected_) {
-        if (!expected->result.has_value()) {
-          expected->result =
-              absl::ResourceExhaustedError("this process had no file descriptor free for a block");
-        }
-        expected->arrived.Signal();
-      }
     } else if (IsEndOfStream(message.status())) {
       LoseLocked(absl::UnavailableError("the daemon closed the channel"));
     } else {
@@ -164,7 +155,7 @@ absl::Status Channel::DispatchLocked(Message message) {
   const bool is_block = delivery.what == attach::DeliveryKind::kBlock;
   const bool is_recall = delivery.what == attach::DeliveryKind::kRecall;
   if (delivery.kind != attach::Kind::kDelivery || (!is_block && !is_recall) ||
-      message.fds.size() != (is_block ? 1 : 0)) {
+      message.fds.size() + (message.fds_lost ? 1 : 0) != (is_block ? 1 : 0)) {
     return absl::InternalError("the channel carried a message that is no delivery");
   }
   // Sent again after a restart of the broker: it was taken in before, only its acknowledgement was lost.
@@ -174,7 +165,7 @@ absl::Status Channel::DispatchLocked(Message message) {
   }
   received_ = delivery.number;
   if (is_block) {
-    DeliverLocked(delivery, std::move(message.fds[0]));
+    DeliverLocked(delivery, message.fds_lost ? UniqueFd() : std::move(message.fds[0]));
   } else if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
     if (const std::shared_ptr<LeaseWord> lease = at->second.lock()) EndLease(*lease, Lease::kFreed);
   }
@@ -186,6 +177,11 @@ void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
   const auto at = expected_.find(delivery.sequence);
   if (at == expected_.end() || at->second->result.has_value()) {
     fd.reset();
+    return LetGoLocked(import);
+  }
+  if (!fd) {
+    at->second->result = absl::ResourceExhaustedError("this process had no file descriptor free for a block");
+    at->second->arrived.Signal();
     return LetGoLocked(import);
   }
   const BlockId block(delivery.block);

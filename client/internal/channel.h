@@ -81,6 +81,7 @@ class Channel {
   // Takes in and acknowledges what is there.
   void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `fd` is empty where this process had none free for it.
   void DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LetGoLocked(ImportId import) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <thread>
@@ -134,6 +135,32 @@ TEST_F(ChannelTest, ADeliverySentAgainIsAcknowledgedAgainAndTakenOnce) {
   EXPECT_EQ(Receive<attach::Ack>().number, 1u);
   SendBlock(1, 1, 11, 12);
   EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+}
+
+TEST_F(ChannelTest, WithoutAFreeDescriptorOneBlockFailsAndIsLetGoAndTheChannelGoesOn) {
+  channel_->Expect(1);
+  channel_->Expect(2);
+  const auto block = CreateMemfd("block", 4096);
+  ASSERT_TRUE(block.ok());
+  const int raw = block->get();
+  // All below the lowest free one are taken: none can be had under this limit.
+  const int lowest_free = ::dup(raw);
+  ASSERT_GE(lowest_free, 0);
+  ASSERT_EQ(::close(lowest_free), 0);
+  rlimit old_limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  const rlimit none_free = {.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = old_limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_free), 0);
+  const attach::Delivery delivery = {
+      .what = attach::DeliveryKind::kBlock, .number = 1, .sequence = 1, .block = 11, .import = 12};
+  EXPECT_TRUE(SendStruct(daemon_.get(), delivery, std::span(&raw, 1)).ok());
+  const absl::Status status = Await(1).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+  EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
+  SendBlock(2, 2, 21, 22);
+  EXPECT_EQ(Await(2)->block, BlockId(21));
 }
 
 TEST_F(ChannelTest, ARecallMarksTheBlocksLeaseAndNoOther) {
