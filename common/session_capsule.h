@@ -26,7 +26,7 @@ inline constexpr char kCredentialsHeader[] = "berth-session-bin";
 struct SessionCapsule {
   SessionId session;
   Secret secret;
-  // The folder of the daemon's sockets, at most 90 bytes.
+  // The folder of the daemon's sockets, at most 95 bytes.
   std::string folder;
 };
 

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -113,7 +114,9 @@ absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const
 absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
   service::ConnectionLimits limits;
   limits.total = settings.connections.value_or(limits.total);
-  limits.per_uid = settings.connections_per_uid.value_or(limits.per_uid);
+  // One user must leave room for others, whatever the total is.
+  limits.per_uid =
+      std::max(1u, std::min(settings.connections_per_uid.value_or(limits.per_uid), limits.total / 4 * 3));
   connections_ = std::make_unique<service::ConnectionTable>(limits);
   callers_ = std::make_unique<service::CallerSource>(connections_.get());
 
@@ -196,14 +199,16 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     return;
   }
   const absl::StatusOr<int> fd = keeper_->Find(BlockId(effect.delivery.block));
-  if (!fd.ok()) return;
-  if (!effect.read_only) {
-    attach_->Deliver(effect.channel, effect.delivery, *fd);
-  } else if (const absl::StatusOr<UniqueFd> read_only = ReopenReadOnly(*fd); read_only.ok()) {
-    attach_->Deliver(effect.channel, effect.delivery, read_only->get());
-  } else {
-    spdlog::error("block {:x}: {}", effect.delivery.block, std::string(read_only.status().message()));
+  const absl::StatusOr<UniqueFd> read_only =
+      fd.ok() && effect.read_only ? ReopenReadOnly(*fd) : absl::StatusOr<UniqueFd>(UniqueFd());
+  if (fd.ok() && read_only.ok()) {
+    attach_->Deliver(effect.channel, effect.delivery, effect.read_only ? read_only->get() : *fd);
+    return;
   }
+  // The process was told that it has the block; without the fd its channel is worth nothing, and shall say so.
+  spdlog::error("block {:x} cannot be delivered: {}", effect.delivery.block,
+                std::string((fd.ok() ? read_only.status() : fd.status()).message()));
+  attach_->HangUp(effect.channel);
 }
 
 void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChannel(effect.channel); }

@@ -1,5 +1,7 @@
 #include "daemon/run_broker.h"
 
+#include <signal.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +30,8 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
 }  // namespace
 
 int RunBroker(const BrokerOptions& options) {
+  // Who reads the log may have gone; that must not end the leases.
+  ::signal(SIGPIPE, SIG_IGN);
   // Output is for those who start the daemon; the log goes where errors go.
   spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
   // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     add(app, globals, &chosen);
   }
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
-  if (end_of_ours != argv + argc) globals.command.assign(end_of_ours + 1, argv + argc);
+  globals.command.assign(end_of_ours, argv + argc);
   try {
     app.parse(static_cast<int>(end_of_ours - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/child.h"
 #include "client/cli/format.h"
@@ -151,8 +152,13 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   verb->fallthrough(false);
   verb->prefix_command();
   verb->callback([&globals, chosen, options, verb] {
+    // A command that stood before the "--" has that as a word of its own.
     options->command = verb->remaining();
-    options->command.insert(options->command.end(), globals.command.begin(), globals.command.end());
+    const bool ended = !globals.command.empty() && options->command.empty();
+    options->command.insert(options->command.end(), globals.command.begin() + (ended ? 1 : 0), globals.command.end());
+    if (!ended && !options->command.empty() && absl::StartsWith(options->command[0], "-")) {
+      throw CLI::ExtrasError({options->command[0]});
+    }
     if (options->command.empty()) throw CLI::RequiredError("COMMAND");
     *chosen = [&globals, options] { return Run(globals, *options); };
   });

@@ -23,7 +23,7 @@ struct Globals {
   std::string folder;
   bool admin = false;
   bool json = false;
-  // What stands after a "--": a command of somebody else's, which the parser must not see.
+  // From a "--" on, that included: a command of somebody else's, which the parser must not see.
   std::vector<std::string> command;
 };
 

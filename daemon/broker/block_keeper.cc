@@ -1,12 +1,14 @@
 #include "daemon/broker/block_keeper.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <cstdlib>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/fd_passing.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -154,8 +156,12 @@ void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
         WatchForRoomLocked(worker);
       }
       reply = worker->channel->Read();
-      // The vault sees the worker's end by its pidfd and says so; until then the socket has nothing to tell.
-      if (!reply.ok() && !absl::IsUnavailable(reply.status())) loop_.Unwatch(worker->watch);
+      if (!reply.ok() && !IsWouldBlock(reply.status())) {
+        // The worker is gone, or an answer of its is lost. Ending the socket, for the vault's copy too, ends a worker
+        // that lives; the vault sees it by the pidfd, says so, and what was asked is asked of the next one.
+        loop_.Unwatch(worker->watch);
+        ::shutdown(worker->channel->fd(), SHUT_RDWR);
+      }
     }
     if (!reply.ok()) return;
     if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {

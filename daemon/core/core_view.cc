@@ -1,5 +1,6 @@
 // Looking.
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -77,6 +78,8 @@ std::vector<PermitView> Core::ListPermits(const Caller& caller, absl::string_vie
       if (caller.admin || session.tenant == caller.tenant) views.push_back(std::move(view));
     }
   }
+  // Pools are walked by name; ids rise with the time of the grant.
+  std::sort(views.begin(), views.end(), [](const PermitView& a, const PermitView& b) { return a.id < b.id; });
   return views;
 }
 

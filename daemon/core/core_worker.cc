@@ -6,9 +6,7 @@
 namespace berth::core {
 namespace {
 
-bool IsOutOfMemory(const absl::Status& status) {
-  return IsRefusal(status, Reason::kOutOfMemory) || absl::IsResourceExhausted(status);
-}
+bool IsOutOfMemory(const absl::Status& status) { return IsRefusal(status, Reason::kOutOfMemory); }
 
 }  // namespace
 

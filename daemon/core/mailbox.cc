@@ -49,6 +49,7 @@ void Mailboxes::Acknowledge(ChannelId channel, uint64_t number, std::vector<Deli
   if (found == boxes_.end() || number > found->second.last_number) return;
   Box& box = found->second;
   Window& window = tenants_.at(box.tenant);
+  box.acknowledged = std::max(box.acknowledged, number);
   while (!box.fds.empty() && box.fds.front() <= number) {
     box.fds.pop_front();
     --window.fds;
@@ -92,13 +93,11 @@ void Mailboxes::Send(Box& box, Window& window, Deliver deliver, std::vector<Deli
 
 void Mailboxes::Flush(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends) {
   while (!box.queue.empty()) {
-    if (HasFd(box.queue.front())) {
-      if (box.fds.size() >= fds_per_channel_) return;
-      if (window.fds >= fds_per_tenant_) {
-        box.turn = ++last_turn_;
-        window.waiting.emplace(box.turn, channel);
-        return;
-      }
+    if (Full(box, box.queue.front())) return;
+    if (HasFd(box.queue.front()) && window.fds >= fds_per_tenant_) {
+      box.turn = ++last_turn_;
+      window.waiting.emplace(box.turn, channel);
+      return;
     }
     Deliver next = std::move(box.queue.front());
     box.queue.pop_front();
@@ -116,8 +115,8 @@ void Mailboxes::ServeWaiting(Window& window, std::vector<Deliver>* sends) {
       Deliver next = std::move(box.queue.front());
       box.queue.pop_front();
       Send(box, window, std::move(next), sends);
-    } while (!box.queue.empty() && !HasFd(box.queue.front()));
-    if (!box.queue.empty() && box.fds.size() < fds_per_channel_) {
+    } while (!box.queue.empty() && !HasFd(box.queue.front()) && !Full(box, box.queue.front()));
+    if (!box.queue.empty() && !Full(box, box.queue.front())) {
       box.turn = ++last_turn_;
       window.waiting.emplace(box.turn, channel);
     }
@@ -142,8 +141,9 @@ absl::Status Mailboxes::CheckBooks() const {
     if (box.turn != 0 && (box.queue.empty() || !window.waiting.contains(box.turn))) {
       return absl::InternalError("a mailbox waits in vain");
     }
-    const bool full = box.fds.size() >= fds_per_channel_ || window.fds >= fds_per_tenant_;
-    if (!box.queue.empty() && !(HasFd(box.queue.front()) && full)) {
+    const bool no_room = !box.queue.empty() && (Full(box, box.queue.front()) ||
+                                                (HasFd(box.queue.front()) && window.fds >= fds_per_tenant_));
+    if (!box.queue.empty() && !no_room) {
       return absl::InternalError(
           absl::StrCat("a delivery is queued that could be sent, on ", channel.value()));
     }

@@ -1,7 +1,8 @@
 // Mailboxes: what every channel is told, in order and numbered, and how many fds may be under way.
 //
 // A passed fd that nobody has read costs the kernel's patience with the whole user, so at most
-// `fds_per_channel` and `fds_per_tenant` are sent and not acknowledged; what comes after waits its turn.
+// `fds_per_channel` and `fds_per_tenant` are sent and not acknowledged, and at most kUnacknowledgedPerChannel
+// deliveries of any kind; what comes after waits its turn.
 // Channels of a tenant that wait for its window are served in turn. Pure and thread-compatible.
 
 #ifndef DAEMON_CORE_MAILBOX_H_
@@ -21,6 +22,10 @@ namespace berth::core {
 
 class Mailboxes {
  public:
+  // Deliveries of any kind that a channel has not acknowledged: what a socket surely takes of a process that does not
+  // read just then.
+  static constexpr uint64_t kUnacknowledgedPerChannel = 128;
+
   Mailboxes(uint64_t fds_per_channel, uint64_t fds_per_tenant)
       : fds_per_channel_(fds_per_channel), fds_per_tenant_(fds_per_tenant) {}
 
@@ -53,6 +58,7 @@ class Mailboxes {
   struct Box {
     Tenant tenant;
     uint64_t last_number = 0;
+    uint64_t acknowledged = 0;
     // Numbers of the fds under way.
     std::deque<uint64_t> fds;
     std::deque<Deliver> queue;
@@ -61,6 +67,11 @@ class Mailboxes {
   };
 
   static bool HasFd(const Deliver& deliver) { return deliver.delivery.what == attach::DeliveryKind::kBlock; }
+  // Whether the channel itself has no room for `deliver`.
+  bool Full(const Box& box, const Deliver& deliver) const {
+    return box.last_number - box.acknowledged >= kUnacknowledgedPerChannel ||
+           (HasFd(deliver) && box.fds.size() >= fds_per_channel_);
+  }
   void Send(Box& box, Window& window, Deliver deliver, std::vector<Deliver>* sends);
   // Sends what may be sent of one box, then sees whether it waits for the tenant's room.
   void Flush(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends);

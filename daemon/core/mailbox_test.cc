@@ -75,6 +75,20 @@ TEST_F(MailboxTest, RecallsNeedNoRoom) {
   EXPECT_EQ(Sent(), "1#1:1 1#2:-9 2#1:-9");
 }
 
+TEST_F(MailboxTest, AProcessThatDoesNotReadIsSentNoMoreThanItsSocketTakes) {
+  Open(8, 64);
+  constexpr uint64_t kWindow = Mailboxes::kUnacknowledgedPerChannel;
+  for (uint64_t block = 1; block <= kWindow + 10; ++block) Post(Recall(kA, block));
+  EXPECT_EQ(sends_.size(), kWindow);
+  EXPECT_EQ(boxes_->Queued(kA), 10);
+  Sent();
+  Acknowledge(kA, 3);
+  EXPECT_EQ(sends_.size(), 3u);
+  EXPECT_EQ(sends_.back().delivery.block, kWindow + 3);
+  Acknowledge(kA, kWindow);
+  EXPECT_EQ(boxes_->Queued(kA), 0);
+}
+
 TEST_F(MailboxTest, ChannelsOfATenantTakeTurnsAtItsWindowAndOtherTenantsDoNotCare) {
   Open(2, 2);
   Post(Fd(kA, 1));

@@ -12,6 +12,8 @@ namespace {
 
 // Holders named in a refusal.
 constexpr size_t kNamedHolders = 3;
+// Acquisitions that nest in one permit: each is a row, and all of them end in one step.
+constexpr size_t kMaxAcquisitions = 65'536;
 
 }  // namespace
 
@@ -75,6 +77,13 @@ absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequ
                    {"asked", what.units},
                    {"held", permit.view.units},
                    {"permit", permit.view.id.value()}});
+  }
+  if (permit.acquisitions.size() >= kMaxAcquisitions) {
+    return Refuse(Reason::kLimit, "permit {permit}: {current} acquisitions nest in it, limit {limit}",
+                  {{"what", "acquisitions_per_permit"},
+                   {"permit", permit.view.id.value()},
+                   {"current", permit.acquisitions.size()},
+                   {"limit", kMaxAcquisitions}});
   }
   return AddAcquisition(permit, /*nested=*/true);
 }

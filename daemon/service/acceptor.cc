@@ -3,32 +3,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/service/fd_reserve.h"
 #include "spdlog/spdlog.h"
 
 namespace berth::service {
-namespace {
-
-int FdLimit() {
-  rlimit limit = {};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
-}
-
-}  // namespace
-
 Acceptor::Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over)
     : loop_(*loop),
       connections_(*connections),
       hand_over_(std::move(hand_over)),
-      first_number_(FdLimit() / 2),
-      last_number_(FdLimit() - 1),
+      first_number_(ClientFdLimit() / 2),
+      last_number_(ClientFdLimit() - 1),
       next_number_(first_number_) {}
 
 Acceptor::~Acceptor() {

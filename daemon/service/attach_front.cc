@@ -158,6 +158,7 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
   }
   if (const absl::Status welcomed = Welcome(connection, *session, secret); !welcomed.ok()) {
     LogUnlessGone("session", connection->peer, welcomed);
+    Refuse(connection, welcomed);
     OnEnd(connection);
   }
 }
@@ -205,6 +206,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
   }
   if (const absl::Status admitted = Admit(connection, *channel); !admitted.ok()) {
     LogUnlessGone("channel", connection->peer, admitted);
+    Refuse(connection, admitted);
     OnEnd(connection);
     // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
     if (connection->pidfd_watch == 0) OnProcessGone(connection);
@@ -283,6 +285,12 @@ void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, i
                                        fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>());
   // The window keeps a well-behaved channel from filling up: one that takes no more is ended, which the loop will see.
   if (!sent.ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
+}
+
+void AttachFront::HangUp(ChannelId channel) {
+  MutexLock lock(&mu_);
+  const auto it = channels_.find(channel);
+  if (it != channels_.end()) ::shutdown(it->second->socket.get(), SHUT_RDWR);
 }
 
 void AttachFront::DropChannel(ChannelId channel) {

@@ -46,6 +46,8 @@ class AttachFront {
 
   // Carries a Deliver effect out; `fd` is the block's or -1. A channel that takes nothing more is hung up.
   void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
+  // Ends a channel's connection, which the process and the event loop will see.
+  void HangUp(ChannelId channel);
   // Carries DropChannel and DropSession out: closes our ends and has the vault close its.
   void DropChannel(ChannelId channel);
   void DropSession(SessionId session);

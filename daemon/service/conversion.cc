@@ -25,13 +25,13 @@ absl::StatusOr<absl::Duration> FromProto(absl::string_view field,
 }
 
 absl::StatusOr<BlockHandle> FromProto(const v1::BlockHandle& handle) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("handle.device_uuid", handle.device_uuid()));
   if (handle.block() == 0 || handle.device_uuid().empty()) {
     return Refuse(Reason::kInvalidField, "{field}: \"{value}\" names no block; expected {limit}",
                   {{"field", "handle"},
                    {"value", absl::StrCat(handle.device_uuid(), "/", absl::Hex(handle.block()))},
                    {"limit", "a device_uuid and a block"}});
   }
-  BERTH_RETURN_IF_ERROR(ValidateLabel("handle.device_uuid", handle.device_uuid()));
   return BlockHandle{.node = handle.node(),
                      .incarnation = handle.incarnation(),
                      .device_uuid = handle.device_uuid(),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "daemon/service/fd_reserve.h"
 #include "spdlog/spdlog.h"
 
 namespace berth::service {
@@ -37,8 +38,12 @@ ListeningSocket::~ListeningSocket() { loop_.Unwatch(watch_); }
 void ListeningSocket::AcceptSome() {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket) {
+    if (socket && socket.get() < ClientFdLimit()) {
       accepted_(std::move(socket));
+      continue;
+    }
+    if (socket) {
+      spdlog::warn("the file descriptors left are the daemon's own: a connection is refused");
       continue;
     }
     if (errno == ECONNABORTED || errno == EINTR) continue;

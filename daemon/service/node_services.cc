@@ -1,6 +1,7 @@
 // The services that look at the node, and the operator's.
 
 #include "common/error.h"
+#include "common/label.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 
@@ -43,6 +44,9 @@ grpc::ServerUnaryReactor* AdminService::SetPoolCap(grpc::CallbackServerContext* 
                                                    const v1::SetPoolCapRequest* request, v1::Pool* response) {
   if (const auto admin = IdentifyAdmin(context_, *context, "SetPoolCap"); !admin.ok()) {
     return FinishNow(context, admin.status());
+  }
+  if (const absl::Status valid = ValidateLabel("pool", request->pool()); !valid.ok()) {
+    return FinishNow(context, valid);
   }
   absl::StatusOr<core::PoolView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -1,10 +1,24 @@
 #include "daemon/service/peer.h"
 
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "common/attach_wire.h"
 #include "common/error.h"
+#include "common/label.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
 namespace berth::service {
+
+namespace {
+
+// Names and paths are their owner's to choose, and others read them: what is not printable is escaped.
+std::string Printable(const std::string& text) {
+  return ValidateLabel("name", text).ok() ? text : absl::CHexEscape(text).substr(0, attach::kMaxLabelBytes);
+}
+
+}  // namespace
 
 absl::StatusOr<Peer> IdentifyPeer(int socket, bool admin) {
   BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
@@ -12,12 +26,19 @@ absl::StatusOr<Peer> IdentifyPeer(int socket, bool admin) {
     return Refuse(Reason::kUnknownPeer, "uid {uid} (pid {pid}) is the overflow uid and identifies nobody",
                   {{"uid", credentials.uid}, {"pid", credentials.pid}});
   }
-  return Peer{.tenant = {.uid = credentials.uid, .container = ContainerOf(credentials.pid)},
-              .process = {.pid = credentials.pid,
-                          .uid = credentials.uid,
-                          .gid = credentials.gid,
-                          .name = ProcessName(credentials.pid)},
-              .admin = admin};
+  const absl::StatusOr<UniqueFd> pidfd = OpenPeerPidfd(socket, credentials);
+  Peer peer = {.tenant = {.uid = credentials.uid, .container = Printable(ContainerOf(credentials.pid))},
+               .process = {.pid = credentials.pid,
+                           .uid = credentials.uid,
+                           .gid = credentials.gid,
+                           .name = Printable(ProcessName(credentials.pid))},
+               .admin = admin};
+  // What was read by the pid is the peer's only if it still lived afterwards: else the number may be another's.
+  if (absl::IsNotFound(pidfd.status()) || (pidfd.ok() && IsGone(pidfd->get()))) {
+    return Refuse(Reason::kUnknownPeer, "uid {uid} (pid {pid}) ended before it could be identified",
+                  {{"uid", credentials.uid}, {"pid", credentials.pid}});
+  }
+  return peer;
 }
 
 }  // namespace berth::service

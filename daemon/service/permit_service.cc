@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "common/label.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/page.h"
 #include "daemon/service/services.h"
@@ -27,6 +28,8 @@ grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* co
                                                  const v1::GetPoolRequest* request, v1::Pool* response) {
   return ServeLook(*context_.callers, context_.broker, context,
                    [&](const core::Core& core, const core::Caller&) {
+                     if (const absl::Status valid = ValidateLabel("pool", request->pool()); !valid.ok())
+                       return valid;
                      const absl::StatusOr<core::PoolView> view = core.GetPool(PoolName(request->pool()));
                      if (view.ok()) ToProto(*view, response);
                      return view.status();

@@ -1,0 +1,26 @@
+// The fds that clients' connections may not take: what the broker needs to hear its vault and its workers, whatever clients
+// do. An fd that cannot be received from those is a lease or a device lost.
+
+#ifndef DAEMON_SERVICE_FD_RESERVE_H_
+#define DAEMON_SERVICE_FD_RESERVE_H_
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace berth::service {
+
+inline constexpr int kReservedFds = 256;
+
+// The number at which clients' fds end. Numbers are given out from the lowest, so one that reaches it says that as many are
+// in use.
+inline int ClientFdLimit() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int numbers = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  return std::max(numbers - kReservedFds, numbers / 2);
+}
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_FD_RESERVE_H_
