@@ -1,5 +1,5 @@
-// The fds that clients' connections may not take: what the broker needs to hear its vault and its workers, whatever clients
-// do. An fd that cannot be received from those is a lease or a device lost.
+// The fds that clients' connections may not take: what the broker needs to hear its vault and its workers, whatever
+// clients do. An fd that cannot be received from those is a lease or a device lost.
 
 #ifndef DAEMON_SERVICE_FD_RESERVE_H_
 #define DAEMON_SERVICE_FD_RESERVE_H_
@@ -12,8 +12,8 @@ namespace berth::service {
 
 inline constexpr int kReservedFds = 256;
 
-// The number at which clients' fds end. Numbers are given out from the lowest, so one that reaches it says that as many are
-// in use.
+// The number at which clients' fds end. Numbers are given out from the lowest, so one that reaches it says that as many
+// are in use.
 inline int ClientFdLimit() {
   rlimit limit = {};
   ::getrlimit(RLIMIT_NOFILE, &limit);
