@@ -114,7 +114,6 @@ void Channel::LetGoLocked(ImportId import) {
   if (!state_.ok()) return;
   let_go_.push_back(import);
   FlushLocked();
-  if (!let_go_.empty()) Wake();
 }
 
 void Channel::LoseLocked(const absl::Status& why) {
@@ -214,6 +213,7 @@ void Channel::FlushLocked() {
   while (!let_go_.empty() && SendStruct(socket_, attach::LetGo{.import = let_go_.front().value()}).ok()) {
     let_go_.pop_front();
   }
+  if (acknowledged_ < received_ || !let_go_.empty()) Wake();
 }
 
 }  // namespace berth::internal

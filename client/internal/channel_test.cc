@@ -214,6 +214,17 @@ TEST_F(ChannelTest, ABlockWithoutItsFdBreaksTheChannel) {
   EXPECT_EQ(Await(1).status().code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(ChannelTest, AnAcknowledgementThatAFullSocketDoesNotTakeIsSentWhenThereIsRoom) {
+  // An acknowledgement of nothing, as often as the socket takes it.
+  while (SendStruct(client_.get(), attach::Ack{.number = 0}).ok()) {
+  }
+  channel_->Expect(1);
+  SendBlock(1, 1, 11, 12);
+  ASSERT_TRUE(Await(1).ok());
+  while (Receive<attach::Ack>().number != 1) {
+  }
+}
+
 TEST_F(ChannelTest, WhatAFullSocketDoesNotTakeIsSentWhenThereIsRoom) {
   constexpr int kImports = 2000;
   for (int i = 1; i <= kImports; ++i) channel_->LetGo(ImportId(i));
