@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "client/cli/signal_relay.h"
 #include "gtest/gtest.h"
 
 namespace berth::cli {
@@ -21,6 +22,13 @@ TEST(ChildTest, TheExitCodeIsTheCommandsOwn) {
   EXPECT_EQ(RunShell("exit 0").code, 0);
   EXPECT_EQ(RunShell("exit 42").code, 42);
   EXPECT_EQ(RunShell("exit 255").code, 255);
+}
+
+TEST(ChildTest, TheExitCodeIsKnownWhereTheParentIgnoredTheEndOfChildren) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const auto relay = SignalRelay::Start();
+  ASSERT_TRUE(relay.ok()) << relay.status();
+  EXPECT_EQ(RunShell("exit 42").code, 42);
 }
 
 TEST(ChildTest, ADeathBySignalIsToldAsSuch) {

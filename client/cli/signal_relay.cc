@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Start() {
   if (!signals) return OsError("signalfd", errno);
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);
+  // Ignored, as some parents leave it, the command's exit code would be lost.
+  ::signal(SIGCHLD, SIG_DFL);
   sigset_t original;
   ::pthread_sigmask(SIG_BLOCK, &relayed, &original);
   return std::unique_ptr<SignalRelay>(new SignalRelay(std::move(signals), std::move(wake), original));

@@ -25,6 +25,7 @@ namespace berth::cli {
 class SignalRelay {
  public:
   // Blocks SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and SIGTSTP in the calling thread.
+  // Stops ignoring SIGCHLD.
   static absl::StatusOr<std::unique_ptr<SignalRelay>> Start();
   ~SignalRelay();
   SignalRelay(const SignalRelay&) = delete;
