@@ -1,5 +1,5 @@
-// Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the others. Each
-// time the daemon ends that connection or says what was wrong, and serves on.
+// Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the
+// others. Each time the daemon ends that connection or says what was wrong, and serves on.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +19,7 @@
 #include "common/fd_passing.h"
 #include "common/unique_fd.h"
 #include "gtest/gtest.h"
+#include "tests/support/peer_process.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
@@ -239,6 +240,25 @@ TEST_F(BadAttachTest, SilentConnectionsDoNotKeepOthersOut) {
   EXPECT_TRUE(Ok(client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
   // The oldest was ended for the newest.
   EXPECT_TRUE(silent.front().HangsUp());
+}
+
+TEST(ConnectionLimitTest, ConnectionsPastTheLimitAreEndedAndTheOthersServed) {
+  constexpr int kLimit = 8;
+  TestDaemon daemon({.flags = {absl::StrCat("--max-connections=", kLimit)}});
+  {
+    RawClient client = RawClient::Open(daemon.folder());
+    PeerProcess peer = PeerProcess::Start();
+    std::vector<UniqueFd> crowd;
+    for (int i = 0; i < 3 * kLimit; ++i)
+      crowd.push_back(peer.Connect(daemon.folder() + "/berthd.sock", SOCK_STREAM));
+    char byte;
+    EXPECT_TRUE(Eventually([&] { return ::recv(crowd.back().get(), &byte, 1, MSG_DONTWAIT) == 0; }));
+    EXPECT_TRUE(Ok(client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
+    EXPECT_TRUE(Ok(daemon.inspector().ListPools()));
+  }
+  daemon.ExpectBooksBack();
+  RawClient later = RawClient::Open(daemon.folder());
+  EXPECT_TRUE(Ok(later.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
 }
 
 TEST_F(BadAttachTest, BytesThatAreNoGrpcEndTheConnection) {

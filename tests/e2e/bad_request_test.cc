@@ -1,5 +1,5 @@
-// Bad input in requests: each is refused with a clear error that names value and limit, changes nothing, and leaves
-// connection and daemon alive.
+// Bad input in requests: each is refused with a clear error that names value and limit, changes nothing, and
+// leaves connection and daemon alive.
 
 #include <cstdint>
 #include <limits>

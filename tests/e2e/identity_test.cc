@@ -1,4 +1,5 @@
-// Who is who: sessions and their secrets, tenants by user and container, and peers that the kernel cannot name.
+// Who is who: sessions and their secrets, tenants by user and container, and peers that the kernel cannot
+// name.
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -278,7 +279,8 @@ TEST(IdentityTest, ADyingProcessesSocketsSayNothingOfItsDeath) {
   EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.permits == 0; }));
   holder.reset();
 
-  // The process dies first, and somebody else still holds its sockets: its permit is its session's, which lives.
+  // The process dies first, and somebody else still holds its sockets: its permit is its session's, which
+  // lives.
   holder = std::make_unique<RawClient>(RawClient::Open(daemon.folder()));
   ASSERT_TRUE(Ok(TryAcquire(*holder)));
   holder->process().Kill();

@@ -73,7 +73,8 @@ TEST(SessionsTest, AHolderThatLivesOnWithoutItsSocketsKeepsItsPermitUntilItEnds)
   holder.Do("begin w key=other");
   ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
   holder.Tell("closefds");
-  // Its waiter leaves, its session is ending, and nothing is given to anybody else: it lives and may use the GPU.
+  // Its waiter leaves, its session is ending, and nothing is given to anybody else: it lives and may use the
+  // GPU.
   ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 0; }));
   Actor other(daemon);
   EXPECT_TRUE(Refused(other.Ask("acquire p try"), Reason::kNoPermit));

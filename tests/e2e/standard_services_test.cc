@@ -1,5 +1,5 @@
-// gRPC's own services, which tools expect: health and reflection. Spoken in bytes, because their messages are not
-// Berth's.
+// gRPC's own services, which tools expect: health and reflection. Spoken in bytes, because their messages are
+// not Berth's.
 
 #include <memory>
 #include <string>

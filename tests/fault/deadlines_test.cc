@@ -35,8 +35,8 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 // What became of calls, by name.
 using Outcomes = std::map<std::string, uint64_t>;
 
-// Calls AcquirePermit `count` times with a deadline of its own choice, gives back what it got, and forgets what it
-// cannot know. Its client lives on: nothing comes back by its death.
+// Calls AcquirePermit `count` times with a deadline of its own choice, gives back what it got, and forgets
+// what it cannot know. Its client lives on: nothing comes back by its death.
 class Hasty {
  public:
   Hasty(const TestDaemon& daemon, uint64_t seed) : client_(RawClient::Open(daemon.folder())), random_(seed) {}

@@ -1,7 +1,8 @@
-// Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own processes. The
-// count never exceeds the cap, by a witness of its own, and everything comes back.
+// Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own
+// processes. The count never exceeds the cap, by a witness of its own, and everything comes back.
 //
-// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500), BERTH_FAULT_SEED replays a run.
+// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500), BERTH_FAULT_SEED replays a
+// run.
 
 #include <poll.h>
 #include <signal.h>
@@ -61,9 +62,9 @@ struct Client {
   bool held = false;
 };
 
-// Keeps a crowd of clients over one pool and kills them. It is the witness: it counts those that said that they hold
-// and are neither released nor proved gone by their pidfd. The daemon acts on the same proof and the client speaks
-// after it, so whoever is counted when a new holder speaks does hold at that moment.
+// Keeps a crowd of clients over one pool and kills them. It is the witness: it counts those that said that
+// they hold and are neither released nor proved gone by their pidfd. The daemon acts on the same proof and
+// the client speaks after it, so whoever is counted when a new holder speaks does hold at that moment.
 class Crowd {
  public:
   Crowd(const TestDaemon& daemon, size_t size, uint64_t cap) : daemon_(daemon), size_(size), cap_(cap) {}

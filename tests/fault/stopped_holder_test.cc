@@ -1,5 +1,5 @@
-// A holder that is stopped, and does not die: it holds, everybody sees since when, and it goes on as if nothing had
-// been.
+// A holder that is stopped, and does not die: it holds, everybody sees since when, and it goes on as if
+// nothing had been.
 
 #include <signal.h>
 

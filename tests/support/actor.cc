@@ -1,9 +1,10 @@
-// actor: a client of Berth that does what it is told. It reads commands from standard input, one per line, and answers
-// each on standard output (actor_wire.h). The end of its input is its end.
+// actor: a client of Berth that does what it is told. It reads commands from standard input, one per line,
+// and answers each on standard output (actor_wire.h). The end of its input is its end.
 //
 //   open [label=TEXT]                 opens the session, or joins the one in BERTH_SESSION
 //   acquire NAME [key=K] [pool=P] [units=N] [wait_ms=N] [try] [independent] [adoptable] [label=TEXT]
-//   begin NAME [as acquire]           the same on a thread of its own; join NAME waits for it, cancel NAME ends it
+//   begin NAME [as acquire]           the same on a thread of its own
+//   join NAME   cancel NAME           waits for what was begun, ends it
 //   release NAME   drop-elsewhere NAME   leave NAME   share NAME
 //   allocate NAME BYTES [device=N] [label=TEXT]   import NAME HANDLE [ro]
 //   map NAME   fill NAME SEED   check NAME SEED   access NAME   free NAME   drop NAME   writable NAME
@@ -216,8 +217,8 @@ class Stage {
     return child_->Tell(absl::StrJoin(words, " "));
   }
 
-  // The session's sockets are closed under the SDK, as by a program that tidies up before it goes on. Nothing of the
-  // SDK is used after it.
+  // The session's sockets are closed under the SDK, as by a program that tidies up before it goes on. Nothing
+  // of the SDK is used after it.
   static Answer CloseFds() {
     ::close_range(3, ~0u, 0);
     return "";

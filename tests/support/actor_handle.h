@@ -33,7 +33,8 @@ class Actor {
   explicit Actor(const std::string& folder, const ActorOptions& options = {});
 
   // Sends a command and waits for its answer.
-  // Returns: the answer's text. Errors: the actor's own, with reason and figures; kOutOfRange when it has ended.
+  // Returns: the answer's text. Errors: the actor's own, with reason and figures; kOutOfRange when it has
+  // ended.
   absl::StatusOr<std::string> Ask(absl::string_view command);
 
   // The two halves of Ask().

@@ -39,11 +39,11 @@ class ActorPermits {
   absl::StatusOr<std::string> Join(const std::string& name);
   absl::StatusOr<std::string> Release(const std::string& name);
   absl::StatusOr<std::string> DropElsewhere(const std::string& name);
-  // `count` times: acquires, counts itself in at a counter that all processes share, and out again. Answers the most
-  // that were in at once, as seen by this process.
+  // `count` times: acquires, counts itself in at a counter that all processes share, and out again. Answers
+  // the most that were in at once, as seen by this process.
   absl::StatusOr<std::string> Cycle(uint64_t count, const std::string& counter_path);
-  // `count` acquires with deadlines of `spread_us` at most, every other thing as by chance from `seed`. Answers how
-  // many were granted.
+  // `count` acquires with deadlines of `spread_us` at most, every other thing as by chance from `seed`.
+  // Answers how many were granted.
   absl::StatusOr<std::string> Rush(uint64_t count, uint64_t spread_us, uint64_t seed);
 
   const std::shared_ptr<Session> session_;

@@ -1,4 +1,5 @@
-// How an actor answers: one line per command, "ok <text>", or "error" with a status and its details, separated by tabs.
+// How an actor answers: one line per command, "ok <text>", or "error" with a status and its details,
+// separated by tabs.
 
 #ifndef TESTS_SUPPORT_ACTOR_WIRE_H_
 #define TESTS_SUPPORT_ACTOR_WIRE_H_

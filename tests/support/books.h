@@ -1,4 +1,5 @@
-// Books: everything that a daemon holds for its clients at one moment, by its own account and by the kernel's.
+// Books: everything that a daemon holds for its clients at one moment, by its own account and by the
+// kernel's.
 
 #ifndef TESTS_SUPPORT_BOOKS_H_
 #define TESTS_SUPPORT_BOOKS_H_

@@ -1,5 +1,6 @@
-// PeerProcess: a process of its own that connects sockets of the test's. The kernel names the one that connected as the
-// peer, so a test can have clients that end, each by itself, while it speaks for all of them.
+// PeerProcess: a process of its own that connects sockets of the test's. The kernel names the one that
+// connected as the peer, so a test can have clients that end, each by itself, while it speaks for all of
+// them.
 
 #ifndef TESTS_SUPPORT_PEER_PROCESS_H_
 #define TESTS_SUPPORT_PEER_PROCESS_H_
@@ -16,7 +17,8 @@ namespace berth::testing {
 // Move-only. Destroying it kills the process and waits for its end; the sockets stay the test's.
 class PeerProcess {
  public:
-  // A process that shares this one's table of file descriptors. `uid` other than 0 is the user that it becomes.
+  // A process that shares this one's table of file descriptors. `uid` other than 0 is the user that it
+  // becomes.
   static PeerProcess Start(uid_t uid = 0);
 
   PeerProcess(PeerProcess&& other) noexcept

@@ -1,5 +1,5 @@
-// A client that speaks Berth's wire itself, without the SDK: what it sends may be wrong, and nothing is repeated,
-// acknowledged or forgotten unless the test says so.
+// A client that speaks Berth's wire itself, without the SDK: what it sends may be wrong, and nothing is
+// repeated, acknowledged or forgotten unless the test says so.
 
 #ifndef TESTS_SUPPORT_RAW_CLIENT_H_
 #define TESTS_SUPPORT_RAW_CLIENT_H_
@@ -87,8 +87,8 @@ absl::StatusOr<std::pair<T, std::vector<UniqueFd>>> AttachSocket::Receive() {
   return result;
 }
 
-// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it, and so does
-// the process that it was to the daemon.
+// A session with one channel, and stubs that carry its credentials. Move-only; the session ends with it, and
+// so does the process that it was to the daemon.
 class RawClient {
  public:
   // Fatal where the daemon refuses. `socket` is the gRPC one.

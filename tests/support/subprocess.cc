@@ -140,7 +140,8 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .go_ahead = go_ahead.read.get(),
                           .parent = ::getpid()};
   const int go_ahead_write = go_ahead.write.get();
-  // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without exec.
+  // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without
+  // exec.
   const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
   if (pid < 0) Fatal(OsError("clone3", errno), options.argv[0]);
   if (pid == 0) {

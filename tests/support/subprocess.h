@@ -24,14 +24,15 @@ struct SubprocessOptions {
   std::vector<std::string> environment;
   // Its own PID namespace, with a /proc of it. Needs root.
   bool pid_namespace = false;
-  // A user namespace that maps only uid and gid 0, so that every other user reads as the overflow uid. Needs root.
+  // A user namespace that maps only uid and gid 0, so that every other user reads as the overflow uid. Needs
+  // root.
   bool user_namespace = false;
   // Handed to the process under the same number.
   int inherited_fd = -1;
 };
 
-// Move-only. Destroying it kills the process and waits for its end. Starts processes that the kernel kills when the
-// starting thread ends.
+// Move-only. Destroying it kills the process and waits for its end. Starts processes that the kernel kills
+// when the starting thread ends.
 class Subprocess {
  public:
   // Fatal where it cannot be started.

@@ -42,26 +42,27 @@ class TestDaemon {
 
   const std::string& folder() const { return folder_; }
   Subprocess& vault() { return *vault_; }
-  // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers that there are.
+  // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers that
+  // there are.
   pid_t broker() const;
   std::vector<pid_t> workers() const;
 
-  // An inspector on admin.sock. Its session is part of the books at the start, and is opened anew after a broker's
-  // death.
+  // An inspector on admin.sock. Its session is part of the books at the start, and is opened anew after a
+  // broker's death.
   Inspector inspector();
   std::shared_ptr<Session> admin_session();
 
   // The books now. Fatal where the daemon does not say.
   Books TakeBooks();
   const Books& books_at_start() const { return books_at_start_; }
-  // Expects the books to become what they were at the start, fd for fd, and the daemon's memory to have grown by no
-  // more than kMemorySlack. Closing is asynchronous, so it waits.
+  // Expects the books to become what they were at the start, fd for fd, and the daemon's memory to have grown
+  // by no more than kMemorySlack. Closing is asynchronous, so it waits.
   void ExpectBooksBack();
   // Waits until the books satisfy `condition`. Returns whether they did.
   bool BooksBecome(const std::function<bool(const Books&)>& condition);
 
-  // Sends SIGTERM and expects the clean end that is promised: exit code 0 in under a second, no process and no socket
-  // left.
+  // Sends SIGTERM and expects the clean end that is promised: exit code 0 in under a second, no process and
+  // no socket left.
   void Stop();
 
   // The daemon has ended, or will be killed, as the test wanted it: no clean stop is expected of it any more.

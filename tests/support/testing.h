@@ -17,7 +17,8 @@
 
 namespace berth::testing {
 
-// How long a condition is waited for on a machine that is busy with other tests. A healthy one needs milliseconds.
+// How long a condition is waited for on a machine that is busy with other tests. A healthy one needs
+// milliseconds.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
 
 // Ends the test program: for what no test is about and none can go on without.
@@ -41,7 +42,8 @@ template <typename T>
   return Ok(result.status());
 }
 
-// Whether `status` is a refusal for `reason` that carries at least these figures, each of them in its text too.
+// Whether `status` is a refusal for `reason` that carries at least these figures, each of them in its text
+// too.
 ::testing::AssertionResult Refused(const absl::Status& status, Reason reason,
                                    const std::map<std::string, std::string>& figures = {});
 

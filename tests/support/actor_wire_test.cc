@@ -1,0 +1,35 @@
+#include "tests/support/actor_wire.h"
+
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+TEST(ActorWireTest, AnAnswerComesBack) {
+  EXPECT_EQ(Must(DecodeAnswer(EncodeAnswer("two words"))), "two words");
+  EXPECT_EQ(Must(DecodeAnswer(EncodeAnswer(""))), "");
+}
+
+TEST(ActorWireTest, ARefusalComesBackWithItsFigures) {
+  const absl::Status refusal =
+      Refuse(Reason::kNotFound, "no {kind}\n\tcalled {id}", {{"kind", "pool"}, {"id", "a=b\tc"}});
+  const std::string line = EncodeAnswer(refusal);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  EXPECT_TRUE(Refused(DecodeAnswer(line), Reason::kNotFound, {{"kind", "pool"}, {"id", "a=b\tc"}}));
+}
+
+TEST(ActorWireTest, AnErrorWithoutAReasonComesBack) {
+  EXPECT_EQ(DecodeAnswer(EncodeAnswer(absl::AbortedError("why"))).status(), absl::AbortedError("why"));
+}
+
+TEST(ActorWireTest, WhatIsNoAnswerIsAnError) {
+  for (const char* const line : {"", "nonsense", "error", "error\tx\ty", "error\t5\ttext\tNO_SUCH_REASON"}) {
+    EXPECT_TRUE(absl::IsInternal(DecodeAnswer(line).status())) << line;
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing
