@@ -75,7 +75,10 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
       .session = core.get(),
       .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
       .holder_key = options.holder_key};
-  if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
+  // What an independent or an adoptable acquire may nest in the daemon knows.
+  if (!options.independent && !options.adoptable && !core->over()) {
+    if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
+  }
   if (options.max_wait < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("max_wait is negative");
   }

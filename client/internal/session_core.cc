@@ -170,6 +170,7 @@ void SessionCore::OnLost(const absl::Status& why) {
     if (lost_.ok()) {
       lost_ = absl::UnavailableError(
           absl::StrCat("session ", id().value(), " is over for this process: ", why.message()));
+      over_.store(true, std::memory_order_relaxed);
     }
   }
   live_->lost.Cancel();

@@ -8,6 +8,7 @@
 #ifndef CLIENT_INTERNAL_SESSION_CORE_H_
 #define CLIENT_INTERNAL_SESSION_CORE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -109,6 +110,9 @@ class SessionCore {
   // Requests open, and debts not settled: 0 when nothing is under way and nothing is owed.
   size_t open_requests() const { return live_->book.open(); }
 
+  // Whether the session is over for this process; a single load, for the nested acquire.
+  bool over() const { return over_.load(std::memory_order_relaxed); }
+
   // OK while the session can be used.
   absl::Status Check() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -166,6 +170,8 @@ class SessionCore {
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
+  // Set once with lost_, for over().
+  std::atomic<bool> over_ = false;
 };
 
 }  // namespace berth::internal
