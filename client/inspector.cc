@@ -8,28 +8,30 @@
 namespace berth {
 namespace {
 
+using internal::CallLimits;
 using internal::SessionCore;
 
 template <typename Stub, typename Request, typename Response>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
 template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> Get(SessionCore& core, Stub& stub, Method<Stub, Request, Response> method,
-                             const Request& request) {
+absl::StatusOr<Response> Get(SessionCore& core, Cancellation* cancellation, Stub& stub,
+                             Method<Stub, Request, Response> method, const Request& request) {
   Response response;
-  BERTH_RETURN_IF_ERROR(core.Call(core.DefaultLimits(), [&](grpc::ClientContext* context) {
-    return (stub.*method)(context, request, &response);
-  }));
+  CallLimits limits = core.DefaultLimits();
+  limits.cancellation = cancellation;
+  BERTH_RETURN_IF_ERROR(core.Call(
+      limits, [&](grpc::ClientContext* context) { return (stub.*method)(context, request, &response); }));
   return response;
 }
 
 // Joins the pages of a list: repeated fields are appended by MergeFrom.
 template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> List(SessionCore& core, Stub& stub, Method<Stub, Request, Response> method,
-                              Request request) {
+absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, Stub& stub,
+                              Method<Stub, Request, Response> method, Request request) {
   Response all;
   do {
-    BERTH_ASSIGN_OR_RETURN(Response page, Get(core, stub, method, request));
+    BERTH_ASSIGN_OR_RETURN(Response page, Get(core, cancellation, stub, method, request));
     request.set_page_token(page.next_page_token());
     page.clear_next_page_token();
     all.MergeFrom(page);
@@ -41,47 +43,52 @@ absl::StatusOr<Response> List(SessionCore& core, Stub& stub, Method<Stub, Reques
 
 absl::StatusOr<v1::Node> Inspector::GetNode() const {
   SessionCore& core = *session_->core();
-  return Get(core, *core.stubs().node, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
+  return Get(core, cancellation_, *core.stubs().node, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
 }
 
 absl::StatusOr<v1::ListDevicesResponse> Inspector::ListDevices() const {
   SessionCore& core = *session_->core();
-  return Get(core, *core.stubs().device, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest());
+  return Get(core, cancellation_, *core.stubs().device, &v1::DeviceService::Stub::ListDevices,
+             v1::ListDevicesRequest());
 }
 
 absl::StatusOr<v1::ListPoolsResponse> Inspector::ListPools() const {
   SessionCore& core = *session_->core();
-  return List(core, *core.stubs().permit, &v1::PermitService::Stub::ListPools, v1::ListPoolsRequest());
+  return List(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListPools,
+              v1::ListPoolsRequest());
 }
 
 absl::StatusOr<v1::ListPermitsResponse> Inspector::ListPermits(absl::string_view pool) const {
   SessionCore& core = *session_->core();
   v1::ListPermitsRequest request;
   request.set_pool(std::string(pool));
-  return List(core, *core.stubs().permit, &v1::PermitService::Stub::ListPermits, std::move(request));
+  return List(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListPermits,
+              std::move(request));
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
   SessionCore& core = *session_->core();
-  return List(core, *core.stubs().memory, &v1::MemoryService::Stub::ListBlocks, v1::ListBlocksRequest());
+  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListBlocks,
+              v1::ListBlocksRequest());
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Inspector::ListSessions() const {
   SessionCore& core = *session_->core();
-  return List(core, *core.stubs().session, &v1::SessionService::Stub::ListSessions,
+  return List(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::ListSessions,
               v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
-  return Get(core, *core.stubs().memory, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest());
+  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::GetUsage,
+             v1::GetUsageRequest());
 }
 
 absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {
   SessionCore& core = *session_->core();
   v1::EndSessionRequest request;
   request.set_session(session.value());
-  return Get(core, *core.stubs().session, &v1::SessionService::Stub::EndSession, request);
+  return Get(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::EndSession, request);
 }
 
 absl::StatusOr<v1::Pool> Inspector::SetPoolCap(absl::string_view pool, uint64_t cap) const {
@@ -89,7 +96,7 @@ absl::StatusOr<v1::Pool> Inspector::SetPoolCap(absl::string_view pool, uint64_t 
   v1::SetPoolCapRequest request;
   request.set_pool(std::string(pool));
   request.set_cap(cap);
-  return Get(core, *core.stubs().admin, &v1::AdminService::Stub::SetPoolCap, request);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetPoolCap, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::SetDeviceBudget(uint32_t device, Bytes budget) const {
@@ -97,7 +104,7 @@ absl::StatusOr<v1::Device> Inspector::SetDeviceBudget(uint32_t device, Bytes bud
   v1::SetDeviceBudgetRequest request;
   request.set_device(device);
   request.set_budget_bytes(budget.count());
-  return Get(core, *core.stubs().admin, &v1::AdminService::Stub::SetDeviceBudget, request);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetDeviceBudget, request);
 }
 
 }  // namespace berth

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +23,7 @@
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
+#include "client/cancellation.h"
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/ids.h"
@@ -32,7 +34,10 @@ namespace berth {
 // refusals as the method's RPC has them.
 class Inspector {
  public:
-  explicit Inspector(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+  // `cancellation`, if not null, ends the calls under way and every later one (kCancelled); it must outlive
+  // this.
+  explicit Inspector(std::shared_ptr<Session> session, Cancellation* cancellation = nullptr)
+      : session_(std::move(session)), cancellation_(cancellation) {}
 
   absl::StatusOr<v1::Node> GetNode() const;
   absl::StatusOr<v1::ListDevicesResponse> ListDevices() const;
@@ -52,6 +57,7 @@ class Inspector {
 
  private:
   const std::shared_ptr<Session> session_;
+  Cancellation* const cancellation_;
 };
 
 }  // namespace berth

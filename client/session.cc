@@ -24,7 +24,7 @@ bool Session::joined() const { return core_->joined(); }
 
 absl::StatusOr<std::string> Session::Inherit() { return core_->Inherit(); }
 
-absl::Status Session::End() { return core_->End(); }
+absl::Status Session::End(absl::Duration max_wait) { return core_->End(max_wait); }
 
 absl::Status Session::status() const { return core_->Check(); }
 

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/session_options.h"
 #include "common/ids.h"
 
@@ -55,8 +56,9 @@ class Session {
   // them, e.g. "BERTH_SESSION=5,6".
   absl::StatusOr<std::string> Inherit();
 
-  // Ends the session at the daemon, for every process in it.
-  absl::Status End();
+  // Ends the session at the daemon, for every process in it; tries no longer than `max_wait`, and no longer
+  // than SessionOptions::timeout.
+  absl::Status End(absl::Duration max_wait = absl::InfiniteDuration());
 
   // OK while the session can be used; else why not.
   absl::Status status() const;

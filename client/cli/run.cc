@@ -24,6 +24,9 @@
 namespace berth::cli {
 namespace {
 
+// What ends with this process anyway is not waited for longer.
+constexpr absl::Duration kEndPatience = absl::Seconds(2);
+
 struct Options {
   std::string pool;
   uint64_t units = 1;
@@ -122,7 +125,7 @@ ExitStatus Run(const Globals& globals, const Options& options) {
   }
   // What fails here the end of this process makes good.
   permit->Release().IgnoreError();
-  if (!(*session)->joined()) (*session)->End().IgnoreError();
+  if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
   return status;
 }
 

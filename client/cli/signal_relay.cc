@@ -49,6 +49,11 @@ void SignalRelay::Stop() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
   thread_.join();
+  // What came before now was for the command: it must not end this process.
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
 void SignalRelay::Run() {

@@ -41,12 +41,13 @@ WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool)
 
 WaitNotice::~WaitNotice() {
   over_.Notify();
+  cancellation_.Cancel();
   thread_.join();
 }
 
 void WaitNotice::Run() {
   if (over_.WaitForNotificationWithTimeout(kPatience)) return;
-  const Inspector inspector(session_);
+  const Inspector inspector(session_, &cancellation_);
   const auto pools = inspector.ListPools();
   const auto permits = inspector.ListPermits(pool_);
   // Only a courtesy: the wait itself says what is wrong, if something is.

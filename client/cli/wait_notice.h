@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
+#include "client/cancellation.h"
 #include "client/session.h"
 
 namespace berth::cli {
@@ -25,7 +26,7 @@ class WaitNotice {
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   WaitNotice(std::shared_ptr<Session> session, std::string pool);
-  // Says nothing any more.
+  // Says nothing any more, and ends the calls under way.
   ~WaitNotice();
 
  private:
@@ -34,6 +35,7 @@ class WaitNotice {
   const std::shared_ptr<Session> session_;
   const std::string pool_;
   absl::Notification over_;
+  Cancellation cancellation_;
   std::thread thread_;
 };
 

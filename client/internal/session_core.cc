@@ -283,9 +283,10 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
                       FormatInheritedFds({.lifeline = guard_.lifeline(), .capsule = capsule_.get()}));
 }
 
-absl::Status SessionCore::End() {
+absl::Status SessionCore::End(absl::Duration max_wait) {
   BERTH_RETURN_IF_ERROR(Check());
-  const absl::Status status = Call(DefaultLimits(), [&](grpc::ClientContext* context) {
+  const CallLimits limits = {.deadline = absl::Now() + std::min(timeout_, max_wait)};
+  const absl::Status status = Call(limits, [&](grpc::ClientContext* context) {
     v1::Session session;
     return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);
   });

@@ -130,7 +130,7 @@ class SessionCore {
   absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt);
 
   absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status End();
+  absl::Status End(absl::Duration max_wait);
 
  private:
   friend class OpenRequest;
