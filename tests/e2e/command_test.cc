@@ -124,9 +124,10 @@ TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
                                                                              {"QUIT", SIGQUIT},
                                                                              {"USR1", SIGUSR1},
                                                                              {"USR2", SIGUSR2}}) {
-    Subprocess command =
-        Start({"run", "--", "/bin/sh", "-c",
-               absl::StrCat("trap 'echo got ", name, "; exit 42' ", name, "; echo ready; read line")});
+    // A shell looks for signals between its commands: one that came just before a blocking one would wait for its end.
+    Subprocess command = Start({"run", "--", "/bin/sh", "-c",
+                                absl::StrCat("trap 'echo got ", name, "; exit 42' ", name,
+                                             "; echo ready; while :; do sleep 0.02; done")});
     EXPECT_EQ(Must(command.ReadLine()), "ready");
     command.Signal(signal);
     EXPECT_EQ(Must(command.ReadLine()), absl::StrCat("got ", name));
