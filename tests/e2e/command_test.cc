@@ -124,7 +124,8 @@ TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
                                                                              {"QUIT", SIGQUIT},
                                                                              {"USR1", SIGUSR1},
                                                                              {"USR2", SIGUSR2}}) {
-    // A shell looks for signals between its commands: one that came just before a blocking one would wait for its end.
+    // A shell looks for signals between its commands: one that came just before a blocking one would wait for
+    // its end.
     Subprocess command = Start({"run", "--", "/bin/sh", "-c",
                                 absl::StrCat("trap 'echo got ", name, "; exit 42' ", name,
                                              "; echo ready; while :; do sleep 0.02; done")});
