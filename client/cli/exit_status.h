@@ -11,7 +11,7 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 // The command line makes no sense.
 inline constexpr int kUsage = 64;
-// No daemon answers.
+// No daemon answers, or not in time.
 inline constexpr int kUnreachable = 69;
 // `run --no-wait` found no permit free.
 inline constexpr int kNotGranted = 75;

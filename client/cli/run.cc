@@ -50,10 +50,12 @@ ExitStatus FailedToOpen(const absl::Status& status) {
   return end.code == kFailed ? ExitStatus{.code = kRunFailed} : end;
 }
 
-ExitStatus FailedToAcquire(const absl::Status& status, const SignalRelay& relay) {
+ExitStatus FailedToAcquire(const absl::Status& status, const Options& options, const SignalRelay& relay) {
   if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
-  if (IsRefusal(status, Reason::kNoPermit)) return Fail(status, kNotGranted);
-  if (absl::IsDeadlineExceeded(status)) return Fail(status, kTimedOut);
+  // A wait of no time at all ends with the one or the other refusal; the code says which option asked for it.
+  if (IsRefusal(status, Reason::kNoPermit) || IsRefusal(status, Reason::kWaitTimedOut)) {
+    return Fail(status, options.no_wait ? kNotGranted : kTimedOut);
+  }
   return FailedToOpen(status);
 }
 
@@ -109,7 +111,7 @@ ExitStatus Run(const Globals& globals, const Options& options) {
       Session::Open({.folder = globals.folder, .label = LabelOf(options), .admin = globals.admin});
   if (!session.ok()) return FailedToOpen(session.status());
   absl::StatusOr<Permit> permit = Acquire(*session, options, max_wait, relay);
-  if (!permit.ok()) return FailedToAcquire(permit.status(), relay);
+  if (!permit.ok()) return FailedToAcquire(permit.status(), options, relay);
   if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
 
   const absl::StatusOr<pid_t> child = Spawn(**session, options, relay);

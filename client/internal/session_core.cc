@@ -198,6 +198,9 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
   const Cancellation::Hook lost(&live_->lost, [&context] { context.TryCancel(); });
   const Cancellation::Hook cancelled(limits.cancellation, [&context] { context.TryCancel(); });
   const absl::Status status = FromGrpc(attempt(&context));
+  if (absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value()) {
+    return absl::DeadlineExceededError(absl::StrCat("the daemon in ", folder_, " did not answer in time"));
+  }
   if (!absl::IsCancelled(status)) return status;
   BERTH_RETURN_IF_ERROR(Check());
   // Where neither the caller nor the daemon's core says so, a server that went down ended the call.

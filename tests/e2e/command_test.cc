@@ -67,6 +67,8 @@ TEST_F(CommandTest, RunSaysByItsCodeWhyTheCommandDidNotRun) {
   Actor holder(daemon_);
   holder.Do("acquire p");
   EXPECT_EQ(Run({"run", "--timeout", "1", "--", "/bin/true"}), 124);
+  EXPECT_EQ(Run({"run", "--timeout", "0", "--", "/bin/true"}), 124);
+  EXPECT_EQ(Run({"run", "--timeout", "0.000000001", "--", "/bin/true"}), 124);
   EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
   holder.Do("release p");
   EXPECT_EQ(Run({"--folder", "/nowhere", "run", "--", "/bin/true"}), 69);
@@ -79,6 +81,18 @@ TEST_F(CommandTest, RunSaysByItsCodeWhyTheCommandDidNotRun) {
   EXPECT_EQ(Run({"run", "--until=never", "--", "/bin/true"}), 64);
   EXPECT_EQ(Run({"run"}), 64);
   EXPECT_EQ(Run({}), 64);
+  holder.Quit();
+}
+
+TEST_F(CommandTest, ADaemonThatFallsSilentIsNoWaitThatTimedOut) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Subprocess command = Start({"run", "--quiet", "--timeout", "1", "--", "/bin/true"});
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  const pid_t broker = daemon_.broker();
+  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  EXPECT_EQ(command.Wait(), 69);
+  ASSERT_EQ(::kill(broker, SIGCONT), 0);
   holder.Quit();
 }
 
