@@ -35,9 +35,9 @@ class SessionCore;
 class Session {
  public:
   // Opens a session, or joins the one that BERTH_SESSION in the environment names.
-  // Errors: kUnavailable when no daemon answers; kFailedPrecondition when BERTH_SESSION names fds that this
-  // process did not inherit, and in a forked child; refusals: BAD_CREDENTIALS, UNKNOWN_PEER, SESSION_ENDED,
-  // LIMIT.
+  // Errors: kUnavailable when no daemon answers; kPermissionDenied when this user may not connect to the
+  // daemon's sockets; kFailedPrecondition when BERTH_SESSION names fds that this process did not inherit, and
+  // in a forked child; refusals: BAD_CREDENTIALS, UNKNOWN_PEER, SESSION_ENDED, LIMIT.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const SessionOptions& options = {});
 
   // Gives what is still owed to the daemon a bounded moment, then leaves the session: it ends with its last
@@ -47,7 +47,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   SessionId id() const;
-  // The folder of the daemon's sockets.
+  // The folder of the daemon's sockets, absolute.
   const std::string& folder() const;
   // Whether it was inherited and not opened here.
   bool joined() const;

@@ -10,12 +10,13 @@
 namespace berth {
 
 struct SessionOptions {
-  // The folder of the daemon's sockets. Empty: $BERTH_FOLDER; else /run/berth if a daemon's socket is there;
-  // else $XDG_RUNTIME_DIR/berth. An inherited session brings its own.
+  // The folder of the daemon's sockets. Empty: $BERTH_FOLDER; else what an inherited session brings along;
+  // else /run/berth if a daemon's socket is there; else $XDG_RUNTIME_DIR/berth.
   std::string folder;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;
-  // Speak to the operator's socket, where the admin verbs are.
+  // Speak to the operator's socket, where the admin verbs are. Without the right to it Open() answers
+  // kPermissionDenied.
   bool admin = false;
   // Open a new session even if the environment has one to join.
   bool always_new = false;

@@ -15,7 +15,7 @@ inline constexpr int kUsage = 64;
 inline constexpr int kUnreachable = 69;
 // `run --no-wait` found no permit free.
 inline constexpr int kNotGranted = 75;
-// The daemon does not let this user.
+// This user may not: its socket is closed to them, or the daemon refuses.
 inline constexpr int kDenied = 77;
 // `run --timeout` ended before a permit was free.
 inline constexpr int kTimedOut = 124;

@@ -13,6 +13,11 @@ int main(int argc, char** argv) {
   using namespace berth::cli;
   CLI::App app("Lease GPU permits and memory from this node's Berth daemon.", "berth");
   app.set_version_flag("--version", std::string("berth ") + berth::kVersion);
+  app.footer(
+      "Ends with 0: done; 1: refused, or not healthy; 64: a wrong command line; 69: no daemon answers; 77: "
+      "not "
+      "allowed, e.g. an operator's verb without the right to admin.sock. `berth run --help` has run's own "
+      "codes.");
   app.require_subcommand(1);
   // "berth status --json" is as good as "berth --json status".
   app.fallthrough();

@@ -137,9 +137,10 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand(
       "run", "Run a command while holding permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
   verb->footer(
-      "Ends as the command does: with its code, or by its signal. 124: no permit in time; 75: none free "
-      "(--no-wait); 69: "
-      "no daemon; 126, 127: the command cannot be executed, is not there; 125: anything else.");
+      "Ends as the command does: with its code, or by its signal. 124: no permit in time (--timeout); 75: "
+      "none "
+      "free (--no-wait); 69: no daemon answers; 77: not allowed; 64: a wrong command line; 126, 127: the "
+      "command cannot be executed, is not there; 125: anything else.");
   const auto options = std::make_shared<Options>();
   verb->add_option("--pool", options->pool, "The pool (default: gpu-tests)");
   verb->add_option("--permits", options->units, "Units to take")->check(CLI::PositiveNumber);
@@ -160,7 +161,8 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
     // A command that stood before the "--" has that as a word of its own.
     options->command = verb->remaining();
     const bool ended = !globals.command.empty() && options->command.empty();
-    options->command.insert(options->command.end(), globals.command.begin() + (ended ? 1 : 0), globals.command.end());
+    options->command.insert(options->command.end(), globals.command.begin() + (ended ? 1 : 0),
+                            globals.command.end());
     if (!ended && !options->command.empty() && absl::StartsWith(options->command[0], "-")) {
       throw CLI::ExtrasError({options->command[0]});
     }

@@ -1,9 +1,11 @@
 #include "client/internal/attach.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -19,6 +21,17 @@
 
 namespace berth::internal {
 namespace {
+
+// Says why there is no connection to the socket at `path`.
+absl::Status NoConnection(const std::string& path, int error) {
+  const absl::Status status = OsError(path, error);
+  if (absl::IsPermissionDenied(status)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("user ", ::geteuid(), " may not connect to ", status.message()));
+  }
+  // A folder or socket that is not there, and a backlog that stays full, are a daemon that does not serve.
+  return absl::UnavailableError(absl::StrCat("no Berth daemon answers on ", status.message()));
+}
 
 absl::StatusOr<UniqueFd> Connect(const std::string& folder, absl::Duration timeout) {
   const std::string path = absl::StrCat(folder, "/attach.sock");
@@ -41,11 +54,7 @@ absl::StatusOr<UniqueFd> Connect(const std::string& folder, absl::Duration timeo
   do {
     connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   } while (connected < 0 && errno == EINTR);
-  if (connected < 0) {
-    const absl::Status error = OsError(absl::StrCat("no Berth daemon answers on ", path), errno);
-    // A folder or socket that is not there, and a backlog that stays full, are a daemon that does not serve.
-    return absl::IsPermissionDenied(error) ? error : absl::UnavailableError(error.message());
-  }
+  if (connected < 0) return NoConnection(path, errno);
   return socket;
 }
 
@@ -102,6 +111,11 @@ absl::StatusOr<std::pair<Answer, UniqueFd>> Ask(int socket, const Question& ques
 }
 
 }  // namespace
+
+absl::Status CheckMayConnect(const std::string& path) {
+  if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return absl::OkStatus();
+  return NoConnection(path, errno);
+}
 
 absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
                                           absl::Duration timeout) {

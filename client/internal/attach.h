@@ -30,9 +30,13 @@ struct JoinedChannel {
   StatePage page;
 };
 
+// Whether this process may connect to the socket at `path`, by the file's mode and without connecting.
+// Errors: kPermissionDenied naming socket and user; kUnavailable where there is no such socket.
+absl::Status CheckMayConnect(const std::string& path);
+
 // Opens a session. `timeout` bounds each step.
-// Errors: kUnavailable when no daemon answers in `folder`; a refusal of the daemon as it made it; kInternal
-// when what answers does not speak Berth's protocol.
+// Errors: kUnavailable when no daemon answers in `folder`; kPermissionDenied where this user may not connect;
+// a refusal of the daemon as it made it; kInternal when what answers does not speak Berth's protocol.
 absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
                                           absl::Duration timeout);
 

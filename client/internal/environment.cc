@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,11 +26,19 @@ std::string Variable(const char* name) {
 
 }  // namespace
 
+std::string FolderFromEnvironment() { return Variable(kFolderVariable); }
+
 std::string DefaultFolder() {
-  if (std::string folder = Variable(kFolderVariable); !folder.empty()) return folder;
+  if (std::string folder = FolderFromEnvironment(); !folder.empty()) return folder;
   const std::string runtime = Variable("XDG_RUNTIME_DIR");
   const bool system = ::access(absl::StrCat(kSystemFolder, "/berthd.sock").c_str(), F_OK) == 0;
   return system || runtime.empty() ? kSystemFolder : absl::StrCat(runtime, "/berth");
+}
+
+std::string Absolute(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  return error ? folder : absolute.string();
 }
 
 absl::StatusOr<InheritedFds> ParseInheritedFds(absl::string_view text) {

@@ -11,11 +11,18 @@
 
 namespace berth::internal {
 
-// Names the folder of the daemon's sockets; has precedence over every default.
+// Names the folder of the daemon's sockets; has precedence over every default, and over the one in an
+// inherited session's capsule.
 inline constexpr char kFolderVariable[] = "BERTH_FOLDER";
+
+// $BERTH_FOLDER; empty where that is not set.
+std::string FolderFromEnvironment();
 
 // $BERTH_FOLDER; else /run/berth if a daemon's socket is there; else $XDG_RUNTIME_DIR/berth; else /run/berth.
 std::string DefaultFolder();
+
+// `folder` as seen from "/", so that it means the same after a change of the working folder.
+std::string Absolute(const std::string& folder);
 
 // The two fds that BERTH_SESSION names.
 struct InheritedFds {

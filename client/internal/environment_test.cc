@@ -1,6 +1,7 @@
 #include "client/internal/environment.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/session_capsule.h"
 #include "gtest/gtest.h"
@@ -12,6 +13,12 @@ TEST(EnvironmentTest, TheFoldersVariableHasPrecedence) {
   ::setenv(kFolderVariable, "/somewhere", 1);
   EXPECT_EQ(DefaultFolder(), "/somewhere");
   ::unsetenv(kFolderVariable);
+}
+
+TEST(EnvironmentTest, AFolderMeansTheSameAfterAChangeOfTheWorkingFolder) {
+  ASSERT_EQ(::chdir("/tmp"), 0);
+  EXPECT_EQ(Absolute("run/berth"), "/tmp/run/berth");
+  EXPECT_EQ(Absolute("/run/berth"), "/run/berth");
 }
 
 TEST(EnvironmentTest, InheritedFdsAreTwoNumbers) {

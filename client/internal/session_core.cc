@@ -41,6 +41,11 @@ bool IsFinal(const absl::Status& status) {
 // Whether something given back is back, or cannot be any more. A limit only says: later.
 bool IsReturned(const absl::Status& status) { return IsFinal(status) && !absl::IsResourceExhausted(status); }
 
+// The socket that a session's calls go to.
+std::string SocketPath(const std::string& folder, bool admin) {
+  return absl::StrCat(folder, admin ? "/admin.sock" : "/berthd.sock");
+}
+
 std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool admin) {
   grpc::ChannelArguments arguments;
   // A connection of its own per session: the daemon counts and cuts them by session.
@@ -51,7 +56,7 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool a
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A proxy of the environment is none for a Unix socket.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(absl::StrCat("unix:", folder, admin ? "/admin.sock" : "/berthd.sock"),
+  return grpc::CreateCustomChannel(absl::StrCat("unix:", SocketPath(folder, admin)),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -63,7 +68,7 @@ struct Entry {
   UniqueFd capsule_fd;
 };
 
-absl::StatusOr<Entry> Inherited(const InheritedFds& fds) {
+absl::StatusOr<Entry> Inherited(const InheritedFds& fds, const SessionOptions& options) {
   absl::StatusOr<SessionCapsule> capsule = ReadCapsule(fds.capsule);
   if (!capsule.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(kSessionVariable, "=", FormatInheritedFds(fds),
@@ -71,15 +76,22 @@ absl::StatusOr<Entry> Inherited(const InheritedFds& fds) {
                                                       capsule.status().message(),
                                                       "): keep these fds open, or unset the variable"));
   }
-  return Entry{.folder = capsule->folder, .capsule = *std::move(capsule)};
+  // The capsule's folder is where the opener saw it: in a container it may be mounted elsewhere.
+  std::string folder = options.folder;
+  if (folder.empty()) folder = FolderFromEnvironment();
+  if (folder.empty()) folder = capsule->folder;
+  folder = Absolute(folder);
+  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options.admin)));
+  return Entry{.folder = std::move(folder), .capsule = *std::move(capsule)};
 }
 
 absl::StatusOr<Entry> Enter(const SessionOptions& options) {
   if (!options.always_new) {
     BERTH_ASSIGN_OR_RETURN(std::optional<InheritedFds> fds, InheritedFdsFromEnvironment());
-    if (fds.has_value()) return Inherited(*fds);
+    if (fds.has_value()) return Inherited(*fds, options);
   }
-  const std::string folder = options.folder.empty() ? DefaultFolder() : options.folder;
+  const std::string folder = Absolute(options.folder.empty() ? DefaultFolder() : options.folder);
+  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options.admin)));
   BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(folder, options.label, options.timeout));
   return Entry{.folder = folder,
                .capsule = std::move(opened.capsule),

@@ -2,12 +2,15 @@
 
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/actor_handle.h"
@@ -26,10 +29,12 @@ class CommandTest : public ::testing::Test {
 
   void TearDown() override { daemon_.ExpectBooksBack(); }
 
-  Subprocess Start(const std::vector<std::string>& words) {
+  // Runs `berth` with `words`, by way of `wrapper` where that is not empty.
+  Subprocess Start(const std::vector<std::string>& words, std::vector<std::string> wrapper = {}) {
     SubprocessOptions options = {
-        .argv = {ProgramPath("client/cli/berth")},
+        .argv = std::move(wrapper),
         .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}};
+    options.argv.push_back(ProgramPath("client/cli/berth"));
     options.argv.insert(options.argv.end(), words.begin(), words.end());
     return Subprocess::Start(options);
   }
@@ -129,6 +134,31 @@ TEST_F(CommandTest, JobsWhoseTestsAcquireAgainDoNotWaitForEachOther) {
   EXPECT_EQ(second.Wait(), 0);
   // Unless they ask for one of their own.
   EXPECT_EQ(Run({"run", "--", berth, "run", "--independent", "--no-wait", "--", "/bin/true"}), 75);
+}
+
+TEST_F(CommandTest, WhoInheritedASessionFindsTheDaemonWhereTheEnvironmentSays) {
+  // As in a container: the folder that the session was opened in is not there, it is somewhere else.
+  const std::string elsewhere = daemon_.folder() + "-elsewhere";
+  Subprocess command = Start({"run", "--", "/bin/sh", "-c",
+                              absl::StrCat("echo ready; read line; BERTH_FOLDER=", elsewhere, " ",
+                                           ProgramPath("client/cli/berth"), " run --no-wait -- /bin/true")});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  std::filesystem::rename(daemon_.folder(), elsewhere);
+  command.WriteLine("go on");
+  EXPECT_EQ(command.Wait(), 0);
+  std::filesystem::rename(elsewhere, daemon_.folder());
+}
+
+TEST_F(CommandTest, AFolderFromTheWorkingFolderIsFoundFromEverywhere) {
+  const std::filesystem::path folder = daemon_.folder();
+  const std::string berth = ProgramPath("client/cli/berth");
+  Subprocess command = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c",
+                absl::StrCat("cd ", folder.parent_path().string(), " && ", berth, " --folder ",
+                             folder.filename().string(), " run -- /bin/sh -c 'cd / && exec ", berth,
+                             " run --no-wait -- /bin/true'")},
+       .environment = {"BERTH_FOLDER", "BERTH_SESSION"}});
+  EXPECT_EQ(command.Wait(), 0);
 }
 
 TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
@@ -250,6 +280,31 @@ TEST_F(CommandTest, AnOperatorSetsCapsAndBudgetsAndEndsSessions) {
   EXPECT_EQ(Run({"--admin", "sessions", "end", absl::StrCat(actor.session().value())}), 0);
   EXPECT_FALSE(Ok(actor.Ask("acquire p try")));
   actor.Quit();
+}
+
+TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
+  const std::string socket = daemon_.folder() + "/admin.sock";
+  std::filesystem::permissions(socket, std::filesystem::perms::none);
+  // Root without its capabilities is held to a file's mode like everybody else.
+  std::vector<std::string> wrapper = {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"};
+  if (IsRoot()) {
+    wrapper.insert(wrapper.end(), {"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"});
+  }
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"permits", "set", "gpu-tests", "3"},
+                                             {"budget", "set", "0", "64MiB"},
+                                             {"sessions", "end", "1"},
+                                             {"--admin", "status"},
+                                             {"--admin", "run", "--", "/bin/true"}}) {
+    const absl::Time begin = absl::Now();
+    Subprocess command = Start(words, wrapper);
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 77) << said;
+    EXPECT_TRUE(absl::StrContains(said, socket)) << said;
+    // A call that waits for a connection would take the ten seconds that a call may take.
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << said;
+  }
+  std::filesystem::permissions(socket, std::filesystem::perms::owner_all);
 }
 
 TEST_F(CommandTest, EveryVerbSaysWhenNobodyAnswers) {
