@@ -40,8 +40,10 @@ class Session {
   // in a forked child; refusals: BAD_CREDENTIALS, UNKNOWN_PEER, SESSION_ENDED, LIMIT.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const SessionOptions& options = {});
 
-  // Gives what is still owed to the daemon a bounded moment, then leaves the session: it ends with its last
-  // lifeline.
+  // Leaves the session when its last permit, block and mapping here have gone too: it ends with its last
+  // lifeline. What is still owed to the daemon then (a release or a cancel that it has not answered) gets half
+  // a second; if that is too short it goes on in the background and keeps the session open until the daemon
+  // has answered. What this process owes when it ends comes back when the session's processes are gone.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -110,6 +110,11 @@ void Channel::LetGo(ImportId import) {
   LetGoLocked(import);
 }
 
+bool Channel::sent() const {
+  MutexLock lock(&mu_);
+  return !state_.ok() || (acknowledged_ >= received_ && let_go_.empty());
+}
+
 void Channel::LetGoLocked(ImportId import) {
   if (!state_.ok()) return;
   let_go_.push_back(import);

@@ -61,8 +61,12 @@ class Channel {
   // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Tells the daemon that this process has unmapped and closed `import`. Never waits.
+  // Tells the daemon that this process has unmapped and closed `import`. Never waits: what a full socket does
+  // not take is sent later.
   void LetGo(ImportId import) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Whether the daemon has been sent all that it is to know, or the channel is lost.
+  bool sent() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Lease words kept before those of blocks long gone are looked for.
@@ -91,7 +95,7 @@ class Channel {
   const UniqueFd wake_;
   const std::function<void(const absl::Status&)> on_lost_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   // Not OK once the channel is lost.
   absl::Status state_ ABSL_GUARDED_BY(mu_);

@@ -154,9 +154,10 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
   BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(entry.folder, entry.capsule, options.timeout));
   const Credentials credentials = {
       .session = entry.capsule.session, .channel = joined.channel, .secret = entry.capsule.secret};
-  std::shared_ptr<SessionCore> core(new SessionCore(options, std::move(entry.folder), credentials,
-                                                    std::move(joined.page), std::move(entry.lifeline),
-                                                    std::move(entry.capsule_fd), std::move(joined.socket)));
+  std::shared_ptr<SessionCore> core(
+      new SessionCore(options, std::move(entry.folder), credentials, std::move(joined.page),
+                      std::move(entry.lifeline), std::move(entry.capsule_fd), std::move(joined.socket)),
+      &SessionCore::Retire);
   // The channel's thread ends before its core does.
   BERTH_ASSIGN_OR_RETURN(core->live_->channel,
                          Channel::Start(core->guard_.channel(),
@@ -164,12 +165,27 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
   return core;
 }
 
+void SessionCore::Retire(SessionCore* core) {
+  const std::unique_ptr<Channel>& channel = core->live_->channel;
+  Settler& settler = core->live_->settler;
+  if (core->guard_.forked() || channel == nullptr) {
+    delete core;
+    return;
+  }
+  // The channel's thread sends; the debt only waits for it.
+  if (!channel->sent()) settler.Add([&channel] { return channel->sent(); });
+  if (settler.Flush(kFlushPatience)) {
+    delete core;
+  } else {
+    settler.FinishWith([core] { delete core; });
+  }
+}
+
 SessionCore::~SessionCore() {
   if (guard_.forked()) {
     [[maybe_unused]] Live* const leaked = live_.release();
     return;
   }
-  if (Check().ok()) live_->settler.Flush(kFlushPatience);
   // The threads first: they use the rest.
   live_->lost.Cancel();
   live_->settler.Stop();

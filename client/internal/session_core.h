@@ -91,13 +91,14 @@ class SessionCore {
   static constexpr int kMaxAttempts = 3;
   // Bounds one attempt of what is repeated in the background, and what a destructor may take.
   static constexpr absl::Duration kReturnPatience = absl::Seconds(2);
-  // What the end of a session waits for debts.
+  // What who leaves a session waits for debts; later they go on alone.
   static constexpr absl::Duration kFlushPatience = absl::Milliseconds(500);
   // Beyond a wait's own limit, so that the daemon's refusal arrives rather than the transport's.
   static constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 
+  // The last reference gone, the core settles what it owes: within kFlushPatience before that returns, else
+  // in the background, where it lives on until the daemon has answered or the session is over.
   static absl::StatusOr<std::shared_ptr<SessionCore>> Open(const SessionOptions& options);
-  ~SessionCore();
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
 
@@ -148,6 +149,9 @@ class SessionCore {
 
   SessionCore(const SessionOptions& options, std::string folder, Credentials credentials, StatePage page,
               UniqueFd lifeline, UniqueFd capsule, UniqueFd channel);
+  ~SessionCore();
+  // What becomes of a core that nobody refers to any more: deletes it, now or when its debts are settled.
+  static void Retire(SessionCore* core);
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt);
   // Waits before a call is sent again; returns false if there is no time left for that.

@@ -1,6 +1,7 @@
 #include "client/internal/settler.h"
 
 #include <atomic>
+#include <memory>
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
@@ -33,8 +34,58 @@ TEST(SettlerTest, FlushIsBoundedAndTheEndDoesNotWaitForDebts) {
   Settler settler;
   settler.Add([] { return false; });
   const absl::Time start = absl::Now();
-  settler.Flush(absl::Milliseconds(10));
+  EXPECT_FALSE(settler.Flush(absl::Milliseconds(10)));
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(SettlerTest, AFlushCutsTheLongPausesOfADaemonThatWasAwayShort) {
+  std::atomic<bool> back = false;
+  std::atomic<int> attempts = 0;
+  absl::Notification paused;
+  Settler settler;
+  // By then the pauses have grown to 20, 40, ... 320 ms.
+  settler.Add([&] {
+    if (++attempts == 6) paused.Notify();
+    return back.load();
+  });
+  ASSERT_TRUE(paused.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  back = true;
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(settler.Flush(absl::Seconds(10)));
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(300));
+}
+
+TEST(SettlerTest, LeftAloneItGoesOnUntilNothingIsOwedAndThenRunsWhatIsLast) {
+  auto settler = std::make_unique<Settler>();
+  std::atomic<bool> back = false;
+  std::atomic<int> attempts = 0;
+  absl::Notification ended;
+  settler->Add([&] {
+    ++attempts;
+    return back.load();
+  });
+  EXPECT_FALSE(settler->Flush(absl::ZeroDuration()));
+  settler->FinishWith([&] {
+    settler.reset();
+    ended.Notify();
+  });
+  EXPECT_FALSE(ended.HasBeenNotified());
+  back = true;
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_GT(attempts, 0);
+  EXPECT_EQ(settler, nullptr);
+}
+
+TEST(SettlerTest, LeftAloneAfterItsLastDebtItEndsAtOnce) {
+  auto settler = std::make_unique<Settler>();
+  settler->Add([] { return true; });
+  EXPECT_TRUE(settler->Flush(absl::Seconds(10)));
+  absl::Notification ended;
+  settler->FinishWith([&] {
+    settler.reset();
+    ended.Notify();
+  });
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
 TEST(SettlerTest, AddNeverWaitsForAnAttempt) {
