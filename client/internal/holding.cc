@@ -68,7 +68,7 @@ Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser
       holder_key_(key.holder_key.empty() ? ThreadHolderKey() : std::string(key.holder_key)),
       of_thread_(holder_key_ == ThreadHolderKey()),
       units_(units),
-      state_(kReference + 1),
+      state_(2 * kReference + 1),
       releaser_(std::move(releaser)) {}
 
 Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser) {

@@ -26,9 +26,9 @@ struct HoldingKey {
   absl::string_view holder_key;
 };
 
-// Thread-safe. Counts its guards and its references in one word, and deletes itself with the last of both.
-// The guards can only rise from one: a holding whose last guard went is over, even while its thread still
-// remembers it.
+// Thread-safe. Counts its guards and its references in one word, and deletes itself with the last of both: the
+// guards together hold one reference, the thread that remembers it another. The guards can only rise from one:
+// a holding whose last guard went is over, even while its thread still remembers it.
 class Holding {
  public:
   // Gives the acquisition back; called once, by the guard that goes last, on its thread.
@@ -61,7 +61,7 @@ class Holding {
 
  private:
   friend class ThreadHoldings;
-  // The word: guards below, references (of threads that remember it, of a release under way) above.
+  // The word: guards below, references above.
   static constexpr uint64_t kGuards = 0xffffffff;
   static constexpr uint64_t kReference = uint64_t{1} << 32;
 
@@ -79,16 +79,8 @@ class Holding {
                                            std::memory_order_relaxed));
     return true;
   }
-  // Drops a guard; returns whether it was the last, and then holds a reference for the caller.
-  bool DropGuard() {
-    uint64_t state = state_.load(std::memory_order_relaxed);
-    uint64_t next;
-    do {
-      next = (state & kGuards) == 1 ? state - 1 + kReference : state - 1;
-    } while (
-        !state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed));
-    return (state & kGuards) == 1;
-  }
+  // Drops a guard; returns whether it was the last: then the guards' reference is the caller's to drop.
+  bool DropGuard() { return (state_.fetch_sub(1, std::memory_order_acq_rel) & kGuards) == 1; }
   // What the last guard does.
   absl::Status GiveBack();
   void Unreference();
