@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/bytes.h"
+#include "common/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace berth::cli {
@@ -66,26 +68,29 @@ absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   return id;
 }
 
-std::string FormatJson(const google::protobuf::Message& message) {
+absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
   std::string json;
-  // Cannot fail for messages without Any.
-  (void)google::protobuf::util::MessageToJsonString(message, &json, options);
+  const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (!status.ok()) {
+    return absl::InternalError(
+        absl::StrCat("the daemon's ", message.GetTypeName(),
+                     " is not JSON: ", absl::string_view(status.message().data(), status.message().size())));
+  }
   return json;
 }
 
-std::string FormatJson(const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members) {
-  return absl::StrCat("{\n",
-                      absl::StrJoin(members, ",\n",
-                                    [](std::string* out, const auto& member) {
-                                      std::string json = FormatJson(*member.second);
-                                      while (!json.empty() && json.back() == '\n') json.pop_back();
-                                      absl::StrAppend(out, "\"", member.first, "\": ", json);
-                                    }),
-                      "\n}\n");
+absl::StatusOr<std::string> FormatJson(
+    const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members) {
+  std::vector<std::string> texts;
+  for (const auto& [name, message] : members) {
+    BERTH_ASSIGN_OR_RETURN(const std::string json, FormatJson(*message));
+    texts.push_back(absl::StrCat("\"", name, "\": ", absl::StripTrailingAsciiWhitespace(json)));
+  }
+  return absl::StrCat("{\n", absl::StrJoin(texts, ",\n"), "\n}\n");
 }
 
 }  // namespace berth::cli

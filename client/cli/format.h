@@ -41,9 +41,11 @@ absl::StatusOr<uint64_t> ParseId(absl::string_view text);
 
 // For programs: protobuf's JSON with the fields' own names and every field present; 64-bit numbers are
 // strings, as protobuf's JSON has them.
-std::string FormatJson(const google::protobuf::Message& message);
+// Errors: kInternal for a message that JSON has no form of, as a time past the year 9999.
+absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message);
 // An object of several messages.
-std::string FormatJson(const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members);
+absl::StatusOr<std::string> FormatJson(
+    const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members);
 
 }  // namespace berth::cli
 

@@ -52,11 +52,19 @@ TEST(FormatTest, ProcessesAndTenantsNameWhatIsKnown) {
 TEST(FormatTest, JsonParsesHasEveryFieldAndKeepsTheFieldsNames) {
   v1::ListPoolsResponse pools;
   pools.add_pools()->set_name("gpu-tests");
-  const auto single = nlohmann::json::parse(FormatJson(pools));
+  const auto single = nlohmann::json::parse(*FormatJson(pools));
   EXPECT_EQ(single["pools"][0]["name"], "gpu-tests");
   EXPECT_EQ(single["pools"][0]["granted_total"], "0");
-  const auto joined = nlohmann::json::parse(FormatJson({{"a", &pools}, {"b", &pools}}));
+  const auto joined = nlohmann::json::parse(*FormatJson({{"a", &pools}, {"b", &pools}}));
   EXPECT_EQ(joined["b"]["pools"][0]["name"], "gpu-tests");
+}
+
+TEST(FormatTest, WhatHasNoJsonIsAnErrorAndNotHalfAText) {
+  v1::Permit permit;
+  permit.mutable_grant_time()->set_seconds(int64_t{1} << 60);
+  EXPECT_EQ(FormatJson(permit).status().code(), absl::StatusCode::kInternal);
+  const v1::Permit good;
+  EXPECT_EQ(FormatJson({{"good", &good}, {"bad", &permit}}).status().code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
       std::count_if(devices.devices().begin(), devices.devices().end(),
                     [](const v1::Device& device) { return device.state() != v1::Device::READY; });
   if (globals.json) {
-    ::fputs(FormatJson({{"node", &node}, {"devices", &devices}}).c_str(), stdout);
+    BERTH_ASSIGN_OR_RETURN(const std::string json, FormatJson({{"node", &node}, {"devices", &devices}}));
+    ::fputs(json.c_str(), stdout);
   } else if (sick == 0) {
     ::printf("healthy: Berth %s serves for %s, %d of %d devices ready\n", node.version().c_str(),
              FormatSince(node.serve_time(), absl::Now()).c_str(), devices.devices_size(),

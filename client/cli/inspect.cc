@@ -2,6 +2,7 @@
 
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
+#include "common/status_macros.h"
 
 namespace berth::cli {
 
@@ -15,7 +16,9 @@ ExitStatus Inspect(const Globals& globals, bool admin,
 
 absl::Status Show(const Globals& globals, const google::protobuf::Message& message,
                   absl::FunctionRef<std::string()> for_people) {
-  ::fputs((globals.json ? FormatJson(message) : for_people()).c_str(), stdout);
+  absl::StatusOr<std::string> text = globals.json ? FormatJson(message) : for_people();
+  BERTH_RETURN_IF_ERROR(text.status());
+  ::fputs(text->c_str(), stdout);
   return absl::OkStatus();
 }
 

@@ -31,7 +31,9 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
   BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, inspector.ListDevices());
   if (globals.json) {
-    ::fputs(FormatJson({{"node", &node}, {"pools", &pools}, {"devices", &devices}}).c_str(), stdout);
+    BERTH_ASSIGN_OR_RETURN(const std::string json,
+                           FormatJson({{"node", &node}, {"pools", &pools}, {"devices", &devices}}));
+    ::fputs(json.c_str(), stdout);
     return absl::OkStatus();
   }
   const std::string text = absl::StrCat(
