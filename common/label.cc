@@ -54,4 +54,17 @@ absl::Status ValidateLabel(absl::string_view field, absl::string_view text) {
   return absl::OkStatus();
 }
 
+std::string ToLabel(absl::string_view text) {
+  std::string label;
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    const absl::string_view sequence = text.substr(0, length == 0 ? 1 : length);
+    const absl::string_view printed = length == 0 || IsControl(sequence) ? "?" : sequence;
+    if (label.size() + printed.size() > attach::kMaxLabelBytes) break;
+    label.append(printed.data(), printed.size());
+    text.remove_prefix(sequence.size());
+  }
+  return label;
+}
+
 }  // namespace berth

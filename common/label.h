@@ -3,6 +3,8 @@
 #ifndef COMMON_LABEL_H_
 #define COMMON_LABEL_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -10,6 +12,10 @@ namespace berth {
 
 // Errors: INVALID_FIELD naming `field` when `text` is longer than 128 bytes, is not UTF-8, or has a control character.
 absl::Status ValidateLabel(absl::string_view field, absl::string_view text);
+
+// Makes a label of any text, as of a file's name: what is not UTF-8, and control characters, become "?"; what is longer
+// than a label is cut between two characters.
+std::string ToLabel(absl::string_view text);
 
 }  // namespace berth
 

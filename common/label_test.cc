@@ -33,5 +33,26 @@ TEST(LabelTest, RefusesControlCharactersAndWhatIsNoUtf8) {
   }
 }
 
+TEST(LabelTest, AnyTextCanBeMadeALabelAndALabelStaysAsItIs) {
+  EXPECT_EQ(ToLabel(""), "");
+  EXPECT_EQ(ToLabel("gr\u00f6\u00dfe-\u6e2c\u8a66 1"), "gr\u00f6\u00dfe-\u6e2c\u8a66 1");
+  EXPECT_EQ(ToLabel("a\xff\x62\n\x7f\xc2\x80\xe6\xb8"), "a?b?????");
+}
+
+TEST(LabelTest, ALongTextIsCutBetweenCharacters) {
+  const std::string long_name(200, 'x');
+  EXPECT_EQ(ToLabel(long_name), long_name.substr(0, 128));
+  // 127 bytes, then a character of two.
+  EXPECT_EQ(ToLabel(std::string(127, 'x') + "\u00f6"), std::string(127, 'x'));
+  EXPECT_EQ(ToLabel(std::string(126, 'x') + "\u00f6y"), std::string(126, 'x') + "\u00f6");
+  for (size_t length = 100; length <= 130; ++length) {
+    for (const char* const tail :
+         {"\u00f6\u00f6", "\u6e2c\u8a66", "\U0001f600", "\xf0\x9f\x98", "\xff\xff"}) {
+      EXPECT_TRUE(ValidateLabel("label", ToLabel(std::string(length, 'x') + tail + tail)).ok())
+          << length << tail;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace berth

@@ -53,7 +53,13 @@ absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
   return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
 }
 
-ExitStatus WaitForChild(pid_t child) {
+void AwaitEnd(pid_t child) {
+  siginfo_t info;
+  while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+}
+
+ExitStatus Reap(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return {.code = kRunFailed};

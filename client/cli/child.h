@@ -24,8 +24,12 @@ std::vector<std::string> EnvironmentWith(const std::vector<std::string>& entries
 absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
                                    const std::vector<std::string>& environment, const sigset_t& mask);
 
-// Waits until the child has ended. Returns its exit code, or the signal that it died of.
-ExitStatus WaitForChild(pid_t child);
+// Waits until the child has ended, and leaves it a zombie: until Reap() its pid is nobody else's, and a signal
+// that is still passed on to it reaches nobody.
+void AwaitEnd(pid_t child);
+
+// Takes the child's end. Returns its exit code, or the signal that it died of.
+ExitStatus Reap(pid_t child);
 
 }  // namespace berth::cli
 

@@ -15,7 +15,7 @@ ExitStatus RunShell(const std::string& script, const std::vector<std::string>& e
   ::sigemptyset(&none);
   const absl::StatusOr<pid_t> child = SpawnCommand({"sh", "-c", script}, EnvironmentWith(entries), none);
   EXPECT_TRUE(child.ok()) << child.status();
-  return child.ok() ? WaitForChild(*child) : ExitStatus{.code = -1};
+  return child.ok() ? Reap(*child) : ExitStatus{.code = -1};
 }
 
 TEST(ChildTest, TheExitCodeIsTheCommandsOwn) {
@@ -29,6 +29,18 @@ TEST(ChildTest, TheExitCodeIsKnownWhereTheParentIgnoredTheEndOfChildren) {
   const auto relay = SignalRelay::Start();
   ASSERT_TRUE(relay.ok()) << relay.status();
   EXPECT_EQ(RunShell("exit 42").code, 42);
+}
+
+TEST(ChildTest, AnEndedChildKeepsItsPidUntilItIsReaped) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  const absl::StatusOr<pid_t> child = SpawnCommand({"sh", "-c", "exit 42"}, EnvironmentWith({}), none);
+  ASSERT_TRUE(child.ok()) << child.status();
+  AwaitEnd(*child);
+  // A signal finds the zombie, and does nothing to its end.
+  EXPECT_EQ(::kill(*child, SIGKILL), 0);
+  EXPECT_EQ(Reap(*child).code, 42);
+  EXPECT_EQ(::kill(*child, 0), -1);
 }
 
 TEST(ChildTest, ADeathBySignalIsToldAsSuch) {

@@ -16,8 +16,8 @@
 #include "client/cli/verbs.h"
 #include "client/cli/wait_notice.h"
 #include "client/permit.h"
-#include "common/attach_wire.h"
 #include "common/error.h"
+#include "common/label.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 
@@ -64,11 +64,11 @@ ExitStatus FailedToSpawn(const absl::Status& status) {
   return Fail(status, absl::IsFailedPrecondition(status) ? kCannotExecute : kRunFailed);
 }
 
-// The label where none was given: the command's name, as far as it fits.
+// The label where none was given: the command's name, as far as it can be one.
 std::string LabelOf(const Options& options) {
   if (!options.label.empty()) return options.label;
   const std::string& program = options.command[0];
-  return program.substr(program.rfind('/') + 1, attach::kMaxLabelBytes);
+  return ToLabel(absl::string_view(program).substr(program.rfind('/') + 1));
 }
 
 absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session, const Options& options,
@@ -117,8 +117,9 @@ ExitStatus Run(const Globals& globals, const Options& options) {
   const absl::StatusOr<pid_t> child = Spawn(**session, options, relay);
   if (!child.ok()) return FailedToSpawn(child.status());
   relay.PassTo(*child);
-  const ExitStatus status = WaitForChild(*child);
+  AwaitEnd(*child);
   relay.Stop();
+  const ExitStatus status = Reap(*child);
 
   if (options.until == "tree") {
     // The lifeline's last holder ends the session, and with it the permit.

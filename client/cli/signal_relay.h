@@ -40,8 +40,8 @@ class SignalRelay {
   // From now on signals go to `child`; one that came since the wait ended goes there at once.
   void PassTo(pid_t child) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The child is waited for: its pid means nothing any more. From now on signals do what they did before
-  // Start(). Call it, and the destructor, on the thread that called Start().
+  // From now on signals do what they did before Start(). Call it when the child has ended and before its pid is
+  // given up (client/cli/child.h); call it, and the destructor, on the thread that called Start().
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The signals blocked before, for the command to start with.
