@@ -168,16 +168,50 @@ TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
                                                                              {"QUIT", SIGQUIT},
                                                                              {"USR1", SIGUSR1},
                                                                              {"USR2", SIGUSR2}}) {
-    // A shell looks for signals between its commands: one that came just before a blocking one would wait for
-    // its end.
-    Subprocess command = Start({"run", "--", "/bin/sh", "-c",
-                                absl::StrCat("trap 'echo got ", name, "; exit 42' ", name,
-                                             "; echo ready; while :; do sleep 0.02; done")});
+    Subprocess command = Start({"run", "--", ProgramPath("tests/support/actor"), "--await-signal"});
     EXPECT_EQ(Must(command.ReadLine()), "ready");
     command.Signal(signal);
     EXPECT_EQ(Must(command.ReadLine()), absl::StrCat("got ", name));
     EXPECT_EQ(command.Wait(), 42) << name;
   }
+}
+
+// Whether the process is stopped, as by SIGSTOP.
+bool IsStopped(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  // The state follows the name, which may hold anything, in its parentheses.
+  return absl::StartsWith(text.substr(text.rfind(')') + 1), " T");
+}
+
+TEST_F(CommandTest, RunStopsAndGoesOnWithItsCommand) {
+  Subprocess command = Start({"run", "--", ProgramPath("tests/support/actor"), "--await-signal"});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  for (int round = 0; round < 3; ++round) {
+    command.Signal(SIGTSTP);
+    EXPECT_EQ(Must(command.ReadLine()), "got TSTP");
+    ASSERT_TRUE(Eventually([&] { return IsStopped(command.pid()); }));
+    EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+    command.Signal(SIGCONT);
+    EXPECT_EQ(Must(command.ReadLine()), "got CONT");
+  }
+  command.Signal(SIGTERM);
+  EXPECT_EQ(Must(command.ReadLine()), "got TERM");
+  EXPECT_EQ(command.Wait(), 42);
+}
+
+TEST_F(CommandTest, ACommandsNameThatIsNoLabelIsMadeOne) {
+  const std::string name = absl::StrCat(std::string(127, 'n'), "\u00f6\xff\n", std::string(50, 'x'));
+  const std::string path = absl::StrCat(daemon_.folder(), "/../", name);
+  std::filesystem::create_symlink("/bin/sh", path);
+  Subprocess command = Start({"run", "--", path, "-c", "echo ready; read line"});
+  EXPECT_EQ(Must(command.ReadLine()), "ready");
+  const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 1);
+  EXPECT_EQ(permits.permits(0).label(), std::string(127, 'n'));
+  command.CloseInput();
+  command.Wait();
 }
 
 TEST_F(CommandTest, AnInterruptedWaitLeavesNoWaiter) {

@@ -10,7 +10,9 @@
 //   map NAME   fill NAME SEED   check NAME SEED   access NAME   free NAME   drop NAME   writable NAME
 //   grant-session NAME ID   grant-tenant NAME UID [CONTAINER]
 //   child   tell COMMAND…             a process in the same session, and what to tell it
-//   and more: see Commands().
+//   and more: see Stage::Do().
+//
+// `actor --await-signal` is the other thing it can be: a command that says which signals it gets (AwaitSignals).
 
 #include <fcntl.h>
 #include <signal.h>
@@ -230,6 +232,23 @@ class Stage {
   std::unique_ptr<Child> child_;
 };
 
+// Says "ready", then "got TERM" and the like for every signal. Ends with 42 after one that ends a process.
+int AwaitSignals() {
+  const std::map<int, std::string> names = {{SIGTERM, "TERM"}, {SIGINT, "INT"},   {SIGHUP, "HUP"},
+                                            {SIGQUIT, "QUIT"}, {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"},
+                                            {SIGTSTP, "TSTP"}, {SIGCONT, "CONT"}};
+  sigset_t awaited;
+  ::sigemptyset(&awaited);
+  for (const auto& [signal, name] : names) ::sigaddset(&awaited, signal);
+  ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
+  std::cout << "ready" << std::endl;
+  for (int signal = SIGCONT; signal == SIGCONT || signal == SIGTSTP;) {
+    ::sigwait(&awaited, &signal);
+    std::cout << "got " << names.at(signal) << std::endl;
+  }
+  return 42;
+}
+
 int Run() {
   // A test that dies takes its actors along; a child of an actor ends with its input.
   ::signal(SIGPIPE, SIG_IGN);
@@ -248,4 +267,7 @@ int Run() {
 }  // namespace
 }  // namespace berth::testing
 
-int main() { return berth::testing::Run(); }
+int main(int argc, char** argv) {
+  const bool await_signals = argc == 2 && strcmp(argv[1], "--await-signal") == 0;
+  return await_signals ? berth::testing::AwaitSignals() : berth::testing::Run();
+}
