@@ -7,7 +7,59 @@
 
 #include "common/os_error.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 namespace berth {
+namespace {
+
+// The most that the kernel passes in one message (SCM_MAX_FD).
+constexpr size_t kMaxPassedFds = 253;
+
+// Receives one message, with room for `room` fds. Whatever came is in `fds`, also where the result is an error.
+absl::StatusOr<Message> Receive(int socket, size_t room, std::vector<UniqueFd>* fds) {
+  // One byte more than the longest message tells a long one from one that fits.
+  char buffer[kMaxMessageBytes + 1];
+  iovec part = {buffer, sizeof(buffer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPassedFds)];
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = CMSG_SPACE(sizeof(int) * room);
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    // A peer that is gone without having read all it was sent is told once, as a reset, ahead of what it sent itself.
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError("would block");
+    return OsError("recvmsg", errno);
+  }
+  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
+      fds->emplace_back(fd);
+    }
+  }
+  Message message;
+  message.fds_lost = (header.msg_flags & MSG_CTRUNC) != 0;
+  if ((header.msg_flags & MSG_TRUNC) != 0 || got > static_cast<ssize_t>(kMaxMessageBytes)) {
+    return absl::DataLossError("message longer than 4,096 bytes");
+  }
+  // A SEQPACKET peer that is gone reads as an empty message; Berth never sends one.
+  if (got == 0 && fds->empty() && !message.fds_lost) return absl::OutOfRangeError("end of stream");
+  message.bytes.assign(buffer, static_cast<size_t>(got));
+  return message;
+}
+
+absl::Status LostFds() { return absl::DataLossError("file descriptors were lost in transit"); }
+
+}  // namespace
 
 absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair() {
   int fds[2];
@@ -50,49 +102,29 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
 }
 
 absl::StatusOr<Message> ReceiveMessageOrItsBytes(int socket) {
-  // One byte more than the longest message tells a long one from one that fits.
-  char buffer[kMaxMessageBytes + 1];
-  iovec part = {buffer, sizeof(buffer)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
-  msghdr header = {};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    // A peer that is gone without having read all it was sent is told once, as a reset, ahead of what it sent itself.
-  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (got < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError("would block");
-    return OsError("recvmsg", errno);
-  }
-  Message message;
-  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
-      message.fds.emplace_back(fd);
-    }
-  }
-  message.fds_lost = (header.msg_flags & MSG_CTRUNC) != 0;
-  if (message.fds_lost) message.fds.clear();
-  if ((header.msg_flags & MSG_TRUNC) != 0 || got > static_cast<ssize_t>(kMaxMessageBytes)) {
-    return absl::DataLossError("message longer than 4,096 bytes");
-  }
-  // A SEQPACKET peer that is gone reads as an empty message; Berth never sends one.
-  if (got == 0 && message.fds.empty() && !message.fds_lost) return absl::OutOfRangeError("end of stream");
-  message.bytes.assign(buffer, static_cast<size_t>(got));
+  std::vector<UniqueFd> fds;
+  absl::StatusOr<Message> message = Receive(socket, kMaxMessageFds, &fds);
+  if (message.ok() && !message->fds_lost) message->fds = std::move(fds);
   return message;
 }
 
 absl::StatusOr<Message> ReceiveMessage(int socket) {
   absl::StatusOr<Message> message = ReceiveMessageOrItsBytes(socket);
-  if (message.ok() && message->fds_lost) return absl::DataLossError("file descriptors were lost in transit");
+  if (message.ok() && message->fds_lost) return LostFds();
   return message;
+}
+
+absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* fds) {
+  absl::StatusOr<Message> message = Receive(socket, kMaxPassedFds, fds);
+  if (message.ok() && message->fds_lost) return LostFds();
+  return message;
+}
+
+absl::Status RefuseFds(int socket) {
+  const int no = 0;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no)) == 0) return absl::OkStatus();
+  if (errno == ENOPROTOOPT) return absl::UnimplementedError("this kernel cannot refuse file descriptors");
+  return OsError("setsockopt(SO_PASSRIGHTS)", errno);
 }
 
 bool IsWouldBlock(const absl::Status& status) { return status.code() == absl::StatusCode::kUnavailable; }

@@ -54,6 +54,15 @@ absl::StatusOr<Message> ReceiveMessage(int socket);
 // The same for who can go on with the bytes alone: fds cut short are no error, but set `fds_lost`.
 absl::StatusOr<Message> ReceiveMessageOrItsBytes(int socket);
 
+// The same from a peer that may send what it likes: every fd that came is put into `fds`, the message's own is empty,
+// also where the result is an error. So the caller chooses who closes them: a close may wait for as long as the sender
+// wants it to.
+absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* fds);
+
+// Has the kernel refuse fds that are sent to `socket`, or to one that `socket` accepts; their sender gets EPERM.
+// Errors: kUnimplemented before Linux 6.16.
+absl::Status RefuseFds(int socket);
+
 // Whether `status` of ReceiveMessage() says that nothing is there yet / that the peer is gone.
 bool IsWouldBlock(const absl::Status& status);
 bool IsEndOfStream(const absl::Status& status);

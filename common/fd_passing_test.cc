@@ -93,6 +93,32 @@ TEST_F(FdPassingTest, WithoutAFreeDescriptorTheBytesAloneCanBeHad) {
   EXPECT_TRUE(message->fds.empty());
 }
 
+TEST_F(FdPassingTest, AStrangersDescriptorsAreTheCallersToCloseWhateverCameWithThem) {
+  const std::vector<int> passed(kMaxMessageFds, left_.get());
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes(std::string(kMaxMessageBytes + 1, 'x')), passed).ok());
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(ReceiveFromStranger(right_.get(), &fds).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(fds.size(), kMaxMessageFds);
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes("right"), passed).ok());
+  const absl::StatusOr<Message> message = ReceiveFromStranger(right_.get(), &fds);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->bytes, "right");
+  EXPECT_TRUE(message->fds.empty());
+  EXPECT_EQ(fds.size(), 2 * kMaxMessageFds);
+}
+
+TEST_F(FdPassingTest, ASocketThatRefusesDescriptorsTakesBytesAndSendsBoth) {
+  const absl::Status refuses = RefuseFds(right_.get());
+  if (absl::IsUnimplemented(refuses)) GTEST_SKIP() << refuses;
+  ASSERT_TRUE(refuses.ok()) << refuses;
+  const int fd = left_.get();
+  EXPECT_TRUE(absl::IsPermissionDenied(SendMessage(left_.get(), AsBytes("with"), {&fd, 1})));
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes("without")).ok());
+  EXPECT_EQ(ReceiveMessage(right_.get())->bytes, "without");
+  ASSERT_TRUE(SendMessage(right_.get(), AsBytes("back"), {&fd, 1}).ok());
+  EXPECT_EQ(ReceiveMessage(left_.get())->fds.size(), 1u);
+}
+
 TEST_F(FdPassingTest, SendingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
   right_.reset();
   EXPECT_EQ(SendMessage(left_.get(), AsBytes("hello")).code(), absl::StatusCode::kUnavailable);

@@ -53,10 +53,7 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
       keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), std::move(held.fd));
     }
   }
-  for (HeldFd& held : held_) {
-    if (held.key.kind == custody::Kind::kBlock)
-      keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
-  }
+  for (HeldFd& held : held_) LetGo(std::move(held));
   held_.clear();
   BERTH_RETURN_IF_ERROR(loop_->Watch(custody_->fd(), EPOLLIN, [this](uint32_t) { OnVaultEvent(); }).status());
   BERTH_RETURN_IF_ERROR(Listen());
@@ -88,9 +85,6 @@ absl::Status BrokerProcess::TakeOver() {
       case custody::Kind::kLifeline:
       case custody::Kind::kChannel:
       case custody::Kind::kPidfd:
-        held.fd.reset();
-        BERTH_RETURN_IF_ERROR(custody_->Drop(held.key));
-        break;
       case custody::Kind::kBlock:
       case custody::Kind::kWorker:
         break;
@@ -100,6 +94,26 @@ absl::Status BrokerProcess::TakeOver() {
     return absl::InternalError("the vault gave no listening sockets, state page or device table");
   }
   return absl::OkStatus();
+}
+
+void BrokerProcess::LetGo(HeldFd held) {
+  switch (held.key.kind) {
+    case custody::Kind::kLifeline:
+    case custody::Kind::kChannel:
+      attach_->DropOrphan(std::move(held));
+      break;
+    case custody::Kind::kPidfd:
+      custody_->Drop(held.key).IgnoreError();
+      break;
+    case custody::Kind::kBlock:
+      keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
+      break;
+    case custody::Kind::kListener:
+    case custody::Kind::kStatePage:
+    case custody::Kind::kDeviceTable:
+    case custody::Kind::kWorker:
+      break;
+  }
 }
 
 absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const {
@@ -175,7 +189,11 @@ void BrokerProcess::OnNotice(Notice notice) {
   } else if (auto* const down = std::get_if<WorkerDown>(&notice)) {
     keeper_->WorkerIsDown(down->device, down->stopped);
   } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {
-    if (dropped->key.kind == custody::Kind::kBlock) keeper_->VaultDropped(BlockId(dropped->key.id));
+    if (dropped->key.kind == custody::Kind::kBlock) {
+      keeper_->VaultDropped(BlockId(dropped->key.id));
+    } else {
+      attach_->VaultDropped(dropped->key);
+    }
   } else {
     Stop();
   }

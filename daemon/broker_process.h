@@ -37,9 +37,10 @@ class BrokerProcess final : private EffectSink {
  private:
   explicit BrokerProcess(Inheritance inheritance);
   absl::Status Start(const std::string& folder, const Settings& settings);
-  // Sorts what the vault held for an earlier broker: listeners, page, table and workers serve on; what belonged to
-  // leases is let go, because no ledger says whose it was.
+  // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
+  // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
+  void LetGo(HeldFd held);
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
+#include "daemon/broker/fd_closer.h"
 
 namespace berth {
 
@@ -38,6 +40,9 @@ class EventLoop {
   void Rewatch(WatchId id, uint32_t events);
   // After this returns on the loop's thread, the callback is not called again. Unknown ids are ignored.
   void Unwatch(WatchId id);
+
+  // Closes `fd` without making the caller wait for it: for connections of clients and whatever they sent.
+  void Close(UniqueFd fd) { closer_.Close(std::move(fd)); }
 
   // Calls `callback` on the loop's thread once `when` (of SteadyNow()) has come; a later call moves the timer.
   void SetTimerCallback(std::function<void()> callback) { timer_callback_ = std::move(callback); }
@@ -67,8 +72,9 @@ class EventLoop {
   const UniqueFd wake_;
   std::function<void()> timer_callback_;
 
-  // Synchronised by itself.
+  // Synchronised by themselves.
   std::atomic<bool> stopping_{false};
+  FdCloser closer_;
 
   // Guarded by mu_.
   Mutex mu_;

@@ -22,7 +22,10 @@ Acceptor::Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_
       next_number_(first_number_) {}
 
 Acceptor::~Acceptor() {
-  for (auto& [fd, watched] : watched_) loop_.Unwatch(watched.second);
+  for (auto& [fd, watched] : watched_) {
+    loop_.Unwatch(watched.second);
+    loop_.Close(std::move(watched.first));
+  }
 }
 
 absl::Status Acceptor::Listen(UniqueFd listener, bool admin) {
@@ -69,6 +72,7 @@ void Acceptor::AcceptOne(UniqueFd socket, bool admin) {
     const auto it = watched_.find(fd);
     loop_.Unwatch(it->second.second);
     connections_.Remove(fd);
+    loop_.Close(std::move(it->second.first));
     watched_.erase(it);
   });
   if (!watch.ok()) {

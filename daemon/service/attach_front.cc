@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/label.h"
@@ -26,10 +27,10 @@ constexpr int kMaxRefusals = 16;
 
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
-// The message as a T, or nothing if its size or fds are not a T's.
+// The message as a T, or nothing if its size is not a T's.
 template <typename T>
 std::optional<T> As(const Message& message) {
-  if (message.bytes.size() != sizeof(T) || !message.fds.empty()) return std::nullopt;
+  if (message.bytes.size() != sizeof(T)) return std::nullopt;
   T result;
   memcpy(&result, message.bytes.data(), sizeof(T));
   return result;
@@ -71,9 +72,18 @@ absl::Status AttachFront::Listen(UniqueFd listener) {
   return absl::OkStatus();
 }
 
-void AttachFront::Accept(UniqueFd socket) {
-  const auto connection = std::make_shared<Connection>();
+AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
+  // The last to know a connection may be the loop itself.
+  ConnectionPtr connection(new Connection, [loop = &loop_](Connection* over) {
+    loop->Close(std::move(over->socket));
+    delete over;
+  });
   connection->socket = std::move(socket);
+  return connection;
+}
+
+void AttachFront::Accept(UniqueFd socket) {
+  const ConnectionPtr connection = MakeConnection(std::move(socket));
   absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), /*admin=*/false);
   if (!peer.ok()) {
     Refuse(connection, peer.status());
@@ -91,9 +101,11 @@ void AttachFront::Accept(UniqueFd socket) {
 
 void AttachFront::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
-    absl::StatusOr<Message> message = ReceiveMessage(connection->socket.get());
+    std::vector<UniqueFd> fds;
+    const absl::StatusOr<Message> message = ReceiveFromStranger(connection->socket.get(), &fds);
+    for (UniqueFd& fd : fds) loop_.Close(std::move(fd));
     if (message.ok()) {
-      OnMessage(connection, *std::move(message));
+      OnMessage(connection, *message, fds.size());
     } else if (absl::IsDataLoss(message.status())) {
       Refuse(connection,
              berth::Refuse(
@@ -108,8 +120,9 @@ void AttachFront::OnReadable(const ConnectionPtr& connection) {
   }
 }
 
-void AttachFront::OnMessage(const ConnectionPtr& connection, Message message) {
-  const attach::Kind kind = KindOf(message);
+void AttachFront::OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds) {
+  // With an fd it is no message of any kind.
+  const attach::Kind kind = fds == 0 ? KindOf(message) : attach::Kind{};
   const bool fresh = !connection->session && !connection->channel;
   if (const auto hello = As<attach::Hello>(message); fresh && hello && kind == attach::Kind::kHello) {
     OnHello(connection, *hello);
@@ -132,9 +145,9 @@ void AttachFront::OnMessage(const ConnectionPtr& connection, Message message) {
     Refuse(connection, berth::Refuse(Reason::kInvalidField,
                                      "{field} of kind {kind}, {value} bytes and {fds} fds; expected {limit}",
                                      {{"field", "message"},
-                                      {"kind", static_cast<uint32_t>(kind)},
+                                      {"kind", static_cast<uint32_t>(KindOf(message))},
                                       {"value", message.bytes.size()},
-                                      {"fds", message.fds.size()},
+                                      {"fds", fds},
                                       {"limit", expected}}));
   }
 }
@@ -304,7 +317,7 @@ void AttachFront::DropChannel(ChannelId channel) {
   }
   loop_.Unwatch(connection->socket_watch.exchange(0));
   loop_.Unwatch(connection->pidfd_watch.exchange(0));
-  custody_.Drop(ChannelKey(channel)).IgnoreError();
+  DropFromVault(ChannelKey(channel), std::move(connection));
   custody_.Drop(PidfdKey(channel)).IgnoreError();
 }
 
@@ -320,7 +333,27 @@ void AttachFront::DropSession(SessionId session) {
   loop_.Unwatch(connection->socket_watch.exchange(0));
   // An ended session's holders shall see it, also where they still hold the lifeline.
   ::shutdown(connection->socket.get(), SHUT_RDWR);
-  custody_.Drop(LifelineKey(session)).IgnoreError();
+  DropFromVault(LifelineKey(session), std::move(connection));
+}
+
+void AttachFront::DropOrphan(HeldFd held) { DropFromVault(held.key, MakeConnection(std::move(held.fd))); }
+
+void AttachFront::DropFromVault(custody::Key key, ConnectionPtr connection) {
+  {
+    MutexLock lock(&mu_);
+    dropping_[key] = std::move(connection);
+  }
+  // A vault that cannot be asked is gone, and the broker ends for it.
+  custody_.Drop(key).IgnoreError();
+}
+
+void AttachFront::VaultDropped(custody::Key key) {
+  ConnectionPtr over;
+  MutexLock lock(&mu_);
+  const auto it = dropping_.find(key);
+  if (it == dropping_.end()) return;
+  over = std::move(it->second);
+  dropping_.erase(it);
 }
 
 }  // namespace berth::service

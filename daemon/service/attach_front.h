@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -48,12 +49,16 @@ class AttachFront {
   void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
   // Ends a channel's connection, which the process and the event loop will see.
   void HangUp(ChannelId channel);
-  // Carries DropChannel and DropSession out: closes our ends and has the vault close its.
+  // Carries DropChannel and DropSession out: has the vault close its ends, then closes ours.
   void DropChannel(ChannelId channel);
   void DropSession(SessionId session);
+  // The vault has closed its copy of a lifeline or channel.
+  void VaultDropped(custody::Key key);
+  // Does the same with a lifeline or channel of an earlier broker's.
+  void DropOrphan(HeldFd held);
 
  private:
-  // One connection to attach.sock; it starts without a role.
+  // One connection to attach.sock; it starts without a role. Its socket is closed off the loop (EventLoop::Close).
   struct Connection {
     UniqueFd socket;
     Peer peer;
@@ -70,9 +75,11 @@ class AttachFront {
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
 
+  ConnectionPtr MakeConnection(UniqueFd socket);
   void Accept(UniqueFd socket);
   void OnReadable(const ConnectionPtr& connection);
-  void OnMessage(const ConnectionPtr& connection, Message message);
+  // `fds` came with the message, and are closed already.
+  void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);
   void OnHello(const ConnectionPtr& connection, const attach::Hello& hello);
   void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
   // The connection ended, or was refused too often.
@@ -84,6 +91,8 @@ class AttachFront {
   void Forget(const ConnectionPtr& connection);
   absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
   absl::Status Admit(const ConnectionPtr& connection, ChannelId channel);
+  // Asks the vault to close its copy, and keeps the connection until it has.
+  void DropFromVault(custody::Key key, ConnectionPtr connection);
 
   EventLoop& loop_;
   Broker& broker_;
@@ -98,6 +107,8 @@ class AttachFront {
   Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChannelId, ConnectionPtr> channels_ ABSL_GUARDED_BY(mu_);
+  // Over, and still with the vault: whose close is the last may have to wait for a client, and the vault must not.
+  std::map<custody::Key, ConnectionPtr> dropping_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace berth::service

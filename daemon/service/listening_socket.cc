@@ -44,12 +44,14 @@ void ListeningSocket::AcceptSome() {
     }
     if (socket) {
       spdlog::warn("the file descriptors left are the daemon's own: a connection is refused");
+      loop_.Close(std::move(socket));
       continue;
     }
     if (errno == ECONNABORTED || errno == EINTR) continue;
     if (errno != EMFILE && errno != ENFILE) return;
     spdlog::warn("no file descriptor is free: a connection is refused");
     spare_.reset();
+    // Here at once, since the number is wanted back.
     UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
     spare_ = OpenSpare();
     return;

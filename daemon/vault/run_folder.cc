@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/fd_passing.h"
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -114,6 +115,9 @@ absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, 
   if (::unlink(path.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", path), errno);
   UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return OsError("socket", errno);
+  // No client has an fd to send. Closing one could wait for as long as the client likes; where the kernel lets them
+  // come all the same, EventLoop::Close() takes them.
+  RefuseFds(socket.get()).IgnoreError();
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, path.c_str(), path.size() + 1);

@@ -358,6 +358,8 @@ void Vault::Stop() {
   for (const Worker& worker : workers_) {
     if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
   }
+  // The rest ends with the process: closing a client's socket may wait for what the client sent on it, ending does not.
+  for (auto& [key, fd] : held_) fd.release();
 }
 
 }  // namespace berth

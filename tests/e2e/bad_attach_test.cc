@@ -1,8 +1,11 @@
 // Bad input on the sockets themselves: whatever comes on attach.sock, and bytes that are no gRPC on the
 // others. Each time the daemon ends that connection or says what was wrong, and serves on.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -10,10 +13,13 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/attach_wire.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
@@ -65,6 +71,43 @@ absl::Status TryAcquire(RawClient& client) {
   return client.Call(&v1::PermitService::Stub::AcquirePermit, request).status();
 }
 
+// A TCP connection over loopback whose first end has bytes to send that the second has not read: where it is the last,
+// the close of the first waits for the second to read them, at most for `linger`.
+std::pair<UniqueFd, UniqueFd> LingeringConnection(absl::Duration linger_time) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int small = 4096;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  UniqueFd lingering(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), name, size) < 0 || ::listen(listener.get(), 1) < 0 ||
+      ::getsockname(listener.get(), name, &size) < 0 || ::connect(lingering.get(), name, size) < 0) {
+    Fatal(absl::UnavailableError(strerror(errno)), "loopback");
+  }
+  UniqueFd reader(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const std::string bytes(1 << 16, 'x');
+  while (::send(lingering.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) continue;
+  const linger on = {.l_onoff = 1, .l_linger = static_cast<int>(absl::ToInt64Seconds(linger_time))};
+  ::setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &on, sizeof(on));
+  return {std::move(lingering), std::move(reader)};
+}
+
+void StopLingering(int socket) {
+  const linger off = {};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &off, sizeof(off));
+}
+
+// Reads what is there. Returns whether the other end is closed.
+bool ReadToTheEnd(int socket) {
+  char bytes[1 << 16];
+  ssize_t got;
+  do {
+    got = ::recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
+  } while (got > 0);
+  return got == 0 || errno != EAGAIN;
+}
+
 class BadAttachTest : public ::testing::Test {
  protected:
   // Nothing is left of what the test did, and the daemon serves.
@@ -104,21 +147,58 @@ TEST_F(BadAttachTest, AFirstMessageWithoutPlaceIsRefusedAndTheNextOneServed) {
   }
 }
 
+// The daemon has the kernel refuse fds (from Linux 6.16 on): the sender is told. Else they come, and it refuses the
+// message that they came with.
+bool RefusedByTheKernel(const absl::Status& sent) { return absl::IsPermissionDenied(sent); }
+
 TEST_F(BadAttachTest, FdsWhereNoneBelongAreRefusedAndClosed) {
   const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   // As many as a message of Berth's may carry, and so many that the kernel cuts some off.
   for (const size_t count : {size_t{1}, size_t{3}, kMaxMessageFds}) {
     const std::vector<int> fds(count, file.get());
     AttachSocket hello = AttachSocket::Connect(daemon_.folder());
-    ASSERT_TRUE(Ok(hello.Send(MakeHello("with fds"), fds)));
-    EXPECT_TRUE(IsRefusal(hello.Receive<attach::Welcome>().status(), Reason::kInvalidField)) << count;
+    const absl::Status sent = hello.Send(MakeHello("with fds"), fds);
+    EXPECT_TRUE(RefusedByTheKernel(sent) ||
+                IsRefusal(hello.Receive<attach::Welcome>().status(), Reason::kInvalidField))
+        << count << ": " << sent;
 
     RawClient client = RawClient::Open(daemon_.folder());
-    ASSERT_TRUE(Ok(client.channel().Send(attach::Ack{}, fds)));
-    EXPECT_TRUE(IsRefusal(client.channel().Receive<attach::Delivery>().status(), Reason::kInvalidField))
-        << count;
+    const absl::Status on_channel = client.channel().Send(attach::Ack{}, fds);
+    EXPECT_TRUE(RefusedByTheKernel(on_channel) ||
+                IsRefusal(client.channel().Receive<attach::Delivery>().status(), Reason::kInvalidField))
+        << count << ": " << on_channel;
     EXPECT_TRUE(Ok(TryAcquire(client)));
   }
+}
+
+TEST_F(BadAttachTest, AnFdWhoseCloseWaitsKeepsNobodyWaiting) {
+  constexpr absl::Duration kLinger = absl::Minutes(1);
+  RawClient client = RawClient::Open(daemon_.folder());
+  RawClient other = RawClient::Open(daemon_.folder());
+  std::vector<UniqueFd> readers;
+  const absl::Time begin = absl::Now();
+  // Held up, so that the daemon's close of what was sent is surely the last: ours comes before.
+  ASSERT_EQ(::kill(daemon_.broker(), SIGSTOP), 0);
+  AttachSocket fresh = AttachSocket::Connect(daemon_.folder());
+  for (AttachSocket* const socket : {&fresh, &client.channel(), &client.lifeline()}) {
+    auto [lingering, reader] = LingeringConnection(kLinger);
+    const int fd = lingering.get();
+    const absl::Status sent = socket->Send(attach::Ack{}, {&fd, 1});
+    EXPECT_TRUE(sent.ok() || RefusedByTheKernel(sent)) << sent;
+    if (!sent.ok()) StopLingering(lingering.get());
+    readers.push_back(std::move(reader));
+  }
+  ASSERT_EQ(::kill(daemon_.broker(), SIGCONT), 0);
+  EXPECT_TRUE(Ok(TryAcquire(other)));
+  RawClient later = RawClient::Open(daemon_.folder());
+  EXPECT_TRUE(Ok(later.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest())));
+  EXPECT_LT(absl::Now() - begin, kLinger);
+  // In whatever order they are closed.
+  EXPECT_TRUE(Eventually([&] {
+    bool all = true;
+    for (const UniqueFd& reader : readers) all = ReadToTheEnd(reader.get()) && all;
+    return all;
+  }));
 }
 
 TEST_F(BadAttachTest, APeerThatDoesNotLearnIsHungUpOn) {

@@ -1,0 +1,101 @@
+#include "daemon/broker/fd_closer.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+// Far above what any of these tests takes, unless it waits for a close.
+constexpr int kLingerSeconds = 300;
+
+// A TCP connection over loopback, one end of which lingers with bytes that the other has not read: its close waits
+// until the other has.
+struct LingeringPair {
+  LingeringPair() {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int small = 4096;
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    socklen_t size = sizeof(address);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    lingering.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(lingering.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    reader.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const char bytes[65536] = {};
+    while (::send(lingering.get(), bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
+    EXPECT_EQ(errno, EAGAIN);
+    const linger on = {.l_onoff = 1, .l_linger = kLingerSeconds};
+    EXPECT_EQ(::setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &on, sizeof(on)), 0);
+  }
+
+  // Reads until the other end is closed.
+  void ReadAll() {
+    char bytes[65536];
+    while (::recv(reader.get(), bytes, sizeof(bytes), 0) > 0) continue;
+  }
+
+  UniqueFd lingering;
+  UniqueFd reader;
+};
+
+struct Pipe {
+  Pipe() {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    read.reset(fds[0]);
+    write.reset(fds[1]);
+  }
+  UniqueFd read;
+  UniqueFd write;
+};
+
+TEST(FdCloserTest, ClosesWhatItIsGiven) {
+  FdCloser closer;
+  for (int i = 0; i < 3; ++i) {
+    Pipe pipe;
+    closer.Close(std::move(pipe.write));
+    char byte;
+    EXPECT_EQ(::read(pipe.read.get(), &byte, 1), 0);
+  }
+}
+
+TEST(FdCloserTest, ACloseThatWaitsKeepsItsCallerNotWaiting) {
+  const absl::Time begin = absl::Now();
+  FdCloser closer;
+  LingeringPair pair;
+  closer.Close(std::move(pair.lingering));
+  Pipe behind;
+  closer.Close(std::move(behind.write));
+  // Only now can the first close end, and the second begin.
+  pair.ReadAll();
+  char byte;
+  EXPECT_EQ(::read(behind.read.get(), &byte, 1), 0);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(kLingerSeconds));
+}
+
+TEST(FdCloserTest, ItsOwnEndDoesNotWaitForAClose) {
+  const absl::Time begin = absl::Now();
+  LingeringPair pair;
+  auto closer = std::make_unique<FdCloser>();
+  closer->Close(std::move(pair.lingering));
+  closer.reset();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(kLingerSeconds));
+  pair.ReadAll();
+}
+
+}  // namespace
+}  // namespace berth
