@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 25> kReasons = {{
+constexpr std::array<ReasonRow, 27> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -44,6 +44,8 @@ constexpr std::array<ReasonRow, 25> kReasons = {{
     {Reason::kAdminOnly, "ADMIN_ONLY", Code::kPermissionDenied},
     {Reason::kUnsupported, "UNSUPPORTED", Code::kUnimplemented},
     {Reason::kDeviceStopped, "DEVICE_STOPPED", Code::kFailedPrecondition},
+    {Reason::kBlockInUse, "BLOCK_IN_USE", Code::kUnavailable},
+    {Reason::kStreamMisuse, "STREAM_MISUSE", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

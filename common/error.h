@@ -46,6 +46,8 @@ enum class Reason {
   kAdminOnly,
   kUnsupported,
   kDeviceStopped,
+  kBlockInUse,
+  kStreamMisuse,
 };
 
 // "OVER_BUDGET" for kOverBudget.

@@ -35,6 +35,8 @@ using PermitId = Id<struct PermitTag>;
 using AcquisitionId = Id<struct AcquisitionTag>;
 using BlockId = Id<struct BlockTag>;
 using ImportId = Id<struct ImportTag>;
+// One launch that uses blocks, from its prepare to its finish.
+using UseId = Id<struct UseTag>;
 // One attempt of one RPC inside the broker.
 using CallId = Id<struct CallTag>;
 

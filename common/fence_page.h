@@ -1,0 +1,84 @@
+// A process's fence page: one pair of 64-bit words per stream that says how far the stream has come. Its owner's GPU (or
+// host thread) raises the words; the owner's peers wait for them, on a stream or by reading; the daemon reads them all
+// and sets them to the top when the owner dies, so that whoever waits goes on. No process needs CUDA for any of it.
+//
+// The broker makes the page and keeps a writable mapping; the owner gets a writable fd, everyone else a read-only
+// reopening of the 0400 memfd: a word is written by its own process and the daemon alone.
+
+#ifndef COMMON_FENCE_PAGE_H_
+#define COMMON_FENCE_PAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "common/unique_fd.h"
+
+namespace berth {
+
+// The value of every word of a process that is gone: whatever was waited for will not come any more. CUDA's wait compares
+// the difference as a signed number, so half the range is the top: all ones would be below everything. Uses are counted
+// from 1 to below it.
+inline constexpr uint64_t kFenceTop = INT64_MAX;
+
+// The words of one stream.
+struct FenceSlot {
+  // Only rises: n says that the stream's first n uses have ended. Written behind each use, on the stream.
+  std::atomic<uint64_t> done;
+  // What `done` comes to once everything begun on the stream has ended; stored by the owner before it begins something.
+  // So a `done` below it tells, of a process that died, that work was under way.
+  std::atomic<uint64_t> begun;
+};
+
+// Streams that one process can have. What is left of a page beside its head.
+inline constexpr uint32_t kFenceSlots = 252;
+
+// The page as it lies in memory.
+struct FencePageLayout {
+  static constexpr uint64_t kMagic = 0x313065636e656662;  // "bfence01"
+  uint64_t magic;
+  // Whose it is: a ChannelId.
+  uint64_t channel;
+  std::atomic<uint64_t> reserved[6];
+  FenceSlot slots[kFenceSlots];
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+// CUDA registers whole pages.
+static_assert(sizeof(FencePageLayout) == 4096);
+
+// Makes the page of `channel`, its words 0, sealed. The returned fd is a writable one.
+absl::StatusOr<UniqueFd> CreateFencePage(ChannelId channel);
+
+// A mapping of a page. Movable; unmaps when destroyed. Thread-safe through the atomics.
+class FencePage {
+ public:
+  // Errors: kInvalidArgument if `fd` is no fence page.
+  static absl::StatusOr<FencePage> MapReadOnly(int fd);
+  static absl::StatusOr<FencePage> MapWritable(int fd);
+
+  FencePage(FencePage&& other) noexcept : layout_(std::exchange(other.layout_, nullptr)) {}
+  FencePage& operator=(FencePage&&) = delete;
+  ~FencePage();
+
+  ChannelId channel() const { return ChannelId(layout_->channel); }
+  // Requires: slot < kFenceSlots.
+  const FenceSlot& slot(uint32_t slot) const { return layout_->slots[slot]; }
+  // Requires: mapped writable, slot < kFenceSlots.
+  FenceSlot& writable_slot(uint32_t slot) { return layout_->slots[slot]; }
+  // For what registers the page's memory.
+  void* address() const { return layout_; }
+
+  // Sets `done` of every slot to kFenceTop. Requires: mapped writable.
+  void SetTop();
+
+ private:
+  explicit FencePage(FencePageLayout* layout) : layout_(layout) {}
+  static absl::StatusOr<FencePage> Map(int fd, int protection);
+  FencePageLayout* layout_;
+};
+
+}  // namespace berth
+
+#endif  // COMMON_FENCE_PAGE_H_

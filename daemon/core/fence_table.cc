@@ -1,0 +1,475 @@
+#include "daemon/core/fence_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/fence_page.h"
+#include "common/status_macros.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+namespace {
+
+// Each block once, with all that is done to it.
+std::vector<BlockUse> Combine(const std::vector<BlockUse>& uses) {
+  std::map<BlockId, Access> access;
+  for (const BlockUse& use : uses) {
+    const auto [at, fresh] = access.emplace(use.block, use.access);
+    if (!fresh) at->second = at->second | use.access;
+  }
+  std::vector<BlockUse> combined;
+  for (const auto& [block, how] : access) combined.push_back({block, how});
+  return combined;
+}
+
+bool Conflict(Access a, Access b) { return Writes(a) || Writes(b); }
+
+std::set<BlockId> BlocksOf(const std::vector<BlockUse>& uses) {
+  std::set<BlockId> blocks;
+  for (const BlockUse& use : uses) blocks.insert(use.block);
+  return blocks;
+}
+
+absl::Status AtLimit(absl::string_view what, uint64_t current, uint64_t limit) {
+  return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                {{"what", what}, {"current", current}, {"limit", limit}});
+}
+
+}  // namespace
+
+void FenceTable::Raise(Marks& marks, StreamKey stream, Mark mark) {
+  Mark& kept = marks[stream];
+  kept.value = std::max(kept.value, mark.value);
+  kept.tears = kept.tears || mark.tears;
+}
+
+void FenceTable::Merge(Marks& into, const Marks& from) {
+  for (const auto& [stream, mark] : from) Raise(into, stream, mark);
+}
+
+void FenceTable::MergeStandIns(Marks& into, const Fence& fence) {
+  for (const auto& [stream, mark] : fence.superseded) {
+    const bool dies_alone = std::any_of(fence.writes.begin(), fence.writes.end(), [&](const auto& write) {
+      return write.first.channel != stream.channel;
+    });
+    if (dies_alone) Raise(into, stream, mark);
+  }
+}
+
+void FenceTable::Prune(Fence& fence, const ReadWords& read) {
+  const auto ended = [&read](const auto& entry) { return read(entry.first).done >= entry.second.value; };
+  std::erase_if(fence.writes, ended);
+  std::erase_if(fence.reads, ended);
+  // The write came to pass, so all that it waited for had.
+  if (fence.writes.empty()) {
+    fence.superseded.clear();
+  } else {
+    std::erase_if(fence.superseded, ended);
+  }
+}
+
+absl::StatusOr<std::optional<Prepared>> FenceTable::Prepare(const FenceStep& step, const RequestId& request,
+                                                            uint32_t slot, std::vector<BlockUse> uses,
+                                                            absl::Time deadline) {
+  const StreamKey stream{request.channel, slot};
+  BERTH_RETURN_IF_ERROR(streams_.Get(stream).status());
+  if (uses.empty() || uses.size() > limits_.blocks_per_use) {
+    return berth::Refuse(Reason::kInvalidField,
+                         "{field}: {value} blocks, from 1 to {limit} may be used at once",
+                         {{"field", "uses"}, {"value", uses.size()}, {"limit", limits_.blocks_per_use}});
+  }
+  uint64_t open = 0;
+  uint64_t queued = 0;
+  for (uint32_t other = 0; other < streams_.SlotsOf(request.channel); ++other) {
+    const StreamRow* const row = streams_.Find({request.channel, other});
+    open += row == nullptr ? 0 : row->open_uses;
+    queued += row == nullptr ? 0 : row->queued_prepares;
+  }
+  if (open >= limits_.open_uses_per_channel) {
+    return AtLimit("open_uses_per_channel", open, limits_.open_uses_per_channel);
+  }
+  std::vector<BlockUse> blocks = Combine(uses);
+  const Ticket ticket = ++last_ticket_;
+  if (MayBegin(stream, blocks, ticket)) return Begin(step, stream, std::move(blocks));
+  if (queued >= limits_.queued_prepares_per_channel) {
+    return AtLimit("queued_prepares_per_channel", queued, limits_.queued_prepares_per_channel);
+  }
+  for (const BlockUse& use : blocks) fences_[use.block].queue.emplace(ticket, use.access);
+  ++streams_.Find(stream)->queued_prepares;
+  tickets_.emplace(request, ticket);
+  deadlines_.emplace(deadline, ticket);
+  queue_.emplace(ticket, Queued{.request = request,
+                                .stream = stream,
+                                .blocks = std::move(blocks),
+                                .since = step.now,
+                                .deadline = deadline});
+  Expire(step);
+  return std::nullopt;
+}
+
+std::optional<FenceTable::Obstacle> FenceTable::FindObstacle(const Fence& fence, StreamKey stream,
+                                                             Access access, Ticket ticket) const {
+  if (fence.hand_over.has_value()) {
+    return Obstacle{fence.hand_over->from, fence.hand_over->process, fence.hand_over->since};
+  }
+  for (const auto& [use, how] : fence.open) {
+    const OpenUse& open = uses_.at(use);
+    // One stream's launches run in the order in which they are made.
+    if (open.stream == stream || !Conflict(how, access)) continue;
+    return Obstacle{open.stream.channel, streams_.ProcessOf(open.stream.channel), open.since};
+  }
+  for (const auto& [before, how] : fence.queue) {
+    if (before >= ticket) break;
+    if (!Conflict(how, access)) continue;
+    const Queued& queued = queue_.at(before);
+    return Obstacle{queued.stream.channel, streams_.ProcessOf(queued.stream.channel), queued.since};
+  }
+  return std::nullopt;
+}
+
+bool FenceTable::MayBegin(StreamKey stream, const std::vector<BlockUse>& blocks, Ticket ticket) const {
+  return std::all_of(blocks.begin(), blocks.end(), [&](const BlockUse& use) {
+    const auto fence = fences_.find(use.block);
+    return fence == fences_.end() || !FindObstacle(fence->second, stream, use.access, ticket).has_value();
+  });
+}
+
+Prepared FenceTable::Begin(const FenceStep& step, StreamKey stream, std::vector<BlockUse> blocks) {
+  Prepared prepared{.use = UseId(++last_use_)};
+  Marks waits;
+  for (const BlockUse& use : blocks) {
+    Fence& fence = fences_[use.block];
+    Prune(fence, step.read);
+    Merge(waits, fence.writes);
+    if (Writes(use.access)) Merge(waits, fence.reads);
+    MergeStandIns(waits, fence);
+    fence.open.emplace(prepared.use, use.access);
+    if (fence.torn) prepared.torn.push_back(use.block);
+  }
+  for (const auto& [other, mark] : waits) {
+    if (other != stream) prepared.waits.push_back({other, mark.value});
+  }
+  ++streams_.Find(stream)->open_uses;
+  uses_.emplace(prepared.use, OpenUse{.stream = stream, .since = step.now, .blocks = std::move(blocks)});
+  return prepared;
+}
+
+absl::StatusOr<FenceTable::Uses::iterator> FenceTable::FindUse(ChannelId channel, UseId use) {
+  const auto at = uses_.find(use);
+  if (at == uses_.end() || at->second.stream.channel != channel) {
+    return berth::Refuse(Reason::kNotFound, "no open {kind} {id} in this process",
+                         {{"kind", "use"}, {"id", use.value()}});
+  }
+  return at;
+}
+
+FenceTable::OpenUse FenceTable::End(Uses::iterator at) {
+  OpenUse ended = std::move(at->second);
+  for (const BlockUse& use : ended.blocks) fences_.at(use.block).open.erase(at->first);
+  --streams_.Find(ended.stream)->open_uses;
+  uses_.erase(at);
+  return ended;
+}
+
+void FenceTable::Record(Fence& fence, StreamKey stream, Access access, uint64_t value) {
+  if (!Writes(access)) return Raise(fence.reads, stream, {.value = value});
+  Merge(fence.superseded, fence.writes);
+  Merge(fence.superseded, fence.reads);
+  if (access == Access::kWrite) {
+    // Whatever was there before, torn or not, is written over.
+    fence.torn = false;
+    for (auto& [other, mark] : fence.superseded) mark.tears = false;
+  }
+  fence.writes = {{stream, Mark{.value = value, .tears = true}}};
+  fence.reads.clear();
+}
+
+absl::StatusOr<std::vector<BlockId>> FenceTable::Finish(const FenceStep& step, ChannelId channel, UseId use,
+                                                        uint64_t value) {
+  BERTH_ASSIGN_OR_RETURN(const Uses::iterator at, FindUse(channel, use));
+  StreamRow& row = *streams_.Find(at->second.stream);
+  if (value <= row.last_value || value >= kFenceTop) {
+    return berth::Refuse(Reason::kInvalidField,
+                         "{field} is {value}, the stream's last is {limit}: values only rise",
+                         {{"field", "value"}, {"value", value}, {"limit", row.last_value}});
+  }
+  row.last_value = value;
+  const OpenUse ended = End(at);
+  std::vector<BlockId> torn;
+  for (const BlockUse& block : ended.blocks) {
+    Fence& fence = fences_.at(block.block);
+    Prune(fence, step.read);
+    Record(fence, ended.stream, block.access, value);
+    if (fence.torn) torn.push_back(block.block);
+  }
+  Serve(step, BlocksOf(ended.blocks));
+  return torn;
+}
+
+absl::Status FenceTable::Abandon(const FenceStep& step, ChannelId channel, UseId use) {
+  BERTH_ASSIGN_OR_RETURN(const Uses::iterator at, FindUse(channel, use));
+  Serve(step, BlocksOf(End(at).blocks));
+  return absl::OkStatus();
+}
+
+FenceTable::Queued FenceTable::Dequeue(Ticket ticket) {
+  const auto at = queue_.find(ticket);
+  Queued queued = std::move(at->second);
+  queue_.erase(at);
+  tickets_.erase(queued.request);
+  deadlines_.erase({queued.deadline, ticket});
+  --streams_.Find(queued.stream)->queued_prepares;
+  for (const BlockUse& use : queued.blocks) fences_.at(use.block).queue.erase(ticket);
+  return queued;
+}
+
+void FenceTable::Serve(const FenceStep& step, const std::set<BlockId>& blocks) {
+  std::set<Ticket> candidates;
+  const auto add = [&](BlockId block, Ticket after) {
+    const auto fence = fences_.find(block);
+    if (fence == fences_.end()) return;
+    for (const auto& [ticket, access] : fence->second.queue) {
+      if (ticket > after) candidates.insert(ticket);
+    }
+  };
+  for (const BlockId block : blocks) add(block, 0);
+  // Who begins can let go on only those behind it.
+  while (!candidates.empty()) {
+    const Ticket ticket = *candidates.begin();
+    candidates.erase(candidates.begin());
+    const Queued& waiting = queue_.at(ticket);
+    if (!MayBegin(waiting.stream, waiting.blocks, ticket)) continue;
+    Queued queued = Dequeue(ticket);
+    for (const BlockUse& use : queued.blocks) add(use.block, ticket);
+    step.outcomes->push_back({queued.request, Begin(step, queued.stream, std::move(queued.blocks))});
+  }
+}
+
+void FenceTable::Leave(const FenceStep& step, const RequestId& request) {
+  const auto ticket = tickets_.find(request);
+  if (ticket == tickets_.end()) return;
+  Serve(step, BlocksOf(Dequeue(ticket->second).blocks));
+}
+
+absl::Status FenceTable::InUse(absl::Time now, BlockId block, const Obstacle& obstacle) {
+  return berth::Refuse(
+      Reason::kBlockInUse,
+      "block {block} is in use by {process} (pid {pid}) for {held_ms} ms, and the use was not finished",
+      {{"block", absl::StrCat(absl::Hex(block.value()))},
+       {"process", obstacle.process.name},
+       {"pid", obstacle.process.pid},
+       {"channel", obstacle.channel.value()},
+       {"held_ms", absl::ToInt64Milliseconds(now - obstacle.since)}});
+}
+
+absl::Status FenceTable::InUse(absl::Time now, Ticket ticket, const Queued& queued) const {
+  for (const BlockUse& use : queued.blocks) {
+    const auto obstacle = FindObstacle(fences_.at(use.block), queued.stream, use.access, ticket);
+    if (obstacle.has_value()) return InUse(now, use.block, *obstacle);
+  }
+  BERTH_INVARIANT(false);
+}
+
+void FenceTable::Expire(const FenceStep& step) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= step.now) {
+    const Ticket ticket = deadlines_.begin()->second;
+    const absl::Status why = InUse(step.now, ticket, queue_.at(ticket));
+    const Queued queued = Dequeue(ticket);
+    step.outcomes->push_back({queued.request, why});
+    Serve(step, BlocksOf(queued.blocks));
+  }
+}
+
+absl::Time FenceTable::next_deadline() const {
+  return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
+}
+
+void FenceTable::EndMarksOf(ChannelId channel, Fence& fence, const ReadWords& read) {
+  const auto gone = [channel](const auto& entry) { return entry.first.channel == channel; };
+  bool write_lost = false;
+  for (Marks* const marks : {&fence.writes, &fence.reads, &fence.superseded}) {
+    for (const auto& [stream, mark] : *marks) {
+      if (stream.channel != channel || read(stream).done >= mark.value) continue;
+      fence.torn = fence.torn || mark.tears;
+      write_lost = write_lost || marks == &fence.writes;
+    }
+    std::erase_if(*marks, gone);
+  }
+  // What the lost write waited for may be running still.
+  if (write_lost) Merge(fence.writes, fence.superseded);
+  if (write_lost || fence.writes.empty()) fence.superseded.clear();
+}
+
+void FenceTable::ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local) {
+  bool working = false;
+  for (uint32_t slot = 0; slot < streams_.SlotsOf(channel); ++slot) {
+    const StreamWords words = step.read({channel, slot});
+    working = working || words.done < words.begun;
+  }
+  std::set<BlockId> touched;
+  if (working) {
+    for (const BlockId block : local) fences_[block].torn = true;
+  }
+  for (auto at = queue_.begin(); at != queue_.end();) {
+    const Ticket ticket = (at++)->first;
+    if (queue_.at(ticket).stream.channel == channel) touched.merge(BlocksOf(Dequeue(ticket).blocks));
+  }
+  for (auto at = uses_.begin(); at != uses_.end();) {
+    const auto use = at++;
+    if (use->second.stream.channel != channel) continue;
+    for (const BlockUse& block : End(use).blocks) {
+      touched.insert(block.block);
+      if (Writes(block.access)) fences_.at(block.block).torn = true;
+    }
+  }
+  for (auto& [block, fence] : fences_) {
+    EndMarksOf(channel, fence, step.read);
+    if (!fence.hand_over.has_value() || fence.hand_over->from != channel) continue;
+    fence.hand_over.reset();
+    touched.insert(block);
+  }
+  streams_.Erase(channel);
+  Serve(step, touched);
+}
+
+void FenceTable::BeginHandOver(absl::Time now, BlockId block, ChannelId from, const ProcessInfo& process) {
+  fences_[block].hand_over = HandOver{.from = from, .process = process, .since = now};
+}
+
+bool FenceTable::HandingOver(BlockId block) const {
+  const auto fence = fences_.find(block);
+  return fence != fences_.end() && fence->second.hand_over.has_value();
+}
+
+absl::Status FenceTable::HandOverRefusal(absl::Time now, BlockId block) const {
+  const HandOver& hand_over = *fences_.at(block).hand_over;
+  return InUse(now, block, Obstacle{hand_over.from, hand_over.process, hand_over.since});
+}
+
+bool FenceTable::EndHandOver(const FenceStep& step, BlockId block, ChannelId from,
+                             const std::vector<HandedMark>& marks) {
+  const auto found = fences_.find(block);
+  if (found == fences_.end() || !found->second.hand_over.has_value()) return false;
+  Fence& fence = found->second;
+  if (fence.hand_over->from != from) return false;
+  fence.hand_over.reset();
+  for (const HandedMark& mark : marks) {
+    if (mark.slot >= streams_.SlotsOf(from) || mark.value >= kFenceTop) continue;
+    const bool writes = Writes(mark.access);
+    Raise(writes ? fence.writes : fence.reads, {from, mark.slot}, {.value = mark.value, .tears = writes});
+  }
+  Serve(step, {block});
+  return true;
+}
+
+bool FenceTable::Torn(BlockId block) const {
+  const auto fence = fences_.find(block);
+  return fence != fences_.end() && fence->second.torn;
+}
+
+void FenceTable::ClearTorn(BlockId block) {
+  const auto fence = fences_.find(block);
+  if (fence != fences_.end()) fence->second.torn = false;
+}
+
+std::vector<FenceWait> FenceTable::Pending(BlockId block, const ReadWords& read) {
+  std::vector<FenceWait> waits;
+  const auto found = fences_.find(block);
+  if (found == fences_.end()) return waits;
+  Prune(found->second, read);
+  Marks all = found->second.writes;
+  Merge(all, found->second.reads);
+  Merge(all, found->second.superseded);
+  for (const auto& [stream, mark] : all) waits.push_back({stream, mark.value});
+  return waits;
+}
+
+bool FenceTable::Idle(BlockId block, const ReadWords& read) {
+  const auto fence = fences_.find(block);
+  return fence == fences_.end() || (fence->second.open.empty() && Pending(block, read).empty());
+}
+
+void FenceTable::Refuse(const FenceStep& step, BlockId block, const absl::Status& why) {
+  const auto fence = fences_.find(block);
+  if (fence == fences_.end()) return;
+  std::set<BlockId> touched;
+  fence->second.hand_over.reset();
+  while (!fence->second.queue.empty()) {
+    Queued queued = Dequeue(fence->second.queue.begin()->first);
+    touched.merge(BlocksOf(queued.blocks));
+    step.outcomes->push_back({queued.request, why});
+  }
+  Serve(step, touched);
+}
+
+void FenceTable::Erase(BlockId block) {
+  const auto fence = fences_.find(block);
+  if (fence == fences_.end()) return;
+  BERTH_INVARIANT(fence->second.open.empty() && fence->second.queue.empty());
+  fences_.erase(fence);
+}
+
+std::vector<StreamView> FenceTable::View(const ReadWords& read) const {
+  std::map<StreamKey, absl::Time> oldest;
+  for (const auto& [id, use] : uses_) {
+    const auto [at, fresh] = oldest.emplace(use.stream, use.since);
+    if (!fresh) at->second = std::min(at->second, use.since);
+  }
+  std::vector<StreamView> views;
+  streams_.ForEach([&](StreamKey stream, const StreamRow& row) {
+    const auto open = oldest.find(stream);
+    views.push_back({.stream = stream,
+                     .process = streams_.ProcessOf(stream.channel),
+                     .device = row.device,
+                     .id = row.id,
+                     .since = row.since,
+                     .words = read(stream),
+                     .last_value = row.last_value,
+                     .open_uses = row.open_uses,
+                     .open_since = open == oldest.end() ? absl::InfiniteFuture() : open->second});
+  });
+  return views;
+}
+
+absl::Status FenceTable::CheckBooks() const {
+  const auto broken = [](absl::string_view what) { return absl::InternalError(what); };
+  std::map<StreamKey, std::pair<uint64_t, uint64_t>> counts;
+  uint64_t places = 0;
+  for (const auto& [id, use] : uses_) {
+    ++counts[use.stream].first;
+    if (streams_.Find(use.stream) == nullptr) return broken("a use is open on a stream that is not");
+    for (const BlockUse& block : use.blocks) {
+      const auto fence = fences_.find(block.block);
+      if (fence == fences_.end() || !fence->second.open.contains(id))
+        return broken("an open use is not at its block");
+    }
+    places += use.blocks.size();
+  }
+  for (const auto& [ticket, queued] : queue_) {
+    ++counts[queued.stream].second;
+    if (streams_.Find(queued.stream) == nullptr) return broken("a prepare is queued of a stream that is not");
+    if (MayBegin(queued.stream, queued.blocks, ticket)) return broken("a prepare waits in vain");
+    places += queued.blocks.size();
+  }
+  bool counted = true;
+  streams_.ForEach([&](StreamKey stream, const StreamRow& row) {
+    counted = counted && counts[stream] == std::pair(row.open_uses, row.queued_prepares);
+  });
+  if (!counted) return broken("a stream's uses are miscounted");
+  for (const auto& [block, fence] : fences_) {
+    places -= fence.open.size() + fence.queue.size();
+    for (const Marks* const marks : {&fence.writes, &fence.reads, &fence.superseded}) {
+      for (const auto& [stream, mark] : *marks) {
+        if (!streams_.Knows(stream.channel)) return broken("a process is waited for that is gone");
+      }
+    }
+    if (fence.writes.empty() && !fence.superseded.empty()) return broken("a write is superseded by none");
+  }
+  if (places != 0) return broken("a block has a use that is not there");
+  if (tickets_.size() != queue_.size() || deadlines_.size() != queue_.size())
+    return broken("the queue is miscounted");
+  return absl::OkStatus();
+}
+
+}  // namespace berth::core

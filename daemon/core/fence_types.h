@@ -1,0 +1,91 @@
+// The vocabulary of fences: streams, what a launch does to blocks, and what it has to wait for. Plain values.
+
+#ifndef DAEMON_CORE_FENCE_TYPES_H_
+#define DAEMON_CORE_FENCE_TYPES_H_
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+// One stream of one process: a slot of its fence page (common/fence_page.h).
+struct StreamKey {
+  ChannelId channel;
+  uint32_t slot = 0;
+
+  friend auto operator<=>(const StreamKey&, const StreamKey&) = default;
+};
+
+// What the words of a stream say.
+struct StreamWords {
+  uint64_t done = 0;
+  uint64_t begun = 0;
+};
+
+// Reads the words of a stream that is not gone. For the core a question to the world, like the time: it is asked, never
+// told.
+using ReadWords = std::function<StreamWords(StreamKey)>;
+
+// Two bits: reads, writes.
+enum class Access : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+constexpr bool Writes(Access access) { return access != Access::kRead; }
+constexpr Access operator|(Access a, Access b) {
+  return static_cast<Access>(static_cast<uint8_t>(a) | static_cast<uint8_t>(b));
+}
+
+// One block of a launch.
+struct BlockUse {
+  BlockId block;
+  Access access = Access::kRead;
+};
+
+// Wait until the stream's `done` is at least `value`.
+struct FenceWait {
+  StreamKey stream;
+  uint64_t value = 0;
+
+  friend bool operator==(const FenceWait&, const FenceWait&) = default;
+};
+
+// A launch may be made once it has waited.
+struct Prepared {
+  UseId use;
+  // At most one per stream.
+  std::vector<FenceWait> waits;
+  // Blocks of the launch's that a dead process had begun to write.
+  std::vector<BlockId> torn;
+};
+
+// A use of a block by a process that tracked it alone, told when it hands the block over: not known to have ended.
+struct HandedMark {
+  uint32_t slot = 0;
+  uint64_t value = 0;
+  Access access = Access::kRead;
+};
+
+struct StreamView {
+  StreamKey stream;
+  ProcessInfo process;
+  uint32_t device = 0;
+  // 0 is the device's default stream.
+  uint32_t id = 0;
+  absl::Time since;
+  StreamWords words;
+  // The last use that was finished: `words.done` comes to it.
+  uint64_t last_value = 0;
+  uint64_t open_uses = 0;
+  // Of the oldest open use; InfiniteFuture for none.
+  absl::Time open_since = absl::InfiniteFuture();
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_FENCE_TYPES_H_

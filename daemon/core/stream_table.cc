@@ -1,0 +1,90 @@
+#include "daemon/core/stream_table.h"
+
+#include <algorithm>
+#include <set>
+
+#include "common/error.h"
+#include "common/fence_page.h"
+
+namespace berth::core {
+namespace {
+
+absl::Status AtLimit(absl::string_view what, uint64_t current, uint64_t limit) {
+  return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                {{"what", what}, {"current", current}, {"limit", limit}});
+}
+
+}  // namespace
+
+absl::StatusOr<StreamKey> StreamTable::Open(absl::Time now, ChannelId channel, const ProcessInfo& process,
+                                            uint32_t device, bool default_stream, const ReadWords& read) {
+  const auto found = owners_.find(channel);
+  static const std::vector<StreamRow> kNone;
+  const std::vector<StreamRow>& rows = found == owners_.end() ? kNone : found->second.rows;
+  std::set<uint32_t> ids;
+  for (const StreamRow& row : rows) {
+    if (row.open && row.device == device) ids.insert(row.id);
+  }
+  uint32_t id = 0;
+  if (default_stream && ids.contains(0)) {
+    return Refuse(Reason::kStreamMisuse, "stream {stream} of device {device}: {why}",
+                  {{"stream", 0}, {"device", device}, {"why", "the default stream is open already"}});
+  }
+  if (!default_stream) {
+    const uint64_t others = ids.size() - ids.count(0);
+    if (others >= per_device_) return AtLimit("streams_per_device", others, per_device_);
+    for (id = 1; ids.contains(id);) ++id;
+  }
+  uint32_t slot = 0;
+  for (; slot < rows.size(); ++slot) {
+    if (rows[slot].open) continue;
+    const StreamWords words = read({channel, slot});
+    if (words.done >= std::max(rows[slot].last_value, words.begun)) break;
+  }
+  if (slot == kFenceSlots) return AtLimit("streams_per_process", slot, kFenceSlots);
+  Owner& owner = found == owners_.end() ? owners_[channel] : found->second;
+  owner.process = process;
+  if (slot == owner.rows.size()) owner.rows.emplace_back();
+  StreamRow& row = owner.rows[slot];
+  row = StreamRow{.open = true, .device = device, .id = id, .since = now, .last_value = row.last_value};
+  return StreamKey{channel, slot};
+}
+
+absl::Status StreamTable::Close(StreamKey stream) {
+  const absl::StatusOr<StreamRow*> row = Get(stream);
+  if (!row.ok()) return row.status();
+  if ((*row)->open_uses + (*row)->queued_prepares > 0) {
+    return Refuse(Reason::kStreamMisuse, "stream {stream}: {why}",
+                  {{"stream", stream.slot}, {"why", "a use of it is open or queued"}});
+  }
+  (*row)->open = false;
+  return absl::OkStatus();
+}
+
+StreamRow* StreamTable::Find(StreamKey stream) {
+  const auto owner = owners_.find(stream.channel);
+  if (owner == owners_.end() || stream.slot >= owner->second.rows.size()) return nullptr;
+  StreamRow& row = owner->second.rows[stream.slot];
+  return row.open ? &row : nullptr;
+}
+
+absl::StatusOr<StreamRow*> StreamTable::Get(StreamKey stream) {
+  if (StreamRow* const row = Find(stream)) return row;
+  return Refuse(Reason::kNotFound, "no {kind} {id} in this process",
+                {{"kind", "stream"}, {"id", stream.slot}});
+}
+
+uint32_t StreamTable::SlotsOf(ChannelId channel) const {
+  const auto owner = owners_.find(channel);
+  return owner == owners_.end() ? 0 : static_cast<uint32_t>(owner->second.rows.size());
+}
+
+void StreamTable::ForEach(absl::FunctionRef<void(StreamKey, const StreamRow&)> visit) const {
+  for (const auto& [channel, owner] : owners_) {
+    for (uint32_t slot = 0; slot < owner.rows.size(); ++slot) {
+      if (owner.rows[slot].open) visit({channel, slot}, owner.rows[slot]);
+    }
+  }
+}
+
+}  // namespace berth::core

@@ -1,0 +1,72 @@
+// StreamTable: the streams that processes have opened, and the slots of their pages. Rows alone; what runs on the streams
+// is fence_table.h's business. Thread-compatible.
+
+#ifndef DAEMON_CORE_STREAM_TABLE_H_
+#define DAEMON_CORE_STREAM_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "daemon/core/fence_types.h"
+
+namespace berth::core {
+
+// A stream, or the slot that one has left.
+struct StreamRow {
+  bool open = false;
+  uint32_t device = 0;
+  uint32_t id = 0;
+  absl::Time since;
+  // Of the last use finished in the slot, by whichever stream had it.
+  uint64_t last_value = 0;
+  uint64_t open_uses = 0;
+  uint64_t queued_prepares = 0;
+};
+
+class StreamTable {
+ public:
+  // `per_device` counts beside the default stream; at least 1.
+  explicit StreamTable(uint32_t per_device) : per_device_(per_device < 1 ? 1 : per_device) {}
+
+  // Opens a stream of `device`: its default stream (id 0), or another with the lowest id free. There is no falling back
+  // from the one to the other.
+  // Errors: LIMIT; STREAM_MISUSE where the default stream is open already. Nothing changed then.
+  absl::StatusOr<StreamKey> Open(absl::Time now, ChannelId channel, const ProcessInfo& process,
+                                 uint32_t device, bool default_stream, const ReadWords& read);
+  // Its slot is used again once everything that was finished in it has ended.
+  // Errors: NOT_FOUND; STREAM_MISUSE while a use of it is open or queued.
+  absl::Status Close(StreamKey stream);
+  // Null for one that is not open.
+  StreamRow* Find(StreamKey stream);
+  const StreamRow* Find(StreamKey stream) const { return const_cast<StreamTable*>(this)->Find(stream); }
+  // Find(), or NOT_FOUND.
+  absl::StatusOr<StreamRow*> Get(StreamKey stream);
+  // Whether the process opened one, ever: then it has a page.
+  bool Knows(ChannelId channel) const { return owners_.contains(channel); }
+  // Slots that are or were in use, and whose words may say something.
+  uint32_t SlotsOf(ChannelId channel) const;
+  // Requires: Knows(channel).
+  const ProcessInfo& ProcessOf(ChannelId channel) const { return owners_.at(channel).process; }
+  void Erase(ChannelId channel) { owners_.erase(channel); }
+
+  void ForEach(absl::FunctionRef<void(StreamKey, const StreamRow&)> visit) const;
+
+ private:
+  struct Owner {
+    ProcessInfo process;
+    // By slot.
+    std::vector<StreamRow> rows;
+  };
+
+  const uint32_t per_device_;
+  std::map<ChannelId, Owner> owners_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_STREAM_TABLE_H_

@@ -1,0 +1,105 @@
+#include "daemon/core/stream_table.h"
+
+#include <map>
+
+#include "common/error.h"
+#include "common/fence_page.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+constexpr ChannelId kA{1};
+constexpr ChannelId kB{2};
+
+class StreamTableTest : public testing::Test {
+ protected:
+  absl::StatusOr<StreamKey> Open(ChannelId channel, uint32_t device = 0, bool default_stream = false) {
+    return table_.Open(absl::UnixEpoch(), channel, ProcessInfo{.pid = 42}, device, default_stream,
+                       [this](StreamKey stream) { return words_[stream]; });
+  }
+
+  StreamTable table_{2};
+  std::map<StreamKey, StreamWords> words_;
+};
+
+TEST_F(StreamTableTest, StreamsHaveIdsOfTheirDeviceAndSlotsOfTheirProcess) {
+  const StreamKey first = *Open(kA);
+  const StreamKey second = *Open(kA);
+  const StreamKey elsewhere = *Open(kA, 1);
+  EXPECT_EQ(table_.Find(first)->id, 1u);
+  EXPECT_EQ(table_.Find(second)->id, 2u);
+  EXPECT_EQ(table_.Find(elsewhere)->id, 1u);
+  EXPECT_EQ(elsewhere.slot, 2u);
+  EXPECT_EQ(Open(kB)->slot, 0u);
+}
+
+TEST_F(StreamTableTest, OneMoreThanTheLimitIsRefusedAndNeverTheDefaultStreamInstead) {
+  ASSERT_TRUE(Open(kA).ok());
+  ASSERT_TRUE(Open(kA).ok());
+  const absl::Status refused = Open(kA).status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit)) << refused;
+  EXPECT_EQ(GetErrorDetails(refused)->metadata.at("what"), "streams_per_device");
+  EXPECT_EQ(GetErrorDetails(refused)->metadata.at("limit"), "2");
+  EXPECT_EQ(table_.SlotsOf(kA), 2u);
+}
+
+TEST_F(StreamTableTest, TheDefaultStreamIsIdZeroOnceAndBesideTheLimit) {
+  ASSERT_TRUE(Open(kA).ok());
+  ASSERT_TRUE(Open(kA).ok());
+  const absl::StatusOr<StreamKey> stream = Open(kA, 0, true);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_EQ(table_.Find(*stream)->id, 0u);
+  EXPECT_TRUE(IsRefusal(Open(kA, 0, true).status(), Reason::kStreamMisuse));
+  EXPECT_TRUE(Open(kA, 1, true).ok());
+}
+
+TEST_F(StreamTableTest, AClosedStreamsIdAndSlotComeBackOnceItsWorkHasEnded) {
+  const StreamKey first = *Open(kA);
+  table_.Find(first)->last_value = 3;
+  words_[first] = {.done = 2, .begun = 3};
+  ASSERT_TRUE(table_.Close(first).ok());
+  EXPECT_EQ(table_.Find(first), nullptr);
+  const StreamKey meanwhile = *Open(kA);
+  EXPECT_EQ(meanwhile.slot, 1u);
+  EXPECT_EQ(table_.Find(meanwhile)->id, 1u);
+  words_[first].done = 3;
+  const StreamKey again = *Open(kA);
+  EXPECT_EQ(again, first);
+  EXPECT_EQ(table_.Find(again)->last_value, 3u);
+}
+
+TEST_F(StreamTableTest, WhatIsNotOpenIsNotFoundAndWhatIsInUseIsNotClosed) {
+  const StreamKey stream = *Open(kA);
+  EXPECT_TRUE(IsRefusal(table_.Close({kA, 9}), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(table_.Close({kB, stream.slot}), Reason::kNotFound));
+  table_.Find(stream)->open_uses = 1;
+  EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kStreamMisuse));
+  table_.Find(stream)->open_uses = 0;
+  EXPECT_TRUE(table_.Close(stream).ok());
+  EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kNotFound));
+}
+
+TEST_F(StreamTableTest, APageHasOnlySoManySlots) {
+  for (uint32_t i = 0; i < kFenceSlots; ++i) {
+    const StreamKey stream = *Open(kA);
+    EXPECT_EQ(stream.slot, i);
+    // Never comes to its end, so its slot is never free again.
+    words_[stream] = {.done = 0, .begun = 1};
+    ASSERT_TRUE(table_.Close(stream).ok());
+  }
+  const absl::Status refused = Open(kA).status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
+  EXPECT_EQ(GetErrorDetails(refused)->metadata.at("what"), "streams_per_process");
+}
+
+TEST_F(StreamTableTest, AGoneProcessLeavesNothing) {
+  ASSERT_TRUE(Open(kA).ok());
+  EXPECT_TRUE(table_.Knows(kA));
+  table_.Erase(kA);
+  EXPECT_FALSE(table_.Knows(kA));
+  EXPECT_EQ(table_.SlotsOf(kA), 0u);
+}
+
+}  // namespace
+}  // namespace berth::core
