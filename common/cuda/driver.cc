@@ -61,7 +61,18 @@ constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
   X(cuModuleUnload)                 \
   X(cuModuleGetFunction)            \
   X(cuLaunchKernel)                 \
-  X(cuStreamSynchronize)
+  X(cuStreamCreate)                 \
+  X(cuStreamDestroy)                \
+  X(cuStreamQuery)                  \
+  X(cuStreamSynchronize)            \
+  X(cuStreamWaitValue64)            \
+  X(cuStreamWriteValue64)           \
+  X(cuMemHostRegister)              \
+  X(cuMemHostGetDevicePointer)      \
+  X(cuMemHostUnregister)            \
+  X(cuMemAllocAsync)                \
+  X(cuMemFreeAsync)                 \
+  X(cuMemsetD8Async)
 
 #define BERTH_TEXT(name) BERTH_TEXT_OF_EXPANDED(name)
 #define BERTH_TEXT_OF_EXPANDED(name) #name
@@ -149,6 +160,8 @@ class LoadedDriver : public Driver {
         return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
       case DeviceAttribute::kComputeCapabilityMinor:
         return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+      case DeviceAttribute::kStreamMemoryOperations:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
       case DeviceAttribute::kMemoryAsFd:
         break;
     }
@@ -304,6 +317,67 @@ class LoadedDriver : public Driver {
 
   absl::Status SynchronizeContext() override {
     BERTH_CALL(cuCtxSynchronize);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Stream> CreateStream() override {
+    CUstream stream = nullptr;
+    BERTH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    return reinterpret_cast<Stream>(stream);
+  }
+
+  absl::Status DestroyStream(Stream stream) override {
+    BERTH_CALL(cuStreamDestroy, reinterpret_cast<CUstream>(stream));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> QueryStream(Stream stream) override {
+    const CUresult result = functions_.cuStreamQuery_(reinterpret_cast<CUstream>(stream));
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return result == CUDA_SUCCESS;
+    return Error("cuStreamQuery", result);
+  }
+
+  absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes bytes, bool read_only) override {
+    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                           (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+    BERTH_CALL(cuMemHostRegister, address, bytes.count(), flags);
+    CUdeviceptr pointer = 0;
+    const CUresult result = functions_.cuMemHostGetDevicePointer_(&pointer, address, 0);
+    if (result == CUDA_SUCCESS) return DevicePointer{pointer};
+    functions_.cuMemHostUnregister_(address);
+    return Error("cuMemHostGetDevicePointer", result);
+  }
+
+  absl::Status UnregisterHostMemory(void* address) override {
+    BERTH_CALL(cuMemHostUnregister, address);
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteValue64(Stream stream, DevicePointer at, uint64_t value) override {
+    // The default flags keep what the stream did before in front of the word.
+    BERTH_CALL(cuStreamWriteValue64, reinterpret_cast<CUstream>(stream), at, value,
+               CU_STREAM_WRITE_VALUE_DEFAULT);
+    return absl::OkStatus();
+  }
+
+  absl::Status WaitValue64(Stream stream, DevicePointer at, uint64_t value) override {
+    BERTH_CALL(cuStreamWaitValue64, reinterpret_cast<CUstream>(stream), at, value, CU_STREAM_WAIT_VALUE_GEQ);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DevicePointer> AllocateAsync(Bytes bytes, Stream stream) override {
+    CUdeviceptr pointer = 0;
+    BERTH_CALL(cuMemAllocAsync, &pointer, bytes.count(), reinterpret_cast<CUstream>(stream));
+    return DevicePointer{pointer};
+  }
+
+  absl::Status FreeAsync(DevicePointer pointer, Stream stream) override {
+    BERTH_CALL(cuMemFreeAsync, pointer, reinterpret_cast<CUstream>(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status FillAsync(DevicePointer at, uint8_t value, Bytes bytes, Stream stream) override {
+    BERTH_CALL(cuMemsetD8Async, at, value, bytes.count(), reinterpret_cast<CUstream>(stream));
     return absl::OkStatus();
   }
 

@@ -41,6 +41,8 @@ enum class DeviceAttribute {
   kComputeCapabilityMinor,
   // 1 if cuMemCreate and its kin work, and their memory can leave as a file descriptor.
   kMemoryAsFd,
+  // 1 if a stream can write and wait for 64-bit words.
+  kStreamMemoryOperations,
 };
 
 enum class Access { kReadOnly, kReadWrite };
@@ -115,6 +117,27 @@ class Driver {
                               void** arguments) = 0;
   virtual absl::Status SynchronizeStream(Stream stream) = 0;
   virtual absl::Status SynchronizeContext() = 0;
+
+  // A stream that does not wait for the default stream, nor it for this one.
+  virtual absl::StatusOr<Stream> CreateStream() = 0;
+  // What is queued on it still runs.
+  virtual absl::Status DestroyStream(Stream stream) = 0;
+  // Whether all that was queued on it has ended.
+  virtual absl::StatusOr<bool> QueryStream(Stream stream) = 0;
+
+  // Host memory that streams of every context can reach, at the returned address. `address` and `bytes` are whole
+  // pages, which stay where they are until unregistered. Read-only memory must be registered as such.
+  virtual absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes bytes, bool read_only) = 0;
+  virtual absl::Status UnregisterHostMemory(void* address) = 0;
+  // Queues a write of the 64-bit word at `at`, behind and after all that is queued on the stream.
+  virtual absl::Status WriteValue64(Stream stream, DevicePointer at, uint64_t value) = 0;
+  // Has the stream wait until the word at `at` is `value` or more, by their difference as a signed number.
+  virtual absl::Status WaitValue64(Stream stream, DevicePointer at, uint64_t value) = 0;
+
+  // In the stream's order, from the device's own pool.
+  virtual absl::StatusOr<DevicePointer> AllocateAsync(Bytes bytes, Stream stream) = 0;
+  virtual absl::Status FreeAsync(DevicePointer pointer, Stream stream) = 0;
+  virtual absl::Status FillAsync(DevicePointer at, uint8_t value, Bytes bytes, Stream stream) = 0;
 };
 
 // Finds the ordinal of the device with `uuid`: ordinals differ between processes, UUIDs do not.

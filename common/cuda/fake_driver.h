@@ -4,6 +4,7 @@
 #ifndef COMMON_CUDA_FAKE_DRIVER_H_
 #define COMMON_CUDA_FAKE_DRIVER_H_
 
+#include <atomic>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,7 +30,12 @@ class FakeDriver : public Driver {
   std::set<Allocation> allocations;
   std::set<DevicePointer> reserved;
   std::set<DevicePointer> mapped;
-  bool nothing_left() const { return allocations.empty() && reserved.empty() && mapped.empty(); }
+  std::set<void*> registered;
+  // Words and values, in their order.
+  std::vector<std::pair<DevicePointer, uint64_t>> waited_for;
+  bool nothing_left() const {
+    return allocations.empty() && reserved.empty() && mapped.empty() && registered.empty();
+  }
   // Of the last SetAccess().
   Access access = Access::kReadWrite;
 
@@ -103,6 +109,37 @@ class FakeDriver : public Driver {
   absl::Status Launch(Function, const LaunchShape&, Stream, void**) override { return Call("Launch"); }
   absl::Status SynchronizeStream(Stream) override { return Call("SynchronizeStream"); }
   absl::Status SynchronizeContext() override { return Call("SynchronizeContext"); }
+
+  absl::StatusOr<Stream> CreateStream() override {
+    return Answer("CreateStream", reinterpret_cast<Stream>(++last_));
+  }
+  absl::Status DestroyStream(Stream) override { return Call("DestroyStream"); }
+  absl::StatusOr<bool> QueryStream(Stream) override { return Answer("QueryStream", true); }
+  absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes, bool) override {
+    BERTH_RETURN_IF_ERROR(Call("RegisterHostMemory"));
+    registered.insert(address);
+    return reinterpret_cast<DevicePointer>(address);
+  }
+  absl::Status UnregisterHostMemory(void* address) override {
+    registered.erase(address);
+    return Call("UnregisterHostMemory");
+  }
+  // Its streams are at their end at once: the word is written, and nothing is waited for.
+  absl::Status WriteValue64(Stream, DevicePointer at, uint64_t value) override {
+    BERTH_RETURN_IF_ERROR(Call("WriteValue64"));
+    reinterpret_cast<std::atomic<uint64_t>*>(at)->store(value);
+    return absl::OkStatus();
+  }
+  absl::Status WaitValue64(Stream, DevicePointer at, uint64_t value) override {
+    waited_for.push_back({at, value});
+    return Call("WaitValue64");
+  }
+
+  absl::StatusOr<DevicePointer> AllocateAsync(Bytes, Stream) override {
+    return Answer("AllocateAsync", ++last_);
+  }
+  absl::Status FreeAsync(DevicePointer, Stream) override { return Call("FreeAsync"); }
+  absl::Status FillAsync(DevicePointer, uint8_t, Bytes, Stream) override { return Call("FillAsync"); }
 
  private:
   absl::Status Call(const std::string& name) {
