@@ -5,7 +5,8 @@
 //   opener   ← Welcome + capsule fd ←   the connection is now the session's lifeline: silent, inheritable
 //   process  → Join                 → broker, on a connection of its own, which takes the process's pidfd
 //   process  ← Joined + page fd     ←   the connection is now the process's channel
-//   channel: broker → Delivery (numbered; a block's fd, or a recall), process → Ack, LetGo
+//   channel: broker → Delivery (numbered; a block's or a fence page's fd, a recall, a wish), process → Ack, LetGo,
+//            HandedOver
 //
 // Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind.
 // The broker answers a message of another kind, size or fd count than stated here by a Refused that says so, drops
@@ -14,6 +15,7 @@
 #ifndef COMMON_ATTACH_WIRE_H_
 #define COMMON_ATTACH_WIRE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -34,6 +36,7 @@ enum class Kind : uint32_t {
   kDelivery,
   kAck,
   kLetGo,
+  kHandedOver,
 };
 
 // Asks for a session.
@@ -83,6 +86,14 @@ enum class DeliveryKind : uint32_t {
   kBlock = 1,
   // The owner freed `block`: its importers shall let go.
   kRecall = 2,
+  // The process's own fence page (common/fence_page.h), for the request `sequence`: one writable fd, or none where it
+  // could not be made.
+  kOwnPage = 3,
+  // The fence page of the channel `owner`, before the first answer that names it: one fd that can only be read, or none
+  // where that process is gone.
+  kForeignPage = 4,
+  // Another process is about to map `block`, which this one has tracked alone: it shall answer HandedOver.
+  kHandOver = 5,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
@@ -96,6 +107,10 @@ struct Delivery {
   uint64_t sequence = 0;
   uint64_t block = 0;
   uint64_t import = 0;
+  // A channel (kForeignPage), else 0.
+  uint64_t owner = 0;
+  // With a block (kBlock): 1 if its fences are the daemon's to track, 0 if this process's alone.
+  uint64_t shared = 0;
 };
 
 // Every delivery up to `number` has been received.
@@ -112,10 +127,33 @@ struct LetGo {
   uint64_t import = 0;
 };
 
+// A use that the process made of a block on a stream of its own and that may not have ended.
+struct HandedMark {
+  uint32_t slot = 0;
+  // Two bits: 1 reads, 2 writes.
+  uint32_t access = 0;
+  uint64_t value = 0;
+};
+
+// Hands over what the process has tracked of a block by itself: no use of it is open, and these may not have ended. Sent
+// without the marks past `count`.
+struct HandedOver {
+  // One per slot of a page for the reads, and the last write.
+  static constexpr uint32_t kMaxMarks = 253;
+  Kind kind = Kind::kHandedOver;
+  uint32_t count = 0;
+  uint64_t block = 0;
+  HandedMark marks[kMaxMarks] = {};
+
+  static constexpr size_t kHeadBytes = 16;
+  static constexpr size_t BytesOf(uint32_t count) { return kHeadBytes + count * sizeof(HandedMark); }
+};
+static_assert(sizeof(HandedOver) == HandedOver::BytesOf(HandedOver::kMaxMarks));
+
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Join> &&
               std::is_trivially_copyable_v<Joined> && std::is_trivially_copyable_v<Refused> &&
               std::is_trivially_copyable_v<Delivery> && std::is_trivially_copyable_v<Ack> &&
-              std::is_trivially_copyable_v<LetGo>);
+              std::is_trivially_copyable_v<LetGo> && std::is_trivially_copyable_v<HandedOver>);
 
 }  // namespace berth::attach
 
