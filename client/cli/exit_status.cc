@@ -1,10 +1,13 @@
 #include "client/cli/exit_status.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
 #include <string>
+
+#include "common/os_error.h"
 
 namespace berth::cli {
 
@@ -24,7 +27,11 @@ ExitStatus Report(const absl::Status& status) {
 }
 
 int Exit(const ExitStatus& status) {
-  if (status.signal == 0) return status.code;
+  if (status.signal == 0) {
+    // What was to be shown and could not be is no success.
+    const bool shown = ::fflush(stdout) == 0 && ::ferror(stdout) == 0;
+    return shown || status.code != kOk ? status.code : Report(OsError("standard output", errno)).code;
+  }
   // The command has left a core where one was wanted; this process has nothing to add to it.
   const rlimit none = {0, 0};
   ::setrlimit(RLIMIT_CORE, &none);

@@ -59,6 +59,14 @@ absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
   return wait;
 }
 
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
+  uint64_t count = 0;
+  if (!absl::SimpleAtoi(text, &count) || count == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 64), "\" is not a number from 1 on"));
+  }
+  return count;
+}
+
 absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   uint64_t id = 0;
   const bool parsed =

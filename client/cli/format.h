@@ -35,6 +35,9 @@ std::string FormatCount(uint64_t bytes);
 // Errors: kInvalidArgument naming the text; a negative or endless duration too.
 absl::StatusOr<absl::Duration> ParseWait(absl::string_view text);
 
+// Reads how many, decimal. Errors: kInvalidArgument naming the text; 0 too.
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
+
 // Reads an id as it is printed, decimal; hexadecimal after "0x" too. Errors: kInvalidArgument naming the
 // text; 0 too.
 absl::StatusOr<uint64_t> ParseId(absl::string_view text);

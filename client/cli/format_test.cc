@@ -28,6 +28,14 @@ TEST(FormatTest, WaitsAreSecondsOrDurations) {
   }
 }
 
+TEST(FormatTest, CountsBeginAtOne) {
+  EXPECT_EQ(*ParseCount("1"), 1u);
+  EXPECT_EQ(*ParseCount("18446744073709551615"), 18446744073709551615u);
+  for (const char* text : {"", "0", "-1", "-18446744073709551615", "1.5", "two", "18446744073709551616"}) {
+    EXPECT_FALSE(ParseCount(text).ok()) << text;
+  }
+}
+
 TEST(FormatTest, IdsAreDecimalOrHexadecimal) {
   EXPECT_EQ(*ParseId("255"), 255u);
   EXPECT_EQ(*ParseId("0xff"), 255u);

@@ -6,6 +6,8 @@
 
 namespace berth::cli {
 
+std::string CheckCount(const std::string& text) { return std::string(ParseCount(text).status().message()); }
+
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look) {
   const absl::StatusOr<std::shared_ptr<Session>> session = Session::Open(

@@ -14,10 +14,10 @@ int main(int argc, char** argv) {
   CLI::App app("Lease GPU permits and memory from this node's Berth daemon.", "berth");
   app.set_version_flag("--version", std::string("berth ") + berth::kVersion);
   app.footer(
-      "Ends with 0: done; 1: refused, or not healthy; 64: a wrong command line; 69: no daemon answers; 77: "
-      "not "
-      "allowed, e.g. an operator's verb without the right to admin.sock. `berth run --help` has run's own "
-      "codes.");
+      "--folder, --admin and --json may stand after the command, too, but for `run`.\n"
+      "Ends with 0: done; 1: refused, or not healthy; 64: a wrong command line; 69: no daemon\n"
+      "answers; 77: not allowed, e.g. an operator's command without the right to admin.sock.\n"
+      "`berth run --help` has the codes of `run`.");
   app.require_subcommand(1);
   // "berth status --json" is as good as "berth --json status".
   app.fallthrough();
@@ -37,6 +37,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(static_cast<int>(end_of_ours - argv), argv);
   } catch (const CLI::ParseError& error) {
+    if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
+      Report(absl::InvalidArgumentError(words[0] + " is no command; berth --help names them"));
+      return kUsage;
+    }
     // Help and version are "errors" with code 0; a wrong command line has the one code.
     return app.exit(error) == 0 ? kOk : kUsage;
   }

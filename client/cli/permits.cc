@@ -42,9 +42,19 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
   return waiters.empty() ? held : absl::StrCat(held, "\n", waiters.Format());
 }
 
+absl::Status CheckPool(const Inspector& inspector, absl::string_view name) {
+  BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse answer, inspector.ListPools());
+  for (const v1::Pool& pool : answer.pools()) {
+    if (pool.name() == name) return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("no permit pool ", name));
+}
+
 ExitStatus List(const Globals& globals, const Options& options) {
   return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits(options.pool));
+    // A pool that is not there has none either; who asks for one by name wants to know.
+    if (!options.pool.empty()) BERTH_RETURN_IF_ERROR(CheckPool(inspector, options.pool));
     return Show(globals, answer, [&] { return ForPeople(answer, absl::Now()); });
   });
 }
@@ -66,7 +76,9 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
   verb->add_option("--pool", options->pool, "Only of this pool");
   CLI::App* const set = verb->add_subcommand("set", "Set a pool's cap (operator); lowering it drains");
   set->add_option("POOL", options->pool, "The pool")->required();
-  set->add_option("CAP", options->cap, "Units that may be out at once, at least 1")->required();
+  set->add_option("CAP", options->cap, "Units that may be out at once, at least 1")
+      ->required()
+      ->check(CheckCount);
   verb->callback([&globals, chosen, options, set] {
     const auto run = set->parsed() ? &Set : &List;
     *chosen = [&globals, options, run] { return run(globals, *options); };

@@ -138,18 +138,23 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand(
       "run", "Run a command while holding permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
   verb->footer(
-      "Ends as the command does: with its code, or by its signal. 124: no permit in time (--timeout); 75: "
-      "none "
-      "free (--no-wait); 69: no daemon answers; 77: not allowed; 64: a wrong command line; 126, 127: the "
-      "command cannot be executed, is not there; 125: anything else.");
+      "Ends as the command does: with its code, or by its signal. Else\n"
+      "  124  no permit in time (--timeout)\n"
+      "  75   no permit free (--no-wait)\n"
+      "  69   no daemon answers\n"
+      "  77   not allowed\n"
+      "  64   a wrong command line\n"
+      "  126  the command cannot be executed; 127: it is not there\n"
+      "  125  anything else");
   const auto options = std::make_shared<Options>();
   verb->add_option("--pool", options->pool, "The pool (default: gpu-tests)");
-  verb->add_option("--permits", options->units, "Units to take")->check(CLI::PositiveNumber);
-  auto* const timeout = verb->add_option("--timeout", options->timeout, "Wait at most so long, e.g. 90, 5m");
+  verb->add_option("--permits", options->units, "Units to take (default: 1)")->check(CheckCount);
+  auto* const timeout = verb->add_option("--timeout", options->timeout,
+                                         "Wait at most so long, e.g. 90, 5m (default: for ever)");
   verb->add_flag("--no-wait", options->no_wait, "Do not wait at all")->excludes(timeout);
-  verb->add_option(
-          "--until", options->until,
-          "Hold until the command has ended, or until its whole tree of processes has (command, tree)")
+  verb->add_option("--until", options->until,
+                   "Hold until the command has ended (command, the default), or until its whole tree of "
+                   "processes has (tree)")
       ->check(CLI::IsMember({"command", "tree"}));
   verb->add_option("--label", options->label, "What others see (default: the command's name)");
   verb->add_flag("--independent", options->independent,

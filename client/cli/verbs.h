@@ -39,6 +39,10 @@ void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
 
+// For the parser's check(): what is wrong with `text` as a number from 1 on; empty if nothing. The parser's own
+// conversion takes "-3" for a huge one.
+std::string CheckCount(const std::string& text);
+
 // Opens a session for looking (`admin`: on the operator's socket), lets `look` look, and reports how that
 // went. It is a session of its own even inside another: looking at a job is no part of it.
 ExitStatus Inspect(const Globals& globals, bool admin,

@@ -341,6 +341,32 @@ TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   std::filesystem::permissions(socket, std::filesystem::perms::owner_all);
 }
 
+TEST_F(CommandTest, AWrongCommandLineIsSaidAndChangesNothing) {
+  const auto refuse = [&](const std::vector<std::string>& words, int code, absl::string_view why) {
+    Subprocess command = Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), code) << said;
+    EXPECT_TRUE(absl::StrContains(said, why)) << said;
+  };
+  refuse({"stauts"}, 64, "stauts is no command");
+  refuse({"status", "extra"}, 64, "extra");
+  refuse({"permits", "set", "gpu-tests", "-3"}, 64, "\"-3\" is not a number from 1 on");
+  refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1 on");
+  refuse({"permits", "--pool", "of-nobody"}, 1, "no permit pool of-nobody");
+  refuse({"budget", "set", "0", "plenty"}, 64, "\"plenty\" is not an amount of bytes");
+  refuse({"budget", "set", "0", "100TiB"}, 1, "the most is");
+  refuse({"budget", "set", "9", "1GiB"}, 1, "no device 9");
+  refuse({"sessions", "end", "mine"}, 64, "\"mine\" is not an id");
+  refuse({"run", "--permits", "-1", "--", "/bin/true"}, 64, "\"-1\" is not a number from 1 on");
+  refuse({"run", "--permits", "18446744073709551616", "--", "/bin/true"}, 64, "is not a number from 1 on");
+  refuse({"run", "--timeout", "soon", "--", "/bin/true"}, 64, "\"soon\" is not a time");
+  refuse({"run", "--no-wait", "--timeout", "1", "--", "/bin/true"}, 64, "excludes");
+  refuse({"run", "--pool", "of-nobody", "--", "/bin/true"}, 125, "no permit pool of-nobody");
+  refuse({"run", "--permits", "2", "--", "/bin/true"}, 125, "cap 1");
+  refuse({"run", "--label", "a\nb", "--", "/bin/true"}, 125, "label");
+  EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "1");
+}
+
 TEST_F(CommandTest, EveryVerbSaysWhenNobodyAnswers) {
   for (const char* const verb : {"status", "permits", "blocks", "bytes", "sessions", "devices", "health"}) {
     EXPECT_EQ(Run({"--folder", "/nowhere", verb}), 69) << verb;

@@ -1,0 +1,38 @@
+#include "client/cli/exit_status.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace berth::cli {
+namespace {
+
+TEST(ExitStatusTest, EachKindOfErrorHasItsCode) {
+  EXPECT_EQ(Report(absl::OkStatus()).code, 0);
+  EXPECT_EQ(Report(absl::UnavailableError("nobody answers")).code, 69);
+  EXPECT_EQ(Report(absl::DeadlineExceededError("nobody answers in time")).code, 69);
+  EXPECT_EQ(Report(absl::PermissionDeniedError("not yours")).code, 77);
+  EXPECT_EQ(Report(absl::UnauthenticatedError("who are you")).code, 77);
+  EXPECT_EQ(Report(absl::NotFoundError("no such thing")).code, 1);
+}
+
+TEST(ExitStatusDeathTest, TheSignalThatACommandDiedOfIsPassedUp) {
+  EXPECT_EQ(Exit({.code = 7}), 7);
+  EXPECT_EXIT(Exit({.code = 128 + SIGTERM, .signal = SIGTERM}), testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(ExitStatusDeathTest, WhatCouldNotBePrintedIsNoSuccess) {
+  const auto print_into_the_void = [](int code) {
+    if (::freopen("/dev/full", "w", stdout) == nullptr) ::_exit(99);
+    ::fputs("a table", stdout);
+    ::_exit(Exit({.code = code}));
+  };
+  EXPECT_EXIT(print_into_the_void(0), testing::ExitedWithCode(1), "standard output: No space left");
+  EXPECT_EXIT(print_into_the_void(42), testing::ExitedWithCode(42), "");
+}
+
+}  // namespace
+}  // namespace berth::cli
