@@ -1,0 +1,143 @@
+#include "client/arena_cuda_progress.h"
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/cuda/fake_driver.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+constexpr auto kOne = static_cast<ArenaStream>(0x1000);
+constexpr auto kTwo = static_cast<ArenaStream>(0x2000);
+
+// Streams write their words only when they are run.
+class SlowDriver : public cuda::FakeDriver {
+ public:
+  absl::Status WriteValue64(cuda::Stream stream, cuda::DevicePointer at, uint64_t value) override {
+    if (failing == "WriteValue64") return FakeDriver::WriteValue64(stream, at, value);
+    queued_[stream].push_back({at, value});
+    return absl::OkStatus();
+  }
+
+  void Run(ArenaStream stream) {
+    const auto key = reinterpret_cast<cuda::Stream>(static_cast<uintptr_t>(stream));
+    for (const auto& [at, value] : std::exchange(queued_[key], {})) {
+      FakeDriver::WriteValue64(key, at, value).IgnoreError();
+    }
+  }
+
+ private:
+  std::map<cuda::Stream, std::vector<std::pair<cuda::DevicePointer, uint64_t>>> queued_;
+};
+
+class CudaStreamProgressTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto progress = CudaStreamProgress::Create(driver_);
+    ASSERT_TRUE(progress.ok()) << progress.status();
+    progress_ = *std::move(progress);
+  }
+  StreamProgress::Point Mark(ArenaStream stream) {
+    const absl::StatusOr<StreamProgress::Point> point = progress_->Mark(stream);
+    EXPECT_TRUE(point.ok()) << point.status();
+    return point.value_or(0);
+  }
+  bool Reached(ArenaStream stream, StreamProgress::Point point) {
+    const absl::StatusOr<bool> reached = progress_->Reached(stream, point);
+    EXPECT_TRUE(reached.ok()) << reached.status();
+    return reached.value_or(false);
+  }
+
+  SlowDriver driver_;
+  std::shared_ptr<CudaStreamProgress> progress_;
+};
+
+TEST_F(CudaStreamProgressTest, APointIsReachedWhenTheStreamComesToIt) {
+  const auto first = Mark(kOne);
+  EXPECT_FALSE(Reached(kOne, first));
+  driver_.Run(kOne);
+  EXPECT_TRUE(Reached(kOne, first));
+  const auto second = Mark(kOne);
+  EXPECT_TRUE(Reached(kOne, first));
+  EXPECT_FALSE(Reached(kOne, second));
+  driver_.Run(kOne);
+  EXPECT_TRUE(Reached(kOne, second));
+}
+
+TEST_F(CudaStreamProgressTest, StreamsComeAlongEachByItself) {
+  const auto one = Mark(kOne);
+  const auto two = Mark(kTwo);
+  const auto by_default = Mark(ArenaStream::kDefault);
+  driver_.Run(kTwo);
+  EXPECT_FALSE(Reached(kOne, one));
+  EXPECT_TRUE(Reached(kTwo, two));
+  EXPECT_FALSE(Reached(ArenaStream::kDefault, by_default));
+  driver_.Run(kOne);
+  driver_.Run(ArenaStream::kDefault);
+}
+
+TEST_F(CudaStreamProgressTest, AWordThatChangesHandsGoesOnRising) {
+  EXPECT_EQ(Mark(kOne), 1u);
+  driver_.Run(kOne);
+  progress_->Forget(kOne);
+  EXPECT_TRUE(IsRefusal(progress_->Reached(kOne, 1).status(), Reason::kNotFound));
+  const auto point = Mark(kTwo);
+  EXPECT_FALSE(Reached(kTwo, point)) << "what the one before wrote is no word of this one's";
+  driver_.Run(kTwo);
+  EXPECT_TRUE(Reached(kTwo, point));
+  progress_->Forget(kOne);
+}
+
+TEST_F(CudaStreamProgressTest, OneStreamTooManyIsRefusedUntilOneIsForgotten) {
+  for (size_t i = 0; i < CudaStreamProgress::kMaxStreams; ++i) {
+    const auto stream = static_cast<ArenaStream>(i + 1);
+    ASSERT_NE(Mark(stream), 0u);
+    driver_.Run(stream);
+  }
+  const absl::Status refused = progress_->Mark(ArenaStream::kDefault).status();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit)) << refused;
+  progress_->Forget(static_cast<ArenaStream>(7));
+  const auto point = Mark(ArenaStream::kDefault);
+  EXPECT_FALSE(Reached(ArenaStream::kDefault, point));
+  driver_.Run(ArenaStream::kDefault);
+  EXPECT_TRUE(Reached(ArenaStream::kDefault, point));
+  EXPECT_TRUE(Reached(static_cast<ArenaStream>(8), 1));
+}
+
+TEST_F(CudaStreamProgressTest, AFailedMarkIsNoPoint) {
+  driver_.failing = "WriteValue64";
+  EXPECT_TRUE(IsRefusal(progress_->Mark(kOne).status(), Reason::kDriver));
+  driver_.failing = "";
+  const auto point = Mark(kOne);
+  driver_.Run(kOne);
+  EXPECT_TRUE(Reached(kOne, point));
+}
+
+TEST_F(CudaStreamProgressTest, TheWordsGoWhenNoStreamWillWriteThem) {
+  Mark(kOne);
+  driver_.Run(kOne);
+  progress_ = nullptr;
+  EXPECT_TRUE(driver_.nothing_left());
+}
+
+TEST_F(CudaStreamProgressTest, TheWordsStayWhereAStreamMayStillWriteThem) {
+  Mark(kOne);
+  progress_ = nullptr;
+  EXPECT_FALSE(driver_.nothing_left());
+  driver_.Run(kOne);
+}
+
+TEST(CudaStreamProgressCreateTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
+  SlowDriver driver;
+  driver.failing = "RegisterHostMemory";
+  EXPECT_TRUE(IsRefusal(CudaStreamProgress::Create(driver).status(), Reason::kDriver));
+  EXPECT_TRUE(driver.nothing_left());
+}
+
+}  // namespace
+}  // namespace berth

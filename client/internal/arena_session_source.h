@@ -1,0 +1,38 @@
+// ArenaSessionSource: an arena's memory as blocks that a session leases from the daemon.
+
+#ifndef CLIENT_INTERNAL_ARENA_SESSION_SOURCE_H_
+#define CLIENT_INTERNAL_ARENA_SESSION_SOURCE_H_
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "client/arena_options.h"
+#include "client/block.h"
+#include "client/internal/arena_source.h"
+#include "client/session.h"
+
+namespace berth::internal {
+
+// Thread-safe. Leases keep the session.
+class ArenaSessionSource : public ArenaSource {
+ public:
+  ArenaSessionSource(std::shared_ptr<Session> session, const ArenaOptions& options)
+      : session_(std::move(session)),
+        block_{.device = options.device, .device_uuid = options.device_uuid, .label = options.label} {}
+
+  absl::StatusOr<std::unique_ptr<ArenaLease>> Lease(Bytes bytes) override;
+  absl::StatusOr<std::shared_ptr<StreamProgress>> MakeProgress() override;
+
+  // Of the memory leased so far.
+  BlockKind kind() const { return kind_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const BlockOptions block_;
+  std::atomic<BlockKind> kind_ = BlockKind::kHost;
+};
+
+}  // namespace berth::internal
+
+#endif  // CLIENT_INTERNAL_ARENA_SESSION_SOURCE_H_
