@@ -37,6 +37,7 @@ Core::~Core() = default;
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
   const Step step{.now = now, .effects = effects};
   Expire(step);
+  RefillDue(step);
   return step;
 }
 
@@ -189,6 +190,7 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 absl::Time Core::next_deadline() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
+  for (const auto& [ordinal, device] : impl_->devices_) next = std::min(next, device.refill_at);
   return next;
 }
 

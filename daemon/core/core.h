@@ -72,6 +72,9 @@ struct Config {
   std::vector<DeviceConfig> devices;
   // Blocks kept ready per device and size once that size was asked for; 0 for none.
   uint32_t warm_blocks_per_size = 2;
+  // The shelf is filled again when so much time has passed since a block was taken, so that making blocks does
+  // not slow down those who take several; at once when less than a quarter is left.
+  absl::Duration warm_refill_delay = absl::Milliseconds(10);
   // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may
   // take.
   uint32_t warm_sizes = 4;

@@ -164,7 +164,7 @@ void Core::Impl::FinishMaking(const Step& step, Block& block) {
   block.live_since = step.now;
   const ImportId import = StartImport(step, block, request, ReadOnly::kNo).id;
   Answer(step, request, Response(AllocateResult{.block = ViewBlock(block, &block.tenant), .import = import}));
-  Refill(step, device, block.bytes);
+  PlanRefill(step, device, block.bytes);
 }
 
 void Core::Impl::Trim(const Step& step, Device& device, Bytes bytes) {
@@ -175,9 +175,26 @@ void Core::Impl::Trim(const Step& step, Device& device, Bytes bytes) {
   }
 }
 
-void Core::Impl::Refill(const Step& step, Device& device, Bytes bytes) {
-  if (config_.warm_blocks_per_size == 0 || config_.warm_sizes == 0 || bytes > config_.warm_limit) return;
+void Core::Impl::PlanRefill(const Step& step, Device& device, Bytes bytes) {
+  const uint32_t depth = config_.warm_blocks_per_size;
+  if (depth == 0 || config_.warm_sizes == 0 || bytes > config_.warm_limit) return;
   for (const BlockId dropped : device.warm.NoteAsked(bytes)) Abandon(step, *blocks_.Find(dropped));
+  const absl::Duration delay = config_.warm_refill_delay;
+  if (delay == absl::ZeroDuration() || device.warm.Count(bytes) * 4 < depth) {
+    return Refill(step, device, bytes);
+  }
+  device.refill_at = step.now + delay;
+}
+
+void Core::Impl::RefillDue(const Step& step) {
+  for (auto& [ordinal, device] : devices_) {
+    if (device.refill_at > step.now) continue;
+    device.refill_at = absl::InfiniteFuture();
+    for (const Bytes bytes : device.warm.sizes()) Refill(step, device, bytes);
+  }
+}
+
+void Core::Impl::Refill(const Step& step, Device& device, Bytes bytes) {
   const bool wanted_elsewhere = !device.queue.empty() || !device.retries.empty();
   if (shutting_down_ || wanted_elsewhere || device.state != DeviceState::kReady) return;
   DeviceAccount& account = device.account;

@@ -6,6 +6,7 @@ namespace {
 Config WarmConfig() {
   Config config = CoreHarness::DefaultConfig();
   config.warm_blocks_per_size = 2;
+  config.warm_refill_delay = absl::ZeroDuration();
   config.warm_sizes = 2;
   config.warm_limit = MiB(8);
   return config;
@@ -192,6 +193,29 @@ TEST(CoreAllocateTest, AWarmBlockOfTheExactSizeIsTakenAtOnceAndReplacedAfterTheA
   // Another size is not served from it.
   h.Allocate(a, MiB(4));
   EXPECT_EQ(h.last_effects, "create");
+}
+
+TEST(CoreAllocateTest, TheShelfIsFilledAgainAWhileAfterItWasLastTakenFrom) {
+  Config config = WarmConfig();
+  config.warm_blocks_per_size = 4;
+  config.warm_refill_delay = absl::Milliseconds(10);
+  CoreHarness h(config);
+  Peer a = h.Open();
+  // It was empty: filled at once.
+  h.MustAllocate(a, MiB(2));
+  EXPECT_EQ(h.BytesOf(0).warm, MiB(8));
+  for (int i = 0; i < 3; ++i) {
+    h.now += absl::Milliseconds(6);
+    h.Allocate(a, MiB(2));
+    EXPECT_EQ(h.last_effects, "deliver reply");
+    EXPECT_EQ(h.core->next_deadline(), h.now + absl::Milliseconds(10));
+  }
+  // One is left of four: not yet less than a quarter.
+  EXPECT_EQ(h.BytesOf(0).warm, MiB(2));
+  h.now += absl::Milliseconds(10);
+  h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
+  EXPECT_EQ(h.last_effects, "create create create");
+  EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());
 }
 
 TEST(CoreAllocateTest, ABlockBeingMadeAheadIsTakenOverByARequest) {

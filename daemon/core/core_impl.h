@@ -54,6 +54,8 @@ struct Device {
   DeviceState state = DeviceState::kRebuilding;
   DeviceAccount account;
   WarmShelf warm;
+  // When the shelf is filled again; InfiniteFuture while it is full or being filled.
+  absl::Time refill_at = absl::InfiniteFuture();
   // First come, first served.
   std::deque<WaitingAllocation> queue;
   // Releases asked of the worker and ended by it, in order.
@@ -132,8 +134,11 @@ class Core::Impl {
   void FinishMaking(const Step& step, Block& block);
   // Sends warm blocks back until `bytes` fit once everything on its way is back.
   void Trim(const Step& step, Device& device, Bytes bytes);
+  // A block of that size was taken: the shelf is to be filled, now or after a while.
+  void PlanRefill(const Step& step, Device& device, Bytes bytes);
   // Makes blocks of a size ahead of demand, where there is room that nobody waits for.
   void Refill(const Step& step, Device& device, Bytes bytes);
+  void RefillDue(const Step& step);
 
   // ---- core_worker.cc -------------------------------------------------------------------------------------
 

@@ -5,12 +5,12 @@
 namespace berth::core {
 
 std::vector<BlockId> WarmShelf::NoteAsked(Bytes bytes) {
-  if (const auto found = std::find(sizes_.begin(), sizes_.end(), bytes.count()); found != sizes_.end()) {
+  if (const auto found = std::find(sizes_.begin(), sizes_.end(), bytes); found != sizes_.end()) {
     sizes_.erase(found);
   }
-  sizes_.push_front(bytes.count());
+  sizes_.push_front(bytes);
   if (sizes_.size() <= max_sizes_) return {};
-  const uint64_t dropped = sizes_.back();
+  const Bytes dropped = sizes_.back();
   sizes_.pop_back();
   return OfSize(dropped);
 }
@@ -35,16 +35,16 @@ std::optional<BlockId> WarmShelf::Find(Bytes bytes) const {
   return std::get<BlockId>(*found);
 }
 
-std::vector<BlockId> WarmShelf::OfSize(uint64_t bytes) const {
+std::vector<BlockId> WarmShelf::OfSize(Bytes bytes) const {
   std::vector<BlockId> blocks;
-  for (auto it = places_.lower_bound({bytes, false, 0, BlockId()});
-       it != places_.end() && std::get<0>(*it) == bytes; ++it) {
+  for (auto it = places_.lower_bound({bytes.count(), false, 0, BlockId()});
+       it != places_.end() && std::get<0>(*it) == bytes.count(); ++it) {
     blocks.push_back(std::get<BlockId>(*it));
   }
   return blocks;
 }
 
-uint64_t WarmShelf::Count(Bytes bytes) const { return OfSize(bytes.count()).size(); }
+uint64_t WarmShelf::Count(Bytes bytes) const { return OfSize(bytes).size(); }
 
 std::vector<BlockId> WarmShelf::All() const {
   std::vector<BlockId> blocks;

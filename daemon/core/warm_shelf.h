@@ -32,17 +32,19 @@ class WarmShelf {
   // The block to take for a request of exactly `bytes`: one that is there, else one being made.
   std::optional<BlockId> Find(Bytes bytes) const;
   uint64_t Count(Bytes bytes) const;
+  // That are kept, most recently asked first.
+  std::vector<Bytes> sizes() const { return {sizes_.begin(), sizes_.end()}; }
   // Of every size, least recently asked first.
   std::vector<BlockId> All() const;
 
  private:
   // Size, whether it is still being made, age.
   using Place = std::tuple<uint64_t, bool, uint64_t, BlockId>;
-  std::vector<BlockId> OfSize(uint64_t bytes) const;
+  std::vector<BlockId> OfSize(Bytes bytes) const;
 
   const uint32_t max_sizes_;
   // Most recently asked first.
-  std::deque<uint64_t> sizes_;
+  std::deque<Bytes> sizes_;
   std::set<Place> places_;
 };
 

@@ -19,6 +19,7 @@ Config MakeConfig(uint64_t seed) {
   config.warm_blocks_per_size = seed % 3;
   config.warm_limit = MiB(12);
   config.warm_sizes = 2;
+  config.warm_refill_delay = absl::Milliseconds(seed % 2 * 10);
   // Half of the runs live within limits so small that each is met.
   if (seed % 2 == 0) {
     config.limits = Limits{.sessions = 20,
