@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/service/conversion.h"
+#include "daemon/service/fd_reserve.h"
 #include "daemon/service/services.h"
 #include "spdlog/spdlog.h"
 
@@ -156,10 +157,15 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   acceptor_ = std::make_unique<service::Acceptor>(loop_.get(), connections_.get(),
                                                   [this](int fd) { grpc_->AddConnection(fd); });
   BERTH_ASSIGN_OR_RETURN(UniqueFd page, ReopenReadOnly(page_fd_.get()));
+  service::AttachLimits attach_limits;
+  // The other half is for everybody else, and for gRPC.
+  attach_limits.fds_per_uid =
+      std::max(1, std::min<int>(settings.attach_fds_per_uid.value_or(attach_limits.fds_per_uid),
+                                service::ClientFdLimit() / 2));
   attach_ = std::make_unique<service::AttachFront>(
       loop_.get(), broker_.get(), custody_.get(),
       service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
-      std::move(page));
+      std::move(page), attach_limits);
   return absl::OkStatus();
 }
 
@@ -228,6 +234,8 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
                 std::string((fd.ok() ? read_only.status() : fd.status()).message()));
   attach_->HangUp(effect.channel);
 }
+
+void BrokerProcess::Carry(const core::CloseChannel& effect) { attach_->CloseChannel(effect.channel); }
 
 void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChannel(effect.channel); }
 

@@ -51,6 +51,7 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::CreateBlock& effect) override;
   void Carry(const core::ReleaseBlock& effect) override;
   void Carry(const core::Deliver& effect) override;
+  void Carry(const core::CloseChannel& effect) override;
   void Carry(const core::DropChannel& effect) override;
   void Carry(const core::DropSession& effect) override;
   void ArmTimer(absl::Time when) override;

@@ -34,10 +34,13 @@ class SettingsReader {
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*limits, "limits.", {"connections", "connections_per_uid"}));
+      BERTH_RETURN_IF_ERROR(
+          CheckKeys(*limits, "limits.", {"connections", "connections_per_uid", "attach_fds_per_uid"}));
       BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
+      BERTH_RETURN_IF_ERROR(
+          ReadNumber(*limits, "limits.", "attach_fds_per_uid", 1, &settings.attach_fds_per_uid));
     }
     return settings;
   }

@@ -26,6 +26,7 @@ struct Settings {
   std::optional<Bytes> warm_limit;
   std::optional<uint32_t> connections;
   std::optional<uint32_t> connections_per_uid;
+  std::optional<uint32_t> attach_fds_per_uid;
 };
 
 // Reads a TOML file:
@@ -38,6 +39,7 @@ struct Settings {
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072
+//   attach_fds_per_uid = 12288
 // Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
 // errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);

@@ -46,6 +46,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     [limits]
     connections = 100
     connections_per_uid = 50
+    attach_fds_per_uid = 30
   )");
   ASSERT_TRUE(settings.ok()) << settings.status();
   EXPECT_EQ(settings->pools.size(), 2u);
@@ -55,6 +56,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->warm_limit, MiB(64));
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
+  EXPECT_EQ(settings->attach_fds_per_uid, 30u);
 }
 
 TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
@@ -77,6 +79,7 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[memory]\ndevice_budget = \"lots\"", "memory.device_budget"},
            {"[memory]\nwarm_blocks = -1", "memory.warm_blocks"},
            {"[limits]\nconnections = 5000000000", "limits.connections"},
+           {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
            {"[surprise]", "surprise"},
            {"[pools", ":1"}}) {
     const absl::StatusOr<Settings> settings = Read(text);

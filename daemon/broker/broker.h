@@ -41,6 +41,7 @@ class EffectSink {
   virtual void Carry(const core::CreateBlock& effect) = 0;
   virtual void Carry(const core::ReleaseBlock& effect) = 0;
   virtual void Carry(const core::Deliver& effect) = 0;
+  virtual void Carry(const core::CloseChannel& effect) = 0;
   virtual void Carry(const core::DropChannel& effect) = 0;
   virtual void Carry(const core::DropSession& effect) = 0;
   // The core wants a Tick() at `when`. Called with the broker's lock held.

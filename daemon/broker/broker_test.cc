@@ -18,6 +18,7 @@ class RecordingSink final : public EffectSink {
   void Carry(const core::CreateBlock& effect) override { Record("create", effect.block.value()); }
   void Carry(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
   void Carry(const core::Deliver& effect) override { Record("deliver", effect.delivery.number); }
+  void Carry(const core::CloseChannel& effect) override { Record("close channel", effect.channel.value()); }
   void Carry(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
   void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
   void ArmTimer(absl::Time when) override { armed = when; }

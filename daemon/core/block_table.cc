@@ -1,5 +1,7 @@
 #include "daemon/core/block_table.h"
 
+#include <utility>
+
 #include "daemon/core/invariant.h"
 
 namespace berth::core {
@@ -64,14 +66,16 @@ Bytes BlockTable::LiveBytesOf(SessionId owner) const {
 Import& BlockTable::AddImport(Block& block, Import import) {
   import.id = ImportId(++last_import_);
   by_import_.emplace(import.id, &block);
-  by_channel_.emplace(import.channel, import.id);
+  by_channel_[import.channel].insert(import.id);
   return block.imports.emplace(import.id, std::move(import)).first->second;
 }
 
 void BlockTable::EraseImport(Block& block, ImportId import) {
   const auto found = block.imports.find(import);
   BERTH_INVARIANT(found != block.imports.end());
-  by_channel_.erase({found->second.channel, import});
+  const auto of_channel = by_channel_.find(found->second.channel);
+  of_channel->second.erase(import);
+  if (of_channel->second.empty()) by_channel_.erase(of_channel);
   by_import_.erase(import);
   block.imports.erase(found);
 }
@@ -82,12 +86,23 @@ Block* BlockTable::FindByImport(ImportId import) {
 }
 
 std::vector<ImportId> BlockTable::ImportsOf(ChannelId channel) const {
-  std::vector<ImportId> imports;
-  for (auto it = by_channel_.lower_bound({channel, ImportId()});
-       it != by_channel_.end() && it->first == channel; ++it) {
-    imports.push_back(it->second);
-  }
-  return imports;
+  const auto found = by_channel_.find(channel);
+  if (found == by_channel_.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
+uint64_t BlockTable::CountImportsOf(ChannelId channel) const {
+  const auto found = by_channel_.find(channel);
+  return found == by_channel_.end() ? 0 : found->second.size();
+}
+
+void BlockTable::MoveImports(ChannelId from, ChannelId to) {
+  const auto found = by_channel_.find(from);
+  if (found == by_channel_.end()) return;
+  const std::set<ImportId> moved = std::move(found->second);
+  by_channel_.erase(found);
+  for (const ImportId import : moved) by_import_.at(import)->imports.at(import).channel = to;
+  by_channel_[to].insert(moved.begin(), moved.end());
 }
 
 std::vector<Block*> BlockTable::OfDevice(uint32_t device) {
@@ -121,8 +136,9 @@ absl::Status BlockTable::CheckBooks() const {
         return absl::InternalError("a block is imported that is neither live nor quarantined");
       }
       const auto by_import = by_import_.find(id);
-      if (by_import == by_import_.end() || by_import->second != &block ||
-          !by_channel_.contains({import.channel, id})) {
+      const auto by_channel = by_channel_.find(import.channel);
+      if (by_import == by_import_.end() || by_import->second != &block || by_channel == by_channel_.end() ||
+          !by_channel->second.contains(id)) {
         return absl::InternalError("an import is not found");
       }
     }
@@ -130,8 +146,13 @@ absl::Status BlockTable::CheckBooks() const {
       return absl::InternalError("a block is quarantined for nobody");
     }
   }
+  uint64_t of_channels = 0;
+  for (const auto& [channel, of_channel] : by_channel_) {
+    if (of_channel.empty()) return absl::InternalError("a channel is listed for its imports and has none");
+    of_channels += of_channel.size();
+  }
   if (unowned != unowned_ || by_id_.size() != rows_.size() || by_owner_.size() != rows_.size() - unowned ||
-      by_import_.size() != imports || by_channel_.size() != imports) {
+      by_import_.size() != imports || of_channels != imports) {
     return absl::InternalError("an index of the blocks holds more than the blocks");
   }
   return absl::OkStatus();

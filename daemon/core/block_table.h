@@ -84,6 +84,9 @@ class BlockTable {
   Block* FindByImport(ImportId import);
   // Rising.
   std::vector<ImportId> ImportsOf(ChannelId channel) const;
+  uint64_t CountImportsOf(ChannelId channel) const;
+  // The imports of `from` are `to`'s from now on.
+  void MoveImports(ChannelId from, ChannelId to);
 
   // Oldest first.
   std::vector<Block*> OfDevice(uint32_t device);
@@ -103,7 +106,8 @@ class BlockTable {
   absl::flat_hash_map<BlockId, Block*> by_id_;
   std::set<std::pair<SessionId, uint64_t>> by_owner_;
   absl::flat_hash_map<ImportId, Block*> by_import_;
-  std::set<std::pair<ChannelId, ImportId>> by_channel_;
+  // Of channels that have any.
+  absl::flat_hash_map<ChannelId, std::set<ImportId>> by_channel_;
 };
 
 }  // namespace berth::core

@@ -101,11 +101,14 @@ class Core {
   // tenant: not said which), SESSION_ENDED, LIMIT.
   absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,
                                         const Tenant& tenant, const ProcessInfo& process);
+  // `earlier` turns out to be of the same process as `channel`, which joined the same session since `earlier` hung up:
+  // its imports pass to `channel`, and it is dropped. Ignored where that is not so.
+  void ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects);
   // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as
-  // processes are proved gone, at once if none joined.
+  // processes are proved gone. Where nothing is held and no process has a connection any more, that is the end.
   void LifelineHungUp(absl::Time now, SessionId session, Effects* effects);
   // The channel's connection ended though the process may live: it gets no more deliveries and may ask
-  // nothing more.
+  // nothing more. What it was sent it may have mapped until it is gone.
   void ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects);
   // The process's pidfd says that it is gone: its imports end; with the last process of an ending session,
   // all else.

@@ -17,6 +17,9 @@ absl::Status Core::CheckBooks() const {
   BERTH_RETURN_IF_ERROR(impl_->sessions_.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->blocks_.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->mailboxes_.CheckBooks());
+  for (const Session* const session : impl_->sessions_.List()) {
+    if (impl_->IsOver(*session)) return Broken("a session is over and still there");
+  }
   for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());

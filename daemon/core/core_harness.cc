@@ -121,6 +121,10 @@ void CoreHarness::Gone(const Peer& peer) {
   Do([&](Core& core, Effects* effects) { core.ProcessGone(now, peer.channel, effects); });
 }
 
+void CoreHarness::HangUpChannel(const Peer& peer) {
+  Do([&](Core& core, Effects* effects) { core.ChannelHungUp(now, peer.channel, effects); });
+}
+
 void CoreHarness::HangUp(const Peer& peer) {
   Do([&](Core& core, Effects* effects) { core.LifelineHungUp(now, peer.session, effects); });
 }
@@ -161,6 +165,9 @@ void CoreHarness::Carry(const Effects& effects) {
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
       kind = deliver->delivery.what == attach::DeliveryKind::kRecall ? "recall" : "deliver";
       deliveries.push_back(*deliver);
+    } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
+      kind = "close-channel";
+      closed_channels.push_back(closed->channel);
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
       kind = "drop-channel";
       dropped_channels.push_back(channel->channel);

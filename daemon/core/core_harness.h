@@ -82,6 +82,8 @@ class CoreHarness {
   void WorkOnce(const absl::Status& status = absl::OkStatus());
   void WorkAll();
   void Gone(const Peer& peer);
+  // The process closes its channel; the session's last lifeline is closed.
+  void HangUpChannel(const Peer& peer);
   void HangUp(const Peer& peer);
   void LetGo(const Peer& peer, ImportId import);
   void Acknowledge(const Peer& peer, uint64_t number);
@@ -109,6 +111,7 @@ class CoreHarness {
   std::map<CallId, absl::StatusOr<Response>> replies;
   std::deque<std::variant<CreateBlock, ReleaseBlock>> jobs;
   std::vector<Deliver> deliveries;
+  std::vector<ChannelId> closed_channels;
   std::vector<ChannelId> dropped_channels;
   std::vector<SessionId> dropped_sessions;
   // The kinds of the last step's effects, in order: "deliver reply create release".

@@ -61,6 +61,19 @@ void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
   const std::vector<ImportId> unsent = impl_->mailboxes_.Close(channel, &sends);
   impl_->SendAll(step, std::move(sends));
   for (const ImportId import : unsent) impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
+  impl_->Emit(step, CloseChannel{.channel = channel});
+  impl_->FinishIfOver(step, *impl_->sessions_.Find(found->session));
+}
+
+void Core::ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const Channel* const from = impl_->sessions_.FindChannel(earlier);
+  const Channel* const to = impl_->sessions_.FindChannel(channel);
+  if (from == nullptr || to == nullptr || from == to || !from->hung_up || from->session != to->session)
+    return;
+  impl_->blocks_.MoveImports(earlier, channel);
+  impl_->Emit(step, DropChannel{.channel = earlier});
+  impl_->sessions_.EraseChannel(earlier);
 }
 
 void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
@@ -79,7 +92,7 @@ void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
   }
   impl_->Emit(step, DropChannel{.channel = channel});
   impl_->sessions_.EraseChannel(channel);
-  if (session.state == SessionState::kEnding && session.channels.empty()) impl_->FinishEnd(step, session);
+  impl_->FinishIfOver(step, session);
 }
 
 void Core::DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects) {
@@ -108,7 +121,7 @@ absl::StatusOr<SessionView> Core::EndSession(absl::Time now, const Caller& calle
   SessionView view = impl_->ViewSession(*found);
   view.state = SessionState::kEnding;
   impl_->BeginEnd(step, *found);
-  // Waiters have left; one that nobody joined is over.
+  // Waiters have left, and it may be over.
   if (const Session* const ending = impl_->sessions_.Find(id)) view = impl_->ViewSession(*ending);
   return view;
 }
@@ -122,10 +135,28 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
-  if (session.channels.empty()) FinishEnd(step, session);
+  FinishIfOver(step, session);
 }
 
-void Core::Impl::FinishEnd(const Step& step, Session& session) {
+bool Core::Impl::IsOver(const Session& session) const {
+  if (session.state != SessionState::kEnding) return false;
+  if (session.channels.empty()) return true;
+  for (const ChannelId channel : session.channels) {
+    if (!sessions_.FindChannel(channel)->hung_up || blocks_.CountImportsOf(channel) != 0) return false;
+  }
+  for (const auto& [name, pool] : pools_) {
+    if (pool.UnitsOf(session.id) != 0) return false;
+  }
+  return true;
+}
+
+void Core::Impl::FinishIfOver(const Step& step, Session& session) {
+  if (!IsOver(session)) return;
+  while (!session.channels.empty()) {
+    const ChannelId channel = *session.channels.begin();
+    Emit(step, DropChannel{.channel = channel});
+    sessions_.EraseChannel(channel);
+  }
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) pool.ReturnAll(step.now, session.id, &outcomes);
   AnswerAll(step, std::move(outcomes));

@@ -134,6 +134,114 @@ TEST(CoreSessionTest, AChannelThatHangsUpLosesItsWaitersAndUnsentFdsButKeepsWhat
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
 }
 
+TEST(CoreSessionTest, AChannelThatHangsUpIsClosedAtOnceAndDroppedWithItsProcess) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.HangUpChannel(a);
+  EXPECT_EQ(h.last_effects, "close-channel");
+  EXPECT_EQ(h.closed_channels, std::vector<ChannelId>{a.channel});
+  h.HangUpChannel(a);
+  EXPECT_EQ(h.last_effects, "");
+  h.Gone(a);
+  EXPECT_EQ(h.last_effects, "drop-channel");
+}
+
+TEST(CoreSessionTest, ASessionOfLivingProcessesIsOverOnceAllHaveHungUpAndItHoldsNothing) {
+  CoreHarness h;
+  Peer a = h.Open();
+  Peer sibling = h.JoinTo(a);
+  h.HangUp(a);
+  h.HangUpChannel(a);
+  EXPECT_EQ(h.last_effects, "close-channel");
+  h.HangUpChannel(sibling);
+  EXPECT_EQ(h.last_effects, "close-channel drop-channel drop-channel drop-session");
+  EXPECT_TRUE(h.core->ListSessions(h.Admin()).empty());
+  // In the other order, and with a block that nobody maps.
+  Peer b = h.Open();
+  const AllocateResult block = h.MustAllocate(b, MiB(2));
+  h.LetGo(b, block.import);
+  h.HangUpChannel(b);
+  EXPECT_EQ(h.BytesOf(0).live, MiB(2));
+  h.HangUp(b);
+  EXPECT_EQ(h.last_effects, "drop-channel release drop-session");
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreSessionTest, ALivingProcessThatHungUpKeepsItsSessionForAPermitOrAnImport) {
+  CoreHarness h;
+  Peer holder = h.Open(), mapper = h.Open();
+  h.MustAcquire(holder, One("1"));
+  h.MustAllocate(mapper, MiB(2));
+  for (const Peer& peer : {holder, mapper}) {
+    h.HangUpChannel(peer);
+    h.HangUp(peer);
+    EXPECT_EQ(h.last_effects, "");
+  }
+  EXPECT_EQ(h.Pool().out, 1);
+  EXPECT_EQ(h.BytesOf(0).live, MiB(2));
+  h.Gone(holder);
+  EXPECT_EQ(h.last_effects, "drop-channel drop-session");
+  h.Gone(mapper);
+  EXPECT_EQ(h.last_effects, "drop-channel release drop-session");
+}
+
+TEST(CoreSessionTest, AnImporterThatIsGoneIsTheEndOfASessionWhoseOthersHungUp) {
+  CoreHarness h;
+  Peer a = h.Open();
+  Peer sibling = h.JoinTo(a);
+  h.MustAllocate(sibling, MiB(2));
+  h.HangUpChannel(a);
+  h.HangUpChannel(sibling);
+  h.HangUp(a);
+  h.Gone(sibling);
+  EXPECT_EQ(h.last_effects, "drop-channel drop-channel release drop-session");
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreSessionTest, AProcessThatJoinsAgainTakesOverWhatItsClosedChannelStandsFor) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.HangUpChannel(a);
+  Peer again = h.JoinTo(a);
+  const auto replace = [&](ChannelId earlier, ChannelId channel) {
+    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannel(h.now, earlier, channel, effects); });
+  };
+  replace(a.channel, again.channel);
+  EXPECT_EQ(h.last_effects, "drop-channel");
+  EXPECT_EQ(h.dropped_channels, std::vector<ChannelId>{a.channel});
+  EXPECT_EQ(h.core->GetSession(h.Admin(), a.session)->processes.size(), 1);
+  EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).imports.size(), 1);
+  // It speaks for the import now, and its end ends it.
+  h.Get<FreeResult>(h.Free(again, block.block.handle));
+  EXPECT_EQ(h.BytesOf(0).quarantined, MiB(2));
+  h.LetGo(again, block.import);
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  h.Gone(a);
+  EXPECT_EQ(h.last_effects, "");
+  h.Gone(again);
+  EXPECT_EQ(h.last_effects, "drop-channel");
+}
+
+TEST(CoreSessionTest, OnlyAClosedChannelOfTheSameSessionIsReplaced) {
+  CoreHarness h;
+  Peer a = h.Open(), stranger = h.Open();
+  Peer sibling = h.JoinTo(a);
+  const auto replace = [&](ChannelId earlier, ChannelId channel) {
+    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannel(h.now, earlier, channel, effects); });
+    return h.last_effects;
+  };
+  EXPECT_EQ(replace(sibling.channel, a.channel), "") << "it has not hung up";
+  h.HangUpChannel(sibling);
+  EXPECT_EQ(replace(sibling.channel, stranger.channel), "") << "of another session";
+  EXPECT_EQ(replace(sibling.channel, sibling.channel), "") << "by itself";
+  EXPECT_EQ(replace(sibling.channel, ChannelId(12345)), "") << "by nobody";
+  EXPECT_EQ(replace(ChannelId(12345), a.channel), "") << "nobody";
+  EXPECT_EQ(replace(sibling.channel, a.channel), "drop-channel");
+}
+
 TEST(CoreSessionTest, EndSessionIsAHangUpForOneselfAndAnAdminsForAny) {
   CoreHarness h;
   Peer a = h.Open(1000), b = h.Open(1000), admin = h.Open(0);

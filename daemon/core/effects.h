@@ -44,7 +44,12 @@ struct Deliver {
   bool read_only = false;
 };
 
-// The process is gone: its channel and pidfd leave custody.
+// The channel's connection has ended: it leaves custody. The pidfd, which is to prove the process's death, stays.
+struct CloseChannel {
+  ChannelId channel;
+};
+
+// The channel stands for nothing any more, as a rule because its process is gone: pidfd and connection leave custody.
 struct DropChannel {
   ChannelId channel;
 };
@@ -57,7 +62,7 @@ struct DropSession {
 // One effect with its number: 1, 2, 3, … over the core's life.
 struct Effect {
   uint64_t number = 0;
-  std::variant<Reply, CreateBlock, ReleaseBlock, Deliver, DropChannel, DropSession> what;
+  std::variant<Reply, CreateBlock, ReleaseBlock, Deliver, CloseChannel, DropChannel, DropSession> what;
 };
 
 using Effects = std::vector<Effect>;

@@ -60,10 +60,22 @@ custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, cha
 
 }  // namespace
 
-AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page)
-    : loop_(*loop), broker_(*broker), custody_(*custody), facts_(std::move(facts)), page_(std::move(page)) {}
+AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page,
+                         AttachLimits limits)
+    : loop_(*loop),
+      broker_(*broker),
+      custody_(*custody),
+      facts_(std::move(facts)),
+      page_(std::move(page)),
+      quota_("fds of attach.sock connections", limits.fds_per_uid) {}
 
-AttachFront::~AttachFront() = default;
+AttachFront::~AttachFront() {
+  for (const ConnectionPtr& connection : fresh_) loop_.Unwatch(connection->watch);
+  MutexLock lock(&mu_);
+  for (const auto& [session, connection] : lifelines_) loop_.Unwatch(connection->watch);
+  for (const auto& [channel, connection] : channels_) loop_.Unwatch(connection->watch);
+  for (const auto& [channel, member] : members_) loop_.Unwatch(member.watch);
+}
 
 absl::Status AttachFront::Listen(UniqueFd listener) {
   BERTH_ASSIGN_OR_RETURN(listener_,
@@ -73,9 +85,8 @@ absl::Status AttachFront::Listen(UniqueFd listener) {
 }
 
 AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
-  // The last to know a connection may be the loop itself.
-  ConnectionPtr connection(new Connection, [loop = &loop_](Connection* over) {
-    loop->Close(std::move(over->socket));
+  ConnectionPtr connection(new Connection, [this](Connection* over) {
+    loop_.Close(std::move(over->socket));
     delete over;
   });
   connection->socket = std::move(socket);
@@ -90,11 +101,17 @@ void AttachFront::Accept(UniqueFd socket) {
     return;
   }
   connection->peer = *std::move(peer);
+  absl::StatusOr<UidQuota::Place> place = quota_.Take(connection->peer.process.uid);
+  if (!place.ok()) {
+    Refuse(connection, place.status());
+    return;
+  }
+  connection->place = *std::move(place);
   absl::StatusOr<EventLoop::WatchId> watch =
       loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
                   [this, connection](uint32_t) { OnReadable(connection); });
   if (!watch.ok()) return;
-  connection->socket_watch = *watch;
+  connection->watch = *watch;
   fresh_.push_back(connection);
   if (fresh_.size() > kMaxFresh) Forget(fresh_.front());
 }
@@ -116,7 +133,7 @@ void AttachFront::OnReadable(const ConnectionPtr& connection) {
       return;
     }
     // What was read may have ended the connection.
-    if (connection->socket_watch == 0) return;
+    if (connection->watch == 0) return;
   }
 }
 
@@ -190,58 +207,93 @@ absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId ses
   return SendStruct(connection->socket.get(), attach::Welcome{}, {&fd, 1});
 }
 
-void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
-  absl::Status valid = CheckVersion(join.version);
+absl::StatusOr<AttachFront::Member> AttachFront::MakeMember(const Connection& connection, SessionId session) {
+  const core::ProcessInfo& process = connection.peer.process;
+  Member member = {.session = session, .pid = process.pid};
   absl::StatusOr<UniqueFd> pidfd =
-      OpenPeerPidfd(connection->socket.get(), {.pid = connection->peer.process.pid,
-                                               .uid = connection->peer.process.uid,
-                                               .gid = connection->peer.process.gid});
-  if (valid.ok() && !pidfd.ok()) {
-    valid = berth::Refuse(Reason::kNotJoined,
-                          "session {session}: the death of pid {pid} could not be proved here: {why}",
-                          {{"session", join.session},
-                           {"pid", connection->peer.process.pid},
-                           {"why", pidfd.status().message()}});
+      OpenPeerPidfd(connection.socket.get(), {.pid = process.pid, .uid = process.uid, .gid = process.gid});
+  if (!pidfd.ok()) {
+    return berth::Refuse(
+        Reason::kNotJoined, "session {session}: the death of pid {pid} could not be proved here: {why}",
+        {{"session", session.value()}, {"pid", process.pid}, {"why", pidfd.status().message()}});
   }
-  if (!valid.ok()) {
-    Refuse(connection, valid);
+  member.pidfd = *std::move(pidfd);
+  BERTH_ASSIGN_OR_RETURN(member.place, quota_.Take(process.uid));
+  return member;
+}
+
+std::vector<ChannelId> AttachFront::EarlierChannels(SessionId session, int32_t pid) {
+  std::vector<ChannelId> earlier;
+  // One that is not visible here has no number that says which it is.
+  if (pid <= 0) return earlier;
+  MutexLock lock(&mu_);
+  for (auto it = hung_up_.lower_bound({session, pid, ChannelId()}); it != hung_up_.end(); ++it) {
+    const auto& [its_session, its_pid, channel] = *it;
+    if (its_session != session || its_pid != pid) break;
+    // While a process lives nobody else gets its number: the one that connected by it is the same.
+    if (!IsGone(members_.at(channel).pidfd.get())) earlier.push_back(channel);
+  }
+  return earlier;
+}
+
+void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
+  const SessionId session(join.session);
+  const Peer& peer = connection->peer;
+  const absl::Status version = CheckVersion(join.version);
+  absl::StatusOr<Member> member =
+      version.ok() ? MakeMember(*connection, session) : absl::StatusOr<Member>(version);
+  if (!member.ok()) {
+    Refuse(connection, member.status());
     return;
   }
-  connection->pidfd = *std::move(pidfd);
+  const std::vector<ChannelId> earlier = EarlierChannels(session, peer.process.pid);
   absl::StatusOr<ChannelId> channel;
-  broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
-    channel = core.JoinSession(now, SessionId(join.session), join.secret, connection->peer.tenant,
-                               connection->peer.process);
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    channel = core.JoinSession(now, session, join.secret, peer.tenant, peer.process);
+    if (!channel.ok()) return;
+    for (const ChannelId before : earlier) core.ReplaceChannel(now, before, *channel, effects);
   });
   if (!channel.ok()) {
     Refuse(connection, channel.status());
     return;
   }
-  if (const absl::Status admitted = Admit(connection, *channel); !admitted.ok()) {
-    LogUnlessGone("channel", connection->peer, admitted);
+  if (const absl::Status admitted = Admit(connection, *channel, *std::move(member)); !admitted.ok()) {
+    LogUnlessGone("channel", peer, admitted);
     Refuse(connection, admitted);
     OnEnd(connection);
     // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
-    if (connection->pidfd_watch == 0) OnProcessGone(connection);
+    if (!IsWatched(*channel)) OnProcessGone(*channel);
   }
 }
 
-absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel) {
+absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel, Member member) {
   fresh_.remove(connection);
   connection->channel = channel;
+  // It stays the member's, which stays until this thread tells the core of an end.
+  const int pidfd = member.pidfd.get();
   {
     MutexLock lock(&mu_);
     channels_[channel] = connection;
+    members_[channel] = std::move(member);
   }
   BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get()));
-  BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), connection->pidfd.get()));
-  BERTH_ASSIGN_OR_RETURN(connection->pidfd_watch,
-                         loop_.Watch(connection->pidfd.get(), EPOLLIN,
-                                     [this, connection](uint32_t) { OnProcessGone(connection); }));
+  BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), pidfd));
+  BERTH_ASSIGN_OR_RETURN(const EventLoop::WatchId watch,
+                         loop_.Watch(pidfd, EPOLLIN, [this, channel](uint32_t) { OnProcessGone(channel); }));
+  {
+    MutexLock lock(&mu_);
+    members_.at(channel).watch = watch;
+  }
   const attach::Joined joined = {
       .channel = channel.value(), .node = facts_.node, .incarnation = facts_.incarnation};
   const int page = page_.get();
   return SendStruct(connection->socket.get(), joined, {&page, 1});
+}
+
+bool AttachFront::IsWatched(ChannelId channel) {
+  MutexLock lock(&mu_);
+  const auto it = members_.find(channel);
+  return it != members_.end() && it->second.watch != 0;
 }
 
 void AttachFront::OnEnd(const ConnectionPtr& connection) {
@@ -249,8 +301,8 @@ void AttachFront::OnEnd(const ConnectionPtr& connection) {
     Forget(connection);
     return;
   }
-  loop_.Unwatch(connection->socket_watch.exchange(0));
-  // A peer that broke the protocol shall see that it is over; our fds stay until the core drops them.
+  loop_.Unwatch(connection->watch.exchange(0));
+  // A peer that broke the protocol shall see that it is over; our fd stays until the core drops it.
   ::shutdown(connection->socket.get(), SHUT_RDWR);
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     if (connection->channel) {
@@ -261,10 +313,16 @@ void AttachFront::OnEnd(const ConnectionPtr& connection) {
   });
 }
 
-void AttachFront::OnProcessGone(const ConnectionPtr& connection) {
-  loop_.Unwatch(connection->pidfd_watch.exchange(0));
+void AttachFront::OnProcessGone(ChannelId channel) {
+  EventLoop::WatchId watch = 0;
+  {
+    MutexLock lock(&mu_);
+    const auto it = members_.find(channel);
+    if (it != members_.end()) watch = std::exchange(it->second.watch, 0);
+  }
+  loop_.Unwatch(watch);
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.ProcessGone(now, connection->channel, effects);
+    core.ProcessGone(now, channel, effects);
   });
 }
 
@@ -282,7 +340,7 @@ void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& wh
 void AttachFront::Forget(const ConnectionPtr& connection) {
   // The reference may be the list's own.
   const ConnectionPtr kept = connection;
-  loop_.Unwatch(kept->socket_watch.exchange(0));
+  loop_.Unwatch(kept->watch.exchange(0));
   fresh_.remove(kept);
 }
 
@@ -306,7 +364,7 @@ void AttachFront::HangUp(ChannelId channel) {
   if (it != channels_.end()) ::shutdown(it->second->socket.get(), SHUT_RDWR);
 }
 
-void AttachFront::DropChannel(ChannelId channel) {
+void AttachFront::CloseChannel(ChannelId channel) {
   ConnectionPtr connection;
   {
     MutexLock lock(&mu_);
@@ -314,11 +372,30 @@ void AttachFront::DropChannel(ChannelId channel) {
     if (it == channels_.end()) return;
     connection = std::move(it->second);
     channels_.erase(it);
+    const Member& member = members_.at(channel);
+    hung_up_.insert({member.session, member.pid, channel});
   }
-  loop_.Unwatch(connection->socket_watch.exchange(0));
-  loop_.Unwatch(connection->pidfd_watch.exchange(0));
-  DropFromVault(ChannelKey(channel), std::move(connection));
+  End(ChannelKey(channel), std::move(connection));
+}
+
+void AttachFront::DropChannel(ChannelId channel) {
+  ConnectionPtr connection;
+  Member member;
+  {
+    MutexLock lock(&mu_);
+    const auto it = members_.find(channel);
+    if (it == members_.end()) return;
+    member = std::move(it->second);
+    members_.erase(it);
+    hung_up_.erase({member.session, member.pid, channel});
+    if (const auto open = channels_.find(channel); open != channels_.end()) {
+      connection = std::move(open->second);
+      channels_.erase(open);
+    }
+  }
+  loop_.Unwatch(member.watch);
   custody_.Drop(PidfdKey(channel)).IgnoreError();
+  if (connection != nullptr) End(ChannelKey(channel), std::move(connection));
 }
 
 void AttachFront::DropSession(SessionId session) {
@@ -330,10 +407,14 @@ void AttachFront::DropSession(SessionId session) {
     connection = std::move(it->second);
     lifelines_.erase(it);
   }
-  loop_.Unwatch(connection->socket_watch.exchange(0));
-  // An ended session's holders shall see it, also where they still hold the lifeline.
+  End(LifelineKey(session), std::move(connection));
+}
+
+void AttachFront::End(custody::Key key, ConnectionPtr connection) {
+  loop_.Unwatch(connection->watch.exchange(0));
+  // Whoever still holds the other end shall see it.
   ::shutdown(connection->socket.get(), SHUT_RDWR);
-  DropFromVault(LifelineKey(session), std::move(connection));
+  DropFromVault(key, std::move(connection));
 }
 
 void AttachFront::DropOrphan(HeldFd held) { DropFromVault(held.key, MakeConnection(std::move(held.fd))); }
@@ -343,7 +424,6 @@ void AttachFront::DropFromVault(custody::Key key, ConnectionPtr connection) {
     MutexLock lock(&mu_);
     dropping_[key] = std::move(connection);
   }
-  // A vault that cannot be asked is gone, and the broker ends for it.
   custody_.Drop(key).IgnoreError();
 }
 

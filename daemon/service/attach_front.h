@@ -9,7 +9,10 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -24,6 +27,7 @@
 #include "daemon/core/effects.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/peer.h"
+#include "daemon/service/uid_quota.h"
 #include "daemon/vault/custody.h"
 
 namespace berth::service {
@@ -36,11 +40,19 @@ struct NodeFacts {
   std::string folder;
 };
 
+// The bounds on connections to attach.sock.
+struct AttachLimits {
+  // File descriptors of one user: a lifeline takes one, a channel one and another for its process, which it keeps when
+  // it has hung up. By default those of 4,096 sessions of one process each.
+  uint32_t fds_per_uid = 3 * 4096;
+};
+
 // Thread-safe: connections are served on the event loop's thread, effects come on any.
 class AttachFront {
  public:
   // `page` is the state page, opened read-only. `loop`, `broker` and `custody` must outlive the front.
-  AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page);
+  AttachFront(EventLoop* loop, Broker* broker, Custody* custody, NodeFacts facts, UniqueFd page,
+              AttachLimits limits = {});
   ~AttachFront();
 
   absl::Status Listen(UniqueFd listener);
@@ -49,7 +61,8 @@ class AttachFront {
   void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
   // Ends a channel's connection, which the process and the event loop will see.
   void HangUp(ChannelId channel);
-  // Carries DropChannel and DropSession out: has the vault close its ends, then closes ours.
+  // Carry CloseChannel, DropChannel and DropSession out: have the vault close its ends, then close ours.
+  void CloseChannel(ChannelId channel);
   void DropChannel(ChannelId channel);
   void DropSession(SessionId session);
   // The vault has closed its copy of a lifeline or channel.
@@ -61,12 +74,10 @@ class AttachFront {
   // One connection to attach.sock; it starts without a role. Its socket is closed off the loop (EventLoop::Close).
   struct Connection {
     UniqueFd socket;
+    UidQuota::Place place;
     Peer peer;
-    // Of the connecting process, where it can be had.
-    UniqueFd pidfd;
     // 0 once it is no longer watched.
-    std::atomic<EventLoop::WatchId> socket_watch = 0;
-    std::atomic<EventLoop::WatchId> pidfd_watch = 0;
+    std::atomic<EventLoop::WatchId> watch = 0;
     // Set once the connection is a lifeline or a channel.
     SessionId session;
     ChannelId channel;
@@ -74,6 +85,14 @@ class AttachFront {
     int refusals = 0;
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
+  // The process behind a channel; it stays when the channel hangs up, to say when it is gone.
+  struct Member {
+    UniqueFd pidfd;
+    UidQuota::Place place;
+    SessionId session;
+    int32_t pid = 0;
+    EventLoop::WatchId watch = 0;
+  };
 
   ConnectionPtr MakeConnection(UniqueFd socket);
   void Accept(UniqueFd socket);
@@ -84,13 +103,20 @@ class AttachFront {
   void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
   // The connection ended, or was refused too often.
   void OnEnd(const ConnectionPtr& connection);
-  void OnProcessGone(const ConnectionPtr& connection);
+  void OnProcessGone(ChannelId channel);
   // Tells the peer why what it sent changed nothing.
   void Refuse(const ConnectionPtr& connection, const absl::Status& why);
   // Stops serving a connection that has no role.
   void Forget(const ConnectionPtr& connection);
   absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
-  absl::Status Admit(const ConnectionPtr& connection, ChannelId channel);
+  absl::Status Admit(const ConnectionPtr& connection, ChannelId channel, Member member);
+  // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
+  absl::StatusOr<Member> MakeMember(const Connection& connection, SessionId session);
+  // The channels of the session that have hung up and are of this very process, which lives.
+  std::vector<ChannelId> EarlierChannels(SessionId session, int32_t pid) ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsWatched(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a connection that has a role.
+  void End(custody::Key key, ConnectionPtr connection);
   // Asks the vault to close its copy, and keeps the connection until it has.
   void DropFromVault(custody::Key key, ConnectionPtr connection);
 
@@ -99,6 +125,8 @@ class AttachFront {
   Custody& custody_;
   const NodeFacts facts_;
   const UniqueFd page_;
+  // Synchronised by itself.
+  UidQuota quota_;
   std::unique_ptr<ListeningSocket> listener_;
 
   // Connections that have not said what they are, oldest first. Loop's thread only.
@@ -106,7 +134,11 @@ class AttachFront {
 
   Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);
+  // Of channels that have not hung up.
   absl::flat_hash_map<ChannelId, ConnectionPtr> channels_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChannelId, Member> members_ ABSL_GUARDED_BY(mu_);
+  // Those that have hung up, by session and pid.
+  std::set<std::tuple<SessionId, int32_t, ChannelId>> hung_up_ ABSL_GUARDED_BY(mu_);
   // Over, and still with the vault: whose close is the last may have to wait for a client, and the vault must not.
   std::map<custody::Key, ConnectionPtr> dropping_ ABSL_GUARDED_BY(mu_);
 };

@@ -29,9 +29,9 @@ enum class Kind : uint32_t {
   kDeviceTable,
   // A session's lifeline; the id is the session's.
   kLifeline,
-  // A process's channel; the id is the channel's.
+  // A process's channel, until it hangs up; the id is the channel's.
   kChannel,
-  // The pidfd of a channel's process; the id is the channel's.
+  // The pidfd of a channel's process, until the channel stands for nothing any more; the id is the channel's.
   kPidfd,
   // A block's memory; the id is the block's.
   kBlock,

@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -62,6 +64,18 @@ std::vector<BadMessage> MessagesWithoutPlace() {
   }
   return messages;
 }
+
+// Of all of the daemon's processes, where fds are counted at all (tests/support/test_daemon.cc).
+uint64_t SumOfFds(const Books& books) {
+  uint64_t sum = 0;
+  for (const auto& [process, fds] : books.fds) sum += fds;
+  return sum;
+}
+#ifdef ABSL_HAVE_THREAD_SANITIZER
+constexpr uint64_t kCountsFds = 0;
+#else
+constexpr uint64_t kCountsFds = 1;
+#endif
 
 absl::Status TryAcquire(RawClient& client) {
   v1::AcquirePermitRequest request;
@@ -247,6 +261,70 @@ TEST_F(BadAttachTest, JoiningNeedsTheSessionsSecretAndSaysNoMoreThanThat) {
   ASSERT_TRUE(Ok(no_session.Send(join)));
   const absl::Status unknown = no_session.Receive<attach::Joined>().status();
   EXPECT_TRUE(IsRefusal(unknown, Reason::kBadCredentials)) << unknown;
+}
+
+TEST_F(BadAttachTest, AProcessThatJoinsAndLeavesAgainAndAgainKeepsOneProofOfItsDeath) {
+  RawClient client = RawClient::Open(daemon_.folder());
+  attach::Join join;
+  join.session = client.capsule().session.value();
+  join.secret = client.capsule().secret;
+  const Books before = daemon_.TakeBooks();
+  PeerProcess process = PeerProcess::Start();
+  for (int i = 0; i < 50; ++i) {
+    AttachSocket channel = AttachSocket::Connect(daemon_.folder(), process);
+    ASSERT_TRUE(Ok(channel.Send(join)));
+    ASSERT_TRUE(Ok(channel.Receive<attach::Joined>().status())) << i;
+    channel.Close();
+    // The next one finds it hung up.
+    ASSERT_TRUE(daemon_.BooksBecome([&](const Books& books) {
+      return books.processes == before.processes + 1 && SumOfFds(books) == SumOfFds(before) + 2 * kCountsFds;
+    })) << Describe(daemon_.TakeBooks());
+  }
+  process.Kill();
+  EXPECT_TRUE(daemon_.BooksBecome([&](const Books& books) { return books == before; }));
+}
+
+TEST_F(BadAttachTest, ASessionWhoseSocketsAreClosedStaysForWhatItsLivingProcessMayHoldAndNotOtherwise) {
+  const Books before = daemon_.TakeBooks();
+  RawClient idle = RawClient::Open(daemon_.folder());
+  RawClient holder = RawClient::Open(daemon_.folder());
+  ASSERT_TRUE(Ok(TryAcquire(holder)));
+  for (RawClient* const client : {&idle, &holder}) {
+    client->channel().Close();
+    client->lifeline().Close();
+  }
+  EXPECT_TRUE(daemon_.BooksBecome([&](const Books& books) {
+    // Both connections to gRPC, two fds each; of the holder the lifeline and the proof of its death, here and in the
+    // vault.
+    return books.sessions == before.sessions + 1 && SumOfFds(books) == SumOfFds(before) + 8 * kCountsFds;
+  })) << Describe(daemon_.TakeBooks());
+  EXPECT_EQ(daemon_.TakeBooks().units, 1u);
+  holder.process().Kill();
+  EXPECT_TRUE(daemon_.BooksBecome(
+      [&](const Books& books) { return books.sessions == before.sessions && books.units == 0; }));
+}
+
+TEST(AttachLimitTest, AUsersConnectionsHaveALimitAndOthersTheirs) {
+  if (!IsRoot()) GTEST_SKIP() << "needs root, to be two users";
+  const std::string config = ::testing::TempDir() + "/limits.toml";
+  std::ofstream(config) << "[limits]\nattach_fds_per_uid = 12\n";
+  TestDaemon daemon({.flags = {absl::StrCat("--config=", config)}});
+  std::vector<AttachSocket> silent;
+  PeerProcess peer = PeerProcess::Start(1000);
+  for (int i = 0; i < 12; ++i) silent.push_back(AttachSocket::Connect(daemon.folder(), peer));
+  AttachSocket refused = AttachSocket::Connect(daemon.folder(), peer);
+  const absl::Status status = refused.Receive<attach::Welcome>().status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kLimit)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "of uid 1000: 12, limit 12")) << status;
+  EXPECT_TRUE(refused.HangsUp());
+  RawClient other = RawClient::Open(daemon.folder());
+  EXPECT_TRUE(Ok(TryAcquire(other)));
+  // A place that is given back is there for the next one.
+  silent.clear();
+  EXPECT_TRUE(Eventually([&] {
+    AttachSocket next = AttachSocket::Connect(daemon.folder(), peer);
+    return next.Send(MakeHello("next")).ok() && next.Receive<attach::Welcome>().ok();
+  }));
 }
 
 TEST_F(BadAttachTest, AnEndedSessionTakesNoNewProcess) {

@@ -65,6 +65,19 @@ void Simulation::OpenOrJoin() {
   if (!channel.ok()) return;
   if (wrong || client->second.ended) Fail("a process joins that may not");
   processes_.emplace(*channel, Process{.session = client->first});
+  if (Chance(80)) JoinAgain(*channel);
+}
+
+void Simulation::JoinAgain(ChannelId channel) {
+  Process& process = processes_.at(channel);
+  for (auto it = processes_.begin(); it != processes_.end(); ++it) {
+    if (it->first == channel || it->second.session != process.session || !it->second.hung_up) continue;
+    ++counts_.rejoined;
+    process.mapped.merge(it->second.mapped);
+    const ChannelId earlier = it->first;
+    processes_.erase(it);
+    return core_->ReplaceChannel(now_, earlier, channel, &effects_);
+  }
 }
 
 Simulation::Client Simulation::NewClient() {
@@ -152,7 +165,7 @@ void Simulation::Ask() {
   if (!Chance(5)) Send(*channel, sequence, request.payload, /*reused=*/false);
 }
 
-void Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused) {
+bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused) {
   Process& process = processes_.at(channel);
   Request& request = process.requests.at(sequence);
   // What the request lets go of is let go before it is sent.
@@ -185,6 +198,7 @@ void Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
         }
       },
       payload);
+  return !wrong;
 }
 
 uint64_t Simulation::SomeSequence(const Process& process) {
@@ -208,11 +222,12 @@ void Simulation::Repeat() {
     Send(*channel, request->first, other, /*reused=*/true);
     return;
   }
-  if (auto* const acquire = std::get_if<AcquireRequest>(&request->second.payload); acquire && Chance(50)) {
+  Payload payload = request->second.payload;
+  if (auto* const acquire = std::get_if<AcquireRequest>(&payload); acquire && Chance(50)) {
     // Another attempt has another deadline.
     acquire->deadline = now_ + absl::Milliseconds(Draw(4'000));
   }
-  Send(*channel, request->first, request->second.payload, /*reused=*/false);
+  if (Send(*channel, request->first, payload, /*reused=*/false)) request->second.payload = payload;
 }
 
 void Simulation::ForgetOne() {

@@ -36,6 +36,8 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->replayed += counts.replayed;
   sum->quarantined += counts.quarantined;
   sum->worker_deaths += counts.worker_deaths;
+  sum->rejoined += counts.rejoined;
+  sum->left_alive += counts.left_alive;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -53,13 +55,15 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
             << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
-            << " replayed, " << sum.worker_deaths << " worker deaths; refused:";
+            << " replayed, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
+            << sum.left_alive << " left alive; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
-  for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
-                               sum.replayed, sum.quarantined, sum.worker_deaths}) {
+  for (const uint64_t count :
+       {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone, sum.replayed,
+        sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive}) {
     EXPECT_GT(count, 50);
   }
   for (const char* const reason : {"BAD_CREDENTIALS",

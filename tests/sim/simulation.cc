@@ -152,14 +152,33 @@ void Simulation::Carry() {
       CarryRelease(*release);
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
       CarryDeliver(*deliver);
+    } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
+      const auto process = processes_.find(closed->channel);
+      if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
-      if (processes_.contains(channel->channel)) Fail("a channel is dropped whose process lives");
+      CarryDropChannel(channel->channel);
     } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
       if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
     }
   }
   effects_.clear();
+}
+
+void Simulation::CarryDropChannel(ChannelId channel) {
+  const auto found = processes_.find(channel);
+  if (found == processes_.end()) return;
+  // Its process lives; then it has to be out of everything.
+  const Process& process = found->second;
+  if (!process.hung_up) Fail("a channel is dropped whose process lives and holds it");
+  if (!process.mapped.empty()) Fail("a channel is dropped whose process may have memory mapped");
+  if (!clients_.at(process.session).ended) Fail("a channel is dropped of a session that goes on");
+  for (const auto& [permit, held] : permits_) {
+    if (held.first == process.session && !held.second.empty())
+      Fail("a session is dropped that holds a permit");
+  }
+  ++counts_.left_alive;
+  processes_.erase(found);
 }
 
 void Simulation::CarryRelease(const ReleaseBlock& release) {

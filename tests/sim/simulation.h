@@ -50,6 +50,8 @@ class Simulation {
   struct Counts {
     uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0;
+    // Channels that joined again, and those of processes that outlived their session.
+    uint64_t rejoined = 0, left_alive = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
@@ -114,6 +116,7 @@ class Simulation {
   void CarryReply(const Reply& reply);
   void CarryDeliver(const Deliver& deliver);
   void CarryRelease(const ReleaseBlock& release);
+  void CarryDropChannel(ChannelId channel);
   void Remember(const Call& call, const Reply& reply, bool lost);
   void CheckUndone(const Request& request);
   void Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response);
@@ -124,6 +127,8 @@ class Simulation {
 
   // ---- actors.cc: what they do ----------------------------------------------------------------------------
   void OpenOrJoin();
+  // The process that has joined is one that had a channel of the session before, if there is such.
+  void JoinAgain(ChannelId channel);
   void Ask();
   void Repeat();
   void ForgetOne();
@@ -143,7 +148,8 @@ class Simulation {
   uint64_t SomeSequence(const Process& process);
   AcquireRequest NewAcquire();
   BlockHandle SomeHandle(const Client& client);
-  void Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
+  // Returns whether it was sent with the right secret.
+  bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
 
   uint64_t Draw(uint64_t below);
   bool Chance(uint64_t percent) { return Draw(100) < percent; }
