@@ -56,7 +56,10 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   }
   for (HeldFd& held : held_) LetGo(std::move(held));
   held_.clear();
-  BERTH_RETURN_IF_ERROR(loop_->Watch(custody_->fd(), EPOLLIN, [this](uint32_t) { OnVaultEvent(); }).status());
+  // Edge-triggered, so that a socket with room to spare says so once.
+  BERTH_RETURN_IF_ERROR(
+      loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); })
+          .status());
   BERTH_RETURN_IF_ERROR(Listen());
   return custody_->Ready();
 }
@@ -104,7 +107,7 @@ void BrokerProcess::LetGo(HeldFd held) {
       attach_->DropOrphan(std::move(held));
       break;
     case custody::Kind::kPidfd:
-      custody_->Drop(held.key).IgnoreError();
+      custody_->Drop(held.key);
       break;
     case custody::Kind::kBlock:
       keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
@@ -176,6 +179,7 @@ absl::Status BrokerProcess::Listen() {
 }
 
 void BrokerProcess::OnVaultEvent() {
+  custody_->Flush();
   while (true) {
     absl::StatusOr<Notice> notice = custody_->ReadNotice();
     if (notice.ok()) {

@@ -63,8 +63,8 @@ void BlockKeeper::Release(BlockId block) {
   const auto it = blocks_.find(block);
   // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
   if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
-  it->second.stage = Stage::kMustRelease;
-  StartReleaseLocked(block, &it->second);
+  it->second.stage = Stage::kReleasing;
+  AdvanceLocked(block, &it->second);
 }
 
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
@@ -74,29 +74,30 @@ void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
 }
 
 void BlockKeeper::ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) {
-  Held& held = blocks_[block] = Held{device, Stage::kMustRelease, std::move(fd)};
-  StartReleaseLocked(block, &held);
+  Held& held = blocks_[block] = Held{.device = device, .stage = Stage::kReleasing, .fd = std::move(fd)};
+  AdvanceLocked(block, &held);
 }
 
-void BlockKeeper::StartReleaseLocked(BlockId block, Held* held) {
+void BlockKeeper::AdvanceLocked(BlockId block, Held* held) {
   Worker* const worker = FindWorkerLocked(held->device);
   // Without a worker, or an fd for the message, it stays to be released: by the next worker at the latest.
-  if (worker == nullptr || !worker->channel->SendHold(block, held->fd.get()).ok()) return;
+  if (worker == nullptr) return;
+  if (!held->with_worker) held->with_worker = worker->channel->SendHold(block, held->fd.get()).ok();
+  if (held->with_worker && !std::exchange(held->drop_asked, true)) custody_.Drop(BlockKey(block));
+  if (held->with_worker && held->vault_dropped) {
+    held->stage = Stage::kClosing;
+    held->fd.reset();
+    worker->channel->SendRelease(block).IgnoreError();
+  }
   WatchForRoomLocked(worker);
-  held->stage = Stage::kDropping;
-  held->fd.reset();
-  custody_.Drop(BlockKey(block)).IgnoreError();
 }
 
 void BlockKeeper::VaultDropped(BlockId block) {
   MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
-  if (it == blocks_.end() || it->second.stage != Stage::kDropping) return;
-  it->second.stage = Stage::kClosing;
-  if (Worker* const worker = FindWorkerLocked(it->second.device); worker != nullptr) {
-    worker->channel->SendRelease(block).IgnoreError();
-    WatchForRoomLocked(worker);
-  }
+  if (it == blocks_.end() || it->second.stage != Stage::kReleasing) return;
+  it->second.vault_dropped = true;
+  AdvanceLocked(block, &it->second);
 }
 
 void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
@@ -114,7 +115,7 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
     // A worker that is gone already is reported by the vault.
     worker.channel->SendBegin().IgnoreError();
     for (auto& [block, held] : blocks_) {
-      if (held.device == device && held.stage == Stage::kMustRelease) StartReleaseLocked(block, &held);
+      if (held.device == device && held.stage == Stage::kReleasing) AdvanceLocked(block, &held);
     }
   }
   broker_.Step(
@@ -129,13 +130,14 @@ void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {
     loop_.Unwatch(worker.watch);
     worker = Worker{};
     for (auto it = blocks_.begin(); it != blocks_.end();) {
-      const bool with_worker = it->second.stage == Stage::kDropping || it->second.stage == Stage::kClosing;
-      if (it->second.device == device && with_worker) {
+      Held& held = it->second;
+      if (held.device == device && held.stage == Stage::kClosing) {
         released.push_back(it->first);
         blocks_.erase(it++);
-      } else {
-        ++it;
+        continue;
       }
+      if (held.device == device) held.with_worker = false;
+      ++it;
     }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
@@ -187,7 +189,7 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   if (created.fd.ok()) {
     MutexLock lock(&mu_);
     if (status.ok()) {
-      blocks_[created.block] = Held{device, Stage::kHeld, *std::move(created.fd)};
+      blocks_[created.block] = Held{.device = device, .fd = *std::move(created.fd)};
     } else {
       ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
     }

@@ -2,7 +2,10 @@
 // gives them back in the one order in which the last close, a driver call, happens in a worker:
 //
 //   made:  worker creates, exports, lets go of its own → vault has the fd → the core is told
-//   freed: fd to the worker → our copy closed → the vault's copy closed → the worker closes → the core is told
+//   freed: fd to the worker → the vault's copy closed → our copy closed → the worker closes → the core is told
+//
+// A worker that dies on the way takes only its own copy along: as long as the vault may still have one, so have we, and
+// the next worker gets it.
 
 #ifndef DAEMON_BROKER_BLOCK_KEEPER_H_
 #define DAEMON_BROKER_BLOCK_KEEPER_H_
@@ -51,17 +54,20 @@ class BlockKeeper {
   void ReleaseOrphan(BlockId block, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Where a block's fd is.
+  // Where a block's fd is, beside here.
   enum class Stage {
-    kHeld,         // here and in the vault
-    kMustRelease,  // the same, waiting for a worker to take it
-    kDropping,     // with the worker and the vault
-    kClosing,      // with the worker alone
+    kHeld,       // with the vault
+    kReleasing,  // with the vault, the worker, or both
+    kClosing,    // with the worker alone, and not here any more
   };
   struct Held {
     uint32_t device = 0;
     Stage stage = Stage::kHeld;
     UniqueFd fd;
+    // Of kReleasing: the worker there is has it; the vault was asked to close its copy; it has.
+    bool with_worker = false;
+    bool drop_asked = false;
+    bool vault_dropped = false;
   };
   struct Worker {
     std::unique_ptr<WorkerChannel> channel;
@@ -72,7 +78,8 @@ class BlockKeeper {
 
   Worker* FindWorkerLocked(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartReleaseLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes a block that is being released as far as it goes now.
+  void AdvanceLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);

@@ -394,7 +394,7 @@ void AttachFront::DropChannel(ChannelId channel) {
     }
   }
   loop_.Unwatch(member.watch);
-  custody_.Drop(PidfdKey(channel)).IgnoreError();
+  custody_.Drop(PidfdKey(channel));
   if (connection != nullptr) End(ChannelKey(channel), std::move(connection));
 }
 
@@ -424,7 +424,7 @@ void AttachFront::DropFromVault(custody::Key key, ConnectionPtr connection) {
     MutexLock lock(&mu_);
     dropping_[key] = std::move(connection);
   }
-  custody_.Drop(key).IgnoreError();
+  custody_.Drop(key);
 }
 
 void AttachFront::VaultDropped(custody::Key key) {

@@ -122,7 +122,26 @@ absl::Status Custody::Put(Key key, int fd) {
   return sent;
 }
 
-absl::Status Custody::Drop(Key key) { return Send(KeyMessage{.kind = MessageKind::kDrop, .key = key}); }
+void Custody::Drop(Key key) {
+  MutexLock lock(&mu_);
+  outbox_.push_back(key);
+  // Under the lock: room that comes after this found none is announced to a Flush() that finds the key.
+  FlushLocked();
+}
+
+void Custody::Flush() {
+  MutexLock lock(&mu_);
+  FlushLocked();
+}
+
+void Custody::FlushLocked() {
+  while (!outbox_.empty()) {
+    const absl::Status sent =
+        SendStruct(socket_.get(), KeyMessage{.kind = MessageKind::kDrop, .key = outbox_.front()});
+    if (!sent.ok()) return;
+    outbox_.pop_front();
+  }
+}
 
 absl::Status Custody::Ready() { return Send(custody::Signal{.kind = MessageKind::kReady}); }
 

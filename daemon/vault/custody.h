@@ -5,12 +5,13 @@
 //   for (HeldFd& held : inherited.held) ...         // what an earlier broker left, and the vault's own
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd));      // before anyone else gets the fd
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Ready());           // once the broker serves
-//   ... poll custody->fd() and call ReadNotice() until IsWouldBlock()
+//   ... poll custody->fd(): call Flush() when it has room, ReadNotice() until IsWouldBlock() when it has something
 
 #ifndef DAEMON_VAULT_CUSTODY_H_
 #define DAEMON_VAULT_CUSTODY_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <set>
 #include <utility>
@@ -72,9 +73,13 @@ class Custody {
   absl::Status Put(custody::Key key, int fd) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Asks the vault to close its duplicate; a DroppedFd notice says that it has. A key that is not held is
-  // answered too.
-  // Errors: kUnavailable as for Put().
-  absl::Status Drop(custody::Key key) ABSL_LOCKS_EXCLUDED(mu_);
+  // answered too. Never waits: what the socket has no room for is sent by Flush(). A vault that is gone is noticed by
+  // fd() alone.
+  void Drop(custody::Key key) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Sends what waits, as far as there is room. To be called whenever fd() turns writable; watched edge-triggered it
+  // costs nothing between.
+  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as
   // started.
@@ -93,12 +98,15 @@ class Custody {
       : socket_(std::move(socket)), limit_(limit), held_(std::move(held)) {}
   template <typename T>
   absl::Status Send(const T& message, int fd = -1);
+  void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const UniqueFd socket_;
   const uint64_t limit_;
 
   Mutex mu_;
   std::set<custody::Key> held_ ABSL_GUARDED_BY(mu_);
+  // To be dropped and not asked for yet: of what is held, so at most the vault's limit, and a few that never were.
+  std::deque<custody::Key> outbox_ ABSL_GUARDED_BY(mu_);
 };
 
 // What a new broker starts from.

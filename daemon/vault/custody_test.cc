@@ -116,7 +116,7 @@ TEST_F(CustodyTest, WhatTheBrokerPutsDropsAndSaysReachesTheVaultInOrder) {
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
   ASSERT_TRUE(custody.Put(KeyOf(Kind::kLifeline, 7), fd.get()).ok());
-  ASSERT_TRUE(custody.Drop(KeyOf(Kind::kLifeline, 7)).ok());
+  custody.Drop(KeyOf(Kind::kLifeline, 7));
   ASSERT_TRUE(custody.Ready().ok());
   absl::StatusOr<BrokerRequest> put = link_->Read();
   ASSERT_TRUE(put.ok());
@@ -144,7 +144,7 @@ TEST_F(CustodyTest, AKeyIsHeldOnceUntilTheVaultSaysThatItDroppedIt) {
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
   EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
-  ASSERT_TRUE(custody.Drop(KeyOf(Kind::kBlock, 41)).ok());
+  custody.Drop(KeyOf(Kind::kBlock, 41));
   EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
   Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 41)});
   EXPECT_EQ(std::get<DroppedFd>(*custody.ReadNotice()).key, KeyOf(Kind::kBlock, 41));
@@ -194,13 +194,35 @@ TEST_F(CustodyTest, APutThatFindsNoRoomForASecondIsUnavailableAndNotHeld) {
   EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get()).ok());
 }
 
+TEST_F(CustodyTest, ADropNeverWaitsAndWhatFoundNoRoomIsSentInOrderOnceThereIs) {
+  // More than the socket takes while the vault reads nothing.
+  constexpr uint64_t kDrops = 20'000;
+  Custody& custody = Start(/*limit=*/10);
+  for (uint64_t id = 1; id <= kDrops; ++id) custody.Drop(KeyOf(Kind::kBlock, id));
+  uint64_t read = 0;
+  uint64_t flushes = 0;
+  while (read < kDrops) {
+    absl::StatusOr<BrokerRequest> request = link_->Read();
+    if (request.ok()) {
+      ASSERT_EQ(std::get<DropRequest>(*request).key, KeyOf(Kind::kBlock, ++read));
+    } else {
+      ASSERT_TRUE(IsWouldBlock(request.status())) << request.status();
+      ASSERT_LT(++flushes, kDrops);
+      custody.Flush();
+    }
+  }
+  EXPECT_GT(flushes, 0u);
+  custody.Flush();
+  EXPECT_TRUE(IsWouldBlock(link_->Read().status()));
+}
+
 TEST_F(CustodyTest, AVaultThatIsGoneIsUnavailableAtOnce) {
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
   link_.reset();
   const auto start = std::chrono::steady_clock::now();
   EXPECT_TRUE(absl::IsUnavailable(custody.Put(KeyOf(Kind::kBlock, 1), fd.get())));
-  EXPECT_TRUE(absl::IsUnavailable(custody.Drop(KeyOf(Kind::kBlock, 1))));
+  custody.Drop(KeyOf(Kind::kBlock, 1));
   EXPECT_TRUE(absl::IsUnavailable(custody.Ready()));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
   EXPECT_TRUE(IsEndOfStream(custody.ReadNotice().status()));

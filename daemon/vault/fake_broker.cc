@@ -102,12 +102,15 @@ class FakeBroker {
     if (words[0] == "text") return ReadText(fds_[KeyOf(Kind::kBlock, id)].get());
     if (words[0] == "put") return Put(id, words[2]).ToString();
     if (words[0] == "put-and-die") {
-      custody_->Drop(KeyOf(Kind::kBlock, 1)).IgnoreError();
+      custody_->Drop(KeyOf(Kind::kBlock, 1));
       WaitReadable(custody_->fd());
       Put(id, words[2]).IgnoreError();
       ::kill(::getpid(), SIGKILL);
     }
-    if (words[0] == "drop") return custody_->Drop(KeyOf(Kind::kBlock, id)).ToString();
+    if (words[0] == "drop") {
+      custody_->Drop(KeyOf(Kind::kBlock, id));
+      return "OK";
+    }
     if (words[0] == "create") return create_(fds_[KeyOf(Kind::kWorker, id)].get());
     if (words[0] == "garbage") return SendStruct(custody_->fd(), facts_).ToString();
     return "unknown command";

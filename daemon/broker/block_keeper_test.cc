@@ -1,0 +1,295 @@
+// The fds of blocks on their way between worker, broker and vault, over real sockets.
+
+#include "daemon/broker/block_keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/fd_passing.h"
+#include "daemon/device/worker_wire.h"
+#include "daemon/vault/broker_link.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// A device's worker as the keeper sees it: it answers when the test says so, and may die.
+class FakeWorker {
+ public:
+  // Returns the broker's end.
+  UniqueFd Start() {
+    auto sockets = *SocketPair();
+    EXPECT_TRUE(SetNonBlocking(sockets.first.get()).ok());
+    EXPECT_TRUE(SetNonBlocking(sockets.second.get()).ok());
+    socket_ = std::move(sockets.second);
+    held_.clear();
+    return std::move(sockets.first);
+  }
+
+  // The kind of the next message that has been sent, after doing what it asks but for answering it; nothing if there is
+  // none.
+  std::optional<worker::Kind> Next() {
+    absl::StatusOr<Message> message = ReceiveMessage(socket_.get());
+    if (!message.ok()) return std::nullopt;
+    worker::Kind kind;
+    memcpy(&kind, message->bytes.data(), sizeof(kind));
+    if (kind == worker::Kind::kHold) held_.push_back(std::move(message->fds[0]));
+    if (kind == worker::Kind::kRelease) held_.clear();
+    return kind;
+  }
+  void AnswerCreate(BlockId block, int fd) {
+    worker::Created created = {.block = block.value()};
+    EXPECT_TRUE(SendStruct(socket_.get(), created, std::span(&fd, 1)).ok());
+  }
+  void AnswerRelease(BlockId block) {
+    EXPECT_TRUE(SendStruct(socket_.get(),
+                           worker::BlockMessage{.kind = worker::Kind::kReleased, .block = block.value()})
+                    .ok());
+  }
+  void Die() {
+    held_.clear();
+    socket_.reset();
+  }
+
+ private:
+  UniqueFd socket_;
+  std::vector<UniqueFd> held_;
+};
+
+// Has the keeper carry out what is about blocks.
+class KeeperSink final : public EffectSink {
+ public:
+  explicit KeeperSink(std::unique_ptr<BlockKeeper>* keeper) : keeper_(*keeper) {}
+  void Carry(const core::CreateBlock& effect) override {
+    made = effect.block;
+    keeper_->Create(effect.device, effect.block, effect.bytes);
+  }
+  void Carry(const core::ReleaseBlock& effect) override { keeper_->Release(effect.block); }
+  void Carry(const core::Deliver&) override {}
+  void Carry(const core::CloseChannel&) override {}
+  void Carry(const core::DropChannel&) override {}
+  void Carry(const core::DropSession&) override {}
+  void ArmTimer(absl::Time) override {}
+
+  BlockId made;
+
+ private:
+  std::unique_ptr<BlockKeeper>& keeper_;
+};
+
+class RecordedCall final : public Call {
+ public:
+  void Answer(absl::StatusOr<core::Response> response) override {
+    result_ = std::move(response);
+    answered_ = true;
+  }
+  absl::StatusOr<core::Response> Await() {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (!answered_ && absl::Now() < deadline) std::this_thread::yield();
+    return answered_ ? result_ : absl::DeadlineExceededError("no answer");
+  }
+
+ private:
+  absl::StatusOr<core::Response> result_;
+  std::atomic<bool> answered_{false};
+};
+
+class BlockKeeperTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto sockets = *SocketPair();
+    ASSERT_TRUE(SetNonBlocking(sockets.first.get()).ok());
+    vault_.emplace(std::move(sockets.first));
+    vault_->Queue(custody::Facts{.custody_limit = 100});
+    vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
+    vault_->Flush(in_vault_);
+    custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
+    core::Config config = {.node = 1, .incarnation = 1, .warm_blocks_per_size = 0};
+    config.devices.push_back({.uuid = "DEVICE-0", .total = MiB(64), .budget = MiB(16)});
+    core_ = std::make_unique<core::Core>(config, [this] { return ++last_id_; });
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    loop_ = *EventLoop::Create();
+    loop_->SetTimerCallback([] {});
+    thread_ = std::thread([this] { loop_->Run(); });
+    keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+    broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+      session_ = *core.OpenSession(now, {}, {.uid = 1000}, "test", {});
+      channel_ = *core.JoinSession(now, session_, {}, {.uid = 1000}, {});
+    });
+    StartWorker();
+    MakeBlock();
+  }
+
+  void TearDown() override {
+    loop_->Stop();
+    thread_.join();
+  }
+
+  void StartWorker() {
+    keeper_->WorkerIsUp(0, worker_.Start());
+    EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  }
+
+  // Has a block made whose memory is a pipe's one end: the other hangs up with its last copy.
+  void MakeBlock() {
+    RecordedCall call;
+    broker_->Submit(broker_->NewCall(), &call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Allocate(now, id, Caller(), {.sequence = 1}, {.bytes = MiB(2)}, effects);
+                    });
+    ASSERT_EQ(worker_.Next(), worker::Kind::kCreate);
+    int fds[2];
+    ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    memory_.reset(fds[0]);
+    worker_.AnswerCreate(sink_.made, fds[1]);
+    ::close(fds[1]);
+    const absl::StatusOr<core::Response> made = call.Await();
+    ASSERT_TRUE(made.ok()) << made.status();
+    absl::StatusOr<BrokerRequest> put = vault_->Read();
+    ASSERT_TRUE(put.ok()) << put.status();
+    auto& request = std::get<PutRequest>(*put);
+    in_vault_[request.key] = std::move(request.fd);
+    handle_ = std::get<core::AllocateResult>(*made).block.handle;
+    import_ = std::get<core::AllocateResult>(*made).import;
+  }
+
+  void FreeBlock() {
+    RecordedCall call;
+    broker_->Submit(
+        broker_->NewCall(), &call, [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+          core.Free(now, id, Caller(), {.sequence = 2}, {.handle = handle_, .let_go = {import_}}, effects);
+        });
+    ASSERT_TRUE(call.Await().ok());
+  }
+
+  // The vault closes what it was asked to close. Returns whether it was asked.
+  bool VaultDrops() {
+    const absl::StatusOr<BrokerRequest> request = vault_->Read();
+    if (!request.ok()) return false;
+    in_vault_.erase(std::get<DropRequest>(*request).key);
+    keeper_->VaultDropped(handle_.block);
+    return true;
+  }
+
+  core::Caller Caller() const {
+    return {.credentials = {.session = session_, .channel = channel_}, .tenant = {.uid = 1000}};
+  }
+  Bytes Charged() {
+    return broker_->Read([](const core::Core& core) { return core.ListDevices()[0].bytes.charged(); });
+  }
+  bool BecomesFree() {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (Charged() != Bytes(0) && absl::Now() < deadline) std::this_thread::yield();
+    return Charged() == Bytes(0);
+  }
+  bool MemoryIsHeld() const {
+    pollfd entry = {.fd = memory_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&entry, 1, 0);
+    return (entry.revents & POLLHUP) == 0;
+  }
+
+  uint64_t last_id_ = 0;
+  std::optional<BrokerLink> vault_;
+  HeldFds in_vault_;
+  std::unique_ptr<EventLoop> loop_;
+  std::thread thread_;
+  std::unique_ptr<Custody> custody_;
+  std::unique_ptr<BlockKeeper> keeper_;
+  KeeperSink sink_{&keeper_};
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<Broker> broker_;
+  FakeWorker worker_;
+  SessionId session_;
+  ChannelId channel_;
+  BlockHandle handle_;
+  ImportId import_;
+  UniqueFd memory_;
+};
+
+TEST_F(BlockKeeperTest, ABlockGoesBackInTheOrderThatLeavesTheLastCloseToTheWorker) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_EQ(worker_.Next(), std::nullopt) << "the vault still has it";
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_TRUE(MemoryIsHeld());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  EXPECT_FALSE(MemoryIsHeld()) << "somebody kept a copy";
+  EXPECT_EQ(Charged(), MiB(2)) << "the worker has not said so yet";
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockKeeperTest, AWorkerKilledBeforeTheVaultLetGoGivesNothingBackAndTheNextOneCloses) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  worker_.Die();
+  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  EXPECT_EQ(Charged(), MiB(2));
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_TRUE(MemoryIsHeld()) << "the vault was the last to close";
+  EXPECT_EQ(Charged(), MiB(2));
+  StartWorker();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(MemoryIsHeld());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  EXPECT_FALSE(MemoryIsHeld());
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockKeeperTest, TheNextWorkerMayComeBeforeTheVaultLetsGoWhichIsAskedOnce) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  worker_.Die();
+  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  StartWorker();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_EQ(worker_.Next(), std::nullopt);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_FALSE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+  EXPECT_FALSE(MemoryIsHeld());
+}
+
+TEST_F(BlockKeeperTest, AWorkerThatDiesWithTheOnlyCopyHasGivenItBack) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  worker_.Die();
+  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  EXPECT_FALSE(MemoryIsHeld());
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockKeeperTest, WithoutAWorkerABlockStaysWhereItIsUntilThereIsOne) {
+  worker_.Die();
+  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  FreeBlock();
+  EXPECT_FALSE(VaultDrops());
+  EXPECT_TRUE(MemoryIsHeld());
+  StartWorker();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+}  // namespace
+}  // namespace berth
