@@ -124,9 +124,7 @@ ArenaCore::~ArenaCore() {
   for (const auto& chunk : heap_.RemoveAllChunks()) KeepForGood(chunk->TakeLease());
 }
 
-absl::Status ArenaCore::CheckNotForked() const {
-  if (fork_depth.load(std::memory_order_relaxed) == made_at_fork_depth_) [[likely]]
-    return absl::OkStatus();
+absl::Status ArenaCore::ForkedError() const {
   return absl::FailedPreconditionError(
       absl::StrCat("this process was forked from the one that made the arena ", label_, ": exec first"));
 }
@@ -148,14 +146,14 @@ absl::StatusOr<void*> ArenaCore::Allocate(Bytes bytes, ArenaStream stream) {
   Shard& shard = MyShard();
   ArenaExtent* extent;
   {
-    MutexLock lock(&shard.mu);
+    ArenaLockHolder lock(&shard.mu);
     extent = shard.cache.Pop(stream, size_class);
     if (extent != nullptr) [[likely]]
       shard.cache.CountAllocation(stream, *extent, bytes.count(), /*hit=*/true);
   }
   if (extent == nullptr) [[unlikely]] {
     BERTH_ASSIGN_OR_RETURN(extent, Obtain(size_class, stream));
-    MutexLock lock(&shard.mu);
+    ArenaLockHolder lock(&shard.mu);
     shard.cache.CountAllocation(stream, *extent, bytes.count(), /*hit=*/false);
   }
   const uintptr_t address = extent->address();
@@ -175,7 +173,7 @@ absl::Status ArenaCore::Free(void* pointer, ArenaStream stream) {
   std::vector<FreedExtent> overflow;
   Shard& shard = MyShard();
   {
-    MutexLock lock(&shard.mu);
+    ArenaLockHolder lock(&shard.mu);
     const ArenaChunk* const chunk = shard.table->Find(address);
     ArenaExtent* const extent = chunk == nullptr ? nullptr : chunk->StartingAt(address);
     uintptr_t live = address | ArenaExtent::kLive;
@@ -243,7 +241,7 @@ absl::Status ArenaCore::FreeShared(uintptr_t address, ArenaStream stream) {
   uses_.erase(extent);
   {
     Shard& shard = MyShard();
-    MutexLock lock_shard(&shard.mu);
+    ArenaLockHolder lock_shard(&shard.mu);
     shard.cache.CountFree(stream, *extent);
   }
   heap_.PutAfter(extent, stream, std::move(uses));
@@ -268,7 +266,7 @@ void ArenaCore::ForgetStream(ArenaStream stream) {
   MutexLock lock(&mu_);
   std::vector<FreedExtent> taken;
   for (const auto& shard : shards_) {
-    MutexLock lock_shard(&shard->mu);
+    ArenaLockHolder lock_shard(&shard->mu);
     shard->cache.Forget(stream, &taken);
   }
   for (const FreedExtent& freed : taken) heap_.Put(freed.extent, freed.stream);
@@ -313,7 +311,7 @@ void ArenaCore::StashInCache(const std::vector<FreedExtent>& extents) {
   std::vector<FreedExtent> overflow;
   Shard& shard = MyShard();
   {
-    MutexLock lock(&shard.mu);
+    ArenaLockHolder lock(&shard.mu);
     for (const FreedExtent& freed : extents) shard.cache.Push(freed.extent, freed.stream, &overflow);
   }
   if (!overflow.empty()) PutInHeap(overflow);
@@ -410,7 +408,7 @@ absl::Status ArenaCore::Sweep() {
 void ArenaCore::CollectCaches() {
   std::vector<FreedExtent> taken;
   for (const auto& shard : shards_) {
-    MutexLock lock(&shard->mu);
+    ArenaLockHolder lock(&shard->mu);
     shard->cache.TakeAll(&taken);
   }
   for (const FreedExtent& freed : taken) heap_.Put(freed.extent, freed.stream);
@@ -419,7 +417,7 @@ void ArenaCore::CollectCaches() {
 void ArenaCore::PublishChunks() {
   auto table = std::make_unique<const ArenaChunkTable>(heap_.chunks());
   for (const auto& shard : shards_) {
-    MutexLock lock(&shard->mu);
+    ArenaLockHolder lock(&shard->mu);
     shard->table = table.get();
   }
   table_ = std::move(table);
@@ -451,7 +449,7 @@ ArenaStats ArenaCore::Stats() const {
   {
     MutexLock lock(&mu_);
     for (const auto& shard : shards_) {
-      MutexLock lock_shard(&shard->mu);
+      ArenaLockHolder lock_shard(&shard->mu);
       shard->cache.AddTo(&stats);
     }
     heap_.AddTo(&stats);

@@ -7,6 +7,7 @@
 #ifndef CLIENT_INTERNAL_ARENA_CORE_H_
 #define CLIENT_INTERNAL_ARENA_CORE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@
 #include "client/internal/arena_cache.h"
 #include "client/internal/arena_chunk.h"
 #include "client/internal/arena_heap.h"
+#include "client/internal/arena_lock.h"
 #include "client/internal/arena_size_classes.h"
 #include "client/internal/arena_source.h"
 #include "client/internal/fork_guard.h"
@@ -56,7 +58,7 @@ class ArenaCore {
   // On cache lines of its own.
   struct alignas(128) Shard {
     explicit Shard(ArenaCache cache) : cache(std::move(cache)) {}
-    mutable Mutex mu;
+    ArenaLock mu;
     ArenaCache cache ABSL_GUARDED_BY(mu);
     // The core's, of this moment: it is replaced under every shard's lock.
     const ArenaChunkTable* table ABSL_GUARDED_BY(mu) = nullptr;
@@ -71,7 +73,12 @@ class ArenaCore {
 
   ArenaCore(std::shared_ptr<ArenaSource> source, const ArenaOptions& options);
 
-  absl::Status CheckNotForked() const;
+  absl::Status CheckNotForked() const {
+    if (fork_depth.load(std::memory_order_relaxed) == made_at_fork_depth_) [[likely]]
+      return absl::OkStatus();
+    return ForkedError();
+  }
+  absl::Status ForkedError() const;
   Shard& MyShard() const;
 
   // What Allocate() does when the thread's cache has nothing.

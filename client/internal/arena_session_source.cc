@@ -17,7 +17,10 @@ class BlockLease : public ArenaLease {
 
   uintptr_t address() const override { return reinterpret_cast<uintptr_t>(memory_.mapping().data()); }
   Bytes bytes() const override { return Bytes(memory_.mapping().size()); }
-  absl::Status Check() const override { return memory_.Access().status(); }
+  absl::Status Check() const override {
+    const AccessResult<std::byte> access = memory_.Access();
+    return access ? absl::OkStatus() : access.status();
+  }
 
  private:
   // In this order: the block goes back after its mapping, and while there is a session.

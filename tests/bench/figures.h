@@ -30,6 +30,8 @@ absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs);
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs);
+// (arena_figures.cc)
+absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs);
 
 // Many processes (crowd_figures.cc).
 absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
       {"permit acquire+release", PermitFigures},
       {"nested acquire+release", NestedPermitFigures},
       {"Access()", AccessFigures},
+      {"arena", ArenaFigures},
       {"warm block", WarmBlockFigures},
       {"512 processes", CrowdFigures},
       {"dead holder to next grant", HandOverFigures},
