@@ -35,12 +35,15 @@ class SettingsReader {
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
       BERTH_RETURN_IF_ERROR(
-          CheckKeys(*limits, "limits.", {"connections", "connections_per_uid", "attach_fds_per_uid"}));
+          CheckKeys(*limits, "limits.",
+                    {"connections", "connections_per_uid", "attach_fds_per_uid", "imports_per_process"}));
       BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "attach_fds_per_uid", 1, &settings.attach_fds_per_uid));
+      BERTH_RETURN_IF_ERROR(
+          ReadNumber(*limits, "limits.", "imports_per_process", 1, &settings.imports_per_process));
     }
     return settings;
   }
@@ -148,6 +151,8 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   for (const DeviceRecord& record : devices) config.devices.push_back(MakeDevice(record, settings));
   if (settings.warm_blocks.has_value()) config.warm_blocks_per_size = *settings.warm_blocks;
   if (settings.warm_limit.has_value()) config.warm_limit = *settings.warm_limit;
+  if (settings.imports_per_process.has_value())
+    config.limits.imports_per_channel = *settings.imports_per_process;
   return config;
 }
 

@@ -27,6 +27,7 @@ struct Settings {
   std::optional<uint32_t> connections;
   std::optional<uint32_t> connections_per_uid;
   std::optional<uint32_t> attach_fds_per_uid;
+  std::optional<uint32_t> imports_per_process;
 };
 
 // Reads a TOML file:
@@ -40,6 +41,7 @@ struct Settings {
 //   connections = 4096
 //   connections_per_uid = 3072
 //   attach_fds_per_uid = 12288
+//   imports_per_process = 4096
 // Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
 // errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);

@@ -47,6 +47,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     connections = 100
     connections_per_uid = 50
     attach_fds_per_uid = 30
+    imports_per_process = 7
   )");
   ASSERT_TRUE(settings.ok()) << settings.status();
   EXPECT_EQ(settings->pools.size(), 2u);
@@ -57,6 +58,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
+  EXPECT_EQ(MakeCoreConfig(1, 1, {}, *settings).limits.imports_per_channel, 7u);
 }
 
 TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
@@ -67,6 +69,7 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   EXPECT_EQ(sample->warm_blocks, defaults.warm_blocks_per_size);
   EXPECT_EQ(sample->warm_limit, defaults.warm_limit);
   EXPECT_EQ(sample->connections, 4096u);
+  EXPECT_EQ(sample->imports_per_process, defaults.limits.imports_per_channel);
 }
 
 TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {

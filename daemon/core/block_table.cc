@@ -117,6 +117,10 @@ void BlockTable::ForEach(absl::FunctionRef<void(const Block&)> visit) const {
   for (const auto& [generation, block] : rows_) visit(block);
 }
 
+void BlockTable::ForEachAfter(uint64_t generation, absl::FunctionRef<bool(const Block&)> visit) const {
+  for (auto it = rows_.upper_bound(generation); it != rows_.end() && visit(it->second); ++it) continue;
+}
+
 absl::Status BlockTable::CheckBooks() const {
   uint64_t unowned = 0;
   uint64_t imports = 0;

@@ -91,6 +91,8 @@ class BlockTable {
   // Oldest first.
   std::vector<Block*> OfDevice(uint32_t device);
   void ForEach(absl::FunctionRef<void(const Block&)> visit) const;
+  // Those of a later generation than `generation`, oldest first, until `visit` returns false.
+  void ForEachAfter(uint64_t generation, absl::FunctionRef<bool(const Block&)> visit) const;
   // Blocks that are somebody's, or were.
   uint64_t owned_count() const { return rows_.size() - unowned_; }
   uint64_t size() const { return rows_.size(); }

@@ -36,6 +36,8 @@ struct Limits {
   // The fd of each lives three times (broker, vault, importer), so blocks are what the fd limit bounds first.
   uint64_t blocks = 8'192;
   uint64_t imports_per_block = 1'024;
+  // A process that maps half of all blocks, each once.
+  uint64_t imports_per_channel = 4'096;
   uint64_t grants_per_block = 256;
   uint64_t answers_per_channel = 1'024;
   // Deliveries not yet sent because too many fds are unacknowledged. Recalls are sent past it.
@@ -183,13 +185,18 @@ class Core {
   absl::Status Authenticate(const Caller& caller) const;
   // Errors: NOT_FOUND.
   absl::StatusOr<SessionView> GetSession(const Caller& caller, SessionId session) const;
-  std::vector<SessionView> ListSessions(const Caller& caller) const;
+  // Lists are in the order of keys that never change and never come back, so that pages neither repeat nor miss a row
+  // that stays: sessions, permits and blocks oldest first, pools by name.
+  Page<SessionView> ListSessions(const Caller& caller, const PageRequest& page = {}) const;
   absl::StatusOr<PoolView> GetPool(absl::string_view pool) const;
-  std::vector<PoolView> ListPools() const;
+  Page<PoolView> ListPools(const PageRequest& page = {}) const;
   // An empty `pool` means all.
-  std::vector<PermitView> ListPermits(const Caller& caller, absl::string_view pool) const;
-  std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool) const;
-  std::vector<BlockView> ListBlocks(const Caller& caller) const;
+  Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool,
+                               const PageRequest& page = {}) const;
+  // In the order of the queue, at most `most`.
+  std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool,
+                                      uint64_t most = UINT64_MAX) const;
+  Page<BlockView> ListBlocks(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
 

@@ -42,7 +42,7 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
     return refuse(Refuse(Reason::kDeviceStopped, "device {device} is out of service",
                          {{"device", device.config.ordinal}}));
   }
-  const absl::Status limits = impl_->MayQueue(device, admitted->channel.id);
+  const absl::Status limits = impl_->MayQueue(device, admitted->channel);
   if (!limits.ok()) return refuse(limits);
 
   const WaitingAllocation waiting{.request = admitted->request, .bytes = *bytes, .label = request.label};
@@ -92,18 +92,31 @@ absl::StatusOr<Bytes> Core::Impl::Measure(const Device& device, const AllocateRe
   return *rounded;
 }
 
-absl::Status Core::Impl::MayQueue(const Device& device, ChannelId channel) const {
+absl::Status Core::Impl::MayQueue(const Device& device, const Channel& channel) const {
   const Limits& limits = config_.limits;
   const uint64_t blocks = blocks_.owned_count() + device.queue.size();
   if (blocks >= limits.blocks) {
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
                            {{"what", "blocks"}, {"current", blocks}, {"limit", limits.blocks}});
   }
-  return MayDeliver(channel);
+  return MayImport(channel);
 }
 
-absl::Status Core::Impl::MayDeliver(ChannelId channel) const {
-  const uint64_t queued = mailboxes_.Queued(channel);
+absl::Status Core::Impl::MayImport(const Channel& channel) const {
+  const uint64_t most = config_.limits.imports_per_channel;
+  uint64_t imports = blocks_.CountImportsOf(channel.id);
+  // Where it may matter: blocks under way will each be an import, too.
+  if (imports + channel.requests.size() >= most) {
+    for (const RequestId& request : PendingOf(channel)) {
+      const Place& place = pending_.at(request).place;
+      imports += std::holds_alternative<Device*>(place) || std::holds_alternative<BlockId>(place) ? 1 : 0;
+    }
+  }
+  if (imports >= most) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}; let go of some",
+                  {{"what", "imports_per_channel"}, {"current", imports}, {"limit", most}});
+  }
+  const uint64_t queued = mailboxes_.Queued(channel.id);
   const uint64_t limit = config_.limits.queued_deliveries_per_channel;
   if (queued < limit) return absl::OkStatus();
   return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}; the process does not acknowledge its fds",
@@ -162,8 +175,8 @@ void Core::Impl::FinishMaking(const Step& step, Block& block) {
   Device& device = DeviceOf(block);
   const RequestId request = std::exchange(block.request, RequestId());
   block.live_since = step.now;
-  const ImportId import = StartImport(step, block, request, ReadOnly::kNo).id;
-  Answer(step, request, Response(AllocateResult{.block = ViewBlock(block, &block.tenant), .import = import}));
+  const core::Import& import = StartImport(step, block, request, ReadOnly::kNo);
+  Answer(step, request, Response(AllocateResult{.block = ViewImported(block, import), .import = import.id}));
   PlanRefill(step, device, block.bytes);
 }
 

@@ -82,19 +82,19 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
   const absl::StatusOr<Block*> block =
-      impl_->FindImportable(admitted->session, admitted->channel.id, request.handle);
+      impl_->FindImportable(admitted->session, admitted->channel, request.handle);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
   const bool host = impl_->DeviceOf(**block).config.kind == MemoryKind::kHost;
   const ReadOnly read_only =
       !request.read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
-  const ImportId import = impl_->StartImport(step, **block, admitted->request, read_only).id;
-  impl_->Answer(step, admitted->request,
-                Response(ImportResult{.block = impl_->ViewBlock(**block, &admitted->session.tenant),
-                                      .import = import,
-                                      .read_only = read_only}));
+  const core::Import& import = impl_->StartImport(step, **block, admitted->request, read_only);
+  impl_->Answer(
+      step, admitted->request,
+      Response(ImportResult{
+          .block = impl_->ViewImported(**block, import), .import = import.id, .read_only = read_only}));
 }
 
-absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, ChannelId channel,
+absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const Channel& channel,
                                                   const BlockHandle& handle) {
   BERTH_RETURN_IF_ERROR(CheckHandle(handle));
   Block* const block = blocks_.Find(handle.block);
@@ -110,7 +110,7 @@ absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, Channe
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
                   {{"what", "imports_per_block"}, {"current", block->imports.size()}, {"limit", limit}});
   }
-  BERTH_RETURN_IF_ERROR(MayDeliver(channel));
+  BERTH_RETURN_IF_ERROR(MayImport(channel));
   return block;
 }
 

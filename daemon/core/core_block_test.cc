@@ -183,6 +183,44 @@ TEST(CoreBlockTest, ImportsAndGrantsPerBlockHaveLimitsAndSessionsThatAreOverCoun
   h.Get<GrantResult>(h.Grant(owner, handle, third.session));
 }
 
+TEST(CoreBlockTest, ImportsOfAProcessHaveALimitThatBlocksUnderWayCountAgainst) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.imports_per_channel = 3;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  Peer sibling = h.JoinTo(a);
+  const AllocateResult first = h.MustAllocate(a, MiB(2));
+  const ImportResult second = h.Get<ImportResult>(h.Import(a, first.block.handle));
+  const CallId making = h.Allocate(a, MiB(2));
+  for (const CallId refused : {h.Import(a, first.block.handle), h.Allocate(a, MiB(2))}) {
+    EXPECT_TRUE(h.Refused(refused, Reason::kLimit));
+    EXPECT_EQ(h.Figure(refused, "what"), "imports_per_channel");
+    EXPECT_EQ(h.Figure(refused, "current"), "3");
+    EXPECT_EQ(h.Figure(refused, "limit"), "3");
+  }
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(making).ok());
+  EXPECT_TRUE(h.Refused(h.Import(a, first.block.handle), Reason::kLimit));
+  // Another process has its own, and what is let go of counts no more.
+  EXPECT_TRUE(h.StatusOf(h.Import(sibling, first.block.handle)).ok());
+  h.LetGo(a, second.import);
+  EXPECT_TRUE(h.StatusOf(h.Import(a, first.block.handle)).ok());
+}
+
+TEST(CoreBlockTest, AnAnswerNamesTheImportThatItGaveAndNoOther) {
+  CoreHarness h;
+  Peer owner = h.Open();
+  const AllocateResult made = h.MustAllocate(owner, MiB(2));
+  ASSERT_EQ(made.block.imports.size(), 1u);
+  EXPECT_EQ(made.block.imports[0].id, made.import);
+  for (int i = 0; i < 3; ++i) {
+    const ImportResult imported = h.Get<ImportResult>(h.Import(owner, made.block.handle));
+    ASSERT_EQ(imported.block.imports.size(), 1u);
+    EXPECT_EQ(imported.block.imports[0].id, imported.import);
+  }
+  EXPECT_EQ(h.core->ListBlocks(owner.caller()).at(0).imports.size(), 4u);
+}
+
 TEST(CoreBlockTest, OnlyTheImportingProcessLetsGo) {
   CoreHarness h;
   Peer owner = h.Open();

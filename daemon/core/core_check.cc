@@ -1,6 +1,7 @@
 // The check of all books against each other.
 
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -29,11 +30,16 @@ absl::Status Core::CheckBooks() const {
 
 absl::Status Core::Impl::CheckPermits() const {
   for (const auto& [name, pool] : pools_) {
-    for (const PermitView& permit : pool.Permits()) {
+    const auto all = [](SessionId) { return true; };
+    std::vector<PermitView> permits;
+    pool.AddPermits(PermitId(), UINT64_MAX, all, &permits);
+    for (const PermitView& permit : permits) {
       if (sessions_.Find(permit.session) == nullptr)
         return Broken("a permit is held by a session that is over");
     }
-    for (const WaiterView& waiter : pool.Waiters()) {
+    std::vector<WaiterView> waiters;
+    pool.AddWaiters(UINT64_MAX, all, &waiters);
+    for (const WaiterView& waiter : waiters) {
       const Session* const session = sessions_.Find(waiter.session);
       if (session == nullptr || session->state != SessionState::kActive) {
         return Broken("a session waits that has ended");

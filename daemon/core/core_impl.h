@@ -125,8 +125,9 @@ class Core::Impl {
   // The bytes that the request really takes.
   absl::StatusOr<Bytes> Measure(const Device& device, const AllocateRequest& request) const;
   // Errors: LIMIT.
-  absl::Status MayQueue(const Device& device, ChannelId channel) const;
-  absl::Status MayDeliver(ChannelId channel) const;
+  absl::Status MayQueue(const Device& device, const Channel& channel) const;
+  // Whether the channel may be given one import more, and its fd.
+  absl::Status MayImport(const Channel& channel) const;
   // Serves the device's waiting allocations as far as its bytes and worker go.
   void Drain(const Step& step, Device& device);
   // Gives the request a block made ahead. Returns whether there was one.
@@ -172,7 +173,8 @@ class Core::Impl {
   // A live block of the session's. Errors: STALE, NOT_FOUND.
   absl::StatusOr<Block*> FindOwned(SessionId session, const BlockHandle& handle);
   // A live block that the session may import over the channel. Errors: STALE, DENIED, LIMIT.
-  absl::StatusOr<Block*> FindImportable(const Session& session, ChannelId channel, const BlockHandle& handle);
+  absl::StatusOr<Block*> FindImportable(const Session& session, const Channel& channel,
+                                        const BlockHandle& handle);
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 
@@ -187,6 +189,10 @@ class Core::Impl {
   // For the eyes of `viewer`, or of an operator: other tenants' imports are shown to the block's own tenant
   // alone.
   BlockView ViewBlock(const Block& block, const Tenant* viewer) const;
+  // Without its imports.
+  BlockView DescribeBlock(const Block& block) const;
+  // For whom has just been given `import`: an answer is kept, so it does not grow with other importers.
+  BlockView ViewImported(const Block& block, const core::Import& import) const;
   DeviceView ViewDevice(const Device& device) const;
   SessionView ViewSession(const Session& session) const;
 

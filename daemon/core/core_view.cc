@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -42,6 +43,39 @@ std::set<Tenant> ChargedTenants(const Block& block) {
   return tenants;
 }
 
+// Collects the rows of a page. Use, for each row in order: if (Full()) stop; Add().
+template <typename View>
+class PageBuilder {
+ public:
+  explicit PageBuilder(const PageRequest& request) : request_(request) {}
+
+  // Whether the page takes no more. Asked about a row that there is.
+  bool Full() {
+    page_.more = page_.size() >= request_.rows || parts_ >= request_.parts;
+    return page_.more;
+  }
+  void Add(uint64_t key, uint64_t parts, View view) {
+    page_.last = key;
+    parts_ += parts;
+    page_.push_back(std::move(view));
+  }
+  Page<View> Build() { return std::move(page_); }
+
+ private:
+  const PageRequest request_;
+  Page<View> page_;
+  uint64_t parts_ = 0;
+};
+
+ImportView ViewOf(const Import& import) {
+  return ImportView{.id = import.id,
+                    .session = import.session,
+                    .process = import.process,
+                    .read_only = import.read_only,
+                    .since = import.since,
+                    .recalled = import.recalled};
+}
+
 }  // namespace
 
 absl::Status Core::Authenticate(const Caller& caller) const { return impl_->Authenticate(caller).status(); }
@@ -55,55 +89,77 @@ absl::StatusOr<SessionView> Core::GetSession(const Caller& caller, SessionId ses
   return impl_->ViewSession(*found);
 }
 
-std::vector<SessionView> Core::ListSessions(const Caller& caller) const {
-  std::vector<SessionView> views;
-  for (const Session* const session : impl_->sessions_.List()) {
-    if (caller.admin || session->tenant == caller.tenant) views.push_back(impl_->ViewSession(*session));
-  }
-  return views;
-}
-
-std::vector<PoolView> Core::ListPools() const {
-  std::vector<PoolView> views;
-  for (const auto& [name, pool] : impl_->pools_) views.push_back(pool.View());
-  return views;
-}
-
-std::vector<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool) const {
-  std::vector<PermitView> views;
-  for (const auto& [name, found] : impl_->pools_) {
-    if (!pool.empty() && pool != name) continue;
-    for (PermitView& view : found.Permits()) {
-      const Session& session = *impl_->sessions_.Find(view.session);
-      if (caller.admin || session.tenant == caller.tenant) views.push_back(std::move(view));
-    }
-  }
-  // Pools are walked by name; ids rise with the time of the grant.
-  std::sort(views.begin(), views.end(), [](const PermitView& a, const PermitView& b) { return a.id < b.id; });
-  return views;
-}
-
-std::vector<WaiterView> Core::ListWaiters(const Caller& caller, absl::string_view pool) const {
-  std::vector<WaiterView> views;
-  for (const auto& [name, found] : impl_->pools_) {
-    if (!pool.empty() && pool != name) continue;
-    for (WaiterView& view : found.Waiters()) {
-      const Session& session = *impl_->sessions_.Find(view.session);
-      if (caller.admin || session.tenant == caller.tenant) views.push_back(std::move(view));
-    }
-  }
-  return views;
-}
-
-std::vector<BlockView> Core::ListBlocks(const Caller& caller) const {
-  std::vector<BlockView> views;
-  impl_->blocks_.ForEach([&](const Block& block) {
-    if (!VisibleState(block.phase).has_value()) return;
-    bool visible = caller.admin || (block.owner && block.tenant == caller.tenant);
-    for (const auto& [id, import] : block.imports) visible = visible || import.tenant == caller.tenant;
-    if (visible) views.push_back(impl_->ViewBlock(block, caller.admin ? nullptr : &caller.tenant));
+Page<SessionView> Core::ListSessions(const Caller& caller, const PageRequest& page) const {
+  PageBuilder<SessionView> builder(page);
+  impl_->sessions_.ForEachAfter(page.after, [&](const Session& session) {
+    if (!caller.admin && session.tenant != caller.tenant) return true;
+    if (builder.Full()) return false;
+    builder.Add(session.number, session.channels.size(), impl_->ViewSession(session));
+    return true;
   });
+  return builder.Build();
+}
+
+Page<PoolView> Core::ListPools(const PageRequest& page) const {
+  PageBuilder<PoolView> builder(page);
+  // Pools neither come nor go, so their place is their key.
+  uint64_t place = 0;
+  for (const auto& [name, pool] : impl_->pools_) {
+    if (++place <= page.after) continue;
+    if (builder.Full()) break;
+    builder.Add(place, 0, pool.View());
+  }
+  return builder.Build();
+}
+
+Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
+                                   const PageRequest& page) const {
+  const auto visible = [&](SessionId session) {
+    return caller.admin || impl_->sessions_.Find(session)->tenant == caller.tenant;
+  };
+  // Pools are walked by name; ids rise with the time of the grant, so that the first of each are the first of all.
+  const uint64_t most = page.rows == UINT64_MAX ? page.rows : page.rows + 1;
+  std::vector<PermitView> found;
+  for (const auto& [name, one] : impl_->pools_) {
+    if (pool.empty() || pool == name) one.AddPermits(PermitId(page.after), most, visible, &found);
+  }
+  std::sort(found.begin(), found.end(), [](const PermitView& a, const PermitView& b) { return a.id < b.id; });
+  PageBuilder<PermitView> builder(page);
+  for (PermitView& view : found) {
+    if (builder.Full()) break;
+    const uint64_t id = view.id.value();
+    builder.Add(id, 0, std::move(view));
+  }
+  return builder.Build();
+}
+
+std::vector<WaiterView> Core::ListWaiters(const Caller& caller, absl::string_view pool, uint64_t most) const {
+  const auto visible = [&](SessionId session) {
+    return caller.admin || impl_->sessions_.Find(session)->tenant == caller.tenant;
+  };
+  std::vector<WaiterView> views;
+  for (const auto& [name, one] : impl_->pools_) {
+    if (pool.empty() || pool == name) one.AddWaiters(most, visible, &views);
+  }
   return views;
+}
+
+Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) const {
+  PageBuilder<BlockView> builder(page);
+  impl_->blocks_.ForEachAfter(page.after, [&](const Block& block) {
+    if (!VisibleState(block.phase).has_value()) return true;
+    bool visible = caller.admin || (block.owner && block.tenant == caller.tenant);
+    for (auto it = block.imports.begin(); !visible && it != block.imports.end(); ++it) {
+      visible = it->second.tenant == caller.tenant;
+    }
+    if (!visible) return true;
+    if (builder.Full()) return false;
+    BlockView view = impl_->ViewBlock(block, caller.admin ? nullptr : &caller.tenant);
+    const uint64_t parts = view.imports.size();
+    builder.Add(block.generation, parts, std::move(view));
+    return true;
+  });
+  return builder.Build();
 }
 
 UsageView Core::GetUsage(const Caller& caller) const {
@@ -132,25 +188,30 @@ std::vector<DeviceView> Core::ListDevices() const {
   return views;
 }
 
+BlockView Core::Impl::DescribeBlock(const Block& block) const {
+  return {.handle = HandleOf(block),
+          .device = block.device,
+          .bytes = block.bytes,
+          .kind = devices_.at(block.device).config.kind,
+          .state = VisibleState(block.phase).value_or(BlockState::kReserved),
+          .owner = ChargedSession(block),
+          .tenant = block.tenant,
+          .label = block.label,
+          .live_since = block.live_since};
+}
+
 BlockView Core::Impl::ViewBlock(const Block& block, const Tenant* viewer) const {
-  BlockView view{.handle = HandleOf(block),
-                 .device = block.device,
-                 .bytes = block.bytes,
-                 .kind = devices_.at(block.device).config.kind,
-                 .state = VisibleState(block.phase).value_or(BlockState::kReserved),
-                 .owner = ChargedSession(block),
-                 .tenant = block.tenant,
-                 .label = block.label,
-                 .live_since = block.live_since};
+  BlockView view = DescribeBlock(block);
   for (const auto& [id, import] : block.imports) {
     if (viewer != nullptr && *viewer != block.tenant && *viewer != import.tenant) continue;
-    view.imports.push_back(ImportView{.id = id,
-                                      .session = import.session,
-                                      .process = import.process,
-                                      .read_only = import.read_only,
-                                      .since = import.since,
-                                      .recalled = import.recalled});
+    view.imports.push_back(ViewOf(import));
   }
+  return view;
+}
+
+BlockView Core::Impl::ViewImported(const Block& block, const core::Import& import) const {
+  BlockView view = DescribeBlock(block);
+  view.imports.push_back(ViewOf(import));
   return view;
 }
 

@@ -1,3 +1,6 @@
+#include <string>
+#include <vector>
+
 #include "daemon/core/core_harness.h"
 
 namespace berth::core {
@@ -105,6 +108,100 @@ TEST(CoreViewTest, AnImporterSeesTheBlockButNotOtherTenantsImports) {
   EXPECT_EQ(h.core->ListBlocks(importer.caller()).at(0).imports.size(), 1);
   EXPECT_EQ(h.core->ListBlocks(owner.caller()).at(0).imports.size(), 2);
   EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).imports.size(), 2);
+}
+
+// The keys of all rows, read page by page; after each page `between` may change the core.
+template <typename List, typename Key, typename Between>
+std::vector<uint64_t> ReadPages(uint64_t rows, List list, Key key, Between between) {
+  std::vector<uint64_t> keys;
+  PageRequest request = {.rows = rows};
+  while (true) {
+    const auto page = list(request);
+    EXPECT_LE(page.size(), rows);
+    for (const auto& row : page) keys.push_back(key(row));
+    if (!page.more) return keys;
+    EXPECT_FALSE(page.empty());
+    request.after = page.last;
+    between();
+  }
+}
+
+TEST(CoreViewTest, PagesMakeUpTheListWhateverTheirSize) {
+  CoreHarness h;
+  std::vector<Peer> peers;
+  for (int i = 0; i < 6; ++i) {
+    peers.push_back(h.Open(i % 2 == 0 ? 1000 : 2000));
+    h.MustAllocate(peers.back(), MiB(2));
+    h.MustAcquire(peers.back(), {.pool = "wide", .holder_key = "k"});
+  }
+  h.MustAcquire(peers[0], One("1"));
+  const auto nothing = [] {};
+  for (const Caller& caller : {h.Admin(), peers[0].caller(), peers[1].caller()}) {
+    for (const uint64_t rows : {1, 2, 3, 5, 6, 7, 100}) {
+      const auto sessions = [&](const PageRequest& page) { return h.core->ListSessions(caller, page); };
+      const auto session_id = [](const SessionView& view) { return view.id.value(); };
+      const auto blocks = [&](const PageRequest& page) { return h.core->ListBlocks(caller, page); };
+      const auto block_id = [](const BlockView& view) { return view.handle.block.value(); };
+      const auto permits = [&](const PageRequest& page) { return h.core->ListPermits(caller, "", page); };
+      const auto permit_id = [](const PermitView& view) { return view.id.value(); };
+      const auto pools = [&](const PageRequest& page) { return h.core->ListPools(page); };
+      const auto pool_size = [](const PoolView& view) { return view.cap; };
+      EXPECT_EQ(ReadPages(rows, sessions, session_id, nothing),
+                ReadPages(UINT64_MAX, sessions, session_id, nothing));
+      EXPECT_EQ(ReadPages(rows, blocks, block_id, nothing), ReadPages(UINT64_MAX, blocks, block_id, nothing));
+      EXPECT_EQ(ReadPages(rows, permits, permit_id, nothing),
+                ReadPages(UINT64_MAX, permits, permit_id, nothing));
+      EXPECT_EQ(ReadPages(rows, pools, pool_size, nothing), (std::vector<uint64_t>{2, 8}));
+    }
+  }
+  EXPECT_EQ(h.core->ListBlocks(h.Admin(), {.rows = 6}).more, false) << "the last page says that it is";
+}
+
+TEST(CoreViewTest, RowsThatComeAndGoBetweenPagesShiftNoOthers) {
+  CoreHarness h;
+  std::vector<Peer> peers;
+  std::vector<uint64_t> opened;
+  for (int i = 0; i < 4; ++i) {
+    peers.push_back(h.Open());
+    opened.push_back(peers.back().session.value());
+  }
+  int page = 0;
+  const std::vector<uint64_t> read = ReadPages(
+      2, [&](const PageRequest& request) { return h.core->ListSessions(h.Admin(), request); },
+      [](const SessionView& view) { return view.id.value(); },
+      [&] {
+        if (page++ > 0) return;
+        for (const int gone : {0, 1}) {
+          h.Gone(peers[gone]);
+          h.HangUp(peers[gone]);
+        }
+        opened.push_back(h.Open().session.value());
+      });
+  EXPECT_EQ(read, opened);
+}
+
+TEST(CoreViewTest, APageEndsEarlyOnceItsRowsNameTooManyImporters) {
+  CoreHarness h;
+  Peer a = h.Open();
+  for (int i = 0; i < 3; ++i) {
+    const BlockHandle handle = h.MustAllocate(a, MiB(2)).block.handle;
+    for (int k = 0; k < 2; ++k) h.Import(a, handle);
+  }
+  const Page<BlockView> page = h.core->ListBlocks(h.Admin(), {.parts = 4});
+  EXPECT_EQ(page.size(), 2u) << "the row that goes over the bound is whole, and the last";
+  EXPECT_TRUE(page.more);
+  EXPECT_EQ(h.core->ListBlocks(h.Admin(), {.after = page.last, .parts = 1}).size(), 1u);
+}
+
+TEST(CoreViewTest, WaitersAreCutToTheFirstOfTheQueue) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(2000);
+  h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});
+  for (int i = 0; i < 4; ++i) h.Acquire(i % 2 == 0 ? a : b, One(std::to_string(i)));
+  const std::vector<WaiterView> of_b = h.core->ListWaiters(b.caller(), "", 1);
+  ASSERT_EQ(of_b.size(), 1u);
+  EXPECT_EQ(of_b[0].position, 2);
+  EXPECT_EQ(h.core->ListWaiters(h.Admin(), "", 3).size(), 3u);
 }
 
 TEST(CoreViewTest, UsageRowsAreBySessionAndLabel) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -81,10 +82,11 @@ class PermitPool {
   PoolView View() const;
   uint64_t UnitsOf(SessionId session) const;
   uint64_t WaitersOf(SessionId session) const { return queue_.CountOf(session); }
-  // In the order of their grants.
-  std::vector<PermitView> Permits() const;
-  // In the order of the queue.
-  std::vector<WaiterView> Waiters() const;
+  using Wanted = absl::FunctionRef<bool(SessionId)>;
+  // Adds the permits granted after `after` that are `wanted`, in the order of their grants, at most `most`.
+  void AddPermits(PermitId after, uint64_t most, Wanted wanted, std::vector<PermitView>* views) const;
+  // Adds the waiters that are `wanted`, in the order of the queue, until there are `most`.
+  void AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const;
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 

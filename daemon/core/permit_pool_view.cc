@@ -25,30 +25,32 @@ uint64_t PermitPool::UnitsOf(SessionId session) const {
   return units;
 }
 
-std::vector<PermitView> PermitPool::Permits() const {
-  std::vector<PermitView> views;
-  views.reserve(permits_.size());
-  for (const auto& [id, permit] : permits_) {
-    views.push_back(permit.view);
-    views.back().depth = permit.acquisitions.size();
+void PermitPool::AddPermits(PermitId after, uint64_t most, Wanted wanted,
+                            std::vector<PermitView>* views) const {
+  uint64_t added = 0;
+  for (auto it = permits_.upper_bound(after); it != permits_.end() && added < most; ++it) {
+    const Permit& permit = it->second;
+    if (!wanted(permit.view.session)) continue;
+    views->push_back(permit.view);
+    views->back().depth = permit.acquisitions.size();
+    ++added;
   }
-  return views;
 }
 
-std::vector<WaiterView> PermitPool::Waiters() const {
-  std::vector<WaiterView> views;
-  views.reserve(queue_.size());
+void PermitPool::AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const {
+  uint64_t position = 0;
   queue_.ForEach([&](const Waiter& waiter) {
-    views.push_back(WaiterView{.pool = options_.name,
-                               .units = waiter.what.units,
-                               .position = views.size() + 1,
-                               .session = waiter.asker.session,
-                               .holder_key = waiter.what.holder_key,
-                               .label = waiter.what.label,
-                               .since = waiter.since,
-                               .process = waiter.asker.process});
+    ++position;
+    if (views->size() >= most || !wanted(waiter.asker.session)) return;
+    views->push_back(WaiterView{.pool = options_.name,
+                                .units = waiter.what.units,
+                                .position = position,
+                                .session = waiter.asker.session,
+                                .holder_key = waiter.what.holder_key,
+                                .label = waiter.what.label,
+                                .since = waiter.since,
+                                .process = waiter.asker.process});
   });
-  return views;
 }
 
 absl::Status PermitPool::CheckBooks() const {

@@ -1,6 +1,5 @@
 #include "daemon/core/session_table.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/error.h"
@@ -13,12 +12,14 @@ Session& SessionTable::Open(Session session) {
   session.number = ++last_number_;
   const auto [at, fresh] = sessions_.emplace(id, std::move(session));
   BERTH_INVARIANT(fresh);
+  by_number_.emplace(at->second.number, &at->second);
   return at->second;
 }
 
 void SessionTable::Erase(SessionId id) {
   const auto found = sessions_.find(id);
   BERTH_INVARIANT(found != sessions_.end() && found->second.channels.empty());
+  by_number_.erase(found->second.number);
   sessions_.erase(found);
 }
 
@@ -62,10 +63,12 @@ absl::StatusOr<const Session*> SessionTable::Authenticate(SessionId id, const Se
 std::vector<const Session*> SessionTable::List() const {
   std::vector<const Session*> list;
   list.reserve(sessions_.size());
-  for (const auto& [id, session] : sessions_) list.push_back(&session);
-  std::sort(list.begin(), list.end(),
-            [](const Session* a, const Session* b) { return a->number < b->number; });
+  for (const auto& [number, session] : by_number_) list.push_back(session);
   return list;
+}
+
+void SessionTable::ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Session&)> visit) const {
+  for (auto it = by_number_.upper_bound(number); it != by_number_.end() && visit(*it->second); ++it) continue;
 }
 
 void SessionTable::ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const {
@@ -73,6 +76,7 @@ void SessionTable::ForEachChannel(absl::FunctionRef<void(const Channel&)> visit)
 }
 
 absl::Status SessionTable::CheckBooks() const {
+  if (by_number_.size() != sessions_.size()) return absl::InternalError("a session is not in the list");
   uint64_t joined = 0;
   for (const auto& [id, session] : sessions_) {
     joined += session.channels.size();

@@ -64,6 +64,8 @@ class SessionTable {
 
   // Oldest first.
   std::vector<const Session*> List() const;
+  // Those of a later number than `number`, oldest first, until `visit` returns false.
+  void ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Session&)> visit) const;
   uint64_t size() const { return sessions_.size(); }
   uint64_t channel_count() const { return channels_.size(); }
   void ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const;
@@ -73,6 +75,7 @@ class SessionTable {
  private:
   uint64_t last_number_ = 0;
   std::map<SessionId, Session> sessions_;
+  std::map<uint64_t, const Session*> by_number_;
   std::map<ChannelId, Channel> channels_;
 };
 

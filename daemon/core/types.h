@@ -99,6 +99,14 @@ struct ImportRequest {
   bool read_only = false;
 };
 
+// Which rows of a list: those whose key comes after `after`, at most `rows`, and no more once those taken name `parts`
+// imports or processes.
+struct PageRequest {
+  uint64_t after = 0;
+  uint64_t rows = UINT64_MAX;
+  uint64_t parts = UINT64_MAX;
+};
+
 // ---- What is told -----------------------------------------------------------------------------------------
 
 enum class MemoryKind { kHost = 1, kCudaVmm = 2 };
@@ -118,6 +126,14 @@ struct ByteCounts {
   // What counts against the budget.
   Bytes charged() const { return Bytes(outstanding().count() + warm.count() + reserved.count()); }
   friend bool operator==(const ByteCounts&, const ByteCounts&) = default;
+};
+
+// Rows of a list, in its order.
+template <typename View>
+struct Page : std::vector<View> {
+  // The key of the last row, and whether there are rows after it.
+  uint64_t last = 0;
+  bool more = false;
 };
 
 struct PoolView {

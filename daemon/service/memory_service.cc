@@ -1,6 +1,3 @@
-#include <vector>
-
-#include "daemon/service/page.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 
@@ -37,23 +34,22 @@ grpc::ServerUnaryReactor* MemoryService::ImportBlock(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* MemoryService::ListBlocks(grpc::CallbackServerContext* context,
                                                     const v1::ListBlocksRequest* request,
                                                     v1::ListBlocksResponse* response) {
-  return ServeLook(
-      *context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-        return EmitPage(
-            core.ListBlocks(caller), request->page_size(), request->page_token(),
-            [](const core::BlockView& view) { return SortableKey(view.handle.block_generation); },
-            [&](const core::BlockView& view) { ToProto(view, response->add_blocks()); },
-            response->mutable_next_page_token());
-      });
+  return ServePage(
+      *context_.callers, context_.broker, context, *request, response,
+      [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
+        return core.ListBlocks(caller, page);
+      },
+      [&](const core::BlockView& view) { ToProto(view, response->add_blocks()); });
 }
 
 grpc::ServerUnaryReactor* MemoryService::GetUsage(grpc::CallbackServerContext* context,
                                                   const v1::GetUsageRequest*, v1::Usage* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller& caller) {
-                     ToProto(core.GetUsage(caller), response);
-                     return absl::OkStatus();
-                   });
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [](const core::Core& core, const core::Caller& caller) {
+        return absl::StatusOr<core::UsageView>(core.GetUsage(caller));
+      },
+      [&](const core::UsageView& view) { ToProto(view, response); });
 }
 
 }  // namespace berth::service

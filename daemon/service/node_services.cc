@@ -1,5 +1,7 @@
 // The services that look at the node, and the operator's.
 
+#include <vector>
+
 #include "common/error.h"
 #include "common/label.h"
 #include "daemon/service/services.h"
@@ -26,12 +28,14 @@ absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context,
 grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext* context,
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller&) {
-                     for (const core::DeviceView& view : core.ListDevices())
-                       ToProto(view, response->add_devices());
-                     return absl::OkStatus();
-                   });
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [](const core::Core& core, const core::Caller&) {
+        return absl::StatusOr<std::vector<core::DeviceView>>(core.ListDevices());
+      },
+      [&](const std::vector<core::DeviceView>& views) {
+        for (const core::DeviceView& view : views) ToProto(view, response->add_devices());
+      });
 }
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,

@@ -1,62 +1,37 @@
 #include "daemon/service/page.h"
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
+#include "common/error.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {
 namespace {
 
-std::string KeyOf(uint64_t row) { return SortableKey(row); }
-
-// Reads all pages of `rows` at `size` rows each, letting `between` change the rows after each page.
-template <typename Between>
-std::vector<uint64_t> ReadAll(std::vector<uint64_t> rows, int32_t size, Between between) {
-  std::vector<uint64_t> read;
-  std::string token;
-  do {
-    std::string next;
-    EXPECT_TRUE(EmitPage(
-                    rows, size, token, KeyOf, [&](uint64_t row) { read.push_back(row); }, &next)
-                    .ok());
-    token = next;
-    between(rows);
-  } while (!token.empty());
-  return read;
-}
-
-TEST(PageTest, PagesMakeUpTheList) {
-  const std::vector<uint64_t> rows = {1, 2, 3, 4, 5};
-  for (const int32_t size : {1, 2, 3, 5, 6, 0, 5000}) {
-    EXPECT_EQ(ReadAll(rows, size, [](auto&) {}), rows) << size;
+TEST(PageTest, ATokenNamesTheKeyThatThePageGoesOnAfter) {
+  for (const uint64_t key : {uint64_t{1}, uint64_t{0x1234567890abcdef}, UINT64_MAX}) {
+    core::Page<int> page;
+    page.last = key;
+    EXPECT_EQ(NextPageToken(page), "") << "nothing comes after it";
+    page.more = true;
+    EXPECT_EQ(ReadPage(1, NextPageToken(page))->after, key);
   }
-  EXPECT_TRUE(ReadAll({}, 2, [](auto&) {}).empty());
+  EXPECT_EQ(ReadPage(1, "")->after, 0u);
 }
 
-TEST(PageTest, RowsThatGoDoNotShiftOthers) {
-  EXPECT_EQ(ReadAll({1, 2, 3, 4}, 2, [](auto& rows) { rows.erase(rows.begin()); }),
-            (std::vector<uint64_t>{1, 2, 3, 4}));
-}
-
-TEST(PageTest, ALargePageIsCutToTheLimit) {
-  std::vector<uint64_t> rows(1500);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = i;
-  std::string next;
-  int read = 0;
-  ASSERT_TRUE(EmitPage(
-                  rows, 1'000'000, "", KeyOf, [&](uint64_t) { ++read; }, &next)
-                  .ok());
-  EXPECT_EQ(read, 1000);
-  EXPECT_FALSE(next.empty());
+TEST(PageTest, ASizeIsCutToTheLimitWhichIsTheDefault) {
+  EXPECT_EQ(ReadPage(7, "")->rows, 7u);
+  EXPECT_EQ(ReadPage(999, "")->rows, 999u);
+  for (const int32_t size : {0, 1000, 1001, INT32_MAX}) EXPECT_EQ(ReadPage(size, "")->rows, 1000u) << size;
 }
 
 TEST(PageTest, RefusesWhatIsNoPage) {
-  std::string next;
-  const std::vector<uint64_t> rows = {1};
-  const auto ignore = [](uint64_t) {};
-  EXPECT_TRUE(IsRefusal(EmitPage(rows, -1, "", KeyOf, ignore, &next), Reason::kInvalidField));
-  EXPECT_TRUE(IsRefusal(EmitPage(rows, 1, "!!", KeyOf, ignore, &next), Reason::kInvalidField));
+  EXPECT_TRUE(IsRefusal(ReadPage(-1, "").status(), Reason::kInvalidField));
+  for (const std::string& token : {std::string("!!"), std::string("AAAA"), PageToken(1) + "AAAA",
+                                   PageToken(1).substr(4), std::string(100'000, 'A')}) {
+    EXPECT_TRUE(IsRefusal(ReadPage(1, token).status(), Reason::kInvalidField)) << token.substr(0, 40);
+  }
 }
 
 }  // namespace

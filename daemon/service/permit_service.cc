@@ -1,12 +1,22 @@
 #include <vector>
 
 #include "common/label.h"
+#include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/page.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 
 namespace berth::service {
+namespace {
+
+// Who has permits and, with the first page, who waits for one.
+struct Holders {
+  core::Page<core::PermitView> permits;
+  std::vector<core::WaiterView> waiters;
+};
+
+}  // namespace
 
 grpc::ServerUnaryReactor* PermitService::AcquirePermit(grpc::CallbackServerContext* context,
                                                        const v1::AcquirePermitRequest* request,
@@ -26,45 +36,42 @@ grpc::ServerUnaryReactor* PermitService::ReleasePermit(grpc::CallbackServerConte
 
 grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* context,
                                                  const v1::GetPoolRequest* request, v1::Pool* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller&) {
-                     if (const absl::Status valid = ValidateLabel("pool", request->pool()); !valid.ok())
-                       return valid;
-                     const absl::StatusOr<core::PoolView> view = core.GetPool(PoolName(request->pool()));
-                     if (view.ok()) ToProto(*view, response);
-                     return view.status();
-                   });
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [&](const core::Core& core, const core::Caller&) -> absl::StatusOr<core::PoolView> {
+        BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request->pool()));
+        return core.GetPool(PoolName(request->pool()));
+      },
+      [&](const core::PoolView& view) { ToProto(view, response); });
 }
 
 grpc::ServerUnaryReactor* PermitService::ListPools(grpc::CallbackServerContext* context,
                                                    const v1::ListPoolsRequest* request,
                                                    v1::ListPoolsResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller&) {
-                     return EmitPage(
-                         core.ListPools(), request->page_size(), request->page_token(),
-                         [](const core::PoolView& view) { return view.name; },
-                         [&](const core::PoolView& view) { ToProto(view, response->add_pools()); },
-                         response->mutable_next_page_token());
-                   });
+  return ServePage(
+      *context_.callers, context_.broker, context, *request, response,
+      [](const core::Core& core, const core::Caller&, const core::PageRequest& page) {
+        return core.ListPools(page);
+      },
+      [&](const core::PoolView& view) { ToProto(view, response->add_pools()); });
 }
 
 grpc::ServerUnaryReactor* PermitService::ListPermits(grpc::CallbackServerContext* context,
                                                      const v1::ListPermitsRequest* request,
                                                      v1::ListPermitsResponse* response) {
+  const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
   return ServeLook(
-      *context_.callers, context_.broker, context, [&](const core::Core& core, const core::Caller& caller) {
-        if (request->page_token().empty()) {
-          for (const core::WaiterView& view : core.ListWaiters(caller, request->pool())) {
-            if (response->waiters_size() == kMaxPageSize) break;
-            ToProto(view, response->add_waiters());
-          }
-        }
-        return EmitPage(
-            core.ListPermits(caller, request->pool()), request->page_size(), request->page_token(),
-            [](const core::PermitView& view) { return SortableKey(view.id.value()); },
-            [&](const core::PermitView& view) { ToProto(view, response->add_permits()); },
-            response->mutable_next_page_token());
+      *context_.callers, context_.broker, context,
+      [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Holders> {
+        BERTH_RETURN_IF_ERROR(page.status());
+        Holders holders = {.permits = core.ListPermits(caller, request->pool(), *page)};
+        if (page->after == 0) holders.waiters = core.ListWaiters(caller, request->pool(), kMaxPageSize);
+        return holders;
+      },
+      [&](const Holders& holders) {
+        for (const core::PermitView& view : holders.permits) ToProto(view, response->add_permits());
+        for (const core::WaiterView& view : holders.waiters) ToProto(view, response->add_waiters());
+        response->set_next_page_token(NextPageToken(holders.permits));
       });
 }
 

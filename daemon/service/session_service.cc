@@ -1,43 +1,28 @@
-#include <string>
-#include <vector>
-
-#include "daemon/service/page.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 
 namespace berth::service {
-namespace {
-
-// Sessions are listed oldest first; their ids are random, so the time leads.
-std::string KeyOf(const core::SessionView& view) {
-  return SortableKey(static_cast<uint64_t>(absl::ToUnixNanos(view.opened_at))) + SortableKey(view.id.value());
-}
-
-}  // namespace
 
 grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* context,
                                                      const v1::GetSessionRequest* request,
                                                      v1::Session* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller& caller) {
-                     const SessionId id =
-                         request->session() == 0 ? caller.credentials.session : SessionId(request->session());
-                     const absl::StatusOr<core::SessionView> view = core.GetSession(caller, id);
-                     if (view.ok()) ToProto(*view, response);
-                     return view.status();
-                   });
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [&](const core::Core& core, const core::Caller& caller) {
+        return core.GetSession(caller, SessionId(request->session()));
+      },
+      [&](const core::SessionView& view) { ToProto(view, response); });
 }
 
 grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerContext* context,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return ServeLook(*context_.callers, context_.broker, context,
-                   [&](const core::Core& core, const core::Caller& caller) {
-                     return EmitPage(
-                         core.ListSessions(caller), request->page_size(), request->page_token(), KeyOf,
-                         [&](const core::SessionView& view) { ToProto(view, response->add_sessions()); },
-                         response->mutable_next_page_token());
-                   });
+  return ServePage(
+      *context_.callers, context_.broker, context, *request, response,
+      [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
+        return core.ListSessions(caller, page);
+      },
+      [&](const core::SessionView& view) { ToProto(view, response->add_sessions()); });
 }
 
 grpc::ServerUnaryReactor* SessionService::EndSession(grpc::CallbackServerContext* context,

@@ -4,14 +4,17 @@
 #define DAEMON_SERVICE_UNARY_CALL_H_
 
 #include <functional>
+#include <utility>
 #include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/status_macros.h"
 #include "daemon/broker/broker.h"
 #include "daemon/core/types.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/conversion.h"
+#include "daemon/service/page.h"
 #include "daemon/service/status_conversion.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
@@ -63,17 +66,39 @@ grpc::ServerUnaryReactor* SubmitRequest(const CallerSource& callers, Broker* bro
   return call;
 }
 
-// Serves a call that only looks, by an authenticated caller: `look(core, caller)` fills the response and says how it
-// went.
-template <typename Look>
+// Serves a call that only looks, by an authenticated caller: `look(core, caller)` takes plain values under the broker's
+// lock, as a StatusOr, and `encode` fills the response with them afterwards.
+template <typename Look, typename Encode>
 grpc::ServerUnaryReactor* ServeLook(const CallerSource& callers, Broker* broker,
-                                    grpc::CallbackServerContext* context, Look look) {
+                                    grpc::CallbackServerContext* context, Look look, Encode encode) {
   const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
-  return FinishNow(context, broker->Read([&](const core::Core& core) {
-    const absl::Status known = core.Authenticate(*caller);
-    return known.ok() ? look(core, *caller) : known;
-  }));
+  using Seen = decltype(look(std::declval<const core::Core&>(), *caller));
+  const Seen seen = broker->Read([&](const core::Core& core) -> Seen {
+    BERTH_RETURN_IF_ERROR(core.Authenticate(*caller));
+    return look(core, *caller);
+  });
+  if (seen.ok()) encode(*seen);
+  return FinishNow(context, seen.status());
+}
+
+// The same for one page of a list: `list(core, caller, page)` returns a core::Page, `encode` takes one of its rows.
+template <typename Request, typename Response, typename List, typename Encode>
+grpc::ServerUnaryReactor* ServePage(const CallerSource& callers, Broker* broker,
+                                    grpc::CallbackServerContext* context, const Request& request,
+                                    Response* response, List list, Encode encode) {
+  const absl::StatusOr<core::PageRequest> page = ReadPage(request.page_size(), request.page_token());
+  using Rows = decltype(list(std::declval<const core::Core&>(), std::declval<core::Caller>(), *page));
+  return ServeLook(
+      callers, broker, context,
+      [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Rows> {
+        BERTH_RETURN_IF_ERROR(page.status());
+        return list(core, caller, *page);
+      },
+      [&](const Rows& rows) {
+        for (const auto& row : rows) encode(row);
+        response->set_next_page_token(NextPageToken(rows));
+      });
 }
 
 }  // namespace berth::service

@@ -88,9 +88,9 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",
-
                                    "grants_per_block",
                                    "imports_per_block",
+                                   "imports_per_channel",
                                    "queued_deliveries_per_channel",
                                    "waiters_per_pool"}) {
     EXPECT_GT(sum.refusals[reason], 0) << reason;

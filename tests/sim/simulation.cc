@@ -27,6 +27,7 @@ Config MakeConfig(uint64_t seed) {
                            .waiters_per_pool = 6,
                            .blocks = 12,
                            .imports_per_block = 2,
+                           .imports_per_channel = 3,
                            .grants_per_block = 2,
                            .answers_per_channel = 20,
                            .queued_deliveries_per_channel = 1,
