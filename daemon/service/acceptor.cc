@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/service/fd_reserve.h"
-#include "spdlog/spdlog.h"
 
 namespace berth::service {
+
 Acceptor::Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over)
     : loop_(*loop),
       connections_(*connections),
@@ -52,19 +53,18 @@ absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket) {
 void Acceptor::AcceptOne(UniqueFd socket, bool admin) {
   absl::StatusOr<Peer> peer = IdentifyPeer(socket.get(), admin);
   if (!peer.ok()) {
-    spdlog::warn("connection refused: {}", std::string(peer.status().message()));
+    log_.Warn(absl::StrCat("connection refused: ", peer.status().message()));
     return;
   }
   absl::StatusOr<UniqueFd> number = DuplicateToFreshNumber(socket.get());
   if (!number.ok()) {
-    spdlog::warn("connection of pid {} refused: {}", peer->process.pid,
-                 std::string(number.status().message()));
+    log_.Warn(absl::StrCat("connection of pid ", peer->process.pid, " refused: ", number.status().message()));
     return;
   }
   const int fd = number->get();
   const int32_t pid = peer->process.pid;
   if (const absl::Status added = connections_.Add(fd, *std::move(peer)); !added.ok()) {
-    spdlog::warn("connection of pid {} refused: {}", pid, std::string(added.message()));
+    log_.Warn(absl::StrCat("connection of pid ", pid, " refused: ", added.message()));
     return;
   }
   const int ours = socket.get();

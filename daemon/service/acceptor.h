@@ -16,6 +16,7 @@
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/listening_socket.h"
+#include "daemon/service/refusal_log.h"
 
 namespace berth::service {
 
@@ -44,6 +45,7 @@ class Acceptor {
   const int first_number_;
   const int last_number_;
   int next_number_;
+  RefusalLog log_;
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   // By gRPC's number: our own duplicate, which tells us of the hang-up.
   absl::flat_hash_map<int, std::pair<UniqueFd, EventLoop::WatchId>> watched_;

@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/label.h"
 #include "common/process.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
-#include "spdlog/spdlog.h"
 
 namespace berth::service {
 namespace {
 
-// A connection that never says what it is costs an fd; past this many the oldest is ended.
+// A connection that never says what it is costs an fd; past this many one is ended.
 constexpr size_t kMaxFresh = 2048;
 // Messages taken of one connection before the others get their turn.
 constexpr int kMessagesPerEvent = 16;
@@ -48,12 +48,6 @@ absl::Status CheckVersion(uint32_t version) {
                        {{"field", "version"}, {"value", version}, {"limit", attach::kVersion}});
 }
 
-// A peer that died meanwhile is no news.
-void LogUnlessGone(const char* what, const Peer& peer, const absl::Status& why) {
-  if (absl::IsUnavailable(why)) return;
-  spdlog::warn("{} of pid {} not opened: {}", what, peer.process.pid, std::string(why.message()));
-}
-
 custody::Key LifelineKey(SessionId session) { return {custody::Kind::kLifeline, 0, session.value()}; }
 custody::Key ChannelKey(ChannelId channel) { return {custody::Kind::kChannel, 0, channel.value()}; }
 custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, channel.value()}; }
@@ -67,10 +61,11 @@ AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, Node
       custody_(*custody),
       facts_(std::move(facts)),
       page_(std::move(page)),
-      quota_("fds of attach.sock connections", limits.fds_per_uid) {}
+      quota_("fds of attach.sock connections", limits.fds_per_uid),
+      fresh_(kMaxFresh) {}
 
 AttachFront::~AttachFront() {
-  for (const ConnectionPtr& connection : fresh_) loop_.Unwatch(connection->watch);
+  fresh_.ForEach([this](const ConnectionPtr& connection) { loop_.Unwatch(connection->watch); });
   MutexLock lock(&mu_);
   for (const auto& [session, connection] : lifelines_) loop_.Unwatch(connection->watch);
   for (const auto& [channel, connection] : channels_) loop_.Unwatch(connection->watch);
@@ -97,12 +92,14 @@ void AttachFront::Accept(UniqueFd socket) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
   absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), /*admin=*/false);
   if (!peer.ok()) {
+    log_.Warn(absl::StrCat("attach.sock: connection refused: ", peer.status().message()));
     Refuse(connection, peer.status());
     return;
   }
   connection->peer = *std::move(peer);
   absl::StatusOr<UidQuota::Place> place = quota_.Take(connection->peer.process.uid);
   if (!place.ok()) {
+    LogRefused("connection", connection->peer, place.status());
     Refuse(connection, place.status());
     return;
   }
@@ -112,8 +109,8 @@ void AttachFront::Accept(UniqueFd socket) {
                   [this, connection](uint32_t) { OnReadable(connection); });
   if (!watch.ok()) return;
   connection->watch = *watch;
-  fresh_.push_back(connection);
-  if (fresh_.size() > kMaxFresh) Forget(fresh_.front());
+  connection->number = fresh_.Add(connection->peer.process.uid, connection);
+  if (const std::optional<ConnectionPtr> surplus = fresh_.Surplus()) Forget(*surplus);
 }
 
 void AttachFront::OnReadable(const ConnectionPtr& connection) {
@@ -181,30 +178,47 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
   absl::StatusOr<SessionId> session;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
     session = core.OpenSession(now, secret, connection->peer.tenant, label, connection->peer.process);
+    if (!session.ok()) return;
+    // In the same step: whoever ends the session finds its lifeline.
+    MutexLock lock(&mu_);
+    lifelines_[*session] = connection;
   });
   if (!session.ok()) {
     Refuse(connection, session.status());
     return;
   }
   if (const absl::Status welcomed = Welcome(connection, *session, secret); !welcomed.ok()) {
-    LogUnlessGone("session", connection->peer, welcomed);
+    LogRefused("session", connection->peer, welcomed);
     Refuse(connection, welcomed);
     OnEnd(connection);
   }
 }
 
 absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
-  fresh_.remove(connection);
+  fresh_.Remove(connection->peer.process.uid, connection->number);
   connection->session = session;
-  {
-    MutexLock lock(&mu_);
-    lifelines_[session] = connection;
-  }
   BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
+  if (!HasLifeline(session)) {
+    // It ended before it was in custody, and was dropped there too early.
+    custody_.Drop(LifelineKey(session));
+    return berth::Refuse(Reason::kSessionEnded, "session {session} has ended",
+                         {{"session", session.value()}});
+  }
   BERTH_ASSIGN_OR_RETURN(const UniqueFd capsule,
                          WriteCapsule({.session = session, .secret = secret, .folder = facts_.folder}));
   const int fd = capsule.get();
   return SendStruct(connection->socket.get(), attach::Welcome{}, {&fd, 1});
+}
+
+bool AttachFront::HasLifeline(SessionId session) {
+  MutexLock lock(&mu_);
+  return lifelines_.contains(session);
+}
+
+void AttachFront::LogRefused(const char* what, const Peer& peer, const absl::Status& why) {
+  // A peer that died is no news.
+  if (absl::IsUnavailable(why)) return;
+  log_.Warn(absl::StrCat("attach.sock: ", what, " of pid ", peer.process.pid, " refused: ", why.message()));
 }
 
 absl::StatusOr<AttachFront::Member> AttachFront::MakeMember(const Connection& connection, SessionId session) {
@@ -258,7 +272,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
     return;
   }
   if (const absl::Status admitted = Admit(connection, *channel, *std::move(member)); !admitted.ok()) {
-    LogUnlessGone("channel", peer, admitted);
+    LogRefused("channel", peer, admitted);
     Refuse(connection, admitted);
     OnEnd(connection);
     // Without its pidfd watched nobody would ever say that the process is gone; it got nothing, so it counts as gone.
@@ -267,7 +281,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
 }
 
 absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel, Member member) {
-  fresh_.remove(connection);
+  fresh_.Remove(connection->peer.process.uid, connection->number);
   connection->channel = channel;
   // It stays the member's, which stays until this thread tells the core of an end.
   const int pidfd = member.pidfd.get();
@@ -338,10 +352,8 @@ void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& wh
 }
 
 void AttachFront::Forget(const ConnectionPtr& connection) {
-  // The reference may be the list's own.
-  const ConnectionPtr kept = connection;
-  loop_.Unwatch(kept->watch.exchange(0));
-  fresh_.remove(kept);
+  loop_.Unwatch(connection->watch.exchange(0));
+  fresh_.Remove(connection->peer.process.uid, connection->number);
 }
 
 void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, int fd) {

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,8 +24,10 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
+#include "daemon/service/fresh_connections.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/peer.h"
+#include "daemon/service/refusal_log.h"
 #include "daemon/service/uid_quota.h"
 #include "daemon/vault/custody.h"
 
@@ -78,6 +79,8 @@ class AttachFront {
     Peer peer;
     // 0 once it is no longer watched.
     std::atomic<EventLoop::WatchId> watch = 0;
+    // Among the fresh ones.
+    FreshConnections<std::shared_ptr<Connection>>::Number number = 0;
     // Set once the connection is a lifeline or a channel.
     SessionId session;
     ChannelId channel;
@@ -108,6 +111,8 @@ class AttachFront {
   void Refuse(const ConnectionPtr& connection, const absl::Status& why);
   // Stops serving a connection that has no role.
   void Forget(const ConnectionPtr& connection);
+  // Gives a connection that is a lifeline already into custody, and its peer the capsule. Errors: SESSION_ENDED if an
+  // operator ended it meanwhile.
   absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
   absl::Status Admit(const ConnectionPtr& connection, ChannelId channel, Member member);
   // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
@@ -115,6 +120,9 @@ class AttachFront {
   // The channels of the session that have hung up and are of this very process, which lives.
   std::vector<ChannelId> EarlierChannels(SessionId session, int32_t pid) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsWatched(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Logs why a connection got no role, unless its process ended meanwhile.
+  void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
   // Ends a connection that has a role.
   void End(custody::Key key, ConnectionPtr connection);
   // Asks the vault to close its copy, and keeps the connection until it has.
@@ -127,10 +135,11 @@ class AttachFront {
   const UniqueFd page_;
   // Synchronised by itself.
   UidQuota quota_;
+  RefusalLog log_;
   std::unique_ptr<ListeningSocket> listener_;
 
-  // Connections that have not said what they are, oldest first. Loop's thread only.
-  std::list<ConnectionPtr> fresh_;
+  // Connections that have not said what they are. Loop's thread only.
+  FreshConnections<ConnectionPtr> fresh_;
 
   Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);

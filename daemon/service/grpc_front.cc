@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/server_posix.h"
 
@@ -14,18 +15,18 @@ namespace {
 
 // The largest request is a few hundred bytes; responses are pages of at most 1,000 rows.
 constexpr int kMaxRequestBytes = 64 * 1024;
-// Calls that one connection may have waiting at once.
-constexpr int kMaxStreamsPerConnection = 4096;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(
-    std::vector<std::unique_ptr<grpc::Service>> services) {
+    std::vector<std::unique_ptr<grpc::Service>> services, const GrpcLimits& limits) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.streams_per_connection);
+  grpc::ResourceQuota quota("berth");
+  builder.SetResourceQuota(quota.Resize(limits.memory_bytes).SetMaxThreads(limits.threads));
   for (const auto& service : services) builder.RegisterService(service.get());
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError("gRPC could not start a server");

@@ -4,6 +4,7 @@
 #ifndef DAEMON_SERVICE_GRPC_FRONT_H_
 #define DAEMON_SERVICE_GRPC_FRONT_H_
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -14,12 +15,23 @@
 
 namespace berth::service {
 
+// The bounds on what clients can make gRPC hold.
+struct GrpcLimits {
+  // Calls open on one connection, twice what one process may have unsettled; the next waits in its client until one
+  // ends. A client that does not heed the limit loses its connection.
+  int streams_per_connection = 2048;
+  // Of all connections and calls together; gRPC reads no more while it is used up. Ten thousand waiting calls take 160 MiB.
+  size_t memory_bytes = size_t{1} << 30;
+  // For what gRPC serves one call a thread: reflection. A call past them is answered RESOURCE_EXHAUSTED.
+  int threads = 32;
+};
+
 // Thread-safe.
 class GrpcFront {
  public:
   // Serves `services`, which the front then owns.
   static absl::StatusOr<std::unique_ptr<GrpcFront>> Start(
-      std::vector<std::unique_ptr<grpc::Service>> services);
+      std::vector<std::unique_ptr<grpc::Service>> services, const GrpcLimits& limits = {});
 
   // Serves the connection behind a connected, non-blocking fd, and owns it.
   void AddConnection(int fd);

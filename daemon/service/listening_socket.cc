@@ -9,7 +9,6 @@
 
 #include "common/status_macros.h"
 #include "daemon/service/fd_reserve.h"
-#include "spdlog/spdlog.h"
 
 namespace berth::service {
 namespace {
@@ -43,13 +42,13 @@ void ListeningSocket::AcceptSome() {
       continue;
     }
     if (socket) {
-      spdlog::warn("the file descriptors left are the daemon's own: a connection is refused");
+      log_.Warn("the file descriptors left are the daemon's own: a connection is refused");
       loop_.Close(std::move(socket));
       continue;
     }
     if (errno == ECONNABORTED || errno == EINTR) continue;
     if (errno != EMFILE && errno != ENFILE) return;
-    spdlog::warn("no file descriptor is free: a connection is refused");
+    log_.Warn("no file descriptor is free: a connection is refused");
     spare_.reset();
     // Here at once, since the number is wanted back.
     UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();

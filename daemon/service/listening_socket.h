@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/event_loop.h"
+#include "daemon/service/refusal_log.h"
 
 namespace berth::service {
 
@@ -32,6 +33,7 @@ class ListeningSocket {
   EventLoop::WatchId watch_ = 0;
   // Given up for a moment at the fd limit, to have a number for the connection that is refused.
   UniqueFd spare_;
+  RefusalLog log_;
 };
 
 }  // namespace berth::service

@@ -1,0 +1,188 @@
+// attach.sock against a vault that is slow: what ends while it is on its way into custody leaves nothing there.
+
+#include "daemon/service/attach_front.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/attach_wire.h"
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "daemon/vault/broker_link.h"
+#include "gtest/gtest.h"
+
+namespace berth::service {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+class FrontSink final : public EffectSink {
+ public:
+  explicit FrontSink(std::unique_ptr<AttachFront>* front) : front_(*front) {}
+  void Carry(const core::CreateBlock&) override {}
+  void Carry(const core::ReleaseBlock&) override {}
+  void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
+  void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
+  void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
+  void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
+  void ArmTimer(absl::Time) override {}
+
+ private:
+  std::unique_ptr<AttachFront>& front_;
+};
+
+class AttachFrontTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto sockets = *SocketPair();
+    ASSERT_TRUE(SetNonBlocking(sockets.first.get()).ok());
+    vault_.emplace(std::move(sockets.first));
+    vault_->Queue(custody::Facts{.custody_limit = 10'000});
+    vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
+    vault_->Flush(in_vault_);
+    custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
+    core_ = std::make_unique<core::Core>(core::Config{.node = 1, .incarnation = 1},
+                                         [this] { return ++last_id_; });
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    loop_ = *EventLoop::Create();
+    loop_->SetTimerCallback([] {});
+    front_ = std::make_unique<AttachFront>(loop_.get(), broker_.get(), custody_.get(), NodeFacts{},
+                                           UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    address_.sun_family = AF_UNIX;
+    // A name in no file system.
+    const std::string name = absl::StrCat("berth-attach-front-test-", ::getpid());
+    memcpy(address_.sun_path + 1, name.data(), name.size());
+    address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_), 0);
+    ASSERT_EQ(::listen(listener.get(), 16), 0);
+    ASSERT_TRUE(front_->Listen(std::move(listener)).ok());
+    thread_ = std::thread([this] { loop_->Run(); });
+  }
+  void TearDown() override {
+    loop_->Stop();
+    thread_.join();
+    front_.reset();
+  }
+
+  UniqueFd Connect() const {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_), 0);
+    return socket;
+  }
+  // What the front says next, as a T or a status.
+  template <typename T>
+  absl::Status Receive(int socket) {
+    pollfd entry = {.fd = socket, .events = POLLIN, .revents = 0};
+    if (::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) != 1)
+      return absl::DeadlineExceededError("nothing came");
+    const absl::StatusOr<Message> message = ReceiveMessage(socket);
+    if (!message.ok()) return message.status();
+    if (message->bytes.size() == sizeof(T)) return absl::OkStatus();
+    attach::Refused refused;
+    memcpy(&refused, message->bytes.data(), sizeof(refused));
+    absl::Status status(static_cast<absl::StatusCode>(refused.code), refused.text);
+    if (refused.reason != 0) SetErrorDetails({.reason = static_cast<Reason>(refused.reason)}, &status);
+    return status;
+  }
+
+  // Leaves no room in the vault's socket. Puts ids of blocks from 1.
+  void FillTheVaultsSocket() {
+    const UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    uint64_t id = 0;
+    while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++id), fd.get()).ok()) ASSERT_LT(id, 9000u);
+  }
+  // The vault does what it was asked, until it has been asked nothing for a while and `done` holds.
+  template <typename Done>
+  bool ServeVaultUntil(Done done) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (absl::Now() < deadline) {
+      absl::StatusOr<BrokerRequest> request = vault_->Read();
+      custody_->Flush();
+      if (!request.ok()) {
+        if (done()) return true;
+        std::this_thread::yield();
+      } else if (auto* const put = std::get_if<PutRequest>(&*request)) {
+        in_vault_[put->key] = std::move(put->fd);
+      } else if (auto* const drop = std::get_if<DropRequest>(&*request)) {
+        in_vault_.erase(drop->key);
+        vault_->Queue(custody::KeyMessage{.kind = custody::MessageKind::kDropped, .key = drop->key});
+        vault_->Flush(in_vault_);
+        front_->VaultDropped(drop->key);
+        ++dropped_[drop->key];
+      }
+    }
+    return false;
+  }
+  uint64_t InVault(custody::Kind kind) const {
+    uint64_t count = 0;
+    for (const auto& [key, fd] : in_vault_) count += key.kind == kind ? 1 : 0;
+    return count;
+  }
+  std::vector<SessionId> Sessions() {
+    return broker_->Read([](const core::Core& core) {
+      std::vector<SessionId> ids;
+      for (const core::SessionView& view : core.ListSessions({.admin = true})) ids.push_back(view.id);
+      return ids;
+    });
+  }
+
+  uint64_t last_id_ = 0;
+  std::optional<BrokerLink> vault_;
+  HeldFds in_vault_;
+  std::map<custody::Key, int> dropped_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Custody> custody_;
+  FrontSink sink_{&front_};
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<Broker> broker_;
+  std::unique_ptr<AttachFront> front_;
+  std::thread thread_;
+  sockaddr_un address_ = {};
+  socklen_t address_size_ = 0;
+};
+
+TEST_F(AttachFrontTest, ASessionEndedOnItsWayIntoCustodyLeavesNoLifelineAnywhere) {
+  FillTheVaultsSocket();
+  const UniqueFd client = Connect();
+  ASSERT_TRUE(SendStruct(client.get(), attach::Hello{}).ok());
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (Sessions().empty() && absl::Now() < deadline) std::this_thread::yield();
+  ASSERT_EQ(Sessions().size(), 1u);
+  const SessionId session = Sessions()[0];
+  // The lifeline waits for room in the vault's socket; an operator is quicker.
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.LifelineHungUp(now, session, effects);
+  });
+  const custody::Key key = custody::KeyOf(custody::Kind::kLifeline, session.value());
+  EXPECT_TRUE(ServeVaultUntil([&] {
+    if (dropped_[key] == 0) return false;
+    pollfd entry = {.fd = client.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&entry, 1, 0) == 1;
+  }));
+  EXPECT_FALSE(Receive<attach::Welcome>(client.get()).ok());
+  EXPECT_TRUE(ServeVaultUntil([&] { return InVault(custody::Kind::kLifeline) == 0; }));
+  EXPECT_TRUE(Sessions().empty());
+  // The next one is welcome.
+  const UniqueFd next = Connect();
+  ASSERT_TRUE(SendStruct(next.get(), attach::Hello{}).ok());
+  EXPECT_TRUE(Receive<attach::Welcome>(next.get()).ok());
+  EXPECT_TRUE(ServeVaultUntil([&] { return InVault(custody::Kind::kLifeline) == 1; }));
+}
+
+}  // namespace
+}  // namespace berth::service
