@@ -35,11 +35,6 @@ TEST(DebtsTest, WhatASilentDaemonDidNotTakeBackIsTakenBackAfterTheSessionWasLeft
   // Only now is the session left, and ends; all this by what was owed, not by the process's death.
   EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.sessions == 1; }));
   EXPECT_EQ(actor.Do("pid"), absl::StrCat(actor.pid()));
-<<<<<<< tests/e2e/debts_test.cc
-  // Only now is the session left, and with nothing in it over.
-  EXPECT_TRUE(Eventually([&] { return Must(daemon.inspector().ListSessions()).sessions_size() == 1; }));
-=======
->>>>>>> /tmp/mo
   actor.Quit();
   daemon.ExpectBooksBack();
 }
