@@ -107,8 +107,8 @@ class Core::Impl {
   // ---- core_session.cc ------------------------------------------------------------------------------------
 
   void BeginEnd(const Step& step, Session& session);
-  // Whether the session has ended and nobody can hold anything of it: every process is gone, or has hung up and it holds
-  // no permit and imports no block.
+  // Whether the session has ended and nobody can hold anything of it: every process is gone, or has hung up and it
+  // holds no permit and imports no block.
   bool IsOver(const Session& session) const;
   // Ends it for good where it is over. `session` is no more then.
   void FinishIfOver(const Step& step, Session& session);

@@ -20,7 +20,8 @@ struct GrpcLimits {
   // Calls open on one connection, twice what one process may have unsettled; the next waits in its client until one
   // ends. A client that does not heed the limit loses its connection.
   int streams_per_connection = 2048;
-  // Of all connections and calls together; gRPC reads no more while it is used up. Ten thousand waiting calls take 160 MiB.
+  // Of all connections and calls together; gRPC reads no more while it is used up. Ten thousand waiting calls take
+  // 160 MiB.
   size_t memory_bytes = size_t{1} << 30;
   // For what gRPC serves one call a thread: reflection. A call past them is answered RESOURCE_EXHAUSTED.
   int threads = 32;

@@ -1,5 +1,5 @@
-// Pages of a list: a page token is the key of the last row sent, so what comes or goes between two pages neither repeats
-// a row nor shifts another.
+// Pages of a list: a page token is the key of the last row sent, so what comes or goes between two pages neither
+// repeats a row nor shifts another.
 
 #ifndef DAEMON_SERVICE_PAGE_H_
 #define DAEMON_SERVICE_PAGE_H_
@@ -17,7 +17,8 @@ inline constexpr int32_t kMaxPageSize = 1000;
 // that gRPC's clients take.
 inline constexpr uint64_t kMaxPageParts = 4096;
 
-// What a request for a page asks of the core. Errors: INVALID_FIELD for a negative size or a token that none of ours is.
+// What a request for a page asks of the core. Errors: INVALID_FIELD for a negative size or a token that none of ours
+// is.
 absl::StatusOr<core::PageRequest> ReadPage(int32_t page_size, const std::string& token);
 
 // The token for the rows after the one with this key.
