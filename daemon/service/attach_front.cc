@@ -250,6 +250,14 @@ std::vector<ChannelId> AttachFront::EarlierChannels(SessionId session, int32_t p
   return earlier;
 }
 
+void AttachFront::ReplaceEarlier(SessionId session, int32_t pid, ChannelId channel) {
+  const std::vector<ChannelId> earlier = EarlierChannels(session, pid);
+  if (earlier.empty()) return;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const ChannelId before : earlier) core.ReplaceChannel(now, before, channel, effects);
+  });
+}
+
 void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
   const SessionId session(join.session);
   const Peer& peer = connection->peer;
@@ -260,12 +268,9 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
     Refuse(connection, member.status());
     return;
   }
-  const std::vector<ChannelId> earlier = EarlierChannels(session, peer.process.pid);
   absl::StatusOr<ChannelId> channel;
-  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
     channel = core.JoinSession(now, session, join.secret, peer.tenant, peer.process);
-    if (!channel.ok()) return;
-    for (const ChannelId before : earlier) core.ReplaceChannel(now, before, *channel, effects);
   });
   if (!channel.ok()) {
     Refuse(connection, channel.status());
@@ -283,6 +288,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
 absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel, Member member) {
   fresh_.Remove(connection->peer.process.uid, connection->number);
   connection->channel = channel;
+  const SessionId session = member.session;
   // It stays the member's, which stays until this thread tells the core of an end.
   const int pidfd = member.pidfd.get();
   {
@@ -298,6 +304,8 @@ absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId chann
     MutexLock lock(&mu_);
     members_.at(channel).watch = watch;
   }
+  // Not before: now somebody says of this one when its process is gone.
+  ReplaceEarlier(session, connection->peer.process.pid, channel);
   const attach::Joined joined = {
       .channel = channel.value(), .node = facts_.node, .incarnation = facts_.incarnation};
   const int page = page_.get();

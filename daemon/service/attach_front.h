@@ -119,6 +119,8 @@ class AttachFront {
   absl::StatusOr<Member> MakeMember(const Connection& connection, SessionId session);
   // The channels of the session that have hung up and are of this very process, which lives.
   std::vector<ChannelId> EarlierChannels(SessionId session, int32_t pid) ABSL_LOCKS_EXCLUDED(mu_);
+  // Has `channel` stand for those as well.
+  void ReplaceEarlier(SessionId session, int32_t pid, ChannelId channel);
   bool IsWatched(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.

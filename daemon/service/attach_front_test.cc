@@ -16,12 +16,14 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/attach_wire.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
+#include "common/session_capsule.h"
 #include "daemon/vault/broker_link.h"
 #include "gtest/gtest.h"
 
@@ -51,7 +53,7 @@ class AttachFrontTest : public testing::Test {
     auto sockets = *SocketPair();
     ASSERT_TRUE(SetNonBlocking(sockets.first.get()).ok());
     vault_.emplace(std::move(sockets.first));
-    vault_->Queue(custody::Facts{.custody_limit = 10'000});
+    vault_->Queue(custody::Facts{.custody_limit = custody_limit_});
     vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
     vault_->Flush(in_vault_);
     custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
@@ -84,14 +86,15 @@ class AttachFrontTest : public testing::Test {
     EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_), 0);
     return socket;
   }
-  // What the front says next, as a T or a status.
+  // What the front says next, as a T or a status; `fd` gets what comes with it.
   template <typename T>
-  absl::Status Receive(int socket) {
+  absl::Status Receive(int socket, UniqueFd* fd = nullptr) {
     pollfd entry = {.fd = socket, .events = POLLIN, .revents = 0};
     if (::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) != 1)
       return absl::DeadlineExceededError("nothing came");
-    const absl::StatusOr<Message> message = ReceiveMessage(socket);
+    absl::StatusOr<Message> message = ReceiveMessage(socket);
     if (!message.ok()) return message.status();
+    if (fd != nullptr && message->fds.size() == 1) *fd = std::move(message->fds[0]);
     if (message->bytes.size() == sizeof(T)) return absl::OkStatus();
     attach::Refused refused;
     memcpy(&refused, message->bytes.data(), sizeof(refused));
@@ -141,6 +144,7 @@ class AttachFrontTest : public testing::Test {
     });
   }
 
+  uint64_t custody_limit_ = 10'000;
   uint64_t last_id_ = 0;
   std::optional<BrokerLink> vault_;
   HeldFds in_vault_;
@@ -182,6 +186,45 @@ TEST_F(AttachFrontTest, ASessionEndedOnItsWayIntoCustodyLeavesNoLifelineAnywhere
   ASSERT_TRUE(SendStruct(next.get(), attach::Hello{}).ok());
   EXPECT_TRUE(Receive<attach::Welcome>(next.get()).ok());
   EXPECT_TRUE(ServeVaultUntil([&] { return InVault(custody::Kind::kLifeline) == 1; }));
+}
+
+// Room for a lifeline, two channels, and one process.
+class TightAttachFrontTest : public AttachFrontTest {
+ protected:
+  TightAttachFrontTest() { custody_limit_ = 4; }
+};
+
+TEST_F(TightAttachFrontTest, AChannelThatCouldNotBeOpenedStandsForNoEarlierOne) {
+  const UniqueFd lifeline = Connect();
+  ASSERT_TRUE(SendStruct(lifeline.get(), attach::Hello{}).ok());
+  UniqueFd capsule_fd;
+  ASSERT_TRUE(Receive<attach::Welcome>(lifeline.get(), &capsule_fd).ok());
+  const absl::StatusOr<SessionCapsule> capsule = ReadCapsule(capsule_fd.get());
+  ASSERT_TRUE(capsule.ok()) << capsule.status();
+  const attach::Join join = {.session = capsule->session.value(), .secret = capsule->secret};
+  UniqueFd first = Connect();
+  ASSERT_TRUE(SendStruct(first.get(), join).ok());
+  ASSERT_TRUE(Receive<attach::Joined>(first.get()).ok());
+  first.reset();
+  // Its process lives; its channel has left the vault, of which the broker does not know yet.
+  ASSERT_TRUE(ServeVaultUntil([&] { return dropped_.size() == 1; }));
+  const auto processes = [&] {
+    return broker_->Read([&](const core::Core& core) {
+      return core.GetSession({.admin = true}, capsule->session)->processes.size();
+    });
+  };
+  const UniqueFd second = Connect();
+  ASSERT_TRUE(SendStruct(second.get(), join).ok());
+  const absl::Status refused = Receive<attach::Joined>(second.get());
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit)) << refused;
+  EXPECT_TRUE(ServeVaultUntil([&] { return dropped_.size() == 3; }));
+  EXPECT_EQ(processes(), 1u) << "the process may hold what the earlier channel stands for";
+  // Once the broker knows, there is room again, and the new channel takes its place.
+  while (custody_->ReadNotice().ok()) continue;
+  const UniqueFd third = Connect();
+  ASSERT_TRUE(SendStruct(third.get(), join).ok());
+  EXPECT_TRUE(Receive<attach::Joined>(third.get()).ok());
+  EXPECT_EQ(processes(), 1u);
 }
 
 }  // namespace
