@@ -43,6 +43,7 @@
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
+#include "tests/support/actor_arena.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
@@ -119,6 +120,7 @@ class Stage {
     if (verb == "tell") return Tell(words);
     if (verb == "closefds") return CloseFds();
     if (Answer answer = permits_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
+    if (Answer answer = arena_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     return blocks_->Do(verb, words);
   }
 
@@ -138,12 +140,14 @@ class Stage {
     BERTH_ASSIGN_OR_RETURN(session_, Session::Open(options));
     permits_ = std::make_unique<ActorPermits>(session_);
     blocks_ = std::make_unique<ActorBlocks>(session_);
+    arena_ = std::make_unique<ActorArena>(session_);
     return absl::StrCat(session_->id().value());
   }
 
   Answer Close() {
     permits_.reset();
     blocks_.reset();
+    arena_.reset();
     session_.reset();
     return "";
   }
@@ -190,6 +194,7 @@ class Stage {
       std::vector<std::string> said;
       if (permits_ != nullptr) said.push_back(permits_->Do("acquire", {"forked", "try"}).status().ToString());
       if (blocks_ != nullptr) said.push_back(blocks_->Do("allocate", {"forked", "4096"}).status().ToString());
+      if (arena_ != nullptr) said.push_back(arena_->Do("arena", {}).status().ToString());
       said.push_back(Session::Open().status().ToString());
       const std::string text = absl::StrJoin(said, " | ");
       if (::write(ends[1], text.data(), text.size()) < 0) ::_exit(1);
@@ -229,6 +234,7 @@ class Stage {
   std::shared_ptr<Session> session_;
   std::unique_ptr<ActorPermits> permits_;
   std::unique_ptr<ActorBlocks> blocks_;
+  std::unique_ptr<ActorArena> arena_;
   std::unique_ptr<Child> child_;
 };
 
