@@ -12,8 +12,11 @@ ArenaCache::Stream* ArenaCache::FindOrAdd(ArenaStream id) {
 }
 
 void ArenaCache::Relieve(List& list, ArenaStream stream, std::vector<FreedExtent>* overflow) {
-  Shorten(list, list.length / 2, stream, overflow);
-  if (size_ > limit_) TakeAll(overflow);
+  if (size_ > limit_) {
+    TakeAll(overflow);
+  } else {
+    Shorten(list, list.length / 2, stream, overflow);
+  }
 }
 
 void ArenaCache::Shorten(List& list, uint64_t length, ArenaStream stream, std::vector<FreedExtent>* taken) {
