@@ -32,6 +32,8 @@ namespace internal {
 class Import;
 struct AccessWords;
 AccessWords WordsOf(const Mapping& mapping);
+struct Recordable;
+Recordable RecordableOf(const Mapping& mapping);
 }  // namespace internal
 namespace v1 {
 class GrantBlockRequest;
@@ -73,6 +75,7 @@ class Mapping {
  private:
   friend class Block;
   friend internal::AccessWords internal::WordsOf(const Mapping& mapping);
+  friend internal::Recordable internal::RecordableOf(const Mapping& mapping);
   Mapping(std::shared_ptr<internal::Import> import, void* data);
 
   std::shared_ptr<internal::Import> import_;

@@ -72,6 +72,12 @@ absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
               v1::ListBlocksRequest());
 }
 
+absl::StatusOr<v1::ListStreamsResponse> Inspector::ListStreams() const {
+  SessionCore& core = *session_->core();
+  return List(core, cancellation_, *core.stubs().fence, &v1::FenceService::Stub::ListStreams,
+              v1::ListStreamsRequest());
+}
+
 absl::StatusOr<v1::ListSessionsResponse> Inspector::ListSessions() const {
   SessionCore& core = *session_->core();
   return List(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::ListSessions,

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
@@ -45,6 +46,7 @@ class Inspector {
   // Of one pool, or of all where `pool` is empty.
   absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
   absl::StatusOr<v1::ListBlocksResponse> ListBlocks() const;
+  absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
   absl::StatusOr<v1::Usage> GetUsage() const;
 

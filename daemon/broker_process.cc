@@ -43,8 +43,10 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
-  core_ = std::make_unique<core::Core>(MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings),
-                                       RandomId);
+  fences_ = std::make_unique<FenceKeeper>(custody_.get());
+  core_ = std::make_unique<core::Core>(
+      MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings), RandomId,
+      [keeper = fences_.get()](core::StreamKey stream) { return keeper->Read(stream); });
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
@@ -89,6 +91,7 @@ absl::Status BrokerProcess::TakeOver() {
       case custody::Kind::kLifeline:
       case custody::Kind::kChannel:
       case custody::Kind::kPidfd:
+      case custody::Kind::kFencePage:
       case custody::Kind::kBlock:
       case custody::Kind::kWorker:
         break;
@@ -108,6 +111,9 @@ void BrokerProcess::LetGo(HeldFd held) {
       break;
     case custody::Kind::kPidfd:
       custody_->Drop(held.key);
+      break;
+    case custody::Kind::kFencePage:
+      fences_->LetGo(std::move(held));
       break;
     case custody::Kind::kBlock:
       keeper_->ReleaseOrphan(BlockId(held.key.id), std::move(held.fd));
@@ -152,6 +158,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::SessionService>(context));
   services.push_back(std::make_unique<service::PermitService>(context));
   services.push_back(std::make_unique<service::MemoryService>(context));
+  services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context));
   services.push_back(std::make_unique<service::AdminService>(context));
   services.push_back(std::make_unique<service::NodeService>(std::move(node)));
@@ -221,10 +228,30 @@ void BrokerProcess::Carry(const core::CreateBlock& effect) {
 
 void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect.block); }
 
+void BrokerProcess::Carry(const core::MakeFencePage& effect) { fences_->Make(effect.channel); }
+
+void BrokerProcess::Carry(const core::DropFencePage& effect) { fences_->Drop(effect.channel); }
+
+void BrokerProcess::DeliverPage(const core::Deliver& effect) {
+  const bool own = effect.delivery.what == attach::DeliveryKind::kOwnPage;
+  const absl::StatusOr<UniqueFd> page =
+      fences_->Open(own ? effect.channel : ChannelId(effect.delivery.owner), /*read_only=*/!own);
+  // A page that is gone is told by a delivery without one.
+  attach_->Deliver(effect.channel, effect.delivery, page.ok() ? page->get() : -1);
+}
+
 void BrokerProcess::Carry(const core::Deliver& effect) {
-  if (effect.delivery.what != attach::DeliveryKind::kBlock) {
-    attach_->Deliver(effect.channel, effect.delivery, -1);
-    return;
+  switch (effect.delivery.what) {
+    case attach::DeliveryKind::kRecall:
+    case attach::DeliveryKind::kHandOver:
+      attach_->Deliver(effect.channel, effect.delivery, -1);
+      return;
+    case attach::DeliveryKind::kOwnPage:
+    case attach::DeliveryKind::kForeignPage:
+      DeliverPage(effect);
+      return;
+    case attach::DeliveryKind::kBlock:
+      break;
   }
   const absl::StatusOr<int> fd = keeper_->Find(BlockId(effect.delivery.block));
   const absl::StatusOr<UniqueFd> read_only =

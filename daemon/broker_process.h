@@ -16,6 +16,7 @@
 #include "daemon/broker/block_keeper.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
+#include "daemon/broker/fence_keeper.h"
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
@@ -50,11 +51,14 @@ class BrokerProcess final : private EffectSink {
 
   void Carry(const core::CreateBlock& effect) override;
   void Carry(const core::ReleaseBlock& effect) override;
+  void Carry(const core::MakeFencePage& effect) override;
+  void Carry(const core::DropFencePage& effect) override;
   void Carry(const core::Deliver& effect) override;
   void Carry(const core::CloseChannel& effect) override;
   void Carry(const core::DropChannel& effect) override;
   void Carry(const core::DropSession& effect) override;
   void ArmTimer(absl::Time when) override;
+  void DeliverPage(const core::Deliver& effect);
 
   const custody::Facts facts_;
   std::vector<HeldFd> held_;
@@ -66,6 +70,7 @@ class BrokerProcess final : private EffectSink {
   UniqueFd device_table_;
 
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<FenceKeeper> fences_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockKeeper> keeper_;

@@ -13,16 +13,43 @@
 #include "common/os_error.h"
 
 namespace berth::internal {
+namespace {
 
-absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket,
+// Whether a delivery of that kind comes with so many fds.
+bool FitsFds(attach::DeliveryKind what, size_t fds) {
+  switch (what) {
+    case attach::DeliveryKind::kBlock:
+      return fds == 1;
+    case attach::DeliveryKind::kOwnPage:
+    case attach::DeliveryKind::kForeignPage:
+      return fds <= 1;
+    case attach::DeliveryKind::kRecall:
+    case attach::DeliveryKind::kHandOver:
+      return fds == 0;
+  }
+  return false;
+}
+
+absl::Status SendHandOver(int socket, const attach::HandedOver& handed) {
+  return SendMessage(socket,
+                     std::as_bytes(std::span(&handed, 1)).first(attach::HandedOver::BytesOf(handed.count)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket, Fences* fences,
                                                         std::function<void(const absl::Status&)> on_lost) {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);
-  return std::unique_ptr<Channel>(new Channel(socket, std::move(wake), std::move(on_lost)));
+  return std::unique_ptr<Channel>(new Channel(socket, fences, std::move(wake), std::move(on_lost)));
 }
 
-Channel::Channel(int socket, UniqueFd wake, std::function<void(const absl::Status&)> on_lost)
-    : socket_(socket), wake_(std::move(wake)), on_lost_(std::move(on_lost)), thread_([this] { Run(); }) {}
+Channel::Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost)
+    : socket_(socket),
+      fences_(*fences),
+      wake_(std::move(wake)),
+      on_lost_(std::move(on_lost)),
+      thread_([this] { Run(); }) {}
 
 Channel::~Channel() {
   {
@@ -49,7 +76,7 @@ void Channel::Run() {
       MutexLock lock(&mu_);
       if (stop_) return;
       state = state_;
-      wants_write = acknowledged_ < received_ || !let_go_.empty();
+      wants_write = HasToSendLocked();
     }
     if (!state.ok()) return on_lost_(state);
     pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
@@ -102,7 +129,13 @@ void Channel::Abandon(uint64_t sequence) {
   if (!expected->result.has_value() || !expected->result->ok()) return;
   const ImportId import = (*expected->result)->import;
   expected->result.reset();
-  LetGoLocked(import);
+  if (import) LetGoLocked(import);
+}
+
+void Channel::HandOver(const attach::HandedOver& handed) {
+  MutexLock lock(&mu_);
+  handed_over_.push_back(handed);
+  FlushLocked();
 }
 
 void Channel::LetGo(ImportId import) {
@@ -131,6 +164,7 @@ void Channel::LoseLocked(const absl::Status& why) {
     if (!expected->result.has_value()) expected->result = why;
     expected->arrived.Signal();
   }
+  fences_.pages.End(why);
 }
 
 void Channel::DrainLocked() {
@@ -156,10 +190,8 @@ absl::Status Channel::DispatchLocked(Message message) {
         absl::StrCat("the channel carried a message of ", message.bytes.size(), " bytes"));
   }
   memcpy(&delivery, message.bytes.data(), sizeof(delivery));
-  const bool is_block = delivery.what == attach::DeliveryKind::kBlock;
-  const bool is_recall = delivery.what == attach::DeliveryKind::kRecall;
-  if (delivery.kind != attach::Kind::kDelivery || (!is_block && !is_recall) ||
-      message.fds.size() + (message.fds_lost ? 1 : 0) != (is_block ? 1 : 0)) {
+  const size_t fds = message.fds.size() + (message.fds_lost ? 1 : 0);
+  if (delivery.kind != attach::Kind::kDelivery || !FitsFds(delivery.what, fds)) {
     return absl::InternalError("the channel carried a message that is no delivery");
   }
   // Sent again after a restart of the broker: it was taken in before, only its acknowledgement was lost.
@@ -168,12 +200,43 @@ absl::Status Channel::DispatchLocked(Message message) {
     return absl::OkStatus();
   }
   received_ = delivery.number;
-  if (is_block) {
-    DeliverLocked(delivery, message.fds_lost ? UniqueFd() : std::move(message.fds[0]));
-  } else if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
-    if (const std::shared_ptr<LeaseWord> lease = at->second.lock()) EndLease(*lease, Lease::kFreed);
+  UniqueFd fd = message.fds.empty() ? UniqueFd() : std::move(message.fds[0]);
+  switch (delivery.what) {
+    case attach::DeliveryKind::kBlock:
+      DeliverLocked(delivery, std::move(fd));
+      break;
+    case attach::DeliveryKind::kRecall:
+      if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
+        if (const std::shared_ptr<LeaseWord> lease = at->second.lock()) EndLease(*lease, Lease::kFreed);
+      }
+      break;
+    case attach::DeliveryKind::kOwnPage:
+      DeliverOwnPageLocked(delivery.sequence, std::move(fd));
+      break;
+    case attach::DeliveryKind::kForeignPage:
+      // Without a descriptor for it the words cannot be waited for: then who wants to is told, not let on.
+      if (message.fds_lost)
+        return absl::ResourceExhaustedError("no file descriptor was free for a fence page");
+      fences_.pages.Put(ChannelId(delivery.owner), std::move(fd));
+      break;
+    case attach::DeliveryKind::kHandOver:
+      if (attach::HandedOver handed; fences_.tracker.AskHandOver(BlockId(delivery.block), &handed)) {
+        handed_over_.push_back(handed);
+      }
+      break;
   }
   return absl::OkStatus();
+}
+
+void Channel::DeliverOwnPageLocked(uint64_t sequence, UniqueFd fd) {
+  const auto at = expected_.find(sequence);
+  if (at == expected_.end() || at->second->result.has_value()) return;
+  if (fd) {
+    at->second->result = Arrival{.fd = std::move(fd)};
+  } else {
+    at->second->result = absl::ResourceExhaustedError("there was no file descriptor for a fence page");
+  }
+  at->second->arrived.Signal();
 }
 
 void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
@@ -189,8 +252,11 @@ void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
     return LetGoLocked(import);
   }
   const BlockId block(delivery.block);
-  at->second->result =
-      Arrival{.block = block, .import = import, .fd = std::move(fd), .lease = LeaseOfLocked(block)};
+  at->second->result = Arrival{.block = block,
+                               .import = import,
+                               .fd = std::move(fd),
+                               .tracked = fences_.tracker.Track(block, delivery.shared != 0),
+                               .lease = LeaseOfLocked(block)};
   at->second->arrived.Signal();
 }
 
@@ -218,7 +284,8 @@ void Channel::FlushLocked() {
   while (!let_go_.empty() && SendStruct(socket_, attach::LetGo{.import = let_go_.front().value()}).ok()) {
     let_go_.pop_front();
   }
-  if (acknowledged_ < received_ || !let_go_.empty()) Wake();
+  while (!handed_over_.empty() && SendHandOver(socket_, handed_over_.front()).ok()) handed_over_.pop_front();
+  if (HasToSendLocked()) Wake();
 }
 
 }  // namespace berth::internal

@@ -1,6 +1,6 @@
 // Channel is this process's end of its channel to the daemon (common/attach_wire.h): it takes in the fds of
-// blocks and hands each to the request that waits for it, acknowledges, marks the lease words of recalled
-// blocks, and sends what this process lets go.
+// blocks and fence pages and hands each to who waits for it, acknowledges, marks the lease words of recalled
+// blocks, hands over what this process tracks of a block alone, and sends what this process lets go.
 //
 // One thread sleeps on the socket. Who waits for an fd also looks at the socket itself, so that an fd that is
 // there already costs no wake-up, and one that is not costs one.
@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/internal/fences.h"
 #include "client/internal/lease_word.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
@@ -29,11 +30,13 @@
 
 namespace berth::internal {
 
-// What came for a request.
+// What came for a request: a block, or this process's fence page, which has no import.
 struct Arrival {
   BlockId block;
   ImportId import;
   UniqueFd fd;
+  // Shared by every import of the block in this process.
+  std::shared_ptr<TrackedBlock> tracked;
   // Shared by every import of the block in this process, and by the channel while one of them lives.
   std::shared_ptr<LeaseWord> lease;
 };
@@ -41,9 +44,9 @@ struct Arrival {
 // Thread-safe.
 class Channel {
  public:
-  // `socket` stays the caller's, must be non-blocking and outlive this. `on_lost` is called once, from the
-  // channel's thread and without a lock, when the stream ends or is broken.
-  static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket,
+  // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this. `on_lost` is called once,
+  // from the channel's thread and without a lock, when the stream ends or is broken.
+  static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket, Fences* fences,
                                                         std::function<void(const absl::Status&)> on_lost);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -61,6 +64,9 @@ class Channel {
   // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Hands a block over whose last open use has ended. Never waits.
+  void HandOver(const attach::HandedOver& handed) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Tells the daemon that this process has unmapped and closed `import`. Never waits: what a full socket does
   // not take is sent later.
   void LetGo(ImportId import) ABSL_LOCKS_EXCLUDED(mu_);
@@ -77,7 +83,7 @@ class Channel {
     std::optional<absl::StatusOr<Arrival>> result;
   };
 
-  Channel(int socket, UniqueFd wake, std::function<void(const absl::Status&)> on_lost);
+  Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost);
   void Run();
   void Wake();
   // Ends the leases of every block here, and what waits, with `why`.
@@ -87,11 +93,17 @@ class Channel {
   absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `fd` is empty where this process had none free for it.
   void DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `fd` is empty where the page could not be made, or not be taken in.
+  void DeliverOwnPageLocked(uint64_t sequence, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasToSendLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return acknowledged_ < received_ || !let_go_.empty() || !handed_over_.empty();
+  }
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LetGoLocked(ImportId import) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<LeaseWord> LeaseOfLocked(BlockId block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int socket_;
+  Fences& fences_;
   const UniqueFd wake_;
   const std::function<void(const absl::Status&)> on_lost_;
 
@@ -105,6 +117,7 @@ class Channel {
   uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ImportId> let_go_ ABSL_GUARDED_BY(mu_);
+  std::deque<attach::HandedOver> handed_over_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };

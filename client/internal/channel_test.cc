@@ -23,7 +23,7 @@ class ChannelTest : public testing::Test {
     daemon_ = std::move(pair->first);
     client_ = std::move(pair->second);
     ASSERT_TRUE(SetNonBlocking(client_.get()).ok());
-    auto channel = Channel::Start(client_.get(), [this](const absl::Status& why) {
+    auto channel = Channel::Start(client_.get(), &fences_, [this](const absl::Status& why) {
       why_ = why;
       lost_.Notify();
     });
@@ -71,6 +71,7 @@ class ChannelTest : public testing::Test {
 
   UniqueFd daemon_;
   UniqueFd client_;
+  Fences fences_;
   absl::Notification lost_;
   absl::Status why_;
   std::unique_ptr<Channel> channel_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/error.h"
 
 namespace berth::internal {
@@ -79,9 +80,10 @@ bool FenceTracker::Conflicts(const TrackedBlock& block, uint32_t slot, UseAccess
 }
 
 absl::Status FenceTracker::AwaitTurn(const TrackedStream& stream, absl::Span<const TrackedUse> uses,
-                                     absl::Time deadline) {
+                                     absl::Duration patience) {
   bool late = false;
-  while (true) {
+  // A clock is read by those alone who wait.
+  for (absl::Time deadline = absl::InfinitePast();;) {
     const auto in_the_way = std::find_if(uses.begin(), uses.end(), [&stream](const TrackedUse& use) {
       return !use.block->shared_ && Conflicts(*use.block, stream.slot_, use.access);
     });
@@ -93,6 +95,7 @@ absl::Status FenceTracker::AwaitTurn(const TrackedStream& stream, absl::Span<con
           "finished",
           {{"block", absl::StrCat(absl::Hex(in_the_way->block->id_.value()))}, {"pid", ::getpid()}});
     }
+    if (deadline == absl::InfinitePast()) deadline = absl::Now() + patience;
     ++waiting_;
     late = ended_.WaitWithDeadline(&mu_, deadline);
     --waiting_;
@@ -128,10 +131,10 @@ void FenceTracker::CollectWaits(TrackedBlock& block, uint32_t slot, UseAccess ac
   }
 }
 
-absl::Status FenceTracker::Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Time deadline,
+absl::Status FenceTracker::Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Duration patience,
                                  OwnWaits* waits) {
   MutexLock lock(&mu_);
-  if (absl::Status status = AwaitTurn(stream, uses, deadline); !status.ok()) return status;
+  if (absl::Status status = AwaitTurn(stream, uses, patience); !status.ok()) return status;
   for (TrackedUse& use : uses) {
     use.remote = use.block->shared_;
     if (use.remote) continue;
@@ -141,11 +144,6 @@ absl::Status FenceTracker::Begin(TrackedStream& stream, absl::Span<TrackedUse> u
   ++stream.open_;
   stream.words_.begun.store(stream.last_ + 1, std::memory_order_release);
   return absl::OkStatus();
-}
-
-uint64_t FenceTracker::NextValue(const TrackedStream& stream) const {
-  MutexLock lock(&mu_);
-  return stream.last_ + 1;
 }
 
 void FenceTracker::EndUse(const TrackedStream& stream, TrackedBlock& block, UseAccess access,

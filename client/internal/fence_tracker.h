@@ -62,7 +62,7 @@ class TrackedBlock {
 
 // One block of a launch.
 struct TrackedUse {
-  std::shared_ptr<TrackedBlock> block;
+  TrackedBlock* block = nullptr;
   UseAccess access = UseAccess::kRead;
   // Set by FenceTracker::Begin(): the daemon tracks the block, and the use is to be prepared there.
   bool remote = false;
@@ -111,14 +111,15 @@ class FenceTracker {
   bool AskHandOver(BlockId block, attach::HandedOver* handed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Begins a use of all the blocks, each named once: all or none. Waits while a use that conflicts is open on another
-  // stream, till `deadline`. `waits` is what the launch must wait for, each slot once. Uses that are the daemon's to order
+  // stream, `patience` long. `waits` is what the launch must wait for, each slot once. Uses that are the daemon's to order
   // are marked `remote` and left alone: what is begun here is to be abandoned should those fail.
   // Errors: BLOCK_IN_USE, and nothing has begun.
-  absl::Status Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Time deadline, OwnWaits* waits)
+  absl::Status Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Duration patience,
+                     OwnWaits* waits)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The value that the stream's next use ends with. Requires: uses of one stream are finished one at a time, from this
-  // call to Finish().
-  uint64_t NextValue(const TrackedStream& stream) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The value that the stream's next use ends with. Takes no lock: uses of one stream are finished one at a time, from
+  // this call to Finish().
+  static uint64_t NextValue(const TrackedStream& stream) { return stream.last_ + 1; }
   // The uses end when the stream's word is at `value`, whose write is queued. Remote ones are the daemon's to finish.
   void Finish(TrackedStream& stream, absl::Span<const TrackedUse> uses, uint64_t value)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -136,7 +137,8 @@ class FenceTracker {
   void CollectWaits(TrackedBlock& block, uint32_t slot, UseAccess access, OwnWaits* waits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits until none of the local blocks has an open use that conflicts.
-  absl::Status AwaitTurn(const TrackedStream& stream, absl::Span<const TrackedUse> uses, absl::Time deadline)
+  absl::Status AwaitTurn(const TrackedStream& stream, absl::Span<const TrackedUse> uses,
+                         absl::Duration patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   attach::HandedOver HandOver(TrackedBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndUse(const TrackedStream& stream, TrackedBlock& block, UseAccess access, HandOvers* handed)

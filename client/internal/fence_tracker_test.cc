@@ -26,7 +26,7 @@ class FenceTrackerTest : public testing::Test {
   absl::StatusOr<OwnWaits> Begin(TrackedStream& stream, Uses& uses,
                                  absl::Duration patience = absl::Seconds(30)) {
     OwnWaits waits;
-    const absl::Status status = tracker_.Begin(stream, absl::MakeSpan(uses), absl::Now() + patience, &waits);
+    const absl::Status status = tracker_.Begin(stream, absl::MakeSpan(uses), patience, &waits);
     if (!status.ok()) return status;
     return waits;
   }
@@ -52,33 +52,33 @@ class FenceTrackerTest : public testing::Test {
 using Waits = std::vector<std::pair<uint32_t, uint64_t>>;
 
 TEST_F(FenceTrackerTest, AReadWaitsForTheLastWriteAndAWriteForReadsToo) {
-  EXPECT_EQ(Use(a_, {{x_, UseAccess::kWrite}}), Waits());
-  EXPECT_EQ(Use(a_, {{x_, UseAccess::kReadWrite}}), Waits());
-  EXPECT_EQ(Use(b_, {{x_, UseAccess::kRead}}), Waits({{0, 2}}));
-  EXPECT_EQ(Use(a_, {{x_, UseAccess::kWrite}}), Waits({{1, 1}}));
+  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
+  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kReadWrite}}), Waits());
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
+  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits({{1, 1}}));
 }
 
 TEST_F(FenceTrackerTest, OneWaitPerStreamForTheWholeLaunch) {
-  Use(a_, {{x_, UseAccess::kWrite}});
-  Use(a_, {{y_, UseAccess::kWrite}});
-  EXPECT_EQ(Use(b_, {{x_, UseAccess::kRead}, {y_, UseAccess::kRead}}), Waits({{0, 2}}));
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  Use(a_, {{y_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
 }
 
 TEST_F(FenceTrackerTest, WhatHasEndedIsNotWaitedFor) {
-  Use(a_, {{x_, UseAccess::kWrite}});
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
   page_.writable_slot(0).done.store(1);
-  EXPECT_EQ(Use(b_, {{x_, UseAccess::kWrite}}), Waits());
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kWrite}}), Waits());
   page_.writable_slot(1).done.store(1);
-  EXPECT_EQ(Use(a_, {{x_, UseAccess::kWrite}}), Waits());
+  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
 }
 
 TEST_F(FenceTrackerTest, TheWordsSayWhatIsUnderWay) {
-  Uses uses = {{x_, UseAccess::kWrite}};
+  Uses uses = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, uses).ok());
   EXPECT_EQ(page_.slot(0).begun.load(), 1u);
   tracker_.Abandon(a_, uses);
   EXPECT_EQ(page_.slot(0).begun.load(), 0u);
-  Uses more = {{x_, UseAccess::kWrite}};
+  Uses more = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, uses).ok());
   ASSERT_TRUE(Begin(a_, more).ok());
   tracker_.Finish(a_, uses, tracker_.NextValue(a_));
@@ -88,18 +88,18 @@ TEST_F(FenceTrackerTest, TheWordsSayWhatIsUnderWay) {
 }
 
 TEST_F(FenceTrackerTest, AnAbandonedUseIsAsIfItNeverWas) {
-  Use(a_, {{x_, UseAccess::kWrite}});
-  Uses uses = {{x_, UseAccess::kWrite}};
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  Uses uses = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(b_, uses).ok());
   tracker_.Abandon(b_, uses);
-  EXPECT_EQ(Use(a_, {{x_, UseAccess::kWrite}}), Waits());
-  EXPECT_EQ(Use(b_, {{x_, UseAccess::kRead}}), Waits({{0, 2}}));
+  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
 }
 
 TEST_F(FenceTrackerTest, AConflictingUseWaitsForTheOpenOne) {
-  Uses writing = {{x_, UseAccess::kWrite}};
+  Uses writing = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, writing).ok());
-  Uses reading = {{y_, UseAccess::kRead}, {x_, UseAccess::kRead}};
+  Uses reading = {{y_.get(), UseAccess::kRead}, {x_.get(), UseAccess::kRead}};
   absl::StatusOr<OwnWaits> waits;
   std::thread reader([&] { waits = Begin(b_, reading); });
   // Whether the reader has come to wait by now or not, it goes on after this alone.
@@ -112,19 +112,19 @@ TEST_F(FenceTrackerTest, AConflictingUseWaitsForTheOpenOne) {
 }
 
 TEST_F(FenceTrackerTest, WhoWaitsTooLongIsRefusedAndHasBegunNothing) {
-  Uses writing = {{x_, UseAccess::kWrite}};
+  Uses writing = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, writing).ok());
-  Uses both = {{y_, UseAccess::kWrite}, {x_, UseAccess::kRead}};
+  Uses both = {{y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kRead}};
   const absl::Status refused = Begin(b_, both, absl::ZeroDuration()).status();
   EXPECT_TRUE(IsRefusal(refused, Reason::kBlockInUse)) << refused;
   EXPECT_EQ(page_.slot(1).begun.load(), 0u);
-  Uses other = {{y_, UseAccess::kWrite}};
+  Uses other = {{y_.get(), UseAccess::kWrite}};
   EXPECT_TRUE(Begin(a_, other).ok());
 }
 
 TEST_F(FenceTrackerTest, HandsOverWhatHasNotEnded) {
-  Use(a_, {{x_, UseAccess::kWrite}});
-  Use(b_, {{x_, UseAccess::kRead}});
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  Use(b_, {{x_.get(), UseAccess::kRead}});
   attach::HandedOver handed;
   ASSERT_TRUE(tracker_.AskHandOver(BlockId(10), &handed));
   EXPECT_EQ(handed.block, 10u);
@@ -135,19 +135,19 @@ TEST_F(FenceTrackerTest, HandsOverWhatHasNotEnded) {
   EXPECT_EQ(handed.marks[1].slot, 1u);
   EXPECT_EQ(handed.marks[1].access, 1u);
   page_.writable_slot(0).done.store(1);
-  Use(a_, {{y_, UseAccess::kWrite}});
+  Use(a_, {{y_.get(), UseAccess::kWrite}});
   page_.writable_slot(0).done.store(2);
   ASSERT_TRUE(tracker_.AskHandOver(BlockId(20), &handed));
   EXPECT_EQ(handed.count, 0u);
 }
 
 TEST_F(FenceTrackerTest, AHandOverComesWithTheEndOfTheOpenUse) {
-  Uses writing = {{x_, UseAccess::kWrite}};
+  Uses writing = {{x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, writing).ok());
   attach::HandedOver handed;
   EXPECT_FALSE(tracker_.AskHandOver(BlockId(10), &handed));
   // New uses are the daemon's to order already.
-  Uses reading = {{x_, UseAccess::kRead}, {y_, UseAccess::kRead}};
+  Uses reading = {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kRead}};
   ASSERT_TRUE(Begin(b_, reading).ok());
   EXPECT_TRUE(reading[0].remote);
   EXPECT_FALSE(reading[1].remote);
@@ -174,7 +174,8 @@ TEST_F(FenceTrackerTest, SharedBlocksAreTheDaemonsToOrder) {
   EXPECT_EQ(tracker_.Track(BlockId(30), false), shared);
   tracker_.MarkShared(BlockId(20));
   tracker_.MarkShared(BlockId(99));
-  Uses uses = {{shared, UseAccess::kWrite}, {y_, UseAccess::kWrite}, {x_, UseAccess::kWrite}};
+  Uses uses = {
+      {shared.get(), UseAccess::kWrite}, {y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kWrite}};
   ASSERT_TRUE(Begin(a_, uses).ok());
   EXPECT_TRUE(uses[0].remote);
   EXPECT_TRUE(uses[1].remote);
@@ -184,8 +185,8 @@ TEST_F(FenceTrackerTest, SharedBlocksAreTheDaemonsToOrder) {
 TEST_F(FenceTrackerTest, BlocksThatAreGoneLeaveNoTrace) {
   for (uint64_t i = 1000; i < 3000; ++i) tracker_.Track(BlockId(i), false);
   const std::shared_ptr<TrackedBlock> again = tracker_.Track(BlockId(1000), false);
-  Use(a_, {{again, UseAccess::kWrite}});
-  EXPECT_EQ(Use(b_, {{again, UseAccess::kRead}}), Waits({{0, 1}}));
+  Use(a_, {{again.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Use(b_, {{again.get(), UseAccess::kRead}}), Waits({{0, 1}}));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arriva
       block_(block),
       id_(arrival.import),
       lease_(std::move(arrival.lease)),
+      tracked_(std::move(arrival.tracked)),
       read_only_(read_only),
       fd_(std::move(arrival.fd)) {}
 

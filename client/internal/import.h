@@ -32,6 +32,7 @@ class Import {
   const std::shared_ptr<SessionCore>& core() const { return core_; }
   const v1::Block& block() const { return block_; }
   LeaseWord& lease() const { return *lease_; }
+  TrackedBlock& tracked() const { return *tracked_; }
   bool read_only() const { return read_only_; }
 
   // Maps the block at the first call; later ones return the same address. The fd is closed then.
@@ -46,6 +47,7 @@ class Import {
   const v1::Block block_;
   const ImportId id_;
   const std::shared_ptr<LeaseWord> lease_;
+  const std::shared_ptr<TrackedBlock> tracked_;
   const bool read_only_;
 
   Mutex mu_;

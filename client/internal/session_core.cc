@@ -110,6 +110,7 @@ Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
     : session(v1::SessionService::NewStub(channel)),
       permit(v1::PermitService::NewStub(channel)),
       memory(v1::MemoryService::NewStub(channel)),
+      fence(v1::FenceService::NewStub(channel)),
       device(v1::DeviceService::NewStub(channel)),
       node(v1::NodeService::NewStub(channel)),
       admin(v1::AdminService::NewStub(channel)) {}
@@ -160,7 +161,7 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
       &SessionCore::Retire);
   // The channel's thread ends before its core does.
   BERTH_ASSIGN_OR_RETURN(core->live_->channel,
-                         Channel::Start(core->guard_.channel(),
+                         Channel::Start(core->guard_.channel(), &core->live_->fences,
                                         [raw = core.get()](const absl::Status& why) { raw->OnLost(why); }));
   return core;
 }
@@ -240,7 +241,9 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
 absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
   for (int attempts = 1;; ++attempts) {
     const absl::Status status = CallOnce(limits, attempt);
-    if (!absl::IsUnavailable(status) || attempts == kMaxAttempts || !Check().ok() ||
+    // Who was in the way of this one may be so still: waiting on is for the caller to decide.
+    const bool in_use = IsRefusal(status, Reason::kBlockInUse);
+    if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok() ||
         !WaitToRetry(limits, status, attempts)) {
       return status;
     }

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/fence.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -53,6 +54,7 @@ struct Stubs {
   const std::unique_ptr<v1::SessionService::Stub> session;
   const std::unique_ptr<v1::PermitService::Stub> permit;
   const std::unique_ptr<v1::MemoryService::Stub> memory;
+  const std::unique_ptr<v1::FenceService::Stub> fence;
   const std::unique_ptr<v1::DeviceService::Stub> device;
   const std::unique_ptr<v1::NodeService::Stub> node;
   const std::unique_ptr<v1::AdminService::Stub> admin;
@@ -108,6 +110,9 @@ class SessionCore {
   const StatePageLayout& page() const { return *page_; }
   const Stubs& stubs() const { return live_->stubs; }
   Channel& channel() const { return *live_->channel; }
+  ChannelId channel_id() const { return credentials_.channel; }
+  // Without its daemon until the first stream is opened (session_fences.h).
+  Fences& fences() const { return live_->fences; }
   // Requests open, and debts not settled: 0 when nothing is under way and nothing is owed.
   size_t open_requests() const { return live_->book.open(); }
 
@@ -143,6 +148,8 @@ class SessionCore {
     RequestBook book;
     // Cancelled by the loss of the session: whatever call is under way goes with it.
     Cancellation lost;
+    // Before the channel, which delivers to it.
+    Fences fences;
     std::unique_ptr<Channel> channel;
     Settler settler;
   };

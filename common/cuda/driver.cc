@@ -50,6 +50,7 @@ constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
   X(cuDevicePrimaryCtxRetain)       \
   X(cuDevicePrimaryCtxRelease)      \
   X(cuCtxSetCurrent)                \
+  X(cuCtxGetDevice)                 \
   X(cuCtxSynchronize)               \
   X(cuMemAlloc)                     \
   X(cuMemFree)                      \
@@ -251,6 +252,13 @@ class LoadedDriver : public Driver {
   absl::Status SetCurrentContext(Context context) override {
     BERTH_CALL(cuCtxSetCurrent, reinterpret_cast<CUcontext>(context));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<int> CurrentDevice() override {
+    CUdevice device = 0;
+    BERTH_CALL(cuCtxGetDevice, &device);
+    // A CUdevice is the ordinal.
+    return static_cast<int>(device);
   }
 
   absl::StatusOr<DevicePointer> Allocate(Bytes bytes) override {

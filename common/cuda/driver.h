@@ -97,6 +97,8 @@ class Driver {
   virtual absl::Status SetCurrentContext(Context context) = 0;
 
   // What follows works in the calling thread's current context.
+  // The ordinal of its device.
+  virtual absl::StatusOr<int> CurrentDevice() = 0;
   virtual absl::StatusOr<DevicePointer> Allocate(Bytes bytes) = 0;
   virtual absl::Status Free(DevicePointer pointer) = 0;
   virtual absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) = 0;

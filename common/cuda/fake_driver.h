@@ -89,6 +89,8 @@ class FakeDriver : public Driver {
   absl::Status ReleasePrimaryContext(int) override { return Call("ReleasePrimaryContext"); }
   absl::Status SetCurrentContext(Context) override { return Call("SetCurrentContext"); }
 
+  absl::StatusOr<int> CurrentDevice() override { return Answer("CurrentDevice", 0); }
+
   absl::StatusOr<DevicePointer> Allocate(Bytes) override { return Answer("Allocate", ++last_); }
   absl::Status Free(DevicePointer) override { return Call("Free"); }
   absl::Status CopyToDevice(DevicePointer, std::span<const std::byte>) override {

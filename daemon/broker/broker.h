@@ -40,6 +40,8 @@ class EffectSink {
   virtual ~EffectSink() = default;
   virtual void Carry(const core::CreateBlock& effect) = 0;
   virtual void Carry(const core::ReleaseBlock& effect) = 0;
+  virtual void Carry(const core::MakeFencePage& effect) = 0;
+  virtual void Carry(const core::DropFencePage& effect) = 0;
   virtual void Carry(const core::Deliver& effect) = 0;
   virtual void Carry(const core::CloseChannel& effect) = 0;
   virtual void Carry(const core::DropChannel& effect) = 0;

@@ -17,6 +17,8 @@ class RecordingSink final : public EffectSink {
  public:
   void Carry(const core::CreateBlock& effect) override { Record("create", effect.block.value()); }
   void Carry(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
+  void Carry(const core::MakeFencePage& effect) override { Record("make page", effect.channel.value()); }
+  void Carry(const core::DropFencePage& effect) override { Record("drop page", effect.channel.value()); }
   void Carry(const core::Deliver& effect) override { Record("deliver", effect.delivery.number); }
   void Carry(const core::CloseChannel& effect) override { Record("close channel", effect.channel.value()); }
   void Carry(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
@@ -49,7 +51,8 @@ class BrokerTest : public testing::Test {
  protected:
   void SetUp() override {
     core::Config config = {.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}};
-    core_ = std::make_unique<core::Core>(config, [this] { return ++last_id_; });
+    core_ = std::make_unique<core::Core>(
+        config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
       session_ = *core.OpenSession(now, secret_, tenant_, "test", {});

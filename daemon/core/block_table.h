@@ -58,6 +58,8 @@ struct Block {
   std::set<SessionId> granted_sessions;
   std::set<Tenant> granted_tenants;
   std::map<ImportId, Import> imports;
+  // Its fences are the core's to track, and not the only importing process's: from the second process on, for good.
+  bool shared = false;
 
   bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
 };

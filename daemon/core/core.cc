@@ -11,11 +11,12 @@
 
 namespace berth::core {
 
-Core::Impl::Impl(Config config, DrawId draw_id)
+Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
     : config_(std::move(config)),
       draw_id_(std::move(draw_id)),
-      mailboxes_(config_.limits.unacknowledged_fds_per_channel,
-                 config_.limits.unacknowledged_fds_per_tenant) {
+      read_words_(std::move(read)),
+      mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant),
+      fences_(config_.limits.fences) {
   for (const PoolConfig& pool : config_.pools) {
     pools_.try_emplace(pool.name,
                        PermitPool::Options{.name = pool.name,
@@ -30,8 +31,8 @@ Core::Impl::Impl(Config config, DrawId draw_id)
   }
 }
 
-Core::Core(Config config, DrawId draw_id)
-    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id))) {}
+Core::Core(Config config, DrawId draw_id, ReadWords read)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id), std::move(read))) {}
 Core::~Core() = default;
 
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
@@ -45,6 +46,7 @@ void Core::Impl::Expire(const Step& step) {
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
+  ExpireFences(step);
 }
 
 void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> response) {
@@ -131,6 +133,7 @@ void Core::Impl::AnswerAll(const Step& step, AcquireOutcomes outcomes) {
 
 void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status) {
   std::set<uint32_t> devices;
+  PrepareOutcomes prepares;
   for (const RequestId& request : requests) {
     const auto found = pending_.find(request);
     BERTH_INVARIANT(found != pending_.end());
@@ -143,6 +146,10 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
       queue.erase(
           std::find_if(queue.begin(), queue.end(), [&](const auto& w) { return w.request == request; }));
       devices.insert((*device)->config.ordinal);
+    } else if (std::holds_alternative<FenceTable*>(pending.place)) {
+      fences_.Leave(StepOf(step, &prepares), request);
+    } else if (const auto* const import = std::get_if<WaitingImport>(&pending.place)) {
+      waiting_imports_.erase({import->deadline, request});
     } else {
       Block& block = *blocks_.Find(std::get<BlockId>(pending.place));
       devices.insert(block.device);
@@ -150,6 +157,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     }
     if (pending.call) Reply(step, pending.call, status);
   }
+  AnswerPrepares(step, std::move(prepares));
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) pool.Serve(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
@@ -188,7 +196,7 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 }
 
 absl::Time Core::next_deadline() const {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = impl_->next_fence_deadline();
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) next = std::min(next, device.refill_at);
   return next;

@@ -24,6 +24,7 @@
 #include "common/ids.h"
 #include "common/secret.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/fence_table.h"
 #include "daemon/core/types.h"
 
 namespace berth::core {
@@ -49,6 +50,10 @@ struct Limits {
   // Allocations that wait for a device's worker, or for freed bytes to be back. While the worker is being
   // started the next one is answered DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
+  // What streams may open and use; each names itself in the refusal.
+  FenceTable::Limits fences;
+  // The longest that a prepared use waits for open ones, and an import for the block to be handed over.
+  absl::Duration prepare_patience = absl::Seconds(1);
 };
 
 struct PoolConfig {
@@ -65,6 +70,8 @@ struct DeviceConfig {
   Bytes total;
   Bytes budget;
   Bytes granularity = MiB(2);
+  // Whether its memory's uses can be ordered by fences.
+  bool tracks_fences = true;
 };
 
 struct Config {
@@ -89,7 +96,8 @@ class Core {
   // Draws ids that nobody can guess and that never repeat: sessions, channels and blocks.
   using DrawId = std::function<uint64_t()>;
 
-  Core(Config config, DrawId draw_id);
+  // `read` reads the words of processes' pages.
+  Core(Config config, DrawId draw_id, ReadWords read);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -119,6 +127,9 @@ class Core {
   void DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects);
   // The process has unmapped an import of its own. Others' and unknown ones are ignored.
   void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
+  // The process hands over what it has tracked of a block alone. Ignored where it was not asked to.
+  void BlockHandedOver(absl::Time now, ChannelId channel, BlockId block, const std::vector<HandedMark>& marks,
+                       Effects* effects);
 
   // ---- Requests ------------------------------------------------------------------------------------------
   //
@@ -140,6 +151,17 @@ class Core {
              const GrantRequest& request, Effects* effects);
   void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
               const ImportRequest& request, Effects* effects);
+  // Streams and the uses of blocks on them: proto/berth/v1/fence.proto.
+  void OpenStream(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                  const OpenStreamRequest& request, Effects* effects);
+  void CloseStream(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                   const CloseStreamRequest& request, Effects* effects);
+  void PrepareUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                  const PrepareUseRequest& request, Effects* effects);
+  void FinishUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                 const FinishUseRequest& request, Effects* effects);
+  void AbandonUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                  const AbandonUseRequest& request, Effects* effects);
   // Settles the channel's request of that sequence, whatever became of it; see
   // berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
@@ -166,7 +188,8 @@ class Core {
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Lets waiters whose deadline has passed time out. An early or late call is harmless.
+  // Lets waiters whose deadline has passed time out, and frees whose uses have ended go on. An early or late call is
+  // harmless.
   void Tick(absl::Time now, Effects* effects);
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);
@@ -197,6 +220,8 @@ class Core {
   std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool,
                                       uint64_t most = UINT64_MAX) const;
   Page<BlockView> ListBlocks(const Caller& caller, const PageRequest& page = {}) const;
+  // Oldest first.
+  Page<StreamView> ListStreams(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
 

@@ -109,13 +109,20 @@ absl::Status Core::Impl::MayImport(const Channel& channel) const {
   if (imports + channel.requests.size() >= most) {
     for (const RequestId& request : PendingOf(channel)) {
       const Place& place = pending_.at(request).place;
-      imports += std::holds_alternative<Device*>(place) || std::holds_alternative<BlockId>(place) ? 1 : 0;
+      imports += std::holds_alternative<Device*>(place) || std::holds_alternative<BlockId>(place) ||
+                         std::holds_alternative<WaitingImport>(place)
+                     ? 1
+                     : 0;
     }
   }
   if (imports >= most) {
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}; let go of some",
                   {{"what", "imports_per_channel"}, {"current", imports}, {"limit", most}});
   }
+  return MayDeliver(channel);
+}
+
+absl::Status Core::Impl::MayDeliver(const Channel& channel) const {
   const uint64_t queued = mailboxes_.Queued(channel.id);
   const uint64_t limit = config_.limits.queued_deliveries_per_channel;
   if (queued < limit) return absl::OkStatus();

@@ -84,14 +84,24 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
   const absl::StatusOr<Block*> block =
       impl_->FindImportable(admitted->session, admitted->channel, request.handle);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
-  const bool host = impl_->DeviceOf(**block).config.kind == MemoryKind::kHost;
-  const ReadOnly read_only =
-      !request.read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
-  const core::Import& import = impl_->StartImport(step, **block, admitted->request, read_only);
-  impl_->Answer(
-      step, admitted->request,
-      Response(ImportResult{
-          .block = impl_->ViewImported(**block, import), .import = import.id, .read_only = read_only}));
+  if (impl_->AwaitHandOver(step, **block, admitted->channel.id)) {
+    const absl::Time deadline = step.now + impl_->config_.limits.prepare_patience;
+    impl_->pending_.at(admitted->request).place =
+        Impl::WaitingImport{.block = (*block)->id, .read_only = request.read_only, .deadline = deadline};
+    impl_->waiting_imports_.emplace(deadline, admitted->request);
+    return;
+  }
+  impl_->FinishImport(step, admitted->request, **block, request.read_only);
+}
+
+void Core::Impl::FinishImport(const Step& step, const RequestId& request, Block& block, bool read_only) {
+  const bool host = DeviceOf(block).config.kind == MemoryKind::kHost;
+  const ReadOnly protection =
+      !read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
+  const core::Import& import = StartImport(step, block, request, protection);
+  Answer(
+      step, request,
+      Response(ImportResult{.block = ViewImported(block, import), .import = import.id, .read_only = protection}));
 }
 
 absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const Channel& channel,
@@ -155,7 +165,10 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
   }
   block.phase = *next;
   if (*next == BlockPhase::kRetired) AskRelease(step, block);
-  if (*next == BlockPhase::kGone) blocks_.Erase(block);
+  if (*next == BlockPhase::kGone) {
+    fences_.Erase(block.id);
+    blocks_.Erase(block);
+  }
 }
 
 void Core::Impl::Abandon(const Step& step, Block& block) {
@@ -165,9 +178,10 @@ void Core::Impl::Abandon(const Step& step, Block& block) {
 }
 
 void Core::Impl::FreeBlock(const Step& step, Block& block) {
+  EndFencesOf(step, block);
   if (block.imports.empty()) {
     Apply(step, block, BlockEvent::kFreedUnmapped);
-    return;
+    return ServeImports(step);
   }
   Apply(step, block, BlockEvent::kFreedMapped);
   std::set<ChannelId> recalled;
@@ -180,6 +194,7 @@ void Core::Impl::FreeBlock(const Step& step, Block& block) {
                     &sends);
   }
   SendAll(step, std::move(sends));
+  ServeImports(step);
 }
 
 core::Import& Core::Impl::StartImport(const Step& step, Block& block, const RequestId& request,
@@ -197,7 +212,8 @@ core::Import& Core::Impl::StartImport(const Step& step, Block& block, const Requ
                           .delivery = {.what = attach::DeliveryKind::kBlock,
                                        .sequence = request.sequence,
                                        .block = block.id.value(),
-                                       .import = import.id.value()},
+                                       .import = import.id.value(),
+                                       .shared = block.shared ? 1u : 0u},
                           .read_only = read_only == ReadOnly::kEnforced},
                   &sends);
   SendAll(step, std::move(sends));

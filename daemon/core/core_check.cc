@@ -25,6 +25,7 @@ absl::Status Core::CheckBooks() const {
   BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
+  BERTH_RETURN_IF_ERROR(impl_->CheckFences());
   return impl_->CheckDevices();
 }
 
@@ -72,6 +73,9 @@ absl::Status Core::Impl::CheckPending() const {
     if (const auto* const pool = std::get_if<PermitPool*>(&pending.place); pool != nullptr) {
       if (!(*pool)->Waits(request) || !pending.call)
         return Broken("a request waits in no pool, or for no call");
+    }
+    if (std::holds_alternative<FenceTable*>(pending.place) && !fences_.Waits(request)) {
+      return Broken("a prepare waits for nothing");
     }
     if (const auto* const id = std::get_if<BlockId>(&pending.place); id != nullptr) {
       const Block* const block = blocks_.Find(*id);
@@ -121,7 +125,9 @@ absl::Status Core::Impl::CheckDevices() const {
       if (block.stuck) account.MarkStuck(block.bytes);
       shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
       releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
-      unasked = unasked || (block.phase == BlockPhase::kRetired && !block.asked && !block.stuck) ||
+      unasked = unasked ||
+                (block.phase == BlockPhase::kRetired && !block.asked && !block.stuck &&
+                 !busy_.contains(block.id)) ||
                 (block.phase == BlockPhase::kReserved && !block.asked && !retried_later.contains(block.id)) ||
                 (block.phase == BlockPhase::kWarming && !block.asked);
     });

@@ -62,6 +62,12 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);
+  } else if (const auto* const opened = std::get_if<OpenStreamResult>(&answer)) {
+    undone = fences_.streams().Close(opened->stream).ok();
+  } else if (const auto* const prepared = std::get_if<Prepared>(&answer)) {
+    PrepareOutcomes outcomes;
+    undone = fences_.Abandon(StepOf(step, &outcomes), channel.id, prepared->use).ok();
+    AnswerPrepares(step, std::move(outcomes));
   }
   return undone ? ForgetOutcome::kUndone : ForgetOutcome::kNothingToDo;
 }

@@ -18,7 +18,8 @@ Config CoreHarness::DefaultConfig() {
 }
 
 CoreHarness::CoreHarness(const Config& config) {
-  core = std::make_unique<Core>(config, [this] { return ++last_id_; });
+  core = std::make_unique<Core>(
+      config, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; });
   for (const DeviceConfig& device : config.devices) {
     Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, effects); });
   }
@@ -82,6 +83,41 @@ CallId CoreHarness::Import(Peer& peer, const BlockHandle& handle, bool read_only
   return Ask([&](Core& core, CallId call, Effects* effects) {
     core.Import(now, call, peer.caller(), peer.Next(), {.handle = handle, .read_only = read_only}, effects);
   });
+}
+
+CallId CoreHarness::OpenStream(Peer& peer, uint32_t device, bool default_stream) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.OpenStream(now, call, peer.caller(), peer.Next(),
+                    {.device = device, .default_stream = default_stream}, effects);
+  });
+}
+
+CallId CoreHarness::CloseStream(Peer& peer, uint32_t slot) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.CloseStream(now, call, peer.caller(), peer.Next(), {.slot = slot}, effects);
+  });
+}
+
+CallId CoreHarness::Prepare(Peer& peer, uint32_t slot, std::vector<BlockUse> uses) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.PrepareUse(now, call, peer.caller(), peer.Next(), {.slot = slot, .uses = std::move(uses)}, effects);
+  });
+}
+
+CallId CoreHarness::Finish(Peer& peer, UseId use, uint64_t value) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.FinishUse(now, call, peer.caller(), peer.Next(), {.use = use, .value = value}, effects);
+  });
+}
+
+CallId CoreHarness::Abandon(Peer& peer, UseId use) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.AbandonUse(now, call, peer.caller(), peer.Next(), {.use = use}, effects);
+  });
+}
+
+void CoreHarness::HandOver(const Peer& peer, BlockId block, const std::vector<HandedMark>& marks) {
+  Do([&](Core& core, Effects* effects) { core.BlockHandedOver(now, peer.channel, block, marks, effects); });
 }
 
 CallId CoreHarness::Forget(const Peer& peer, uint64_t sequence) {
@@ -163,11 +199,19 @@ void CoreHarness::Carry(const Effects& effects) {
       kind = "release";
       jobs.push_back(*release);
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
-      kind = deliver->delivery.what == attach::DeliveryKind::kRecall ? "recall" : "deliver";
+      kind = deliver->delivery.what == attach::DeliveryKind::kRecall     ? "recall"
+             : deliver->delivery.what == attach::DeliveryKind::kHandOver ? "hand-over"
+                                                                         : "deliver";
       deliveries.push_back(*deliver);
     } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
       kind = "close-channel";
       closed_channels.push_back(closed->channel);
+    } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
+      kind = "make-page";
+      EXPECT_TRUE(pages.insert(made->channel).second);
+    } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
+      kind = "drop-page";
+      EXPECT_EQ(pages.erase(gone->channel), 1u);
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
       kind = "drop-channel";
       dropped_channels.push_back(channel->channel);

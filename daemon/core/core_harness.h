@@ -57,6 +57,12 @@ class CoreHarness {
   CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
   CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
   CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
+  CallId OpenStream(Peer& peer, uint32_t device = 0, bool default_stream = false);
+  CallId CloseStream(Peer& peer, uint32_t slot);
+  CallId Prepare(Peer& peer, uint32_t slot, std::vector<BlockUse> uses);
+  CallId Finish(Peer& peer, UseId use, uint64_t value);
+  CallId Abandon(Peer& peer, UseId use);
+  void HandOver(const Peer& peer, BlockId block, const std::vector<HandedMark>& marks = {});
   CallId Forget(const Peer& peer, uint64_t sequence);
   // Any step: `act` is given the effects to fill and, where it wants one, a new call.
   template <typename Act>
@@ -107,12 +113,16 @@ class CoreHarness {
 
   std::unique_ptr<Core> core;
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  // What the words of pages say.
+  std::map<StreamKey, StreamWords> words;
   // What came out, in order. Tests take from these as they like.
   std::map<CallId, absl::StatusOr<Response>> replies;
   std::deque<std::variant<CreateBlock, ReleaseBlock>> jobs;
   std::vector<Deliver> deliveries;
   std::vector<ChannelId> closed_channels;
   std::vector<ChannelId> dropped_channels;
+  // Of whom there is one.
+  std::set<ChannelId> pages;
   std::vector<SessionId> dropped_sessions;
   // The kinds of the last step's effects, in order: "deliver reply create release".
   std::string last_effects;

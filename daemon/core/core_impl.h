@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -18,6 +19,7 @@
 #include "daemon/core/block_table.h"
 #include "daemon/core/core.h"
 #include "daemon/core/device_account.h"
+#include "daemon/core/fence_table.h"
 #include "daemon/core/invariant.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/permit_pool.h"
@@ -67,7 +69,7 @@ struct Device {
 
 class Core::Impl {
  public:
-  Impl(Config config, DrawId draw_id);
+  Impl(Config config, DrawId draw_id, ReadWords read);
 
   // ---- core.cc: requests and their answers ----------------------------------------------------------------
 
@@ -128,6 +130,8 @@ class Core::Impl {
   absl::Status MayQueue(const Device& device, const Channel& channel) const;
   // Whether the channel may be given one import more, and its fd.
   absl::Status MayImport(const Channel& channel) const;
+  // Whether it may be given one fd more.
+  absl::Status MayDeliver(const Channel& channel) const;
   // Serves the device's waiting allocations as far as its bytes and worker go.
   void Drain(const Step& step, Device& device);
   // Gives the request a block made ahead. Returns whether there was one.
@@ -178,6 +182,39 @@ class Core::Impl {
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 
+  // ---- core_fence.cc --------------------------------------------------------------------------------------
+
+  // An import that waits until the process that tracks the block alone has handed it over.
+  struct WaitingImport {
+    BlockId block;
+    bool read_only = false;
+    absl::Time deadline;
+  };
+
+  FenceStep StepOf(const Step& step, PrepareOutcomes* outcomes) const {
+    return FenceStep{.now = step.now, .read = read_words_, .outcomes = outcomes};
+  }
+  // Answers the prepares that came out of a step of the table's, each after the pages that it names.
+  void AnswerPrepares(const Step& step, PrepareOutcomes outcomes);
+  void AnswerPrepare(const Step& step, const RequestId& request, const absl::StatusOr<Prepared>& prepared);
+  // A live block that the channel has imported so that it may do that. Errors: DENIED, STALE.
+  absl::Status CheckUse(ChannelId channel, const BlockUse& use) const;
+  // Whether one process tracks the block alone that is not `importer` and has streams; asks it to hand over.
+  bool AwaitHandOver(const Step& step, Block& block, ChannelId importer);
+  void FinishImport(const Step& step, const RequestId& request, Block& block, bool read_only);
+  // Goes on with imports whose block has been handed over, or is not to be had any more.
+  void ServeImports(const Step& step);
+  void ExpireFences(const Step& step);
+  absl::Time next_fence_deadline() const;
+  // The fence part of a process's end, and of a block's being freed.
+  void EndFencesOf(const Step& step, ChannelId channel);
+  void EndFencesOf(const Step& step, Block& block);
+  // Whether the block's uses have ended, so that its memory may go back; else it is looked at again.
+  bool MayGoBack(const Step& step, const Block& block);
+  // Looks at the blocks that wait for it.
+  void Poll(const Step& step);
+  absl::Status CheckFences() const;
+
   // ---- core_forget.cc -------------------------------------------------------------------------------------
 
   absl::StatusOr<ForgetOutcome> Settle(const Step& step, Channel& channel, uint64_t sequence);
@@ -205,8 +242,9 @@ class Core::Impl {
 
   // ---- State ----------------------------------------------------------------------------------------------
 
-  // Where a pending request waits: nowhere yet, in a pool, for a device, or for its block to be made.
-  using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId>;
+  // Where a pending request waits: nowhere yet, in a pool, for a device, for its block to be made, for others' uses to
+  // be finished, or for a block to be handed over.
+  using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId, FenceTable*, WaitingImport>;
   struct Pending {
     // 0 if nobody waits for the answer.
     CallId call;
@@ -221,6 +259,7 @@ class Core::Impl {
   // Constant after construction.
   const Config config_;
   const DrawId draw_id_;
+  const ReadWords read_words_;
 
   bool shutting_down_ = false;
   uint64_t last_effect_ = 0;
@@ -233,6 +272,15 @@ class Core::Impl {
   std::map<uint32_t, Device> devices_;
   BlockTable blocks_;
   Mailboxes mailboxes_;
+  FenceTable fences_;
+  // By the time that they end waiting.
+  std::set<std::pair<absl::Time, RequestId>> waiting_imports_;
+  // Whose pages each channel was sent.
+  std::map<ChannelId, std::set<ChannelId>> sent_pages_;
+  // Retired blocks that something still uses: looked at again at `next_poll_`, ever more seldom.
+  std::set<BlockId> busy_;
+  absl::Time next_poll_ = absl::InfiniteFuture();
+  absl::Duration poll_pause_;
 };
 
 }  // namespace berth::core

@@ -71,6 +71,9 @@ void Core::ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, 
   const Channel* const to = impl_->sessions_.FindChannel(channel);
   if (from == nullptr || to == nullptr || from == to || !from->hung_up || from->session != to->session)
     return;
+  // Others may wait for what it has begun: until it has come to its end, or the process has.
+  if (!impl_->fences_.Quiet(earlier, impl_->read_words_)) return;
+  impl_->EndFencesOf(step, earlier);
   impl_->blocks_.MoveImports(earlier, channel);
   impl_->Emit(step, DropChannel{.channel = earlier});
   impl_->sessions_.EraseChannel(earlier);
@@ -87,6 +90,7 @@ void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
   std::vector<Deliver> sends;
   impl_->mailboxes_.Close(channel, &sends);
   impl_->SendAll(step, std::move(sends));
+  impl_->EndFencesOf(step, channel);
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
     impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
   }
@@ -143,6 +147,7 @@ bool Core::Impl::IsOver(const Session& session) const {
   if (session.channels.empty()) return true;
   for (const ChannelId channel : session.channels) {
     if (!sessions_.FindChannel(channel)->hung_up || blocks_.CountImportsOf(channel) != 0) return false;
+    if (!fences_.Quiet(channel, read_words_)) return false;
   }
   for (const auto& [name, pool] : pools_) {
     if (pool.UnitsOf(session.id) != 0) return false;
@@ -154,6 +159,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
   if (!IsOver(session)) return;
   while (!session.channels.empty()) {
     const ChannelId channel = *session.channels.begin();
+    EndFencesOf(step, channel);
     Emit(step, DropChannel{.channel = channel});
     sessions_.EraseChannel(channel);
   }

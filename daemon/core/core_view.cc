@@ -197,7 +197,8 @@ BlockView Core::Impl::DescribeBlock(const Block& block) const {
           .owner = ChargedSession(block),
           .tenant = block.tenant,
           .label = block.label,
-          .live_since = block.live_since};
+          .live_since = block.live_since,
+          .torn = fences_.Torn(block.id)};
 }
 
 BlockView Core::Impl::ViewBlock(const Block& block, const Tenant* viewer) const {

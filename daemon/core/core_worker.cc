@@ -114,7 +114,7 @@ void Core::Impl::AskCreate(const Step& step, Block& block) {
 
 void Core::Impl::AskRelease(const Step& step, Block& block) {
   Device& device = DeviceOf(block);
-  if (device.state != DeviceState::kReady) return;
+  if (device.state != DeviceState::kReady || !MayGoBack(step, block)) return;
   block.asked = true;
   ++device.releases_asked;
   Emit(step, ReleaseBlock{.device = block.device, .block = block.id});

@@ -36,7 +36,17 @@ struct ReleaseBlock {
   BlockId block;
 };
 
-// Sends a numbered delivery on a channel; with the block's fd where it is a kBlock.
+// Makes the fence page of a channel, before it is delivered to anyone.
+struct MakeFencePage {
+  ChannelId channel;
+};
+
+// The process is gone: its page's words go to the top, and it leaves custody.
+struct DropFencePage {
+  ChannelId channel;
+};
+
+// Sends a numbered delivery on a channel; with the fd of the block or the page that it names.
 struct Deliver {
   ChannelId channel;
   attach::Delivery delivery;
@@ -62,7 +72,9 @@ struct DropSession {
 // One effect with its number: 1, 2, 3, … over the core's life.
 struct Effect {
   uint64_t number = 0;
-  std::variant<Reply, CreateBlock, ReleaseBlock, Deliver, CloseChannel, DropChannel, DropSession> what;
+  std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
+               DropChannel, DropSession>
+      what;
 };
 
 using Effects = std::vector<Effect>;

@@ -285,6 +285,17 @@ absl::Time FenceTable::next_deadline() const {
   return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
 }
 
+bool FenceTable::Quiet(ChannelId channel, const ReadWords& read) const {
+  for (uint32_t slot = 0; slot < streams_.SlotsOf(channel); ++slot) {
+    const StreamKey stream{channel, slot};
+    const StreamRow& row = streams_.RowOf(stream);
+    const StreamWords words = read(stream);
+    if (row.open_uses + row.queued_prepares > 0 || words.done < std::max(row.last_value, words.begun))
+      return false;
+  }
+  return true;
+}
+
 void FenceTable::EndMarksOf(ChannelId channel, Fence& fence, const ReadWords& read) {
   const auto gone = [channel](const auto& entry) { return entry.first.channel == channel; };
   bool write_lost = false;
@@ -368,11 +379,6 @@ bool FenceTable::Torn(BlockId block) const {
   return fence != fences_.end() && fence->second.torn;
 }
 
-void FenceTable::ClearTorn(BlockId block) {
-  const auto fence = fences_.find(block);
-  if (fence != fences_.end()) fence->second.torn = false;
-}
-
 std::vector<FenceWait> FenceTable::Pending(BlockId block, const ReadWords& read) {
   std::vector<FenceWait> waits;
   const auto found = fences_.find(block);
@@ -419,7 +425,8 @@ std::vector<StreamView> FenceTable::View(const ReadWords& read) const {
   std::vector<StreamView> views;
   streams_.ForEach([&](StreamKey stream, const StreamRow& row) {
     const auto open = oldest.find(stream);
-    views.push_back({.stream = stream,
+    views.push_back({.number = row.number,
+                     .stream = stream,
                      .process = streams_.ProcessOf(stream.channel),
                      .device = row.device,
                      .id = row.id,
@@ -429,6 +436,8 @@ std::vector<StreamView> FenceTable::View(const ReadWords& read) const {
                      .open_uses = row.open_uses,
                      .open_since = open == oldest.end() ? absl::InfiniteFuture() : open->second});
   });
+  std::sort(views.begin(), views.end(),
+            [](const StreamView& a, const StreamView& b) { return a.number < b.number; });
   return views;
 }
 

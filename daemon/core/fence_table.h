@@ -36,6 +36,7 @@
 #include "daemon/core/fence_types.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/stream_table.h"
+#include "daemon/core/types.h"
 
 namespace berth::core {
 
@@ -45,11 +46,13 @@ struct PrepareOutcome {
   absl::StatusOr<Prepared> result;
 };
 
+using PrepareOutcomes = std::vector<PrepareOutcome>;
+
 // What every step of the table's is given: when it is, the words as they are, and where queued ones come out.
 struct FenceStep {
   absl::Time now;
   const ReadWords& read;
-  std::vector<PrepareOutcome>* outcomes;
+  PrepareOutcomes* outcomes;
 };
 
 class FenceTable {
@@ -89,6 +92,9 @@ class FenceTable {
   // InfiniteFuture for none.
   absl::Time next_deadline() const;
 
+  // Whether nothing of the process's is open or queued, and its words are where all that it began ends: then nothing is
+  // lost when it is dropped alive.
+  bool Quiet(ChannelId channel, const ReadWords& read) const;
   // The process is gone and its words are still as it left them. `local` are blocks that it tracked by itself and could
   // write: they are torn if any of its streams had work under way.
   void ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local);
@@ -104,8 +110,6 @@ class FenceTable {
 
   // Whether somebody died while writing the block, and nobody has written it since.
   bool Torn(BlockId block) const;
-  // The block's owner takes it as it is.
-  void ClearTorn(BlockId block);
   // What has not ended yet of the block's finished uses.
   std::vector<FenceWait> Pending(BlockId block, const ReadWords& read);
   // Whether no use of the block is open and none pending.
@@ -116,6 +120,7 @@ class FenceTable {
   // Requires: Idle(), and nothing queued.
   void Erase(BlockId block);
 
+  // Oldest first.
   std::vector<StreamView> View(const ReadWords& read) const;
   // OK, or what is broken.
   absl::Status CheckBooks() const;

@@ -310,15 +310,6 @@ TEST_F(FenceTableTest, WhoWaitedForTheDeadIsToldWhenItFinishes) {
   EXPECT_EQ(*Finish(b, reading, 1), std::vector<BlockId>({kX}));
 }
 
-TEST_F(FenceTableTest, ItsOwnerMayTakeATornBlockAsItIs) {
-  const StreamKey a = Stream(1), b = Stream(2);
-  Begin(a, {{kX, Access::kWrite}});
-  Dies(1);
-  table_.ClearTorn(kX);
-  table_.ClearTorn(kY);
-  EXPECT_EQ(Begin(b, {{kX, Access::kRead}}).torn, std::vector<BlockId>());
-}
-
 TEST_F(FenceTableTest, AReadWriteUponADyingWriteIsTornAndAWriteIsNot) {
   const StreamKey a = Stream(1), b = Stream(2);
   Use(a, {{kX, Access::kWrite}, {kY, Access::kWrite}});

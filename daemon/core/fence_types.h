@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "common/ids.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 
@@ -29,8 +27,7 @@ struct StreamWords {
   uint64_t begun = 0;
 };
 
-// Reads the words of a stream that is not gone. For the core a question to the world, like the time: it is asked, never
-// told.
+// Reads the words of a stream that is not gone: 0 where nothing is known of it. The core asks it as it is told the time.
 using ReadWords = std::function<StreamWords(StreamKey)>;
 
 // Two bits: reads, writes.
@@ -69,21 +66,6 @@ struct HandedMark {
   uint32_t slot = 0;
   uint64_t value = 0;
   Access access = Access::kRead;
-};
-
-struct StreamView {
-  StreamKey stream;
-  ProcessInfo process;
-  uint32_t device = 0;
-  // 0 is the device's default stream.
-  uint32_t id = 0;
-  absl::Time since;
-  StreamWords words;
-  // The last use that was finished: `words.done` comes to it.
-  uint64_t last_value = 0;
-  uint64_t open_uses = 0;
-  // Of the oldest open use; InfiniteFuture for none.
-  absl::Time open_since = absl::InfiniteFuture();
 };
 
 }  // namespace berth::core

@@ -3,7 +3,19 @@
 namespace berth::core {
 namespace {
 
-enum class Kind : uint64_t { kAcquire = 1, kRelease, kAllocate, kFree, kGrant, kImport };
+enum class Kind : uint64_t {
+  kAcquire = 1,
+  kRelease,
+  kAllocate,
+  kFree,
+  kGrant,
+  kImport,
+  kOpenStream,
+  kCloseStream,
+  kPrepareUse,
+  kFinishUse,
+  kAbandonUse,
+};
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
 
@@ -77,6 +89,30 @@ uint64_t FingerprintOf(const ImportRequest& request) {
   Fingerprint fingerprint = Begin(Kind::kImport);
   AddHandle(request.handle, &fingerprint);
   return fingerprint.Add(uint64_t{request.read_only}).value();
+}
+
+uint64_t FingerprintOf(const OpenStreamRequest& request) {
+  return Begin(Kind::kOpenStream).Add(uint64_t{request.device}).Add(uint64_t{request.default_stream}).value();
+}
+
+uint64_t FingerprintOf(const CloseStreamRequest& request) {
+  return Begin(Kind::kCloseStream).Add(uint64_t{request.slot}).value();
+}
+
+uint64_t FingerprintOf(const PrepareUseRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kPrepareUse).Add(uint64_t{request.slot});
+  for (const BlockUse& use : request.uses) {
+    fingerprint.Add(use.block.value()).Add(static_cast<uint64_t>(use.access));
+  }
+  return fingerprint.value();
+}
+
+uint64_t FingerprintOf(const FinishUseRequest& request) {
+  return Begin(Kind::kFinishUse).Add(request.use.value()).Add(request.value).value();
+}
+
+uint64_t FingerprintOf(const AbandonUseRequest& request) {
+  return Begin(Kind::kAbandonUse).Add(request.use.value()).value();
 }
 
 }  // namespace berth::core

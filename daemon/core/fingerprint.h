@@ -26,13 +26,18 @@ class Fingerprint {
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
-// Of each request with its kind. Acquire's leaves the deadline out: a retry has another one.
+// Of each request with its kind. How long to wait is left out: a retry has another deadline.
 uint64_t FingerprintOf(const AcquireRequest& request);
 uint64_t FingerprintOf(AcquisitionId released);
 uint64_t FingerprintOf(const AllocateRequest& request);
 uint64_t FingerprintOf(const FreeRequest& request);
 uint64_t FingerprintOf(const GrantRequest& request);
 uint64_t FingerprintOf(const ImportRequest& request);
+uint64_t FingerprintOf(const OpenStreamRequest& request);
+uint64_t FingerprintOf(const CloseStreamRequest& request);
+uint64_t FingerprintOf(const PrepareUseRequest& request);
+uint64_t FingerprintOf(const FinishUseRequest& request);
+uint64_t FingerprintOf(const AbandonUseRequest& request);
 
 }  // namespace berth::core
 

@@ -22,7 +22,7 @@ std::vector<ImportId> Mailboxes::Close(ChannelId channel, std::vector<Deliver>* 
   Window& window = tenant->second;
   StopWaiting(box, window);
   for (const Deliver& deliver : box.queue) {
-    if (HasFd(deliver)) unsent.push_back(ImportId(deliver.delivery.import));
+    if (IsBlock(deliver)) unsent.push_back(ImportId(deliver.delivery.import));
   }
   // The fds in the closed socket are gone with it.
   window.fds -= box.fds.size();
@@ -64,7 +64,7 @@ bool Mailboxes::Withdraw(ChannelId channel, ImportId import, std::vector<Deliver
   if (found == boxes_.end()) return false;
   Box& box = found->second;
   const auto queued = std::find_if(box.queue.begin(), box.queue.end(), [import](const Deliver& deliver) {
-    return HasFd(deliver) && deliver.delivery.import == import.value();
+    return IsBlock(deliver) && deliver.delivery.import == import.value();
   });
   if (queued == box.queue.end()) return false;
   const bool first = queued == box.queue.begin();

@@ -66,7 +66,13 @@ class Mailboxes {
     uint64_t turn = 0;
   };
 
-  static bool HasFd(const Deliver& deliver) { return deliver.delivery.what == attach::DeliveryKind::kBlock; }
+  static bool IsBlock(const Deliver& deliver) {
+    return deliver.delivery.what == attach::DeliveryKind::kBlock;
+  }
+  static bool HasFd(const Deliver& deliver) {
+    return IsBlock(deliver) || deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
+           deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+  }
   // Whether the channel itself has no room for `deliver`.
   bool Full(const Box& box, const Deliver& deliver) const {
     return box.last_number - box.acknowledged >= kUnacknowledgedPerChannel ||

@@ -13,12 +13,15 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "daemon/core/fence_types.h"
+#include "daemon/core/types.h"
 
 namespace berth::core {
 
 // A stream, or the slot that one has left.
 struct StreamRow {
   bool open = false;
+  // Rises with every stream opened: the order of the list.
+  uint64_t number = 0;
   uint32_t device = 0;
   uint32_t id = 0;
   absl::Time since;
@@ -50,6 +53,8 @@ class StreamTable {
   bool Knows(ChannelId channel) const { return owners_.contains(channel); }
   // Slots that are or were in use, and whose words may say something.
   uint32_t SlotsOf(ChannelId channel) const;
+  // Requires: slot < SlotsOf(channel).
+  const StreamRow& RowOf(StreamKey stream) const { return owners_.at(stream.channel).rows[stream.slot]; }
   // Requires: Knows(channel).
   const ProcessInfo& ProcessOf(ChannelId channel) const { return owners_.at(channel).process; }
   void Erase(ChannelId channel) { owners_.erase(channel); }
@@ -64,6 +69,7 @@ class StreamTable {
   };
 
   const uint32_t per_device_;
+  uint64_t last_number_ = 0;
   std::map<ChannelId, Owner> owners_;
 };
 

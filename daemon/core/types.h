@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/secret.h"
 #include "common/session_capsule.h"
+#include "daemon/core/fence_types.h"
 
 namespace berth::core {
 
@@ -97,6 +98,31 @@ struct GrantRequest {
 struct ImportRequest {
   BlockHandle handle;
   bool read_only = false;
+};
+
+struct OpenStreamRequest {
+  uint32_t device = 0;
+  bool default_stream = false;
+};
+
+struct CloseStreamRequest {
+  uint32_t slot = 0;
+};
+
+struct PrepareUseRequest {
+  uint32_t slot = 0;
+  std::vector<BlockUse> uses;
+  // How long to wait while others' uses are open; no longer than Limits::prepare_patience.
+  absl::Duration patience = absl::InfiniteDuration();
+};
+
+struct FinishUseRequest {
+  UseId use;
+  uint64_t value = 0;
+};
+
+struct AbandonUseRequest {
+  UseId use;
 };
 
 // Which rows of a list: those whose key comes after `after`, at most `rows`, and no more once those taken name `parts`
@@ -205,7 +231,26 @@ struct BlockView {
   Tenant tenant;
   std::string label;
   absl::Time live_since;
+  // Somebody died while writing it, and nobody has written it since.
+  bool torn = false;
   std::vector<ImportView> imports;
+};
+
+struct StreamView {
+  // Rises with every stream opened.
+  uint64_t number = 0;
+  StreamKey stream;
+  ProcessInfo process;
+  uint32_t device = 0;
+  // 0 is the device's default stream.
+  uint32_t id = 0;
+  absl::Time since;
+  StreamWords words;
+  // The last use that was finished: `words.done` comes to it.
+  uint64_t last_value = 0;
+  uint64_t open_uses = 0;
+  // Of the oldest open use; InfiniteFuture for none.
+  absl::Time open_since = absl::InfiniteFuture();
 };
 
 struct DeviceView {
@@ -265,6 +310,23 @@ struct ImportResult {
   ReadOnly read_only = ReadOnly::kNo;
 };
 
+struct OpenStreamResult {
+  StreamKey stream;
+  uint32_t id = 0;
+  // What the slot's values go on from.
+  uint64_t last_value = 0;
+  // Blocks that the process has imported and others share.
+  std::vector<BlockId> shared;
+};
+
+struct CloseStreamResult {};
+
+struct FinishUseResult {
+  std::vector<BlockId> torn;
+};
+
+struct AbandonUseResult {};
+
 enum class ForgetOutcome { kCancelled = 1, kUndone = 2, kRemembered = 3, kNothingToDo = 4 };
 
 struct ForgetResult {
@@ -272,7 +334,8 @@ struct ForgetResult {
 };
 
 using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
-                              ImportResult, ForgetResult>;
+                              ImportResult, ForgetResult, OpenStreamResult, CloseStreamResult, Prepared,
+                              FinishUseResult, AbandonUseResult>;
 
 }  // namespace berth::core
 

@@ -42,6 +42,31 @@ attach::Kind KindOf(const Message& message) {
   return kind;
 }
 
+// The message as a HandedOver with the marks that it counts, or nothing.
+std::optional<attach::HandedOver> AsHandedOver(const Message& message) {
+  attach::HandedOver handed;
+  const size_t size = message.bytes.size();
+  if (!message.fds.empty() || size < attach::HandedOver::kHeadBytes || size > sizeof(handed))
+    return std::nullopt;
+  memcpy(&handed, message.bytes.data(), size);
+  const bool whole = handed.kind == attach::Kind::kHandedOver &&
+                     handed.count <= attach::HandedOver::kMaxMarks &&
+                     size == attach::HandedOver::BytesOf(handed.count);
+  return whole ? std::optional(handed) : std::nullopt;
+}
+
+// What does not say what it did counts as a write.
+std::vector<core::HandedMark> MarksOf(const attach::HandedOver& handed) {
+  std::vector<core::HandedMark> marks;
+  for (uint32_t i = 0; i < handed.count; ++i) {
+    const attach::HandedMark& mark = handed.marks[i];
+    marks.push_back({.slot = mark.slot,
+                     .value = mark.value,
+                     .access = mark.access == 1 ? core::Access::kRead : core::Access::kWrite});
+  }
+  return marks;
+}
+
 absl::Status CheckVersion(uint32_t version) {
   if (version == attach::kVersion) return absl::OkStatus();
   return berth::Refuse(Reason::kInvalidField, "{field}: {value} is not served, this daemon speaks {limit}",
@@ -152,8 +177,12 @@ void AttachFront::OnMessage(const ConnectionPtr& connection, const Message& mess
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       core.ImportLetGo(now, connection->channel, ImportId(let_go->import), effects);
     });
+  } else if (const auto handed = AsHandedOver(message); connection->channel && handed) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.BlockHandedOver(now, connection->channel, BlockId(handed->block), MarksOf(*handed), effects);
+    });
   } else {
-    const char* const expected = connection->channel   ? "an Ack or a LetGo"
+    const char* const expected = connection->channel   ? "an Ack, a LetGo or a HandedOver"
                                  : connection->session ? "nothing: a lifeline is silent"
                                                        : "a Hello or a Join";
     Refuse(connection, berth::Refuse(Reason::kInvalidField,

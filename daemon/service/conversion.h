@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
@@ -27,6 +28,7 @@ absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& 
 absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request);
 absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& request);
 absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request);
+absl::StatusOr<core::PrepareUseRequest> FromProto(const v1::PrepareUseRequest& request);
 // An empty name is "gpu-tests".
 std::string PoolName(const std::string& name);
 
@@ -40,6 +42,12 @@ void ToProto(const core::FreeResult& result, v1::FreeBlockResponse* out);
 void ToProto(const core::GrantResult& result, v1::GrantBlockResponse* out);
 void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out);
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out);
+void ToProto(const core::OpenStreamResult& result, v1::OpenStreamResponse* out);
+void ToProto(const core::CloseStreamResult& result, v1::CloseStreamResponse* out);
+void ToProto(const core::Prepared& result, v1::PrepareUseResponse* out);
+void ToProto(const core::FinishUseResult& result, v1::FinishUseResponse* out);
+void ToProto(const core::AbandonUseResult& result, v1::AbandonUseResponse* out);
+void ToProto(const core::StreamView& view, v1::FenceStream* out);
 void ToProto(const core::SessionView& view, v1::Session* out);
 void ToProto(const core::PoolView& view, v1::Pool* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);

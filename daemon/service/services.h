@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/fence.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -69,6 +70,26 @@ class MemoryService final : public v1::MemoryService::CallbackService {
                                        v1::ListBlocksResponse*) override;
   grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*,
                                      v1::Usage*) override;
+
+ private:
+  const ServiceContext context_;
+};
+
+class FenceService final : public v1::FenceService::CallbackService {
+ public:
+  explicit FenceService(ServiceContext context) : context_(context) {}
+  grpc::ServerUnaryReactor* OpenStream(grpc::CallbackServerContext*, const v1::OpenStreamRequest*,
+                                       v1::OpenStreamResponse*) override;
+  grpc::ServerUnaryReactor* CloseStream(grpc::CallbackServerContext*, const v1::CloseStreamRequest*,
+                                        v1::CloseStreamResponse*) override;
+  grpc::ServerUnaryReactor* PrepareUse(grpc::CallbackServerContext*, const v1::PrepareUseRequest*,
+                                       v1::PrepareUseResponse*) override;
+  grpc::ServerUnaryReactor* FinishUse(grpc::CallbackServerContext*, const v1::FinishUseRequest*,
+                                      v1::FinishUseResponse*) override;
+  grpc::ServerUnaryReactor* AbandonUse(grpc::CallbackServerContext*, const v1::AbandonUseRequest*,
+                                       v1::AbandonUseResponse*) override;
+  grpc::ServerUnaryReactor* ListStreams(grpc::CallbackServerContext*, const v1::ListStreamsRequest*,
+                                        v1::ListStreamsResponse*) override;
 
  private:
   const ServiceContext context_;

@@ -72,11 +72,17 @@ void Simulation::JoinAgain(ChannelId channel) {
   Process& process = processes_.at(channel);
   for (auto it = processes_.begin(); it != processes_.end(); ++it) {
     if (it->first == channel || it->second.session != process.session || !it->second.hung_up) continue;
+    core_->ReplaceChannel(now_, it->first, channel, &effects_);
+    // One whose streams are at work is kept until its process ends.
+    const bool replaced = std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
+      const auto* const dropped = std::get_if<DropChannel>(&effect.what);
+      return dropped != nullptr && dropped->channel == it->first;
+    });
+    if (!replaced) return;
     ++counts_.rejoined;
     process.mapped.merge(it->second.mapped);
-    const ChannelId earlier = it->first;
     processes_.erase(it);
-    return core_->ReplaceChannel(now_, earlier, channel, &effects_);
+    return;
   }
 }
 
@@ -147,6 +153,55 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
   return ImportRequest{.handle = SomeHandle(client), .read_only = Chance(50)};
 }
 
+Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& process) {
+  if (process.streams.empty() || Chance(5)) {
+    return OpenStreamRequest{.device = static_cast<uint32_t>(Draw(Chance(95) ? 2 : 9)),
+                             .default_stream = Chance(20)};
+  }
+  const uint32_t slot = Chance(98) ? *std::next(process.streams.begin(), Draw(process.streams.size()))
+                                   : static_cast<uint32_t>(Draw(300));
+  if (!process.uses.empty() && Chance(55)) {
+    const auto use = std::next(process.uses.begin(), Draw(process.uses.size()));
+    if (Chance(20)) return AbandonUseRequest{.use = use->first};
+    StreamWords& words = words_[{channel, use->second}];
+    // Few lie about what they write.
+    const uint64_t value = Chance(3) ? Draw(10) : words.begun + 1;
+    words.begun = std::max(words.begun, value);
+    return FinishUseRequest{.use = use->first, .value = value};
+  }
+  if (Chance(3)) return CloseStreamRequest{.slot = slot};
+  PrepareUseRequest request{.slot = slot, .patience = absl::Milliseconds(Draw(1'500))};
+  for (uint64_t i = 0; i <= Draw(3); ++i) {
+    BlockId block(Draw(UINT64_MAX));
+    if (!process.mapped.empty() && Chance(97)) {
+      block = std::next(process.mapped.begin(), Draw(process.mapped.size()))->second;
+    }
+    request.uses.push_back({.block = block, .access = static_cast<Access>(1 + Draw(3))});
+  }
+  return request;
+}
+
+void Simulation::RunStreams() {
+  for (auto& [stream, words] : words_) {
+    if (Chance(50) && words.done < words.begun) words.done += 1 + Draw(words.begun - words.done);
+  }
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (process.hung_up) return;
+  std::vector<HandedMark> marks;
+  for (const uint32_t slot : process.streams) {
+    marks.push_back(
+        {.slot = slot, .value = words_[{*channel, slot}].begun, .access = static_cast<Access>(1 + Draw(3))});
+  }
+  if (process.wanted.empty())
+    return core_->BlockHandedOver(now_, *channel, BlockId(Draw(2'000)), marks, &effects_);
+  const BlockId block = *process.wanted.begin();
+  process.wanted.erase(block);
+  ++counts_.handed_over;
+  core_->BlockHandedOver(now_, *channel, block, marks, &effects_);
+}
+
 void Simulation::Ask() {
   const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
@@ -158,7 +213,7 @@ void Simulation::Ask() {
     answered_below = asked + 1;
   }
   Request& request = process.requests[sequence];
-  request.payload = NewPayload(process);
+  request.payload = Chance(35) ? NewFencePayload(*channel, process) : NewPayload(process);
   // A client may be late in saying what it has, and settle much at once.
   request.answered_below = Chance(50) ? answered_below : 0;
   // Sometimes the request is overtaken by what its client does next.
@@ -193,8 +248,18 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
           core_->Free(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, GrantRequest>) {
           core_->Grant(now_, call, caller, tag, what, &effects_);
-        } else {
+        } else if constexpr (std::is_same_v<What, ImportRequest>) {
           core_->Import(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, OpenStreamRequest>) {
+          core_->OpenStream(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, CloseStreamRequest>) {
+          core_->CloseStream(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, PrepareUseRequest>) {
+          core_->PrepareUse(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, FinishUseRequest>) {
+          core_->FinishUse(now_, call, caller, tag, what, &effects_);
+        } else {
+          core_->AbandonUse(now_, call, caller, tag, what, &effects_);
         }
       },
       payload);

@@ -38,6 +38,10 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->worker_deaths += counts.worker_deaths;
   sum->rejoined += counts.rejoined;
   sum->left_alive += counts.left_alive;
+  sum->waits += counts.waits;
+  sum->finished += counts.finished;
+  sum->torn += counts.torn;
+  sum->handed_over += counts.handed_over;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -56,17 +60,19 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
-            << sum.left_alive << " left alive; refused:";
+            << sum.left_alive << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, "
+            << sum.torn << " torn, " << sum.handed_over << " handed over; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
-  for (const uint64_t count :
-       {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone, sum.replayed,
-        sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive}) {
+  for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
+                               sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive,
+                               sum.finished, sum.waits, sum.torn, sum.handed_over}) {
     EXPECT_GT(count, 50);
   }
   for (const char* const reason : {"BAD_CREDENTIALS",
+                                   "BLOCK_IN_USE",
                                    "CANCELLED",
                                    "DENIED",
                                    "DEVICE_REBUILDING",
@@ -85,6 +91,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "REQUEST_REUSED",
                                    "SESSION_ENDED",
                                    "STALE",
+                                   "STREAM_MISUSE",
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",

@@ -59,6 +59,9 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (const auto* imported = std::get_if<ImportResult>(&*response)) {
     return absl::StrCat("imported ", imported->import.value());
   }
+  if (const auto* prepared = std::get_if<Prepared>(&*response)) {
+    return absl::StrCat("prepared ", prepared->use.value());
+  }
   return absl::StrCat("answer ", response->index());
 }
 
@@ -85,8 +88,12 @@ bool IsAboutTheCall(const absl::Status& status) {
 
 Simulation::Simulation(const Options& options)
     : options_(options), random_(Mix(options.seed)), config_(MakeConfig(options.seed)) {
-  core_ =
-      std::make_unique<Core>(config_, [id = options.seed * 1'000'003]() mutable { return Mix(++id) | 1; });
+  core_ = std::make_unique<Core>(
+      config_, [id = options.seed * 1'000'003]() mutable { return Mix(++id) | 1; },
+      [this](StreamKey stream) {
+        if (!pages_.contains(stream.channel)) Fail("words are read of a page that is not there");
+        return words_[stream];
+      });
   for (const DeviceConfig& device : config_.devices) workers_[device.ordinal];
 }
 
@@ -137,6 +144,7 @@ void Simulation::Act() {
   if (die < 940) return Work();
   if (die < 945) return BreakWorker();
   if (die < 955) return Operate();
+  if (die < 970) return RunStreams();
   if (die < 990) return PassTime();
   Look();
 }
@@ -156,6 +164,11 @@ void Simulation::Carry() {
     } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
       const auto process = processes_.find(closed->channel);
       if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
+    } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
+      if (!pages_.insert(made->channel).second) Fail("a page is made twice");
+    } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
+      if (pages_.erase(gone->channel) == 0) Fail("a page is dropped that is not there");
+      std::erase_if(words_, [&](const auto& word) { return word.first.channel == gone->channel; });
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
       CarryDropChannel(channel->channel);
     } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
@@ -201,11 +214,18 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
   // A recall may come late, for a block that is gone.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
-  const BlockId block(deliver.delivery.block);
-  bool there = false;
-  for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
-  if (!there) Fail("a delivery names a block that is not there");
-  process.mapped.emplace(ImportId(deliver.delivery.import), block);
+  if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
+    process.wanted.insert(BlockId(deliver.delivery.block));
+    return;
+  }
+  if (deliver.delivery.what != attach::DeliveryKind::kBlock) CarryPage(process, deliver);
+  if (deliver.delivery.what == attach::DeliveryKind::kBlock) {
+    const BlockId block(deliver.delivery.block);
+    bool there = false;
+    for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
+    if (!there) Fail("a delivery names a block that is not there");
+    process.mapped.emplace(ImportId(deliver.delivery.import), block);
+  }
   process.fds_under_way.insert(deliver.delivery.number);
   if (process.fds_under_way.size() > config_.limits.unacknowledged_fds_per_channel)
     Fail("too many fds on a channel");
@@ -215,6 +235,15 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     if (!other.hung_up && clients_.at(other.session).tenant == tenant) fds += other.fds_under_way.size();
   }
   if (fds > config_.limits.unacknowledged_fds_per_tenant) Fail("too many fds for a tenant");
+}
+
+void Simulation::CarryPage(Process& process, const Deliver& deliver) {
+  if (deliver.delivery.what == attach::DeliveryKind::kOwnPage) {
+    if (deliver.read_only) Fail("a process cannot write its own page");
+    return;
+  }
+  if (!deliver.read_only) Fail("a process could write another's page");
+  if (!process.pages.insert(ChannelId(deliver.delivery.owner)).second) Fail("a page is sent twice");
 }
 
 void Simulation::CarryReply(const Reply& reply) {
@@ -316,6 +345,19 @@ void Simulation::Learn(Process& process, const Request& request, const absl::Sta
     if (freed->state == BlockState::kQuarantined) ++counts_.quarantined;
   } else if (std::holds_alternative<ImportResult>(*response)) {
     ++counts_.imports;
+  } else if (const auto* opened = std::get_if<OpenStreamResult>(&*response)) {
+    process.streams.insert(opened->stream.slot);
+  } else if (std::holds_alternative<CloseStreamResult>(*response)) {
+    process.streams.erase(std::get<CloseStreamRequest>(request.payload).slot);
+  } else if (const auto* prepared = std::get_if<Prepared>(&*response)) {
+    process.uses[prepared->use] = std::get<PrepareUseRequest>(request.payload).slot;
+    counts_.waits += prepared->waits.size();
+    counts_.torn += prepared->torn.size();
+  } else if (std::holds_alternative<FinishUseResult>(*response)) {
+    ++counts_.finished;
+    process.uses.erase(std::get<FinishUseRequest>(request.payload).use);
+  } else if (std::holds_alternative<AbandonUseResult>(*response)) {
+    process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
   }
 }
 
@@ -371,6 +413,10 @@ void Simulation::Finish() {
     Check();
     if (processes_.size() + clients_.size() > before) Fail("something comes while everything ends");
   }
+  // What was freed while its uses went on is looked at once more.
+  now_ += absl::Seconds(1);
+  core_->Tick(now_, &effects_);
+  Carry();
   // Workers start anew, and release what they could not before.
   workers_fail_ = false;
   for (auto& [ordinal, worker] : workers_) {
@@ -395,6 +441,7 @@ void Simulation::Finish() {
     left.warm = Bytes(0);
     if (left != ByteCounts{}) Fail("bytes are left");
   }
+  if (!core_->ListStreams(Admin()).empty() || !pages_.empty()) Fail("streams or pages are left");
   if (!core_->GetUsage(Admin()).rows.empty() || !core_->ListBlocks(Admin()).empty()) Fail("blocks are left");
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
 }

@@ -52,14 +52,17 @@ class Simulation {
     uint64_t quarantined = 0, worker_deaths = 0;
     // Channels that joined again, and those of processes that outlived their session.
     uint64_t rejoined = 0, left_alive = 0;
+    // Uses that waited for a word, that were finished, and that were told of a torn block; hand-overs.
+    uint64_t waits = 0, finished = 0, torn = 0, handed_over = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
   const Counts& counts() const { return counts_; }
 
  private:
-  using Payload =
-      std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest>;
+  using Payload = std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest,
+                               ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
+                               FinishUseRequest, AbandonUseRequest>;
 
   struct Request {
     Payload payload;
@@ -82,6 +85,13 @@ class Simulation {
     std::set<uint64_t> fds_under_way;
     // Fds that it was sent and has not let go.
     std::map<ImportId, BlockId> mapped;
+    // Slots that it knows, and uses that it has begun on them.
+    std::set<uint32_t> streams;
+    std::map<UseId, uint32_t> uses;
+    // Blocks that it was asked to hand over.
+    std::set<BlockId> wanted;
+    // Whose pages it was sent.
+    std::set<ChannelId> pages;
   };
   struct Client {
     Secret secret;
@@ -117,6 +127,7 @@ class Simulation {
   void CarryDeliver(const Deliver& deliver);
   void CarryRelease(const ReleaseBlock& release);
   void CarryDropChannel(ChannelId channel);
+  void CarryPage(Process& process, const Deliver& deliver);
   void Remember(const Call& call, const Reply& reply, bool lost);
   void CheckUndone(const Request& request);
   void Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response);
@@ -143,6 +154,10 @@ class Simulation {
   void PassTime();
   void Look();
   Payload NewPayload(Process& process);
+  // One about streams and the uses of blocks on them.
+  Payload NewFencePayload(ChannelId channel, Process& process);
+  // Work on some stream ends, or a wish for a block is met.
+  void RunStreams();
   Client NewClient();
   // Of a process that has asked something.
   uint64_t SomeSequence(const Process& process);
@@ -177,6 +192,9 @@ class Simulation {
   uint64_t last_call_ = 0;
   std::map<CallId, Call> calls_;
   std::map<uint32_t, Worker> workers_;
+  // The words of pages that there are, and the channels that have one.
+  std::map<StreamKey, StreamWords> words_;
+  std::set<ChannelId> pages_;
   bool workers_fail_ = true;
   // What the core's answers gave out: permits with their sessions and acquisitions.
   std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;

@@ -45,6 +45,7 @@
 #include "common/unique_fd.h"
 #include "tests/support/actor_arena.h"
 #include "tests/support/actor_blocks.h"
+#include "tests/support/actor_fences.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
 
@@ -121,6 +122,7 @@ class Stage {
     if (verb == "closefds") return CloseFds();
     if (Answer answer = permits_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = arena_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
+    if (Answer answer = fences_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     return blocks_->Do(verb, words);
   }
 
@@ -140,12 +142,14 @@ class Stage {
     BERTH_ASSIGN_OR_RETURN(session_, Session::Open(options));
     permits_ = std::make_unique<ActorPermits>(session_);
     blocks_ = std::make_unique<ActorBlocks>(session_);
+    fences_ = std::make_unique<ActorFences>(session_, blocks_.get());
     arena_ = std::make_unique<ActorArena>(session_);
     return absl::StrCat(session_->id().value());
   }
 
   Answer Close() {
     permits_.reset();
+    fences_.reset();
     blocks_.reset();
     arena_.reset();
     session_.reset();
@@ -234,6 +238,7 @@ class Stage {
   std::shared_ptr<Session> session_;
   std::unique_ptr<ActorPermits> permits_;
   std::unique_ptr<ActorBlocks> blocks_;
+  std::unique_ptr<ActorFences> fences_;
   std::unique_ptr<ActorArena> arena_;
   std::unique_ptr<Child> child_;
 };

@@ -25,22 +25,6 @@ uint8_t PatternAt(uint64_t seed, size_t index) {
   return static_cast<uint8_t>((seed * 131 + index * 31) ^ (index >> 8));
 }
 
-void Fill(void* data, size_t size, uint64_t seed) {
-  auto* const bytes = static_cast<uint8_t*>(data);
-  for (size_t i = 0; i < size; ++i) bytes[i] = PatternAt(seed, i);
-}
-
-absl::Status Check(const void* data, size_t size, uint64_t seed) {
-  const auto* const bytes = static_cast<const uint8_t*>(data);
-  for (size_t i = 0; i < size; ++i) {
-    if (bytes[i] != PatternAt(seed, i)) {
-      return absl::DataLossError(
-          absl::StrCat("byte ", i, " of ", size, " is ", bytes[i], ", not ", PatternAt(seed, i)));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // The rights of the mapping at `address`, as the kernel lists them: "rw-s", "r--s".
 std::string RightsOf(const void* address) {
   std::ifstream maps("/proc/self/maps");
@@ -65,6 +49,28 @@ absl::StatusOr<std::string> Said(const absl::Status& status) {
 }
 
 }  // namespace
+
+void FillPattern(void* data, size_t size, uint64_t seed) {
+  auto* const bytes = static_cast<uint8_t*>(data);
+  for (size_t i = 0; i < size; ++i) bytes[i] = PatternAt(seed, i);
+}
+
+absl::Status CheckPattern(const void* data, size_t size, uint64_t seed) {
+  const auto* const bytes = static_cast<const uint8_t*>(data);
+  for (size_t i = 0; i < size; ++i) {
+    if (bytes[i] != PatternAt(seed, i)) {
+      return absl::DataLossError(
+          absl::StrCat("byte ", i, " of ", size, " is ", bytes[i], ", not ", PatternAt(seed, i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Mapping> ActorBlocks::MappingOf(const std::string& name) const {
+  const auto at = held_.find(name);
+  if (at == held_.end() || !at->second.mapping.has_value()) return absl::NotFoundError(name);
+  return *at->second.mapping;
+}
 
 absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::vector<std::string>& words) {
   if (verb == "churn" && words.size() == 2) {
@@ -143,10 +149,10 @@ absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& h
   }
   BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words, 1));
   if (verb == "fill") {
-    Fill(held.mapping->data(), held.mapping->size(), seed);
+    FillPattern(held.mapping->data(), held.mapping->size(), seed);
     return "";
   }
-  if (verb == "check") return Said(Check(held.mapping->data(), held.mapping->size(), seed));
+  if (verb == "check") return Said(CheckPattern(held.mapping->data(), held.mapping->size(), seed));
   return absl::InvalidArgumentError(verb);
 }
 
@@ -157,8 +163,8 @@ absl::StatusOr<std::string> ActorBlocks::Churn(uint64_t count, uint64_t seed) {
     BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(bytes), .label = "churn"}));
     {
       BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
-      Fill(mapping.data(), bytes, seed + i);
-      BERTH_RETURN_IF_ERROR(Check(mapping.data(), bytes, seed + i));
+      FillPattern(mapping.data(), bytes, seed + i);
+      BERTH_RETURN_IF_ERROR(CheckPattern(mapping.data(), bytes, seed + i));
     }
     BERTH_RETURN_IF_ERROR(block.Free());
   }

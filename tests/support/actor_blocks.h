@@ -4,6 +4,7 @@
 #define TESTS_SUPPORT_ACTOR_BLOCKS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,12 +20,18 @@
 
 namespace berth::testing {
 
+// What a seed looks like in memory. Errors: kDataLoss.
+void FillPattern(void* data, size_t size, uint64_t seed);
+absl::Status CheckPattern(const void* data, size_t size, uint64_t seed);
+
 class ActorBlocks {
  public:
   explicit ActorBlocks(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   // Errors: kUnimplemented for a verb that is not about blocks.
   absl::StatusOr<std::string> Do(const std::string& verb, const std::vector<std::string>& words);
+  // Errors: kNotFound for a block that is not held or not mapped.
+  absl::StatusOr<Mapping> MappingOf(const std::string& name) const;
 
  private:
   struct Held {

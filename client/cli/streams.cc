@@ -1,0 +1,44 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+std::string ForPeople(const v1::ListStreamsResponse& answer, absl::Time now) {
+  if (answer.streams().empty()) return "no streams\n";
+  Table table({{"PROCESS"},
+               {"DEVICE", Table::Align::kRight},
+               {"STREAM", Table::Align::kRight},
+               {"AGE", Table::Align::kRight},
+               {"DONE", Table::Align::kRight},
+               {"BEGUN", Table::Align::kRight},
+               {"OPEN USES", Table::Align::kRight},
+               {"OPEN FOR", Table::Align::kRight}});
+  for (const v1::FenceStream& stream : answer.streams()) {
+    table.AddRow({FormatProcess(stream.process()), absl::StrCat(stream.device()), absl::StrCat(stream.id()),
+                  FormatSince(stream.open_time(), now), absl::StrCat(stream.done()),
+                  absl::StrCat(stream.begun()), absl::StrCat(stream.open_uses()),
+                  stream.has_open_use_time() ? FormatSince(stream.open_use_time(), now) : ""});
+  }
+  return table.Format();
+}
+
+}  // namespace
+
+void AddStreams(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb =
+      app.add_subcommand("streams", "Show streams: how far they have come, and uses of blocks not finished");
+  verb->callback([&globals, chosen] {
+    *chosen = [&globals] {
+      return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+        BERTH_ASSIGN_OR_RETURN(const v1::ListStreamsResponse answer, inspector.ListStreams());
+        return Show(globals, answer, [&] { return ForPeople(answer, absl::Now()); });
+      });
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,69 @@
+#include "client/internal/fence_pages.h"
+
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace berth::internal {
+
+MappedPage::~MappedPage() {
+  MutexLock lock(&mu_);
+  if (driver_ != nullptr) driver_->UnregisterHostMemory(page_.address()).IgnoreError();
+}
+
+absl::StatusOr<cuda::DevicePointer> MappedPage::DeviceWord(cuda::Driver& driver, uint32_t slot) {
+  MutexLock lock(&mu_);
+  if (driver_ == nullptr) {
+    BERTH_ASSIGN_OR_RETURN(
+        registered_, driver.RegisterHostMemory(page_.address(), Bytes(sizeof(FencePageLayout)), read_only_));
+    driver_ = &driver;
+  }
+  return registered_ + offsetof(FencePageLayout, slots) + slot * sizeof(FenceSlot) +
+         offsetof(FenceSlot, done);
+}
+
+absl::Status FencePages::SetOwn(UniqueFd fd) {
+  MutexLock lock(&mu_);
+  if (own_ != nullptr) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(FencePage page, FencePage::MapWritable(fd.get()));
+  own_ = std::make_unique<MappedPage>(std::move(page), /*read_only=*/false);
+  return absl::OkStatus();
+}
+
+MappedPage* FencePages::own() const {
+  MutexLock lock(&mu_);
+  return own_.get();
+}
+
+void FencePages::Put(ChannelId owner, UniqueFd fd) {
+  MutexLock lock(&mu_);
+  std::unique_ptr<MappedPage>& mapped = pages_[owner];
+  came_.SignalAll();
+  if (mapped != nullptr || !fd) return;
+  absl::StatusOr<FencePage> page = FencePage::MapReadOnly(fd.get());
+  if (page.ok()) mapped = std::make_unique<MappedPage>(*std::move(page), /*read_only=*/true);
+}
+
+absl::StatusOr<MappedPage*> FencePages::Await(ChannelId owner, absl::Time deadline) {
+  MutexLock lock(&mu_);
+  bool late = false;
+  while (true) {
+    const auto page = pages_.find(owner);
+    if (page != pages_.end()) return page->second.get();
+    if (!end_.ok()) return end_;
+    if (late) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the fence page of channel ", owner.value(), " did not come in time"));
+    }
+    late = came_.WaitWithDeadline(&mu_, deadline);
+  }
+}
+
+void FencePages::End(const absl::Status& why) {
+  MutexLock lock(&mu_);
+  if (end_.ok()) end_ = why;
+  came_.SignalAll();
+}
+
+}  // namespace berth::internal

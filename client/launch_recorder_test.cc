@@ -1,0 +1,330 @@
+#include "client/launch_recorder.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/internal/fences.h"
+#include "client/internal/stream_backend.h"
+#include "client/stream.h"
+#include "common/error.h"
+#include "common/memfd.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+
+class LaunchRecorderPeer {
+ public:
+  static void Note(LaunchRecorder& launch, internal::Recordable used, internal::UseAccess access) {
+    launch.Note(std::move(used), access);
+  }
+};
+
+namespace {
+
+using internal::Fences;
+using internal::MappedPage;
+using internal::OpenedStream;
+using internal::Recordable;
+using internal::RemotePrepared;
+using internal::RemoteUse;
+using internal::TrackedBlock;
+using internal::UseAccess;
+
+// Remembers what it was asked.
+class FakeDaemon final : public internal::FenceDaemon {
+ public:
+  explicit FakeDaemon(Fences* fences) : fences_(*fences) {}
+  ChannelId channel() const override { return ChannelId(1); }
+  bool over() const override { return false; }
+  absl::StatusOr<OpenedStream> OpenStream(uint32_t, bool default_stream) override {
+    if (fences_.pages.own() == nullptr) {
+      EXPECT_TRUE(fences_.pages.SetOwn(*CreateFencePage(ChannelId(1))).ok());
+      fences_.tracker.SetPage(&fences_.pages.own()->page());
+    }
+    ++opened;
+    return OpenedStream{.slot = opened - 1, .id = default_stream ? 0 : opened};
+  }
+  void CloseStream(uint32_t) override { ++closed; }
+  absl::StatusOr<RemotePrepared> Prepare(uint32_t, absl::Span<const RemoteUse> uses,
+                                         absl::Duration) override {
+    log += "prepare ";
+    prepared.assign(uses.begin(), uses.end());
+    return answer;
+  }
+  absl::StatusOr<std::vector<BlockId>> Finish(UseId use, uint64_t value) override {
+    log += absl::StrCat("finish ", use.value(), "=", value, " ");
+    return finish;
+  }
+  void Abandon(UseId use) override { log += absl::StrCat("abandon ", use.value(), " "); }
+
+  uint32_t opened = 0;
+  uint32_t closed = 0;
+  std::string log;
+  std::vector<RemoteUse> prepared;
+  absl::StatusOr<RemotePrepared> answer = RemotePrepared{.use = UseId(7)};
+  absl::StatusOr<std::vector<BlockId>> finish = std::vector<BlockId>();
+
+ private:
+  Fences& fences_;
+};
+
+// Does at once what it is told, and writes it down.
+class FakeBackend final : public internal::StreamBackend {
+ public:
+  explicit FakeBackend(std::string* log) : log_(*log) {}
+  absl::Status CheckSupport() override { return support; }
+  absl::Status Wait(MappedPage& page, uint32_t slot, uint64_t value) override {
+    log_ += absl::StrCat("wait ", page.slot(slot).begun.load(), ":", slot, ">=", value, " ");
+    return wait;
+  }
+  absl::Status Write(MappedPage&, uint32_t slot, uint64_t value) override {
+    log_ += absl::StrCat("write ", slot, "=", value, " ");
+    return write;
+  }
+  absl::Status Enqueue(std::function<void()>) override { return absl::OkStatus(); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+  absl::Status support;
+  absl::Status wait;
+  absl::Status write;
+
+ private:
+  std::string& log_;
+};
+
+class LaunchRecorderTest : public testing::Test {
+ protected:
+  LaunchRecorderTest() : fences_(std::make_shared<Fences>()) {
+    auto daemon = std::make_unique<FakeDaemon>(fences_.get());
+    daemon_ = daemon.get();
+    fences_->daemon = std::move(daemon);
+    fences_->tracker.SetSender([](const attach::HandedOver&) {});
+    x_ = fences_->tracker.Track(BlockId(10), /*shared=*/false);
+    y_ = fences_->tracker.Track(BlockId(20), /*shared=*/false);
+    shared_ = fences_->tracker.Track(BlockId(30), /*shared=*/true);
+    a_ = Open(&backend_a_);
+    b_ = Open(&backend_b_);
+  }
+
+  std::shared_ptr<Stream> Open(FakeBackend** backend) {
+    auto made = std::make_unique<FakeBackend>(&daemon_->log);
+    *backend = made.get();
+    return *Stream::Open(fences_, std::move(made), {});
+  }
+  Recordable Of(const std::shared_ptr<TrackedBlock>& block, bool read_only = false) {
+    return {.fences = fences_.get(),
+            .block = block.get(),
+            .lease = &lease_,
+            .read_only = read_only,
+            .keep = block};
+  }
+  void Note(LaunchRecorder& launch, const std::shared_ptr<TrackedBlock>& block, UseAccess access) {
+    LaunchRecorderPeer::Note(launch, Of(block), access);
+  }
+  // A whole launch.
+  void Use(const std::shared_ptr<Stream>& stream, const std::shared_ptr<TrackedBlock>& block,
+           UseAccess access) {
+    LaunchRecorder launch(stream);
+    Note(launch, block, access);
+    ASSERT_TRUE(launch.Preflight().ok());
+    ASSERT_TRUE(launch.Commit().ok());
+  }
+  std::string TakeLog() { return std::exchange(daemon_->log, ""); }
+
+  std::shared_ptr<Fences> fences_;
+  FakeDaemon* daemon_;
+  internal::LeaseWord lease_ = internal::Lease::kLive;
+  std::shared_ptr<TrackedBlock> x_;
+  std::shared_ptr<TrackedBlock> y_;
+  std::shared_ptr<TrackedBlock> shared_;
+  FakeBackend* backend_a_;
+  FakeBackend* backend_b_;
+  std::shared_ptr<Stream> a_;
+  std::shared_ptr<Stream> b_;
+};
+
+TEST_F(LaunchRecorderTest, AnEmptyLaunchQueuesNothingInEitherMode) {
+  for (const RecorderMode mode : {RecorderMode::kStrict, RecorderMode::kPermissive}) {
+    LaunchRecorder launch(a_, mode);
+    EXPECT_TRUE(launch.Preflight().ok());
+    EXPECT_TRUE(launch.Commit().ok());
+  }
+  LaunchRecorder unpreflighted(a_);
+  EXPECT_TRUE(unpreflighted.Commit().ok());
+  EXPECT_EQ(TakeLog(), "");
+}
+
+TEST_F(LaunchRecorderTest, WaitsBeforeAndWritesBehindWithoutTheDaemon) {
+  Use(a_, x_, UseAccess::kWrite);
+  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  Use(b_, x_, UseAccess::kRead);
+  EXPECT_EQ(TakeLog(), "wait 1:0>=1 write 1=1 ");
+}
+
+TEST_F(LaunchRecorderTest, StrictRefusesMemoryThatIsNotBerthsAndPermissivePassesItOver) {
+  LaunchRecorder strict(a_);
+  strict.Untracked();
+  Note(strict, x_, UseAccess::kRead);
+  const absl::Status refused = strict.Preflight();
+  EXPECT_TRUE(IsRefusal(refused, Reason::kStreamMisuse)) << refused;
+  EXPECT_EQ(TakeLog(), "");
+  LaunchRecorder permissive(a_, RecorderMode::kPermissive);
+  permissive.Untracked();
+  Note(permissive, x_, UseAccess::kWrite);
+  EXPECT_TRUE(permissive.Preflight().ok());
+  EXPECT_TRUE(permissive.Commit().ok());
+}
+
+TEST_F(LaunchRecorderTest, ABlockNotedTwiceIsUsedOnceWithBothAccesses) {
+  LaunchRecorder launch(a_);
+  Note(launch, shared_, UseAccess::kRead);
+  Note(launch, shared_, UseAccess::kWrite);
+  ASSERT_TRUE(launch.Preflight().ok());
+  ASSERT_EQ(daemon_->prepared.size(), 1u);
+  EXPECT_EQ(daemon_->prepared[0].access, UseAccess::kReadWrite);
+  EXPECT_TRUE(launch.Commit().ok());
+}
+
+TEST_F(LaunchRecorderTest, OnlySharedBlocksGoToTheDaemon) {
+  LaunchRecorder launch(a_);
+  Note(launch, x_, UseAccess::kWrite);
+  Note(launch, shared_, UseAccess::kRead);
+  ASSERT_TRUE(launch.Preflight().ok());
+  ASSERT_EQ(daemon_->prepared.size(), 1u);
+  EXPECT_EQ(daemon_->prepared[0].block, BlockId(30));
+  EXPECT_TRUE(launch.Commit().ok());
+  EXPECT_EQ(TakeLog(), "prepare write 0=1 finish 7=1 ");
+}
+
+TEST_F(LaunchRecorderTest, WaitsForForeignWordsAndItsOwnButNotForTheDead) {
+  fences_->pages.Put(ChannelId(2), *CreateFencePage(ChannelId(2)));
+  fences_->pages.Put(ChannelId(3), UniqueFd());
+  daemon_->answer = RemotePrepared{
+      .use = UseId(8), .waits = {{ChannelId(2), 5, 50}, {ChannelId(3), 6, 60}, {ChannelId(1), 1, 10}}};
+  LaunchRecorder launch(a_);
+  Note(launch, shared_, UseAccess::kRead);
+  ASSERT_TRUE(launch.Preflight().ok());
+  EXPECT_EQ(TakeLog(), "prepare wait 0:5>=50 wait 0:1>=10 ");
+  EXPECT_TRUE(launch.Commit().ok());
+}
+
+TEST_F(LaunchRecorderTest, TornBlocksAreToldAtBothEnds) {
+  daemon_->answer->torn = {BlockId(30)};
+  LaunchRecorder launch(a_);
+  Note(launch, shared_, UseAccess::kRead);
+  ASSERT_TRUE(launch.Preflight().ok());
+  EXPECT_EQ(launch.torn(), std::vector<BlockId>({BlockId(30)}));
+  daemon_->finish = std::vector<BlockId>();
+  ASSERT_TRUE(launch.Commit().ok());
+  EXPECT_TRUE(launch.torn().empty());
+}
+
+TEST_F(LaunchRecorderTest, ACommitWantsAPreflight) {
+  LaunchRecorder launch(a_);
+  Note(launch, x_, UseAccess::kWrite);
+  EXPECT_TRUE(IsRefusal(launch.Commit(), Reason::kStreamMisuse));
+  EXPECT_EQ(TakeLog(), "");
+}
+
+TEST_F(LaunchRecorderTest, AUseNotedTooLateIsRefusedAndTheRestCommitted) {
+  LaunchRecorder launch(a_);
+  Note(launch, x_, UseAccess::kWrite);
+  ASSERT_TRUE(launch.Preflight().ok());
+  Note(launch, y_, UseAccess::kWrite);
+  EXPECT_TRUE(IsRefusal(launch.Commit(), Reason::kStreamMisuse));
+  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  Use(b_, y_, UseAccess::kRead);
+  EXPECT_EQ(TakeLog(), "write 1=1 ");
+}
+
+TEST_F(LaunchRecorderTest, OnePreflightAndOneCommit) {
+  LaunchRecorder launch(a_);
+  Note(launch, x_, UseAccess::kWrite);
+  ASSERT_TRUE(launch.Preflight().ok());
+  EXPECT_TRUE(IsRefusal(launch.Preflight(), Reason::kStreamMisuse));
+  launch.Commit().IgnoreError();
+  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  launch.Commit().IgnoreError();
+  EXPECT_EQ(TakeLog(), "");
+}
+
+TEST_F(LaunchRecorderTest, WhatCannotBeUsedIsRefusedBeforeAnythingIsQueued) {
+  const auto other = std::make_shared<Fences>();
+  LaunchRecorder foreign(a_);
+  Recordable theirs = Of(x_);
+  theirs.fences = other.get();
+  LaunchRecorderPeer::Note(foreign, theirs, UseAccess::kRead);
+  EXPECT_TRUE(IsRefusal(foreign.Preflight(), Reason::kStreamMisuse));
+  LaunchRecorder protected_(a_);
+  LaunchRecorderPeer::Note(protected_, Of(x_, /*read_only=*/true), UseAccess::kWrite);
+  EXPECT_TRUE(IsRefusal(protected_.Preflight(), Reason::kStreamMisuse));
+  for (const internal::Lease end : {internal::Lease::kFreed, internal::Lease::kEnded}) {
+    lease_ = end;
+    LaunchRecorder stale(a_);
+    Note(stale, x_, UseAccess::kRead);
+    EXPECT_TRUE(IsRefusal(stale.Preflight(), Reason::kStale));
+  }
+  EXPECT_EQ(TakeLog(), "");
+}
+
+TEST_F(LaunchRecorderTest, AFailedPreflightLeavesNothingOpen) {
+  daemon_->answer = Refuse(Reason::kBlockInUse, "in use");
+  {
+    LaunchRecorder launch(a_);
+    Note(launch, x_, UseAccess::kWrite);
+    Note(launch, shared_, UseAccess::kWrite);
+    EXPECT_TRUE(IsRefusal(launch.Preflight(), Reason::kBlockInUse));
+  }
+  EXPECT_EQ(TakeLog(), "prepare ");
+  fences_->pages.Put(ChannelId(2), *CreateFencePage(ChannelId(2)));
+  daemon_->answer = RemotePrepared{.use = UseId(9), .waits = {{ChannelId(2), 0, 1}}};
+  backend_a_->wait = absl::InternalError("driver");
+  {
+    LaunchRecorder launch(a_);
+    Note(launch, x_, UseAccess::kWrite);
+    Note(launch, shared_, UseAccess::kWrite);
+    EXPECT_EQ(launch.Preflight().code(), absl::StatusCode::kInternal);
+  }
+  EXPECT_EQ(TakeLog(), "prepare wait 0:0>=1 abandon 9 ");
+  Use(b_, x_, UseAccess::kWrite);
+  EXPECT_EQ(TakeLog(), "write 1=1 ");
+}
+
+TEST_F(LaunchRecorderTest, WhatIsNotCommittedIsAbandoned) {
+  {
+    LaunchRecorder launch(a_);
+    Note(launch, x_, UseAccess::kWrite);
+    Note(launch, shared_, UseAccess::kWrite);
+    ASSERT_TRUE(launch.Preflight().ok());
+  }
+  EXPECT_EQ(TakeLog(), "prepare abandon 7 ");
+  Use(b_, x_, UseAccess::kRead);
+  EXPECT_EQ(TakeLog(), "write 1=1 ");
+}
+
+TEST_F(LaunchRecorderTest, WhereNobodyKnowsTheEndOthersStayOut) {
+  backend_a_->write = absl::InternalError("driver");
+  {
+    LaunchRecorder launch(a_);
+    Note(launch, x_, UseAccess::kWrite);
+    ASSERT_TRUE(launch.Preflight().ok());
+    EXPECT_EQ(launch.Commit().code(), absl::StatusCode::kInternal);
+  }
+  LaunchRecorder next(b_);
+  Note(next, x_, UseAccess::kRead);
+  EXPECT_TRUE(IsRefusal(next.Preflight(absl::ZeroDuration()), Reason::kBlockInUse));
+}
+
+TEST_F(LaunchRecorderTest, AStreamThatCannotIsNotOpened) {
+  auto backend = std::make_unique<FakeBackend>(&daemon_->log);
+  backend->support = Refuse(Reason::kUnsupported, "cannot");
+  EXPECT_TRUE(IsRefusal(Stream::Open(fences_, std::move(backend), {}).status(), Reason::kUnsupported));
+  EXPECT_EQ(daemon_->opened, 2u);
+  b_.reset();
+  EXPECT_EQ(daemon_->closed, 1u);
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,109 @@
+#include "tests/support/actor_fences.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+
+namespace berth::testing {
+namespace {
+
+std::string TornText(const LaunchRecorder& launch) { return launch.torn().empty() ? "" : "torn"; }
+
+}  // namespace
+
+absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::vector<std::string>& words) {
+  static const auto* const kVerbs =
+      new std::set<std::string>{"stream",     "close-stream", "sync",      "gate",   "open-gate",
+                                "queue-fill", "queue-check",  "preflight", "commit", "abandon"};
+  if (!kVerbs->contains(verb)) return absl::UnimplementedError(verb);
+  if (words.empty()) return absl::InvalidArgumentError(verb);
+  if (verb == "stream") return Open(words);
+  if (verb == "preflight") return Preflight(words);
+  if (verb == "commit" || verb == "abandon") {
+    const auto at = launches_.find(words[0]);
+    if (at == launches_.end()) return absl::NotFoundError(words[0]);
+    const std::unique_ptr<LaunchRecorder> launch = std::move(at->second);
+    launches_.erase(at);
+    if (verb == "abandon") return "";
+    BERTH_RETURN_IF_ERROR(launch->Commit());
+    return TornText(*launch);
+  }
+  const auto lane = lanes_.find(words[0]);
+  if (lane == lanes_.end()) return absl::NotFoundError(words[0]);
+  if (verb == "close-stream") {
+    lanes_.erase(lane);
+    return "";
+  }
+  return DoOn(lane->second, verb, words);
+}
+
+absl::StatusOr<std::string> ActorFences::Open(const std::vector<std::string>& words) {
+  const StreamOptions options = {.default_stream = words.size() > 1 && words[1] == "default"};
+  BERTH_ASSIGN_OR_RETURN(std::shared_ptr<Stream> stream, Stream::OpenHost(session_, options));
+  const uint32_t id = stream->id();
+  lanes_[words[0]].stream = std::move(stream);
+  return absl::StrCat(id);
+}
+
+absl::StatusOr<std::string> ActorFences::DoOn(Lane& lane, const std::string& verb,
+                                              const std::vector<std::string>& words) {
+  if (verb == "sync") {
+    BERTH_RETURN_IF_ERROR(lane.stream->Synchronize());
+    const absl::Status checks = std::exchange(lane.checks, absl::OkStatus());
+    if (!checks.ok()) return checks;
+    return "";
+  }
+  if (verb == "gate") {
+    const auto gate = std::make_shared<absl::Notification>();
+    lane.gates.push_back(gate);
+    BERTH_RETURN_IF_ERROR(lane.stream->Enqueue([gate] { gate->WaitForNotification(); }));
+    return "";
+  }
+  if (verb == "open-gate") {
+    if (lane.gates.empty()) return absl::FailedPreconditionError("no gate");
+    lane.gates.front()->Notify();
+    lane.gates.pop_front();
+    return "";
+  }
+  uint64_t seed = 0;
+  if (words.size() != 3 || !absl::SimpleAtoi(words[2], &seed)) return absl::InvalidArgumentError(verb);
+  BERTH_ASSIGN_OR_RETURN(const Mapping mapping, blocks_.MappingOf(words[1]));
+  BERTH_RETURN_IF_ERROR(lane.stream->Enqueue([&lane, mapping, seed, fill = verb == "queue-fill"] {
+    if (fill) {
+      FillPattern(mapping.data(), mapping.size(), seed);
+    } else if (lane.checks.ok()) {
+      lane.checks = CheckPattern(mapping.data(), mapping.size(), seed);
+    }
+  }));
+  return "";
+}
+
+absl::StatusOr<std::string> ActorFences::Preflight(const std::vector<std::string>& words) {
+  const auto lane = words.size() < 2 ? lanes_.end() : lanes_.find(words[1]);
+  if (lane == lanes_.end()) return absl::NotFoundError("preflight LAUNCH STREAM");
+  auto launch = std::make_unique<LaunchRecorder>(lane->second.stream);
+  absl::Duration patience = LaunchRecorder::kPatience;
+  for (size_t i = 2; i < words.size(); ++i) {
+    const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
+    int64_t milliseconds = 0;
+    if (option.first == "ms" && absl::SimpleAtoi(option.second, &milliseconds)) {
+      patience = absl::Milliseconds(milliseconds);
+      continue;
+    }
+    const std::pair<std::string, std::string> use = absl::StrSplit(words[i], absl::MaxSplits(':', 1));
+    BERTH_ASSIGN_OR_RETURN(const Mapping mapping, blocks_.MappingOf(use.first));
+    if (use.second == "r") launch->Read(mapping);
+    if (use.second == "w") launch->Write(mapping);
+    if (use.second == "rw") launch->ReadWrite(mapping);
+  }
+  BERTH_RETURN_IF_ERROR(launch->Preflight(patience));
+  const std::string torn = TornText(*launch);
+  launches_[words[0]] = std::move(launch);
+  return torn;
+}
+
+}  // namespace berth::testing

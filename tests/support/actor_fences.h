@@ -1,0 +1,59 @@
+// The part of an actor that orders its work on blocks by fences, on streams of the host.
+
+#ifndef TESTS_SUPPORT_ACTOR_FENCES_H_
+#define TESTS_SUPPORT_ACTOR_FENCES_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "client/launch_recorder.h"
+#include "client/session.h"
+#include "client/stream.h"
+#include "tests/support/actor_blocks.h"
+
+namespace berth::testing {
+
+//   stream S [default]                  opens a stream; says its id
+//   close-stream S   sync S             sync says how the stream's checks went
+//   gate S   open-gate S                has the stream wait until its oldest gate is opened
+//   queue-fill S BLOCK SEED   queue-check S BLOCK SEED
+//   preflight L S BLOCK:r|w|rw… [ms=N]  begins the launch L; says "torn" if a block is
+//   commit L   abandon L                commit says "torn" too
+class ActorFences {
+ public:
+  // `blocks` must outlive this.
+  ActorFences(std::shared_ptr<Session> session, ActorBlocks* blocks)
+      : session_(std::move(session)), blocks_(*blocks) {}
+
+  // Errors: kUnimplemented for a verb that is not about fences.
+  absl::StatusOr<std::string> Do(const std::string& verb, const std::vector<std::string>& words);
+
+ private:
+  struct Lane {
+    // Of the stream's checks since the last sync; written on its thread.
+    absl::Status checks;
+    std::deque<std::shared_ptr<absl::Notification>> gates;
+    // Last: it ends first.
+    std::shared_ptr<Stream> stream;
+  };
+
+  absl::StatusOr<std::string> Open(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> DoOn(Lane& lane, const std::string& verb,
+                                   const std::vector<std::string>& words);
+  absl::StatusOr<std::string> Preflight(const std::vector<std::string>& words);
+
+  const std::shared_ptr<Session> session_;
+  ActorBlocks& blocks_;
+  std::map<std::string, Lane> lanes_;
+  std::map<std::string, std::unique_ptr<LaunchRecorder>> launches_;
+};
+
+}  // namespace berth::testing
+
+#endif  // TESTS_SUPPORT_ACTOR_FENCES_H_
