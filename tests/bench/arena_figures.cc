@@ -13,7 +13,10 @@ absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs) {
   BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(host));
   BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Arena> arena, Arena::Create(session, {.label = "bench"}));
-  return ArenaFiguresOf(*arena);
+  // On the host a stream is a mere number.
+  ArenaLanes lanes;
+  for (int i = 0; i < kArenaThreads; ++i) lanes.streams.push_back(static_cast<ArenaStream>(i));
+  return ArenaFiguresOf(*arena, lanes);
 }
 
 }  // namespace berth::bench

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -15,31 +17,24 @@
 namespace berth::bench {
 namespace {
 
-// Short beside a time slice, so that a sample is either undisturbed or far out; long beside the clock.
 constexpr int kPairs = 64;
 constexpr int kSamples = 2000;
 constexpr int kWarmUp = 200;
-constexpr int kThreads = 8;
-// The bounds.
+// Nanoseconds, on one thread and on several.
 constexpr double kAloneBound = 100;
 constexpr double kThreadsBound = 300;
 
-absl::Status PairOnce(Arena& arena, Bytes bytes, ArenaStream stream) {
-  BERTH_ASSIGN_OR_RETURN(void* const pointer, arena.Allocate(bytes, stream));
-  return arena.Free(pointer, stream);
-}
-
-ArenaStream StreamOf(int thread) { return static_cast<ArenaStream>(thread); }
-
-// Runs `sample(thread)` on each of `threads` at once; returns all samples but the first of each.
+// Runs `sample(thread)` on each of `threads` at once. Returns all samples but the first of each.
 using Sample = absl::FunctionRef<absl::StatusOr<double>(int thread)>;
-absl::StatusOr<std::vector<double>> OnThreads(int threads, Sample sample) {
+absl::StatusOr<std::vector<double>> OnThreads(const ArenaLanes& lanes, int threads, Sample sample) {
   std::vector<absl::StatusOr<std::vector<double>>> results(threads, std::vector<double>());
-  std::atomic<int> waiting = threads;
+  std::atomic<int> missing = threads;
   const auto run = [&](int thread) -> absl::StatusOr<std::vector<double>> {
+    const absl::Status entered = lanes.enter();
+    missing.fetch_sub(1);
+    BERTH_RETURN_IF_ERROR(entered);
+    while (missing.load() > 0) std::this_thread::yield();
     std::vector<double> samples;
-    waiting.fetch_sub(1);
-    while (waiting.load() > 0) std::this_thread::yield();
     for (int i = -kWarmUp; i < kSamples; ++i) {
       BERTH_ASSIGN_OR_RETURN(const double nanoseconds, sample(thread));
       if (i >= 0) samples.push_back(nanoseconds);
@@ -80,48 +75,51 @@ struct Mix {
   }
 };
 
-}  // namespace
-
-std::vector<Bytes> ArenaSizes() { return {KiB(4), KiB(64), MiB(1), MiB(16), MiB(64)}; }
-
-absl::StatusOr<double> TimePairs(absl::FunctionRef<absl::Status()> body) {
-  const int64_t start = MonotonicNanoseconds();
-  for (int i = 0; i < kPairs; ++i) BERTH_RETURN_IF_ERROR(body());
-  return static_cast<double>(MonotonicNanoseconds() - start) / kPairs;
-}
-
-absl::StatusOr<std::vector<double>> PairTimes(Arena& arena, Bytes bytes, int threads) {
-  return OnThreads(threads, [&](int thread) {
-    return TimePairs([&] { return PairOnce(arena, bytes, StreamOf(thread)); });
-  });
-}
-
-absl::StatusOr<std::vector<double>> MixedTimes(Arena& arena, int threads) {
+// Nanoseconds for each replacement of one of 64 live allocations.
+absl::StatusOr<std::vector<double>> MixedTimes(Arena& arena, const ArenaLanes& lanes, int threads) {
   std::vector<Mix> mixes(threads);
   for (int thread = 0; thread < threads; ++thread) mixes[thread].random.seed(thread);
-  absl::StatusOr<std::vector<double>> times = OnThreads(threads, [&](int thread) {
-    return TimePairs([&] { return mixes[thread].Replace(arena, StreamOf(thread)); });
+  absl::StatusOr<std::vector<double>> times = OnThreads(lanes, threads, [&](int thread) {
+    return TimePairs([&] { return mixes[thread].Replace(arena, lanes.streams[thread]); });
   });
   for (int thread = 0; thread < threads; ++thread) {
-    BERTH_RETURN_IF_ERROR(mixes[thread].FreeAll(arena, StreamOf(thread)));
+    BERTH_RETURN_IF_ERROR(mixes[thread].FreeAll(arena, lanes.streams[thread]));
   }
   return times;
 }
 
-absl::StatusOr<std::vector<Figure>> ArenaFiguresOf(Arena& arena) {
+}  // namespace
+
+std::vector<Bytes> ArenaSizes() { return {KiB(4), KiB(64), MiB(1), MiB(16), MiB(64)}; }
+
+absl::StatusOr<double> TimePairs(absl::FunctionRef<absl::Status()> pair) {
+  const int64_t start = MonotonicNanoseconds();
+  for (int i = 0; i < kPairs; ++i) BERTH_RETURN_IF_ERROR(pair());
+  return static_cast<double>(MonotonicNanoseconds() - start) / kPairs;
+}
+
+absl::Status AllocateAndFree(Arena& arena, Bytes bytes, ArenaStream stream) {
+  BERTH_ASSIGN_OR_RETURN(void* const pointer, arena.Allocate(bytes, stream));
+  return arena.Free(pointer, stream);
+}
+
+absl::StatusOr<std::vector<Figure>> ArenaFiguresOf(Arena& arena, const ArenaLanes& lanes) {
   std::vector<Figure> figures;
   const auto add = [&](std::string name, std::vector<double> samples, std::optional<double> bound) {
     figures.push_back(
         {.name = std::move(name), .value = Median(std::move(samples)), .unit = "ns", .bound = bound});
   };
-  for (const int threads : {1, kThreads}) {
+  for (const int threads : {1, kArenaThreads}) {
     const std::string with = threads == 1 ? "" : absl::StrCat(", ", threads, " threads");
     for (const Bytes bytes : ArenaSizes()) {
-      BERTH_ASSIGN_OR_RETURN(std::vector<double> times, PairTimes(arena, bytes, threads));
+      BERTH_ASSIGN_OR_RETURN(
+          std::vector<double> times, OnThreads(lanes, threads, [&](int thread) {
+            return TimePairs([&] { return AllocateAndFree(arena, bytes, lanes.streams[thread]); });
+          }));
       add(absl::StrCat("arena allocate+free ", FormatBytes(bytes), with), std::move(times),
           threads == 1 ? kAloneBound : kThreadsBound);
     }
-    BERTH_ASSIGN_OR_RETURN(std::vector<double> times, MixedTimes(arena, threads));
+    BERTH_ASSIGN_OR_RETURN(std::vector<double> times, MixedTimes(arena, lanes, threads));
     add(absl::StrCat("arena free+allocate, 64 live of 4 KiB to 1 MiB", with), std::move(times), std::nullopt);
     BERTH_RETURN_IF_ERROR(arena.Trim().status());
   }

@@ -3,7 +3,7 @@
 #ifndef TESTS_BENCH_ARENA_LOOPS_H_
 #define TESTS_BENCH_ARENA_LOOPS_H_
 
-#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -15,21 +15,29 @@
 
 namespace berth::bench {
 
+// How many threads the figures of several are taken of.
+inline constexpr int kArenaThreads = 8;
+
+// Where an arena is used from.
+struct ArenaLanes {
+  // A stream for each thread, kArenaThreads of them.
+  std::vector<ArenaStream> streams;
+  // Called first on every thread.
+  std::function<absl::Status()> enter = [] { return absl::OkStatus(); };
+};
+
 // The sizes that figures are taken of: 4 KiB to 64 MiB.
 std::vector<Bytes> ArenaSizes();
 
-// Allocate and free of one size, again and again: nanoseconds a pair, a sample for each short run of them, of
-// `threads` at once, each on a stream of its own.
-absl::StatusOr<std::vector<double>> PairTimes(Arena& arena, Bytes bytes, int threads);
+// Runs `pair` as often as a sample has pairs: short beside a time slice, so that a sample is either undisturbed
+// or far out; long beside the clock. Returns nanoseconds a pair. Errors: its own.
+absl::StatusOr<double> TimePairs(absl::FunctionRef<absl::Status()> pair);
 
-// The same of mixed sizes, 4 KiB to 1 MiB, with 64 live at a time and freed in random order.
-absl::StatusOr<std::vector<double>> MixedTimes(Arena& arena, int threads);
+absl::Status AllocateAndFree(Arena& arena, Bytes bytes, ArenaStream stream);
 
-// Runs `body` as often as a sample has pairs, and returns nanoseconds for each.
-absl::StatusOr<double> TimePairs(absl::FunctionRef<absl::Status()> body);
-
-// The arena's own lines: each size, alone and with 8 threads, and the mix.
-absl::StatusOr<std::vector<Figure>> ArenaFiguresOf(Arena& arena);
+// The arena's own lines: allocate and free of each size, and of a mix of sizes, on one thread and on several
+// at once.
+absl::StatusOr<std::vector<Figure>> ArenaFiguresOf(Arena& arena, const ArenaLanes& lanes);
 
 }  // namespace berth::bench
 

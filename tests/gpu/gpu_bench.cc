@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "tests/bench/figures.h"
+#include "tests/gpu/arena_figures.h"
 #include "tests/gpu/lease_figures.h"
 #include "tests/gpu/memory_figures.h"
 #include "tests/support/testing.h"
@@ -14,6 +15,8 @@ int main(int argc, char** argv) {
   const bench::Programs programs = {.berthd = berth::testing::ProgramPath("daemon/berthd"),
                                     .echo_server = berth::testing::ProgramPath("tests/bench/echo_server"),
                                     .backend = "cuda"};
-  return bench::RunFigures({{"lease", berth::gpu::LeaseFigures}, {"block memory", berth::gpu::MemoryFigures}},
+  return bench::RunFigures({{"arena", berth::gpu::ArenaFigures},
+                            {"lease", berth::gpu::LeaseFigures},
+                            {"block memory", berth::gpu::MemoryFigures}},
                            programs, argc > 1 ? argv[1] : "", bench::Format::kTable);
 }
