@@ -79,6 +79,8 @@ class KeeperSink final : public EffectSink {
     keeper_->Create(effect.device, effect.block, effect.bytes);
   }
   void Carry(const core::ReleaseBlock& effect) override { keeper_->Release(effect.block); }
+  void Carry(const core::MakeFencePage&) override {}
+  void Carry(const core::DropFencePage&) override {}
   void Carry(const core::Deliver&) override {}
   void Carry(const core::CloseChannel&) override {}
   void Carry(const core::DropChannel&) override {}
@@ -120,7 +122,8 @@ class BlockKeeperTest : public testing::Test {
     custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
     core::Config config = {.node = 1, .incarnation = 1, .warm_blocks_per_size = 0};
     config.devices.push_back({.uuid = "DEVICE-0", .total = MiB(64), .budget = MiB(16)});
-    core_ = std::make_unique<core::Core>(config, [this] { return ++last_id_; });
+    core_ = std::make_unique<core::Core>(
+        config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     loop_ = *EventLoop::Create();
     loop_->SetTimerCallback([] {});

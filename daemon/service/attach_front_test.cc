@@ -37,6 +37,8 @@ class FrontSink final : public EffectSink {
   explicit FrontSink(std::unique_ptr<AttachFront>* front) : front_(*front) {}
   void Carry(const core::CreateBlock&) override {}
   void Carry(const core::ReleaseBlock&) override {}
+  void Carry(const core::MakeFencePage&) override {}
+  void Carry(const core::DropFencePage&) override {}
   void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
   void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
   void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
@@ -57,8 +59,9 @@ class AttachFrontTest : public testing::Test {
     vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
     vault_->Flush(in_vault_);
     custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
-    core_ = std::make_unique<core::Core>(core::Config{.node = 1, .incarnation = 1},
-                                         [this] { return ++last_id_; });
+    core_ = std::make_unique<core::Core>(
+        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
+        [](core::StreamKey) { return core::StreamWords(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     loop_ = *EventLoop::Create();
     loop_->SetTimerCallback([] {});
