@@ -14,7 +14,8 @@ void Up(CoreHarness& h) {
 
 TEST(CoreWorkerTest, ADeviceIsRebuildingUntilItsWorkerIsUp) {
   const Config config = CoreHarness::DefaultConfig();
-  Core core(config, [] { return 1; });
+  Core core(
+      config, [] { return 1; }, [](StreamKey) { return StreamWords(); });
   EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kRebuilding);
   Effects effects;
   core.WorkerUp(absl::UnixEpoch(), 0, &effects);
