@@ -31,8 +31,9 @@ void Core::Free(absl::Time now, CallId call, const Caller& caller, const Request
     impl_->EndImport(step, *mapped, import);
   }
   const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
-  impl_->FreeBlock(step, **block);
+  // Giving the memory back takes system calls that the caller need not wait for.
   impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));
+  impl_->FreeBlock(step, **block);
 }
 
 void Core::Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,

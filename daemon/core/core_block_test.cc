@@ -8,7 +8,7 @@ TEST(CoreBlockTest, FreeRetiresAnUnmappedBlockAndItsBytesComeBackWithTheRelease)
   Peer a = h.Open();
   const AllocateResult block = h.MustAllocate(a, MiB(2));
   EXPECT_EQ(h.Get<FreeResult>(h.Free(a, block.block.handle, {block.import})).state, BlockState::kRetired);
-  EXPECT_EQ(h.last_effects, "release reply");
+  EXPECT_EQ(h.last_effects, "reply release");
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
   EXPECT_EQ(h.BytesOf(0).outstanding(), MiB(2));
   h.WorkAll();
@@ -25,7 +25,7 @@ TEST(CoreBlockTest, FreeQuarantinesAMappedBlockAndRecallsItFromEachProcessOnce) 
   const size_t before = h.deliveries.size();
   EXPECT_EQ(h.Get<FreeResult>(h.Free(owner, block.block.handle, {block.import})).state,
             BlockState::kQuarantined);
-  EXPECT_EQ(h.last_effects, "recall reply");
+  EXPECT_EQ(h.last_effects, "reply recall");
   ASSERT_EQ(h.deliveries.size(), before + 1);
   EXPECT_EQ(h.deliveries.back().channel, sibling.channel);
   EXPECT_EQ(h.deliveries.back().delivery.block, block.block.handle.block.value());

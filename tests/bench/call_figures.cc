@@ -59,27 +59,31 @@ absl::StatusOr<Pairs> PermitRound(const Programs& programs) {
   return Interleave(1000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); });
 }
 
-// One round against fresh servers: pairs of a warm allocation with its fd and one echo.
+// One round against fresh servers: pairs of a warm allocation with its fd and one echo. The shelf is let fill
+// again before it is so empty that it is filled at once, beside the next call.
 absl::StatusOr<Pairs> WarmBlockRound(const Programs& programs) {
   constexpr Bytes kBlock = MiB(2);
-  constexpr Bytes kWarm = MiB(4);
-  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {"--warm-blocks=2"}));
+  constexpr Bytes kWarm = MiB(16);
+  constexpr int kTurns = 6;
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {"--warm-blocks=8"}));
   BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(programs));
   EchoClient echo(EchoSocket(echo_server->folder()));
   BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
   const Inspector inspector(session);
   std::optional<Block> block;
+  int turns = 0;
   const auto allocate = [&]() -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(block, Block::Allocate(session, {.bytes = kBlock, .label = "bench"}));
     return absl::OkStatus();
   };
   const auto free_and_refill = [&]() -> absl::Status {
     BERTH_RETURN_IF_ERROR(block->Free());
-    return AwaitQuiet(inspector, kWarm);
+    return ++turns % kTurns == 0 ? AwaitQuiet(inspector, kWarm) : absl::OkStatus();
   };
   // The size becomes one that is kept warm by being asked for.
   BERTH_RETURN_IF_ERROR(allocate());
-  BERTH_RETURN_IF_ERROR(free_and_refill());
+  BERTH_RETURN_IF_ERROR(block->Free());
+  BERTH_RETURN_IF_ERROR(AwaitQuiet(inspector, kWarm));
   return Interleave(
       500, allocate, [&] { return echo.Call(); }, free_and_refill);
 }
