@@ -1,5 +1,5 @@
-// LaunchRecorder: says which blocks a launch uses, and so has it wait for whoever used them before, and whoever uses them
-// next wait for it. On any stream, in any process.
+// LaunchRecorder: says which blocks a launch uses, and so has it wait for whoever used them before, and
+// whoever uses them next wait for it. On any stream, in any process.
 //
 //   berth::LaunchRecorder launch(stream);
 //   launch.Read(weights);                              // Mappings
@@ -8,7 +8,8 @@
 //   kernel<<<…, my_stream>>>(…);
 //   if (auto status = launch.Commit(); !status.ok()) return status;      // queues the launch's end
 //
-// Between Preflight() and Commit() others wait for this one, a second at the most by default: so nothing slow in there.
+// Between Preflight() and Commit() others wait for this one, a second at the most by default: so nothing slow
+// in there.
 
 #ifndef CLIENT_LAUNCH_RECORDER_H_
 #define CLIENT_LAUNCH_RECORDER_H_
@@ -47,9 +48,9 @@ class LaunchRecorder {
   // Abandons what was preflighted and not committed: nothing of it may have been launched.
   ~LaunchRecorder();
 
-  // Notes a use; a block may be noted several times. A fresh output is written. `kWrite` means that whatever was there is
-  // written over: after that, a block torn by a dead writer is whole again.
-  // What is wrong with a use is said by Preflight(), or by Commit() for what was noted too late.
+  // Notes a use; a block may be noted several times. A fresh output is written. `kWrite` means that whatever
+  // was there is written over: after that, a block torn by a dead writer is whole again. What is wrong with a
+  // use is said by Preflight(), or by Commit() for what was noted too late.
   void Read(const Mapping& mapping) { Note(internal::RecordableOf(mapping), internal::UseAccess::kRead); }
   void Write(const Mapping& mapping) { Note(internal::RecordableOf(mapping), internal::UseAccess::kWrite); }
   void ReadWrite(const Mapping& mapping) {
@@ -58,17 +59,20 @@ class LaunchRecorder {
   // Notes memory that is not Berth's.
   void Untracked();
 
-  // Has the stream wait for all that the launch must come after. Nothing is queued when this fails before the daemon has
-  // answered; waits queued before a later failure are harmless.
-  // Errors: STREAM_MISUSE (memory that is not Berth's, in strict mode; a block of another session's; a write through a
-  // read-only mapping; a second preflight); STALE; BLOCK_IN_USE, naming who did not finish in time; the driver's.
+  // Has the stream wait for all that the launch must come after. Nothing is queued when this fails before the
+  // daemon has answered; waits queued before a later failure are harmless.
+  // Errors: STREAM_MISUSE (memory that is not Berth's, in strict mode; a block of another session's; a write
+  // through a read-only mapping; a second preflight); STALE; BLOCK_IN_USE, naming who did not finish in time;
+  // the driver's.
   absl::Status Preflight(absl::Duration patience = kPatience);
   // The launch is queued. An empty recorder commits nothing.
-  // Errors: STREAM_MISUSE without a preflight, or where uses were noted after it: what was preflighted is committed all the
-  // same. The driver's or the daemon's: others are kept from the blocks as long as this process lives.
+  // Errors: STREAM_MISUSE without a preflight, or where uses were noted after it: what was preflighted is
+  // committed all the same. The driver's or the daemon's: others are kept from the blocks as long as this
+  // process lives.
   absl::Status Commit();
 
-  // Blocks of the launch that a process had begun to write when it died, as far as Preflight() and then Commit() know.
+  // Blocks of the launch that a process had begun to write when it died, as far as Preflight() and then
+  // Commit() know.
   const std::vector<BlockId>& torn() const { return torn_; }
 
  private:

@@ -30,15 +30,16 @@ class TrackedStream;
 struct StreamOptions {
   // The device's ordinal at the daemon.
   uint32_t device = 0;
-  // Open the device's default stream (id 0), of which a process has one. Nothing falls back to it by itself. For CUDA it
-  // goes with a null `cuda_stream`.
+  // Open the device's default stream (id 0), of which a process has one. Nothing falls back to it by itself.
+  // For CUDA it goes with a null `cuda_stream`.
   bool default_stream = false;
   // CUDA alone: a CUstream, which stays the caller's and must outlive the Stream.
   void* cuda_stream = nullptr;
 };
 
-// Shared by its user and the recorders on it. Thread-safe, but launches on one stream are in the order in which they are
-// queued: where several threads launch on it, each keeps the others out from preflight to commit.
+// Shared by its user and the recorders on it. Thread-safe, but launches on one stream are in the order in
+// which they are queued: where several threads launch on it, each keeps the others out from preflight to
+// commit.
 class Stream {
  public:
   // A stream of the host's: a thread of its own.

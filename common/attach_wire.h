@@ -89,8 +89,8 @@ enum class DeliveryKind : uint32_t {
   // The process's own fence page (common/fence_page.h), for the request `sequence`: one writable fd, or none where it
   // could not be made.
   kOwnPage = 3,
-  // The fence page of the channel `owner`, before the first answer that names it: one fd that can only be read, or none
-  // where that process is gone.
+  // The fence page of the channel `owner`, before the first answer that names it: one fd that can only be
+  // read, or none where that process is gone.
   kForeignPage = 4,
   // Another process is about to map `block`, which this one has tracked alone: it shall answer HandedOver.
   kHandOver = 5,
@@ -135,8 +135,8 @@ struct HandedMark {
   uint64_t value = 0;
 };
 
-// Hands over what the process has tracked of a block by itself: no use of it is open, and these may not have ended. Sent
-// without the marks past `count`.
+// Hands over what the process has tracked of a block by itself: no use of it is open, and these may not have
+// ended. Sent without the marks past `count`.
 struct HandedOver {
   // One per slot of a page for the reads, and the last write.
   static constexpr uint32_t kMaxMarks = 253;

@@ -1,6 +1,7 @@
-// A process's fence page: one pair of 64-bit words per stream that says how far the stream has come. Its owner's GPU (or
-// host thread) raises the words; the owner's peers wait for them, on a stream or by reading; the daemon reads them all
-// and sets them to the top when the owner dies, so that whoever waits goes on. No process needs CUDA for any of it.
+// A process's fence page: one pair of 64-bit words per stream that says how far the stream has come. Its
+// owner's GPU (or host thread) raises the words; the owner's peers wait for them, on a stream or by reading;
+// the daemon reads them all and sets them to the top when the owner dies, so that whoever waits goes on. No
+// process needs CUDA for any of it.
 //
 // The broker makes the page and keeps a writable mapping; the owner gets a writable fd, everyone else a read-only
 // reopening of the 0400 memfd: a word is written by its own process and the daemon alone.
@@ -18,17 +19,17 @@
 
 namespace berth {
 
-// The value of every word of a process that is gone: whatever was waited for will not come any more. CUDA's wait compares
-// the difference as a signed number, so half the range is the top: all ones would be below everything. Uses are counted
-// from 1 to below it.
+// The value of every word of a process that is gone: whatever was waited for will not come any more. CUDA's
+// wait compares the difference as a signed number, so half the range is the top: all ones would be below
+// everything. Uses are counted from 1 to below it.
 inline constexpr uint64_t kFenceTop = INT64_MAX;
 
 // The words of one stream.
 struct FenceSlot {
   // Only rises: n says that the stream's first n uses have ended. Written behind each use, on the stream.
   std::atomic<uint64_t> done;
-  // What `done` comes to once everything begun on the stream has ended; stored by the owner before it begins something.
-  // So a `done` below it tells, of a process that died, that work was under way.
+  // What `done` comes to once everything begun on the stream has ended; stored by the owner before it begins
+  // something. So a `done` below it tells, of a process that died, that work was under way.
   std::atomic<uint64_t> begun;
 };
 

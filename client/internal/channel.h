@@ -44,8 +44,8 @@ struct Arrival {
 // Thread-safe.
 class Channel {
  public:
-  // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this. `on_lost` is called once,
-  // from the channel's thread and without a lock, when the stream ends or is broken.
+  // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this. `on_lost` is
+  // called once, from the channel's thread and without a lock, when the stream ends or is broken.
   static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket, Fences* fences,
                                                         std::function<void(const absl::Status&)> on_lost);
   Channel(const Channel&) = delete;

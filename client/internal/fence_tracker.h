@@ -2,8 +2,8 @@
 // daemon's table (daemon/core/fence_table.h) is between processes, in some tens of nanoseconds.
 //
 // A launch begins and finishes; what it must wait for in between are words of this process's own page. When another
-// process is about to map a block, the daemon asks for it, and the tracker hands over what has not ended; from then on
-// the block is the daemon's to track.
+// process is about to map a block, the daemon asks for it, and the tracker hands over what has not ended;
+// from then on the block is the daemon's to track.
 
 #ifndef CLIENT_INTERNAL_FENCE_TRACKER_H_
 #define CLIENT_INTERNAL_FENCE_TRACKER_H_
@@ -106,19 +106,20 @@ class FenceTracker {
   std::shared_ptr<TrackedBlock> Track(BlockId block, bool shared) ABSL_LOCKS_EXCLUDED(mu_);
   // The daemon tracks the block from now on, and needs no hand-over: this process had no stream yet.
   void MarkShared(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
-  // Another process wants the block. Returns what there is to hand over, or nothing yet where a use is open: that goes
-  // to the sender once it is finished. `ready` says which.
+  // Another process wants the block. Returns what there is to hand over, or nothing yet where a use is open:
+  // that goes to the sender once it is finished. `ready` says which.
   bool AskHandOver(BlockId block, attach::HandedOver* handed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Begins a use of all the blocks, each named once: all or none. Waits while a use that conflicts is open on another
-  // stream, `patience` long. `waits` is what the launch must wait for, each slot once. Uses that are the daemon's to order
-  // are marked `remote` and left alone: what is begun here is to be abandoned should those fail.
+  // stream, `patience` long. `waits` is what the launch must wait for, each slot once. Uses that are the
+  // daemon's to order are marked `remote` and left alone: what is begun here is to be abandoned should those
+  // fail.
   // Errors: BLOCK_IN_USE, and nothing has begun.
   absl::Status Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Duration patience,
                      OwnWaits* waits)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The value that the stream's next use ends with. Takes no lock: uses of one stream are finished one at a time, from
-  // this call to Finish().
+  // The value that the stream's next use ends with. Takes no lock: uses of one stream are finished one at a
+  // time, from this call to Finish().
   static uint64_t NextValue(const TrackedStream& stream) { return stream.last_ + 1; }
   // The uses end when the stream's word is at `value`, whose write is queued. Remote ones are the daemon's to finish.
   void Finish(TrackedStream& stream, absl::Span<const TrackedUse> uses, uint64_t value)

@@ -1,5 +1,5 @@
-// HostStream: a stream of the host's, a thread that runs functions one after the other. Its words are the same words as
-// those of CUDA streams, so whatever is ordered by fences can be tried without a GPU.
+// HostStream: a stream of the host's, a thread that runs functions one after the other. Its words are the
+// same words as those of CUDA streams, so whatever is ordered by fences can be tried without a GPU.
 
 #ifndef CLIENT_INTERNAL_HOST_STREAM_H_
 #define CLIENT_INTERNAL_HOST_STREAM_H_

@@ -1,5 +1,5 @@
-// FenceKeeper: the broker's hands on the fence pages of processes: makes them, reads their words for the core, and sets
-// them to the top when their process is gone. The vault holds each page beside it.
+// FenceKeeper: the broker's hands on the fence pages of processes: makes them, reads their words for the
+// core, and sets them to the top when their process is gone. The vault holds each page beside it.
 
 #ifndef DAEMON_BROKER_FENCE_KEEPER_H_
 #define DAEMON_BROKER_FENCE_KEEPER_H_

@@ -111,8 +111,8 @@ class Core {
   // tenant: not said which), SESSION_ENDED, LIMIT.
   absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,
                                         const Tenant& tenant, const ProcessInfo& process);
-  // `earlier` turns out to be of the same process as `channel`, which joined the same session since `earlier` hung up:
-  // its imports pass to `channel`, and it is dropped. Ignored where that is not so.
+  // `earlier` turns out to be of the same process as `channel`, which joined the same session since `earlier`
+  // hung up: its imports pass to `channel`, and it is dropped. Ignored where that is not so.
   void ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects);
   // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as
   // processes are proved gone. Where nothing is held and no process has a connection any more, that is the end.

@@ -242,8 +242,8 @@ class Core::Impl {
 
   // ---- State ----------------------------------------------------------------------------------------------
 
-  // Where a pending request waits: nowhere yet, in a pool, for a device, for its block to be made, for others' uses to
-  // be finished, or for a block to be handed over.
+  // Where a pending request waits: nowhere yet, in a pool, for a device, for its block to be made, for
+  // others' uses to be finished, or for a block to be handed over.
   using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId, FenceTable*, WaitingImport>;
   struct Pending {
     // 0 if nobody waits for the answer.

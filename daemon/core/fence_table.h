@@ -8,9 +8,9 @@
 //
 // but never for its own stream, nor for what has ended already; and for what the last write itself waited for, where
 // another process is at it, because the writer may die first. Finish() says which value the launch writes into its
-// stream's word when it ends. In between the use is open, and a Prepare() that conflicts with it is queued, so no answer
-// ever names a value that is not on its way: two orders of two blocks cannot deadlock the GPU. Queued ones are served
-// all or nothing, first come first served at each block, until their deadline.
+// stream's word when it ends. In between the use is open, and a Prepare() that conflicts with it is queued,
+// so no answer ever names a value that is not on its way: two orders of two blocks cannot deadlock the GPU.
+// Queued ones are served all or nothing, first come first served at each block, until their deadline.
 //
 // When a process dies its uses end. What it was writing is torn until a living process has finished a write of the
 // whole block, and every answer about the block says so meanwhile.
@@ -71,13 +71,14 @@ class FenceTable {
   StreamTable& streams() { return streams_; }
   const StreamTable& streams() const { return streams_; }
 
-  // Begins a use of all the blocks, each named once or more, or queues it: nothing is returned then, and `request` comes
-  // out of this or a later step. Errors: NOT_FOUND (stream); INVALID_FIELD (no blocks, or too many); LIMIT.
+  // Begins a use of all the blocks, each named once or more, or queues it: nothing is returned then, and
+  // `request` comes out of this or a later step. Errors: NOT_FOUND (stream); INVALID_FIELD (no blocks, or too
+  // many); LIMIT.
   absl::StatusOr<std::optional<Prepared>> Prepare(const FenceStep& step, const RequestId& request,
                                                   uint32_t slot, std::vector<BlockUse> uses,
                                                   absl::Time deadline);
-  // The use ends when its stream's word is at `value`. Returns the blocks of it that are torn: the process of a use that
-  // it waited for may have died meanwhile.
+  // The use ends when its stream's word is at `value`. Returns the blocks of it that are torn: the process of
+  // a use that it waited for may have died meanwhile.
   // Errors, with nothing changed: NOT_FOUND; INVALID_FIELD where the stream's values would not rise.
   absl::StatusOr<std::vector<BlockId>> Finish(const FenceStep& step, ChannelId channel, UseId use,
                                               uint64_t value);
@@ -92,11 +93,11 @@ class FenceTable {
   // InfiniteFuture for none.
   absl::Time next_deadline() const;
 
-  // Whether nothing of the process's is open or queued, and its words are where all that it began ends: then nothing is
-  // lost when it is dropped alive.
+  // Whether nothing of the process's is open or queued, and its words are where all that it began ends: then
+  // nothing is lost when it is dropped alive.
   bool Quiet(ChannelId channel, const ReadWords& read) const;
-  // The process is gone and its words are still as it left them. `local` are blocks that it tracked by itself and could
-  // write: they are torn if any of its streams had work under way.
+  // The process is gone and its words are still as it left them. `local` are blocks that it tracked by itself
+  // and could write: they are torn if any of its streams had work under way.
   void ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local);
 
   // The process is asked to hand the block over: to everybody else it is in use until then.
@@ -179,7 +180,8 @@ class FenceTable {
   // Forgets what has ended.
   static void Prune(Fence& fence, const ReadWords& read);
 
-  // Who is in the way of `access` to the block by `stream`: an open use, the hand-over, or one queued before `ticket`.
+  // Who is in the way of `access` to the block by `stream`: an open use, the hand-over, or one queued before
+  // `ticket`.
   struct Obstacle {
     ChannelId channel;
     ProcessInfo process;

@@ -27,7 +27,8 @@ struct StreamWords {
   uint64_t begun = 0;
 };
 
-// Reads the words of a stream that is not gone: 0 where nothing is known of it. The core asks it as it is told the time.
+// Reads the words of a stream that is not gone: 0 where nothing is known of it. The core asks it as it is
+// told the time.
 using ReadWords = std::function<StreamWords(StreamKey)>;
 
 // Two bits: reads, writes.

@@ -46,7 +46,12 @@ absl::StatusOr<StreamKey> StreamTable::Open(absl::Time now, ChannelId channel, c
   owner.process = process;
   if (slot == owner.rows.size()) owner.rows.emplace_back();
   StreamRow& row = owner.rows[slot];
-  row = StreamRow{.open = true, .number = ++last_number_, .device = device, .id = id, .since = now, .last_value = row.last_value};
+  row = StreamRow{.open = true,
+                  .number = ++last_number_,
+                  .device = device,
+                  .id = id,
+                  .since = now,
+                  .last_value = row.last_value};
   return StreamKey{channel, slot};
 }
 

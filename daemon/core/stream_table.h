@@ -1,5 +1,5 @@
-// StreamTable: the streams that processes have opened, and the slots of their pages. Rows alone; what runs on the streams
-// is fence_table.h's business. Thread-compatible.
+// StreamTable: the streams that processes have opened, and the slots of their pages. Rows alone; what runs on
+// the streams is fence_table.h's business. Thread-compatible.
 
 #ifndef DAEMON_CORE_STREAM_TABLE_H_
 #define DAEMON_CORE_STREAM_TABLE_H_
@@ -36,8 +36,8 @@ class StreamTable {
   // `per_device` counts beside the default stream; at least 1.
   explicit StreamTable(uint32_t per_device) : per_device_(per_device < 1 ? 1 : per_device) {}
 
-  // Opens a stream of `device`: its default stream (id 0), or another with the lowest id free. There is no falling back
-  // from the one to the other.
+  // Opens a stream of `device`: its default stream (id 0), or another with the lowest id free. There is no
+  // falling back from the one to the other.
   // Errors: LIMIT; STREAM_MISUSE where the default stream is open already. Nothing changed then.
   absl::StatusOr<StreamKey> Open(absl::Time now, ChannelId channel, const ProcessInfo& process,
                                  uint32_t device, bool default_stream, const ReadWords& read);

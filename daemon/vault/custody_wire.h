@@ -33,13 +33,13 @@ enum class Kind : uint32_t {
   kChannel,
   // The pidfd of a channel's process, until the channel stands for nothing any more; the id is the channel's.
   kPidfd,
-  // A process's fence page, writable (common/fence_page.h); the id is its channel's.
-  kFencePage,
   // A block's memory; the id is the block's.
   kBlock,
   // The broker's end of a worker's socket; the id is the device's ordinal. Put and dropped by the vault
   // alone.
   kWorker,
+  // A process's fence page, writable (common/fence_page.h); the id is its channel's.
+  kFencePage,
 };
 
 enum class Listener : uint64_t {

@@ -158,6 +158,9 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
     return OpenStreamRequest{.device = static_cast<uint32_t>(Draw(Chance(95) ? 2 : 9)),
                              .default_stream = Chance(20)};
   }
+  if (process.mapped.empty() && Chance(90)) {
+    return ImportRequest{.handle = SomeHandle(clients_.at(process.session)), .read_only = Chance(20)};
+  }
   const uint32_t slot = Chance(98) ? *std::next(process.streams.begin(), Draw(process.streams.size()))
                                    : static_cast<uint32_t>(Draw(300));
   if (!process.uses.empty() && Chance(55)) {
@@ -183,23 +186,20 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
 
 void Simulation::RunStreams() {
   for (auto& [stream, words] : words_) {
-    if (Chance(50) && words.done < words.begun) words.done += 1 + Draw(words.begun - words.done);
+    if (Chance(5) && words.done < words.begun) words.done += 1 + Draw(words.begun - words.done);
   }
-  const std::optional<ChannelId> channel = SomeChannel();
-  if (!channel.has_value()) return;
-  Process& process = processes_.at(*channel);
-  if (process.hung_up) return;
-  std::vector<HandedMark> marks;
-  for (const uint32_t slot : process.streams) {
-    marks.push_back(
-        {.slot = slot, .value = words_[{*channel, slot}].begun, .access = static_cast<Access>(1 + Draw(3))});
+  for (auto& [channel, process] : processes_) {
+    // Sometimes one hands over what nobody asked for.
+    if (process.hung_up || (process.wanted.empty() ? !Chance(1) : !Chance(70))) continue;
+    std::vector<HandedMark> marks;
+    for (const uint32_t slot : process.streams) {
+      marks.push_back(
+          {.slot = slot, .value = words_[{channel, slot}].begun, .access = static_cast<Access>(1 + Draw(3))});
+    }
+    const BlockId block = process.wanted.empty() ? BlockId(Draw(2'000)) : *process.wanted.begin();
+    counts_.handed_over += process.wanted.erase(block);
+    return core_->BlockHandedOver(now_, channel, block, marks, &effects_);
   }
-  if (process.wanted.empty())
-    return core_->BlockHandedOver(now_, *channel, BlockId(Draw(2'000)), marks, &effects_);
-  const BlockId block = *process.wanted.begin();
-  process.wanted.erase(block);
-  ++counts_.handed_over;
-  core_->BlockHandedOver(now_, *channel, block, marks, &effects_);
 }
 
 void Simulation::Ask() {

@@ -144,7 +144,7 @@ void Simulation::Act() {
   if (die < 940) return Work();
   if (die < 945) return BreakWorker();
   if (die < 955) return Operate();
-  if (die < 970) return RunStreams();
+  if (die < 980) return RunStreams();
   if (die < 990) return PassTime();
   Look();
 }
