@@ -78,7 +78,9 @@ class Core::Impl {
   void Expire(const Step& step);
   template <typename What>
   void Emit(const Step& step, What what) {
-    step.effects->push_back(Effect{++last_effect_, std::move(what)});
+    Effect& effect = step.effects->emplace_back();
+    effect.number = ++last_effect_;
+    effect.what.template emplace<What>(std::move(what));
   }
   void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
 
