@@ -52,6 +52,32 @@ absl::StatusOr<v1::ListDevicesResponse> Inspector::ListDevices() const {
              v1::ListDevicesRequest());
 }
 
+absl::Status Inspector::WatchDevices(
+    absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const {
+  SessionCore& core = *session_->core();
+  bool wanted = true;
+  while (true) {
+    bool heard = false;
+    const absl::Status status =
+        core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_},
+                  [&](grpc::ClientContext* context) -> grpc::Status {
+                    const auto stream = core.stubs().device->WatchDevices(context, v1::WatchDevicesRequest());
+                    v1::WatchDevicesResponse devices;
+                    while (wanted && stream->Read(&devices)) {
+                      heard = true;
+                      wanted = on_devices(devices);
+                    }
+                    if (wanted) return stream->Finish();
+                    context->TryCancel();
+                    stream->Finish();
+                    return grpc::Status::OK;
+                  });
+    if (!wanted) return absl::OkStatus();
+    // A daemon that stops ends the watch; one that had served it is worth waiting for.
+    if (!absl::IsUnavailable(status) || !heard) return status;
+  }
+}
+
 absl::StatusOr<v1::ListPoolsResponse> Inspector::ListPools() const {
   SessionCore& core = *session_->core();
   return List(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListPools,
@@ -111,6 +137,34 @@ absl::StatusOr<v1::Device> Inspector::SetDeviceBudget(uint32_t device, Bytes bud
   request.set_device(device);
   request.set_budget_bytes(budget.count());
   return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetDeviceBudget, request);
+}
+
+absl::StatusOr<v1::Device> Inspector::EnableDevice(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::EnableDeviceRequest request;
+  request.set_device(device);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::EnableDevice, request);
+}
+
+absl::StatusOr<v1::Device> Inspector::RestartDevice(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::RestartDeviceRequest request;
+  request.set_device(device);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RestartDevice, request);
+}
+
+absl::StatusOr<v1::Device> Inspector::ResetDevice(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::ResetDeviceRequest request;
+  request.set_device(device);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ResetDevice, request);
+}
+
+absl::StatusOr<v1::Device> Inspector::DropDevice(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::DropDeviceRequest request;
+  request.set_device(device);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::DropDevice, request);
 }
 
 }  // namespace berth

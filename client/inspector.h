@@ -16,6 +16,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/device.pb.h"
@@ -42,6 +44,11 @@ class Inspector {
 
   absl::StatusOr<v1::Node> GetNode() const;
   absl::StatusOr<v1::ListDevicesResponse> ListDevices() const;
+  // Calls `on_devices` with the devices as they are, and again after each change, until it returns false or the
+  // inspector's cancellation is cancelled. What changes while it runs is told once, as it is at the end: the latest state
+  // is never missed. Goes on over a restart of the daemon that the session survives.
+  // Returns: OK when `on_devices` returned false. Errors: kCancelled; LIMIT; kUnavailable when the session is over.
+  absl::Status WatchDevices(absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const;
   absl::StatusOr<v1::ListPoolsResponse> ListPools() const;
   // Of one pool, or of all where `pool` is empty.
   absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
@@ -56,6 +63,10 @@ class Inspector {
   // On admin.sock alone (ADMIN_ONLY).
   absl::StatusOr<v1::Pool> SetPoolCap(absl::string_view pool, uint64_t cap) const;
   absl::StatusOr<v1::Device> SetDeviceBudget(uint32_t device, Bytes budget) const;
+  absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;
+  absl::StatusOr<v1::Device> RestartDevice(uint32_t device) const;
+  absl::StatusOr<v1::Device> ResetDevice(uint32_t device) const;
+  absl::StatusOr<v1::Device> DropDevice(uint32_t device) const;
 
  private:
   const std::shared_ptr<Session> session_;

@@ -94,6 +94,8 @@ enum class DeliveryKind : uint32_t {
   kForeignPage = 4,
   // Another process is about to map `block`, which this one has tracked alone: it shall answer HandedOver.
   kHandOver = 5,
+  // The session has ended, and with it every lease of the process. What it has mapped it lets go as before.
+  kEnded = 6,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with

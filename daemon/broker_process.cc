@@ -23,6 +23,22 @@ namespace {
 // Calls under way get this long when the daemon stops; the vault gives the whole broker 500 ms.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
+custody::OrderKind ToWire(core::DeviceOrder order) {
+  switch (order) {
+    case core::DeviceOrder::kKill:
+      return custody::OrderKind::kKill;
+    case core::DeviceOrder::kRestart:
+      return custody::OrderKind::kRestart;
+    case core::DeviceOrder::kEnable:
+      return custody::OrderKind::kEnable;
+    case core::DeviceOrder::kReset:
+      return custody::OrderKind::kReset;
+    case core::DeviceOrder::kDrop:
+      break;
+  }
+  return custody::OrderKind::kDrop;
+}
+
 }  // namespace
 
 absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings) {
@@ -42,10 +58,10 @@ BrokerProcess::BrokerProcess(Inheritance inheritance)
 absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
-  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(settings));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
-      MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings), RandomId,
+      std::move(config), RandomId,
       [keeper = fences_.get()](core::StreamKey stream) { return keeper->Read(stream); });
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
@@ -135,6 +151,16 @@ absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const
   return devices;
 }
 
+absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const Settings& settings) const {
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  BERTH_ASSIGN_OR_RETURN(const StatePage page, StatePage::MapReadOnly(page_fd_.get()));
+  core::Config config = MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings);
+  for (core::DeviceConfig& device : config.devices) {
+    device.generation = page->devices[device.ordinal].generation;
+  }
+  return config;
+}
+
 absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
   service::ConnectionLimits limits;
   limits.total = settings.connections.value_or(limits.total);
@@ -153,13 +179,14 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
   service::ToProto(EventLoop::SteadyNow(), node.mutable_serve_time());
 
+  watches_ = std::make_unique<service::DeviceWatches>(broker_.get());
   const service::ServiceContext context = {broker_.get(), callers_.get()};
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<service::SessionService>(context));
   services.push_back(std::make_unique<service::PermitService>(context));
   services.push_back(std::make_unique<service::MemoryService>(context));
   services.push_back(std::make_unique<service::FenceService>(context));
-  services.push_back(std::make_unique<service::DeviceService>(context));
+  services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::AdminService>(context));
   services.push_back(std::make_unique<service::NodeService>(std::move(node)));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
@@ -203,8 +230,8 @@ void BrokerProcess::OnVaultEvent() {
 void BrokerProcess::OnNotice(Notice notice) {
   if (auto* const up = std::get_if<WorkerUp>(&notice)) {
     keeper_->WorkerIsUp(up->device, std::move(up->socket));
-  } else if (auto* const down = std::get_if<WorkerDown>(&notice)) {
-    keeper_->WorkerIsDown(down->device, down->stopped);
+  } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
+    keeper_->OnWorkerNews(*news);
   } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {
     if (dropped->key.kind == custody::Kind::kBlock) {
       keeper_->VaultDropped(BlockId(dropped->key.id));
@@ -219,6 +246,7 @@ void BrokerProcess::OnNotice(Notice notice) {
 void BrokerProcess::Stop() {
   broker_->Step(
       [](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
+  watches_->ShutDown();
   loop_->Stop();
 }
 
@@ -244,6 +272,7 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
   switch (effect.delivery.what) {
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
+    case attach::DeliveryKind::kEnded:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:
@@ -271,6 +300,13 @@ void BrokerProcess::Carry(const core::CloseChannel& effect) { attach_->CloseChan
 void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChannel(effect.channel); }
 
 void BrokerProcess::Carry(const core::DropSession& effect) { attach_->DropSession(effect.session); }
+
+void BrokerProcess::Carry(const core::OrderDevice& effect) {
+  if (effect.order == core::DeviceOrder::kKill) spdlog::error("device {}: {}", effect.device, effect.why);
+  custody_->Order(effect.device, ToWire(effect.order), effect.why);
+}
+
+void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }
 
 void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
 

@@ -24,6 +24,7 @@
 #include "daemon/service/attach_front.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/connection_table.h"
+#include "daemon/service/device_watch.h"
 #include "daemon/service/grpc_front.h"
 #include "daemon/vault/custody.h"
 
@@ -43,6 +44,7 @@ class BrokerProcess final : private EffectSink {
   // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
   void LetGo(HeldFd held);
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
+  absl::StatusOr<core::Config> MakeConfig(const Settings& settings) const;
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
   void OnVaultEvent();
@@ -57,6 +59,8 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::CloseChannel& effect) override;
   void Carry(const core::DropChannel& effect) override;
   void Carry(const core::DropSession& effect) override;
+  void Carry(const core::OrderDevice& effect) override;
+  void Carry(const core::DevicesChanged& effect) override;
   void ArmTimer(absl::Time when) override;
   void DeliverPage(const core::Deliver& effect);
 
@@ -76,6 +80,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<BlockKeeper> keeper_;
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
+  std::unique_ptr<service::DeviceWatches> watches_;
   std::unique_ptr<service::GrpcFront> grpc_;
   std::unique_ptr<service::Acceptor> acceptor_;
   std::unique_ptr<service::AttachFront> attach_;

@@ -11,6 +11,7 @@
 #include "common/concurrency_limit.h"
 #include "common/label.h"
 #include "common/status_macros.h"
+#include "daemon/options.h"
 #include "toml++/toml.h"
 
 namespace berth {
@@ -23,7 +24,7 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "limits"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
@@ -31,6 +32,14 @@ class SettingsReader {
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "device_budget", &settings.device_budget));
       BERTH_RETURN_IF_ERROR(ReadNumber(*memory, "memory.", "warm_blocks", 0, &settings.warm_blocks));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "warm_limit", &settings.warm_limit));
+    }
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const workers, Table("workers"));
+    if (workers != nullptr) {
+      BERTH_RETURN_IF_ERROR(CheckKeys(*workers, "workers.", {"call_deadline", "call_deadline_per_gib"}));
+      BERTH_RETURN_IF_ERROR(
+          ReadDuration(*workers, "workers.", "call_deadline", kLeastCallDeadline, &settings.call_deadline));
+      BERTH_RETURN_IF_ERROR(ReadDuration(*workers, "workers.", "call_deadline_per_gib", absl::ZeroDuration(),
+                                         &settings.call_deadline_per_gib));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
@@ -88,6 +97,20 @@ class SettingsReader {
     const absl::StatusOr<Bytes> bytes = ParseBytes(node->value_or<std::string>(""));
     if (!bytes.ok()) return Bad(prefix + key, "an amount such as \"100GiB\"");
     *out = *bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadDuration(const toml::table& table, const std::string& prefix, const std::string& key,
+                            absl::Duration least, std::optional<absl::Duration>* out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return absl::OkStatus();
+    absl::Duration duration;
+    if (!absl::ParseDuration(node->value_or<std::string>(""), &duration) || duration < least ||
+        duration == absl::InfiniteDuration()) {
+      return Bad(prefix + key,
+                 absl::StrCat("a time of at least ", absl::FormatDuration(least), ", such as \"10s\""));
+    }
+    *out = duration;
     return absl::OkStatus();
   }
 
@@ -153,6 +176,8 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   if (settings.warm_limit.has_value()) config.warm_limit = *settings.warm_limit;
   if (settings.imports_per_process.has_value())
     config.limits.imports_per_channel = *settings.imports_per_process;
+  if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;
+  if (settings.call_deadline_per_gib.has_value()) config.calls.per_gib = *settings.call_deadline_per_gib;
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/bytes.h"
 #include "daemon/core/core.h"
 #include "daemon/device/device_record.h"
@@ -24,6 +25,9 @@ struct Settings {
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
   std::optional<Bytes> warm_limit;
+  // How long a worker may be at one driver call, and for each GiB besides.
+  std::optional<absl::Duration> call_deadline;
+  std::optional<absl::Duration> call_deadline_per_gib;
   std::optional<uint32_t> connections;
   std::optional<uint32_t> connections_per_uid;
   std::optional<uint32_t> attach_fds_per_uid;
@@ -37,6 +41,9 @@ struct Settings {
 //   device_budget = "100GiB"
 //   warm_blocks = 2
 //   warm_limit = "1GiB"
+//   [workers]
+//   call_deadline = "10s"
+//   call_deadline_per_gib = "100ms"
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072

@@ -43,6 +43,9 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     device_budget = "100GiB"
     warm_blocks = 0
     warm_limit = "64MiB"
+    [workers]
+    call_deadline = "1m"
+    call_deadline_per_gib = "0s"
     [limits]
     connections = 100
     connections_per_uid = 50
@@ -55,6 +58,11 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->device_budget, GiB(100));
   EXPECT_EQ(settings->warm_blocks, 0u);
   EXPECT_EQ(settings->warm_limit, MiB(64));
+  EXPECT_EQ(settings->call_deadline, absl::Minutes(1));
+  EXPECT_EQ(settings->call_deadline_per_gib, absl::ZeroDuration());
+  const core::Config config = MakeCoreConfig(1, 1, {}, *settings);
+  EXPECT_EQ(config.calls.base, absl::Minutes(1));
+  EXPECT_EQ(config.calls.per_gib, absl::ZeroDuration());
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
@@ -68,6 +76,8 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   const core::Config defaults;
   EXPECT_EQ(sample->warm_blocks, defaults.warm_blocks_per_size);
   EXPECT_EQ(sample->warm_limit, defaults.warm_limit);
+  EXPECT_EQ(sample->call_deadline, defaults.calls.base);
+  EXPECT_EQ(sample->call_deadline_per_gib, defaults.calls.per_gib);
   EXPECT_EQ(sample->connections, 4096u);
   EXPECT_EQ(sample->imports_per_process, defaults.limits.imports_per_channel);
 }
@@ -81,6 +91,11 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"pools = 3", "pools"},
            {"[memory]\ndevice_budget = \"lots\"", "memory.device_budget"},
            {"[memory]\nwarm_blocks = -1", "memory.warm_blocks"},
+           {"[workers]\ncall_deadline = \"soon\"", "workers.call_deadline"},
+           {"[workers]\ncall_deadline = \"499ms\"", "workers.call_deadline"},
+           {"[workers]\ncall_deadline = 10", "workers.call_deadline"},
+           {"[workers]\ncall_deadline_per_gib = \"-1s\"", "workers.call_deadline_per_gib"},
+           {"[workers]\ncall_deadline_per_gib = \"inf\"", "workers.call_deadline_per_gib"},
            {"[limits]\nconnections = 5000000000", "limits.connections"},
            {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
            {"[surprise]", "surprise"},

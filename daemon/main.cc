@@ -18,6 +18,7 @@ int RunBrokerRole(const berth::Options& options) {
                            .config = options.config,
                            .device_budget = options.device_budget,
                            .warm_blocks = options.warm_blocks,
+                           .call_deadline = options.call_deadline,
                            .max_connections = options.max_connections,
                            .custody_fd = berth::kChildFd});
 }

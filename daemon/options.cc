@@ -42,6 +42,17 @@ Bytes ReadBytes(const std::string& text) {
   return *bytes;
 }
 
+// The same for the time of a driver call.
+absl::Duration ReadCallDeadline(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < kLeastCallDeadline ||
+      duration == absl::InfiniteDuration()) {
+    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is no time of at least ",
+                                            absl::FormatDuration(kLeastCallDeadline), ", such as 10s"));
+  }
+  return duration;
+}
+
 }  // namespace
 
 std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options) {
@@ -63,6 +74,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "Bytes of each device that may be out at once; by default the less of its free and half of its total "
       "bytes");
   app.add_option("--warm-blocks", options->warm_blocks, "Blocks kept ready per size and device");
+  app.add_option_function<std::string>(
+      "--call-deadline", [&](const std::string& text) { options->call_deadline = ReadCallDeadline(text); },
+      "Time after which a worker's driver call is taken to hang, e.g. 10s");
   app.add_option("--max-connections", options->max_connections, "Connections of clients")
       ->check(CLI::PositiveNumber);
   app.add_option("--ready-fd", options->ready_fd, "Gets \"ready\\n\" once the daemon serves");
@@ -87,6 +101,9 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
   };
   if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
+  if (options.call_deadline.has_value()) {
+    flags.push_back(absl::StrCat("--call-deadline=", absl::FormatDuration(*options.call_deadline)));
+  }
   if (options.max_connections.has_value()) {
     flags.push_back(absl::StrCat("--max-connections=", *options.max_connections));
   }

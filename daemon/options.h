@@ -9,10 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/bytes.h"
 #include "daemon/device/device_record.h"
 
 namespace berth {
+
+// Less would take a worker that is only being started to hang: cuInit takes 0.2 s.
+inline constexpr absl::Duration kLeastCallDeadline = absl::Milliseconds(500);
 
 enum class Role { kVault, kBroker, kWorker, kInventory };
 
@@ -30,6 +34,8 @@ struct Options {
   std::optional<Bytes> device_budget;
   // Blocks kept ready per size and device; unset leaves it to the configuration file.
   std::optional<uint32_t> warm_blocks;
+  // How long a worker may be at one driver call; unset leaves it to the configuration file.
+  std::optional<absl::Duration> call_deadline;
   // Of clients on gRPC; unset leaves it to the configuration file.
   std::optional<uint32_t> max_connections;
   // Gets "ready\n" once the daemon serves, and is closed; -1 for none.
@@ -49,6 +55,7 @@ struct BrokerOptions {
   std::string config;
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
+  std::optional<absl::Duration> call_deadline;
   std::optional<uint32_t> max_connections;
   // The socket to the vault (daemon/vault/custody.h).
   int custody_fd = -1;

@@ -28,7 +28,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   Options options;
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
                    "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0",
-                   "--max-connections=7", "--ready-fd=9"},
+                   "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
                   &options),
             std::nullopt);
   Options child;
@@ -46,13 +46,15 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.device_budget, MiB(256));
   EXPECT_EQ(child.warm_blocks, 0u);
   EXPECT_EQ(child.max_connections, 7u);
+  EXPECT_EQ(child.call_deadline, absl::Milliseconds(1500));
   EXPECT_EQ(child.ready_fd, -1) << "the vault alone says that it is ready";
 }
 
 TEST(OptionsTest, AMistakeEndsTheProgramWithAnError) {
-  for (const char* const flag : {"--backend=vulkan", "--host-devices=0", "--host-devices=65",
-                                 "--device-budget=much", "--host-bytes=-1", "--device=64",
-                                 "--max-connections=0", "--role=cook", "--nonsense", "--warm-blocks=-1"}) {
+  for (const char* const flag :
+       {"--backend=vulkan", "--host-devices=0", "--host-devices=65", "--device-budget=much",
+        "--host-bytes=-1", "--device=64", "--max-connections=0", "--role=cook", "--nonsense",
+        "--warm-blocks=-1", "--call-deadline=10", "--call-deadline=1ms", "--call-deadline=inf"}) {
     Options options;
     const std::optional<int> code = Parse({flag}, &options);
     ASSERT_TRUE(code.has_value()) << flag;

@@ -13,21 +13,27 @@
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/device/fault.h"
 #include "daemon/device/inventory.h"
 #include "daemon/device/worker.h"
+#include "daemon/device/worker_exit.h"
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/vault.h"
 
 namespace berth {
 namespace {
 
-int ExitCode(absl::string_view process, const absl::Status& status) {
-  if (status.ok()) return 0;
+void Report(absl::string_view process, const absl::Status& status) {
+  if (status.ok()) return;
   dprintf(STDERR_FILENO, "%s: %s\n", std::string(process).c_str(), std::string(status.message()).c_str());
-  return 1;
 }
 
-absl::Status ServeDevice(const std::string& name, const Options& options) {
+int ExitCode(absl::string_view process, const absl::Status& status) {
+  Report(process, status);
+  return status.ok() ? 0 : 1;
+}
+
+absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   const BackendKind kind =
       options.backend == BackendChoice::kHost ? BackendKind::kHost : BackendKind::kCudaVmm;
@@ -55,7 +61,13 @@ int RunVaultRole(const Options& options) {
 
 int RunWorkerRole(const Options& options) {
   const std::string name = absl::StrCat("berth-worker", options.device);
-  return ExitCode(name, ServeDevice(name, options));
+  const absl::StatusOr<WorkerEnd> end = ServeDevice(name, options);
+  const absl::Status why = end.ok() ? end->fault : end.status();
+  Report(name, why);
+  if (end.ok()) return static_cast<int>(end->exit);
+  // The driver may be lost before there is anything to serve.
+  const FaultDirective directive = DirectiveOf(why);
+  return static_cast<int>(directive == FaultDirective::kGoOn ? WorkerExit::kFailed : ExitFor(directive));
 }
 
 int RunInventoryRole(const Options& options) {

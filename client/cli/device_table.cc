@@ -6,21 +6,23 @@
 
 namespace berth::cli {
 
-std::string DeviceTable(const v1::ListDevicesResponse& answer) {
-  if (answer.devices().empty()) return "no devices\n";
+std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
+  if (devices.empty()) return "no devices\n";
   Table table({{"DEVICE"},
                {"NAME"},
                {"STATE"},
                {"GENERATION", Table::Align::kRight},
+               {"RESTARTS LEFT", Table::Align::kRight},
                {"TOTAL", Table::Align::kRight},
                {"BUDGET", Table::Align::kRight},
                {"OUTSTANDING", Table::Align::kRight},
-               {"UUID"}});
-  for (const v1::Device& device : answer.devices()) {
+               {"UUID"},
+               {"LAST FAILURE"}});
+  for (const v1::Device& device : devices) {
     table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
-                  absl::StrCat(device.generation()), FormatCount(device.total_bytes()),
-                  FormatCount(device.budget_bytes()), FormatCount(device.bytes().outstanding()),
-                  device.uuid()});
+                  absl::StrCat(device.generation()), absl::StrCat(device.restarts_left()),
+                  FormatCount(device.total_bytes()), FormatCount(device.budget_bytes()),
+                  FormatCount(device.bytes().outstanding()), device.uuid(), device.last_failure()});
   }
   return table.Format();
 }

@@ -5,11 +5,12 @@
 
 #include <string>
 
-#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "google/protobuf/repeated_field.h"
 
 namespace berth::cli {
 
-std::string DeviceTable(const v1::ListDevicesResponse& answer);
+std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
 
 }  // namespace berth::cli
 

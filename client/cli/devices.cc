@@ -1,17 +1,44 @@
+#include <stdio.h>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/device_table.h"
+#include "client/cli/format.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
+namespace {
+
+// The devices now and after each change, until the reader has gone: tables with an empty line between them, or an object
+// a line.
+absl::Status Watch(const Globals& globals, const Inspector& inspector) {
+  absl::Status shown;
+  bool first = true;
+  const absl::Status watched = inspector.WatchDevices([&](const v1::WatchDevicesResponse& answer) {
+    absl::StatusOr<std::string> text = globals.json
+                                           ? FormatJsonLine(answer)
+                                           : absl::StrCat(first ? "" : "\n", DeviceTable(answer.devices()));
+    first = false;
+    shown = text.status();
+    if (!shown.ok()) return false;
+    return ::fputs(text->c_str(), stdout) >= 0 && ::fflush(stdout) == 0;
+  });
+  BERTH_RETURN_IF_ERROR(shown);
+  return watched;
+}
+
+}  // namespace
 
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand("devices", "Show devices, their state and budget");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
+  const auto watch = std::make_shared<bool>(false);
+  verb->add_flag("--watch", *watch, "Show them again whenever something but their bytes changes");
+  verb->callback([&globals, chosen, watch] {
+    *chosen = [&globals, watch] {
       return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+        if (*watch) return Watch(globals, inspector);
         BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
-        return Show(globals, answer, [&] { return DeviceTable(answer); });
+        return Show(globals, answer, [&] { return DeviceTable(answer.devices()); });
       });
     };
   });

@@ -76,9 +76,11 @@ absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   return id;
 }
 
-absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message) {
+namespace {
+
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message, bool whitespace) {
   google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
+  options.add_whitespace = whitespace;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
   std::string json;
@@ -89,6 +91,17 @@ absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message)
                      " is not JSON: ", absl::string_view(status.message().data(), status.message().size())));
   }
   return json;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message) {
+  return ToJson(message, /*whitespace=*/true);
+}
+
+absl::StatusOr<std::string> FormatJsonLine(const google::protobuf::Message& message) {
+  BERTH_ASSIGN_OR_RETURN(std::string json, ToJson(message, /*whitespace=*/false));
+  return absl::StrCat(json, "\n");
 }
 
 absl::StatusOr<std::string> FormatJson(

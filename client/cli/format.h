@@ -46,6 +46,8 @@ absl::StatusOr<uint64_t> ParseId(absl::string_view text);
 // strings, as protobuf's JSON has them.
 // Errors: kInternal for a message that JSON has no form of, as a time past the year 9999.
 absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message);
+// The same on one line, with its end.
+absl::StatusOr<std::string> FormatJsonLine(const google::protobuf::Message& message);
 // An object of several messages.
 absl::StatusOr<std::string> FormatJson(
     const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members);

@@ -26,7 +26,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
              FormatSince(node.serve_time(), absl::Now()).c_str(), devices.devices_size(),
              devices.devices_size());
   } else {
-    ::fputs(DeviceTable(devices).c_str(), stdout);
+    ::fputs(DeviceTable(devices.devices()).c_str(), stdout);
   }
   if (sick == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -39,7 +39,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   const std::string text = absl::StrCat(
       "Berth ", node.version(), ", serving for ", FormatSince(node.serve_time(), absl::Now()), ", epoch ",
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
-      PoolTable(pools), "\n", DeviceTable(devices));
+      PoolTable(pools), "\n", DeviceTable(devices.devices()));
   ::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
       return fds <= 1;
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
+    case attach::DeliveryKind::kEnded:
       return fds == 0;
   }
   return false;
@@ -157,14 +158,18 @@ void Channel::LetGoLocked(ImportId import) {
 void Channel::LoseLocked(const absl::Status& why) {
   if (!state_.ok()) return;
   state_ = why;
-  for (const auto& [block, weak] : leases_) {
-    if (const std::shared_ptr<LeaseWord> lease = weak.lock()) EndLease(*lease, Lease::kEnded);
-  }
+  EndLeasesLocked();
   for (const auto& [sequence, expected] : expected_) {
     if (!expected->result.has_value()) expected->result = why;
     expected->arrived.Signal();
   }
   fences_.pages.End(why);
+}
+
+void Channel::EndLeasesLocked() {
+  for (const auto& [block, weak] : leases_) {
+    if (const std::shared_ptr<LeaseWord> lease = weak.lock()) EndLease(*lease, Lease::kEnded);
+  }
 }
 
 void Channel::DrainLocked() {
@@ -223,6 +228,9 @@ absl::Status Channel::DispatchLocked(Message message) {
       if (attach::HandedOver handed; fences_.tracker.AskHandOver(BlockId(delivery.block), &handed)) {
         handed_over_.push_back(handed);
       }
+      break;
+    case attach::DeliveryKind::kEnded:
+      EndLeasesLocked();
       break;
   }
   return absl::OkStatus();

@@ -87,6 +87,8 @@ class Channel {
   void Run();
   void Wake();
   // Ends the leases of every block here, and what waits, with `why`.
+  // Every lease of this process is over.
+  void EndLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in and acknowledges what is there.
   void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/cuda/driver_code.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -24,7 +25,34 @@ absl::Status Absent(absl::string_view why) {
 
 #ifdef BERTH_HAVE_CUDA_HEADERS
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
+#define BERTH_SAME_CODE(ours, theirs) static_assert(static_cast<int>(DriverCode::ours) == (theirs))
+BERTH_SAME_CODE(kInvalidValue, CUDA_ERROR_INVALID_VALUE);
+BERTH_SAME_CODE(kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+BERTH_SAME_CODE(kNotInitialized, CUDA_ERROR_NOT_INITIALIZED);
+BERTH_SAME_CODE(kDeinitialized, CUDA_ERROR_DEINITIALIZED);
+BERTH_SAME_CODE(kDeviceUnavailable, CUDA_ERROR_DEVICE_UNAVAILABLE);
+BERTH_SAME_CODE(kNoDevice, CUDA_ERROR_NO_DEVICE);
+BERTH_SAME_CODE(kInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
+BERTH_SAME_CODE(kEccUncorrectable, CUDA_ERROR_ECC_UNCORRECTABLE);
+BERTH_SAME_CODE(kNvlinkUncorrectable, CUDA_ERROR_NVLINK_UNCORRECTABLE);
+BERTH_SAME_CODE(kOperatingSystem, CUDA_ERROR_OPERATING_SYSTEM);
+BERTH_SAME_CODE(kNotReady, CUDA_ERROR_NOT_READY);
+BERTH_SAME_CODE(kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
+BERTH_SAME_CODE(kLaunchTimeout, CUDA_ERROR_LAUNCH_TIMEOUT);
+BERTH_SAME_CODE(kContextIsDestroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+BERTH_SAME_CODE(kAssert, CUDA_ERROR_ASSERT);
+BERTH_SAME_CODE(kHardwareStackError, CUDA_ERROR_HARDWARE_STACK_ERROR);
+BERTH_SAME_CODE(kIllegalInstruction, CUDA_ERROR_ILLEGAL_INSTRUCTION);
+BERTH_SAME_CODE(kMisalignedAddress, CUDA_ERROR_MISALIGNED_ADDRESS);
+BERTH_SAME_CODE(kInvalidAddressSpace, CUDA_ERROR_INVALID_ADDRESS_SPACE);
+BERTH_SAME_CODE(kInvalidPc, CUDA_ERROR_INVALID_PC);
+BERTH_SAME_CODE(kLaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+BERTH_SAME_CODE(kNotPermitted, CUDA_ERROR_NOT_PERMITTED);
+BERTH_SAME_CODE(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
+BERTH_SAME_CODE(kSystemNotReady, CUDA_ERROR_SYSTEM_NOT_READY);
+BERTH_SAME_CODE(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+BERTH_SAME_CODE(kUnknown, CUDA_ERROR_UNKNOWN);
+#undef BERTH_SAME_CODE
 
 // Every function of libcuda that Berth calls. cuda.h maps a plain name to the version that its declarations
 // belong to.
@@ -416,8 +444,6 @@ absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return LoadedDriver::Load
 
 #else
 
-constexpr int kOutOfMemory = 2;
-
 absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return Absent("built without CUDA's headers"); }
 
 #endif  // BERTH_HAVE_CUDA_HEADERS
@@ -447,7 +473,7 @@ absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid) {
 }
 
 absl::Status DriverError(absl::string_view call, int code, absl::string_view name) {
-  return Refuse(code == kOutOfMemory ? Reason::kOutOfMemory : Reason::kDriver,
+  return Refuse(code == static_cast<int>(DriverCode::kOutOfMemory) ? Reason::kOutOfMemory : Reason::kDriver,
                 "{call}: {name} ({driver_code})", {{"call", call}, {"name", name}, {"driver_code", code}});
 }
 

@@ -122,56 +122,79 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
       [&](core::Core& core, absl::Time now, core::Effects* effects) { core.WorkerUp(now, device, effects); });
 }
 
-void BlockKeeper::WorkerIsDown(uint32_t device, bool stopped) {
+void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
+  const core::DeviceReport report = {.generation = news.generation,
+                                     .dropped = news.dropped,
+                                     .abandoned = news.state == custody::WorkerState::kAbandoned,
+                                     .restarts_left = news.restarts_left,
+                                     .last_failure = news.last_failure};
+  if (news.state == custody::WorkerState::kRunning) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.ReportDevice(now, news.device, report, effects);
+    });
+    return;
+  }
+  // What it said before it ended holds.
+  while (TakeReply(news.device)) {
+  }
   std::vector<BlockId> released;
   {
     MutexLock lock(&mu_);
-    Worker& worker = workers_[device];
+    Worker& worker = workers_[news.device];
     loop_.Unwatch(worker.watch);
     worker = Worker{};
     for (auto it = blocks_.begin(); it != blocks_.end();) {
       Held& held = it->second;
-      if (held.device == device && held.stage == Stage::kClosing) {
+      // One that is abandoned has it still.
+      if (held.device == news.device && held.stage == Stage::kClosing && !report.abandoned) {
         released.push_back(it->first);
         blocks_.erase(it++);
         continue;
       }
-      if (held.device == device) held.with_worker = false;
+      if (held.device == news.device) held.with_worker = false;
       ++it;
     }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.WorkerDown(now, device, stopped, effects);
+    core.ReportDevice(now, news.device, report, effects);
+    core.WorkerDown(now, news.device, news.state != custody::WorkerState::kGone, effects);
     for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
   });
 }
 
 void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
-  for (int i = 0; i < kRepliesPerEvent; ++i) {
-    absl::StatusOr<WorkerReply> reply;
-    {
-      MutexLock lock(&mu_);
-      Worker* const worker = FindWorkerLocked(device);
-      if (worker == nullptr) return;
-      if ((events & EPOLLOUT) != 0 && i == 0) {
-        worker->channel->Flush().IgnoreError();
-        WatchForRoomLocked(worker);
-      }
-      reply = worker->channel->Read();
-      if (!reply.ok() && !IsWouldBlock(reply.status())) {
-        // The worker is gone, or an answer of its is lost. Ending the socket, for the vault's copy too, ends a worker
-        // that lives; the vault sees it by the pidfd, says so, and what was asked is asked of the next one.
-        loop_.Unwatch(worker->watch);
-        ::shutdown(worker->channel->fd(), SHUT_RDWR);
-      }
-    }
-    if (!reply.ok()) return;
-    if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
-      OnCreated(device, std::move(*created));
-    } else {
-      OnReleased(std::get<ReleasedBlock>(*reply).block);
+  if ((events & EPOLLOUT) != 0) {
+    MutexLock lock(&mu_);
+    if (Worker* const worker = FindWorkerLocked(device); worker != nullptr) {
+      worker->channel->Flush().IgnoreError();
+      WatchForRoomLocked(worker);
     }
   }
+  for (int i = 0; i < kRepliesPerEvent && TakeReply(device); ++i) {
+  }
+}
+
+bool BlockKeeper::TakeReply(uint32_t device) {
+  absl::StatusOr<WorkerReply> reply;
+  {
+    MutexLock lock(&mu_);
+    Worker* const worker = FindWorkerLocked(device);
+    if (worker == nullptr) return false;
+    reply = worker->channel->Read();
+    if (!reply.ok() && !IsWouldBlock(reply.status())) {
+      // The worker is gone, or an answer of its is lost. Ending the socket, for the vault's copy too, ends a worker
+      // that lives; the vault sees it by the pidfd, says so, and what was asked is asked of the next one.
+      loop_.Unwatch(worker->watch);
+      ::shutdown(worker->channel->fd(), SHUT_RDWR);
+    }
+  }
+  if (!reply.ok()) return false;
+  if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
+    OnCreated(device, std::move(*created));
+  } else {
+    OnReleased(std::get<ReleasedBlock>(*reply).block);
+  }
+  return true;
 }
 
 void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {

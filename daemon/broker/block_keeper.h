@@ -46,8 +46,8 @@ class BlockKeeper {
 
   // A worker serves `device` on `socket`.
   void WorkerIsUp(uint32_t device, UniqueFd socket) ABSL_LOCKS_EXCLUDED(mu_);
-  // The device's worker is gone. What only it still held is released with it.
-  void WorkerIsDown(uint32_t device, bool stopped) ABSL_LOCKS_EXCLUDED(mu_);
+  // What the vault says of the device's worker. What only one that is gone still held is released with it.
+  void OnWorkerNews(const WorkerNews& news) ABSL_LOCKS_EXCLUDED(mu_);
   // The vault has closed its copy of a block's fd.
   void VaultDropped(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
   // Has a worker close a block's fd that no row of the core's stands for.
@@ -82,6 +82,8 @@ class BlockKeeper {
   void AdvanceLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes one answer of the worker's. Returns whether there may be more.
+  bool TakeReply(uint32_t device) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
   void OnReleased(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
 

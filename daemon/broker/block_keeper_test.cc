@@ -85,6 +85,8 @@ class KeeperSink final : public EffectSink {
   void Carry(const core::CloseChannel&) override {}
   void Carry(const core::DropChannel&) override {}
   void Carry(const core::DropSession&) override {}
+  void Carry(const core::OrderDevice&) override {}
+  void Carry(const core::DevicesChanged&) override {}
   void ArmTimer(absl::Time) override {}
 
   BlockId made;
@@ -240,7 +242,7 @@ TEST_F(BlockKeeperTest, AWorkerKilledBeforeTheVaultLetGoGivesNothingBackAndTheNe
   FreeBlock();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
   worker_.Die();
-  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   EXPECT_EQ(Charged(), MiB(2));
   EXPECT_TRUE(VaultDrops());
   EXPECT_TRUE(MemoryIsHeld()) << "the vault was the last to close";
@@ -258,7 +260,7 @@ TEST_F(BlockKeeperTest, TheNextWorkerMayComeBeforeTheVaultLetsGoWhichIsAskedOnce
   FreeBlock();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
   worker_.Die();
-  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   StartWorker();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
   EXPECT_EQ(worker_.Next(), std::nullopt);
@@ -275,14 +277,36 @@ TEST_F(BlockKeeperTest, AWorkerThatDiesWithTheOnlyCopyHasGivenItBack) {
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
   EXPECT_TRUE(VaultDrops());
   worker_.Die();
-  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   EXPECT_FALSE(MemoryIsHeld());
   EXPECT_TRUE(BecomesFree());
 }
 
+TEST_F(BlockKeeperTest, WhatOnlyAnAbandonedWorkerHasComesBackWhenThatIsGone) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kAbandoned});
+  EXPECT_EQ(Charged(), MiB(2)) << "the driver has not got it back";
+  worker_.Die();
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kStopped});
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockKeeperTest, WhatAWorkerAnsweredBeforeItsEndHolds) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  worker_.Die();
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
+  EXPECT_EQ(Charged(), Bytes(0));
+}
+
 TEST_F(BlockKeeperTest, WithoutAWorkerABlockStaysWhereItIsUntilThereIsOne) {
   worker_.Die();
-  keeper_->WorkerIsDown(0, /*stopped=*/false);
+  keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   FreeBlock();
   EXPECT_FALSE(VaultDrops());
   EXPECT_TRUE(MemoryIsHeld());

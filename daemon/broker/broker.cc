@@ -18,7 +18,8 @@ void Broker::EnqueueLocked(core::Effects effects) {
     }
     ready_.push_back(std::move(ready));
   }
-  if (const absl::Time due = core_.next_deadline(); due != armed_) {
+  // One that is armed too early costs a look at what is due then; arming it anew for every request would cost more.
+  if (const absl::Time due = core_.next_deadline(); due < armed_) {
     armed_ = due;
     sink_.ArmTimer(due);
   }

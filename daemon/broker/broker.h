@@ -46,6 +46,8 @@ class EffectSink {
   virtual void Carry(const core::CloseChannel& effect) = 0;
   virtual void Carry(const core::DropChannel& effect) = 0;
   virtual void Carry(const core::DropSession& effect) = 0;
+  virtual void Carry(const core::OrderDevice& effect) = 0;
+  virtual void Carry(const core::DevicesChanged& effect) = 0;
   // The core wants a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;
 };

@@ -23,10 +23,16 @@ class RecordingSink final : public EffectSink {
   void Carry(const core::CloseChannel& effect) override { Record("close channel", effect.channel.value()); }
   void Carry(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
   void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
-  void ArmTimer(absl::Time when) override { armed = when; }
+  void Carry(const core::OrderDevice& effect) override { Record("order", effect.device); }
+  void Carry(const core::DevicesChanged&) override { Record("devices changed", 0); }
+  void ArmTimer(absl::Time when) override {
+    armed = when;
+    ++arms;
+  }
 
   std::vector<std::string> carried;
   absl::Time armed = absl::InfiniteFuture();
+  int arms = 0;
 
  private:
   void Record(const char* what, uint64_t) {
@@ -131,6 +137,22 @@ TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
   broker_->TimerFired();
   EXPECT_EQ(sink_.armed, deadline);
   EXPECT_EQ(second.answers, 0);
+}
+
+TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
+  RecordedCall first;
+  RecordedCall second;
+  RecordedCall third;
+  Acquire(1, "a", &first);
+  const absl::Time deadline = absl::Now() + absl::Hours(1);
+  const CallId waiting = Acquire(2, "b", &second, deadline);
+  Acquire(3, "c", &third, deadline + absl::Hours(1));
+  EXPECT_EQ(sink_.arms, 1);
+  broker_->Cancel(waiting);
+  EXPECT_EQ(sink_.arms, 1);
+  EXPECT_EQ(sink_.armed, deadline);
+  broker_->TimerFired();
+  EXPECT_EQ(sink_.armed, deadline + absl::Hours(1));
 }
 
 TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {

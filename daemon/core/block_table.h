@@ -40,6 +40,8 @@ struct Block {
   // Node-wide, rising, never reused: the block generation.
   uint64_t generation = 0;
   uint32_t device = 0;
+  // The device's when the worker was asked for the block: its memory is of no later one.
+  uint64_t device_generation = 0;
   Bytes bytes;
   BlockPhase phase = BlockPhase::kWarming;
   // In the making or retired: the worker has been asked and has not answered.

@@ -27,7 +27,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
   }
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
-    devices_.try_emplace(device.ordinal, device, config_.warm_sizes);
+    devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls);
   }
 }
 
@@ -198,11 +198,13 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 absl::Time Core::next_deadline() const {
   absl::Time next = impl_->next_fence_deadline();
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
-  for (const auto& [ordinal, device] : impl_->devices_) next = std::min(next, device.refill_at);
+  for (const auto& [ordinal, device] : impl_->devices_) {
+    next = std::min({next, device.refill_at, device.calls.deadline()});
+  }
   return next;
 }
 
-void Core::Tick(absl::Time now, Effects* effects) { impl_->Begin(now, effects); }
+void Core::Tick(absl::Time now, Effects* effects) { impl_->EndHungWorkers(impl_->Begin(now, effects)); }
 
 void Core::ShutDown(absl::Time now, Effects* effects) {
   const Step step = impl_->Begin(now, effects);

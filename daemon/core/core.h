@@ -23,6 +23,7 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/secret.h"
+#include "daemon/core/call_watch.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/fence_table.h"
 #include "daemon/core/types.h"
@@ -84,6 +85,8 @@ struct Config {
   // The shelf is filled again when so much time has passed since a block was taken, so that making blocks does
   // not slow down those who take several; at once when less than a quarter is left.
   absl::Duration warm_refill_delay = absl::Milliseconds(10);
+  // How long a worker may be at a driver call before it is taken to hang.
+  CallLimits calls;
   // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may
   // take.
   uint32_t warm_sizes = 4;
@@ -183,13 +186,16 @@ class Core {
   // that a block's fd died with it says BlockReleased() after this. `stopped`: there will be no other until
   // an operator acts; what was being made is refused.
   void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
+  // What else the vault says of the device; before the WorkerDown() that it belongs to. A generation that moved makes
+  // the blocks of before stale: they stay charged until their owners free them, and nobody imports them any more.
+  void ReportDevice(absl::Time now, uint32_t device, const DeviceReport& report, Effects* effects);
 
   // ---- Time -----------------------------------------------------------------------------------------------
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Lets waiters whose deadline has passed time out, and frees whose uses have ended go on. An early or late call is
-  // harmless.
+  // Lets waiters whose deadline has passed time out, frees whose uses have ended go on, and has workers ended that hang.
+  // An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);
@@ -198,6 +204,15 @@ class Core {
 
   absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
   absl::StatusOr<DeviceView> SetDeviceBudget(absl::Time now, uint32_t device, Bytes budget, Effects* effects);
+  // Brings a stopped device back; one that is in service stays as it is. Errors of the four: NOT_FOUND;
+  // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
+  absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
+  // Replaces the device's worker: what it was asked is asked of the next. Errors: DEVICE_STOPPED for a stopped device.
+  absl::StatusOr<DeviceView> RestartDevice(absl::Time now, uint32_t device, Effects* effects);
+  // The device's memory is lost, as after a reset of the card: its generation moves and its worker is replaced.
+  absl::StatusOr<DeviceView> ResetDevice(absl::Time now, uint32_t device, Effects* effects);
+  // The device is gone from the node: nothing is served from it any more.
+  absl::StatusOr<DeviceView> DropDevice(absl::Time now, uint32_t device, Effects* effects);
   // Ends the caller's own session (`session` 0 or its own id), or for an admin any. Errors: NOT_FOUND.
   absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session,
                                          Effects* effects);

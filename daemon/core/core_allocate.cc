@@ -38,10 +38,7 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
   Device& device = **found;
   const absl::StatusOr<Bytes> bytes = impl_->Measure(device, request);
   if (!bytes.ok()) return refuse(bytes.status());
-  if (device.state == DeviceState::kStopped) {
-    return refuse(Refuse(Reason::kDeviceStopped, "device {device} is out of service",
-                         {{"device", device.config.ordinal}}));
-  }
+  if (!device.in_service()) return refuse(impl_->OutOfService(device));
   const absl::Status limits = impl_->MayQueue(device, admitted->channel);
   if (!limits.ok()) return refuse(limits);
 
@@ -238,6 +235,7 @@ absl::StatusOr<DeviceView> Core::SetDeviceBudget(absl::Time now, uint32_t device
     return OutOfRange("budget_bytes", budget.count(), changed.config.total.count());
   }
   changed.account.set_budget(budget);
+  impl_->Emit(step, DevicesChanged());
   // What nobody holds goes first.
   impl_->Trim(step, changed, Bytes(0));
   impl_->Drain(step, changed);

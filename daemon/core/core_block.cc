@@ -51,6 +51,7 @@ void Core::Grant(absl::Time now, CallId call, const Caller& caller, const Reques
 
 absl::Status Core::Impl::AddGrant(SessionId owner, const GrantRequest& request) {
   BERTH_ASSIGN_OR_RETURN(Block* const block, FindOwned(owner, request.handle));
+  if (const char* const why = WhyStale(*block); why != nullptr) return Stale(request.handle, why);
   auto& sessions = block->granted_sessions;
   auto& tenants = block->granted_tenants;
   const auto* const session = std::get_if<SessionId>(&request.grantee);
@@ -100,9 +101,9 @@ void Core::Impl::FinishImport(const Step& step, const RequestId& request, Block&
   const ReadOnly protection =
       !read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
   const core::Import& import = StartImport(step, block, request, protection);
-  Answer(
-      step, request,
-      Response(ImportResult{.block = ViewImported(block, import), .import = import.id, .read_only = protection}));
+  Answer(step, request,
+         Response(ImportResult{
+             .block = ViewImported(block, import), .import = import.id, .read_only = protection}));
 }
 
 absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const Channel& channel,
@@ -116,6 +117,7 @@ absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const 
     return Refuse(Reason::kDenied, "{kind} {id} does not exist, or is not for this caller",
                   {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(handle.block.value()))}});
   }
+  if (const char* const why = WhyStale(*block); why != nullptr) return Stale(handle, why);
   const uint64_t limit = config_.limits.imports_per_block;
   if (block->imports.size() >= limit) {
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
@@ -150,7 +152,7 @@ BlockHandle Core::Impl::HandleOf(const Block& block) const {
                      .incarnation = config_.incarnation,
                      .device_uuid = device.uuid,
                      .block = block.id,
-                     .generation = device.generation,
+                     .generation = block.device_generation,
                      .block_generation = block.generation};
 }
 

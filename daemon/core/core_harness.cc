@@ -201,6 +201,7 @@ void CoreHarness::Carry(const Effects& effects) {
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
       kind = deliver->delivery.what == attach::DeliveryKind::kRecall     ? "recall"
              : deliver->delivery.what == attach::DeliveryKind::kHandOver ? "hand-over"
+             : deliver->delivery.what == attach::DeliveryKind::kEnded    ? "end"
                                                                          : "deliver";
       deliveries.push_back(*deliver);
     } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
@@ -215,9 +216,15 @@ void CoreHarness::Carry(const Effects& effects) {
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
       kind = "drop-channel";
       dropped_channels.push_back(channel->channel);
-    } else {
+    } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
       kind = "drop-session";
-      dropped_sessions.push_back(std::get<DropSession>(effect.what).session);
+      dropped_sessions.push_back(session->session);
+    } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
+      kind = "order";
+      orders.push_back(*order);
+    } else {
+      ++device_changes;
+      continue;
     }
     absl::StrAppend(&last_effects, last_effects.empty() ? "" : " ", kind);
   }

@@ -124,7 +124,10 @@ class CoreHarness {
   // Of whom there is one.
   std::set<ChannelId> pages;
   std::vector<SessionId> dropped_sessions;
-  // The kinds of the last step's effects, in order: "deliver reply create release".
+  std::vector<OrderDevice> orders;
+  // DevicesChanged effects, which last_effects leaves out.
+  uint64_t device_changes = 0;
+  // The kinds of the last step's effects, in order: "deliver reply create release order".
   std::string last_effects;
 
  private:

@@ -49,13 +49,27 @@ struct Retry {
 };
 
 struct Device {
-  explicit Device(const DeviceConfig& config, uint32_t warm_sizes)
-      : config(config), account(config.budget), warm(warm_sizes) {}
+  Device(const DeviceConfig& config, uint32_t warm_sizes, const CallLimits& calls)
+      : config(config),
+        generation(config.generation),
+        account(config.budget),
+        warm(warm_sizes),
+        calls(calls) {}
+
+  bool in_service() const { return state == DeviceState::kReady || state == DeviceState::kRebuilding; }
 
   const DeviceConfig config;
   DeviceState state = DeviceState::kRebuilding;
+  // Of its memory, now.
+  uint64_t generation;
+  // Stopped, and its last worker is not gone.
+  bool abandoned = false;
+  uint32_t restarts_left = 0;
+  std::string last_failure;
   DeviceAccount account;
   WarmShelf warm;
+  // What its worker is at.
+  CallWatch calls;
   // When the shelf is filled again; InfiniteFuture while it is full or being filled.
   absl::Time refill_at = absl::InfiniteFuture();
   // First come, first served.
@@ -157,6 +171,20 @@ class Core::Impl {
   void AskRelease(const Step& step, Block& block);
   void NotMade(const Step& step, Block& block, const absl::Status& status);
   void RunRetries(const Step& step, Device& device);
+  // Nothing is made any more: whoever waits is refused.
+  void RefuseWaiting(const Step& step, Device& device);
+
+  // ---- core_device.cc -------------------------------------------------------------------------------------
+
+  // Has the workers ended that are at a call for too long.
+  void EndHungWorkers(const Step& step);
+  // For the operator's verbs. Errors: NOT_FOUND, DEVICE_STOPPED (dropped).
+  absl::StatusOr<Device*> FindForOperator(uint32_t device);
+  // What the worker is at is left to the next one.
+  void Order(const Step& step, Device& device, DeviceOrder order, const std::string& why);
+  static absl::Status OutOfService(const Device& device);
+  // Why a block of the device is stale, or null: in the order in which GpuRef::Access() looks.
+  const char* WhyStale(const Block& block) const;
 
   // ---- core_block.cc: blocks and imports ------------------------------------------------------------------
 

@@ -139,6 +139,11 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  std::vector<Deliver> sends;
+  for (const ChannelId channel : session.channels) {
+    mailboxes_.Post(Deliver{.channel = channel, .delivery = {.what = attach::DeliveryKind::kEnded}}, &sends);
+  }
+  SendAll(step, std::move(sends));
   FinishIfOver(step, session);
 }
 

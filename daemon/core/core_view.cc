@@ -222,12 +222,14 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                     .name = device.config.name,
                     .kind = device.config.kind,
                     .state = device.state,
-                    .generation = device.config.generation,
+                    .generation = device.generation,
                     .total = device.config.total,
                     .budget = device.account.budget(),
                     .granularity = device.config.granularity,
                     .bytes = device.account.counts(),
-                    .failed_releases = device.failed_releases};
+                    .failed_releases = device.failed_releases,
+                    .restarts_left = device.restarts_left,
+                    .last_failure = device.last_failure};
 }
 
 SessionView Core::Impl::ViewSession(const Session& session) const {

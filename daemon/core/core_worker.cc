@@ -16,6 +16,7 @@ void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& statu
   if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
   Device& device = impl_->DeviceOf(*made);
   made->asked = false;
+  device.calls.OnAnswered(now, made->bytes);
   if (!status.ok()) {
     impl_->NotMade(step, *made, status);
   } else {
@@ -49,7 +50,10 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
   Device& device = impl_->DeviceOf(*released);
   // Not asked any more where it was its worker's death that released it.
   const bool asked = std::exchange(released->asked, false);
-  if (asked) ++device.releases_ended;
+  if (asked) {
+    ++device.releases_ended;
+    device.calls.OnAnswered(now, released->bytes);
+  }
   if (status.ok()) {
     if (released->stuck) device.account.UnmarkStuck(released->bytes);
     impl_->Apply(step, *released, BlockEvent::kReleased);
@@ -65,8 +69,9 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
 void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   const auto found = impl_->devices_.find(device);
-  if (found == impl_->devices_.end()) return;
+  if (found == impl_->devices_.end() || found->second.state == DeviceState::kDropped) return;
   found->second.state = DeviceState::kReady;
+  impl_->Emit(step, DevicesChanged());
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
     if (block->asked) continue;
     if (InTheMaking(block->phase)) impl_->AskCreate(step, *block);
@@ -86,29 +91,38 @@ void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* ef
   const auto found = impl_->devices_.find(device);
   if (found == impl_->devices_.end()) return;
   Device& down = found->second;
-  down.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  if (down.state != DeviceState::kDropped) {
+    down.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  }
+  impl_->Emit(step, DevicesChanged());
+  down.calls.Clear();
   down.retries.clear();
   down.releases_ended = down.releases_asked;
-  const absl::Status out_of_service =
-      Refuse(Reason::kDeviceStopped, "device {device} is out of service", {{"device", device}});
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
     block->asked = false;
-    if (block->phase == BlockPhase::kAbandoned) {
-      impl_->Apply(step, *block, BlockEvent::kNotMade);
-    } else if (InTheMaking(block->phase) && stopped) {
-      impl_->NotMade(step, *block, out_of_service);
-    }
+    if (block->phase == BlockPhase::kAbandoned) impl_->Apply(step, *block, BlockEvent::kNotMade);
   }
-  while (stopped && !down.queue.empty()) {
-    const RequestId request = down.queue.front().request;
-    down.queue.pop_front();
-    impl_->Answer(step, request, out_of_service);
+  if (!down.in_service()) impl_->RefuseWaiting(step, down);
+}
+
+void Core::Impl::RefuseWaiting(const Step& step, Device& device) {
+  const absl::Status why = OutOfService(device);
+  for (Block* const block : blocks_.OfDevice(device.config.ordinal)) {
+    if (InTheMaking(block->phase) && !block->asked) NotMade(step, *block, why);
+  }
+  while (!device.queue.empty()) {
+    const RequestId request = device.queue.front().request;
+    device.queue.pop_front();
+    Answer(step, request, why);
   }
 }
 
 void Core::Impl::AskCreate(const Step& step, Block& block) {
-  if (DeviceOf(block).state != DeviceState::kReady) return;
+  Device& device = DeviceOf(block);
+  block.device_generation = device.generation;
+  if (device.state != DeviceState::kReady) return;
   block.asked = true;
+  device.calls.OnAsked(step.now, block.bytes);
   Emit(step, CreateBlock{.device = block.device, .block = block.id, .bytes = block.bytes});
 }
 
@@ -117,6 +131,7 @@ void Core::Impl::AskRelease(const Step& step, Block& block) {
   if (device.state != DeviceState::kReady || !MayGoBack(step, block)) return;
   block.asked = true;
   ++device.releases_asked;
+  device.calls.OnAsked(step.now, block.bytes);
   Emit(step, ReleaseBlock{.device = block.device, .block = block.id});
 }
 

@@ -5,6 +5,7 @@
 #define DAEMON_CORE_EFFECTS_H_
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,19 @@
 #include "daemon/core/types.h"
 
 namespace berth::core {
+
+enum class DeviceOrder {
+  // End the worker, which hangs.
+  kKill,
+  // End the worker, and start another.
+  kRestart,
+  // Start a worker for a stopped device.
+  kEnable,
+  // Its memory is lost: move its generation, and replace its worker.
+  kReset,
+  // It is gone from the node.
+  kDrop,
+};
 
 // Answers a call. Exactly one per call.
 struct Reply {
@@ -69,11 +83,22 @@ struct DropSession {
   SessionId session;
 };
 
+// Has the vault do something with a device. Ends in Core::WorkerDown(), WorkerUp(), ReportDevice(), as it comes.
+struct OrderDevice {
+  uint32_t device = 0;
+  DeviceOrder order = DeviceOrder::kKill;
+  // For people.
+  std::string why;
+};
+
+// What ListDevices() shows, but for the bytes, is not what it was.
+struct DevicesChanged {};
+
 // One effect with its number: 1, 2, 3, … over the core's life.
 struct Effect {
   uint64_t number = 0;
   std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession>
+               DropChannel, DropSession, OrderDevice, DevicesChanged>
       what;
 };
 

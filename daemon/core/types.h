@@ -139,7 +139,7 @@ enum class MemoryKind { kHost = 1, kCudaVmm = 2 };
 enum class ReadOnly { kNo = 0, kEnforced = 1, kCooperative = 2 };
 enum class SessionState { kActive = 1, kEnding = 2 };
 enum class BlockState { kReserved = 1, kLive = 2, kRetired = 3, kQuarantined = 4 };
-enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3 };
+enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4 };
 
 struct ByteCounts {
   Bytes live;
@@ -266,6 +266,21 @@ struct DeviceView {
   ByteCounts bytes;
   // Blocks that the worker could not release, ever. Those still there are among the retired bytes.
   uint64_t failed_releases = 0;
+  // Ends of its worker that would still be followed by another one.
+  uint32_t restarts_left = 0;
+  // Why its last worker ended, or the device is out of service; empty if nothing ever happened.
+  std::string last_failure;
+};
+
+// What the vault says of a device beside whether its worker is there.
+struct DeviceReport {
+  uint64_t generation = 1;
+  // Gone from the node for good.
+  bool dropped = false;
+  // A worker is there that SIGKILL does not end.
+  bool abandoned = false;
+  uint32_t restarts_left = 0;
+  std::string last_failure;
 };
 
 struct UsageRow {

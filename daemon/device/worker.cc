@@ -10,6 +10,7 @@
 
 #include "common/fd_passing.h"
 #include "common/status_macros.h"
+#include "daemon/device/fault.h"
 #include "daemon/device/worker_wire.h"
 
 namespace berth {
@@ -24,10 +25,13 @@ std::optional<T> As(const Message& message, worker::Kind kind, size_t fds) {
   return value;
 }
 
-absl::Status AnswerCreate(int socket, const worker::Create& create, MemoryBackend& backend) {
+// Answers `create` with a block, or with why there is none, which is `*outcome` then.
+absl::Status AnswerCreate(int socket, const worker::Create& create, MemoryBackend& backend,
+                          absl::Status* outcome) {
   const absl::StatusOr<UniqueFd> fd = backend.Create(Bytes(create.bytes));
   worker::Created created = {.block = create.block};
   worker::SetStatus(fd.status(), &created);
+  *outcome = fd.status();
   if (!fd.ok()) return SendStruct(socket, created);
   const int sent = fd->get();
   return SendStruct(socket, created, std::span(&sent, 1));
@@ -35,14 +39,21 @@ absl::Status AnswerCreate(int socket, const worker::Create& create, MemoryBacken
 
 }  // namespace
 
-absl::Status ServeWorker(int socket, MemoryBackend& backend) {
+absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryBackend& backend) {
   // Fds of blocks that the broker frees, until it says that everybody else has closed theirs.
   std::map<uint64_t, UniqueFd> held;
   while (true) {
     absl::StatusOr<Message> message = ReceiveMessage(socket);
-    if (!message.ok()) return IsEndOfStream(message.status()) ? absl::OkStatus() : message.status();
+    if (!message.ok()) {
+      if (IsEndOfStream(message.status())) return WorkerEnd{};
+      return message.status();
+    }
     if (const auto create = As<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
-      BERTH_RETURN_IF_ERROR(AnswerCreate(socket, *create, backend));
+      absl::Status outcome;
+      BERTH_RETURN_IF_ERROR(AnswerCreate(socket, *create, backend, &outcome));
+      if (const FaultDirective directive = DirectiveOf(outcome); directive != FaultDirective::kGoOn) {
+        return WorkerEnd{.exit = ExitFor(directive), .fault = outcome};
+      }
     } else if (const auto hold = As<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
                hold.has_value()) {
       // A broker that died after its Hold is followed by one that holds the same block again.

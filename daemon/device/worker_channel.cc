@@ -15,6 +15,9 @@
 namespace berth {
 namespace {
 
+// A worker that is this far behind gets on within seconds, or is replaced.
+constexpr absl::Duration kRetry = absl::Seconds(1);
+
 template <typename T>
 std::string BytesOf(const T& message) {
   return std::string(reinterpret_cast<const char*>(&message), sizeof(message));
@@ -84,10 +87,10 @@ absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
   }
   // Only creates are refused: what is held or released has to reach the worker that closes it.
   if (bytes.size() == sizeof(worker::Create) && outbox_.size() >= kMaxWaitingCreates) {
-    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
-                  {{"what", "requests waiting for the device's worker"},
-                   {"current", outbox_.size()},
-                   {"limit", kMaxWaitingCreates}});
+    return RefuseWithRetry(Reason::kLimit, kRetry, "{what}: {current}, limit {limit}",
+                           {{"what", "requests waiting for the device's worker"},
+                            {"current", outbox_.size()},
+                            {"limit", kMaxWaitingCreates}});
   }
   UniqueFd copy;
   if (fd >= 0) {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <variant>
 
+#include "common/cuda/driver.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
 #include "daemon/device/host_backend.h"
@@ -23,6 +24,24 @@
 
 namespace berth {
 namespace {
+
+// Another backend, whose driver answers with an error once it is given one.
+class FaultyBackend : public MemoryBackend {
+ public:
+  explicit FaultyBackend(MemoryBackend& backend) : backend_(backend) {}
+  absl::StatusOr<UniqueFd> Create(Bytes bytes) override {
+    const int code = driver_code;
+    if (code != 0) return cuda::DriverError("cuMemCreate", code, "CUDA_ERROR");
+    return backend_.Create(bytes);
+  }
+  Bytes granularity() const override { return backend_.granularity(); }
+  BackendKind kind() const override { return backend_.kind(); }
+
+  std::atomic<int> driver_code = 0;
+
+ private:
+  MemoryBackend& backend_;
+};
 
 // A worker in a thread of this process.
 class WorkerTest : public ::testing::Test {
@@ -37,7 +56,7 @@ class WorkerTest : public ::testing::Test {
 
   void Serve() {
     thread_ = std::thread([this] {
-      result_ = ServeWorker(socket_.get(), backend_);
+      result_ = ServeWorker(socket_.get(), faulty_);
       socket_.reset();
     });
   }
@@ -46,7 +65,7 @@ class WorkerTest : public ::testing::Test {
   absl::Status End() {
     channel_.reset();
     if (thread_.joinable()) thread_.join();
-    return result_;
+    return result_.status();
   }
 
   WorkerReply Read() {
@@ -62,10 +81,11 @@ class WorkerTest : public ::testing::Test {
   CreatedBlock ReadCreated() { return std::get<CreatedBlock>(Read()); }
 
   HostBackend backend_ = HostBackend("HOST-0", MiB(64));
+  FaultyBackend faulty_ = FaultyBackend(backend_);
   UniqueFd socket_;
   std::optional<WorkerChannel> channel_;
   std::thread thread_;
-  absl::Status result_;
+  absl::StatusOr<WorkerEnd> result_ = WorkerEnd{};
 };
 
 // Whether the pipe's other end is closed everywhere.
@@ -97,6 +117,44 @@ TEST_F(WorkerTest, ARefusalComesBackWhole) {
   EXPECT_TRUE(IsRefusal(large.fd.status(), Reason::kOutOfMemory)) << large.fd.status();
   EXPECT_EQ(GetErrorDetails(large.fd.status())->metadata.at("requested"), "1073741824");
   EXPECT_TRUE(IsRefusal(ReadCreated().fd.status(), Reason::kInvalidField));
+}
+
+TEST_F(WorkerTest, ADriverErrorThatIsNotStickyIsAnsweredAndItGoesOn) {
+  Serve();
+  for (const int code : {1, 2, 801}) {
+    faulty_.driver_code = code;
+    ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+    EXPECT_FALSE(ReadCreated().fd.ok());
+  }
+  faulty_.driver_code = 0;
+  ASSERT_TRUE(channel_->SendCreate(BlockId(2), MiB(2)).ok());
+  EXPECT_TRUE(ReadCreated().fd.ok());
+  EXPECT_TRUE(End().ok());
+  EXPECT_EQ(result_->exit, WorkerExit::kDone);
+}
+
+TEST_F(WorkerTest, AStickyFaultIsAnsweredAndEndsIt) {
+  faulty_.driver_code = 700;
+  Serve();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  const CreatedBlock refused = ReadCreated();
+  EXPECT_TRUE(IsRefusal(refused.fd.status(), Reason::kDriver)) << refused.fd.status();
+  EXPECT_EQ(GetErrorDetails(refused.fd.status())->metadata.at("driver_code"), "700");
+  // Of itself: nobody has hung up.
+  thread_.join();
+  ASSERT_TRUE(result_.ok());
+  EXPECT_EQ(result_->exit, WorkerExit::kPoisoned);
+  EXPECT_EQ(result_->fault.message(), refused.fd.status().message());
+}
+
+TEST_F(WorkerTest, ALostDeviceEndsItWithACodeOfItsOwn) {
+  faulty_.driver_code = 214;
+  Serve();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  EXPECT_FALSE(ReadCreated().fd.ok());
+  thread_.join();
+  ASSERT_TRUE(result_.ok());
+  EXPECT_EQ(result_->exit, WorkerExit::kDeviceLost);
 }
 
 TEST_F(WorkerTest, ClosesWhatItHoldsWhenToldAndNotBefore) {

@@ -90,7 +90,7 @@ static_assert(static_cast<int>(core::MemoryKind::kCudaVmm) == v1::MEMORY_KIND_CU
 static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
-static_assert(static_cast<int>(core::DeviceState::kStopped) == v1::Device::STOPPED);
+static_assert(static_cast<int>(core::DeviceState::kDropped) == v1::Device::DROPPED);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
 
@@ -335,6 +335,8 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_granularity(view.granularity.count());
   ToProto(view.bytes, out->mutable_bytes());
   out->set_failed_releases(view.failed_releases);
+  out->set_restarts_left(view.restarts_left);
+  out->set_last_failure(view.last_failure);
 }
 
 void ToProto(const core::UsageView& view, v1::Usage* out) {

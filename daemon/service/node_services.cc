@@ -23,6 +23,20 @@ absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context,
   return caller;
 }
 
+// Serves an operator's verb on one device: `operate(core, now, effects)` does it and says what the device is then.
+template <typename Act>
+grpc::ServerUnaryReactor* OperateDevice(const ServiceContext& context, grpc::CallbackServerContext* call,
+                                        absl::string_view verb, v1::Device* response, Act operate) {
+  if (const auto admin = IdentifyAdmin(context, *call, verb); !admin.ok()) {
+    return FinishNow(call, admin.status());
+  }
+  absl::StatusOr<core::DeviceView> view;
+  context.broker->Step(
+      [&](core::Core& core, absl::Time now, core::Effects* effects) { view = operate(core, now, effects); });
+  if (view.ok()) ToProto(*view, response);
+  return FinishNow(call, view.status());
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext* context,
@@ -36,6 +50,11 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       [&](const std::vector<core::DeviceView>& views) {
         for (const core::DeviceView& view : views) ToProto(view, response->add_devices());
       });
+}
+
+grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
+    grpc::CallbackServerContext* context, const v1::WatchDevicesRequest*) {
+  return watches_.Start(*context, context_.callers->Identify(*context));
 }
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
@@ -63,15 +82,47 @@ grpc::ServerUnaryReactor* AdminService::SetPoolCap(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::SetDeviceBudget(grpc::CallbackServerContext* context,
                                                         const v1::SetDeviceBudgetRequest* request,
                                                         v1::Device* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "SetDeviceBudget"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
-  absl::StatusOr<core::DeviceView> view;
-  context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    view = core.SetDeviceBudget(now, request->device(), Bytes(request->budget_bytes()), effects);
-  });
-  if (view.ok()) ToProto(*view, response);
-  return FinishNow(context, view.status());
+  return OperateDevice(context_, context, "SetDeviceBudget", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.SetDeviceBudget(now, request->device(), Bytes(request->budget_bytes()),
+                                                     effects);
+                       });
+}
+
+grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext* context,
+                                                     const v1::EnableDeviceRequest* request,
+                                                     v1::Device* response) {
+  return OperateDevice(context_, context, "EnableDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.EnableDevice(now, request->device(), effects);
+                       });
+}
+
+grpc::ServerUnaryReactor* AdminService::RestartDevice(grpc::CallbackServerContext* context,
+                                                      const v1::RestartDeviceRequest* request,
+                                                      v1::Device* response) {
+  return OperateDevice(context_, context, "RestartDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.RestartDevice(now, request->device(), effects);
+                       });
+}
+
+grpc::ServerUnaryReactor* AdminService::ResetDevice(grpc::CallbackServerContext* context,
+                                                    const v1::ResetDeviceRequest* request,
+                                                    v1::Device* response) {
+  return OperateDevice(context_, context, "ResetDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.ResetDevice(now, request->device(), effects);
+                       });
+}
+
+grpc::ServerUnaryReactor* AdminService::DropDevice(grpc::CallbackServerContext* context,
+                                                   const v1::DropDeviceRequest* request,
+                                                   v1::Device* response) {
+  return OperateDevice(context_, context, "DropDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.DropDevice(now, request->device(), effects);
+                       });
 }
 
 }  // namespace berth::service

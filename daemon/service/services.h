@@ -12,6 +12,7 @@
 #include "berth/v1/session.grpc.pb.h"
 #include "daemon/broker/broker.h"
 #include "daemon/service/caller.h"
+#include "daemon/service/device_watch.h"
 
 namespace berth::service {
 
@@ -97,12 +98,16 @@ class FenceService final : public v1::FenceService::CallbackService {
 
 class DeviceService final : public v1::DeviceService::CallbackService {
  public:
-  explicit DeviceService(ServiceContext context) : context_(context) {}
+  // `watches` must outlive the service.
+  DeviceService(ServiceContext context, DeviceWatches* watches) : context_(context), watches_(*watches) {}
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext*, const v1::ListDevicesRequest*,
                                         v1::ListDevicesResponse*) override;
+  grpc::ServerWriteReactor<v1::WatchDevicesResponse>* WatchDevices(grpc::CallbackServerContext*,
+                                                                   const v1::WatchDevicesRequest*) override;
 
  private:
   const ServiceContext context_;
+  DeviceWatches& watches_;
 };
 
 // Answers anybody: what it says is the same for all.
@@ -123,6 +128,14 @@ class AdminService final : public v1::AdminService::CallbackService {
                                        v1::Pool*) override;
   grpc::ServerUnaryReactor* SetDeviceBudget(grpc::CallbackServerContext*, const v1::SetDeviceBudgetRequest*,
                                             v1::Device*) override;
+  grpc::ServerUnaryReactor* EnableDevice(grpc::CallbackServerContext*, const v1::EnableDeviceRequest*,
+                                         v1::Device*) override;
+  grpc::ServerUnaryReactor* RestartDevice(grpc::CallbackServerContext*, const v1::RestartDeviceRequest*,
+                                          v1::Device*) override;
+  grpc::ServerUnaryReactor* ResetDevice(grpc::CallbackServerContext*, const v1::ResetDeviceRequest*,
+                                        v1::Device*) override;
+  grpc::ServerUnaryReactor* DropDevice(grpc::CallbackServerContext*, const v1::DropDeviceRequest*,
+                                       v1::Device*) override;
 
  private:
   const ServiceContext context_;

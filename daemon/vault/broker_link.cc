@@ -48,6 +48,13 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     custody::Signal signal;
     memcpy(&signal, message.bytes.data(), sizeof(signal));
     if (signal.kind == MessageKind::kReady) return ReadySignal{};
+  } else if (message.bytes.size() == sizeof(custody::Order) && message.fds.empty()) {
+    custody::Order order;
+    memcpy(&order, message.bytes.data(), sizeof(order));
+    const bool known = order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kDrop;
+    if (order.kind == MessageKind::kOrder && known) {
+      return OrderRequest{.device = order.device, .order = order.order, .why = custody::ReasonOf(order.why)};
+    }
   } else if (message.bytes.size() == sizeof(KeyMessage)) {
     KeyMessage request;
     memcpy(&request, message.bytes.data(), sizeof(request));

@@ -4,6 +4,7 @@
 #define DAEMON_VAULT_BROKER_LINK_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -30,7 +31,12 @@ struct DropRequest {
   custody::Key key;
 };
 struct ReadySignal {};
-using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal>;
+struct OrderRequest {
+  uint32_t device = 0;
+  custody::OrderKind order = custody::OrderKind::kKill;
+  std::string why;
+};
+using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal, OrderRequest>;
 
 // BrokerLink never blocks: messages wait in its outbox until the broker reads. Thread-compatible.
 class BrokerLink {

@@ -92,11 +92,16 @@ bool ChildProcess::WaitUntil(std::chrono::steady_clock::time_point deadline) con
   }
 }
 
-std::string ChildProcess::Reap() {
+std::string ProcessEnd::ToString() const {
+  if (code >= 0) return absl::StrCat("exit code ", code);
+  return signal > 0 ? absl::StrCat("signal ", signal) : "no status";
+}
+
+ProcessEnd ChildProcess::Reap() {
   siginfo_t info = {};
-  if (::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED) < 0) return "no status";
-  return info.si_code == CLD_EXITED ? absl::StrCat("exit code ", info.si_status)
-                                    : absl::StrCat("signal ", info.si_status);
+  if (::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED) < 0) return {};
+  if (info.si_code == CLD_EXITED) return {.code = info.si_status};
+  return {.signal = info.si_status};
 }
 
 void ChildProcess::KillAndForget() {

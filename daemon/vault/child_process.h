@@ -17,6 +17,16 @@ namespace berth {
 // Where a role finds the one fd that its parent hands it.
 inline constexpr int kChildFd = 3;
 
+// How a process ended.
+struct ProcessEnd {
+  // Its exit code; -1 if a signal ended it, or nobody knows.
+  int code = -1;
+  int signal = 0;
+
+  // For people: "exit code 1", "signal 9".
+  std::string ToString() const;
+};
+
 // ChildProcess is move-only and watches by pidfd; destroying it kills what still runs. Thread-compatible.
 class ChildProcess {
  public:
@@ -43,8 +53,7 @@ class ChildProcess {
 
   // Takes the zombie away.
   // Requires: the process is gone.
-  // Returns: how it ended, for people ("exit code 1", "signal 9"); "exit code 0" if well.
-  std::string Reap();
+  ProcessEnd Reap();
 
  private:
   ChildProcess(int pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -122,11 +123,20 @@ absl::Status Custody::Put(Key key, int fd) {
   return sent;
 }
 
-void Custody::Drop(Key key) {
+template <typename T>
+void Custody::Queue(const T& message) {
   MutexLock lock(&mu_);
-  outbox_.push_back(key);
-  // Under the lock: room that comes after this found none is announced to a Flush() that finds the key.
+  outbox_.emplace_back(reinterpret_cast<const char*>(&message), sizeof(message));
+  // Under the lock: room that comes after this found none is announced to a Flush() that finds the message.
   FlushLocked();
+}
+
+void Custody::Drop(Key key) { Queue(KeyMessage{.kind = MessageKind::kDrop, .key = key}); }
+
+void Custody::Order(uint32_t device, custody::OrderKind order, absl::string_view why) {
+  custody::Order message = {.device = device, .order = order};
+  custody::SetReason(std::string_view(why.data(), why.size()), message.why);
+  Queue(message);
 }
 
 void Custody::Flush() {
@@ -136,9 +146,7 @@ void Custody::Flush() {
 
 void Custody::FlushLocked() {
   while (!outbox_.empty()) {
-    const absl::Status sent =
-        SendStruct(socket_.get(), KeyMessage{.kind = MessageKind::kDrop, .key = outbox_.front()});
-    if (!sent.ok()) return;
+    if (!SendMessage(socket_.get(), std::as_bytes(std::span(outbox_.front()))).ok()) return;
     outbox_.pop_front();
   }
 }
@@ -148,10 +156,18 @@ absl::Status Custody::Ready() { return Send(custody::Signal{.kind = MessageKind:
 absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
-  if (const auto gone = As<custody::WorkerGone>(message, MessageKind::kWorkerGone, 0); gone.has_value()) {
-    MutexLock lock(&mu_);
-    held_.erase(custody::KeyOf(custody::Kind::kWorker, gone->device));
-    return WorkerDown{.device = gone->device, .stopped = gone->stopped != 0};
+  if (const auto status = As<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0);
+      status.has_value()) {
+    if (status->state != custody::WorkerState::kRunning) {
+      MutexLock lock(&mu_);
+      held_.erase(custody::KeyOf(custody::Kind::kWorker, status->device));
+    }
+    return WorkerNews{.device = status->device,
+                      .state = status->state,
+                      .restarts_left = status->restarts_left,
+                      .generation = status->generation,
+                      .dropped = status->dropped != 0,
+                      .last_failure = custody::ReasonOf(status->last_failure)};
   }
   if (const auto dropped = As<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
     MutexLock lock(&mu_);

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/vault/custody_wire.h"
@@ -40,10 +42,14 @@ struct WorkerUp {
   uint32_t device = 0;
   UniqueFd socket;
 };
-// The worker of `device` is gone. A WorkerUp follows unless `stopped`: it had died 4 times in 60 s.
-struct WorkerDown {
+// What becomes of the device's worker (custody_wire.h). After kGone a WorkerUp follows.
+struct WorkerNews {
   uint32_t device = 0;
-  bool stopped = false;
+  custody::WorkerState state = custody::WorkerState::kRunning;
+  uint32_t restarts_left = 0;
+  uint64_t generation = 0;
+  bool dropped = false;
+  std::string last_failure;
 };
 // The vault has closed what Drop(key) named.
 struct DroppedFd {
@@ -52,7 +58,7 @@ struct DroppedFd {
 // The daemon is asked to stop: end within 500 ms.
 struct StopRequested {};
 
-using Notice = std::variant<WorkerUp, WorkerDown, DroppedFd, StopRequested>;
+using Notice = std::variant<WorkerUp, WorkerNews, DroppedFd, StopRequested>;
 
 struct Inheritance;
 
@@ -81,6 +87,9 @@ class Custody {
   // costs nothing between.
   void Flush() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Has the vault do something with a device; WorkerNews says what came of it. Waits no more than Drop().
+  void Order(uint32_t device, custody::OrderKind order, absl::string_view why) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as
   // started.
   absl::Status Ready();
@@ -98,6 +107,9 @@ class Custody {
       : socket_(std::move(socket)), limit_(limit), held_(std::move(held)) {}
   template <typename T>
   absl::Status Send(const T& message, int fd = -1);
+  // Sends behind what waits already.
+  template <typename T>
+  void Queue(const T& message) ABSL_LOCKS_EXCLUDED(mu_);
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const UniqueFd socket_;
@@ -105,8 +117,9 @@ class Custody {
 
   Mutex mu_;
   std::set<custody::Key> held_ ABSL_GUARDED_BY(mu_);
-  // To be dropped and not asked for yet: of what is held, so at most the vault's limit, and a few that never were.
-  std::deque<custody::Key> outbox_ ABSL_GUARDED_BY(mu_);
+  // Drops and orders that found no room. Drops are of what is held, so at most the vault's limit, and a few that never
+  // were; orders are few.
+  std::deque<std::string> outbox_ ABSL_GUARDED_BY(mu_);
 };
 
 // What a new broker starts from.

@@ -231,17 +231,38 @@ TEST_F(CustodyTest, AVaultThatIsGoneIsUnavailableAtOnce) {
 TEST_F(CustodyTest, WorkersGoAndComeBack) {
   held_[KeyOf(Kind::kWorker, 1)] = AnyFd();
   Custody& custody = Start();
-  Tell(custody::WorkerGone{.device = 1});
+  custody::WorkerStatus status = {
+      .device = 1, .state = custody::WorkerState::kGone, .restarts_left = 2, .generation = 7};
+  custody::SetReason(std::string(300, 'x'), status.last_failure);
+  Tell(status);
   link_->QueueGive(KeyOf(Kind::kWorker, 1));
-  Tell(custody::WorkerGone{.device = 1, .stopped = 1});
-  const Notice down = *custody.ReadNotice();
-  EXPECT_EQ(std::get<WorkerDown>(down).device, 1u);
-  EXPECT_FALSE(std::get<WorkerDown>(down).stopped);
+  Tell(custody::WorkerStatus{.device = 1, .state = custody::WorkerState::kStopped, .dropped = 1});
+  const auto down = std::get<WorkerNews>(*custody.ReadNotice());
+  EXPECT_EQ(down.device, 1u);
+  EXPECT_EQ(down.state, custody::WorkerState::kGone);
+  EXPECT_EQ(down.restarts_left, 2u);
+  EXPECT_EQ(down.generation, 7u);
+  EXPECT_FALSE(down.dropped);
+  EXPECT_EQ(down.last_failure, std::string(custody::kReasonBytes - 1, 'x')) << "cut where it is too long";
   const Notice up = *custody.ReadNotice();
   EXPECT_EQ(std::get<WorkerUp>(up).device, 1u);
   EXPECT_TRUE(std::get<WorkerUp>(up).socket);
-  EXPECT_TRUE(std::get<WorkerDown>(*custody.ReadNotice()).stopped);
+  const auto stopped = std::get<WorkerNews>(*custody.ReadNotice());
+  EXPECT_EQ(stopped.state, custody::WorkerState::kStopped);
+  EXPECT_TRUE(stopped.dropped);
+  EXPECT_EQ(stopped.last_failure, "");
   EXPECT_TRUE(IsWouldBlock(custody.ReadNotice().status()));
+}
+
+TEST_F(CustodyTest, AnOrderReachesTheVaultWithItsReason) {
+  Custody& custody = Start();
+  custody.Order(3, custody::OrderKind::kDrop, "pulled");
+  const auto order = std::get<OrderRequest>(*link_->Read());
+  EXPECT_EQ(order.device, 3u);
+  EXPECT_EQ(order.order, custody::OrderKind::kDrop);
+  EXPECT_EQ(order.why, "pulled");
+  custody.Order(3, static_cast<custody::OrderKind>(6), "");
+  EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "no order of that kind";
 }
 
 TEST_F(CustodyTest, StopIsANotice) {

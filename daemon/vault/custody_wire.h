@@ -2,8 +2,8 @@
 // and what it tells of the other processes.
 //
 //   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
-//                   later Give + fd for a restarted worker, WorkerGone, Dropped, Stop
-//   broker → vault  Put + fd, Drop, Ready
+//                   later Give + fd for a restarted worker, WorkerStatus, Dropped, Stop
+//   broker → vault  Put + fd, Drop, Ready, Order
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. A Put that sendmsg took is in custody: the vault reads a dead broker's socket to its end before it
@@ -13,8 +13,12 @@
 #ifndef DAEMON_VAULT_CUSTODY_WIRE_H_
 #define DAEMON_VAULT_CUSTODY_WIRE_H_
 
+#include <string.h>
+
 #include <compare>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace berth::custody {
@@ -67,12 +71,13 @@ enum class MessageKind : uint32_t {
   kFacts = 1,
   kGive,
   kGiveEnd,
-  kWorkerGone,
+  kWorkerStatus,
   kDropped,
   kStop,
   kPut,
   kDrop,
   kReady,
+  kOrder,
 };
 
 // The first message: what a broker is told of the life it begins.
@@ -94,12 +99,54 @@ struct KeyMessage {
   Key key;
 };
 
-// A device's worker is gone; the next Give of its socket, if any, ends that state.
-struct WorkerGone {
-  MessageKind kind = MessageKind::kWorkerGone;
+enum class WorkerState : uint32_t {
+  // There is one, or it is being started: the socket comes by a Give.
+  kRunning = 1,
+  // It is gone, and another is being started.
+  kGone,
+  // It is gone, and there will be no other until the device is enabled.
+  kStopped,
+  // The same, but it is not gone: SIGKILL did not end it. A kStopped follows when it is.
+  kAbandoned,
+};
+
+inline constexpr uint32_t kReasonBytes = 240;
+
+// What becomes of a device's worker: sent whenever it changes, and to a new broker for every device.
+struct WorkerStatus {
+  MessageKind kind = MessageKind::kWorkerStatus;
   uint32_t device = 0;
-  // 1 if it will not be started again.
-  uint32_t stopped = 0;
+  WorkerState state = WorkerState::kRunning;
+  uint32_t restarts_left = 0;
+  // Of the device's memory; the state page has the same.
+  uint64_t generation = 0;
+  uint32_t dropped = 0;
+  uint32_t padding = 0;
+  // Why the last worker ended; zero-terminated, cut where it is too long.
+  char last_failure[kReasonBytes] = {};
+};
+
+// What the vault is to do with a device.
+enum class OrderKind : uint32_t {
+  // End the worker: it hangs. What follows is as if it had ended by itself.
+  kKill = 1,
+  // End the worker, and start another that does not count.
+  kRestart,
+  // Start a worker for a stopped device.
+  kEnable,
+  // The device's memory is lost: its generation moves, and its worker is replaced.
+  kReset,
+  // The device is gone from the node: its worker ends and none follows.
+  kDrop,
+};
+
+struct Order {
+  MessageKind kind = MessageKind::kOrder;
+  uint32_t device = 0;
+  OrderKind order = OrderKind::kKill;
+  uint32_t padding = 0;
+  // As WorkerStatus::last_failure will say it; zero-terminated.
+  char why[kReasonBytes] = {};
 };
 
 // GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves.
@@ -108,7 +155,17 @@ struct Signal {
 };
 
 static_assert(std::is_trivially_copyable_v<Facts> && std::is_trivially_copyable_v<KeyMessage> &&
-              std::is_trivially_copyable_v<WorkerGone> && std::is_trivially_copyable_v<Signal>);
+              std::is_trivially_copyable_v<WorkerStatus> && std::is_trivially_copyable_v<Order> &&
+              std::is_trivially_copyable_v<Signal>);
+
+// Writes `text` into a zero-terminated field, cut where it is too long.
+inline void SetReason(std::string_view text, char (&field)[kReasonBytes]) {
+  field[text.copy(field, kReasonBytes - 1)] = '\0';
+}
+// What SetReason() wrote.
+inline std::string ReasonOf(const char (&field)[kReasonBytes]) {
+  return std::string(field, strnlen(field, kReasonBytes));
+}
 
 }  // namespace berth::custody
 

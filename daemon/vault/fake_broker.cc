@@ -63,9 +63,8 @@ class FakeBroker {
       if (!notice.ok()) return IsWouldBlock(notice.status());
       if (std::holds_alternative<StopRequested>(*notice) && getenv("BERTH_FAKE_BROKER") == nullptr)
         return false;
-      if (const auto* down = std::get_if<WorkerDown>(&*notice)) {
-        absl::StrAppend(&notices_, "down ", down->device, down->stopped ? " stopped\n" : "\n");
-        fds_.erase(KeyOf(Kind::kWorker, down->device));
+      if (const auto* news = std::get_if<WorkerNews>(&*notice)) {
+        Note(*news);
       } else if (auto* up = std::get_if<WorkerUp>(&*notice)) {
         absl::StrAppend(&notices_, "up ", up->device, "\n");
         fds_[KeyOf(Kind::kWorker, up->device)] = std::move(up->socket);
@@ -73,6 +72,25 @@ class FakeBroker {
         absl::StrAppend(&notices_, "dropped ", Text(dropped->key));
       }
     }
+  }
+
+  void Note(const WorkerNews& news) {
+    status_[news.device] = absl::StrCat("left ", news.restarts_left, ", generation ", news.generation,
+                                        news.dropped ? ", dropped: " : ": ", news.last_failure);
+    switch (news.state) {
+      case custody::WorkerState::kRunning:
+        return;
+      case custody::WorkerState::kGone:
+        absl::StrAppend(&notices_, "down ", news.device, "\n");
+        break;
+      case custody::WorkerState::kStopped:
+        absl::StrAppend(&notices_, "down ", news.device, " stopped\n");
+        break;
+      case custody::WorkerState::kAbandoned:
+        absl::StrAppend(&notices_, "down ", news.device, " abandoned\n");
+        break;
+    }
+    fds_.erase(KeyOf(Kind::kWorker, news.device));
   }
 
   void Serve(UniqueFd connection) {
@@ -86,7 +104,7 @@ class FakeBroker {
       return;
     }
     uint64_t id = 0;
-    if (words.size() > 1 && !absl::SimpleAtoi(words[1], &id)) return;
+    if (words.size() > 1 && words[0] != "order" && !absl::SimpleAtoi(words[1], &id)) return;
     Say(connection, Do(words, id));
   }
 
@@ -112,8 +130,22 @@ class FakeBroker {
       return "OK";
     }
     if (words[0] == "create") return create_(fds_[KeyOf(Kind::kWorker, id)].get());
+    if (words[0] == "order") return Order(words[1], words[2]);
+    if (words[0] == "status") return status_[static_cast<uint32_t>(id)];
     if (words[0] == "garbage") return SendStruct(custody_->fd(), facts_).ToString();
     return "unknown command";
+  }
+
+  std::string Order(const std::string& verb, const std::string& device) {
+    uint32_t ordinal = 0;
+    if (!absl::SimpleAtoi(device, &ordinal)) return "no device";
+    const std::map<std::string, custody::OrderKind> orders = {{"kill", custody::OrderKind::kKill},
+                                                              {"restart", custody::OrderKind::kRestart},
+                                                              {"enable", custody::OrderKind::kEnable},
+                                                              {"reset", custody::OrderKind::kReset},
+                                                              {"drop", custody::OrderKind::kDrop}};
+    custody_->Order(ordinal, orders.at(verb), absl::StrCat("ordered to ", verb));
+    return "OK";
   }
 
   absl::Status Put(uint64_t id, const std::string& text) {
@@ -146,6 +178,8 @@ class FakeBroker {
   std::string (*const create_)(int socket);
   std::map<Key, UniqueFd> fds_;
   std::string notices_;
+  // The last of each device.
+  std::map<uint32_t, std::string> status_;
   std::vector<std::pair<std::string, UniqueFd>> awaits_;
 };
 

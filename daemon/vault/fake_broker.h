@@ -8,6 +8,8 @@
 //   put-and-die ID TEXT   the same with an answer of the vault's unread, then SIGKILL
 //   drop ID        drops the block
 //   create DEVICE  what the test's `create` makes of the device's worker
+//   order VERB DEVICE   orders it of the vault: kill, restart, enable, reset, drop
+//   status DEVICE  what the vault said last of the device's worker: restarts left, generation, last failure
 //   garbage        sends the vault what is no message
 //   await TEXT     answers when TEXT is among the notices that have come
 //

@@ -3,10 +3,18 @@
 namespace berth {
 
 bool WorkerRestarts::OnDeath(MonotonicTime now) {
-  while (!restarts_.empty() && now - restarts_.front() >= kWindow) restarts_.pop_front();
+  Forget(now);
   if (restarts_.size() >= kMax) return false;
   restarts_.push_back(now);
   return true;
+}
+
+void WorkerRestarts::Forget(MonotonicTime now) {
+  while (!restarts_.empty() && now - restarts_.front() >= kWindow) restarts_.pop_front();
+}
+
+MonotonicTime WorkerRestarts::next_forgotten() const {
+  return restarts_.empty() ? MonotonicTime::max() : restarts_.front() + kWindow;
 }
 
 std::optional<std::chrono::milliseconds> BrokerRestarts::OnDeath(bool had_served) {

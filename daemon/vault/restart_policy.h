@@ -4,6 +4,8 @@
 #define DAEMON_VAULT_RESTART_POLICY_H_
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 
@@ -17,8 +19,15 @@ class WorkerRestarts {
   static constexpr size_t kMax = 3;
   static constexpr std::chrono::seconds kWindow{60};
 
-  // Returns whether the worker that died at `now` is to be started again; after a false, never.
+  // Returns whether the worker that died at `now` is to be started again.
   bool OnDeath(MonotonicTime now);
+
+  // Forgets the restarts that are older than the window at `now`.
+  void Forget(MonotonicTime now);
+  // When Forget() has something to forget; max() for never.
+  MonotonicTime next_forgotten() const;
+  // Restarts that are not used up, as of the last call with a time.
+  uint32_t left() const { return static_cast<uint32_t>(kMax - restarts_.size()); }
 
  private:
   // Of the last 60 s.

@@ -23,6 +23,22 @@ TEST(WorkerRestartsTest, RestartsAreForgottenAfter60Seconds) {
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(restarts.OnDeath(start + seconds(20 * i))) << i;
 }
 
+TEST(WorkerRestartsTest, SaysHowManyAreLeftAndWhenThatChanges) {
+  WorkerRestarts restarts;
+  const MonotonicTime start;
+  EXPECT_EQ(restarts.left(), 3u);
+  EXPECT_EQ(restarts.next_forgotten(), MonotonicTime::max());
+  restarts.OnDeath(start);
+  restarts.OnDeath(start + seconds(10));
+  EXPECT_EQ(restarts.left(), 1u);
+  EXPECT_EQ(restarts.next_forgotten(), start + seconds(60));
+  restarts.Forget(start + seconds(60) - milliseconds(1));
+  EXPECT_EQ(restarts.left(), 1u);
+  restarts.Forget(restarts.next_forgotten());
+  EXPECT_EQ(restarts.left(), 2u);
+  EXPECT_EQ(restarts.next_forgotten(), start + seconds(70));
+}
+
 TEST(BrokerRestartsTest, ABrokerThatServedIsRestartedAtOnceHoweverOften) {
   BrokerRestarts restarts;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(restarts.OnDeath(/*had_served=*/true), milliseconds(0));

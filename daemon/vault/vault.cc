@@ -4,12 +4,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +19,7 @@
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/vault/vault_log.h"
 
 namespace berth {
 namespace {
@@ -33,8 +31,6 @@ using custody::MessageKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// cuInit takes 0.2 s; a driver that needs this long is stuck.
-constexpr seconds kInventoryLimit(10);
 constexpr seconds kBrokerStartLimit(30);
 // A clean stop takes at most the sum of these.
 constexpr milliseconds kBrokerStopLimit(500);
@@ -44,17 +40,6 @@ constexpr milliseconds kKillLimit(100);
 constexpr rlim_t kFdsMax = 65536;
 // Fds that the vault needs beside those in custody: children's pidfds, pages, what is just being received.
 constexpr rlim_t kFdHeadroom = 256;
-
-MonotonicTime Now() { return std::chrono::steady_clock::now(); }
-
-__attribute__((format(printf, 1, 2))) void Log(const char* format, ...) {
-  char line[512];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(line, sizeof(line), format, arguments);
-  va_end(arguments);
-  dprintf(STDERR_FILENO, "berthd: %s\n", line);
-}
 
 // Lifts the limit for this process and its children. Returns what it is then.
 absl::StatusOr<rlim_t> LiftFdLimit() {
@@ -76,30 +61,6 @@ absl::StatusOr<UniqueFd> TakeSignals() {
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return OsError("signalfd", errno);
   return fd;
-}
-
-// Milliseconds until `deadline`, as poll() wants them.
-int PollTimeout(MonotonicTime deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
-}
-
-absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
-  struct stat info;
-  if (::fstat(fd, &info) < 0) return OsError("fstat(inventory)", errno);
-  std::vector<DeviceRecord> records(static_cast<size_t>(info.st_size) / sizeof(DeviceRecord));
-  const size_t size = records.size() * sizeof(DeviceRecord);
-  if (records.empty() || records.size() > kMaxDeviceOrdinals || size != static_cast<size_t>(info.st_size) ||
-      ::pread(fd, records.data(), size, 0) != static_cast<ssize_t>(size)) {
-    return absl::InternalError(absl::StrCat("an inventory of ", info.st_size, " bytes"));
-  }
-  for (const DeviceRecord& record : records) {
-    if (record.ordinal >= kMaxDeviceOrdinals) {
-      return absl::InternalError(
-          absl::StrCat("device ordinal ", record.ordinal, ", limit ", kMaxDeviceOrdinals));
-    }
-  }
-  return records;
 }
 
 }  // namespace
@@ -136,33 +97,10 @@ absl::Status Vault::Start(UniqueFd page) {
   for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
   for (Worker& worker : workers_) {
     // Memory of a device outlives its workers, so their later starts do not move the generation.
-    ++page_.writable().devices[worker.record.ordinal].generation;
+    ++WordsOf(worker).generation;
     BERTH_RETURN_IF_ERROR(StartWorker(worker));
   }
   return StartBroker();
-}
-
-absl::Status Vault::FindDevices() {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
-  std::vector<std::string> flags = options_.child_flags;
-  flags.push_back("--role=inventory");
-  BERTH_ASSIGN_OR_RETURN(ChildProcess inventory, ChildProcess::Start(flags, table.get()));
-  pollfd entries[] = {{.fd = inventory.pidfd(), .events = POLLIN, .revents = 0},
-                      {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-  ::poll(entries, 2, static_cast<int>(milliseconds(kInventoryLimit).count()));
-  if (StopAsked()) return absl::CancelledError("asked to stop");
-  if (!inventory.IsGone()) {
-    return absl::UnavailableError(
-        absl::StrCat("the inventory of devices did not end in ", kInventoryLimit.count(), " s"));
-  }
-  if (const std::string end = inventory.Reap(); end != "exit code 0") {
-    return absl::UnavailableError(absl::StrCat("the inventory of devices failed: ", end));
-  }
-  BERTH_RETURN_IF_ERROR(SealMemfd(table.get(), F_SEAL_WRITE));
-  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, ReadRecords(table.get()));
-  for (const DeviceRecord& record : records) workers_.emplace_back().record = record;
-  held_[KeyOf(Kind::kDeviceTable)] = std::move(table);
-  return absl::OkStatus();
 }
 
 absl::Status Vault::Serve() {
@@ -181,16 +119,19 @@ absl::Status Vault::Serve() {
       entries.push_back({.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0});
     }
     for (const Worker& worker : workers_) {
+      wake = std::min(wake, worker.supervision.next_change());
       if (worker.process.has_value()) {
         entries.push_back({.fd = worker.process->pidfd(), .events = POLLIN, .revents = 0});
       }
     }
+    if (look_.has_value()) {
+      wake = std::min(wake, look_->deadline);
+      entries.push_back({.fd = look_->process.pidfd(), .events = POLLIN, .revents = 0});
+    }
     if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR)
       return OsError("poll", errno);
 
-    for (Worker& worker : workers_) {
-      if (worker.process.has_value() && worker.process->IsGone()) OnWorkerDeath(worker);
-    }
+    AttendWorkers();
     if (!broker_.has_value()) {
       if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(StartBroker());
     } else if (broker_->process.IsGone()) {
@@ -205,44 +146,6 @@ absl::Status Vault::Serve() {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status Vault::StartWorker(Worker& worker) {
-  const DeviceRecord& record = worker.record;
-  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
-  // The broker's end; the worker's own blocks.
-  BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
-  const std::vector<std::string> flags = {
-      "--role=worker", absl::StrCat("--device=", record.ordinal),
-      absl::StrCat("--backend=", record.backend == BackendKind::kHost ? "host" : "cuda"),
-      absl::StrCat("--host-bytes=", record.total_bytes)};
-  BERTH_ASSIGN_OR_RETURN(worker.process, ChildProcess::Start(flags, sockets.second.get()));
-  const Key key = KeyOf(Kind::kWorker, record.ordinal);
-  held_[key] = std::move(sockets.first);
-  if (broker_.has_value()) broker_->link.QueueGive(key);
-  return absl::OkStatus();
-}
-
-void Vault::OnWorkerDeath(Worker& worker) {
-  const std::string end = worker.process->Reap();
-  worker.process.reset();
-  held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
-  worker.stopped = !worker.restarts.OnDeath(Now());
-  Log("the worker of device %u ended: %s%s", worker.record.ordinal, end.c_str(),
-      worker.stopped ? "; it is not started again" : "");
-  QueueWorkerGone(worker);
-  if (worker.stopped) return;
-  if (const absl::Status started = StartWorker(worker); !started.ok()) {
-    Log("the worker of device %u cannot be started: %s", worker.record.ordinal, started.ToString().c_str());
-    worker.stopped = true;
-    QueueWorkerGone(worker);
-  }
-}
-
-void Vault::QueueWorkerGone(const Worker& worker) {
-  if (!broker_.has_value()) return;
-  broker_->link.Queue(
-      custody::WorkerGone{.device = worker.record.ordinal, .stopped = worker.stopped ? 1u : 0u});
 }
 
 absl::Status Vault::StartBroker() {
@@ -267,9 +170,7 @@ absl::Status Vault::StartBroker() {
                             .custody_limit = custody_limit_});
   for (const auto& [key, fd] : held_) link.QueueGive(key);
   link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
-  for (const Worker& worker : workers_) {
-    if (!worker.process.has_value()) QueueWorkerGone(worker);
-  }
+  for (const Worker& worker : workers_) QueueStatus(worker);
   link.Flush(held_);
   return absl::OkStatus();
 }
@@ -279,7 +180,7 @@ absl::Status Vault::OnBrokerDeath() {
   // What it put before it died is in custody.
   ReadFromBroker();
   const std::optional<milliseconds> pause = broker_restarts_.OnDeath(broker_->served);
-  const std::string end = broker_->process.Reap();
+  const std::string end = broker_->process.Reap().ToString();
   broker_.reset();
   Log("the broker ended: %s", end.c_str());
   if (!pause.has_value()) {
@@ -339,6 +240,7 @@ bool Vault::AwaitBroker(MonotonicTime deadline) {
 }
 
 void Vault::Stop() {
+  for (const Worker& worker : workers_) WordsOf(worker).shutting_down = 1;
   page_.writable().serving = 0;
   if (broker_.has_value()) {
     broker_->link.Queue(custody::Signal{.kind = MessageKind::kStop});

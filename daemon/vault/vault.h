@@ -23,6 +23,7 @@
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/restart_policy.h"
 #include "daemon/vault/run_folder.h"
+#include "daemon/vault/supervision.h"
 
 namespace berth {
 
@@ -50,8 +51,15 @@ class Vault {
   struct Worker {
     DeviceRecord record;
     std::optional<ChildProcess> process;
-    WorkerRestarts restarts;
-    bool stopped = false;
+    Supervision supervision;
+    // It said that its device is lost, and nobody has looked yet whether the node still has it.
+    bool lost = false;
+  };
+  // A process of the inventory role that runs.
+  struct Inventory {
+    ChildProcess process;
+    UniqueFd table;
+    MonotonicTime deadline;
   };
   // One life of the broker.
   struct Broker {
@@ -68,12 +76,6 @@ class Vault {
   absl::Status Serve();
   void Stop();
 
-  // Runs the inventory role and takes what it found.
-  // Errors: kCancelled if a signal asked to stop meanwhile.
-  absl::Status FindDevices();
-
-  absl::Status StartWorker(Worker& worker);
-  void OnWorkerDeath(Worker& worker);
   absl::Status StartBroker();
   absl::Status OnBrokerDeath();
   // Serves what the broker has sent; kills one that breaks the protocol.
@@ -81,12 +83,35 @@ class Vault {
   void OnRequest(PutRequest request);
   void OnRequest(DropRequest request);
   void OnRequest(ReadySignal request);
-  void QueueWorkerGone(const Worker& worker);
+  void OnRequest(OrderRequest request);
 
   // Waits for the broker to end, serving it meanwhile.
   bool AwaitBroker(MonotonicTime deadline);
   // Whether a signal asked to stop.
   bool StopAsked();
+
+  // ---- vault_workers.cc: devices and their workers --------------------------------------------------------
+
+  // Finds the node's devices.
+  // Errors: kCancelled if a signal asked to stop meanwhile.
+  absl::Status FindDevices();
+  absl::StatusOr<Inventory> StartInventory();
+  // Requires: it has ended, or its deadline has passed.
+  static absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(Inventory& inventory);
+  // Looks whether the node still has the devices that were lost; OnLookDone() drops those that it has not.
+  void StartLook();
+  void OnLookDone();
+
+  absl::Status StartWorker(Worker& worker);
+  // Starts one, or stops the device.
+  void TryStartWorker(Worker& worker);
+  void KillWorker(Worker& worker, Supervision::Then then, const std::string& why);
+  void OnWorkerDeath(Worker& worker);
+  // Acts on deaths and on the time, for all workers.
+  void AttendWorkers();
+  void DropDevice(Worker& worker, const std::string& why);
+  void QueueStatus(const Worker& worker);
+  DeviceWords& WordsOf(const Worker& worker) { return page_.writable().devices[worker.record.ordinal]; }
 
   const VaultOptions options_;
   RunFolder folder_;
@@ -99,6 +124,7 @@ class Vault {
 
   HeldFds held_;
   std::vector<Worker> workers_;
+  std::optional<Inventory> look_;
   std::optional<Broker> broker_;
   BrokerRestarts broker_restarts_;
   // When the next broker starts, while there is none.

@@ -10,6 +10,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -345,6 +347,138 @@ TEST_F(VaultTest, TheFourthDeathOfAWorkerStopsItsDeviceAlone) {
   EXPECT_EQ(Ask("await down"), "down 0 stopped\n") << "the next broker is told as well";
 }
 
+TEST_F(VaultTest, AStoppedDeviceIsEnabledAgainWithItsRestartsForgotten) {
+  const auto daemon = StartReady();
+  std::string seen;
+  for (int death = 1; death <= 4; ++death) {
+    ASSERT_EQ(Ask("create 0"), "2097152");
+    daemon->KillChild("berth-worker0");
+    seen += death < 4 ? "down 0\nup 0\n" : "down 0 stopped\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  }
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 1: the worker ended: signal 9");
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask(absl::StrCat("await ", seen, "up 0\n")), seen + "up 0\n");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: the worker ended: signal 9");
+  // Where it is not stopped there is nothing to enable.
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask("order enable 63"), "OK");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultTest, AnOrderedRestartDoesNotCountAndAKillDoes) {
+  const auto daemon = StartReady();
+  std::string seen;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(Ask("create 0"), "2097152");
+    EXPECT_EQ(Ask("order restart 0"), "OK");
+    seen += "down 0\nup 0\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  }
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: ordered to restart");
+  EXPECT_EQ(Ask("order kill 0"), "OK");
+  seen += "down 0\nup 0\n";
+  ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  EXPECT_EQ(Ask("status 0"), "left 2, generation 1: ordered to kill");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+}
+
+TEST_F(VaultTest, AResetMovesTheGenerationBeforeTheNextWorkerIsThere) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order reset 0"), "OK");
+  ASSERT_THAT(Ask("await up 0"), HasSubstr("down 0\nup 0\n"));
+  EXPECT_EQ(page->devices[0].generation, 2u);
+  EXPECT_EQ(page->devices[1].generation, 1u);
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 2: ordered to reset");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 2: ordered to reset") << "the next broker is told as well";
+}
+
+TEST_F(VaultTest, ADroppedDeviceIsSaidToBeGoneAndStaysSo) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order drop 0"), "OK");
+  EXPECT_THAT(Ask("await down 0 stopped"), HasSubstr("down 0 stopped"));
+  EXPECT_EQ(page->devices[0].dropped, 1u);
+  EXPECT_EQ(page->devices[1].dropped, 0u);
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 1, dropped: ordered to drop");
+  EXPECT_EQ(daemon->Child("berth-worker0"), 0);
+  EXPECT_EQ(Ask("create 1"), "2097152");
+}
+
+TEST_F(VaultTest, ALostDevicesGenerationMovesAndItStaysStoppedUntilEnabled) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  const StatePage page = daemon.Page();
+  Ask("create 1");
+  EXPECT_THAT(Ask("await down 1 stopped"), HasSubstr("down 1 stopped"));
+  EXPECT_EQ(page->devices[1].generation, 2u);
+  EXPECT_EQ(page->devices[1].dropped, 0u) << "the node still has it";
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the driver says that the device is lost");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_THAT(Ask("await up 1"), HasSubstr("up 1"));
+  EXPECT_EQ(page->devices[1].generation, 2u);
+}
+
+TEST_F(VaultTest, ALostDeviceThatTheNodeHasNoMoreIsDropped) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}, {"BERTH_FAKE_INVENTORY", "1"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  const StatePage page = daemon.Page();
+  Ask("create 1");
+  // Said a second time, when somebody has looked.
+  EXPECT_THAT(Ask("await down 1 stopped\ndown 1 stopped\n"), HasSubstr("down 1 stopped"));
+  EXPECT_EQ(page->devices[1].dropped, 1u);
+  EXPECT_EQ(page->devices[0].dropped, 0u);
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2, dropped: the node has this device no more");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultTest, AWorkerThatSigkillDoesNotEndIsAbandonedAndItsDeviceComesBackAfterIt) {
+  const auto daemon = StartReady();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  const int worker = daemon->Child("berth-worker0");
+  // As one that is stuck in the driver: it is held on its way out until it is let go.
+  if (::ptrace(PTRACE_SEIZE, worker, nullptr, PTRACE_O_TRACEEXIT) < 0) {
+    GTEST_SKIP() << "no right to trace: " << strerror(errno);
+  }
+  const UniqueFd pidfd = OpenPidfd(worker);
+  EXPECT_EQ(Ask("order kill 0"), "OK");
+  int stopped = 0;
+  ASSERT_EQ(::waitpid(worker, &stopped, __WALL), worker);
+  ASSERT_TRUE(WIFSTOPPED(stopped));
+  EXPECT_EQ(Ask("await down 0 abandoned\n"), "down 0 abandoned\n");
+  EXPECT_THAT(Ask("status 0"), HasSubstr("ordered to kill; it did not end within 2 s of SIGKILL"));
+  EXPECT_FALSE(IsGone(pidfd.get()));
+  EXPECT_EQ(Ask("create 1"), "2097152") << "nobody else is touched";
+  // There is no other worker while it is there, and a new broker hears of it.
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("await down 0"), "down 0 abandoned\n");
+  EXPECT_THAT(Ask("held"), Not(HasSubstr("9 0\n")));
+  ASSERT_EQ(::ptrace(PTRACE_DETACH, worker, nullptr, nullptr), 0);
+  EXPECT_EQ(Ask("await down 0 stopped\n"), "down 0 abandoned\ndown 0 stopped\n");
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultTest, ACleanStopSaysSoOnTheStatePage) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  EXPECT_EQ(page->devices[1].shutting_down, 0u);
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->AwaitExit(), 0);
+  EXPECT_EQ(page->devices[0].shutting_down, 1u);
+  EXPECT_EQ(page->devices[1].shutting_down, 1u);
+  EXPECT_EQ(page->serving, 0u);
+}
+
 TEST_F(VaultTest, FiveBrokersThatNeverServeEndTheDaemon) {
   Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "fail"}});
   EXPECT_EQ(daemon.AwaitExit(), 1);
@@ -428,6 +562,21 @@ std::string CreateBlock(int socket) {
   return absl::StrCat(info.st_size);
 }
 
+// A worker of device 1 that ends with $BERTH_FAKE_WORKER at its first request.
+int RunFakeWorker(const Options& options, const char* code) {
+  if (!BecomeChild("berth-worker1", options.parent).ok()) return 1;
+  WaitReadable(kChildFd);
+  return atoi(code);
+}
+
+// The node's devices; with $BERTH_FAKE_INVENTORY device 1 is gone once the daemon serves.
+int RunInventory(Options options) {
+  if (getenv("BERTH_FAKE_INVENTORY") != nullptr && std::filesystem::exists(options.folder + "/berthd.sock")) {
+    options.host_devices = 1;
+  }
+  return RunInventoryRole(options);
+}
+
 }  // namespace berth
 
 int main(int argc, char** argv) {
@@ -440,9 +589,12 @@ int main(int argc, char** argv) {
       case berth::Role::kVault:
         return berth::RunVaultRole(options);
       case berth::Role::kWorker:
+        if (const char* const code = getenv("BERTH_FAKE_WORKER"); code != nullptr && options.device == 1) {
+          return berth::RunFakeWorker(options, code);
+        }
         return berth::RunWorkerRole(options);
       case berth::Role::kInventory:
-        return berth::RunInventoryRole(options);
+        return berth::RunInventory(options);
       case berth::Role::kBroker:
         if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
         return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);

@@ -316,6 +316,29 @@ TEST_F(CommandTest, AnOperatorSetsCapsAndBudgetsAndEndsSessions) {
   actor.Quit();
 }
 
+TEST_F(CommandTest, AnOperatorTakesDevicesInAndOutOfServiceAndWatchersSeeIt) {
+  Subprocess watch = Start({"devices", "--watch", "--json"});
+  const Json first = Json::parse(Must(watch.ReadLine()));
+  EXPECT_EQ(first["devices"][0]["uuid"], "HOST-0");
+  // Waits until it says that device 0 serves, with that in its field.
+  const auto serves = [&](const char* field, const std::string& value) {
+    while (true) {
+      const Json device = Json::parse(Must(watch.ReadLine()))["devices"][0];
+      if (device["state"] == "READY" && device[field] == value) return true;
+    }
+  };
+  EXPECT_EQ(Run({"device", "reset", "0"}), 0);
+  EXPECT_TRUE(serves("generation", "2"));
+  EXPECT_EQ(Run({"device", "restart", "0"}), 0);
+  EXPECT_TRUE(serves("last_failure", "an operator had it restarted"));
+  EXPECT_EQ(Run({"device", "enable", "0"}), 0);
+  EXPECT_TRUE(absl::StrContains(Show({"devices"}), "an operator had it restarted"));
+  EXPECT_EQ(Run({"device", "restart", "9"}), 1);
+  EXPECT_EQ(Run({"device", "restart"}), 64);
+  EXPECT_EQ(Run({"device"}), 64);
+  watch.Kill();
+}
+
 TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   const std::string socket = daemon_.folder() + "/admin.sock";
   std::filesystem::permissions(socket, std::filesystem::perms::none);

@@ -383,7 +383,7 @@ void Simulation::Kill(ChannelId channel) {
 
 void Simulation::Work() {
   Worker& worker = workers_[static_cast<uint32_t>(Draw(workers_.size()))];
-  if (worker.state != DeviceState::kReady || worker.jobs.empty()) return;
+  if (worker.state != DeviceState::kReady || worker.hung || worker.jobs.empty()) return;
   const Job job = worker.jobs.front();
   worker.jobs.pop_front();
   absl::Status status;
@@ -406,19 +406,38 @@ void Simulation::Work() {
 void Simulation::BreakWorker() {
   const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
   Worker& worker = workers_[device];
-  if (worker.state != DeviceState::kReady) {
+  if (worker.abandoned) return EndWorker(device, /*stopped=*/true);
+  if (worker.state == DeviceState::kStopped) return OperateDevice();
+  if (worker.state == DeviceState::kRebuilding) {
     worker.state = DeviceState::kReady;
     return core_->WorkerUp(now_, device, &effects_);
   }
-  if (Chance(50)) return;
-  ++counts_.worker_deaths;
-  const bool stopped = Chance(20);
-  const std::deque<Job> lost = std::exchange(worker.jobs, {});
+  if (Chance(40)) return;
+  if (Chance(25)) {
+    counts_.hung_workers += worker.hung ? 0 : 1;
+    worker.hung = true;
+    return;
+  }
+  EndWorker(device, /*stopped=*/Chance(20));
+}
+
+void Simulation::EndWorker(uint32_t device, bool stopped) {
+  Worker& worker = workers_[device];
+  // Stuck in the driver for now, with all that it had; another time it is gone.
+  const bool stuck = stopped && !worker.abandoned && Chance(60);
+  worker.abandoned = stuck;
+  worker.hung = false;
   worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  Report(device);
   core_->WorkerDown(now_, device, stopped, &effects_);
+  if (stuck) {
+    ++counts_.abandoned_workers;
+    return;
+  }
+  ++counts_.worker_deaths;
   // What it was making never was. What it was releasing died with it, where it had taken that over already.
   std::set<BlockId> died = std::exchange(worker.stuck, {});
-  for (const Job& job : lost) {
+  for (const Job& job : std::exchange(worker.jobs, {})) {
     if (job.create.has_value()) continue;
     died.insert(job.block);
   }
@@ -429,7 +448,50 @@ void Simulation::BreakWorker() {
   }
 }
 
+void Simulation::Report(uint32_t device) {
+  const Worker& worker = workers_[device];
+  core_->ReportDevice(now_, device, {.generation = worker.generation, .abandoned = worker.abandoned},
+                      &effects_);
+}
+
+void Simulation::FollowOrder() {
+  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
+  Worker& worker = workers_[device];
+  if (worker.orders.empty()) return;
+  const DeviceOrder order = worker.orders.front();
+  worker.orders.pop_front();
+  if (order == DeviceOrder::kEnable) {
+    if (worker.abandoned) Fail("a device is enabled whose worker is not gone");
+    if (worker.state != DeviceState::kStopped) return;
+    ++counts_.enabled_devices;
+    worker.state = DeviceState::kReady;
+    return core_->WorkerUp(now_, device, &effects_);
+  }
+  if (order == DeviceOrder::kReset) {
+    ++counts_.resets;
+    ++worker.generation;
+    Report(device);
+    Carry();
+  }
+  if (worker.state == DeviceState::kReady) EndWorker(device, /*stopped=*/false);
+}
+
+void Simulation::OperateDevice() {
+  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
+  const bool stopped = core_->ListDevices().at(device).state == DeviceState::kStopped;
+  const uint64_t die = Draw(10);
+  if (die < 7) {
+    const auto enabled = core_->EnableDevice(now_, device, &effects_);
+    if (enabled.ok() == (stopped && workers_[device].abandoned)) Fail("enabling is judged wrongly");
+  } else if (die < 9) {
+    if (core_->RestartDevice(now_, device, &effects_).ok() == stopped) Fail("a restart is judged wrongly");
+  } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
+    Fail("a device cannot be reset");
+  }
+}
+
 void Simulation::Operate() {
+  if (Chance(30)) return OperateDevice();
   if (Chance(50)) {
     const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");

@@ -36,6 +36,10 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->replayed += counts.replayed;
   sum->quarantined += counts.quarantined;
   sum->worker_deaths += counts.worker_deaths;
+  sum->hung_workers += counts.hung_workers;
+  sum->abandoned_workers += counts.abandoned_workers;
+  sum->enabled_devices += counts.enabled_devices;
+  sum->resets += counts.resets;
   sum->rejoined += counts.rejoined;
   sum->left_alive += counts.left_alive;
   sum->waits += counts.waits;
@@ -61,7 +65,9 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
             << sum.left_alive << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, "
-            << sum.torn << " torn, " << sum.handed_over << " handed over; refused:";
+            << sum.torn << " torn, " << sum.handed_over << " handed over, " << sum.hung_workers
+            << " workers hung and " << sum.abandoned_workers << " abandoned, " << sum.enabled_devices
+            << " devices enabled, " << sum.resets << " reset; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
@@ -70,6 +76,9 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive,
                                sum.finished, sum.waits, sum.torn, sum.handed_over}) {
     EXPECT_GT(count, 50);
+  }
+  for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets}) {
+    EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"BAD_CREDENTIALS",
                                    "BLOCK_IN_USE",

@@ -19,6 +19,7 @@ Config MakeConfig(uint64_t seed) {
   config.warm_blocks_per_size = seed % 3;
   config.warm_limit = MiB(12);
   config.warm_sizes = 2;
+  config.calls = {.base = absl::Seconds(2), .per_gib = absl::Seconds(1)};
   config.warm_refill_delay = absl::Milliseconds(seed % 2 * 10);
   // Half of the runs live within limits so small that each is met.
   if (seed % 2 == 0) {
@@ -141,10 +142,11 @@ void Simulation::Act() {
   if (die < 630) return Acknowledge();
   if (die < 700) return LetGo();
   if (die < 722) return EndSomething();
-  if (die < 940) return Work();
-  if (die < 945) return BreakWorker();
-  if (die < 955) return Operate();
-  if (die < 980) return RunStreams();
+  if (die < 932) return Work();
+  if (die < 937) return BreakWorker();
+  if (die < 947) return FollowOrder();
+  if (die < 953) return Operate();
+  if (die < 978) return RunStreams();
   if (die < 990) return PassTime();
   Look();
 }
@@ -174,6 +176,8 @@ void Simulation::Carry() {
     } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
       if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
+    } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
+      workers_[order->device].orders.push_back(order->order);
     }
   }
   effects_.clear();
@@ -212,6 +216,10 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (found == processes_.end() || found->second.hung_up) return Fail("a delivery goes to nobody");
   Process& process = found->second;
   if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
+  if (deliver.delivery.what == attach::DeliveryKind::kEnded) {
+    if (!clients_.at(process.session).ended) Fail("a session is said to have ended that goes on");
+    return;
+  }
   // A recall may come late, for a block that is gone.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
@@ -343,8 +351,10 @@ void Simulation::Learn(Process& process, const Request& request, const absl::Sta
     ++counts_.allocations;
   } else if (const auto* freed = std::get_if<FreeResult>(&*response)) {
     if (freed->state == BlockState::kQuarantined) ++counts_.quarantined;
-  } else if (std::holds_alternative<ImportResult>(*response)) {
+  } else if (const auto* imported = std::get_if<ImportResult>(&*response)) {
     ++counts_.imports;
+    const BlockView& block = imported->block;
+    if (block.handle.generation != workers_[block.device].generation) Fail("a stale block is imported");
   } else if (const auto* opened = std::get_if<OpenStreamResult>(&*response)) {
     process.streams.insert(opened->stream.slot);
   } else if (std::holds_alternative<CloseStreamResult>(*response)) {
@@ -420,6 +430,10 @@ void Simulation::Finish() {
   // Workers start anew, and release what they could not before.
   workers_fail_ = false;
   for (auto& [ordinal, worker] : workers_) {
+    if (worker.abandoned) EndWorker(ordinal, /*stopped=*/true);
+    Carry();
+    worker.hung = false;
+    worker.orders.clear();
     worker.state = DeviceState::kReady;
     core_->WorkerUp(now_, ordinal, &effects_);
     Carry();

@@ -50,6 +50,7 @@ class Simulation {
   struct Counts {
     uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0;
+    uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
     // Channels that joined again, and those of processes that outlived their session.
     uint64_t rejoined = 0, left_alive = 0;
     // Uses that waited for a word, that were finished, and that were told of a torn block; hand-overs.
@@ -118,6 +119,13 @@ class Simulation {
     std::map<BlockId, Bytes> made;
     // What it could not release.
     std::set<BlockId> stuck;
+    // It does nothing any more, and says nothing.
+    bool hung = false;
+    // It was killed, and is not gone.
+    bool abandoned = false;
+    // What the core wants of the vault, which has not got to it yet.
+    std::deque<DeviceOrder> orders;
+    uint64_t generation = 1;
   };
 
   // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
@@ -150,6 +158,12 @@ class Simulation {
   void Kill(ChannelId channel);
   void Work();
   void BreakWorker();
+  // The vault does what it was ordered.
+  void FollowOrder();
+  // The worker ends; `stopped`: and none follows.
+  void EndWorker(uint32_t device, bool stopped);
+  void Report(uint32_t device);
+  void OperateDevice();
   void Operate();
   void PassTime();
   void Look();

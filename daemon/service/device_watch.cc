@@ -1,0 +1,162 @@
+#include "daemon/service/device_watch.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "daemon/service/conversion.h"
+#include "daemon/service/status_conversion.h"
+
+namespace berth::service {
+namespace {
+
+absl::Status Stopping() { return Refuse(Reason::kShuttingDown, "the daemon is stopping"); }
+
+absl::Status TooMany(absl::string_view what, size_t current, size_t limit) {
+  return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
+                {{"what", what}, {"current", current}, {"limit", limit}});
+}
+
+}  // namespace
+
+// One call. At most one write is under way; what changes meanwhile only marks it as behind. Keeps itself until gRPC is
+// done with it.
+class DeviceWatches::Watch final : public Reactor, public std::enable_shared_from_this<Watch> {
+ public:
+  Watch(DeviceWatches* watches, std::string connection, core::Caller caller)
+      : watches_(*watches), connection_(std::move(connection)), caller_(std::move(caller)) {}
+
+  const std::string& connection() const { return connection_; }
+  uint32_t uid() const { return caller_.tenant.uid; }
+
+  // Sends the first state, or refuses.
+  void Begin(const absl::Status& admitted) {
+    self_ = shared_from_this();
+    if (admitted.ok()) return Changed();
+    End(admitted);
+  }
+
+  // There is something new.
+  void Changed() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      MutexLock lock(&mu_);
+      behind_ = true;
+      if (writing_ || finished_) return;
+      writing_ = true;
+    }
+    SendLatest();
+  }
+
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      MutexLock lock(&mu_);
+      if (finished_) return;
+      finished_ = true;
+    }
+    Finish(ToGrpc(status));
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(&mu_);
+      writing_ = ok && behind_ && !finished_;
+      if (ok && !writing_) return;
+    }
+    if (ok) return SendLatest();
+    End(absl::CancelledError("the caller is gone"));
+  }
+  void OnCancel() override { End(absl::CancelledError("the caller is gone")); }
+  void OnDone() override {
+    // Somebody may be in Changed() still.
+    const std::shared_ptr<Watch> self = std::move(self_);
+    watches_.Remove(self);
+  }
+
+ private:
+  // Requires: this call set writing_.
+  void SendLatest() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      MutexLock lock(&mu_);
+      // Before the look: what changes after it is sent by the next.
+      behind_ = false;
+    }
+    std::vector<core::DeviceView> devices;
+    const absl::Status known = watches_.broker_.Read([&](const core::Core& core) {
+      devices = core.ListDevices();
+      return core.Authenticate(caller_);
+    });
+    if (!known.ok()) return End(known);
+    response_.Clear();
+    for (const core::DeviceView& device : devices) ToProto(device, response_.add_devices());
+    MutexLock lock(&mu_);
+    // Under the lock: no write follows Finish().
+    if (!finished_) StartWrite(&response_);
+  }
+
+  DeviceWatches& watches_;
+  const std::string connection_;
+  const core::Caller caller_;
+  std::shared_ptr<Watch> self_;
+  // Of the write that is under way.
+  v1::WatchDevicesResponse response_;
+
+  Mutex mu_;
+  bool behind_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+DeviceWatches::Reactor* DeviceWatches::Start(const grpc::CallbackServerContext& context,
+                                             const absl::StatusOr<core::Caller>& caller) {
+  const auto watch = std::make_shared<Watch>(this, context.peer(), caller.ok() ? *caller : core::Caller());
+  Watch* const reactor = watch.get();
+  watch->Begin(caller.ok() ? Admit(watch) : caller.status());
+  return reactor;
+}
+
+absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch) {
+  MutexLock lock(&mu_);
+  if (shutting_down_) return Stopping();
+  const size_t of_connection = per_connection_[watch->connection()];
+  const size_t of_uid = per_uid_[watch->uid()];
+  if (of_connection >= kMaxPerConnection) {
+    return TooMany("watches of a connection", of_connection, kMaxPerConnection);
+  }
+  if (of_uid >= kMaxPerUid) {
+    return TooMany(absl::StrCat("watches of uid ", watch->uid()), of_uid, kMaxPerUid);
+  }
+  ++per_connection_[watch->connection()];
+  ++per_uid_[watch->uid()];
+  watches_.insert(watch);
+  return absl::OkStatus();
+}
+
+void DeviceWatches::Remove(const std::shared_ptr<Watch>& watch) {
+  MutexLock lock(&mu_);
+  if (watches_.erase(watch) == 0) return;
+  if (--per_connection_[watch->connection()] == 0) per_connection_.erase(watch->connection());
+  if (--per_uid_[watch->uid()] == 0) per_uid_.erase(watch->uid());
+}
+
+void DeviceWatches::Changed() {
+  std::vector<std::shared_ptr<Watch>> watches;
+  {
+    MutexLock lock(&mu_);
+    watches.assign(watches_.begin(), watches_.end());
+  }
+  for (const auto& watch : watches) watch->Changed();
+}
+
+void DeviceWatches::ShutDown() {
+  std::vector<std::shared_ptr<Watch>> watches;
+  {
+    MutexLock lock(&mu_);
+    shutting_down_ = true;
+    watches.assign(watches_.begin(), watches_.end());
+  }
+  for (const auto& watch : watches) watch->End(Stopping());
+}
+
+}  // namespace berth::service

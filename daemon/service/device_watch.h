@@ -1,0 +1,67 @@
+// DeviceWatches: the WatchDevices calls that are open. Each is sent the devices as they are, then again after a change.
+// A caller that does not read keeps nothing here but the fact that there is something new: when it reads again it is
+// sent what is then.
+
+#ifndef DAEMON_SERVICE_DEVICE_WATCH_H_
+#define DAEMON_SERVICE_DEVICE_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "berth/v1/device.pb.h"
+#include "common/mutex.h"
+#include "daemon/broker/broker.h"
+#include "daemon/core/types.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace berth::service {
+
+// Thread-safe.
+class DeviceWatches {
+ public:
+  // Past these a call is refused with LIMIT.
+  static constexpr size_t kMaxPerConnection = 8;
+  static constexpr size_t kMaxPerUid = 64;
+
+  using Reactor = grpc::ServerWriteReactor<v1::WatchDevicesResponse>;
+
+  // `broker` must outlive the watches.
+  explicit DeviceWatches(Broker* broker) : broker_(*broker) {}
+  // Requires: every call has ended.
+  ~DeviceWatches() = default;
+
+  // Serves a call by `caller`, or refuses it; the reactor owns itself.
+  Reactor* Start(const grpc::CallbackServerContext& context, const absl::StatusOr<core::Caller>& caller)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Devices are not what they were. Does not wait.
+  void Changed() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The daemon stops: ends every call, and refuses those that come.
+  void ShutDown() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Watch;
+
+  absl::Status Admit(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
+  void Remove(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
+
+  Broker& broker_;
+
+  Mutex mu_;
+  std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, size_t> per_connection_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, size_t> per_uid_ ABSL_GUARDED_BY(mu_);
+  bool shutting_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_DEVICE_WATCH_H_

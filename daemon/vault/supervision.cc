@@ -1,0 +1,95 @@
+#include "daemon/vault/supervision.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/device/worker_exit.h"
+
+namespace berth {
+namespace {
+
+std::string Describe(const ProcessEnd& end) {
+  switch (static_cast<WorkerExit>(end.code)) {
+    case WorkerExit::kPoisoned:
+      return "the driver answered with an error that only a new process is rid of";
+    case WorkerExit::kUnjudged:
+      return "the driver answered with an error that is not known";
+    case WorkerExit::kUnusable:
+      return "the driver says that the device cannot be used";
+    case WorkerExit::kDeviceLost:
+      return "the driver says that the device is lost";
+    case WorkerExit::kDone:
+    case WorkerExit::kFailed:
+      break;
+  }
+  return absl::StrCat("the worker ended: ", end.ToString());
+}
+
+// Whether another worker would only meet the same.
+bool IsFinal(const ProcessEnd& end) {
+  return IsDeviceLost(end) || end.code == static_cast<int>(WorkerExit::kUnusable);
+}
+
+}  // namespace
+
+bool IsDeviceLost(const ProcessEnd& end) { return end.code == static_cast<int>(WorkerExit::kDeviceLost); }
+
+void Supervision::OnKilled(MonotonicTime now, Then then, const std::string& why) {
+  if (state_ == State::kRunning) {
+    state_ = State::kEnding;
+    kill_deadline_ = now + kKillPatience;
+    then_ = then;
+    last_failure_ = why;
+  } else if (then == Then::kStop && then_ != Then::kStop) {
+    then_ = then;
+    last_failure_ = why;
+  }
+}
+
+bool Supervision::OnEnded(MonotonicTime now, const ProcessEnd& end) {
+  const State before = std::exchange(state_, State::kRunning);
+  const Then then = std::exchange(then_, Then::kAsByItself);
+  kill_deadline_ = MonotonicTime::max();
+  if (before == State::kRunning) last_failure_ = Describe(end);
+  if (before == State::kEnding && then == Then::kRestart) return true;
+  const bool stop = before == State::kAbandoned || then == Then::kStop || IsFinal(end);
+  if (!stop && restarts_.OnDeath(now)) return true;
+  state_ = State::kStopped;
+  return false;
+}
+
+void Supervision::OnNotStarted(const std::string& why) {
+  state_ = State::kStopped;
+  last_failure_ = why;
+}
+
+bool Supervision::OnEnabled() {
+  if (state_ != State::kStopped) return false;
+  state_ = State::kRunning;
+  restarts_ = WorkerRestarts();
+  return true;
+}
+
+bool Supervision::OnTime(MonotonicTime now) {
+  const uint32_t left = restarts_left();
+  restarts_.Forget(now);
+  const bool abandoned = state_ == State::kEnding && now >= kill_deadline_;
+  if (abandoned) {
+    state_ = State::kAbandoned;
+    kill_deadline_ = MonotonicTime::max();
+    absl::StrAppend(&last_failure_, "; it did not end within ", kKillPatience.count(),
+                    " s of SIGKILL, and until it does there is no other");
+  }
+  return abandoned || restarts_left() != left;
+}
+
+MonotonicTime Supervision::next_change() const {
+  return std::min(kill_deadline_, restarts_.next_forgotten());
+}
+
+uint32_t Supervision::restarts_left() const {
+  return state_ == State::kRunning || state_ == State::kEnding ? restarts_.left() : 0;
+}
+
+}  // namespace berth

@@ -1,0 +1,240 @@
+// The vault's part that has to do with devices: finding them, their workers, and what is ordered of both.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/fd_passing.h"
+#include "common/ids.h"
+#include "common/memfd.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+#include "daemon/vault/vault.h"
+#include "daemon/vault/vault_log.h"
+
+namespace berth {
+namespace {
+
+using custody::Key;
+using custody::KeyOf;
+using custody::Kind;
+using custody::OrderKind;
+using custody::WorkerState;
+using std::chrono::seconds;
+
+// cuInit takes 0.2 s; a driver that needs this long is stuck.
+constexpr seconds kInventoryLimit(10);
+
+absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
+  struct stat info;
+  if (::fstat(fd, &info) < 0) return OsError("fstat(inventory)", errno);
+  std::vector<DeviceRecord> records(static_cast<size_t>(info.st_size) / sizeof(DeviceRecord));
+  const size_t size = records.size() * sizeof(DeviceRecord);
+  if (records.empty() || records.size() > kMaxDeviceOrdinals || size != static_cast<size_t>(info.st_size) ||
+      ::pread(fd, records.data(), size, 0) != static_cast<ssize_t>(size)) {
+    return absl::InternalError(absl::StrCat("an inventory of ", info.st_size, " bytes"));
+  }
+  for (const DeviceRecord& record : records) {
+    if (record.ordinal >= kMaxDeviceOrdinals) {
+      return absl::InternalError(
+          absl::StrCat("device ordinal ", record.ordinal, ", limit ", kMaxDeviceOrdinals));
+    }
+  }
+  return records;
+}
+
+bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& records) {
+  return std::any_of(records.begin(), records.end(), [&](const DeviceRecord& record) {
+    return strncmp(record.uuid, device.uuid, sizeof(device.uuid)) == 0;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Vault::Inventory> Vault::StartInventory() {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
+  std::vector<std::string> flags = options_.child_flags;
+  flags.push_back("--role=inventory");
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, table.get()));
+  return Inventory{
+      .process = std::move(process), .table = std::move(table), .deadline = Now() + kInventoryLimit};
+}
+
+absl::StatusOr<std::vector<DeviceRecord>> Vault::TakeInventory(Inventory& inventory) {
+  if (!inventory.process.IsGone()) {
+    return absl::UnavailableError(
+        absl::StrCat("the inventory of devices did not end in ", kInventoryLimit.count(), " s"));
+  }
+  if (const ProcessEnd end = inventory.process.Reap(); end.code != 0) {
+    return absl::UnavailableError(absl::StrCat("the inventory of devices failed: ", end.ToString()));
+  }
+  BERTH_RETURN_IF_ERROR(SealMemfd(inventory.table.get(), F_SEAL_WRITE));
+  return ReadRecords(inventory.table.get());
+}
+
+absl::Status Vault::FindDevices() {
+  BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory());
+  pollfd entries[] = {{.fd = inventory.process.pidfd(), .events = POLLIN, .revents = 0},
+                      {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  ::poll(entries, 2, PollTimeout(inventory.deadline));
+  if (StopAsked()) return absl::CancelledError("asked to stop");
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, TakeInventory(inventory));
+  for (const DeviceRecord& record : records) workers_.emplace_back().record = record;
+  held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
+  return absl::OkStatus();
+}
+
+void Vault::StartLook() {
+  if (look_.has_value()) return;
+  absl::StatusOr<Inventory> look = StartInventory();
+  if (look.ok()) {
+    look_ = *std::move(look);
+  } else {
+    Log("nobody can look for lost devices: %s", look.status().ToString().c_str());
+  }
+}
+
+void Vault::OnLookDone() {
+  const absl::StatusOr<std::vector<DeviceRecord>> records = TakeInventory(*look_);
+  look_.reset();
+  // Without an answer a lost device is stopped, and no more is said of it.
+  if (!records.ok()) Log("%s", std::string(records.status().message()).c_str());
+  for (Worker& worker : workers_) {
+    const bool gone = worker.lost && records.ok() && !IsThere(worker.record, *records);
+    worker.lost = false;
+    if (gone) DropDevice(worker, "the node has this device no more");
+  }
+}
+
+absl::Status Vault::StartWorker(Worker& worker) {
+  const DeviceRecord& record = worker.record;
+  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
+  // The broker's end; the worker's own blocks.
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
+  const std::vector<std::string> flags = {
+      "--role=worker", absl::StrCat("--device=", record.ordinal),
+      absl::StrCat("--backend=", record.backend == BackendKind::kHost ? "host" : "cuda"),
+      absl::StrCat("--host-bytes=", record.total_bytes)};
+  BERTH_ASSIGN_OR_RETURN(worker.process, ChildProcess::Start(flags, sockets.second.get()));
+  const Key key = KeyOf(Kind::kWorker, record.ordinal);
+  held_[key] = std::move(sockets.first);
+  if (broker_.has_value()) broker_->link.QueueGive(key);
+  return absl::OkStatus();
+}
+
+void Vault::TryStartWorker(Worker& worker) {
+  const absl::Status started = StartWorker(worker);
+  if (started.ok()) return;
+  const std::string why = absl::StrCat("no worker can be started: ", started.ToString());
+  Log("device %u: %s", worker.record.ordinal, why.c_str());
+  worker.supervision.OnNotStarted(why);
+  QueueStatus(worker);
+}
+
+void Vault::KillWorker(Worker& worker, Supervision::Then then, const std::string& why) {
+  const Supervision::State state = worker.supervision.state();
+  if (state != Supervision::State::kRunning && state != Supervision::State::kEnding) return;
+  Log("the worker of device %u is killed: %s", worker.record.ordinal, why.c_str());
+  worker.process->Kill();
+  worker.supervision.OnKilled(Now(), then, why);
+}
+
+void Vault::OnWorkerDeath(Worker& worker) {
+  const ProcessEnd end = worker.process->Reap();
+  worker.process.reset();
+  held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+  if (IsDeviceLost(end)) {
+    ++WordsOf(worker).generation;
+    worker.lost = true;
+    StartLook();
+  }
+  const bool another = worker.supervision.OnEnded(Now(), end);
+  Log("the worker of device %u ended: %s%s", worker.record.ordinal, end.ToString().c_str(),
+      another ? "" : "; the device is stopped");
+  QueueStatus(worker);
+  if (another) TryStartWorker(worker);
+}
+
+void Vault::AttendWorkers() {
+  const MonotonicTime now = Now();
+  for (Worker& worker : workers_) {
+    if (worker.process.has_value() && worker.process->IsGone()) OnWorkerDeath(worker);
+    if (!worker.supervision.OnTime(now)) continue;
+    if (worker.supervision.state() == Supervision::State::kAbandoned) {
+      Log("the worker of device %u is abandoned: %s", worker.record.ordinal,
+          worker.supervision.last_failure().c_str());
+      held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+    }
+    QueueStatus(worker);
+  }
+  if (look_.has_value() && (look_->process.IsGone() || now >= look_->deadline)) OnLookDone();
+}
+
+void Vault::DropDevice(Worker& worker, const std::string& why) {
+  Log("device %u is dropped: %s", worker.record.ordinal, why.c_str());
+  WordsOf(worker).dropped = 1;
+  if (worker.process.has_value()) {
+    KillWorker(worker, Supervision::Then::kStop, why);
+  } else {
+    worker.supervision.OnNotStarted(why);
+  }
+  QueueStatus(worker);
+}
+
+void Vault::OnRequest(OrderRequest request) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.record.ordinal == request.device;
+  });
+  if (found == workers_.end()) return;
+  switch (request.order) {
+    case OrderKind::kKill:
+      // One that has just ended by itself is followed by another, which this may hit: that costs a restart.
+      return KillWorker(*found, Supervision::Then::kAsByItself, request.why);
+    case OrderKind::kRestart:
+      return KillWorker(*found, Supervision::Then::kRestart, request.why);
+    case OrderKind::kReset:
+      ++WordsOf(*found).generation;
+      QueueStatus(*found);
+      return KillWorker(*found, Supervision::Then::kRestart, request.why);
+    case OrderKind::kDrop:
+      return DropDevice(*found, request.why);
+    case OrderKind::kEnable:
+      break;
+  }
+  if (WordsOf(*found).dropped == 0 && found->supervision.OnEnabled()) {
+    Log("device %u is enabled again", found->record.ordinal);
+    TryStartWorker(*found);
+  }
+  QueueStatus(*found);
+}
+
+void Vault::QueueStatus(const Worker& worker) {
+  if (!broker_.has_value()) return;
+  custody::WorkerStatus status = {.device = worker.record.ordinal,
+                                  .restarts_left = worker.supervision.restarts_left(),
+                                  .generation = WordsOf(worker).generation,
+                                  .dropped = WordsOf(worker).dropped != 0 ? 1u : 0u};
+  switch (worker.supervision.state()) {
+    case Supervision::State::kRunning:
+    case Supervision::State::kEnding:
+      status.state = worker.process.has_value() ? WorkerState::kRunning : WorkerState::kGone;
+      break;
+    case Supervision::State::kStopped:
+      status.state = WorkerState::kStopped;
+      break;
+    case Supervision::State::kAbandoned:
+      status.state = WorkerState::kAbandoned;
+      break;
+  }
+  custody::SetReason(worker.supervision.last_failure(), status.last_failure);
+  broker_->link.Queue(status);
+}
+
+}  // namespace berth
