@@ -180,6 +180,25 @@ TEST_F(ChannelTest, ARecallMarksTheBlocksLeaseAndNoOther) {
   EXPECT_EQ(second->lease->load(), Lease::kFreed);
 }
 
+TEST_F(ChannelTest, TheSessionsEndEndsEveryLeaseAndWhatIsMappedIsStillLetGo) {
+  channel_->Expect(1);
+  channel_->Expect(2);
+  SendBlock(1, 1, 11, 12);
+  SendBlock(2, 2, 21, 22);
+  SendRecall(3, 21);
+  ASSERT_TRUE(
+      SendStruct(daemon_.get(), attach::Delivery{.what = attach::DeliveryKind::kEnded, .number = 4}).ok());
+  const auto first = Await(1);
+  const auto second = Await(2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  while (Receive<attach::Ack>().number < 4) {
+  }
+  EXPECT_EQ(first->lease->load(), Lease::kEnded);
+  EXPECT_EQ(second->lease->load(), Lease::kFreed) << "the first reason stays";
+  channel_->LetGo(ImportId(12));
+  EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
+}
+
 TEST_F(ChannelTest, ABlockThatDoesNotComeInTimeIsAbandoned) {
   channel_->Expect(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->Await(1, absl::Now()).status()));

@@ -261,6 +261,24 @@ TEST(CoreSessionTest, EndSessionIsAHangUpForOneselfAndAnAdminsForAny) {
   EXPECT_TRUE(h.Refused(h.Acquire(b, One("1")), Reason::kSessionEnded));
 }
 
+TEST(CoreSessionTest, EveryProcessOfASessionThatEndsIsToldOnce) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const Peer b = h.JoinTo(a);
+  h.Open();
+  h.MustAllocate(a, MiB(2));
+  h.deliveries.clear();
+  h.HangUp(a);
+  h.HangUp(a);
+  ASSERT_EQ(h.deliveries.size(), 2u);
+  for (const Deliver& told : h.deliveries) {
+    EXPECT_EQ(told.delivery.what, attach::DeliveryKind::kEnded);
+    EXPECT_TRUE(told.channel == a.channel || told.channel == b.channel);
+  }
+  EXPECT_NE(h.deliveries[0].channel, h.deliveries[1].channel);
+  EXPECT_EQ(h.BytesOf(0).outstanding(), MiB(2)) << "it has that mapped";
+}
+
 TEST(CoreSessionTest, SessionsAndChannelsHaveLimits) {
   Config config = CoreHarness::DefaultConfig();
   config.limits.sessions = 1;

@@ -205,7 +205,7 @@ class VaultTest : public ::testing::Test {
 
 TEST_F(VaultTest, TheBrokerIsGivenTheSocketsThePageTheDevicesAndAWorkerEach) {
   const auto daemon = StartReady();
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n9 0\n9 1\n");
   EXPECT_EQ(Facts().at(3), "2");
   EXPECT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("create 1"), "2097152");
@@ -280,7 +280,7 @@ TEST_F(VaultTest, AKilledBrokerIsFollowedByOneThatIsGivenEverything) {
   EXPECT_EQ(Ask("put 41 forty-one"), "OK");
   daemon->KillChild("berth-broker");
   EXPECT_EQ(Ask("text 41"), "forty-one");
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n7 41\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n8 41\n9 0\n9 1\n");
   EXPECT_EQ(Ask("create 0"), "2097152");
   const std::vector<std::string> after = Facts();
   EXPECT_EQ(after.at(0), before.at(0));
@@ -301,15 +301,15 @@ TEST_F(VaultTest, WhatIsDroppedIsClosedSaidAndNotGivenAgain) {
   const auto daemon = StartReady();
   EXPECT_EQ(Ask("put 41 forty-one"), "OK");
   EXPECT_EQ(Ask("drop 41"), "OK");
-  EXPECT_THAT(Ask("await dropped 7 41"), HasSubstr("dropped 7 41\n"));
+  EXPECT_THAT(Ask("await dropped 8 41"), HasSubstr("dropped 8 41\n"));
   daemon->KillChild("berth-broker");
-  EXPECT_THAT(Ask("held"), Not(HasSubstr("7 41")));
+  EXPECT_THAT(Ask("held"), Not(HasSubstr("8 41")));
 }
 
 TEST_F(VaultTest, DroppingWhatIsNotHeldIsAnsweredToo) {
   const auto daemon = StartReady();
   EXPECT_EQ(Ask("drop 99"), "OK");
-  EXPECT_THAT(Ask("await dropped 7 99"), HasSubstr("dropped 7 99\n"));
+  EXPECT_THAT(Ask("await dropped 8 99"), HasSubstr("dropped 8 99\n"));
 }
 
 TEST_F(VaultTest, ABrokerThatBreaksTheProtocolIsReplaced) {
