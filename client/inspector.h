@@ -44,9 +44,9 @@ class Inspector {
 
   absl::StatusOr<v1::Node> GetNode() const;
   absl::StatusOr<v1::ListDevicesResponse> ListDevices() const;
-  // Calls `on_devices` with the devices as they are, and again after each change, until it returns false or the
-  // inspector's cancellation is cancelled. What changes while it runs is told once, as it is at the end: the latest state
-  // is never missed. Goes on over a restart of the daemon that the session survives.
+  // Calls `on_devices` with the devices as they are, and again after each change, until it returns false or
+  // the inspector's cancellation is cancelled. What changes while it runs is told once, as it is at the end:
+  // the latest state is never missed. Goes on over a restart of the daemon that the session survives.
   // Returns: OK when `on_devices` returned false. Errors: kCancelled; LIMIT; kUnavailable when the session is over.
   absl::Status WatchDevices(absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const;
   absl::StatusOr<v1::ListPoolsResponse> ListPools() const;

@@ -9,8 +9,8 @@
 namespace berth::cli {
 namespace {
 
-// The devices now and after each change, until the reader has gone: tables with an empty line between them, or an object
-// a line.
+// The devices now and after each change, until the reader has gone: tables with an empty line between them,
+// or an object a line.
 absl::Status Watch(const Globals& globals, const Inspector& inspector) {
   absl::Status shown;
   bool first = true;

@@ -194,8 +194,8 @@ class Core {
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Lets waiters whose deadline has passed time out, frees whose uses have ended go on, and has workers ended that hang.
-  // An early or late call is harmless.
+  // Lets waiters whose deadline has passed time out, frees whose uses have ended go on, and has workers ended
+  // that hang. An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);

@@ -1,0 +1,81 @@
+// The programs that test the vault: the daemon in its roles when the vault or a test starts them so, else the tests.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/fd_passing.h"
+#include "daemon/device/worker_channel.h"
+#include "daemon/options.h"
+#include "daemon/roles.h"
+#include "daemon/vault/child_process.h"
+#include "daemon/vault/fake_broker.h"
+#include "daemon/vault/vault_test_daemon.h"
+
+namespace berth {
+
+// Has the worker behind `socket` make a block of 2 MiB; says the size of what came.
+std::string CreateBlock(int socket) {
+  absl::StatusOr<UniqueFd> copy = DuplicateFd(socket);
+  if (!copy.ok()) return copy.status().ToString();
+  WorkerChannel worker(*std::move(copy));
+  if (const absl::Status sent = worker.SendCreate(BlockId(7), MiB(2)); !sent.ok()) return sent.ToString();
+  WaitReadable(worker.fd());
+  absl::StatusOr<WorkerReply> reply = worker.Read();
+  if (!reply.ok()) return reply.status().ToString();
+  const auto* created = std::get_if<CreatedBlock>(&*reply);
+  struct stat info = {};
+  if (created == nullptr || !created->fd.ok() || ::fstat(created->fd->get(), &info) < 0) return "no block";
+  return absl::StrCat(info.st_size);
+}
+
+// A worker of device 1 that ends with $BERTH_FAKE_WORKER at its first request.
+int RunFakeWorker(const Options& options, const char* code) {
+  if (!BecomeChild("berth-worker1", options.parent).ok()) return 1;
+  WaitReadable(kChildFd);
+  return atoi(code);
+}
+
+// The node's devices; with $BERTH_FAKE_INVENTORY device 1 is gone once the daemon serves.
+int RunInventory(Options options) {
+  if (getenv("BERTH_FAKE_INVENTORY") != nullptr && std::filesystem::exists(options.folder + "/berthd.sock")) {
+    options.host_devices = 1;
+  }
+  return RunInventoryRole(options);
+}
+
+}  // namespace berth
+
+int main(int argc, char** argv) {
+  berth::Options options;
+  // The daemon's roles, when the vault or a test starts them.
+  if (argc > 1 &&
+      absl::StrContains(absl::StrJoin(std::vector<std::string>(argv + 1, argv + argc), " "), "--role=")) {
+    if (const auto code = berth::ParseOptions(argc, argv, &options); code.has_value()) return *code;
+    switch (options.role) {
+      case berth::Role::kVault:
+        return berth::RunVaultRole(options);
+      case berth::Role::kWorker:
+        if (const char* const code = getenv("BERTH_FAKE_WORKER"); code != nullptr && options.device == 1) {
+          return berth::RunFakeWorker(options, code);
+        }
+        return berth::RunWorkerRole(options);
+      case berth::Role::kInventory:
+        return berth::RunInventory(options);
+      case berth::Role::kBroker:
+        if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
+        return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);
+    }
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,173 @@
+// What the vault does about devices and their workers, with real processes.
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/state_page.h"
+#include "daemon/vault/vault_test_daemon.h"
+
+namespace berth {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using VaultWorkersTest = VaultTest;
+
+TEST_F(VaultWorkersTest, AKilledWorkerIsSaidToBeGoneAndStartedAgain) {
+  const auto daemon = StartReady();
+  ASSERT_EQ(Ask("create 1"), "2097152");
+  daemon->KillChild("berth-worker1");
+  EXPECT_THAT(Ask("await up 1"), HasSubstr("down 1\nup 1\n"));
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, TheFourthDeathOfAWorkerStopsItsDeviceAlone) {
+  const auto daemon = StartReady();
+  std::string seen;
+  for (int death = 1; death <= 3; ++death) {
+    ASSERT_EQ(Ask("create 0"), "2097152");
+    daemon->KillChild("berth-worker0");
+    seen += "down 0\nup 0\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  }
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  daemon->KillChild("berth-worker0");
+  EXPECT_EQ(Ask(absl::StrCat("await ", seen, "down 0 stopped\n")), absl::StrCat(seen, "down 0 stopped\n"));
+  EXPECT_EQ(daemon->Child("berth-worker0"), 0);
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("await down"), "down 0 stopped\n") << "the next broker is told as well";
+}
+
+TEST_F(VaultWorkersTest, AStoppedDeviceIsEnabledAgainWithItsRestartsForgotten) {
+  const auto daemon = StartReady();
+  std::string seen;
+  for (int death = 1; death <= 4; ++death) {
+    ASSERT_EQ(Ask("create 0"), "2097152");
+    daemon->KillChild("berth-worker0");
+    seen += death < 4 ? "down 0\nup 0\n" : "down 0 stopped\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  }
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 1: the worker ended: signal 9");
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask(absl::StrCat("await ", seen, "up 0\n")), seen + "up 0\n");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: the worker ended: signal 9");
+  // Where it is not stopped there is nothing to enable.
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask("order enable 63"), "OK");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, AnOrderedRestartDoesNotCountAndAKillDoes) {
+  const auto daemon = StartReady();
+  std::string seen;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(Ask("create 0"), "2097152");
+    EXPECT_EQ(Ask("order restart 0"), "OK");
+    seen += "down 0\nup 0\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  }
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: ordered to restart");
+  EXPECT_EQ(Ask("order kill 0"), "OK");
+  seen += "down 0\nup 0\n";
+  ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  EXPECT_EQ(Ask("status 0"), "left 2, generation 1: ordered to kill");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, AResetMovesTheGenerationBeforeTheNextWorkerIsThere) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order reset 0"), "OK");
+  ASSERT_THAT(Ask("await up 0"), HasSubstr("down 0\nup 0\n"));
+  EXPECT_EQ(page->devices[0].generation, 2u);
+  EXPECT_EQ(page->devices[1].generation, 1u);
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 2: ordered to reset");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 2: ordered to reset") << "the next broker is told as well";
+}
+
+TEST_F(VaultWorkersTest, ADroppedDeviceIsSaidToBeGoneAndStaysSo) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order drop 0"), "OK");
+  EXPECT_THAT(Ask("await down 0 stopped"), HasSubstr("down 0 stopped"));
+  EXPECT_EQ(page->devices[0].dropped, 1u);
+  EXPECT_EQ(page->devices[1].dropped, 0u);
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 1, dropped: ordered to drop");
+  EXPECT_EQ(daemon->Child("berth-worker0"), 0);
+  EXPECT_EQ(Ask("create 1"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, ALostDevicesGenerationMovesAndItStaysStoppedUntilEnabled) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  const StatePage page = daemon.Page();
+  Ask("create 1");
+  EXPECT_THAT(Ask("await down 1 stopped"), HasSubstr("down 1 stopped"));
+  EXPECT_EQ(page->devices[1].generation, 2u);
+  EXPECT_EQ(page->devices[1].dropped, 0u) << "the node still has it";
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the driver says that the device is lost");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_THAT(Ask("await up 1"), HasSubstr("up 1"));
+  EXPECT_EQ(page->devices[1].generation, 2u);
+}
+
+TEST_F(VaultWorkersTest, ALostDeviceThatTheNodeHasNoMoreIsDropped) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}, {"BERTH_FAKE_INVENTORY", "1"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  const StatePage page = daemon.Page();
+  Ask("create 1");
+  // Said a second time, when somebody has looked.
+  EXPECT_THAT(Ask("await down 1 stopped\ndown 1 stopped\n"), HasSubstr("down 1 stopped"));
+  EXPECT_EQ(page->devices[1].dropped, 1u);
+  EXPECT_EQ(page->devices[0].dropped, 0u);
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2, dropped: the node has this device no more");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, AWorkerThatSigkillDoesNotEndIsAbandonedAndItsDeviceComesBackAfterIt) {
+  const auto daemon = StartReady();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  const int worker = daemon->Child("berth-worker0");
+  // As one that is stuck in the driver: it is held on its way out until it is let go.
+  if (::ptrace(PTRACE_SEIZE, worker, nullptr, PTRACE_O_TRACEEXIT) < 0) {
+    GTEST_SKIP() << "no right to trace: " << strerror(errno);
+  }
+  const UniqueFd pidfd = OpenPidfd(worker);
+  EXPECT_EQ(Ask("order kill 0"), "OK");
+  int stopped = 0;
+  ASSERT_EQ(::waitpid(worker, &stopped, __WALL), worker);
+  ASSERT_TRUE(WIFSTOPPED(stopped));
+  EXPECT_EQ(Ask("await down 0 abandoned\n"), "down 0 abandoned\n");
+  EXPECT_THAT(Ask("status 0"), HasSubstr("ordered to kill; it did not end within 2 s of SIGKILL"));
+  EXPECT_FALSE(IsGone(pidfd.get()));
+  EXPECT_EQ(Ask("create 1"), "2097152") << "nobody else is touched";
+  // There is no other worker while it is there, and a new broker hears of it.
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("await down 0"), "down 0 abandoned\n");
+  EXPECT_THAT(Ask("held"), Not(HasSubstr("8 0\n")));
+  ASSERT_EQ(::ptrace(PTRACE_DETACH, worker, nullptr, nullptr), 0);
+  EXPECT_EQ(Ask("await down 0 stopped\n"), "down 0 abandoned\ndown 0 stopped\n");
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+}  // namespace
+}  // namespace berth
