@@ -42,6 +42,8 @@ class FrontSink final : public EffectSink {
   void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
   void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
   void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
+  void Carry(const core::OrderDevice&) override {}
+  void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
   void ArmTimer(absl::Time) override {}
 

@@ -72,7 +72,8 @@ const std::vector<Source>& Sources() {
 
 bool IsCpp(const std::string& path) { return absl::EndsWith(path, ".h") || absl::EndsWith(path, ".cc"); }
 bool IsTest(const std::string& path) {
-  return absl::EndsWith(path, "_test.cc") || absl::StartsWith(path, "tests/");
+  return absl::EndsWith(path, "_test.cc") || absl::EndsWith(path, "_test_main.cc") ||
+         absl::StartsWith(path, "tests/");
 }
 
 // The name in an include line and whether it was in quotes; empty for other lines.
