@@ -79,7 +79,8 @@ class Arena {
   // one may get the same number. Requires: all work on it is done, and no call names it meanwhile.
   void ForgetStream(ArenaStream stream);
 
-  // Gives every chunk back to the daemon in which nothing is allocated, cached or in use.
+  // Gives every chunk back to the daemon in which nothing is allocated, cached or in use. A stream that is still
+  // at work is not waited for: what it uses stays.
   // Returns: what was given back. Errors: those of the progress of streams.
   absl::StatusOr<Bytes> Trim();
 

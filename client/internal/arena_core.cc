@@ -24,6 +24,8 @@ constexpr uint64_t kBatchBytes = 64 << 10;
 constexpr uint64_t kMostInBatch = 16;
 // How long the arena's end waits for streams.
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
+// A stream with nothing left to do takes microseconds to come past a mark.
+constexpr absl::Duration kMarkPatience = absl::Milliseconds(2);
 // Between two looks at streams that are waited for.
 constexpr absl::Duration kLookEvery = absl::Microseconds(50);
 
@@ -115,9 +117,7 @@ ArenaCore::ArenaCore(std::shared_ptr<ArenaSource> source, const ArenaOptions& op
 
 ArenaCore::~ArenaCore() {
   if (CheckNotForked().ok()) {
-    const absl::Time deadline = absl::Now() + kEndPatience;
-    // No extent is larger than the largest class: this waits for all streams.
-    AwaitExtent(ArenaSizeClasses::kCount - 1, ArenaStream::kDefault, deadline);
+    AwaitStreams(absl::Now() + kEndPatience);
     GiveBack();
   }
   // Without the lock, which a thread of the parent may have held at the fork.
@@ -437,9 +437,15 @@ Bytes ArenaCore::GiveBack() {
   return Bytes(bytes);
 }
 
+void ArenaCore::AwaitStreams(absl::Time deadline) {
+  // No extent is of the largest class, so none is taken.
+  AwaitExtent(ArenaSizeClasses::kCount - 1, ArenaStream::kDefault, deadline);
+}
+
 absl::StatusOr<Bytes> ArenaCore::Trim() {
   BERTH_RETURN_IF_ERROR(CheckNotForked());
   BERTH_RETURN_IF_ERROR(Sweep());
+  AwaitStreams(absl::Now() + kMarkPatience);
   return GiveBack();
 }
 

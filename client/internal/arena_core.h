@@ -98,6 +98,8 @@ class ArenaCore {
   // heap has none.
   ArenaExtent* AwaitExtent(uint32_t size_class, ArenaStream stream, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until nothing waits for a stream any more, or the deadline.
+  void AwaitStreams(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OverLimit(Bytes requested, Bytes current) const;
 
   // Brings what is free as far up as it can go: the caches' to the heap, a stream's to anyone's.
