@@ -54,6 +54,16 @@ BERTH_SAME_CODE(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 BERTH_SAME_CODE(kUnknown, CUDA_ERROR_UNKNOWN);
 #undef BERTH_SAME_CODE
 
+// Words in memory are waited for by the second version of these calls: the first is off unless the kernel module is
+// told otherwise. From CUDA 12 on the plain names mean the second, before that they mean the first.
+#if CUDA_VERSION < 12000
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2
+constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V2;
+#else
+constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
+#endif
+
 // Every function of libcuda that Berth calls. cuda.h maps a plain name to the version that its declarations
 // belong to.
 #define BERTH_CUDA_FUNCTIONS(X)     \
@@ -94,6 +104,10 @@ BERTH_SAME_CODE(kUnknown, CUDA_ERROR_UNKNOWN);
   X(cuStreamDestroy)                \
   X(cuStreamQuery)                  \
   X(cuStreamSynchronize)            \
+  X(cuStreamWaitEvent)              \
+  X(cuEventCreate)                  \
+  X(cuEventDestroy)                 \
+  X(cuEventRecord)                  \
   X(cuStreamWaitValue64)            \
   X(cuStreamWriteValue64)           \
   X(cuMemHostRegister)              \
@@ -190,7 +204,7 @@ class LoadedDriver : public Driver {
       case DeviceAttribute::kComputeCapabilityMinor:
         return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
       case DeviceAttribute::kStreamMemoryOperations:
-        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+        return RawAttribute(ordinal, kStreamWords);
       case DeviceAttribute::kMemoryAsFd:
         break;
     }
@@ -371,6 +385,28 @@ class LoadedDriver : public Driver {
     const CUresult result = functions_.cuStreamQuery_(reinterpret_cast<CUstream>(stream));
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return result == CUDA_SUCCESS;
     return Error("cuStreamQuery", result);
+  }
+
+  absl::StatusOr<Event> CreateEvent() override {
+    CUevent event = nullptr;
+    BERTH_CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    return reinterpret_cast<Event>(event);
+  }
+
+  absl::Status DestroyEvent(Event event) override {
+    BERTH_CALL(cuEventDestroy, reinterpret_cast<CUevent>(event));
+    return absl::OkStatus();
+  }
+
+  absl::Status RecordEvent(Event event, Stream stream) override {
+    BERTH_CALL(cuEventRecord, reinterpret_cast<CUevent>(event), reinterpret_cast<CUstream>(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status WaitEvent(Stream stream, Event event) override {
+    BERTH_CALL(cuStreamWaitEvent, reinterpret_cast<CUstream>(stream), reinterpret_cast<CUevent>(event),
+               CU_EVENT_WAIT_DEFAULT);
+    return absl::OkStatus();
   }
 
   absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes bytes, bool read_only) override {

@@ -33,6 +33,7 @@ using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
 // nullptr is the default stream.
 using Stream = struct StreamTag*;
+using Event = struct EventTag*;
 
 // What Driver::Attribute() asks for.
 enum class DeviceAttribute {
@@ -126,6 +127,13 @@ class Driver {
   virtual absl::Status DestroyStream(Stream stream) = 0;
   // Whether all that was queued on it has ended.
   virtual absl::StatusOr<bool> QueryStream(Stream stream) = 0;
+
+  // An event of this process's, without a time.
+  virtual absl::StatusOr<Event> CreateEvent() = 0;
+  virtual absl::Status DestroyEvent(Event event) = 0;
+  virtual absl::Status RecordEvent(Event event, Stream stream) = 0;
+  // Has the stream wait until what was queued before the last record of `event` has ended.
+  virtual absl::Status WaitEvent(Stream stream, Event event) = 0;
 
   // Host memory that streams of every context can reach, at the returned address. `address` and `bytes` are whole
   // pages, which stay where they are until unregistered. Read-only memory must be registered as such.

@@ -117,6 +117,10 @@ class FakeDriver : public Driver {
   }
   absl::Status DestroyStream(Stream) override { return Call("DestroyStream"); }
   absl::StatusOr<bool> QueryStream(Stream) override { return Answer("QueryStream", true); }
+  absl::StatusOr<Event> CreateEvent() override { return Answer("CreateEvent", Event{nullptr}); }
+  absl::Status DestroyEvent(Event) override { return Call("DestroyEvent"); }
+  absl::Status RecordEvent(Event, Stream) override { return Call("RecordEvent"); }
+  absl::Status WaitEvent(Stream, Event) override { return Call("WaitEvent"); }
   absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes, bool) override {
     BERTH_RETURN_IF_ERROR(Call("RegisterHostMemory"));
     registered.insert(address);

@@ -6,6 +6,7 @@
 
 #include "tests/bench/figures.h"
 #include "tests/gpu/arena_figures.h"
+#include "tests/gpu/fence_figures.h"
 #include "tests/gpu/lease_figures.h"
 #include "tests/gpu/memory_figures.h"
 #include "tests/support/testing.h"
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
                                     .echo_server = berth::testing::ProgramPath("tests/bench/echo_server"),
                                     .backend = "cuda"};
   return bench::RunFigures({{"arena", berth::gpu::ArenaFigures},
+                            {"fence", berth::gpu::FenceFigures},
                             {"lease", berth::gpu::LeaseFigures},
                             {"block memory", berth::gpu::MemoryFigures}},
                            programs, argc > 1 ? argv[1] : "", bench::Format::kTable);

@@ -12,7 +12,7 @@ namespace berth::testing {
 namespace {
 
 SubprocessOptions ProcessOf(const std::string& folder, const ActorOptions& options) {
-  SubprocessOptions process = {.argv = {ProgramPath("tests/support/actor")},
+  SubprocessOptions process = {.argv = {ProgramPath(options.program)},
                                .environment = {absl::StrCat("BERTH_FOLDER=", folder), "BERTH_SESSION",
                                                "BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY"},
                                .pid_namespace = options.pid_namespace};

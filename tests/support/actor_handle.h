@@ -24,6 +24,8 @@ struct ActorOptions {
   std::vector<std::string> environment;
   // Open a session at once; fatal where that fails.
   bool open = true;
+  // Whose process it is; one that speaks as the actor does.
+  std::string program = "tests/support/actor";
 };
 
 // Move-only; the process ends with it. One thread at a time.
