@@ -58,7 +58,7 @@ class Stream {
 
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  // Waits for what runs on a host stream; a CUDA stream is let go of as it is.
+  // Waits for what was queued, which ends with writes to a page of the session's. A CUDA stream stays open.
   ~Stream();
 
   // Among the device's streams in this process; 0 is the default stream.

@@ -31,6 +31,21 @@ TEST(CudaStreamTest, RegistersAPageOnceAndForAsLongAsItIsMapped) {
   EXPECT_TRUE(driver.nothing_left());
 }
 
+TEST(CudaStreamTest, APageKeepsTheContextThatItIsRegisteredInAndLeavesTheThreadsAsItWas) {
+  cuda::FakeDriver driver;
+  driver.current = reinterpret_cast<cuda::Context>(7);
+  {
+    const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
+    CudaStream stream(driver, nullptr, 0);
+    ASSERT_TRUE(stream.Write(*page, 0, 1).ok());
+    ASSERT_TRUE(stream.Write(*page, 0, 2).ok());
+    EXPECT_EQ(driver.contexts, 1);
+    EXPECT_EQ(driver.current, reinterpret_cast<cuda::Context>(7));
+  }
+  EXPECT_EQ(driver.contexts, 0);
+  EXPECT_EQ(driver.current, reinterpret_cast<cuda::Context>(7));
+}
+
 TEST(CudaStreamTest, WritesItsWord) {
   cuda::FakeDriver driver;
   const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
@@ -53,13 +68,16 @@ TEST(CudaStreamTest, SaysBeforehandWhereTheDeviceCannot) {
 
 TEST(CudaStreamTest, TheDriversErrorsComeThroughAndLeaveNothing) {
   const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
-  for (const char* const failing : {"RegisterHostMemory", "WriteValue64"}) {
+  for (const char* const failing :
+       {"RetainPrimaryContext", "SetCurrentContext", "RegisterHostMemory", "WriteValue64"}) {
     cuda::FakeDriver driver;
     driver.failing = failing;
     const std::unique_ptr<MappedPage> fresh = Page(/*read_only=*/false);
     CudaStream stream(driver, nullptr, 0);
     EXPECT_TRUE(IsRefusal(stream.Write(*fresh, 0, 1), Reason::kDriver)) << failing;
     EXPECT_EQ(fresh->slot(0).done.load(), 0u);
+    // A page that is registered stays so.
+    EXPECT_EQ(static_cast<size_t>(driver.contexts), driver.registered.size()) << failing;
   }
 }
 

@@ -29,18 +29,25 @@ class MappedPage {
   const FenceSlot& slot(uint32_t slot) const { return page_.slot(slot); }
   // Requires: this process's own page.
   FencePage& page() { return page_; }
-  // The address at which streams of CUDA find `done` of the slot; the page is registered with the driver the
-  // first time, which takes some 0.2 ms and a current context. Errors: those of Driver.
+  // The address at which streams of CUDA find `done` of the slot, in any context. The page is registered with the driver
+  // the first time, which takes some 0.2 ms and a current context: in the primary context of that one's device,
+  // which is retained as long as the page is mapped, because a registration ends with its context. Errors: those
+  // of Driver.
   absl::StatusOr<cuda::DevicePointer> DeviceWord(cuda::Driver& driver, uint32_t slot)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  absl::Status Register(cuda::Driver& driver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const bool read_only_;
   FencePage page_;
   Mutex mu_;
   // Null until registered.
   cuda::Driver* driver_ ABSL_GUARDED_BY(mu_) = nullptr;
   cuda::DevicePointer registered_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the device whose primary context is retained.
+  int ordinal_ ABSL_GUARDED_BY(mu_) = 0;
+  cuda::Context context_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
 // Thread-safe. Pages stay mapped as long as this does: a stream may have a wait on their words queued.

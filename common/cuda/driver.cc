@@ -88,6 +88,7 @@ constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_S
   X(cuDevicePrimaryCtxRetain)       \
   X(cuDevicePrimaryCtxRelease)      \
   X(cuCtxSetCurrent)                \
+  X(cuCtxGetCurrent)                \
   X(cuCtxGetDevice)                 \
   X(cuCtxSynchronize)               \
   X(cuMemAlloc)                     \
@@ -294,6 +295,12 @@ class LoadedDriver : public Driver {
   absl::Status SetCurrentContext(Context context) override {
     BERTH_CALL(cuCtxSetCurrent, reinterpret_cast<CUcontext>(context));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<Context> CurrentContext() override {
+    CUcontext context = nullptr;
+    BERTH_CALL(cuCtxGetCurrent, &context);
+    return reinterpret_cast<Context>(context);
   }
 
   absl::StatusOr<int> CurrentDevice() override {

@@ -96,6 +96,8 @@ class Driver {
   virtual absl::StatusOr<Context> RetainPrimaryContext(int ordinal) = 0;
   virtual absl::Status ReleasePrimaryContext(int ordinal) = 0;
   virtual absl::Status SetCurrentContext(Context context) = 0;
+  // The calling thread's; nullptr for none.
+  virtual absl::StatusOr<Context> CurrentContext() = 0;
 
   // What follows works in the calling thread's current context.
   // The ordinal of its device.

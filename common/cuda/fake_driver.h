@@ -31,6 +31,10 @@ class FakeDriver : public Driver {
   std::set<DevicePointer> reserved;
   std::set<DevicePointer> mapped;
   std::set<void*> registered;
+  // How often the primary context is retained, and what is current on every thread.
+  int contexts = 0;
+  Context current = nullptr;
+  const Context kPrimary = reinterpret_cast<Context>(1);
   // Words and values, in their order.
   std::vector<std::pair<DevicePointer, uint64_t>> waited_for;
   bool nothing_left() const {
@@ -84,10 +88,19 @@ class FakeDriver : public Driver {
   }
 
   absl::StatusOr<Context> RetainPrimaryContext(int) override {
-    return Answer("RetainPrimaryContext", Context{nullptr});
+    BERTH_RETURN_IF_ERROR(Call("RetainPrimaryContext"));
+    ++contexts;
+    return kPrimary;
   }
-  absl::Status ReleasePrimaryContext(int) override { return Call("ReleasePrimaryContext"); }
-  absl::Status SetCurrentContext(Context) override { return Call("SetCurrentContext"); }
+  absl::Status ReleasePrimaryContext(int) override {
+    --contexts;
+    return Call("ReleasePrimaryContext");
+  }
+  absl::Status SetCurrentContext(Context context) override {
+    current = context;
+    return Call("SetCurrentContext");
+  }
+  absl::StatusOr<Context> CurrentContext() override { return current; }
 
   absl::StatusOr<int> CurrentDevice() override { return Answer("CurrentDevice", 0); }
 

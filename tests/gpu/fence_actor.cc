@@ -11,7 +11,8 @@
 //   open S                     opens the oldest gate
 //   sync S                     waits for the stream; says how many wrong words its checks have seen
 //   words PATH                 registers a page of words, for
-//   answer S COUNT AFTER       that many times: waits for the page's first word, writes its second, each 1 above the last
+//   answer S COUNT AFTER       that many times: waits for the page's first word, writes the one 64 bytes on, each 1
+//                              above the last
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,6 +42,8 @@ namespace {
 
 using Answer = absl::StatusOr<std::string>;
 using Words = std::vector<std::string>;
+
+constexpr uint64_t kSecondWord = 64;
 
 absl::StatusOr<uint64_t> Number(const std::string& word) {
   uint64_t number = 0;
@@ -152,7 +155,7 @@ class FenceActor {
     BERTH_ASSIGN_OR_RETURN(const uint64_t after, Number(words[3]));
     for (uint64_t value = after + 1; value <= after + count; ++value) {
       BERTH_RETURN_IF_ERROR(lane.driver().WaitValue64(lane.stream(), words_, value));
-      BERTH_RETURN_IF_ERROR(lane.driver().WriteValue64(lane.stream(), words_ + sizeof(uint64_t), value));
+      BERTH_RETURN_IF_ERROR(lane.driver().WriteValue64(lane.stream(), words_ + kSecondWord, value));
     }
     return absl::OkStatus();
   }

@@ -180,6 +180,21 @@ TEST_F(GpuFenceTest, WhatOneProcessTrackedAloneIsHandedOverAtTheSecondImport) {
   reader.Quit();
 }
 
+TEST_F(GpuFenceTest, StreamsOfALaterContextGoOnFromThoseOfAnEarlierOne) {
+  Actor other = Sharer();
+  EXPECT_FALSE(Fill(1));
+  other.Do("check s b 1");
+  EXPECT_EQ(Must(lane_->Sync()), 0u);
+  lane_ = nullptr;
+  lane_ = Must(FenceLane::Open(session_));
+  EXPECT_FALSE(Fill(2));
+  EXPECT_EQ(other.Do("check s b 2"), "");
+  EXPECT_FALSE(Check(2));
+  EXPECT_EQ(Must(lane_->Sync()), 0u);
+  EXPECT_EQ(other.Do("sync s"), "0");
+  other.Quit();
+}
+
 TEST_F(GpuFenceTest, AReadOnlyImportWaitsAndIsWaitedForToo) {
   Actor reader = Process();
   reader.Do("stream s");
