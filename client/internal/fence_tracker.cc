@@ -45,13 +45,13 @@ void FenceTracker::MarkShared(BlockId block) {
 
 attach::HandedOver FenceTracker::HandOver(TrackedBlock& block) {
   attach::HandedOver handed = {.block = block.id_.value()};
-  const auto add = [&](const TrackedBlock::Mark& mark, UseAccess access) {
-    if (mark.value == 0 || Done(mark)) return;
+  std::vector<std::pair<TrackedBlock::Mark, UseAccess>> marks = {{block.write_, UseAccess::kWrite}};
+  for (const TrackedBlock::Mark& read : block.reads_) marks.emplace_back(read, UseAccess::kRead);
+  for (const auto& [mark, access] : marks) {
+    if (mark.value == 0 || Done(mark)) continue;
     handed.marks[handed.count++] = {
         .slot = mark.slot, .access = static_cast<uint32_t>(access), .value = mark.value};
-  };
-  add(block.write_, UseAccess::kWrite);
-  for (const TrackedBlock::Mark& read : block.reads_) add(read, UseAccess::kRead);
+  }
   block.hand_over_asked_ = false;
   block.write_ = {};
   block.reads_.clear();

@@ -49,11 +49,11 @@ void FenceTable::Merge(Marks& into, const Marks& from) {
 }
 
 void FenceTable::MergeStandIns(Marks& into, const Fence& fence) {
-  for (const auto& [stream, mark] : fence.superseded) {
+  for (const auto& superseded : fence.superseded) {
     const bool dies_alone = std::any_of(fence.writes.begin(), fence.writes.end(), [&](const auto& write) {
-      return write.first.channel != stream.channel;
+      return write.first.channel != superseded.first.channel;
     });
-    if (dies_alone) Raise(into, stream, mark);
+    if (dies_alone) Raise(into, superseded.first, superseded.second);
   }
 }
 
