@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -152,6 +153,7 @@ TEST(FencesTest, AStoppedHolderKeepsTheSecondImportOutAndIsNamed) {
   TestDaemon daemon;
   Pair pair(daemon);
   ::kill(pair.writer.pid(), SIGSTOP);
+  ASSERT_TRUE(Eventually([&] { return StateOf(pair.writer.pid()) == 'T'; }));
   EXPECT_TRUE(
       Refused(pair.reader.Ask(pair.import), Reason::kBlockInUse, {{"pid", absl::StrCat(pair.writer.pid())}}));
   ::kill(pair.writer.pid(), SIGCONT);
@@ -167,6 +169,7 @@ TEST(FencesTest, AThirdImportAsksNobody) {
   pair.writer.Do(absl::StrCat("grant-session b ", third.session().value()));
   pair.Share();
   ::kill(pair.writer.pid(), SIGSTOP);
+  ASSERT_TRUE(Eventually([&] { return StateOf(pair.writer.pid()) == 'T'; }));
   EXPECT_TRUE(Ok(third.Ask(pair.import)));
   ::kill(pair.writer.pid(), SIGCONT);
   third.Quit();
