@@ -29,10 +29,10 @@ class MappedPage {
   const FenceSlot& slot(uint32_t slot) const { return page_.slot(slot); }
   // Requires: this process's own page.
   FencePage& page() { return page_; }
-  // The address at which streams of CUDA find `done` of the slot, in any context. The page is registered with the driver
-  // the first time, which takes some 0.2 ms and a current context: in the primary context of that one's device,
-  // which is retained as long as the page is mapped, because a registration ends with its context. Errors: those
-  // of Driver.
+  // The address at which streams of CUDA find `done` of the slot, in any context. The page is registered with the
+  // driver the first time, which takes some 0.2 ms and a current context: in the primary context of that one's
+  // device, which is retained as long as the page is mapped, because a registration ends with its context.
+  // Errors: those of Driver.
   absl::StatusOr<cuda::DevicePointer> DeviceWord(cuda::Driver& driver, uint32_t slot)
       ABSL_LOCKS_EXCLUDED(mu_);
 

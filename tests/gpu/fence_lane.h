@@ -19,7 +19,8 @@
 
 namespace berth::gpu {
 
-// Thread-compatible; used by the thread that opened it, whose current context it sets. Device 0, at the daemon and here.
+// Thread-compatible; used by the thread that opened it, whose current context it sets. Device 0, at the daemon
+// and here.
 class FenceLane {
  public:
   // Errors: the driver's, NVRTC's, those of Stream::AdoptCuda().
