@@ -213,7 +213,7 @@ TEST(CoreAllocateTest, TheShelfIsFilledAgainAWhileAfterItWasLastTakenFrom) {
   // One is left of four: not yet less than a quarter.
   EXPECT_EQ(h.BytesOf(0).warm, MiB(2));
   h.now += absl::Milliseconds(10);
-  h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
+  h.Tick();
   EXPECT_EQ(h.last_effects, "create create create");
   h.WorkAll();
   EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());

@@ -4,21 +4,8 @@
 namespace berth::core {
 namespace {
 
-void Down(CoreHarness& h, bool stopped = false) {
-  h.jobs.clear();
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, stopped, effects); });
-}
-
-void Up(CoreHarness& h) {
-  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, effects); });
-}
-
 void Report(CoreHarness& h, const DeviceReport& report) {
   h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, report, effects); });
-}
-
-void Tick(CoreHarness& h) {
-  h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
 }
 
 using Verb = absl::StatusOr<DeviceView> (Core::*)(absl::Time, uint32_t, Effects*);
@@ -38,10 +25,10 @@ TEST(CoreDeviceTest, AWorkerThatHangsIsEndedAndTheNextOneIsAsked) {
   const absl::Time due = h.core->next_deadline();
   EXPECT_GE(due, h.now + absl::Seconds(10));
   h.now = due - absl::Nanoseconds(1);
-  Tick(h);
+  h.Tick();
   EXPECT_TRUE(h.orders.empty());
   h.now = due;
-  Tick(h);
+  h.Tick();
   ASSERT_EQ(h.orders.size(), 1u);
   EXPECT_EQ(h.orders[0].device, 0u);
   EXPECT_EQ(h.orders[0].order, DeviceOrder::kKill);
@@ -51,8 +38,8 @@ TEST(CoreDeviceTest, AWorkerThatHangsIsEndedAndTheNextOneIsAsked) {
   EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture()) << "it is ended once";
   // What comes meanwhile waits.
   const CallId waiting = h.Allocate(a, MiB(2));
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(making).ok());
   EXPECT_TRUE(h.StatusOf(waiting).ok());
@@ -64,7 +51,7 @@ TEST(CoreDeviceTest, AWorkerThatAnswersDoesNotHangHoweverMuchIsAskedOfIt) {
   for (int i = 0; i < 4; ++i) h.Allocate(a, MiB(2));
   for (int i = 0; i < 4; ++i) {
     h.now += absl::Seconds(9);
-    Tick(h);
+    h.Tick();
     h.WorkOnce();
   }
   EXPECT_TRUE(h.orders.empty());
@@ -77,10 +64,10 @@ TEST(CoreDeviceTest, AReleaseThatHangsIsNoticedToo) {
   const AllocateResult block = h.MustAllocate(a, MiB(2));
   h.Free(a, block.block.handle, {block.import});
   h.now = h.core->next_deadline();
-  Tick(h);
+  h.Tick();
   EXPECT_EQ(h.last_effects, "order");
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
 }
@@ -90,11 +77,11 @@ TEST(CoreDeviceTest, WhatAHungWorkerStillAnswersHolds) {
   Peer a = h.Open();
   const CallId making = h.Allocate(a, MiB(2));
   h.now = h.core->next_deadline();
-  Tick(h);
+  h.Tick();
   h.WorkOnce();
   EXPECT_TRUE(h.StatusOf(making).ok());
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   EXPECT_EQ(h.last_effects, "");
 }
 
@@ -112,7 +99,7 @@ TEST(CoreDeviceTest, AStoppedDeviceSaysWhyAndIsEnabledByAnOperator) {
   CoreHarness h;
   Peer a = h.Open();
   Report(h, {.last_failure = "signal 11"});
-  Down(h, /*stopped=*/true);
+  h.DropWorker(/*stopped=*/true);
   const CallId refused = h.Allocate(a, MiB(2));
   EXPECT_TRUE(h.Refused(refused, Reason::kDeviceStopped));
   EXPECT_EQ(h.Figure(refused, "why"), "signal 11");
@@ -127,7 +114,7 @@ TEST(CoreDeviceTest, AStoppedDeviceSaysWhyAndIsEnabledByAnOperator) {
   EXPECT_EQ(h.orders[0].order, DeviceOrder::kEnable);
   const CallId waiting = h.Allocate(a, MiB(2));
   EXPECT_FALSE(h.Answered(waiting));
-  Up(h);
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(waiting).ok());
   // One that is in service stays as it is.
@@ -138,12 +125,12 @@ TEST(CoreDeviceTest, AStoppedDeviceSaysWhyAndIsEnabledByAnOperator) {
 TEST(CoreDeviceTest, ADeviceWhoseWorkerIsNotGoneCannotBeEnabledYet) {
   CoreHarness h;
   Report(h, {.abandoned = true, .last_failure = "it did not end"});
-  Down(h, /*stopped=*/true);
+  h.DropWorker(/*stopped=*/true);
   const absl::Status refused = Operate(h, &Core::EnableDevice).status();
   EXPECT_TRUE(IsRefusal(refused, Reason::kDeviceStopped)) << refused;
   EXPECT_TRUE(h.orders.empty());
   Report(h, {});
-  Down(h, /*stopped=*/true);
+  h.DropWorker(/*stopped=*/true);
   EXPECT_TRUE(Operate(h, &Core::EnableDevice).ok());
 }
 
@@ -157,8 +144,8 @@ TEST(CoreDeviceTest, AnOperatorsRestartLeavesWhatWasAskedToTheNextWorker) {
   // A second one has nothing to restart yet.
   ASSERT_TRUE(Operate(h, &Core::RestartDevice).ok());
   EXPECT_EQ(h.orders.size(), 1u);
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(making).ok());
   EXPECT_TRUE(h.StatusOf(h.Import(a, live.block.handle)).ok()) << "its memory is what it was";
@@ -178,8 +165,8 @@ TEST(CoreDeviceTest, AMovedGenerationMakesBlocksStaleAndTheirOwnersStillFreeThem
   Report(h, {.generation = 2, .restarts_left = 3});
   EXPECT_EQ(h.BytesOf(0).warm, Bytes(0)) << "nobody is given what is lost";
   EXPECT_EQ(h.BytesOf(0).live, MiB(2)) << "nobody has given it back";
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   const CallId import = h.Import(a, old.block.handle);
   EXPECT_TRUE(h.Refused(import, Reason::kStale));
@@ -203,8 +190,8 @@ TEST(CoreDeviceTest, WhatTheWorkerOfBeforeMadeIsOfTheGenerationOfBefore) {
   Report(h, {.generation = 2});
   h.WorkOnce();
   EXPECT_EQ(h.Get<AllocateResult>(made_before).block.handle.generation, 1u);
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_EQ(h.Get<AllocateResult>(made_after).block.handle.generation, 2u);
 }
@@ -214,7 +201,7 @@ TEST(CoreDeviceTest, ADroppedDeviceAnswersWhoWaitsAndComesBackNoMore) {
   Peer a = h.Open();
   const AllocateResult live = h.MustAllocate(a, MiB(2));
   const CallId making = h.Allocate(a, MiB(2));
-  Down(h);
+  h.DropWorker();
   const CallId waiting = h.Allocate(a, MiB(4));
   const absl::StatusOr<DeviceView> dropped = Operate(h, &Core::DropDevice);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
@@ -222,10 +209,10 @@ TEST(CoreDeviceTest, ADroppedDeviceAnswersWhoWaitsAndComesBackNoMore) {
   EXPECT_EQ(h.orders.back().order, DeviceOrder::kDrop);
   EXPECT_TRUE(h.Refused(making, Reason::kDeviceStopped));
   EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
-  Up(h);
+  h.RaiseWorker();
   EXPECT_EQ(View(h).state, DeviceState::kDropped) << "a worker that had been started before";
   Report(h, {.dropped = true, .last_failure = "gone"});
-  Down(h, /*stopped=*/true);
+  h.DropWorker(/*stopped=*/true);
   EXPECT_EQ(View(h).state, DeviceState::kDropped);
   EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceStopped));
   const CallId import = h.Import(a, live.block.handle);
@@ -241,7 +228,7 @@ TEST(CoreDeviceTest, ADroppedDeviceAnswersWhoWaitsAndComesBackNoMore) {
 TEST(CoreDeviceTest, ADeviceThatTheNodeLostRefusesWhatWaits) {
   CoreHarness h;
   Peer a = h.Open();
-  Down(h);
+  h.DropWorker();
   const CallId waiting = h.Allocate(a, MiB(4));
   Report(h, {.generation = 2, .dropped = true, .last_failure = "the node has this device no more"});
   EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
@@ -261,7 +248,7 @@ TEST(CoreDeviceTest, ShuttingDownAnswersWhatWaitsForAWorker) {
   CoreHarness h;
   Peer a = h.Open();
   const CallId making = h.Allocate(a, MiB(2));
-  Down(h);
+  h.DropWorker();
   const CallId waiting = h.Allocate(a, MiB(4));
   h.Do([&](Core& core, Effects* effects) { core.ShutDown(h.now, effects); });
   EXPECT_TRUE(h.Refused(making, Reason::kShuttingDown));

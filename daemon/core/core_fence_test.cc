@@ -34,7 +34,7 @@ class CoreFenceTest : public testing::Test {
   }
   void Wait(absl::Duration time) {
     h.now += time;
-    h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
+    h.Tick();
   }
   // Deliveries of that kind to the process.
   uint64_t Sent(const Peer& peer, attach::DeliveryKind what) const {

@@ -153,6 +153,19 @@ void CoreHarness::WorkAll() {
   while (!jobs.empty()) WorkOnce();
 }
 
+void CoreHarness::DropWorker(bool stopped) {
+  jobs.clear();
+  Do([&](Core& core, Effects* effects) { core.WorkerDown(now, 0, stopped, effects); });
+}
+
+void CoreHarness::RaiseWorker() {
+  Do([&](Core& core, Effects* effects) { core.WorkerUp(now, 0, effects); });
+}
+
+void CoreHarness::Tick() {
+  Do([&](Core& core, Effects* effects) { core.Tick(now, effects); });
+}
+
 void CoreHarness::Gone(const Peer& peer) {
   Do([&](Core& core, Effects* effects) { core.ProcessGone(now, peer.channel, effects); });
 }

@@ -87,6 +87,11 @@ class CoreHarness {
   // The worker does its next job, or all of them.
   void WorkOnce(const absl::Status& status = absl::OkStatus());
   void WorkAll();
+  // Device 0's worker dies with its jobs, or a new one serves.
+  void DropWorker(bool stopped = false);
+  void RaiseWorker();
+  // The core looks at the clock.
+  void Tick();
   void Gone(const Peer& peer);
   // The process closes its channel; the session's last lifeline is closed.
   void HangUpChannel(const Peer& peer);

@@ -116,7 +116,7 @@ TEST(CorePermitTest, AWaiterTimesOutWithItsPlaceAndALateTickGrantsItNothing) {
   timed.deadline = h.now + absl::Seconds(1);
   const CallId call = h.Acquire(b, timed);
   EXPECT_EQ(h.core->next_deadline(), timed.deadline);
-  h.Do([&](Core& core, Effects* effects) { core.Tick(h.now, effects); });
+  h.Tick();
   EXPECT_FALSE(h.Answered(call));
   h.now += absl::Seconds(1);
   // Not a tick but any step finds it.

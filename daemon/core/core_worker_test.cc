@@ -3,15 +3,6 @@
 namespace berth::core {
 namespace {
 
-void Down(CoreHarness& h, bool stopped = false) {
-  h.jobs.clear();
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, stopped, effects); });
-}
-
-void Up(CoreHarness& h) {
-  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, effects); });
-}
-
 TEST(CoreWorkerTest, ADeviceIsRebuildingUntilItsWorkerIsUp) {
   const Config config = CoreHarness::DefaultConfig();
   Core core(
@@ -31,12 +22,12 @@ TEST(CoreWorkerTest, WhatWasBeingMadeOrReleasedIsAskedForAnew) {
   const AllocateResult freed = h.MustAllocate(a, MiB(4));
   h.Free(a, freed.block.handle, {freed.import});
   const CallId making = h.Allocate(a, MiB(6));
-  Down(h);
+  h.DropWorker();
   EXPECT_EQ(h.core->ListDevices()[0].state, DeviceState::kRebuilding);
   EXPECT_EQ(h.BytesOf(0).retired, MiB(4)) << "nobody said that the memory is back";
   EXPECT_EQ(h.BytesOf(0).live, live.block.bytes);
   EXPECT_EQ(h.BytesOf(0).reserved, MiB(6));
-  Up(h);
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(making).ok());
   EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
@@ -47,12 +38,12 @@ TEST(CoreWorkerTest, WhatDiedWithTheWorkerIsNotAskedForAgain) {
   Peer a = h.Open();
   const AllocateResult freed = h.MustAllocate(a, MiB(4));
   h.Free(a, freed.block.handle, {freed.import});
-  Down(h);
+  h.DropWorker();
   h.Do([&](Core& core, Effects* effects) {
     core.BlockReleased(h.now, freed.block.handle.block, absl::OkStatus(), effects);
   });
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
-  Up(h);
+  h.RaiseWorker();
   EXPECT_EQ(h.last_effects, "");
 }
 
@@ -69,10 +60,10 @@ TEST(CoreWorkerTest, AStuckBlockThatDiedWithItsWorkerAfterAllIsGoneAndIsStuckOnc
   h.WorkOnce(absl::InternalError("no"));
   released(absl::InternalError("no"));
   EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
-  Down(h);
+  h.DropWorker();
   released(absl::OkStatus());
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
-  Up(h);
+  h.RaiseWorker();
   h.MustAllocate(a, MiB(16));
 }
 
@@ -81,7 +72,7 @@ TEST(CoreWorkerTest, WhileRebuildingAllocationsWaitUpToABoundAndARetryMayComeAga
   config.limits.waiting_allocations_per_device = 1;
   CoreHarness h(config);
   Peer a = h.Open();
-  Down(h);
+  h.DropWorker();
   const CallId waiting = h.Allocate(a, MiB(2));
   EXPECT_FALSE(h.Answered(waiting));
   const std::string before = h.Books();
@@ -90,7 +81,7 @@ TEST(CoreWorkerTest, WhileRebuildingAllocationsWaitUpToABoundAndARetryMayComeAga
   EXPECT_TRUE(GetErrorDetails(h.StatusOf(refused))->retry_after.has_value());
   EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(20)), Reason::kOverBudget));
   EXPECT_EQ(h.Books(), before);
-  Up(h);
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(waiting).ok());
   // The same request again: it was not answered for good.
@@ -107,7 +98,7 @@ TEST(CoreWorkerTest, WarmBlocksAreServedWhileRebuilding) {
   CoreHarness h(config);
   Peer a = h.Open();
   h.MustAllocate(a, MiB(2));
-  Down(h);
+  h.DropWorker();
   EXPECT_TRUE(h.StatusOf(h.Allocate(a, MiB(2))).ok());
   EXPECT_EQ(h.last_effects, "deliver reply");
 }
@@ -116,11 +107,11 @@ TEST(CoreWorkerTest, ABlockFreedWhileRebuildingIsReleasedWhenAWorkerIsThere) {
   CoreHarness h;
   Peer a = h.Open();
   const AllocateResult block = h.MustAllocate(a, MiB(2));
-  Down(h);
+  h.DropWorker();
   h.Free(a, block.block.handle, {block.import});
   EXPECT_EQ(h.last_effects, "reply");
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
-  Up(h);
+  h.RaiseWorker();
   EXPECT_EQ(h.last_effects, "release");
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
@@ -131,9 +122,9 @@ TEST(CoreWorkerTest, AStoppedDeviceRefusesWhatWaitsAndWhatComesUntilItIsBack) {
   Peer a = h.Open();
   const AllocateResult live = h.MustAllocate(a, MiB(2));
   const CallId making = h.Allocate(a, MiB(2));
-  Down(h);
+  h.DropWorker();
   const CallId waiting = h.Allocate(a, MiB(4));
-  Down(h, /*stopped=*/true);
+  h.DropWorker(/*stopped=*/true);
   EXPECT_TRUE(h.Refused(making, Reason::kDeviceStopped));
   EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
   EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceStopped));
@@ -141,7 +132,7 @@ TEST(CoreWorkerTest, AStoppedDeviceRefusesWhatWaitsAndWhatComesUntilItIsBack) {
   // Its blocks live on, for those who map them and those who will.
   EXPECT_TRUE(h.StatusOf(h.Import(a, live.block.handle)).ok());
   h.MustAllocate(a, MiB(2), 1);
-  Up(h);
+  h.RaiseWorker();
   h.MustAllocate(a, MiB(2));
 }
 
@@ -150,7 +141,7 @@ TEST(CoreWorkerTest, RepliesOfAWorkerThatIsNoMoreAreIgnored) {
   Peer a = h.Open();
   h.Allocate(a, MiB(2));
   const BlockId block = std::get<CreateBlock>(h.jobs.front()).block;
-  Down(h);
+  h.DropWorker();
   const std::string before = h.Books();
   for (const absl::Status& status : {absl::OkStatus(), absl::InternalError("late")}) {
     h.Do([&](Core& core, Effects* effects) {
@@ -170,11 +161,11 @@ TEST(CoreWorkerTest, WhatNobodyWantsIsNotAskedForAnew) {
   h.Allocate(a, MiB(2));
   h.Forget(a, a.sequence);
   EXPECT_EQ(h.BytesOf(0).reserved, MiB(2));
-  Down(h);
+  h.DropWorker();
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
   const CallId call = h.Allocate(a, MiB(2));
   h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, call, effects); });
-  Up(h);
+  h.RaiseWorker();
   EXPECT_EQ(h.last_effects, "");
 }
 
@@ -186,8 +177,8 @@ TEST(CoreWorkerTest, ARetryAfterAReapSurvivesTheWorkersDeath) {
   h.Free(a, old.block.handle, {old.import});
   h.WorkOnce(Refuse(Reason::kOutOfMemory, "full"));
   EXPECT_FALSE(h.Answered(call));
-  Down(h);
-  Up(h);
+  h.DropWorker();
+  h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(call).ok());
 }

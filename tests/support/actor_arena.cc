@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "client/pmr_resource.h"
 #include "common/status_macros.h"
+#include "tests/support/actor_blocks.h"
 
 namespace berth::testing {
 namespace {
@@ -19,38 +20,13 @@ namespace {
 constexpr size_t kLive = 16;
 constexpr uint64_t kMostChurn = 64 << 10;
 
-absl::StatusOr<uint64_t> Number(const std::vector<std::string>& words, size_t index) {
-  uint64_t number = 0;
-  if (index >= words.size() || !absl::SimpleAtoi(words[index], &number)) {
-    return absl::InvalidArgumentError("a number is missing");
-  }
-  return number;
-}
-
-absl::StatusOr<std::string> Said(const absl::Status& status) {
-  if (!status.ok()) return status;
-  return "";
-}
-
 // An allocation full of bytes that only its seed makes.
 struct Filled {
   ArenaBuffer buffer;
   uint64_t seed;
 
-  uint8_t At(size_t index) const { return static_cast<uint8_t>((seed * 131 + index * 31) ^ (index >> 8)); }
-  void Fill() const {
-    auto* const bytes = static_cast<uint8_t*>(buffer.data());
-    for (size_t i = 0; i < buffer.size().count(); ++i) bytes[i] = At(i);
-  }
-  absl::Status Check() const {
-    const auto* const bytes = static_cast<const uint8_t*>(buffer.data());
-    for (size_t i = 0; i < buffer.size().count(); ++i) {
-      if (bytes[i] != At(i)) {
-        return absl::DataLossError(absl::StrCat("byte ", i, " is ", bytes[i], ", not ", At(i)));
-      }
-    }
-    return absl::OkStatus();
-  }
+  void Fill() const { FillPattern(buffer.data(), buffer.size().count(), seed); }
+  absl::Status Check() const { return CheckPattern(buffer.data(), buffer.size().count(), seed); }
 };
 
 }  // namespace

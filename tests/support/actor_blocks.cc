@@ -35,6 +35,8 @@ std::string RightsOf(const void* address) {
   return "";
 }
 
+}  // namespace
+
 absl::StatusOr<uint64_t> Number(const std::vector<std::string>& words, size_t index) {
   uint64_t number = 0;
   if (index >= words.size() || !absl::SimpleAtoi(words[index], &number)) {
@@ -47,8 +49,6 @@ absl::StatusOr<std::string> Said(const absl::Status& status) {
   if (!status.ok()) return status;
   return "";
 }
-
-}  // namespace
 
 void FillPattern(void* data, size_t size, uint64_t seed) {
   auto* const bytes = static_cast<uint8_t*>(data);

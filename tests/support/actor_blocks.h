@@ -24,6 +24,11 @@ namespace berth::testing {
 void FillPattern(void* data, size_t size, uint64_t seed);
 absl::Status CheckPattern(const void* data, size_t size, uint64_t seed);
 
+// The number at `index` of a command's words. Errors: kInvalidArgument where there is none.
+absl::StatusOr<uint64_t> Number(const std::vector<std::string>& words, size_t index);
+// The answer of a command that only goes well or not.
+absl::StatusOr<std::string> Said(const absl::Status& status);
+
 class ActorBlocks {
  public:
   explicit ActorBlocks(std::shared_ptr<Session> session) : session_(std::move(session)) {}
