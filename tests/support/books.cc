@@ -41,4 +41,6 @@ std::string Describe(const Books& books) {
   return text;
 }
 
+void PrintTo(const Books& books, std::ostream* out) { *out << Describe(books); }
+
 }  // namespace berth::testing

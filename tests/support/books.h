@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -36,8 +37,9 @@ struct Books {
 // Reads the daemon's account through an inspector on admin.sock; the kernel's part is left empty.
 absl::StatusOr<Books> ReadBooks(const Inspector& inspector);
 
-// For messages.
+// For messages; what GoogleTest prints of one that is not as expected.
 std::string Describe(const Books& books);
+void PrintTo(const Books& books, std::ostream* out);
 
 }  // namespace berth::testing
 

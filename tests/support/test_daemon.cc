@@ -73,13 +73,6 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
     ::chmod(absl::StrCat(folder_, "/berthd.sock").c_str(), 0666);
     ::chmod(absl::StrCat(folder_, "/attach.sock").c_str(), 0666);
   }
-  // The daemon serves while its workers are still on their way.
-  const auto all_named = [&] {
-    const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
-    return std::all_of(children.begin(), children.end(),
-                       [](const ChildInfo& child) { return absl::StartsWith(child.name, "berth-"); });
-  };
-  if (!Eventually(all_named)) Fatal(absl::DeadlineExceededError("processes without a name"), folder_);
   books_at_start_ = TakeBooks();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
 }
@@ -126,6 +119,14 @@ std::shared_ptr<Session> TestDaemon::admin_session() {
 Inspector TestDaemon::inspector() { return Inspector(admin_session()); }
 
 Books TestDaemon::TakeBooks() {
+  // The daemon serves while its workers are still on their way, and a process has no name of its own at
+  // first.
+  const auto all_named = [&] {
+    const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+    return std::all_of(children.begin(), children.end(),
+                       [](const ChildInfo& child) { return absl::StartsWith(child.name, "berth-"); });
+  };
+  if (!Eventually(all_named)) Fatal(absl::DeadlineExceededError("processes without a name"), folder_);
   absl::StatusOr<Books> account;
   // A broker that died takes the session along; the next one serves a new one.
   Eventually([&] {
