@@ -36,7 +36,7 @@ struct Limits {
   uint64_t channels_per_session = 4'096;
   uint64_t waiters_per_pool = 16'384;
   // The fd of each lives three times (broker, vault, importer), so blocks are what the fd limit bounds first.
-  uint64_t blocks = 8'192;
+  uint64_t blocks = 16'384;
   uint64_t imports_per_block = 1'024;
   // A process that maps half of all blocks, each once.
   uint64_t imports_per_channel = 4'096;

@@ -35,6 +35,8 @@ absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs);
 
 // Many processes (crowd_figures.cc).
 absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
+// A daemon that has much on its books (load_figures.cc).
+absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs);
 
 // Processes that die (death_figures.cc).
 absl::StatusOr<std::vector<Figure>> HandOverFigures(const Programs& programs);

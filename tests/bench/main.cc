@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
       {"Access()", AccessFigures},
       {"arena", ArenaFigures},
       {"warm block", WarmBlockFigures},
+      {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},

@@ -1,0 +1,153 @@
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/block.h"
+#include "client/inspector.h"
+#include "client/session.h"
+#include "common/bytes.h"
+#include "common/status_macros.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/figures.h"
+#include "tests/bench/quiet.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/bench/witness.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr Bytes kBlock = MiB(2);
+constexpr size_t kBlocks = 10'000;
+constexpr size_t kSessions = 1'000;
+static_assert(kBlocks % kSessions == 0);
+constexpr size_t kProcesses = 10;
+constexpr size_t kWarmBlocks = 8;
+constexpr Bytes kWarm(kBlock.count() * kWarmBlocks);
+// A host device has no bytes of its own before they are written, so its figures may be larger than the
+// machine's.
+constexpr const char* kRoom = "64GiB";
+constexpr absl::Duration kPatience = absl::Minutes(2);
+
+// The clients whose sessions and blocks fill a daemon. They hold them until destroyed.
+class Crowd {
+ public:
+  static absl::StatusOr<Crowd> Start(const Programs& programs, const std::string& folder) {
+    BERTH_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
+    Crowd crowd;
+    for (size_t i = 0; i < kProcesses; ++i) {
+      BERTH_ASSIGN_OR_RETURN(ChildProcess child,
+                             ChildProcess::Start({.command = {programs.client, "fill", folder,
+                                                              absl::StrCat(kSessions / kProcesses),
+                                                              absl::StrCat(kBlocks / kSessions)},
+                                                  .pipe = pipe.write.get()}));
+      crowd.children_.push_back(std::move(child));
+    }
+    pipe.write.reset();
+    for (size_t i = 0; i < kProcesses; ++i) {
+      BERTH_RETURN_IF_ERROR(AwaitReadable(pipe.read.get(), kPatience));
+      Fact fact;
+      if (::read(pipe.read.get(), &fact, sizeof(fact)) != sizeof(fact)) {
+        return absl::InternalError("a client of the crowd ended before it had its blocks");
+      }
+    }
+    return crowd;
+  }
+
+ private:
+  std::vector<ChildProcess> children_;
+};
+
+// A daemon and a client of it that allocates and frees a warm block.
+class Allocator {
+ public:
+  static absl::StatusOr<std::unique_ptr<Allocator>> Make(const Programs& programs) {
+    std::vector<std::string> flags = {absl::StrCat("--warm-blocks=", kWarmBlocks)};
+    if (programs.backend == "host") {
+      flags.push_back(absl::StrCat("--host-bytes=", kRoom));
+      flags.push_back(absl::StrCat("--device-budget=", kRoom));
+    }
+    BERTH_ASSIGN_OR_RETURN(auto daemon, StartDaemon(programs, std::move(flags)));
+    BERTH_ASSIGN_OR_RETURN(auto session, Session::Open({.folder = daemon->folder()}));
+    return std::unique_ptr<Allocator>(new Allocator(std::move(daemon), std::move(session)));
+  }
+
+  const std::string& folder() const { return daemon_->folder(); }
+  absl::Status Allocate() {
+    BERTH_ASSIGN_OR_RETURN(block_, Block::Allocate(session_, {.bytes = kBlock, .label = "bench"}));
+    return absl::OkStatus();
+  }
+  absl::Status Free() { return block_->Free(); }
+  absl::Status AwaitWarm() const { return AwaitQuiet(Inspector(session_), kWarm); }
+  absl::StatusOr<std::pair<size_t, size_t>> SessionsAndBlocks() const {
+    const Inspector inspector(session_);
+    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
+    BERTH_ASSIGN_OR_RETURN(const v1::ListSessionsResponse sessions, inspector.ListSessions());
+    return std::make_pair(static_cast<size_t>(sessions.sessions_size()),
+                          static_cast<size_t>(usage.devices(0).bytes().live() / kBlock.count()));
+  }
+
+ private:
+  Allocator(std::unique_ptr<Server> daemon, std::shared_ptr<Session> session)
+      : daemon_(std::move(daemon)), session_(std::move(session)) {}
+
+  const std::unique_ptr<Server> daemon_;
+  const std::shared_ptr<Session> session_;
+  std::optional<Block> block_;
+};
+
+absl::StatusOr<Pairs> LoadedRound(const Programs& programs) {
+  constexpr int kCount = 500;
+  constexpr int kWarmUp = 100;
+  constexpr int kTurns = 6;
+  BERTH_ASSIGN_OR_RETURN(const auto full, Allocator::Make(programs));
+  BERTH_ASSIGN_OR_RETURN(const auto empty, Allocator::Make(programs));
+  BERTH_ASSIGN_OR_RETURN(const Crowd crowd, Crowd::Start(programs, full->folder()));
+  BERTH_ASSIGN_OR_RETURN(const auto held, full->SessionsAndBlocks());
+  if (held != std::make_pair(kSessions + 1, kBlocks)) {
+    return absl::InternalError(absl::StrCat(held.first, " sessions hold ", held.second, " blocks"));
+  }
+  Pairs pairs;
+  for (int i = -kWarmUp; i < kCount; ++i) {
+    if (i % kTurns == 0) {
+      for (Allocator* each : {full.get(), empty.get()}) {
+        BERTH_RETURN_IF_ERROR(each->Allocate());
+        BERTH_RETURN_IF_ERROR(each->Free());
+        BERTH_RETURN_IF_ERROR(each->AwaitWarm());
+      }
+    }
+    double ours = 0;
+    double theirs = 0;
+    for (const bool is_full : {i % 2 == 0, i % 2 != 0}) {
+      double& microseconds = is_full ? ours : theirs;
+      BERTH_ASSIGN_OR_RETURN(microseconds,
+                             Microseconds([&] { return (is_full ? full : empty)->Allocate(); }));
+    }
+    BERTH_RETURN_IF_ERROR(full->Free());
+    BERTH_RETURN_IF_ERROR(empty->Free());
+    if (i < 0) continue;
+    pairs.ours.push_back(ours);
+    pairs.theirs.push_back(theirs);
+  }
+  return pairs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs) {
+  // The fewest whose median has a 95 % interval.
+  constexpr int kRounds = 6;
+  std::vector<Pairs> rounds;
+  for (int i = 0; i < kRounds; ++i) {
+    BERTH_ASSIGN_OR_RETURN(rounds.emplace_back(), LoadedRound(programs));
+  }
+  return std::vector<Figure>{CompareRounds(
+      absl::StrCat("warm block allocate beside ", kBlocks, " live blocks of ", kSessions, " sessions"),
+      rounds, "us", "the same in an empty daemon", 1.3)};
+}
+
+}  // namespace berth::bench
