@@ -25,7 +25,11 @@ constexpr char kBrokerName[] = "berth-broker";
 constexpr char kWorkerName[] = "berth-worker";
 constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock"};
 // The whole of a clean stop.
+#ifdef BERTH_SANITIZED
+constexpr absl::Duration kStopLimit = absl::Seconds(10);
+#else
 constexpr absl::Duration kStopLimit = absl::Seconds(1);
+#endif
 
 std::string MakeFolder() {
   // A socket's path has to fit into 108 bytes, which a test's own temporary folder often does not leave.
