@@ -37,9 +37,9 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   const BackendKind kind =
       options.backend == BackendChoice::kHost ? BackendKind::kHost : BackendKind::kCudaVmm;
-  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryBackend> backend,
+  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryResource> resource,
                          OpenBackend(kind, options.device, options.host_bytes));
-  return ServeWorker(kChildFd, *backend);
+  return ServeWorker(kChildFd, *resource);
 }
 
 absl::Status ListDevices(const std::string& name, const Options& options) {

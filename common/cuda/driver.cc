@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <bit>
 #include <memory>
 #include <utility>
 
@@ -93,6 +94,9 @@ constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_S
   X(cuCtxSynchronize)               \
   X(cuMemAlloc)                     \
   X(cuMemFree)                      \
+  X(cuIpcGetMemHandle)              \
+  X(cuIpcOpenMemHandle)             \
+  X(cuIpcCloseMemHandle)            \
   X(cuMemcpyHtoD)                   \
   X(cuMemcpyDtoH)                   \
   X(cuMemsetD8)                     \
@@ -318,6 +322,24 @@ class LoadedDriver : public Driver {
 
   absl::Status Free(DevicePointer pointer) override {
     BERTH_CALL(cuMemFree, pointer);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<IpcHandle> GetIpcHandle(DevicePointer pointer) override {
+    CUipcMemHandle raw;
+    BERTH_CALL(cuIpcGetMemHandle, &raw, pointer);
+    return std::bit_cast<IpcHandle>(raw);
+  }
+
+  absl::StatusOr<DevicePointer> OpenIpcHandle(const IpcHandle& handle) override {
+    CUdeviceptr pointer = 0;
+    BERTH_CALL(cuIpcOpenMemHandle, &pointer, std::bit_cast<CUipcMemHandle>(handle),
+               CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    return DevicePointer{pointer};
+  }
+
+  absl::Status CloseIpcHandle(DevicePointer pointer) override {
+    BERTH_CALL(cuIpcCloseMemHandle, pointer);
     return absl::OkStatus();
   }
 

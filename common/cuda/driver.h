@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/bytes.h"
+#include "common/ipc_handle.h"
 #include "common/unique_fd.h"
 
 namespace berth::cuda {
@@ -104,6 +105,12 @@ class Driver {
   virtual absl::StatusOr<int> CurrentDevice() = 0;
   virtual absl::StatusOr<DevicePointer> Allocate(Bytes bytes) = 0;
   virtual absl::Status Free(DevicePointer pointer) = 0;
+  // For what Allocate() returned: any process of the node can open it, whoever its user is. It cannot be taken back.
+  virtual absl::StatusOr<IpcHandle> GetIpcHandle(DevicePointer pointer) = 0;
+  // Memory of another process, at an address here; a handle that is open already gives the same one, counted. The
+  // memory's own process cannot open it.
+  virtual absl::StatusOr<DevicePointer> OpenIpcHandle(const IpcHandle& handle) = 0;
+  virtual absl::Status CloseIpcHandle(DevicePointer pointer) = 0;
   virtual absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) = 0;
   virtual absl::Status CopyToHost(std::span<std::byte> to, DevicePointer from) = 0;
   virtual absl::Status Fill(DevicePointer at, uint8_t value, Bytes bytes) = 0;

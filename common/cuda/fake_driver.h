@@ -4,13 +4,18 @@
 #ifndef COMMON_CUDA_FAKE_DRIVER_H_
 #define COMMON_CUDA_FAKE_DRIVER_H_
 
+#include <string.h>
+#include <sys/mman.h>
+
 #include <atomic>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/cuda/driver.h"
+#include "common/cuda/fake_memory.h"
 #include "common/memfd.h"
 #include "common/status_macros.h"
 
@@ -31,6 +36,12 @@ class FakeDriver : public Driver {
   std::set<DevicePointer> reserved;
   std::set<DevicePointer> mapped;
   std::set<void*> registered;
+  // What Allocate() gave. Other device pointers are no memory: what is done to them is only remembered.
+  FakeMemory memory;
+  // How often each handle is open.
+  std::map<DevicePointer, int> opened;
+  // What Allocate() gives next, where a test wants a driver that is beside itself; 0 for memory.
+  DevicePointer next_pointer = 0;
   // How often the primary context is retained, and what is current on every thread.
   int contexts = 0;
   Context current = nullptr;
@@ -38,7 +49,8 @@ class FakeDriver : public Driver {
   // Words and values, in their order.
   std::vector<std::pair<DevicePointer, uint64_t>> waited_for;
   bool nothing_left() const {
-    return allocations.empty() && reserved.empty() && mapped.empty() && registered.empty();
+    return allocations.empty() && reserved.empty() && mapped.empty() && registered.empty() &&
+           memory.empty() && opened.empty();
   }
   // Of the last SetAccess().
   Access access = Access::kReadWrite;
@@ -104,13 +116,51 @@ class FakeDriver : public Driver {
 
   absl::StatusOr<int> CurrentDevice() override { return Answer("CurrentDevice", 0); }
 
-  absl::StatusOr<DevicePointer> Allocate(Bytes) override { return Answer("Allocate", ++last_); }
-  absl::Status Free(DevicePointer) override { return Call("Free"); }
-  absl::Status CopyToDevice(DevicePointer, std::span<const std::byte>) override {
-    return Call("CopyToDevice");
+  absl::StatusOr<DevicePointer> Allocate(Bytes bytes) override {
+    BERTH_RETURN_IF_ERROR(Call("Allocate"));
+    return next_pointer != 0 ? next_pointer : memory.Allocate(bytes);
   }
-  absl::Status CopyToHost(std::span<std::byte>, DevicePointer) override { return Call("CopyToHost"); }
-  absl::Status Fill(DevicePointer, uint8_t, Bytes) override { return Call("Fill"); }
+  absl::Status Free(DevicePointer pointer) override {
+    BERTH_RETURN_IF_ERROR(Call("Free"));
+    return memory.Free(pointer) ? absl::OkStatus() : DriverError("Free", 1, "CUDA_ERROR_INVALID_VALUE");
+  }
+  // A handle is the address, and can be opened in this process.
+  absl::StatusOr<IpcHandle> GetIpcHandle(DevicePointer pointer) override {
+    IpcHandle handle;
+    memcpy(handle.bytes.data(), &pointer, sizeof(pointer));
+    return Answer("GetIpcHandle", handle);
+  }
+  absl::StatusOr<DevicePointer> OpenIpcHandle(const IpcHandle& handle) override {
+    BERTH_RETURN_IF_ERROR(Call("OpenIpcHandle"));
+    DevicePointer pointer;
+    memcpy(&pointer, handle.bytes.data(), sizeof(pointer));
+    ++opened[pointer];
+    return pointer;
+  }
+  absl::Status CloseIpcHandle(DevicePointer pointer) override {
+    BERTH_RETURN_IF_ERROR(Call("CloseIpcHandle"));
+    if (--opened[pointer] == 0) opened.erase(pointer);
+    return absl::OkStatus();
+  }
+  absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) override {
+    BERTH_RETURN_IF_ERROR(Call("CopyToDevice"));
+    if (void* const at = memory.Find(to, from.size())) memcpy(at, from.data(), from.size());
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(std::span<std::byte> to, DevicePointer from) override {
+    BERTH_RETURN_IF_ERROR(Call("CopyToHost"));
+    if (const void* const at = memory.Find(from, to.size())) memcpy(to.data(), at, to.size());
+    return absl::OkStatus();
+  }
+  absl::Status Fill(DevicePointer to, uint8_t value, Bytes bytes) override {
+    BERTH_RETURN_IF_ERROR(Call("Fill"));
+    void* const at = memory.Find(to, bytes.count());
+    // Zeroes are what untouched pages read as.
+    if (at != nullptr && (value != 0 || ::madvise(at, bytes.count(), MADV_DONTNEED) != 0)) {
+      memset(at, value, bytes.count());
+    }
+    return absl::OkStatus();
+  }
   absl::StatusOr<MemoryInfo> GetMemoryInfo() override {
     return Answer("GetMemoryInfo", MemoryInfo{.free = GiB(1), .total = GiB(1)});
   }

@@ -15,6 +15,8 @@ enum class BackendKind : uint32_t {
   kHost = 1,
   // cuMemCreate allocations, exported as fds.
   kCudaVmm = 2,
+  // cuMemAlloc allocations, opened by their IPC handles.
+  kCudaDirect = 3,
 };
 
 // Which devices the operator wants.

@@ -5,25 +5,33 @@
 
 #include <string>
 
-#include "daemon/device/memory_backend.h"
+#include "daemon/device/block_records.h"
+#include "daemon/device/memory_resource.h"
 
 namespace berth {
 
 // Blocks are memfds of mode 0400, sealed against growing, shrinking and further seals. Their pages are the
 // kernel's to find when they are first touched: `total` bounds the size of one block, the budget in front of
 // the worker their sum.
-class HostBackend : public MemoryBackend {
+class HostBackend : public MemoryResource {
  public:
   // `uuid` names the device in refusals.
   HostBackend(std::string uuid, Bytes total);
 
-  absl::StatusOr<UniqueFd> Create(Bytes bytes) override;
+  absl::StatusOr<MemoryBlock> Allocate(Bytes bytes, absl::string_view tag) override;
+  absl::Status Deallocate(MemoryBlock& block) override;
+  absl::StatusOr<UniqueFd> HandOver(MemoryBlock& block) override;
+  absl::StatusOr<MemoryBlock> Adopt(UniqueFd fd, absl::string_view tag) override;
+  absl::Status Fill(const MemoryBlock& block, uint8_t value) override;
+  absl::Status Reap() override { return absl::OkStatus(); }
+  Bytes outstanding() const override { return records_.live(); }
   Bytes granularity() const override { return Bytes(kBlockGranularity); }
   BackendKind kind() const override { return BackendKind::kHost; }
+  const std::string& device() const override { return records_.device(); }
 
  private:
-  const std::string uuid_;
   const Bytes total_;
+  BlockRecords records_;
 };
 
 }  // namespace berth

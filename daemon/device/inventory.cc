@@ -20,6 +20,7 @@
 #include "common/ids.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/device/direct_backend.h"
 #include "daemon/device/host_backend.h"
 #include "daemon/device/vmm_backend.h"
 
@@ -145,11 +146,11 @@ absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<MemoryBackend>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total) {
+absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total) {
   if (kind == BackendKind::kHost) return std::make_unique<HostBackend>(absl::StrCat("HOST-", ordinal), total);
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
-  BERTH_ASSIGN_OR_RETURN(VmmBackend backend, VmmBackend::Open(*driver, static_cast<int>(ordinal)));
-  return std::make_unique<VmmBackend>(std::move(backend));
+  if (kind == BackendKind::kCudaDirect) return DirectBackend::Open(*driver, static_cast<int>(ordinal));
+  return VmmBackend::Open(*driver, static_cast<int>(ordinal));
 }
 
 }  // namespace berth

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/bytes.h"
 #include "daemon/device/device_record.h"
-#include "daemon/device/memory_backend.h"
+#include "daemon/device/memory_resource.h"
 
 namespace berth {
 
@@ -35,7 +35,7 @@ absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
 // Makes the backend that the worker of device `ordinal` serves from; `total` is the device's, and only host
 // devices need it.
 // Errors: as TakeInventory().
-absl::StatusOr<std::unique_ptr<MemoryBackend>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total);
+absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total);
 
 }  // namespace berth
 

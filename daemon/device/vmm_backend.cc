@@ -1,9 +1,8 @@
 #include "daemon/device/vmm_backend.h"
 
 #include <numeric>
-#include <optional>
+#include <utility>
 
-#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace berth {
@@ -13,35 +12,70 @@ absl::StatusOr<Bytes> VmmGranularity(cuda::Driver& driver, int ordinal) {
   return Bytes(std::lcm(granularity.count(), kBlockGranularity));
 }
 
-absl::StatusOr<VmmBackend> VmmBackend::Open(cuda::Driver& driver, int ordinal) {
+absl::StatusOr<std::unique_ptr<VmmBackend>> VmmBackend::Open(cuda::Driver& driver, int ordinal) {
   BERTH_ASSIGN_OR_RETURN(std::string uuid, driver.DeviceUuid(ordinal));
   BERTH_ASSIGN_OR_RETURN(const Bytes total, driver.DeviceTotalMemory(ordinal));
   BERTH_ASSIGN_OR_RETURN(const Bytes granularity, VmmGranularity(driver, ordinal));
-  return VmmBackend(driver, ordinal, std::move(uuid), total, granularity);
+  return std::unique_ptr<VmmBackend>(new VmmBackend(driver, ordinal, std::move(uuid), total, granularity));
 }
 
-absl::StatusOr<UniqueFd> VmmBackend::Create(Bytes bytes) {
+VmmBackend::VmmBackend(cuda::Driver& driver, int ordinal, std::string uuid, Bytes total, Bytes granularity)
+    : driver_(driver),
+      ordinal_(ordinal),
+      total_(total),
+      granularity_(granularity),
+      records_(std::move(uuid)) {}
+
+absl::StatusOr<MemoryBlock> VmmBackend::Allocate(Bytes bytes, absl::string_view tag) {
   BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity_));
-  if (bytes > total_) return RefuseMoreThan(uuid_, bytes, total_);
+  if (bytes > total_) return RefuseMoreThan(device(), bytes, total_);
   const absl::StatusOr<cuda::Allocation> allocation = driver_.CreateMemory(ordinal_, bytes);
-  if (!allocation.ok()) return Explain(allocation.status(), bytes);
+  if (!allocation.ok()) return ExplainDriverError(allocation.status(), device(), bytes);
   absl::StatusOr<UniqueFd> fd = driver_.ExportFd(*allocation);
   // Before anybody else has the fd: from here on its last close gives the memory back.
-  const absl::Status released = driver_.ReleaseMemory(*allocation);
-  if (!fd.ok()) return Explain(fd.status(), bytes);
-  if (!released.ok()) return Explain(released, bytes);
-  return fd;
+  const absl::Status released = Release(*allocation, bytes);
+  if (!fd.ok()) return ExplainDriverError(fd.status(), device(), bytes);
+  if (!released.ok()) return ExplainDriverError(released, device(), bytes);
+  MemoryBlock block = records_.Add(bytes, tag);
+  block.fd = *std::move(fd);
+  return block;
 }
 
-absl::Status VmmBackend::Explain(const absl::Status& error, Bytes bytes) const {
-  std::optional<ErrorDetails> details = GetErrorDetails(error);
-  if (!details.has_value()) return error;
-  return Refuse(details->reason, "device {device}: {requested} bytes: {why}",
-                {{"device", uuid_},
-                 {"requested", bytes.count()},
-                 {"why", error.message()},
-                 {"call", details->metadata["call"]},
-                 {"driver_code", details->metadata["driver_code"]}});
+absl::Status VmmBackend::Release(cuda::Allocation allocation, Bytes bytes) {
+  const absl::Status released = driver_.ReleaseMemory(allocation);
+  if (!released.ok()) {
+    retired_.push_back({allocation, bytes});
+    retired_bytes_ += bytes.count();
+  }
+  return released;
+}
+
+absl::Status VmmBackend::Reap() {
+  retired_bytes_ = 0;
+  absl::Status first;
+  for (const Retired& retired : std::exchange(retired_, {})) {
+    first.Update(ExplainDriverError(Release(retired.allocation, retired.bytes), device(), retired.bytes));
+  }
+  return first;
+}
+
+absl::Status VmmBackend::Deallocate(MemoryBlock& block) { return HandOver(block).status(); }
+
+absl::StatusOr<UniqueFd> VmmBackend::HandOver(MemoryBlock& block) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  records_.Remove(block);
+  return std::move(block.fd);
+}
+
+absl::StatusOr<MemoryBlock> VmmBackend::Adopt(UniqueFd fd, absl::string_view tag) {
+  MemoryBlock block = records_.Add(Bytes(0), tag);
+  block.fd = std::move(fd);
+  return block;
+}
+
+absl::Status VmmBackend::Fill(const MemoryBlock& block, uint8_t) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  return RefuseCapability(device(), "context to write memory in");
 }
 
 }  // namespace berth

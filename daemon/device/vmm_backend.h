@@ -4,41 +4,53 @@
 #ifndef DAEMON_DEVICE_VMM_BACKEND_H_
 #define DAEMON_DEVICE_VMM_BACKEND_H_
 
+#include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "common/cuda/driver.h"
-#include "daemon/device/memory_backend.h"
+#include "daemon/device/block_records.h"
+#include "daemon/device/memory_resource.h"
 
 namespace berth {
 
 // A block is created, exported, and the driver's own handle released, so that the fd alone keeps the memory.
-class VmmBackend : public MemoryBackend {
+// This process cannot reach it. What it could not release stays outstanding until Reap() can.
+class VmmBackend : public MemoryResource {
  public:
   // For CUDA's device `ordinal`; `driver` outlives the backend.
   // Errors: those of the driver.
-  static absl::StatusOr<VmmBackend> Open(cuda::Driver& driver, int ordinal);
+  static absl::StatusOr<std::unique_ptr<VmmBackend>> Open(cuda::Driver& driver, int ordinal);
 
-  absl::StatusOr<UniqueFd> Create(Bytes bytes) override;
+  absl::StatusOr<MemoryBlock> Allocate(Bytes bytes, absl::string_view tag) override;
+  absl::Status Deallocate(MemoryBlock& block) override;
+  absl::StatusOr<UniqueFd> HandOver(MemoryBlock& block) override;
+  absl::StatusOr<MemoryBlock> Adopt(UniqueFd fd, absl::string_view tag) override;
+  absl::Status Fill(const MemoryBlock& block, uint8_t value) override;
+  absl::Status Reap() override;
+  Bytes outstanding() const override { return Bytes(records_.live().count() + retired_bytes_); }
   Bytes granularity() const override { return granularity_; }
   BackendKind kind() const override { return BackendKind::kCudaVmm; }
+  const std::string& device() const override { return records_.device(); }
 
  private:
-  VmmBackend(cuda::Driver& driver, int ordinal, std::string uuid, Bytes total, Bytes granularity)
-      : driver_(driver),
-        ordinal_(ordinal),
-        uuid_(std::move(uuid)),
-        total_(total),
-        granularity_(granularity) {}
+  struct Retired {
+    cuda::Allocation allocation;
+    Bytes bytes;
+  };
 
-  // The driver's refusal, with the device and what was asked of it.
-  absl::Status Explain(const absl::Status& error, Bytes bytes) const;
+  VmmBackend(cuda::Driver& driver, int ordinal, std::string uuid, Bytes total, Bytes granularity);
+
+  // Releases the driver's handle of a block that is exported or was given up, or retires it.
+  absl::Status Release(cuda::Allocation allocation, Bytes bytes);
 
   cuda::Driver& driver_;
   const int ordinal_;
-  const std::string uuid_;
   const Bytes total_;
   const Bytes granularity_;
+  BlockRecords records_;
+  std::vector<Retired> retired_;
+  uint64_t retired_bytes_ = 0;
 };
 
 // What blocks of the device are multiples of: the driver's granularity, and kBlockGranularity.

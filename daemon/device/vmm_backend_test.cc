@@ -11,7 +11,7 @@
 #include "common/cuda/fake_driver.h"
 #include "common/error.h"
 #include "common/status_macros.h"
-#include "daemon/device/memory_backend_conformance.h"
+#include "daemon/device/memory_resource_conformance.h"
 
 namespace berth {
 namespace {
@@ -20,28 +20,27 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Looks into blocks through a mapping and the primary context of this process: the backend itself has none.
-class CudaHarness : public BackendHarness {
+class CudaHarness : public ResourceHarness {
  public:
-  absl::StatusOr<std::unique_ptr<MemoryBackend>> Open() override {
+  absl::StatusOr<std::unique_ptr<MemoryResource>> Open() override {
     BERTH_ASSIGN_OR_RETURN(driver_, cuda::Driver::Get());
-    BERTH_ASSIGN_OR_RETURN(VmmBackend backend, VmmBackend::Open(*driver_, 0));
-    return std::make_unique<VmmBackend>(std::move(backend));
+    return VmmBackend::Open(*driver_, 0);
   }
 
-  absl::StatusOr<std::string> Read(int fd, Bytes bytes, uint64_t offset, size_t size) override {
+  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
     BERTH_RETURN_IF_ERROR(EnterContext());
     BERTH_ASSIGN_OR_RETURN(const cuda::DeviceMapping mapping,
-                           cuda::DeviceMapping::Map(*driver_, fd, bytes, 0, true));
+                           cuda::DeviceMapping::Map(*driver_, block.fd.get(), block.bytes, 0, true));
     std::string text(size, '?');
     BERTH_RETURN_IF_ERROR(
         driver_->CopyToHost(std::as_writable_bytes(std::span(text)), mapping.ptr() + offset));
     return text;
   }
 
-  absl::Status Write(int fd, Bytes bytes, uint64_t offset, absl::string_view text) override {
+  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
     BERTH_RETURN_IF_ERROR(EnterContext());
     BERTH_ASSIGN_OR_RETURN(const cuda::DeviceMapping mapping,
-                           cuda::DeviceMapping::Map(*driver_, fd, bytes, 0, false));
+                           cuda::DeviceMapping::Map(*driver_, block.fd.get(), block.bytes, 0, false));
     BERTH_RETURN_IF_ERROR(
         driver_->CopyToDevice(mapping.ptr() + offset, std::as_bytes(std::span(text.data(), text.size()))));
     return driver_->SynchronizeContext();
@@ -60,37 +59,56 @@ class CudaHarness : public BackendHarness {
 };
 
 CudaHarness harness;
-INSTANTIATE_TEST_SUITE_P(CudaVmm, MemoryBackendConformance, ::testing::Values(&harness));
+INSTANTIATE_TEST_SUITE_P(CudaVmm, MemoryResourceConformance, ::testing::Values(&harness));
 
 class VmmBackendTest : public ::testing::Test {
  protected:
+  absl::Status Try(Bytes bytes) { return backend_->Allocate(bytes, "").status(); }
+
   cuda::FakeDriver driver_;
-  VmmBackend backend_ = *VmmBackend::Open(driver_, 0);
+  std::unique_ptr<VmmBackend> backend_ = *VmmBackend::Open(driver_, 0);
 };
 
 TEST_F(VmmBackendTest, CreatesExportsAndLetsGoOfItsOwnHandleInThisOrder) {
   driver_.calls.clear();
-  EXPECT_TRUE(backend_.Create(MiB(2)).ok());
+  EXPECT_TRUE(Try(MiB(2)).ok());
   EXPECT_THAT(driver_.calls, ElementsAre("CreateMemory", "ExportFd", "ReleaseMemory"));
   EXPECT_TRUE(driver_.nothing_left());
 }
 
 TEST_F(VmmBackendTest, NothingIsLeftWhicheverStepFails) {
-  for (const char* const step : {"CreateMemory", "ExportFd", "ReleaseMemory"}) {
+  for (const char* const step : {"CreateMemory", "ExportFd"}) {
     driver_.failing = step;
-    const absl::Status status = backend_.Create(MiB(2)).status();
+    const absl::Status status = Try(MiB(2));
     EXPECT_TRUE(IsRefusal(status, Reason::kDriver)) << step;
     EXPECT_EQ(GetErrorDetails(status)->metadata.at("call"), step);
     EXPECT_EQ(GetErrorDetails(status)->metadata.at("device"), "GPU-fake");
     EXPECT_TRUE(driver_.nothing_left()) << step;
+    EXPECT_EQ(backend_->outstanding(), Bytes(0));
   }
+}
+
+TEST_F(VmmBackendTest, WhatCouldNotBeReleasedIsOutstandingUntilItIsReaped) {
+  driver_.failing = "ReleaseMemory";
+  EXPECT_TRUE(IsRefusal(Try(MiB(2)), Reason::kDriver));
+  EXPECT_TRUE(IsRefusal(Try(MiB(4)), Reason::kDriver));
+  EXPECT_EQ(backend_->outstanding(), MiB(6));
+  const absl::Status failed = backend_->Reap();
+  EXPECT_TRUE(IsRefusal(failed, Reason::kDriver)) << failed;
+  EXPECT_EQ(GetErrorDetails(failed)->metadata.at("device"), "GPU-fake");
+  EXPECT_EQ(backend_->outstanding(), MiB(6));
+  driver_.failing.clear();
+  driver_.calls.clear();
+  EXPECT_TRUE(backend_->Reap().ok());
+  EXPECT_THAT(driver_.calls, ElementsAre("ReleaseMemory", "ReleaseMemory"));
+  EXPECT_EQ(backend_->outstanding(), Bytes(0));
 }
 
 TEST_F(VmmBackendTest, TheDriversOutOfMemoryNamesDeviceBytesAndCode) {
   driver_.failing = "CreateMemory";
   driver_.failing_code = 2;
   driver_.failing_name = "CUDA_ERROR_OUT_OF_MEMORY";
-  const absl::Status status = backend_.Create(MiB(4)).status();
+  const absl::Status status = Try(MiB(4));
   EXPECT_TRUE(IsRefusal(status, Reason::kOutOfMemory));
   EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr("GPU-fake"), HasSubstr("4194304"),
                                                             HasSubstr("CUDA_ERROR_OUT_OF_MEMORY")));
@@ -99,7 +117,7 @@ TEST_F(VmmBackendTest, TheDriversOutOfMemoryNamesDeviceBytesAndCode) {
 
 TEST_F(VmmBackendTest, WhatTheDeviceNeverHasIsNotAskedOfTheDriver) {
   driver_.calls.clear();
-  EXPECT_TRUE(IsRefusal(backend_.Create(GiB(2)).status(), Reason::kOutOfMemory));
+  EXPECT_TRUE(IsRefusal(Try(GiB(2)), Reason::kOutOfMemory));
   EXPECT_TRUE(driver_.calls.empty());
 }
 

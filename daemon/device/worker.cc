@@ -6,8 +6,10 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
 #include "common/status_macros.h"
 #include "daemon/device/fault.h"
@@ -25,50 +27,95 @@ std::optional<T> As(const Message& message, worker::Kind kind, size_t fds) {
   return value;
 }
 
-// Answers `create` with a block, or with why there is none, which is `*outcome` then.
-absl::Status AnswerCreate(int socket, const worker::Create& create, MemoryBackend& backend,
-                          absl::Status* outcome) {
-  const absl::StatusOr<UniqueFd> fd = backend.Create(Bytes(create.bytes));
-  worker::Created created = {.block = create.block};
-  worker::SetStatus(fd.status(), &created);
-  *outcome = fd.status();
-  if (!fd.ok()) return SendStruct(socket, created);
-  const int sent = fd->get();
-  return SendStruct(socket, created, std::span(&sent, 1));
+// Serves one socket. What it keeps are the blocks that the broker is freeing, until everybody else has closed theirs.
+class Worker {
+ public:
+  Worker(int socket, MemoryResource& resource) : socket_(socket), resource_(resource) {}
+
+  absl::StatusOr<WorkerEnd> Serve();
+
+ private:
+  // Returns: the fault that ends the worker, or OK.
+  absl::StatusOr<absl::Status> Create(const worker::Create& create);
+  absl::StatusOr<UniqueFd> Make(const worker::Create& create);
+  absl::Status Hold(uint64_t block, UniqueFd fd);
+  absl::Status Release(uint64_t block);
+  absl::Status ReleaseAll();
+
+  const int socket_;
+  MemoryResource& resource_;
+  std::map<uint64_t, MemoryBlock> held_;
+};
+
+std::string TagOf(uint64_t block) { return absl::StrCat("block ", block); }
+
+absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create) {
+  BERTH_ASSIGN_OR_RETURN(MemoryBlock block, resource_.Allocate(Bytes(create.bytes), TagOf(create.block)));
+  return resource_.HandOver(block);
 }
 
-}  // namespace
+absl::StatusOr<absl::Status> Worker::Create(const worker::Create& create) {
+  const absl::StatusOr<UniqueFd> fd = Make(create);
+  worker::Created created = {.block = create.block};
+  worker::SetStatus(fd.status(), &created);
+  const int sent = fd.ok() ? fd->get() : -1;
+  BERTH_RETURN_IF_ERROR(
+      SendStruct(socket_, created, fd.ok() ? std::span<const int>(&sent, 1) : std::span<const int>()));
+  return fd.status();
+}
 
-absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryBackend& backend) {
-  // Fds of blocks that the broker frees, until it says that everybody else has closed theirs.
-  std::map<uint64_t, UniqueFd> held;
+absl::Status Worker::Hold(uint64_t block, UniqueFd fd) {
+  // A broker that died after its Hold is followed by one that holds the same block again.
+  BERTH_RETURN_IF_ERROR(Release(block));
+  BERTH_ASSIGN_OR_RETURN(held_[block], resource_.Adopt(std::move(fd), TagOf(block)));
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Release(uint64_t block) {
+  const auto held = held_.find(block);
+  if (held == held_.end()) return absl::OkStatus();
+  BERTH_RETURN_IF_ERROR(resource_.Deallocate(held->second));
+  held_.erase(held);
+  return absl::OkStatus();
+}
+
+absl::Status Worker::ReleaseAll() {
+  while (!held_.empty()) BERTH_RETURN_IF_ERROR(Release(held_.begin()->first));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerEnd> Worker::Serve() {
   while (true) {
-    absl::StatusOr<Message> message = ReceiveMessage(socket);
+    absl::StatusOr<Message> message = ReceiveMessage(socket_);
     if (!message.ok()) {
       if (IsEndOfStream(message.status())) return WorkerEnd{};
       return message.status();
     }
     if (const auto create = As<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
-      absl::Status outcome;
-      BERTH_RETURN_IF_ERROR(AnswerCreate(socket, *create, backend, &outcome));
+      BERTH_ASSIGN_OR_RETURN(const absl::Status outcome, Create(*create));
       if (const FaultDirective directive = DirectiveOf(outcome); directive != FaultDirective::kGoOn) {
         return WorkerEnd{.exit = ExitFor(directive), .fault = outcome};
       }
     } else if (const auto hold = As<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
                hold.has_value()) {
-      // A broker that died after its Hold is followed by one that holds the same block again.
-      held.insert_or_assign(hold->block, std::move(message->fds[0]));
+      BERTH_RETURN_IF_ERROR(Hold(hold->block, std::move(message->fds[0])));
     } else if (const auto release = As<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
-      held.erase(release->block);
-      BERTH_RETURN_IF_ERROR(
-          SendStruct(socket, worker::BlockMessage{.kind = worker::Kind::kReleased, .block = release->block}));
+      BERTH_RETURN_IF_ERROR(Release(release->block));
+      BERTH_RETURN_IF_ERROR(SendStruct(
+          socket_, worker::BlockMessage{.kind = worker::Kind::kReleased, .block = release->block}));
     } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
-      held.clear();
+      BERTH_RETURN_IF_ERROR(ReleaseAll());
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
     }
   }
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryResource& resource) {
+  return Worker(socket, resource).Serve();
 }
 
 }  // namespace berth

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/device/memory_backend.h"
+#include "daemon/device/memory_resource.h"
 #include "daemon/device/worker_exit.h"
 
 namespace berth {
@@ -20,10 +20,10 @@ struct WorkerEnd {
   absl::Status fault;
 };
 
-// Serves `socket` (blocking; daemon/device/worker_wire.h) from `backend`, both the caller's.
+// Serves `socket` (blocking; daemon/device/worker_wire.h) from `resource`, both the caller's.
 // Returns: kDone at the end of stream; else what the driver's fault was, after it was answered.
 // Errors: kInternal on a message that breaks the protocol; what sending failed with.
-absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryBackend& backend);
+absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryResource& resource);
 
 }  // namespace berth
 

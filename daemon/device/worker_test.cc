@@ -25,22 +25,17 @@
 namespace berth {
 namespace {
 
-// Another backend, whose driver answers with an error once it is given one.
-class FaultyBackend : public MemoryBackend {
+// A resource whose driver answers with an error once it is given one.
+class FaultyResource : public HostBackend {
  public:
-  explicit FaultyBackend(MemoryBackend& backend) : backend_(backend) {}
-  absl::StatusOr<UniqueFd> Create(Bytes bytes) override {
+  FaultyResource() : HostBackend("HOST-0", MiB(64)) {}
+  absl::StatusOr<MemoryBlock> Allocate(Bytes bytes, absl::string_view tag) override {
     const int code = driver_code;
     if (code != 0) return cuda::DriverError("cuMemCreate", code, "CUDA_ERROR");
-    return backend_.Create(bytes);
+    return HostBackend::Allocate(bytes, tag);
   }
-  Bytes granularity() const override { return backend_.granularity(); }
-  BackendKind kind() const override { return backend_.kind(); }
 
   std::atomic<int> driver_code = 0;
-
- private:
-  MemoryBackend& backend_;
 };
 
 // A worker in a thread of this process.
@@ -80,8 +75,7 @@ class WorkerTest : public ::testing::Test {
   }
   CreatedBlock ReadCreated() { return std::get<CreatedBlock>(Read()); }
 
-  HostBackend backend_ = HostBackend("HOST-0", MiB(64));
-  FaultyBackend faulty_ = FaultyBackend(backend_);
+  FaultyResource faulty_;
   UniqueFd socket_;
   std::optional<WorkerChannel> channel_;
   std::thread thread_;

@@ -1,0 +1,188 @@
+// The conformance suite with a fake driver, and on a real GPU where there is one; what only a fake driver can be made
+// to do; and what only two processes with a real one can show.
+
+#include "daemon/device/direct_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <span>
+
+#include "common/cuda/fake_driver.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/device/memory_resource_conformance.h"
+
+namespace berth {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Looks into blocks at their own addresses, and into those of another process by their handles.
+class DirectHarness : public ResourceHarness {
+ public:
+  absl::StatusOr<std::unique_ptr<MemoryResource>> Open() override {
+    if (driver_ == nullptr) {
+      BERTH_ASSIGN_OR_RETURN(driver_, OpenDriver());
+      BERTH_ASSIGN_OR_RETURN(context_, driver_->RetainPrimaryContext(0));
+    }
+    return DirectBackend::Open(*driver_, 0);
+  }
+
+  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
+    BERTH_RETURN_IF_ERROR(driver_->SetCurrentContext(context_));
+    std::string text(size, '?');
+    cuda::DevicePointer at = block.address;
+    if (at == 0) {
+      BERTH_ASSIGN_OR_RETURN(at, driver_->OpenIpcHandle(*block.handle));
+    }
+    const absl::Status copied = driver_->CopyToHost(std::as_writable_bytes(std::span(text)), at + offset);
+    if (block.address == 0) BERTH_RETURN_IF_ERROR(driver_->CloseIpcHandle(at));
+    BERTH_RETURN_IF_ERROR(copied);
+    return text;
+  }
+
+  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
+    BERTH_RETURN_IF_ERROR(driver_->SetCurrentContext(context_));
+    BERTH_RETURN_IF_ERROR(
+        driver_->CopyToDevice(block.address + offset, std::as_bytes(std::span(text.data(), text.size()))));
+    return driver_->SynchronizeContext();
+  }
+
+ private:
+  virtual absl::StatusOr<cuda::Driver*> OpenDriver() = 0;
+
+  cuda::Driver* driver_ = nullptr;
+  // Retained until the process ends.
+  cuda::Context context_ = nullptr;
+};
+
+class FakeHarness : public DirectHarness {
+  absl::StatusOr<cuda::Driver*> OpenDriver() override {
+    return &fake_;
+  }
+  bool SpansProcesses() const override { return false; }
+
+  cuda::FakeDriver fake_;
+};
+
+class CudaHarness : public DirectHarness {
+  absl::StatusOr<cuda::Driver*> OpenDriver() override { return cuda::Driver::Get(); }
+};
+
+FakeHarness fake_harness;
+CudaHarness cuda_harness;
+INSTANTIATE_TEST_SUITE_P(Fake, MemoryResourceConformance, ::testing::Values(&fake_harness));
+INSTANTIATE_TEST_SUITE_P(CudaDirect, MemoryResourceConformance, ::testing::Values(&cuda_harness));
+
+class DirectBackendTest : public ::testing::Test {
+ protected:
+  cuda::FakeDriver driver_;
+  std::unique_ptr<DirectBackend> backend_ = *DirectBackend::Open(driver_, 0);
+};
+
+TEST_F(DirectBackendTest, ItsContextGoesWithIt) {
+  EXPECT_EQ(driver_.contexts, 1);
+  const auto block = backend_->Allocate(MiB(2), "");
+  ASSERT_TRUE(block.ok());
+  EXPECT_EQ(driver_.current, driver_.kPrimary);
+  backend_.reset();
+  EXPECT_EQ(driver_.contexts, 0);
+  EXPECT_EQ(driver_.current, nullptr);
+  EXPECT_TRUE(driver_.nothing_left()) << "with what was outstanding";
+}
+
+TEST_F(DirectBackendTest, WithoutAContextThereIsNone) {
+  driver_.failing = "RetainPrimaryContext";
+  EXPECT_TRUE(IsRefusal(DirectBackend::Open(driver_, 0).status(), Reason::kDriver));
+}
+
+TEST_F(DirectBackendTest, WritesZeroesAndWaitsForThemBeforeAnybodyGetsTheMemory) {
+  driver_.calls.clear();
+  ASSERT_TRUE(backend_->Allocate(MiB(2), "").ok());
+  EXPECT_THAT(driver_.calls,
+              ElementsAre("SetCurrentContext", "Allocate", "Fill", "SynchronizeContext", "GetIpcHandle"));
+}
+
+TEST_F(DirectBackendTest, NothingIsLeftWhicheverStepFails) {
+  for (const char* const step :
+       {"SetCurrentContext", "Allocate", "Fill", "SynchronizeContext", "GetIpcHandle"}) {
+    driver_.failing = step;
+    const absl::Status status = backend_->Allocate(MiB(2), "").status();
+    EXPECT_TRUE(IsRefusal(status, Reason::kDriver)) << step;
+    EXPECT_EQ(GetErrorDetails(status)->metadata.at("call"), step);
+    EXPECT_TRUE(driver_.nothing_left()) << step;
+    EXPECT_EQ(backend_->outstanding(), Bytes(0)) << step;
+  }
+}
+
+// Fails two calls at once.
+class StuckDriver : public cuda::FakeDriver {
+ public:
+  absl::Status Free(cuda::DevicePointer pointer) override {
+    if (stuck) return cuda::DriverError("Free", 1, "CUDA_ERROR_INVALID_VALUE");
+    return FakeDriver::Free(pointer);
+  }
+  bool stuck = false;
+};
+
+TEST(DirectBackendReapTest, WhatCouldNotBeFreedIsOutstandingUntilItIsReaped) {
+  StuckDriver driver;
+  const auto backend = *DirectBackend::Open(driver, 0);
+  driver.failing = "GetIpcHandle";
+  driver.stuck = true;
+  EXPECT_FALSE(backend->Allocate(MiB(2), "").ok());
+  EXPECT_FALSE(backend->Allocate(MiB(4), "").ok());
+  EXPECT_EQ(backend->outstanding(), MiB(6));
+  EXPECT_TRUE(IsRefusal(backend->Reap(), Reason::kDriver));
+  EXPECT_EQ(backend->outstanding(), MiB(6));
+  driver.stuck = false;
+  EXPECT_TRUE(backend->Reap().ok());
+  EXPECT_EQ(backend->outstanding(), Bytes(0));
+  EXPECT_TRUE(driver.nothing_left());
+}
+
+TEST_F(DirectBackendTest, AFailedFreeStaysTheCallersAndCanBeTriedAgain) {
+  MemoryBlock block = *backend_->Allocate(MiB(2), "");
+  driver_.failing = "Free";
+  const absl::Status status = backend_->Deallocate(block);
+  EXPECT_TRUE(IsRefusal(status, Reason::kDriver)) << status;
+  EXPECT_EQ(GetErrorDetails(status)->metadata.at("device"), "GPU-fake");
+  EXPECT_EQ(backend_->outstanding(), MiB(2));
+  EXPECT_TRUE(block.handle.has_value());
+  driver_.failing.clear();
+  EXPECT_TRUE(backend_->Deallocate(block).ok());
+  EXPECT_EQ(backend_->outstanding(), Bytes(0));
+}
+
+TEST_F(DirectBackendTest, AnAddressThatIsInUseIsRefusedAndTheBlockThereStays) {
+  MemoryBlock block = *backend_->Allocate(MiB(2), "");
+  driver_.next_pointer = block.address;
+  driver_.calls.clear();
+  const absl::Status status = backend_->Allocate(MiB(2), "").status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kDriver)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in use"));
+  EXPECT_THAT(driver_.calls, Not(Contains("Free")));
+  EXPECT_EQ(backend_->outstanding(), MiB(2));
+  EXPECT_TRUE(backend_->Deallocate(block).ok());
+  EXPECT_EQ(backend_->outstanding(), Bytes(0));
+}
+
+TEST_F(DirectBackendTest, WhatTheDeviceNeverHasIsNotAskedOfTheDriver) {
+  driver_.calls.clear();
+  EXPECT_TRUE(IsRefusal(backend_->Allocate(GiB(2), "").status(), Reason::kOutOfMemory));
+  EXPECT_TRUE(driver_.calls.empty());
+}
+
+TEST_F(DirectBackendTest, NoHandleIsEverPrinted) {
+  const MemoryBlock block = *backend_->Allocate(MiB(2), "");
+  EXPECT_EQ(testing::PrintToString(*block.handle), "<IPC handle>");
+}
+
+}  // namespace
+}  // namespace berth
+
+int main(int argc, char** argv) { return berth::RunConformance(argc, argv, berth::cuda_harness); }
