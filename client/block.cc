@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/duration.h"
 #include "client/internal/import.h"
 #include "client/internal/session_core.h"
 #include "common/status_macros.h"
@@ -40,8 +41,8 @@ BlockKind KindOf(const v1::Block& block) {
 
 // Sends a request whose answer comes in two parts: `attempt`'s on gRPC, the fd on the channel. It is settled
 // when both are here; until then it can be forgotten, whatever the first part said.
-absl::StatusOr<Arrival> CallForFd(SessionCore& core, OpenRequest open, const Attempt& attempt) {
-  const CallLimits limits = core.DefaultLimits();
+absl::StatusOr<Arrival> CallForFd(SessionCore& core, OpenRequest open, const CallLimits& limits,
+                                  const Attempt& attempt) {
   core.channel().Expect(open.sequence());
   if (const absl::Status status = core.Call(limits, attempt); !status.ok()) {
     core.channel().Abandon(open.sequence());
@@ -77,7 +78,12 @@ Block& Block::operator=(Block&& other) noexcept {
 Block::~Block() { Free().IgnoreError(); }
 
 absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, const BlockOptions& options) {
-  const std::shared_ptr<SessionCore>& core = session->core();
+  return Allocate(session->core(), options, ReservationId());
+}
+
+absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, const BlockOptions& options,
+                                      ReservationId reservation) {
+  if (options.max_wait < absl::ZeroDuration()) return absl::InvalidArgumentError("max_wait is negative");
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   v1::AllocateBlockRequest request;
   open.Fill(request.mutable_request());
@@ -85,9 +91,15 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, c
   request.set_device_uuid(options.device_uuid);
   request.set_bytes(options.bytes.count());
   request.set_label(options.label);
+  request.set_reservation(reservation.value());
+  if (options.max_wait > absl::ZeroDuration())
+    internal::ToProto(options.max_wait, request.mutable_max_wait());
+  CallLimits limits = core->DefaultLimits();
+  limits.deadline += options.max_wait;
+  limits.cancellation = options.cancellation;
   v1::AllocateBlockResponse response;
   BERTH_ASSIGN_OR_RETURN(Arrival arrival,
-                         CallForFd(*core, std::move(open), [&](grpc::ClientContext* context) {
+                         CallForFd(*core, std::move(open), limits, [&](grpc::ClientContext* context) {
                            return core->stubs().memory->AllocateBlock(context, request, &response);
                          }));
   return Block(
@@ -97,19 +109,33 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, c
 
 absl::StatusOr<Block> Block::Import(const std::shared_ptr<Session>& session, const BlockHandle& handle,
                                     const ImportOptions& options) {
-  const std::shared_ptr<SessionCore>& core = session->core();
-  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   v1::ImportBlockRequest request;
-  open.Fill(request.mutable_request());
   ToProto(handle, request.mutable_handle());
   request.set_read_only(options.read_only);
+  return Import(session->core(), &request);
+}
+
+absl::StatusOr<Block> Block::ImportPublished(const std::shared_ptr<Session>& session,
+                                             absl::string_view name) {
+  if (name.empty()) return absl::InvalidArgumentError("a published block has a name");
+  v1::ImportBlockRequest request;
+  request.set_name(std::string(name));
+  request.set_read_only(true);
+  return Import(session->core(), &request);
+}
+
+absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core,
+                                    v1::ImportBlockRequest* request) {
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  open.Fill(request->mutable_request());
   v1::ImportBlockResponse response;
-  BERTH_ASSIGN_OR_RETURN(Arrival arrival,
-                         CallForFd(*core, std::move(open), [&](grpc::ClientContext* context) {
-                           return core->stubs().memory->ImportBlock(context, request, &response);
-                         }));
+  BERTH_ASSIGN_OR_RETURN(
+      Arrival arrival,
+      CallForFd(*core, std::move(open), core->DefaultLimits(), [&](grpc::ClientContext* context) {
+        return core->stubs().memory->ImportBlock(context, *request, &response);
+      }));
   return Block(
-      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), options.read_only),
+      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), request->read_only()),
       /*owned=*/false);
 }
 
@@ -157,6 +183,56 @@ absl::Status Block::Grant(v1::GrantBlockRequest* request) const {
   });
   open.Resolve(status);
   return status;
+}
+
+absl::Status Block::Publish(absl::string_view name) {
+  BERTH_RETURN_IF_ERROR(CheckOwned());
+  if (import_.use_count() != 1) {
+    return absl::FailedPreconditionError(
+        "the block is published when no mapping of it is left in this process");
+  }
+  const std::shared_ptr<SessionCore> core = import_->core();
+  BERTH_RETURN_IF_ERROR(import_->Synchronize());
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  import_->CloseUnannounced();
+  v1::PublishBlockRequest request;
+  open.Fill(request.mutable_request());
+  ToProto(handle_, request.mutable_handle());
+  request.set_name(std::string(name));
+  request.add_let_go(import_->id().value());
+  const absl::Status status = core->Call(core->DefaultLimits(), [&](grpc::ClientContext* context) {
+    v1::PublishBlockResponse response;
+    return core->stubs().memory->PublishBlock(context, request, &response);
+  });
+  open.Resolve(status);
+  if (status.ok()) {
+    import_.reset();
+    return status;
+  }
+  // A refusal that came before the request was looked at has let nothing go.
+  core->channel().LetGo(import_->id());
+  v1::ImportBlockRequest again;
+  ToProto(handle_, again.mutable_handle());
+  if (absl::StatusOr<Block> block = Import(core, &again); block.ok()) import_ = std::move(block->import_);
+  return status;
+}
+
+absl::Status Block::Unpublish(const std::shared_ptr<Session>& session, absl::string_view name,
+                              const std::optional<Publisher>& tenant) {
+  const std::shared_ptr<SessionCore>& core = session->core();
+  v1::UnpublishBlockRequest request;
+  request.set_name(std::string(name));
+  if (tenant.has_value()) {
+    request.mutable_tenant()->set_uid(tenant->uid);
+    request.mutable_tenant()->set_container(tenant->container);
+  }
+  return core->GiveBack([&](const OpenRequest& open) -> Attempt {
+    open.Fill(request.mutable_request());
+    return [raw = core.get(), request](grpc::ClientContext* context) {
+      v1::UnpublishBlockResponse response;
+      return raw->stubs().memory->UnpublishBlock(context, request, &response);
+    };
+  });
 }
 
 absl::Status Block::Free() {

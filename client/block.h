@@ -15,11 +15,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cancellation.h"
 #include "client/session.h"
 #include "common/block_handle.h"
 #include "common/bytes.h"
@@ -30,6 +33,7 @@ namespace berth {
 class Mapping;
 namespace internal {
 class Import;
+class SessionCore;
 struct AccessWords;
 AccessWords WordsOf(const Mapping& mapping);
 struct Recordable;
@@ -37,6 +41,7 @@ Recordable RecordableOf(const Mapping& mapping);
 }  // namespace internal
 namespace v1 {
 class GrantBlockRequest;
+class ImportBlockRequest;
 }  // namespace v1
 
 struct BlockOptions {
@@ -47,6 +52,10 @@ struct BlockOptions {
   std::string device_uuid;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;
+  // Wait so long for room that others hold, rather than be refused (OVER_BUDGET).
+  absl::Duration max_wait = absl::ZeroDuration();
+  // Ends the wait (kCancelled); may be null. Must outlive the call.
+  Cancellation* cancellation = nullptr;
 };
 
 struct ImportOptions {
@@ -87,7 +96,7 @@ class Mapping {
 // and its mappings have gone.
 class Block {
  public:
-  // Errors: OVER_BUDGET, OUT_OF_MEMORY, LIMIT; INVALID_FIELD, OUT_OF_RANGE, NOT_FOUND (device);
+  // Errors: OVER_BUDGET, OUT_OF_MEMORY, LIMIT; WAIT_TIMED_OUT; INVALID_FIELD, OUT_OF_RANGE, NOT_FOUND (device);
   // kDeadlineExceeded when the daemon does not answer in the session's timeout; kUnavailable when the session
   // is over.
   static absl::StatusOr<Block> Allocate(const std::shared_ptr<Session>& session, const BlockOptions& options);
@@ -122,13 +131,37 @@ class Block {
   absl::Status GrantToSession(SessionId session) const;
   absl::Status GrantToTenant(uint32_t uid, absl::string_view container = "") const;
 
+  // Gives the block to this user (in its container, or outside any) under `name`: it stays when this process and its
+  // session end, every session of the user may import it by name, read-only, until it is unpublished. What this process
+  // wrote is completed and its own import let go first, so the block is empty here afterwards; import it like anybody.
+  // Where it is refused, the block is as it was but for its mapping's address. Requires: allocated here.
+  // Errors: kFailedPrecondition while a Mapping of it is left here; BLOCK_MAPPED (another process can still write);
+  // NAME_TAKEN; LIMIT; INVALID_FIELD; STALE.
+  absl::Status Publish(absl::string_view name);
+  // Imports what some session of this user published. Errors: DENIED; LIMIT; as Allocate() else.
+  static absl::StatusOr<Block> ImportPublished(const std::shared_ptr<Session>& session,
+                                               absl::string_view name);
+  // Deletes a published block of this user's, or on admin.sock of `tenant`'s: its name is free at once, its memory goes
+  // back when the last importer has let go. Errors: NOT_FOUND; ADMIN_ONLY.
+  struct Publisher {
+    uint32_t uid = 0;
+    std::string container;
+  };
+  static absl::Status Unpublish(const std::shared_ptr<Session>& session, absl::string_view name,
+                                const std::optional<Publisher>& tenant = std::nullopt);
+
   // Gives the memory back: at once if nobody has it mapped, else when the last has let go. An imported block
   // is only let go. Idempotent. Errors: what the daemon or the transport said; without an answer it is freed
   // in the background all the same.
   absl::Status Free();
 
  private:
+  friend class Reservation;
+  static absl::StatusOr<Block> Allocate(const std::shared_ptr<internal::SessionCore>& core,
+                                        const BlockOptions& options, ReservationId reservation);
   Block(std::shared_ptr<internal::Import> import, bool owned);
+  static absl::StatusOr<Block> Import(const std::shared_ptr<internal::SessionCore>& core,
+                                      v1::ImportBlockRequest* request);
   absl::Status CheckOwned() const;
   absl::Status Grant(v1::GrantBlockRequest* request) const;
 

@@ -110,6 +110,17 @@ absl::StatusOr<v1::ListSessionsResponse> Inspector::ListSessions() const {
               v1::ListSessionsRequest());
 }
 
+absl::StatusOr<v1::ListReservationsResponse> Inspector::ListReservations() const {
+  SessionCore& core = *session_->core();
+  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListReservations,
+              v1::ListReservationsRequest());
+}
+
+absl::StatusOr<v1::SetBudgetResponse> Inspector::SetBudget(const v1::SetBudgetRequest& request) const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::SetBudget, request);
+}
+
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::GetUsage,
@@ -129,14 +140,6 @@ absl::StatusOr<v1::Pool> Inspector::SetPoolCap(absl::string_view pool, uint64_t 
   request.set_pool(std::string(pool));
   request.set_cap(cap);
   return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetPoolCap, request);
-}
-
-absl::StatusOr<v1::Device> Inspector::SetDeviceBudget(uint32_t device, Bytes budget) const {
-  SessionCore& core = *session_->core();
-  v1::SetDeviceBudgetRequest request;
-  request.set_device(device);
-  request.set_budget_bytes(budget.count());
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetDeviceBudget, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::EnableDevice(uint32_t device) const {

@@ -28,7 +28,6 @@
 #include "berth/v1/session.pb.h"
 #include "client/cancellation.h"
 #include "client/session.h"
-#include "common/bytes.h"
 #include "common/ids.h"
 
 namespace berth {
@@ -55,14 +54,17 @@ class Inspector {
   absl::StatusOr<v1::ListBlocksResponse> ListBlocks() const;
   absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
+  absl::StatusOr<v1::ListReservationsResponse> ListReservations() const;
   absl::StatusOr<v1::Usage> GetUsage() const;
+
+  // Lowers the session's own share, or on admin.sock sets any limit.
+  absl::StatusOr<v1::SetBudgetResponse> SetBudget(const v1::SetBudgetRequest& request) const;
 
   // Ends a session: the caller's own, or on admin.sock any.
   absl::StatusOr<v1::Session> EndSession(SessionId session) const;
 
   // On admin.sock alone (ADMIN_ONLY).
   absl::StatusOr<v1::Pool> SetPoolCap(absl::string_view pool, uint64_t cap) const;
-  absl::StatusOr<v1::Device> SetDeviceBudget(uint32_t device, Bytes budget) const;
   absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> RestartDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> ResetDevice(uint32_t device) const;

@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 27> kReasons = {{
+constexpr std::array<ReasonRow, 29> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -46,6 +46,8 @@ constexpr std::array<ReasonRow, 27> kReasons = {{
     {Reason::kDeviceStopped, "DEVICE_STOPPED", Code::kFailedPrecondition},
     {Reason::kBlockInUse, "BLOCK_IN_USE", Code::kUnavailable},
     {Reason::kStreamMisuse, "STREAM_MISUSE", Code::kFailedPrecondition},
+    {Reason::kNameTaken, "NAME_TAKEN", Code::kAlreadyExists},
+    {Reason::kBlockMapped, "BLOCK_MAPPED", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

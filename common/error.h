@@ -48,6 +48,8 @@ enum class Reason {
   kDeviceStopped,
   kBlockInUse,
   kStreamMisuse,
+  kNameTaken,
+  kBlockMapped,
 };
 
 // "OVER_BUDGET" for kOverBudget.

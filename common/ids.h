@@ -37,6 +37,8 @@ using BlockId = Id<struct BlockTag>;
 using ImportId = Id<struct ImportTag>;
 // One launch that uses blocks, from its prepare to its finish.
 using UseId = Id<struct UseTag>;
+// Bytes set aside for blocks to come.
+using ReservationId = Id<struct ReservationTag>;
 // One attempt of one RPC inside the broker.
 using CallId = Id<struct CallTag>;
 

@@ -28,8 +28,12 @@ class SettingsReader {
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*memory, "memory.", {"device_budget", "warm_blocks", "warm_limit"}));
+      BERTH_RETURN_IF_ERROR(
+          CheckKeys(*memory, "memory.",
+                    {"device_budget", "tenant_budget", "session_budget", "warm_blocks", "warm_limit"}));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "device_budget", &settings.device_budget));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "tenant_budget", &settings.tenant_budget));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "session_budget", &settings.session_budget));
       BERTH_RETURN_IF_ERROR(ReadNumber(*memory, "memory.", "warm_blocks", 0, &settings.warm_blocks));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "warm_limit", &settings.warm_limit));
     }
@@ -172,6 +176,8 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   }
   if (const std::optional<uint64_t> cap = ConcurrencyFromEnvironment()) gpu_tests->cap = *cap;
   for (const DeviceRecord& record : devices) config.devices.push_back(MakeDevice(record, settings));
+  config.tenant_budget = settings.tenant_budget;
+  config.session_budget = settings.session_budget;
   if (settings.warm_blocks.has_value()) config.warm_blocks_per_size = *settings.warm_blocks;
   if (settings.warm_limit.has_value()) config.warm_limit = *settings.warm_limit;
   if (settings.imports_per_process.has_value())

@@ -23,6 +23,9 @@ struct Settings {
   std::vector<core::PoolConfig> pools;
   // Of every device; by default min(free, total / 2) of each.
   std::optional<Bytes> device_budget;
+  // Of every tenant and session on every device, unless an operator sets another; by default none.
+  std::optional<Bytes> tenant_budget;
+  std::optional<Bytes> session_budget;
   std::optional<uint32_t> warm_blocks;
   std::optional<Bytes> warm_limit;
   // How long a worker may be at one driver call, and for each GiB besides.
@@ -39,6 +42,8 @@ struct Settings {
 //   cap = 4
 //   [memory]
 //   device_budget = "100GiB"
+//   tenant_budget = "50GiB"
+//   session_budget = "20GiB"
 //   warm_blocks = 2
 //   warm_limit = "1GiB"
 //   [workers]

@@ -1,5 +1,8 @@
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/format.h"
+#include "client/cli/table.h"
 #include "client/cli/verbs.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
@@ -7,35 +10,95 @@
 namespace berth::cli {
 namespace {
 
+// As the command line has them; empty where nothing was said.
 struct Options {
-  uint32_t device = 0;
-  std::string budget;
+  std::optional<uint32_t> device;
+  std::string tenant;
+  std::string session;
+  std::string limit;
 };
 
+template <typename Budgets>
+std::string ForPeople(const Budgets& budgets) {
+  Table table({{"LAYER"},
+               {"DEVICE", Table::Align::kRight},
+               {"TENANT"},
+               {"SESSION"},
+               {"LIMIT", Table::Align::kRight},
+               {"OUTSTANDING", Table::Align::kRight},
+               {"RESERVED", Table::Align::kRight},
+               {"WARM", Table::Align::kRight},
+               {"PEAK", Table::Align::kRight},
+               {"ALLOCATIONS", Table::Align::kRight},
+               {"REFUSED", Table::Align::kRight},
+               {"STUCK", Table::Align::kRight}});
+  for (const v1::Budget& budget : budgets) {
+    table.AddRow({v1::Budget::Layer_Name(budget.layer()), absl::StrCat(budget.device()),
+                  budget.has_tenant() ? FormatTenant(budget.tenant()) : "",
+                  budget.session() == 0 ? "" : absl::StrCat(budget.session()),
+                  budget.has_limit_bytes() ? FormatCount(budget.limit_bytes()) : "none",
+                  FormatCount(budget.bytes().outstanding()), FormatCount(budget.bytes().reserved()),
+                  FormatCount(budget.bytes().warm()), FormatCount(budget.peak_bytes()),
+                  absl::StrCat(budget.allocations_total()), absl::StrCat(budget.refused_total()),
+                  FormatCount(budget.stuck_bytes())});
+  }
+  return table.Format();
+}
+
+ExitStatus List(const Globals& globals) {
+  return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
+    v1::SetBudgetResponse budgets;
+    *budgets.mutable_budgets() = usage.budgets();
+    return Show(globals, budgets, [&] { return ForPeople(budgets.budgets()); });
+  });
+}
+
+absl::StatusOr<v1::SetBudgetRequest> MakeRequest(const Options& options) {
+  v1::SetBudgetRequest request;
+  if (options.device.has_value()) request.set_device(*options.device);
+  if (options.limit != "default") {
+    BERTH_ASSIGN_OR_RETURN(const Bytes limit, ParseBytes(options.limit));
+    request.set_limit_bytes(limit.count());
+  }
+  if (!options.tenant.empty()) {
+    BERTH_ASSIGN_OR_RETURN(*request.mutable_tenant(), ParseTenant(options.tenant));
+  }
+  if (!options.session.empty()) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t session, ParseId(options.session));
+    request.set_session(session);
+  }
+  return request;
+}
+
 ExitStatus Set(const Globals& globals, const Options& options) {
-  const absl::StatusOr<Bytes> budget = ParseBytes(options.budget);
-  if (!budget.ok()) {
-    Report(budget.status());
+  const absl::StatusOr<v1::SetBudgetRequest> request = MakeRequest(options);
+  if (!request.ok()) {
+    Report(request.status());
     return {.code = kUsage};
   }
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Device device, inspector.SetDeviceBudget(options.device, *budget));
-    return Show(globals, device, [&] {
-      return absl::StrCat("device ", device.ordinal(), ": budget ", FormatCount(device.budget_bytes()),
-                          ", outstanding ", FormatCount(device.bytes().outstanding()), "\n");
-    });
+    BERTH_ASSIGN_OR_RETURN(const v1::SetBudgetResponse answer, inspector.SetBudget(*request));
+    return Show(globals, answer, [&] { return ForPeople(answer.budgets()); });
   });
 }
 
 }  // namespace
 
 void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("budget", "Change how many bytes Berth hands out on a device");
+  CLI::App* const verb =
+      app.add_subcommand("budget", "Show or change how many bytes devices, tenants and sessions may hold");
   verb->require_subcommand(1);
-  CLI::App* const set = verb->add_subcommand("set", "Set a device's budget (operator); lowering it drains");
+  CLI::App* const show = verb->add_subcommand("show", "Show every layer's limit and account");
+  show->callback([&globals, chosen] { *chosen = [&globals] { return List(globals); }; });
+  CLI::App* const set = verb->add_subcommand("set", "Set a limit (operator); lowering it drains");
   const auto options = std::make_shared<Options>();
-  set->add_option("DEVICE", options->device, "The device's ordinal")->required();
-  set->add_option("BYTES", options->budget, "The budget, e.g. 40GiB")->required();
+  set->add_option("LIMIT", options->limit, "The limit, e.g. 40GiB; \"default\" for what is configured")
+      ->required();
+  set->add_option("--device", options->device, "Only on the device of this ordinal");
+  CLI::Option* const tenant =
+      set->add_option("--tenant", options->tenant, "A tenant's share: UID, or UID:CONTAINER");
+  set->add_option("--session", options->session, "A session's share, by its id")->excludes(tenant);
   set->callback(
       [&globals, chosen, options] { *chosen = [&globals, options] { return Set(globals, *options); }; });
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
 #include "google/protobuf/util/json_util.h"
@@ -35,6 +36,18 @@ std::string FormatDuration(const google::protobuf::Duration& duration) {
 std::string FormatTenant(const v1::Tenant& tenant) {
   return tenant.container().empty() ? absl::StrCat(tenant.uid())
                                     : absl::StrCat(tenant.uid(), "@", tenant.container());
+}
+
+absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  uint32_t uid;
+  if (!absl::SimpleAtoi(parts.first, &uid)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID or UID:CONTAINER"));
+  }
+  v1::Tenant tenant;
+  tenant.set_uid(uid);
+  tenant.set_container(std::string(parts.second));
+  return tenant;
 }
 
 std::string FormatProcess(const v1::Process& process) {

@@ -26,6 +26,8 @@ std::string FormatDuration(const google::protobuf::Duration& duration);
 
 // "1000", "1000@/docker/…".
 std::string FormatTenant(const v1::Tenant& tenant);
+// Reads it again: UID, or UID:CONTAINER. Errors: kInvalidArgument naming the text.
+absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text);
 // "train(4711)"; the pid alone where the name is not known.
 std::string FormatProcess(const v1::Process& process);
 // "256 MiB".

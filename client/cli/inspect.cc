@@ -8,10 +8,14 @@ namespace berth::cli {
 
 std::string CheckCount(const std::string& text) { return std::string(ParseCount(text).status().message()); }
 
+absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin) {
+  return Session::Open(
+      {.folder = globals.folder, .label = "berth", .admin = admin || globals.admin, .always_new = true});
+}
+
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look) {
-  const absl::StatusOr<std::shared_ptr<Session>> session = Session::Open(
-      {.folder = globals.folder, .label = "berth", .admin = admin || globals.admin, .always_new = true});
+  const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, admin);
   if (!session.ok()) return Report(session.status());
   return Report(look(Inspector(*session)));
 }

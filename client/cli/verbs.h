@@ -36,6 +36,7 @@ void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
@@ -49,6 +50,9 @@ std::string CheckCount(const std::string& text);
 // went. It is a session of its own even inside another: looking at a job is no part of it.
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look);
+
+// Opens such a session for what a verb does itself.
+absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin);
 
 // Prints `message` as JSON where that is wanted, else what `for_people` makes of it.
 absl::Status Show(const Globals& globals, const google::protobuf::Message& message,

@@ -32,6 +32,11 @@ absl::StatusOr<void*> Import::Map() {
   return memory_->address();
 }
 
+absl::Status Import::Synchronize() {
+  MutexLock lock(&mu_);
+  return memory_ == nullptr ? absl::OkStatus() : memory_->Synchronize();
+}
+
 void Import::CloseUnannounced() {
   MutexLock lock(&mu_);
   memory_.reset();

@@ -39,6 +39,9 @@ class Import {
   // Errors: as MapMemory().
   absl::StatusOr<void*> Map() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Waits until what this process wrote through the mapping is there for others. Errors: DRIVER.
+  absl::Status Synchronize() ABSL_LOCKS_EXCLUDED(mu_);
+
   // Unmaps and closes now, leaving it to the caller to tell the daemon. Requires: nobody uses the mapping.
   void CloseUnannounced() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -33,6 +33,7 @@ class HostMemory final : public MappedMemory {
   }
   ~HostMemory() override { ::munmap(address_, bytes_); }
   void* address() const override { return address_; }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
   HostMemory(void* address, uint64_t bytes) : address_(address), bytes_(bytes) {}
@@ -47,12 +48,22 @@ class CudaMemory final : public MappedMemory {
     BERTH_ASSIGN_OR_RETURN(const int ordinal, cuda::FindDevice(*driver, block.handle().device_uuid()));
     BERTH_ASSIGN_OR_RETURN(cuda::DeviceMapping mapping,
                            cuda::DeviceMapping::Map(fd, Bytes(block.bytes()), ordinal, read_only));
-    return std::unique_ptr<MappedMemory>(new CudaMemory(std::move(mapping)));
+    return std::unique_ptr<MappedMemory>(new CudaMemory(driver, ordinal, std::move(mapping)));
   }
   void* address() const override { return reinterpret_cast<void*>(mapping_.ptr()); }
+  absl::Status Synchronize() override {
+    BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver_->RetainPrimaryContext(ordinal_));
+    absl::Status status = driver_->SetCurrentContext(context);
+    if (status.ok()) status = driver_->SynchronizeContext();
+    driver_->ReleasePrimaryContext(ordinal_).IgnoreError();
+    return status;
+  }
 
  private:
-  explicit CudaMemory(cuda::DeviceMapping mapping) : mapping_(std::move(mapping)) {}
+  CudaMemory(cuda::Driver* driver, int ordinal, cuda::DeviceMapping mapping)
+      : driver_(driver), ordinal_(ordinal), mapping_(std::move(mapping)) {}
+  cuda::Driver* const driver_;
+  const int ordinal_;
   cuda::DeviceMapping mapping_;
 };
 

@@ -17,6 +17,9 @@ class MappedMemory {
   virtual ~MappedMemory() = default;
   // An address of the host, or for CUDA blocks of the device.
   virtual void* address() const = 0;
+  // Waits until everything that this process queued in the device's primary context is done, so that what it wrote
+  // is there for others. Errors: DRIVER.
+  virtual absl::Status Synchronize() = 0;
 };
 
 // Maps `fd`, which stays the caller's and can be closed afterwards.

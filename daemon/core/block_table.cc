@@ -22,7 +22,10 @@ Block& BlockTable::Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phas
 
 void BlockTable::Erase(Block& block) {
   BERTH_INVARIANT(block.imports.empty());
-  if (block.owner) {
+  BERTH_INVARIANT(block.name.empty());
+  if (block.published) {
+    --published_;
+  } else if (block.owner) {
     by_owner_.erase({block.owner, block.generation});
   } else {
     --unowned_;
@@ -45,11 +48,48 @@ void BlockTable::SetOwner(Block& block, SessionId owner, const Tenant& tenant, c
   by_owner_.emplace(owner, block.generation);
 }
 
+void BlockTable::Publish(Block& block, const std::string& name) {
+  const bool fresh = by_name_.emplace(std::pair(block.tenant, name), &block).second;
+  BERTH_INVARIANT(fresh && block.owner && !name.empty());
+  by_owner_.erase({block.owner, block.generation});
+  block.owner = SessionId();
+  block.published = true;
+  block.name = name;
+  ++published_;
+}
+
+void BlockTable::GiveBack(Block& block, SessionId owner) {
+  BERTH_INVARIANT(block.published);
+  EraseName(block);
+  --published_;
+  block.published = false;
+  block.owner = owner;
+  by_owner_.emplace(owner, block.generation);
+}
+
+void BlockTable::EraseName(Block& block) {
+  by_name_.erase({block.tenant, block.name});
+  block.name.clear();
+}
+
+Block* BlockTable::FindByName(const Tenant& tenant, const std::string& name) {
+  const auto found = by_name_.find({tenant, name});
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+uint64_t BlockTable::CountNamesOf(const Tenant& tenant) const {
+  uint64_t count = 0;
+  for (auto it = by_name_.lower_bound({tenant, ""}); it != by_name_.end() && it->first.first == tenant;
+       ++it) {
+    ++count;
+  }
+  return count;
+}
+
 std::vector<Block*> BlockTable::OwnedBy(SessionId owner) {
   std::vector<Block*> blocks;
   for (auto it = by_owner_.lower_bound({owner, 0}); it != by_owner_.end() && it->first == owner; ++it) {
-    Block& block = rows_.at(it->second);
-    if (!block.freed()) blocks.push_back(&block);
+    blocks.push_back(&rows_.at(it->second));
   }
   return blocks;
 }
@@ -123,13 +163,26 @@ void BlockTable::ForEachAfter(uint64_t generation, absl::FunctionRef<bool(const 
 
 absl::Status BlockTable::CheckBooks() const {
   uint64_t unowned = 0;
+  uint64_t published = 0;
+  uint64_t names = 0;
   uint64_t imports = 0;
   for (const auto& [generation, block] : rows_) {
     const auto by_id = by_id_.find(block.id);
     if (by_id == by_id_.end() || by_id->second != &block)
       return absl::InternalError("a block is not found by its id");
     if (block.phase == BlockPhase::kGone) return absl::InternalError("a block that is gone has a row");
-    if (!block.owner) {
+    if (!block.name.empty()) {
+      const auto by_name = by_name_.find({block.tenant, block.name});
+      if (by_name == by_name_.end() || by_name->second != &block) {
+        return absl::InternalError("a block is not found by its name");
+      }
+      if (block.phase != BlockPhase::kLive) return absl::InternalError("a block has a name that is not live");
+      ++names;
+    }
+    if (block.published) {
+      if (block.owner) return absl::InternalError("a published block is a session's");
+      ++published;
+    } else if (!block.owner) {
       ++unowned;
     } else if (!by_owner_.contains({block.owner, generation})) {
       return absl::InternalError("a block is not found by its owner");
@@ -155,8 +208,11 @@ absl::Status BlockTable::CheckBooks() const {
     if (of_channel.empty()) return absl::InternalError("a channel is listed for its imports and has none");
     of_channels += of_channel.size();
   }
-  if (unowned != unowned_ || by_id_.size() != rows_.size() || by_owner_.size() != rows_.size() - unowned ||
-      by_import_.size() != imports || of_channels != imports) {
+  if (published != published_ || names != by_name_.size())
+    return absl::InternalError("published blocks are miscounted");
+  if (unowned != unowned_ || by_id_.size() != rows_.size() ||
+      by_owner_.size() != rows_.size() - unowned - published || by_import_.size() != imports ||
+      of_channels != imports) {
     return absl::InternalError("an index of the blocks holds more than the blocks");
   }
   return absl::OkStatus();

@@ -52,7 +52,16 @@ struct Block {
   bool retried = false;
   // Reserved: the request it is made for.
   RequestId request;
-  // Who it was made for; 0 for nobody yet. Stays after the block was freed, when nobody is charged any more.
+  // Its bytes were a reservation's; they are again if its request comes to nothing.
+  ReservationId drawn_from;
+  // Who is charged for it beside its device.
+  SessionId charged_session;
+  std::vector<Tenant> charged_tenants;
+  // Published: nobody's session's but its tenant's, under `name` until it is freed.
+  bool published = false;
+  std::string name;
+  // Who it was made for; 0 for nobody yet, or when it is its tenant's. Stays after the block was freed, when nobody is
+  // charged any more.
   SessionId owner;
   Tenant tenant;
   std::string label;
@@ -63,6 +72,8 @@ struct Block {
   // Its fences are the core's to track, and not the only importing process's: from the second process on, for good.
   bool shared = false;
 
+  // It is or was somebody's.
+  bool owned() const { return static_cast<bool>(owner) || published; }
   bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
 };
 
@@ -77,7 +88,16 @@ class BlockTable {
 
   // Requires: nobody's so far.
   void SetOwner(Block& block, SessionId owner, const Tenant& tenant, const std::string& label);
-  // Not freed ones, oldest first.
+  // Makes a session's block its tenant's, under a name that its tenant does not use; and the other way round.
+  void Publish(Block& block, const std::string& name);
+  void GiveBack(Block& block, SessionId owner);
+  // The name names nothing any more; the block stays its tenant's.
+  void EraseName(Block& block);
+  // Returns null for an unknown name.
+  Block* FindByName(const Tenant& tenant, const std::string& name);
+  uint64_t CountNamesOf(const Tenant& tenant) const;
+
+  // Oldest first.
   std::vector<Block*> OwnedBy(SessionId owner);
   Bytes LiveBytesOf(SessionId owner) const;
 
@@ -107,10 +127,12 @@ class BlockTable {
   uint64_t last_generation_ = 0;
   uint64_t last_import_ = 0;
   uint64_t unowned_ = 0;
+  uint64_t published_ = 0;
   // By generation, so oldest first.
   std::map<uint64_t, Block> rows_;
   absl::flat_hash_map<BlockId, Block*> by_id_;
   std::set<std::pair<SessionId, uint64_t>> by_owner_;
+  std::map<std::pair<Tenant, std::string>, Block*> by_name_;
   absl::flat_hash_map<ImportId, Block*> by_import_;
   // Of channels that have any.
   absl::flat_hash_map<ChannelId, std::set<ImportId>> by_channel_;

@@ -14,7 +14,7 @@ TEST(BlockTableTest, GenerationsRiseAndAreNeverUsedAgain) {
   EXPECT_EQ(table.Find(BlockId(11)), nullptr);
 }
 
-TEST(BlockTableTest, BlocksAreFoundByOwnerUntilFreed) {
+TEST(BlockTableTest, BlocksAreFoundByOwnerUntilGone) {
   BlockTable table;
   Block& a = table.Add(BlockId(1), 0, Bytes(4), BlockPhase::kLive);
   Block& b = table.Add(BlockId(2), 1, Bytes(8), BlockPhase::kReserved);
@@ -28,9 +28,10 @@ TEST(BlockTableTest, BlocksAreFoundByOwnerUntilFreed) {
   EXPECT_TRUE(table.OwnedBy(SessionId(6)).empty());
   EXPECT_EQ(table.OfDevice(0).size(), 2);
   a.phase = BlockPhase::kRetired;
-  EXPECT_EQ(table.OwnedBy(SessionId(5)), std::vector<Block*>{&b});
+  EXPECT_EQ(table.LiveBytesOf(SessionId(5)), Bytes(0));
   EXPECT_TRUE(table.CheckBooks().ok());
   table.Erase(a);
+  EXPECT_EQ(table.OwnedBy(SessionId(5)), std::vector<Block*>{&b});
   EXPECT_TRUE(table.CheckBooks().ok());
 }
 

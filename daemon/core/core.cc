@@ -3,7 +3,6 @@
 #include "daemon/core/core.h"
 
 #include <algorithm>
-#include <set>
 
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -15,6 +14,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
     : config_(std::move(config)),
       draw_id_(std::move(draw_id)),
       read_words_(std::move(read)),
+      room_(config_.limits.passes_before_keep, config_.limits.longest_keep),
       mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant),
       fences_(config_.limits.fences) {
   for (const PoolConfig& pool : config_.pools) {
@@ -47,6 +47,7 @@ void Core::Impl::Expire(const Step& step) {
   for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
   ExpireFences(step);
+  if (ExpireRoom(step)) Drain(step);
 }
 
 void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> response) {
@@ -103,6 +104,9 @@ std::optional<Core::Impl::Admitted> Core::Impl::Admit(const Step& step, CallId c
   if (PermitPool** const pool = std::get_if<PermitPool*>(&pending.place)) {
     (*pool)->SetDeadline(request, deadline);
     Expire(step);
+  } else if (RoomQueue** const room = std::get_if<RoomQueue*>(&pending.place)) {
+    (*room)->SetDeadline(request, deadline);
+    Expire(step);
   }
   return std::nullopt;
 }
@@ -132,7 +136,7 @@ void Core::Impl::AnswerAll(const Step& step, AcquireOutcomes outcomes) {
 }
 
 void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status) {
-  std::set<uint32_t> devices;
+  bool room = false;
   PrepareOutcomes prepares;
   for (const RequestId& request : requests) {
     const auto found = pending_.find(request);
@@ -141,19 +145,16 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     pending_.erase(found);
     if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
       (*pool)->Leave(request);
-    } else if (Device* const* const device = std::get_if<Device*>(&pending.place)) {
-      auto& queue = (*device)->queue;
-      queue.erase(
-          std::find_if(queue.begin(), queue.end(), [&](const auto& w) { return w.request == request; }));
-      devices.insert((*device)->config.ordinal);
+    } else if (std::holds_alternative<RoomQueue*>(pending.place)) {
+      GiveUp(room_.Take(request));
+      room = true;
     } else if (std::holds_alternative<FenceTable*>(pending.place)) {
       fences_.Leave(StepOf(step, &prepares), request);
     } else if (const auto* const import = std::get_if<WaitingImport>(&pending.place)) {
       waiting_imports_.erase({import->deadline, request});
     } else {
-      Block& block = *blocks_.Find(std::get<BlockId>(pending.place));
-      devices.insert(block.device);
-      Abandon(step, block);
+      Abandon(step, *blocks_.Find(std::get<BlockId>(pending.place)));
+      room = true;
     }
     if (pending.call) Reply(step, pending.call, status);
   }
@@ -161,7 +162,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) pool.Serve(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
-  for (const uint32_t device : devices) Drain(step, devices_.at(device));
+  if (room) Drain(step);
 }
 
 void Core::Impl::Dismiss(const Step& step, const std::vector<RequestId>& requests,
@@ -196,7 +197,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 }
 
 absl::Time Core::next_deadline() const {
-  absl::Time next = impl_->next_fence_deadline();
+  absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
+                              impl_->reservations_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.calls.deadline()});

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Limits {
   // A process that maps half of all blocks, each once.
   uint64_t imports_per_channel = 4'096;
   uint64_t grants_per_block = 256;
+  uint64_t names_per_tenant = 1'024;
   uint64_t answers_per_channel = 1'024;
   // Deliveries not yet sent because too many fds are unacknowledged. Recalls are sent past it.
   uint64_t queued_deliveries_per_channel = 1'024;
@@ -48,13 +50,19 @@ struct Limits {
   uint64_t unacknowledged_fds_per_tenant = 64;
   // A waiter that others passed this often is passed no more: units are kept for it.
   uint64_t passes_before_hold = 16;
-  // Allocations that wait for a device's worker, or for freed bytes to be back. While the worker is being
-  // started the next one is answered DEVICE_REBUILDING.
+  // Requests for bytes that wait for a device's worker, for freed bytes to be back, or for room. While the worker is
+  // being started the next one is answered DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
   // What streams may open and use; each names itself in the refusal.
   FenceTable::Limits fences;
   // The longest that a prepared use waits for open ones, and an import for the block to be handed over.
   absl::Duration prepare_patience = absl::Seconds(1);
+  // One that waits for room and was passed so often has what it lacks kept for it, for so long at most.
+  uint64_t passes_before_keep = 16;
+  absl::Duration longest_keep = absl::Seconds(5);
+  uint64_t reservations_per_session = 256;
+  // Tenants with a budget of their own that have no session and no bytes.
+  uint64_t absent_tenants = 4'096;
 };
 
 struct PoolConfig {
@@ -80,6 +88,9 @@ struct Config {
   uint64_t incarnation = 0;
   std::vector<PoolConfig> pools;
   std::vector<DeviceConfig> devices;
+  // Of every tenant and session on every device, where nobody set another; nothing for no limit but the outer ones.
+  std::optional<Bytes> tenant_budget;
+  std::optional<Bytes> session_budget;
   // Blocks kept ready per device and size once that size was asked for; 0 for none.
   uint32_t warm_blocks_per_size = 2;
   // The shelf is filled again when so much time has passed since a block was taken, so that making blocks does
@@ -150,6 +161,14 @@ class Core {
                 const AllocateRequest& request, Effects* effects);
   void Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
             const FreeRequest& request, Effects* effects);
+  void Publish(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+               const PublishRequest& request, Effects* effects);
+  void Unpublish(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                 const UnpublishRequest& request, Effects* effects);
+  void Reserve(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+               const ReserveRequest& request, Effects* effects);
+  void ReleaseReservation(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                          ReservationId reservation, Effects* effects);
   void Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
              const GrantRequest& request, Effects* effects);
   void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -194,8 +213,8 @@ class Core {
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Lets waiters whose deadline has passed time out, frees whose uses have ended go on, and has workers ended
-  // that hang. An early or late call is harmless.
+  // Lets waiters whose deadline has passed time out, reservations expire, frees whose uses have ended go on, and has
+  // workers ended that hang. An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);
@@ -203,7 +222,11 @@ class Core {
   // ---- Operators ------------------------------------------------------------------------------------------
 
   absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
-  absl::StatusOr<DeviceView> SetDeviceBudget(absl::Time now, uint32_t device, Bytes budget, Effects* effects);
+  // Sets a limit and returns the accounts changed. Lowering it below what is charged drains: nothing is revoked,
+  // nothing granted until it fits. A session may lower its own; the rest is an admin's. Errors: ADMIN_ONLY; NOT_FOUND
+  // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
+  absl::StatusOr<std::vector<BudgetView>> SetBudget(absl::Time now, const Caller& caller,
+                                                    const SetBudgetRequest& request, Effects* effects);
   // Brings a stopped device back; one that is in service stays as it is. Errors of the four: NOT_FOUND;
   // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
   absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
@@ -237,6 +260,9 @@ class Core {
   Page<BlockView> ListBlocks(const Caller& caller, const PageRequest& page = {}) const;
   // Oldest first.
   Page<StreamView> ListStreams(const Caller& caller, const PageRequest& page = {}) const;
+  Page<ReservationView> ListReservations(const Caller& caller, const PageRequest& page = {}) const;
+  // By device: its own, its tenants' and its sessions' accounts.
+  std::vector<BudgetView> ListBudgets(const Caller& caller) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
 

@@ -313,19 +313,15 @@ TEST(CoreAllocateTest, ALoweredBudgetDrainsAndRefusesWhatWaitsInVain) {
   const AllocateResult freed = h.MustAllocate(a, MiB(4));
   h.Free(a, freed.block.handle, {freed.import});
   const CallId waiting = h.Allocate(a, MiB(8));
-  h.Do([&](Core& core, Effects* effects) {
-    EXPECT_TRUE(core.SetDeviceBudget(h.now, 0, MiB(4), effects).ok());
-  });
+  EXPECT_TRUE(h.SetBudget({.device = 0, .limit = MiB(4)}).ok());
   EXPECT_TRUE(h.Refused(waiting, Reason::kOverBudget));
   EXPECT_EQ(h.Figure(waiting, "limit"), std::to_string(MiB(4).count()));
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0).charged(), MiB(4));
   EXPECT_EQ(h.BytesOf(0).live, held.block.bytes);
-  h.Do([&](Core& core, Effects* effects) {
-    EXPECT_TRUE(IsRefusal(core.SetDeviceBudget(h.now, 0, MiB(65), effects).status(), Reason::kOutOfRange));
-    EXPECT_TRUE(IsRefusal(core.SetDeviceBudget(h.now, 9, MiB(6), effects).status(), Reason::kNotFound));
-    EXPECT_EQ(core.SetDeviceBudget(h.now, 0, MiB(64), effects)->budget, MiB(64));
-  });
+  EXPECT_TRUE(IsRefusal(h.SetBudget({.device = 0, .limit = MiB(65)}).status(), Reason::kOutOfRange));
+  EXPECT_TRUE(IsRefusal(h.SetBudget({.device = 9, .limit = MiB(6)}).status(), Reason::kNotFound));
+  EXPECT_EQ(h.SetBudget({.device = 0, .limit = MiB(64)})->at(0).limit, MiB(64));
   h.MustAllocate(a, MiB(60));
 }
 

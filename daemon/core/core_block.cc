@@ -16,6 +16,11 @@ absl::Status Stale(const BlockHandle& handle, absl::string_view why) {
                 {{"block", absl::StrCat(absl::Hex(handle.block.value()))}, {"why", why}});
 }
 
+absl::Status WritesPublished() {
+  return Refuse(Reason::kInvalidField, "{field} is {value}; a published block is {limit}",
+                {{"field", "read_only"}, {"value", "false"}, {"limit", "read only"}});
+}
+
 }  // namespace
 
 void Core::Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -25,15 +30,19 @@ void Core::Free(absl::Time now, CallId call, const Caller& caller, const Request
   if (!admitted.has_value()) return;
   const absl::StatusOr<Block*> block = impl_->FindOwned(admitted->session.id, request.handle);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
-  for (const ImportId import : request.let_go) {
-    Block* const mapped = impl_->blocks_.FindByImport(import);
-    if (mapped == nullptr || mapped->imports.at(import).channel != admitted->channel.id) continue;
-    impl_->EndImport(step, *mapped, import);
-  }
+  impl_->EndImports(step, admitted->channel.id, request.let_go);
   const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
   // Giving the memory back takes system calls that the caller need not wait for.
   impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));
   impl_->FreeBlock(step, **block);
+}
+
+void Core::Impl::EndImports(const Step& step, ChannelId channel, const std::vector<ImportId>& imports) {
+  for (const ImportId import : imports) {
+    Block* const mapped = blocks_.FindByImport(import);
+    if (mapped == nullptr || mapped->imports.at(import).channel != channel) continue;
+    EndImport(step, *mapped, import);
+  }
 }
 
 void Core::Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -84,19 +93,24 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
   const absl::StatusOr<Block*> block =
-      impl_->FindImportable(admitted->session, admitted->channel, request.handle);
+      request.name.empty() ? impl_->FindImportable(admitted->session, admitted->channel, request.handle)
+                           : impl_->FindNamed(admitted->session, admitted->channel, request.name);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
+  const bool read_only = request.read_only || !request.name.empty();
+  if ((*block)->published && !read_only) return impl_->Answer(step, admitted->request, WritesPublished());
   if (impl_->AwaitHandOver(step, **block, admitted->channel.id)) {
     const absl::Time deadline = step.now + impl_->config_.limits.prepare_patience;
     impl_->pending_.at(admitted->request).place =
-        Impl::WaitingImport{.block = (*block)->id, .read_only = request.read_only, .deadline = deadline};
+        Impl::WaitingImport{.block = (*block)->id, .read_only = read_only, .deadline = deadline};
     impl_->waiting_imports_.emplace(deadline, admitted->request);
     return;
   }
-  impl_->FinishImport(step, admitted->request, **block, request.read_only);
+  impl_->FinishImport(step, admitted->request, **block, read_only);
 }
 
 void Core::Impl::FinishImport(const Step& step, const RequestId& request, Block& block, bool read_only) {
+  // It may have been published while it was handed over.
+  if (block.published && !read_only) return Answer(step, request, WritesPublished());
   const bool host = DeviceOf(block).config.kind == MemoryKind::kHost;
   const ReadOnly protection =
       !read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
@@ -112,6 +126,7 @@ absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const 
   Block* const block = blocks_.Find(handle.block);
   const bool allowed = block != nullptr && block->phase == BlockPhase::kLive && HandleOf(*block) == handle &&
                        (block->owner == session.id || block->granted_sessions.contains(session.id) ||
+                        (block->published && block->tenant == session.tenant) ||
                         block->granted_tenants.contains(session.tenant));
   if (!allowed) {
     return Refuse(Reason::kDenied, "{kind} {id} does not exist, or is not for this caller",
@@ -136,7 +151,10 @@ absl::Status Core::Impl::CheckHandle(const BlockHandle& handle) const {
 absl::StatusOr<Block*> Core::Impl::FindOwned(SessionId session, const BlockHandle& handle) {
   BERTH_RETURN_IF_ERROR(CheckHandle(handle));
   Block* const block = blocks_.Find(handle.block);
-  if (block == nullptr || block->owner != session) {
+  const bool owned =
+      block != nullptr &&
+      (block->owner == session || (block->published && block->tenant == sessions_.Find(session)->tenant));
+  if (!owned) {
     return Refuse(Reason::kNotFound, "no {kind} {id} in this session",
                   {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(handle.block.value()))}});
   }
@@ -160,7 +178,7 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
   const std::optional<BlockPhase> next = NextPhase(block.phase, event);
   BERTH_INVARIANT(next.has_value());
   Device& device = DeviceOf(block);
-  device.account.Move(block.phase, *next, block.bytes);
+  ForEachBudget(block, [&](ByteBudget& budget) { budget.Move(block.phase, *next, block.bytes); });
   if (*next == BlockPhase::kWarm) {
     device.warm.MarkMade(block.bytes, block.generation, block.id);
   } else {
@@ -168,10 +186,12 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
   }
   block.phase = *next;
   if (*next == BlockPhase::kRetired) AskRelease(step, block);
-  if (*next == BlockPhase::kGone) {
-    fences_.Erase(block.id);
-    blocks_.Erase(block);
-  }
+  if (*next != BlockPhase::kGone) return;
+  if (block.drawn_from) Restore(block);
+  const std::vector<Tenant> charged = std::move(block.charged_tenants);
+  fences_.Erase(block.id);
+  blocks_.Erase(block);
+  for (const Tenant& tenant : charged) EraseIfIdle(tenant);
 }
 
 void Core::Impl::Abandon(const Step& step, Block& block) {
@@ -181,12 +201,15 @@ void Core::Impl::Abandon(const Step& step, Block& block) {
 }
 
 void Core::Impl::FreeBlock(const Step& step, Block& block) {
+  block.drawn_from = ReservationId();
+  if (!block.name.empty()) blocks_.EraseName(block);
   EndFencesOf(step, block);
   if (block.imports.empty()) {
     Apply(step, block, BlockEvent::kFreedUnmapped);
     return ServeImports(step);
   }
   Apply(step, block, BlockEvent::kFreedMapped);
+  ChargeImporters(block);
   std::set<ChannelId> recalled;
   std::vector<Deliver> sends;
   for (auto& [id, import] : block.imports) {
@@ -228,9 +251,9 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import) {
   mailboxes_.Withdraw(block.imports.at(import).channel, import, &sends);
   blocks_.EraseImport(block, import);
   SendAll(step, std::move(sends));
-  if (block.imports.empty() && block.phase == BlockPhase::kQuarantined) {
-    Apply(step, block, BlockEvent::kLastImportEnded);
-  }
+  if (block.phase != BlockPhase::kQuarantined) return;
+  if (block.imports.empty()) return Apply(step, block, BlockEvent::kLastImportEnded);
+  ChargeImporters(block);
 }
 
 bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {

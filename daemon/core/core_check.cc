@@ -1,6 +1,9 @@
 // The check of all books against each other.
 
+#include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +29,9 @@ absl::Status Core::CheckBooks() const {
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
   BERTH_RETURN_IF_ERROR(impl_->CheckFences());
-  return impl_->CheckDevices();
+  BERTH_RETURN_IF_ERROR(impl_->CheckDevices());
+  BERTH_RETURN_IF_ERROR(impl_->CheckBudgets());
+  return impl_->CheckRoom();
 }
 
 absl::Status Core::Impl::CheckPermits() const {
@@ -94,7 +99,8 @@ absl::Status Core::Impl::CheckBlocks() const {
   absl::Status status = absl::OkStatus();
   blocks_.ForEach([&](const Block& block) {
     const bool needs_owner = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
-    if (needs_owner && sessions_.Find(block.owner) == nullptr) status = Broken("a block's owner is over");
+    if (needs_owner && !block.published && sessions_.Find(block.owner) == nullptr)
+      status = Broken("a block's owner is over");
     if (block.phase == BlockPhase::kReserved && !pending_.contains(block.request)) {
       status = Broken("a block is being made for no request");
     }
@@ -111,7 +117,6 @@ absl::Status Core::Impl::CheckBlocks() const {
 
 absl::Status Core::Impl::CheckDevices() const {
   for (const auto& [ordinal, device] : devices_) {
-    DeviceAccount account(device.account.budget());
     uint64_t shelved = 0;
     uint64_t releasing = 0;
     bool unasked = false;
@@ -121,8 +126,6 @@ absl::Status Core::Impl::CheckDevices() const {
     }
     blocks_.ForEach([&, ordinal = ordinal](const Block& block) {
       if (block.device != ordinal) return;
-      account.Add(block.phase, block.bytes);
-      if (block.stuck) account.MarkStuck(block.bytes);
       shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
       releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
       unasked = unasked ||
@@ -134,18 +137,95 @@ absl::Status Core::Impl::CheckDevices() const {
     const auto broken = [ordinal = ordinal](absl::string_view what) {
       return Broken(absl::StrCat("device ", ordinal, ": ", what));
     };
-    if (account.counts() != device.account.counts() || account.coming() != device.account.coming()) {
-      return broken("the account is not the sum of the blocks");
-    }
     if (shelved != device.warm.All().size()) return broken("a warm block is not on the shelf");
     if (releasing != device.releases_asked - device.releases_ended) return broken("a release is miscounted");
     if (device.state == DeviceState::kReady && unasked) return broken("the worker was not asked");
     if (device.account.warm() > config_.warm_limit) return broken("more is warm than may be");
-    if (device.state != DeviceState::kReady || device.queue.empty()) continue;
-    if (device.account.Judge(device.queue.front().bytes) != DeviceAccount::Verdict::kAfterReclaim ||
-        device.account.coming().count() == 0) {
-      return broken("an allocation waits in vain");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::Impl::CheckBudgets() const {
+  using Key = std::tuple<Layer, uint32_t, Tenant, SessionId>;
+  std::map<Key, ByteBudget> sums;
+  const auto charge = [&](const Block& block, const Key& key) {
+    sums[key].Add(block.phase, block.bytes);
+    if (block.stuck) sums[key].MarkStuck(block.bytes);
+  };
+  blocks_.ForEach([&](const Block& block) {
+    charge(block, {Layer::kDevice, block.device, {}, {}});
+    if (block.charged_session) charge(block, {Layer::kSession, block.device, {}, block.charged_session});
+    for (const Tenant& tenant : block.charged_tenants)
+      charge(block, {Layer::kTenant, block.device, tenant, {}});
+  });
+  const auto claim = [&](SessionId session, const Tenant& tenant, uint32_t device, Bytes bytes) {
+    sums[{Layer::kDevice, device, {}, {}}].Claim(bytes);
+    sums[{Layer::kTenant, device, tenant, {}}].Claim(bytes);
+    sums[{Layer::kSession, device, {}, session}].Claim(bytes);
+  };
+  reservations_.ForEach([&](const Reservation& reservation) {
+    for (const auto& [device, part] : reservation.claims) {
+      claim(reservation.session, reservation.tenant, device, part.left);
     }
+  });
+  for (const Waiting& waiting : room_.entries()) {
+    if (!waiting.drawn_from) continue;
+    claim(waiting.session, waiting.tenant, waiting.asks.front().device, waiting.asks.front().bytes);
+  }
+  std::vector<std::pair<Key, const ByteBudget*>> kept;
+  for (const auto& [ordinal, device] : devices_) {
+    kept.push_back({{Layer::kDevice, ordinal, {}, {}}, &device.account});
+    for (const auto& [tenant, account] : tenants_) {
+      const auto budget = account.budgets.find(ordinal);
+      if (budget != account.budgets.end())
+        kept.push_back({{Layer::kTenant, ordinal, tenant, {}}, &budget->second});
+    }
+    for (const Session* const session : sessions_.List()) {
+      const auto budget = session->budgets.find(ordinal);
+      if (budget != session->budgets.end()) {
+        kept.push_back({{Layer::kSession, ordinal, {}, session->id}, &budget->second});
+      }
+    }
+  }
+  for (const auto& [key, budget] : kept) {
+    const ByteBudget& sum = sums[key];
+    if (sum.counts() != budget->counts() || sum.coming() != budget->coming() ||
+        sum.stuck() != budget->stuck()) {
+      return Broken(absl::StrCat("device ", std::get<uint32_t>(key), ": the ",
+                                 LayerName(std::get<Layer>(key)),
+                                 "'s account is not the sum of what it is charged"));
+    }
+  }
+  return sums.size() <= kept.size() ? absl::OkStatus() : Broken("somebody is charged who has no account");
+}
+
+absl::Status Core::Impl::CheckRoom() const {
+  for (const auto& [tenant, account] : tenants_) {
+    uint64_t sessions = 0;
+    for (const Session* const session : sessions_.List()) sessions += session->tenant == tenant ? 1 : 0;
+    if (sessions != account.sessions) return Broken("a tenant's sessions are miscounted");
+  }
+  for (const Waiting& waiting : room_.entries()) {
+    const auto pending = pending_.find(waiting.request);
+    if (pending == pending_.end() || !std::holds_alternative<RoomQueue*>(pending->second.place)) {
+      return Broken("a request waits for bytes that is not pending so");
+    }
+    bool coming = false;
+    bool fits = true;
+    for (const RoomAsk& ask : waiting.asks) {
+      const Device& device = devices_.at(ask.device);
+      const ByteBudget& account = device.account;
+      fits = fits && account.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
+      const auto shares = tenants_.at(waiting.tenant).budgets.find(ask.device);
+      const auto own = sessions_.Find(waiting.session)->budgets.find(ask.device);
+      fits = fits && shares->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
+      fits = fits && own->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
+      coming = coming || account.coming().count() > 0 || device.state != DeviceState::kReady;
+    }
+    // The first has nobody to wait for.
+    const bool first = &waiting == &room_.entries().front();
+    if (first && fits && MayServe(waiting)) return Broken("a request waits for bytes that are there");
+    if (first && !waiting.patient && !coming) return Broken("a request waits for bytes in vain");
   }
   return absl::OkStatus();
 }

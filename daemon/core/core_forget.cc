@@ -58,7 +58,23 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     WithdrawImport(step, channel.id, allocated->import);
     const absl::StatusOr<Block*> block = FindOwned(channel.session, allocated->block.handle);
     undone = block.ok();
-    if (undone) FreeBlock(step, **block);
+    if (undone) {
+      const ReservationId drawn_from = (*block)->drawn_from;
+      FreeBlock(step, **block);
+      (*block)->drawn_from = drawn_from;
+    }
+  } else if (const auto* const published = std::get_if<PublishResult>(&answer)) {
+    Block* const block = blocks_.Find(published->block.handle.block);
+    undone = block != nullptr && block->published && block->name == published->block.name;
+    if (undone) {
+      blocks_.GiveBack(*block, channel.session);
+      ChargeTo(*block, channel.session, block->charged_tenants);
+    }
+  } else if (const auto* const reserved = std::get_if<ReserveResult>(&answer)) {
+    Reservation* const reservation = reservations_.Find(reserved->reservation.id);
+    undone = reservation != nullptr;
+    if (undone) DropReservation(*reservation);
+    Drain(step);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);

@@ -67,6 +67,38 @@ CallId CoreHarness::Allocate(Peer& peer, Bytes bytes, uint32_t device) {
   return Allocate(peer, AllocateRequest{.device = device, .bytes = bytes, .label = "block"});
 }
 
+CallId CoreHarness::Publish(Peer& peer, const BlockHandle& handle, const std::string& name,
+                            std::vector<ImportId> let_go) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Publish(now, call, peer.caller(), peer.Next(), {.handle = handle, .name = name, .let_go = let_go},
+                 effects);
+  });
+}
+
+CallId CoreHarness::Unpublish(Peer& peer, const std::string& name) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Unpublish(now, call, peer.caller(), peer.Next(), {.name = name}, effects);
+  });
+}
+
+CallId CoreHarness::ImportNamed(Peer& peer, const std::string& name) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Import(now, call, peer.caller(), peer.Next(), {.name = name}, effects);
+  });
+}
+
+CallId CoreHarness::Reserve(Peer& peer, const ReserveRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Reserve(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::ReleaseReservation(Peer& peer, ReservationId reservation) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.ReleaseReservation(now, call, peer.caller(), peer.Next(), reservation, effects);
+  });
+}
+
 CallId CoreHarness::Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go) {
   return Ask([&](Core& core, CallId call, Effects* effects) {
     core.Free(now, call, peer.caller(), peer.Next(), {.handle = handle, .let_go = let_go}, effects);
@@ -134,6 +166,26 @@ AllocateResult CoreHarness::MustAllocate(Peer& peer, Bytes bytes, uint32_t devic
   const CallId call = Allocate(peer, bytes, device);
   WorkAll();
   return Get<AllocateResult>(call);
+}
+
+absl::StatusOr<std::vector<BudgetView>> CoreHarness::SetBudget(const SetBudgetRequest& request,
+                                                               const Peer* as) {
+  if (as == nullptr && !operator_.has_value()) operator_ = Open(/*uid=*/0);
+  Caller caller = as == nullptr ? operator_->caller() : as->caller();
+  caller.admin = as == nullptr;
+  absl::StatusOr<std::vector<BudgetView>> views;
+  Do([&](Core& core, Effects* effects) { views = core.SetBudget(now, caller, request, effects); });
+  return views;
+}
+
+BudgetView CoreHarness::Budget(Layer layer, uint32_t device, const Peer& peer) const {
+  for (const BudgetView& view : core->ListBudgets(Admin())) {
+    if (view.layer != layer || view.device != device) continue;
+    if (layer == Layer::kTenant && view.tenant != peer.tenant) continue;
+    if (layer == Layer::kSession && view.session != peer.session) continue;
+    return view;
+  }
+  return {};
 }
 
 void CoreHarness::WorkOnce(const absl::Status& status) {
@@ -262,13 +314,26 @@ std::string CoreHarness::Books() const {
   }
   for (const BlockView& block : core->ListBlocks(Admin())) {
     absl::StrAppend(&books, "block ", block.handle.block.value(), " state ", static_cast<int>(block.state),
-                    " owner ", block.owner.value(), " imports ", block.imports.size(), "\n");
+                    " owner ", block.owner.value(), " name ", block.name, " imports ", block.imports.size(),
+                    "\n");
   }
   for (const DeviceView& device : core->ListDevices()) {
     absl::StrAppend(&books, "device ", device.ordinal, " state ", static_cast<int>(device.state), " budget ",
                     device.budget.count(), " live ", device.bytes.live.count(), " retired ",
                     device.bytes.retired.count(), " quarantined ", device.bytes.quarantined.count(), " warm ",
                     device.bytes.warm.count(), " reserved ", device.bytes.reserved.count(), "\n");
+  }
+  for (const BudgetView& budget : core->ListBudgets(Admin())) {
+    if (budget.bytes == ByteCounts() && budget.peak == Bytes(0)) continue;
+    absl::StrAppend(&books, LayerName(budget.layer), " budget on ", budget.device, " tenant ",
+                    budget.tenant.uid, " session ", budget.session.value(), " charged ",
+                    budget.bytes.charged().count(), " peak ", budget.peak.count(), " allocations ",
+                    budget.allocations, "\n");
+  }
+  for (const ReservationView& reservation : core->ListReservations(Admin())) {
+    absl::StrAppend(&books, "reservation ", reservation.id.value());
+    for (const auto& claim : reservation.claims) absl::StrAppend(&books, " ", claim.left.count());
+    absl::StrAppend(&books, "\n");
   }
   return absl::StrCat(books, "jobs ", jobs.size(), " deliveries ", deliveries.size());
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -54,6 +55,12 @@ class CoreHarness {
   CallId Release(Peer& peer, AcquisitionId acquisition);
   CallId Allocate(Peer& peer, Bytes bytes, uint32_t device = 0);
   CallId Allocate(Peer& peer, const AllocateRequest& request);
+  CallId Publish(Peer& peer, const BlockHandle& handle, const std::string& name,
+                 std::vector<ImportId> let_go = {});
+  CallId Unpublish(Peer& peer, const std::string& name);
+  CallId ImportNamed(Peer& peer, const std::string& name);
+  CallId Reserve(Peer& peer, const ReserveRequest& request);
+  CallId ReleaseReservation(Peer& peer, ReservationId reservation);
   CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
   CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
   CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
@@ -83,6 +90,11 @@ class CoreHarness {
   // Acquires a permit, or allocates a block and lets the worker make it; either must be granted.
   AcquireResult MustAcquire(Peer& peer, const AcquireRequest& request);
   AllocateResult MustAllocate(Peer& peer, Bytes bytes, uint32_t device = 0);
+  // Sets a limit as an operator, or as the peer where there is one.
+  absl::StatusOr<std::vector<BudgetView>> SetBudget(const SetBudgetRequest& request,
+                                                    const Peer* as = nullptr);
+  // The account of one layer; empty where there is none.
+  BudgetView Budget(Layer layer, uint32_t device, const Peer& peer) const;
 
   // The worker does its next job, or all of them.
   void WorkOnce(const absl::Status& status = absl::OkStatus());
@@ -138,6 +150,7 @@ class CoreHarness {
  private:
   void Carry(const Effects& effects);
 
+  std::optional<Peer> operator_;
   uint64_t last_id_ = 1'000;
   uint64_t last_call_ = 0;
   uint64_t last_effect_ = 0;

@@ -4,6 +4,7 @@
 #ifndef DAEMON_CORE_CORE_IMPL_H_
 #define DAEMON_CORE_CORE_IMPL_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -17,13 +18,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "daemon/core/block_table.h"
+#include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
-#include "daemon/core/device_account.h"
 #include "daemon/core/fence_table.h"
 #include "daemon/core/invariant.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/request_memory.h"
+#include "daemon/core/reservation_table.h"
+#include "daemon/core/room_queue.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/warm_shelf.h"
 
@@ -33,13 +36,6 @@ namespace berth::core {
 struct Step {
   absl::Time now;
   Effects* effects = nullptr;
-};
-
-// An allocation that waits for its device's worker, or for freed bytes to be back.
-struct WaitingAllocation {
-  RequestId request;
-  Bytes bytes;
-  std::string label;
 };
 
 // A making that failed for lack of memory: to be tried again after so many of the device's releases.
@@ -66,19 +62,42 @@ struct Device {
   bool abandoned = false;
   uint32_t restarts_left = 0;
   std::string last_failure;
-  DeviceAccount account;
+  ByteBudget account;
   WarmShelf warm;
   // What its worker is at.
   CallWatch calls;
   // When the shelf is filled again; InfiniteFuture while it is full or being filled.
   absl::Time refill_at = absl::InfiniteFuture();
-  // First come, first served.
-  std::deque<WaitingAllocation> queue;
   // Releases asked of the worker and ended by it, in order.
   uint64_t releases_asked = 0;
   uint64_t releases_ended = 0;
   std::deque<Retry> retries;
-  uint64_t failed_releases = 0;
+};
+
+// A tenant's shares of the devices. There while it has a session, bytes, or a limit of its own.
+struct TenantAccount {
+  uint64_t sessions = 0;
+  // A limit was set by hand.
+  bool limited = false;
+  std::map<uint32_t, ByteBudget> budgets;
+};
+
+// One layer that a request's bytes are charged to.
+struct LayerBudget {
+  Layer layer;
+  ByteBudget* budget;
+};
+
+// What a waiting request lacks, in rising order of trouble: nothing; its turn, or bytes that are on their way back;
+// bytes that others hold; a limit.
+struct Shortage {
+  enum class Kind { kNone, kComing, kHeld, kTooLarge };
+  Kind kind = Kind::kNone;
+  // The layers without room.
+  std::vector<ByteBudget*> lacking;
+  // The innermost layer of `kind` with the bytes asked there, for a refusal.
+  LayerBudget worst{Layer::kDevice, nullptr};
+  RoomAsk ask;
 };
 
 class Core::Impl {
@@ -139,22 +158,22 @@ class Core::Impl {
 
   // ---- core_allocate.cc -----------------------------------------------------------------------------------
 
-  absl::StatusOr<Device*> FindDevice(const AllocateRequest& request);
-  // The bytes that the request really takes.
-  absl::StatusOr<Bytes> Measure(const Device& device, const AllocateRequest& request) const;
+  // By UUID where that is not empty. Errors: NOT_FOUND, OUT_OF_RANGE.
+  absl::StatusOr<Device*> FindDevice(uint32_t ordinal, const std::string& uuid);
+  // The same, and it serves. Errors: DEVICE_STOPPED too.
+  absl::StatusOr<Device*> FindServing(uint32_t ordinal, const std::string& uuid);
+  // The bytes that a block of `bytes` really takes.
+  absl::StatusOr<Bytes> Measure(const Device& device, Bytes bytes) const;
   // Errors: LIMIT.
-  absl::Status MayQueue(const Device& device, const Channel& channel) const;
+  absl::Status MayQueue(const Channel& channel) const;
   // Whether the channel may be given one import more, and its fd.
   absl::Status MayImport(const Channel& channel) const;
   // Whether it may be given one fd more.
   absl::Status MayDeliver(const Channel& channel) const;
-  // Serves the device's waiting allocations as far as its bytes and worker go.
-  void Drain(const Step& step, Device& device);
-  // Gives the request a block made ahead. Returns whether there was one.
-  bool TakeWarm(const Step& step, Device& device, const WaitingAllocation& waiting);
-  void StartMaking(const Step& step, Device& device, const WaitingAllocation& waiting);
+  // Gives the request a block made ahead, or has one made.
+  void Allocate(const Step& step, const Waiting& waiting);
   // The block is for that request from now on.
-  void Assign(Block& block, const WaitingAllocation& waiting);
+  void Assign(Block& block, const Waiting& waiting);
   // The block is there: its maker's request is answered, with the fd before the answer.
   void FinishMaking(const Step& step, Block& block);
   // Sends warm blocks back until `bytes` fit once everything on its way is back.
@@ -164,6 +183,60 @@ class Core::Impl {
   // Makes blocks of a size ahead of demand, where there is room that nobody waits for.
   void Refill(const Step& step, Device& device, Bytes bytes);
   void RefillDue(const Step& step);
+
+  // ---- core_room.cc: requests that wait for bytes ---------------------------------------------------------
+
+  // Takes a request in that may have to wait: served, refused, or queued when this returns.
+  void Enqueue(const Step& step, Waiting waiting);
+  // Serves those who wait, in their order, as far as bytes and workers go.
+  void Drain(const Step& step);
+  // What the request lacks, if the room in `kept` is somebody else's.
+  Shortage Assess(const Waiting& waiting, const std::vector<ByteBudget*>& kept);
+  bool MayServe(const Waiting& waiting) const;
+  void Serve(const Step& step, const RequestId& request);
+  // Sends warm blocks back where that makes room for the request.
+  void TrimFor(const Step& step, const Waiting& waiting, const Shortage& shortage);
+  absl::Status RefuseOver(const Shortage& shortage);
+  // Times out who waited too long and ends what is kept or reserved too long. Returns whether there was any.
+  bool ExpireRoom(const Step& step);
+  // A request leaves the queue without its bytes: what it drew goes back.
+  void GiveUp(const Waiting& waiting);
+
+  // ---- core_budget.cc: who is charged ---------------------------------------------------------------------
+
+  ByteBudget& SessionBudget(SessionId session, uint32_t device);
+  ByteBudget& TenantBudget(const Tenant& tenant, uint32_t device);
+  // Innermost first. Requires: the session is there.
+  std::array<LayerBudget, 3> LayersOf(uint32_t device, SessionId session, const Tenant& tenant);
+  // Beside the device: the block's bytes are these ones' from now on.
+  void ChargeTo(Block& block, SessionId session, std::vector<Tenant> tenants);
+  // A quarantined block is its importers' tenants', or the last one's.
+  void ChargeImporters(Block& block);
+  // Visits every account that the block is in.
+  void ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBudget&)> visit);
+  // Forgets a tenant that has nothing any more.
+  void EraseIfIdle(const Tenant& tenant);
+  BudgetView ViewBudget(const BudgetOwner& of, uint32_t device);
+  static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
+  absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
+  absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
+
+  // ---- core_reserve.cc ------------------------------------------------------------------------------------
+
+  absl::StatusOr<std::vector<RoomAsk>> MeasureAll(const ReserveRequest& request);
+  // Errors: LIMIT.
+  absl::Status MayReserve(SessionId session) const;
+  void MakeReservation(const Step& step, const Waiting& waiting);
+  // Sets bytes aside in every layer that the reservation counts in, or gives them up.
+  void Claim(const Reservation& reservation, uint32_t device, Bytes bytes);
+  void Unclaim(SessionId session, const Tenant& tenant, uint32_t device, Bytes bytes);
+  // What is left of it is nobody's any more.
+  void DropReservation(Reservation& reservation);
+  // Takes `bytes` out of the session's reservation, which stay charged. Errors: NOT_FOUND; OVER_BUDGET.
+  absl::Status Draw(SessionId session, ReservationId id, uint32_t device, Bytes bytes);
+  // A block that was drawn and is nobody's is gone: its bytes are the reservation's again, where it is still there.
+  void Restore(const Block& block);
+  ReservationView ViewReservation(const Reservation& reservation) const;
 
   // ---- core_worker.cc -------------------------------------------------------------------------------------
 
@@ -204,11 +277,17 @@ class Core::Impl {
   // OK if the handle is of this node and its life. Errors: STALE.
   absl::Status CheckHandle(const BlockHandle& handle) const;
   BlockHandle HandleOf(const Block& block) const;
-  // A live block of the session's. Errors: STALE, NOT_FOUND.
+  // A live block of the session's, or a published one of its tenant's. Errors: STALE, NOT_FOUND.
   absl::StatusOr<Block*> FindOwned(SessionId session, const BlockHandle& handle);
   // A live block that the session may import over the channel. Errors: STALE, DENIED, LIMIT.
   absl::StatusOr<Block*> FindImportable(const Session& session, const Channel& channel,
                                         const BlockHandle& handle);
+  // A block of that name that the session may import. Errors: DENIED, STALE, LIMIT.
+  absl::StatusOr<Block*> FindNamed(const Session& session, const Channel& channel, const std::string& name);
+  // Ends imports of the channel's own that its process has unmapped; others are left alone.
+  void EndImports(const Step& step, ChannelId channel, const std::vector<ImportId>& imports);
+  // Errors: FindOwned()'s, NAME_TAKEN, BLOCK_MAPPED, LIMIT.
+  absl::StatusOr<Block*> Publish(const Session& session, const PublishRequest& request);
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 
@@ -269,12 +348,14 @@ class Core::Impl {
   absl::Status CheckPending() const;
   absl::Status CheckBlocks() const;
   absl::Status CheckDevices() const;
+  absl::Status CheckBudgets() const;
+  absl::Status CheckRoom() const;
 
   // ---- State ----------------------------------------------------------------------------------------------
 
-  // Where a pending request waits: nowhere yet, in a pool, for a device, for its block to be made, for
-  // others' uses to be finished, or for a block to be handed over.
-  using Place = std::variant<std::monostate, PermitPool*, Device*, BlockId, FenceTable*, WaitingImport>;
+  // Where a pending request waits: nowhere yet, in a pool, for bytes, for its block to be made, for others' uses to be
+  // finished, or for a block to be handed over.
+  using Place = std::variant<std::monostate, PermitPool*, RoomQueue*, BlockId, FenceTable*, WaitingImport>;
   struct Pending {
     // 0 if nobody waits for the answer.
     CallId call;
@@ -300,6 +381,9 @@ class Core::Impl {
   PermitIds permit_ids_;
   std::map<std::string, PermitPool, std::less<>> pools_;
   std::map<uint32_t, Device> devices_;
+  std::map<Tenant, TenantAccount> tenants_;
+  RoomQueue room_;
+  ReservationTable reservations_;
   BlockTable blocks_;
   Mailboxes mailboxes_;
   FenceTable fences_;

@@ -21,6 +21,7 @@ absl::StatusOr<SessionId> Core::OpenSession(absl::Time now, const Secret& secret
                                 .label = std::string(label),
                                 .opened_at = now,
                                 .opener = opener});
+  ++impl_->tenants_[tenant].sessions;
   return id;
 }
 
@@ -139,6 +140,8 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  for (Reservation* const reservation : reservations_.OfSession(session.id)) DropReservation(*reservation);
+  Drain(step);
   std::vector<Deliver> sends;
   for (const ChannelId channel : session.channels) {
     mailboxes_.Post(Deliver{.channel = channel, .delivery = {.what = attach::DeliveryKind::kEnded}}, &sends);
@@ -173,9 +176,14 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
   AnswerAll(step, std::move(outcomes));
   for (Block* const block : blocks_.OwnedBy(session.id)) {
     if (block->phase == BlockPhase::kLive) FreeBlock(step, *block);
+    // What is on its way back stays with the tenant.
+    if (block->charged_session) ChargeTo(*block, SessionId(), block->charged_tenants);
   }
   Emit(step, DropSession{.session = session.id});
+  const Tenant tenant = session.tenant;
   sessions_.Erase(session.id);
+  --tenants_.at(tenant).sessions;
+  EraseIfIdle(tenant);
 }
 
 }  // namespace berth::core

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -28,19 +27,6 @@ void AddTo(BlockState state, Bytes bytes, ByteCounts* counts) {
     case BlockState::kQuarantined:
       return AddTo(bytes, &counts->quarantined);
   }
-}
-
-// The session that pays for the block; 0 for none any more.
-SessionId ChargedSession(const Block& block) {
-  return block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive ? block.owner : SessionId();
-}
-
-// Who pays for the block: its owner's tenant, or while it is quarantined those of its importers.
-std::set<Tenant> ChargedTenants(const Block& block) {
-  if (block.phase != BlockPhase::kQuarantined) return {block.tenant};
-  std::set<Tenant> tenants;
-  for (const auto& [id, import] : block.imports) tenants.insert(import.tenant);
-  return tenants;
 }
 
 // Collects the rows of a page. Use, for each row in order: if (Full()) stop; Add().
@@ -148,7 +134,7 @@ Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) 
   PageBuilder<BlockView> builder(page);
   impl_->blocks_.ForEachAfter(page.after, [&](const Block& block) {
     if (!VisibleState(block.phase).has_value()) return true;
-    bool visible = caller.admin || (block.owner && block.tenant == caller.tenant);
+    bool visible = caller.admin || (block.owned() && block.tenant == caller.tenant);
     for (auto it = block.imports.begin(); !visible && it != block.imports.end(); ++it) {
       visible = it->second.tenant == caller.tenant;
     }
@@ -162,18 +148,37 @@ Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) 
   return builder.Build();
 }
 
+Page<ReservationView> Core::ListReservations(const Caller& caller, const PageRequest& page) const {
+  PageBuilder<ReservationView> builder(page);
+  impl_->reservations_.ForEachAfter(page.after, [&](const Reservation& reservation) {
+    if (!caller.admin && reservation.tenant != caller.tenant) return true;
+    if (builder.Full()) return false;
+    builder.Add(reservation.number, reservation.claims.size(), impl_->ViewReservation(reservation));
+    return true;
+  });
+  return builder.Build();
+}
+
 UsageView Core::GetUsage(const Caller& caller) const {
   std::map<UsageKey, ByteCounts> rows;
   impl_->blocks_.ForEach([&](const Block& block) {
     const std::optional<BlockState> state = VisibleState(block.phase);
     // What was made ahead is in the device's own lines alone, until it is gone.
-    if (!state.has_value() || !block.owner) return;
-    for (const Tenant& tenant : ChargedTenants(block)) {
+    if (!state.has_value() || !block.owned()) return;
+    for (const Tenant& tenant : block.charged_tenants) {
       if (!caller.admin && tenant != caller.tenant) continue;
-      AddTo(*state, block.bytes, &rows[UsageKey(block.device, tenant, ChargedSession(block), block.label)]);
+      AddTo(*state, block.bytes, &rows[UsageKey(block.device, tenant, block.charged_session, block.label)]);
     }
   });
-  UsageView view{.devices = ListDevices()};
+  impl_->reservations_.ForEach([&](const Reservation& reservation) {
+    if (!caller.admin && reservation.tenant != caller.tenant) return;
+    for (const auto& [device, claim] : reservation.claims) {
+      if (claim.left.count() == 0) continue;
+      AddTo(claim.left,
+            &rows[UsageKey(device, reservation.tenant, reservation.session, reservation.label)].reserved);
+    }
+  });
+  UsageView view{.devices = ListDevices(), .budgets = ListBudgets(caller)};
   for (const auto& [key, bytes] : rows) {
     const auto& [device, tenant, session, label] = key;
     view.rows.push_back(
@@ -189,12 +194,13 @@ std::vector<DeviceView> Core::ListDevices() const {
 }
 
 BlockView Core::Impl::DescribeBlock(const Block& block) const {
+  const bool owned = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
   return {.handle = HandleOf(block),
           .device = block.device,
           .bytes = block.bytes,
           .kind = devices_.at(block.device).config.kind,
           .state = VisibleState(block.phase).value_or(BlockState::kReserved),
-          .owner = ChargedSession(block),
+          .owner = owned ? block.owner : SessionId(),
           .tenant = block.tenant,
           .label = block.label,
           .live_since = block.live_since,
@@ -203,6 +209,7 @@ BlockView Core::Impl::DescribeBlock(const Block& block) const {
 
 BlockView Core::Impl::ViewBlock(const Block& block, const Tenant* viewer) const {
   BlockView view = DescribeBlock(block);
+  if (viewer == nullptr || *viewer == block.tenant) view.name = block.name;
   for (const auto& [id, import] : block.imports) {
     if (viewer != nullptr && *viewer != block.tenant && *viewer != import.tenant) continue;
     view.imports.push_back(ViewOf(import));
@@ -224,10 +231,10 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                     .state = device.state,
                     .generation = device.generation,
                     .total = device.config.total,
-                    .budget = device.account.budget(),
+                    .budget = device.account.limit().value(),
                     .granularity = device.config.granularity,
                     .bytes = device.account.counts(),
-                    .failed_releases = device.failed_releases,
+                    .failed_releases = device.account.failed_releases(),
                     .restarts_left = device.restarts_left,
                     .last_failure = device.last_failure};
 }

@@ -14,16 +14,15 @@ void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& statu
   const Step step = impl_->Begin(now, effects);
   Block* const made = impl_->blocks_.Find(block);
   if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
-  Device& device = impl_->DeviceOf(*made);
   made->asked = false;
-  device.calls.OnAnswered(now, made->bytes);
+  impl_->DeviceOf(*made).calls.OnAnswered(now, made->bytes);
   if (!status.ok()) {
     impl_->NotMade(step, *made, status);
   } else {
     impl_->Apply(step, *made, BlockEvent::kMade);
     if (made->phase == BlockPhase::kLive) impl_->FinishMaking(step, *made);
   }
-  impl_->Drain(step, device);
+  impl_->Drain(step);
 }
 
 void Core::Impl::NotMade(const Step& step, Block& block, const absl::Status& status) {
@@ -55,15 +54,16 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
     device.calls.OnAnswered(now, released->bytes);
   }
   if (status.ok()) {
-    if (released->stuck) device.account.UnmarkStuck(released->bytes);
+    if (released->stuck) {
+      impl_->ForEachBudget(*released, [&](ByteBudget& budget) { budget.UnmarkStuck(released->bytes); });
+    }
     impl_->Apply(step, *released, BlockEvent::kReleased);
   } else if (asked) {
     released->stuck = true;
-    device.account.MarkStuck(released->bytes);
-    ++device.failed_releases;
+    impl_->ForEachBudget(*released, [&](ByteBudget& budget) { budget.MarkStuck(released->bytes); });
   }
   impl_->RunRetries(step, device);
-  impl_->Drain(step, device);
+  impl_->Drain(step);
 }
 
 void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
@@ -79,11 +79,11 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
     if (block->stuck) {
       // A new worker may succeed where the last one failed.
       block->stuck = false;
-      found->second.account.UnmarkStuck(block->bytes);
+      impl_->ForEachBudget(*block, [&](ByteBudget& budget) { budget.UnmarkStuck(block->bytes); });
     }
     impl_->AskRelease(step, *block);
   }
-  impl_->Drain(step, found->second);
+  impl_->Drain(step);
 }
 
 void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects) {
@@ -110,11 +110,17 @@ void Core::Impl::RefuseWaiting(const Step& step, Device& device) {
   for (Block* const block : blocks_.OfDevice(device.config.ordinal)) {
     if (InTheMaking(block->phase) && !block->asked) NotMade(step, *block, why);
   }
-  while (!device.queue.empty()) {
-    const RequestId request = device.queue.front().request;
-    device.queue.pop_front();
+  std::vector<RequestId> requests;
+  for (const Waiting& waiting : room_.entries()) {
+    for (const RoomAsk& ask : waiting.asks) {
+      if (ask.device == device.config.ordinal) requests.push_back(waiting.request);
+    }
+  }
+  for (const RequestId& request : requests) {
+    GiveUp(room_.Take(request));
     Answer(step, request, why);
   }
+  Drain(step);
 }
 
 void Core::Impl::AskCreate(const Step& step, Block& block) {

@@ -15,6 +15,10 @@ enum class Kind : uint64_t {
   kPrepareUse,
   kFinishUse,
   kAbandonUse,
+  kReserve,
+  kReleaseReservation,
+  kPublish,
+  kUnpublish
 };
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
@@ -62,7 +66,23 @@ uint64_t FingerprintOf(const AllocateRequest& request) {
       .Add(request.device_uuid)
       .Add(request.bytes.count())
       .Add(request.label)
+      .Add(request.reservation.value())
+      .Add(uint64_t{request.wait})
       .value();
+}
+
+uint64_t FingerprintOf(const ReserveRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kReserve);
+  for (const ReserveItem& item : request.items) {
+    fingerprint.Add(uint64_t{item.device}).Add(item.device_uuid).Add(item.bytes.count());
+  }
+  return fingerprint.Add(request.label)
+      .Add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(request.ttl)))
+      .value();
+}
+
+uint64_t FingerprintOf(ReservationId released) {
+  return Begin(Kind::kReleaseReservation).Add(released.value()).value();
 }
 
 uint64_t FingerprintOf(const FreeRequest& request) {
@@ -88,7 +108,25 @@ uint64_t FingerprintOf(const GrantRequest& request) {
 uint64_t FingerprintOf(const ImportRequest& request) {
   Fingerprint fingerprint = Begin(Kind::kImport);
   AddHandle(request.handle, &fingerprint);
-  return fingerprint.Add(uint64_t{request.read_only}).value();
+  return fingerprint.Add(uint64_t{request.read_only}).Add(request.name).value();
+}
+
+uint64_t FingerprintOf(const PublishRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kPublish);
+  AddHandle(request.handle, &fingerprint);
+  fingerprint.Add(request.name);
+  for (const ImportId import : request.let_go) fingerprint.Add(import.value());
+  return fingerprint.value();
+}
+
+uint64_t FingerprintOf(const UnpublishRequest& request) {
+  const Tenant tenant = request.tenant.value_or(Tenant());
+  return Begin(Kind::kUnpublish)
+      .Add(request.name)
+      .Add(uint64_t{request.tenant.has_value()})
+      .Add(uint64_t{tenant.uid})
+      .Add(tenant.container)
+      .value();
 }
 
 uint64_t FingerprintOf(const OpenStreamRequest& request) {

@@ -26,11 +26,15 @@ class Fingerprint {
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
-// Of each request with its kind. How long to wait is left out: a retry has another deadline.
+// Of each request with its kind. Deadlines are left out: a retry has another one.
 uint64_t FingerprintOf(const AcquireRequest& request);
 uint64_t FingerprintOf(AcquisitionId released);
 uint64_t FingerprintOf(const AllocateRequest& request);
 uint64_t FingerprintOf(const FreeRequest& request);
+uint64_t FingerprintOf(const PublishRequest& request);
+uint64_t FingerprintOf(const UnpublishRequest& request);
+uint64_t FingerprintOf(const ReserveRequest& request);
+uint64_t FingerprintOf(ReservationId released);
 uint64_t FingerprintOf(const GrantRequest& request);
 uint64_t FingerprintOf(const ImportRequest& request);
 uint64_t FingerprintOf(const OpenStreamRequest& request);

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/secret.h"
+#include "daemon/core/byte_budget.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/types.h"
 
@@ -32,6 +33,8 @@ struct Session {
   ProcessInfo opener;
   // Of processes not yet proved gone.
   std::set<ChannelId> channels;
+  // Its shares of the devices, by ordinal, where it has had any.
+  std::map<uint32_t, ByteBudget> budgets;
 };
 
 struct Channel {

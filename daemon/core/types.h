@@ -5,11 +5,13 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/block_handle.h"
 #include "common/bytes.h"
@@ -79,6 +81,26 @@ struct AllocateRequest {
   std::string device_uuid;
   Bytes bytes;
   std::string label;
+  // Draws on this reservation of the session's, where it is one.
+  ReservationId reservation;
+  // Wait for room that others hold until `deadline`, rather than be refused.
+  bool wait = false;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// Bytes on one device.
+struct ReserveItem {
+  uint32_t device = 0;
+  std::string device_uuid;
+  Bytes bytes;
+};
+
+struct ReserveRequest {
+  // All or nothing; several of one device are added up.
+  std::vector<ReserveItem> items;
+  std::string label;
+  // How long what is not drawn stays set aside.
+  absl::Duration ttl = absl::InfiniteDuration();
 };
 
 struct FreeRequest {
@@ -98,6 +120,32 @@ struct GrantRequest {
 struct ImportRequest {
   BlockHandle handle;
   bool read_only = false;
+  // Not empty: by this name instead, read-only.
+  std::string name;
+};
+
+struct PublishRequest {
+  BlockHandle handle;
+  std::string name;
+  // Imports of the calling channel that are unmapped already.
+  std::vector<ImportId> let_go;
+};
+
+struct UnpublishRequest {
+  std::string name;
+  // Whose: an admin may say so.
+  std::optional<Tenant> tenant;
+};
+
+// Whose share of a device; the device's own budget for nobody's.
+using BudgetOwner = std::variant<std::monostate, Tenant, SessionId>;
+
+// Sets the limit of one layer. Where no device is named, on every device.
+struct SetBudgetRequest {
+  std::optional<uint32_t> device;
+  BudgetOwner of;
+  // Nothing: the configured default. A device always has a limit.
+  std::optional<Bytes> limit;
 };
 
 struct OpenStreamRequest {
@@ -230,6 +278,8 @@ struct BlockView {
   SessionId owner;
   Tenant tenant;
   std::string label;
+  // Of a published block.
+  std::string name;
   absl::Time live_since;
   // Somebody died while writing it, and nobody has written it since.
   bool torn = false;
@@ -283,6 +333,49 @@ struct DeviceReport {
   std::string last_failure;
 };
 
+enum class Layer { kDevice = 1, kTenant = 2, kSession = 3 };
+
+// "session".
+constexpr absl::string_view LayerName(Layer layer) {
+  return layer == Layer::kDevice ? "device" : layer == Layer::kTenant ? "tenant" : "session";
+}
+
+// One layer's account on one device.
+struct BudgetView {
+  Layer layer = Layer::kDevice;
+  uint32_t device = 0;
+  // Of a tenant's or a session's share.
+  Tenant tenant;
+  SessionId session;
+  // Nothing: only the layers outside it bind.
+  std::optional<Bytes> limit;
+  ByteCounts bytes;
+  // The most that was there or reserved at once.
+  Bytes peak;
+  uint64_t allocations = 0;
+  uint64_t refusals = 0;
+  uint64_t failed_releases = 0;
+  // Of blocks that could not be released and are charged still.
+  Bytes stuck;
+};
+
+struct ReservationView {
+  struct Claim {
+    uint32_t device = 0;
+    // As granted, and what is left to draw.
+    Bytes bytes;
+    Bytes left;
+  };
+  ReservationId id;
+  SessionId session;
+  Tenant tenant;
+  std::string label;
+  absl::Time since;
+  // InfiniteFuture for never.
+  absl::Time expires;
+  std::vector<Claim> claims;
+};
+
 struct UsageRow {
   uint32_t device = 0;
   Tenant tenant;
@@ -294,6 +387,7 @@ struct UsageRow {
 struct UsageView {
   std::vector<DeviceView> devices;
   std::vector<UsageRow> rows;
+  std::vector<BudgetView> budgets;
 };
 
 // ---- What is answered -------------------------------------------------------------------------------------
@@ -318,6 +412,20 @@ struct FreeResult {
 };
 
 struct GrantResult {};
+
+struct PublishResult {
+  BlockView block;
+};
+
+struct UnpublishResult {
+  BlockState state = BlockState::kRetired;
+};
+
+struct ReserveResult {
+  ReservationView reservation;
+};
+
+struct ReleaseReservationResult {};
 
 struct ImportResult {
   BlockView block;
@@ -348,9 +456,10 @@ struct ForgetResult {
   ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
 };
 
-using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
-                              ImportResult, ForgetResult, OpenStreamResult, CloseStreamResult, Prepared,
-                              FinishUseResult, AbandonUseResult>;
+using Response =
+    std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult,
+                 PublishResult, UnpublishResult, ReserveResult, ReleaseReservationResult, ForgetResult,
+                 OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult>;
 
 }  // namespace berth::core
 

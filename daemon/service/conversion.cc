@@ -91,6 +91,7 @@ static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_CO
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
 static_assert(static_cast<int>(core::DeviceState::kDropped) == v1::Device::DROPPED);
+static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
 
@@ -127,13 +128,69 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
   return out;
 }
 
-absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request) {
+absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request, absl::Time now) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
   BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", request.device_uuid()));
-  return core::AllocateRequest{.device = request.device(),
-                               .device_uuid = request.device_uuid(),
-                               .bytes = Bytes(request.bytes()),
-                               .label = request.label()};
+  core::AllocateRequest out{.device = request.device(),
+                            .device_uuid = request.device_uuid(),
+                            .bytes = Bytes(request.bytes()),
+                            .label = request.label(),
+                            .reservation = ReservationId(request.reservation())};
+  if (request.has_max_wait()) {
+    BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
+    out.wait = wait > absl::ZeroDuration();
+    out.deadline = now + wait;
+  }
+  return out;
+}
+
+absl::StatusOr<core::PublishRequest> FromProto(const v1::PublishBlockRequest& request) {
+  core::PublishRequest out = {.name = request.name()};
+  BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel("name", request.name()));
+  if (request.name().empty()) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\" is no name; expected {limit}",
+                  {{"field", "name"}, {"value", ""}, {"limit", "1 to 128 bytes"}});
+  }
+  for (const uint64_t import : request.let_go()) out.let_go.push_back(ImportId(import));
+  return out;
+}
+
+absl::StatusOr<core::UnpublishRequest> FromProto(const v1::UnpublishBlockRequest& request) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("name", request.name()));
+  core::UnpublishRequest out = {.name = request.name()};
+  if (request.has_tenant()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("tenant.container", request.tenant().container()));
+    out.tenant = core::Tenant{.uid = request.tenant().uid(), .container = request.tenant().container()};
+  }
+  return out;
+}
+
+absl::StatusOr<core::ReserveRequest> FromProto(const v1::ReserveBytesRequest& request) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
+  core::ReserveRequest out{.label = request.label()};
+  for (const v1::ReserveBytesRequest::Item& item : request.items()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", item.device_uuid()));
+    out.items.push_back(
+        {.device = item.device(), .device_uuid = item.device_uuid(), .bytes = Bytes(item.bytes())});
+  }
+  if (request.has_ttl()) {
+    BERTH_ASSIGN_OR_RETURN(out.ttl, FromProto("ttl", request.ttl()));
+  }
+  return out;
+}
+
+absl::StatusOr<core::SetBudgetRequest> FromProto(const v1::SetBudgetRequest& request) {
+  core::SetBudgetRequest out;
+  if (request.has_device()) out.device = request.device();
+  if (request.has_limit_bytes()) out.limit = Bytes(request.limit_bytes());
+  if (request.has_tenant()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("tenant.container", request.tenant().container()));
+    out.of = core::Tenant{.uid = request.tenant().uid(), .container = request.tenant().container()};
+  } else if (request.owner_case() == v1::SetBudgetRequest::kSession) {
+    out.of = SessionId(request.session());
+  }
+  return out;
 }
 
 absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request) {
@@ -162,7 +219,9 @@ absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& reques
 }
 
 absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request) {
-  core::ImportRequest out = {.read_only = request.read_only()};
+  core::ImportRequest out = {.read_only = request.read_only(), .name = request.name()};
+  BERTH_RETURN_IF_ERROR(ValidateLabel("name", request.name()));
+  if (!request.name().empty()) return out;
   BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
   return out;
 }
@@ -215,6 +274,18 @@ void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out) {
   out->set_import(result.import.value());
   out->set_read_only(static_cast<v1::ReadOnly>(result.read_only));
 }
+
+void ToProto(const core::PublishResult& result, v1::PublishBlockResponse* out) {
+  ToProto(result.block, out->mutable_block());
+}
+
+void ToProto(const core::UnpublishResult& result, v1::UnpublishBlockResponse* out) {
+  out->set_state(static_cast<v1::Block::State>(result.state));
+}
+
+void ToProto(const core::ReserveResult& result, v1::Reservation* out) { ToProto(result.reservation, out); }
+
+void ToProto(const core::ReleaseReservationResult&, v1::ReleaseReservationResponse*) {}
 
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out) {
   out->set_outcome(static_cast<v1::ForgetRequestResponse::Outcome>(result.outcome));
@@ -318,6 +389,7 @@ void ToProto(const core::BlockView& view, v1::Block* out) {
   out->set_owner(view.owner.value());
   ToProto(view.tenant, out->mutable_tenant());
   out->set_label(view.label);
+  out->set_name(view.name);
   if (view.state != core::BlockState::kReserved) ToProto(view.live_since, out->mutable_create_time());
   out->set_torn(view.torn);
   for (const core::ImportView& import : view.imports) ToProto(import, out->add_imports());
@@ -339,6 +411,35 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_last_failure(view.last_failure);
 }
 
+void ToProto(const core::BudgetView& view, v1::Budget* out) {
+  out->set_layer(static_cast<v1::Budget::Layer>(view.layer));
+  out->set_device(view.device);
+  if (view.layer != core::Layer::kDevice) ToProto(view.tenant, out->mutable_tenant());
+  out->set_session(view.session.value());
+  if (view.limit.has_value()) out->set_limit_bytes(view.limit->count());
+  ToProto(view.bytes, out->mutable_bytes());
+  out->set_peak_bytes(view.peak.count());
+  out->set_allocations_total(view.allocations);
+  out->set_refused_total(view.refusals);
+  out->set_failed_releases_total(view.failed_releases);
+  out->set_stuck_bytes(view.stuck.count());
+}
+
+void ToProto(const core::ReservationView& view, v1::Reservation* out) {
+  out->set_id(view.id.value());
+  out->set_session(view.session.value());
+  ToProto(view.tenant, out->mutable_tenant());
+  out->set_label(view.label);
+  ToProto(view.since, out->mutable_create_time());
+  if (view.expires != absl::InfiniteFuture()) ToProto(view.expires, out->mutable_expire_time());
+  for (const core::ReservationView::Claim& claim : view.claims) {
+    v1::Reservation::Claim* const to = out->add_claims();
+    to->set_device(claim.device);
+    to->set_bytes(claim.bytes.count());
+    to->set_left_bytes(claim.left.count());
+  }
+}
+
 void ToProto(const core::UsageView& view, v1::Usage* out) {
   for (const core::DeviceView& device : view.devices) ToProto(device, out->add_devices());
   for (const core::UsageRow& row : view.rows) {
@@ -349,6 +450,7 @@ void ToProto(const core::UsageView& view, v1::Usage* out) {
     to->set_label(row.label);
     ToProto(row.bytes, to->mutable_bytes());
   }
+  for (const core::BudgetView& budget : view.budgets) ToProto(budget, out->add_budgets());
 }
 
 }  // namespace berth::service

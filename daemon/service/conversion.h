@@ -22,9 +22,13 @@ namespace berth::service {
 // ---------------------------------------------------------------------
 
 core::RequestTag FromProto(const v1::RequestTag& tag);
-// `now` turns max_wait into a time.
+// `now` turns a wait into a time.
 absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& request, absl::Time now);
-absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request);
+absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request, absl::Time now);
+absl::StatusOr<core::PublishRequest> FromProto(const v1::PublishBlockRequest& request);
+absl::StatusOr<core::UnpublishRequest> FromProto(const v1::UnpublishBlockRequest& request);
+absl::StatusOr<core::ReserveRequest> FromProto(const v1::ReserveBytesRequest& request);
+absl::StatusOr<core::SetBudgetRequest> FromProto(const v1::SetBudgetRequest& request);
 absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request);
 absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& request);
 absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request);
@@ -41,6 +45,10 @@ void ToProto(const core::AllocateResult& result, v1::AllocateBlockResponse* out)
 void ToProto(const core::FreeResult& result, v1::FreeBlockResponse* out);
 void ToProto(const core::GrantResult& result, v1::GrantBlockResponse* out);
 void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out);
+void ToProto(const core::PublishResult& result, v1::PublishBlockResponse* out);
+void ToProto(const core::UnpublishResult& result, v1::UnpublishBlockResponse* out);
+void ToProto(const core::ReserveResult& result, v1::Reservation* out);
+void ToProto(const core::ReleaseReservationResult& result, v1::ReleaseReservationResponse* out);
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out);
 void ToProto(const core::OpenStreamResult& result, v1::OpenStreamResponse* out);
 void ToProto(const core::CloseStreamResult& result, v1::CloseStreamResponse* out);
@@ -54,6 +62,8 @@ void ToProto(const core::PermitView& view, v1::Permit* out);
 void ToProto(const core::WaiterView& view, v1::Waiter* out);
 void ToProto(const core::BlockView& view, v1::Block* out);
 void ToProto(const core::DeviceView& view, v1::Device* out);
+void ToProto(const core::BudgetView& view, v1::Budget* out);
+void ToProto(const core::ReservationView& view, v1::Reservation* out);
 void ToProto(const core::UsageView& view, v1::Usage* out);
 
 void ToProto(absl::Time time, google::protobuf::Timestamp* out);

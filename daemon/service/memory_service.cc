@@ -1,3 +1,6 @@
+#include <vector>
+
+#include "daemon/broker/event_loop.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 
@@ -7,7 +10,8 @@ grpc::ServerUnaryReactor* MemoryService::AllocateBlock(grpc::CallbackServerConte
                                                        const v1::AllocateBlockRequest* request,
                                                        v1::AllocateBlockResponse* response) {
   return SubmitRequest<core::AllocateResult>(*context_.callers, context_.broker, context, request->request(),
-                                             FromProto(*request), response, &core::Core::Allocate);
+                                             FromProto(*request, EventLoop::SteadyNow()), response,
+                                             &core::Core::Allocate);
 }
 
 grpc::ServerUnaryReactor* MemoryService::FreeBlock(grpc::CallbackServerContext* context,
@@ -29,6 +33,63 @@ grpc::ServerUnaryReactor* MemoryService::ImportBlock(grpc::CallbackServerContext
                                                      v1::ImportBlockResponse* response) {
   return SubmitRequest<core::ImportResult>(*context_.callers, context_.broker, context, request->request(),
                                            FromProto(*request), response, &core::Core::Import);
+}
+
+grpc::ServerUnaryReactor* MemoryService::PublishBlock(grpc::CallbackServerContext* context,
+                                                      const v1::PublishBlockRequest* request,
+                                                      v1::PublishBlockResponse* response) {
+  return SubmitRequest<core::PublishResult>(*context_.callers, context_.broker, context, request->request(),
+                                            FromProto(*request), response, &core::Core::Publish);
+}
+
+grpc::ServerUnaryReactor* MemoryService::UnpublishBlock(grpc::CallbackServerContext* context,
+                                                        const v1::UnpublishBlockRequest* request,
+                                                        v1::UnpublishBlockResponse* response) {
+  return SubmitRequest<core::UnpublishResult>(*context_.callers, context_.broker, context, request->request(),
+                                              FromProto(*request), response, &core::Core::Unpublish);
+}
+
+grpc::ServerUnaryReactor* MemoryService::ReserveBytes(grpc::CallbackServerContext* context,
+                                                      const v1::ReserveBytesRequest* request,
+                                                      v1::Reservation* response) {
+  return SubmitRequest<core::ReserveResult>(*context_.callers, context_.broker, context, request->request(),
+                                            FromProto(*request), response, &core::Core::Reserve);
+}
+
+grpc::ServerUnaryReactor* MemoryService::ReleaseReservation(grpc::CallbackServerContext* context,
+                                                            const v1::ReleaseReservationRequest* request,
+                                                            v1::ReleaseReservationResponse* response) {
+  const absl::StatusOr<ReservationId> reservation(ReservationId(request->reservation()));
+  return SubmitRequest<core::ReleaseReservationResult>(*context_.callers, context_.broker, context,
+                                                       request->request(), reservation, response,
+                                                       &core::Core::ReleaseReservation);
+}
+
+grpc::ServerUnaryReactor* MemoryService::ListReservations(grpc::CallbackServerContext* context,
+                                                          const v1::ListReservationsRequest* request,
+                                                          v1::ListReservationsResponse* response) {
+  return ServePage(
+      *context_.callers, context_.broker, context, *request, response,
+      [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
+        return core.ListReservations(caller, page);
+      },
+      [&](const core::ReservationView& view) { ToProto(view, response->add_reservations()); });
+}
+
+grpc::ServerUnaryReactor* MemoryService::SetBudget(grpc::CallbackServerContext* context,
+                                                   const v1::SetBudgetRequest* request,
+                                                   v1::SetBudgetResponse* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  const absl::StatusOr<core::SetBudgetRequest> converted = FromProto(*request);
+  if (!converted.ok()) return FinishNow(context, converted.status());
+  absl::StatusOr<std::vector<core::BudgetView>> views;
+  context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    views = core.SetBudget(now, *caller, *converted, effects);
+  });
+  if (!views.ok()) return FinishNow(context, views.status());
+  for (const core::BudgetView& view : *views) ToProto(view, response->add_budgets());
+  return FinishNow(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* MemoryService::ListBlocks(grpc::CallbackServerContext* context,

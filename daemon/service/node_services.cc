@@ -79,16 +79,6 @@ grpc::ServerUnaryReactor* AdminService::SetPoolCap(grpc::CallbackServerContext* 
   return FinishNow(context, view.status());
 }
 
-grpc::ServerUnaryReactor* AdminService::SetDeviceBudget(grpc::CallbackServerContext* context,
-                                                        const v1::SetDeviceBudgetRequest* request,
-                                                        v1::Device* response) {
-  return OperateDevice(context_, context, "SetDeviceBudget", response,
-                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
-                         return core.SetDeviceBudget(now, request->device(), Bytes(request->budget_bytes()),
-                                                     effects);
-                       });
-}
-
 grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext* context,
                                                      const v1::EnableDeviceRequest* request,
                                                      v1::Device* response) {

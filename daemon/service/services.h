@@ -67,6 +67,19 @@ class MemoryService final : public v1::MemoryService::CallbackService {
                                        v1::GrantBlockResponse*) override;
   grpc::ServerUnaryReactor* ImportBlock(grpc::CallbackServerContext*, const v1::ImportBlockRequest*,
                                         v1::ImportBlockResponse*) override;
+  grpc::ServerUnaryReactor* PublishBlock(grpc::CallbackServerContext*, const v1::PublishBlockRequest*,
+                                         v1::PublishBlockResponse*) override;
+  grpc::ServerUnaryReactor* UnpublishBlock(grpc::CallbackServerContext*, const v1::UnpublishBlockRequest*,
+                                           v1::UnpublishBlockResponse*) override;
+  grpc::ServerUnaryReactor* ReserveBytes(grpc::CallbackServerContext*, const v1::ReserveBytesRequest*,
+                                         v1::Reservation*) override;
+  grpc::ServerUnaryReactor* ReleaseReservation(grpc::CallbackServerContext*,
+                                               const v1::ReleaseReservationRequest*,
+                                               v1::ReleaseReservationResponse*) override;
+  grpc::ServerUnaryReactor* ListReservations(grpc::CallbackServerContext*, const v1::ListReservationsRequest*,
+                                             v1::ListReservationsResponse*) override;
+  grpc::ServerUnaryReactor* SetBudget(grpc::CallbackServerContext*, const v1::SetBudgetRequest*,
+                                      v1::SetBudgetResponse*) override;
   grpc::ServerUnaryReactor* ListBlocks(grpc::CallbackServerContext*, const v1::ListBlocksRequest*,
                                        v1::ListBlocksResponse*) override;
   grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*,
@@ -126,8 +139,6 @@ class AdminService final : public v1::AdminService::CallbackService {
   explicit AdminService(ServiceContext context) : context_(context) {}
   grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*,
                                        v1::Pool*) override;
-  grpc::ServerUnaryReactor* SetDeviceBudget(grpc::CallbackServerContext*, const v1::SetDeviceBudgetRequest*,
-                                            v1::Device*) override;
   grpc::ServerUnaryReactor* EnableDevice(grpc::CallbackServerContext*, const v1::EnableDeviceRequest*,
                                          v1::Device*) override;
   grpc::ServerUnaryReactor* RestartDevice(grpc::CallbackServerContext*, const v1::RestartDeviceRequest*,

@@ -347,8 +347,10 @@ TEST_F(BadRequestTest, OperatorsVerbsAreNotServedToClients) {
   v1::SetPoolCapRequest cap;
   cap.set_cap(9);
   EXPECT_TRUE(Refused(client_->Call(&Admin::SetPoolCap, cap), Reason::kAdminOnly, {{"verb", "SetPoolCap"}}));
-  v1::SetDeviceBudgetRequest budget;
-  EXPECT_TRUE(Refused(client_->Call(&Admin::SetDeviceBudget, budget), Reason::kAdminOnly));
+  v1::SetBudgetRequest budget;
+  budget.set_limit_bytes(1);
+  EXPECT_TRUE(
+      Refused(client_->Call(&Memory::SetBudget, budget), Reason::kAdminOnly, {{"verb", "SetBudget"}}));
   RawClient admin = RawClient::Open(daemon_.folder(), "admin.sock");
   cap.set_cap(0);
   EXPECT_TRUE(Refused(admin.Call(&Admin::SetPoolCap, cap), Reason::kInvalidField,
@@ -357,7 +359,13 @@ TEST_F(BadRequestTest, OperatorsVerbsAreNotServedToClients) {
   cap.set_pool("of-nobody");
   EXPECT_TRUE(Refused(admin.Call(&Admin::SetPoolCap, cap), Reason::kNotFound, {{"id", "of-nobody"}}));
   budget.set_device(5);
-  EXPECT_TRUE(Refused(admin.Call(&Admin::SetDeviceBudget, budget), Reason::kNotFound, {{"id", "5"}}));
+  EXPECT_TRUE(Refused(admin.Call(&Memory::SetBudget, budget), Reason::kNotFound, {{"id", "5"}}));
+  budget.set_device(0);
+  budget.clear_limit_bytes();
+  EXPECT_TRUE(
+      Refused(admin.Call(&Memory::SetBudget, budget), Reason::kInvalidField, {{"field", "limit_bytes"}}));
+  budget.set_limit_bytes(UINT64_MAX);
+  EXPECT_TRUE(Refused(admin.Call(&Memory::SetBudget, budget), Reason::kOutOfRange));
   v1::GetPoolRequest get;
   const absl::StatusOr<v1::Pool> pool = client_->Call(&Permits::GetPool, get);
   ASSERT_TRUE(Ok(pool));

@@ -1,6 +1,7 @@
 // The `berth` command against a daemon: its exit codes, what it passes on, what it shows.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -308,7 +309,7 @@ TEST_F(CommandTest, AnOperatorSetsCapsAndBudgetsAndEndsSessions) {
   EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "3");
   EXPECT_NE(Run({"--admin", "permits", "set", "gpu-tests", "0"}), 0);
   EXPECT_NE(Run({"--admin", "permits", "set", "of-nobody", "3"}), 0);
-  EXPECT_EQ(Run({"--admin", "budget", "set", "0", "64MiB"}), 0);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--device", "0", "64MiB"}), 0);
   EXPECT_EQ(ShowJson({"devices"})["devices"][0]["budget_bytes"], absl::StrCat(64 << 20));
   Actor actor(daemon_);
   EXPECT_EQ(Run({"--admin", "sessions", "end", absl::StrCat(actor.session().value())}), 0);
@@ -339,6 +340,49 @@ TEST_F(CommandTest, AnOperatorTakesDevicesInAndOutOfServiceAndWatchersSeeIt) {
   watch.Kill();
 }
 
+TEST_F(CommandTest, BudgetsAreShownAndSetByLayer) {
+  Actor actor(daemon_);
+  actor.Do("allocate b 1");
+  const std::string session = absl::StrCat(actor.session().value());
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", absl::StrCat(::geteuid()), "32MiB"}), 0);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--session", session, "--device", "0", "16MiB"}), 0);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--session", session, "--tenant", "1", "16MiB"}), 64);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", "nobody", "16MiB"}), 64);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "lots"}), 64);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--session", "4711", "1MiB"}), 1);
+  int found = 0;
+  const Json shown = ShowJson({"budget", "show"});
+  for (const auto& budget : shown["budgets"]) {
+    if (budget["layer"] == "TENANT") found += budget["limit_bytes"] == absl::StrCat(32 << 20) ? 1 : 0;
+    if (budget["layer"] == "SESSION" && budget["session"] == session) {
+      found += budget["limit_bytes"] == absl::StrCat(16 << 20) ? 1 : 0;
+      EXPECT_EQ(budget["allocations_total"], "1");
+    }
+  }
+  EXPECT_EQ(found, 2);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", absl::StrCat(::geteuid()), "default"}), 0);
+  actor.Do("reserve r 0=4194304");
+  EXPECT_EQ(ShowJson({"reservations"})["reservations"][0]["claims"][0]["left_bytes"], "4194304");
+  actor.Quit();
+}
+
+TEST_F(CommandTest, AFileIsPublishedMappedByNameAndDeleted) {
+  const std::string path = daemon_.folder() + "/weights";
+  std::ofstream(path) << std::string(5000, 'w');
+  EXPECT_EQ(Run({"blocks", "publish", "weights", path}), 0);
+  EXPECT_EQ(Run({"blocks", "publish", "weights", path}), 1);
+  EXPECT_EQ(Run({"blocks", "publish", "more", path + "/none"}), 1);
+  EXPECT_EQ(ShowJson({"blocks"})["blocks"][0]["name"], "weights");
+  Actor actor(daemon_);
+  actor.Do("import-published w weights");
+  EXPECT_EQ(Run({"blocks", "--imports"}), 0);
+  EXPECT_EQ(ShowJson({"blocks", "--imports"})["blocks"][0]["imports"].size(), 1u);
+  EXPECT_EQ(Run({"blocks", "unpublish", "weights"}), 0);
+  EXPECT_EQ(Run({"blocks", "unpublish", "weights"}), 1);
+  EXPECT_EQ(Run({"--admin", "blocks", "unpublish", "--tenant", "4711", "weights"}), 1);
+  actor.Quit();
+}
+
 TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   const std::string socket = daemon_.folder() + "/admin.sock";
   std::filesystem::permissions(socket, std::filesystem::perms::none);
@@ -349,7 +393,7 @@ TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   }
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"permits", "set", "gpu-tests", "3"},
-                                             {"budget", "set", "0", "64MiB"},
+                                             {"budget", "set", "64MiB"},
                                              {"sessions", "end", "1"},
                                              {"--admin", "status"},
                                              {"--admin", "run", "--", "/bin/true"}}) {
@@ -376,9 +420,9 @@ TEST_F(CommandTest, AWrongCommandLineIsSaidAndChangesNothing) {
   refuse({"permits", "set", "gpu-tests", "-3"}, 64, "\"-3\" is not a number from 1 on");
   refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1 on");
   refuse({"permits", "--pool", "of-nobody"}, 1, "no permit pool of-nobody");
-  refuse({"budget", "set", "0", "plenty"}, 64, "\"plenty\" is not an amount of bytes");
-  refuse({"budget", "set", "0", "100TiB"}, 1, "the most is");
-  refuse({"budget", "set", "9", "1GiB"}, 1, "no device 9");
+  refuse({"budget", "set", "plenty"}, 64, "\"plenty\" is not an amount of bytes");
+  refuse({"budget", "set", "100TiB"}, 1, "the most is");
+  refuse({"budget", "set", "--device", "9", "1GiB"}, 1, "no device 9");
   refuse({"sessions", "end", "mine"}, 64, "\"mine\" is not an id");
   refuse({"run", "--permits", "-1", "--", "/bin/true"}, 64, "\"-1\" is not a number from 1 on");
   refuse({"run", "--permits", "18446744073709551616", "--", "/bin/true"}, 64, "is not a number from 1 on");

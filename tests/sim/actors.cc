@@ -105,6 +105,39 @@ AcquireRequest Simulation::NewAcquire() {
       .independent = Chance(20)};
 }
 
+AllocateRequest Simulation::NewAllocate(const Client& client) {
+  const uint64_t sizes[] = {1, 2 << 20, (2 << 20) + 1, 6 << 20, 30 << 20, 0, UINT64_MAX, uint64_t{1} << 63};
+  AllocateRequest request{
+      .device = Chance(97) ? static_cast<uint32_t>(Draw(2)) : static_cast<uint32_t>(Draw(80)),
+      .bytes = Bytes(sizes[Chance(85) ? Draw(4) : Draw(8)]),
+      .label = absl::StrCat("label ", Draw(3)),
+      .wait = Chance(20),
+      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000))};
+  if (!client.reservations.empty() && Chance(70)) {
+    request.reservation = client.reservations[Draw(client.reservations.size())];
+    request.bytes = Bytes(sizes[Draw(3)]);
+  } else if (Chance(1)) {
+    request.reservation = ReservationId(Draw(1'000));
+  }
+  return request;
+}
+
+ReserveRequest Simulation::NewReserve() {
+  ReserveRequest request{.ttl = Chance(50) ? absl::InfiniteDuration() : absl::Milliseconds(Draw(3'000))};
+  for (uint64_t items = Draw(4); items > 0; --items) {
+    request.items.push_back({.device = static_cast<uint32_t>(Draw(2)), .bytes = Bytes(1 + Draw(12 << 20))});
+  }
+  return request;
+}
+
+PublishRequest Simulation::NewPublish(const Process& process, const Client& client) {
+  PublishRequest request{.handle = SomeHandle(client), .name = absl::StrCat("name ", Draw(6))};
+  for (const auto& [import, block] : process.mapped) {
+    if (block == request.handle.block && Chance(90)) request.let_go.push_back(import);
+  }
+  return request;
+}
+
 BlockHandle Simulation::SomeHandle(const Client& client) {
   BlockHandle handle;
   if (!client.blocks.empty() && Chance(60)) {
@@ -121,8 +154,8 @@ BlockHandle Simulation::SomeHandle(const Client& client) {
 Simulation::Payload Simulation::NewPayload(Process& process) {
   Client& client = clients_.at(process.session);
   const uint64_t die = Draw(100);
-  if (die < 30) return NewAcquire();
-  if (die < 55) {
+  if (die < 28) return NewAcquire();
+  if (die < 52) {
     if (Chance(5)) return AcquisitionId(Draw(1'000));
     if (client.acquisitions.empty()) return NewAcquire();
     const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
@@ -131,13 +164,11 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
     if (!Chance(10)) client.acquisitions.erase(at);
     return acquisition;
   }
-  if (die < 72) {
-    const uint64_t sizes[] = {1, 2 << 20, (2 << 20) + 1, 6 << 20, 30 << 20, 0, UINT64_MAX, uint64_t{1} << 63};
-    return AllocateRequest{
-        .device = Chance(97) ? static_cast<uint32_t>(Draw(2)) : static_cast<uint32_t>(Draw(80)),
-        .bytes = Bytes(sizes[Chance(85) ? Draw(4) : Draw(8)]),
-        .label = absl::StrCat("label ", Draw(3))};
+  if (die < 71) {
+    return NewAllocate(client);
   }
+  if (die < 76) return NewReserve();
+  if (die < 77 && !client.reservations.empty()) return client.reservations[Draw(client.reservations.size())];
   if (die < 80) {
     FreeRequest request{.handle = SomeHandle(client)};
     for (const auto& [import, block] : process.mapped) {
@@ -145,11 +176,14 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
     }
     return request;
   }
-  if (die < 87) {
+  if (die < 83) return NewPublish(process, client);
+  if (die < 84) return UnpublishRequest{.name = absl::StrCat("name ", Draw(6))};
+  if (die < 90) {
     GrantRequest request{.handle = SomeHandle(client), .grantee = TenantOf(Draw(4))};
     if (Chance(50)) request.grantee = std::next(clients_.begin(), Draw(clients_.size()))->first;
     return request;
   }
+  if (Chance(25)) return ImportRequest{.name = absl::StrCat("name ", Draw(6))};
   return ImportRequest{.handle = SomeHandle(client), .read_only = Chance(50)};
 }
 
@@ -225,6 +259,7 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
   Request& request = process.requests.at(sequence);
   // What the request lets go of is let go before it is sent.
   const auto* const freed = std::get_if<FreeRequest>(&payload);
+  const auto* const published = std::get_if<PublishRequest>(&payload);
   Caller caller = CallerOf(channel);
   const bool wrong = Chance(1);
   if (wrong) caller.credentials.secret.bits[3] ^= 1;
@@ -233,6 +268,9 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
   const RequestTag tag{.sequence = sequence, .answered_below = request.answered_below};
   if (freed != nullptr && !wrong && !reused) {
     for (const ImportId import : freed->let_go) process.mapped.erase(import);
+  }
+  if (published != nullptr && !wrong && !reused) {
+    for (const ImportId import : published->let_go) process.mapped.erase(import);
   }
   request.sent = true;
   std::visit(
@@ -248,6 +286,14 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
           core_->Free(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, GrantRequest>) {
           core_->Grant(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, PublishRequest>) {
+          core_->Publish(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, UnpublishRequest>) {
+          core_->Unpublish(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, ReserveRequest>) {
+          core_->Reserve(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, ReservationId>) {
+          core_->ReleaseReservation(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, ImportRequest>) {
           core_->Import(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, OpenStreamRequest>) {
@@ -496,9 +542,24 @@ void Simulation::Operate() {
     const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
   } else {
-    const auto changed =
-        core_->SetDeviceBudget(now_, static_cast<uint32_t>(Draw(2)), MiB(Draw(70)), &effects_);
-    if (!changed.ok() && !absl::IsOutOfRange(changed.status())) Fail("a budget cannot be set");
+    if (clients_.empty()) return;
+    const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
+    const bool admin = Chance(80);
+    const Caller caller{.credentials = {.session = session, .secret = client.secret},
+                        .tenant = client.tenant,
+                        .admin = admin};
+    SetBudgetRequest request{.device = static_cast<uint32_t>(Draw(2)), .limit = MiB(Draw(70))};
+    if (Chance(60)) request.of = client.tenant;
+    if (Chance(40)) request.of = session;
+    // Back to none, so that inner layers don't end up as small as they were ever made.
+    if (Chance(40) && request.of.index() != 0) request.limit.reset();
+    const auto changed = core_->SetBudget(now_, caller, request, &effects_);
+    const bool may = admin || request.of == BudgetOwner(session);
+    if (!may && changed.ok()) Fail("a budget is set by whom it is not for");
+    if (!changed.ok() && !absl::IsOutOfRange(changed.status()) &&
+        !IsRefusal(changed.status(), Reason::kAdminOnly)) {
+      Fail("a budget cannot be set");
+    }
   }
 }
 

@@ -46,13 +46,16 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->finished += counts.finished;
   sum->torn += counts.torn;
   sum->handed_over += counts.handed_over;
+  sum->reservations += counts.reservations;
+  sum->drawn += counts.drawn;
+  sum->published += counts.published;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
   const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 5'000);
-  const uint64_t seeds = one == 0 ? 20 : 1;
+  const uint64_t seeds = one == 0 ? 24 : 1;
   Simulation::Counts sum;
   const absl::Time start = absl::Now();
   for (uint64_t i = 0; i < seeds; ++i) {
@@ -63,7 +66,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
             << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
-            << " replayed, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
+            << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
+            << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
             << sum.left_alive << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, "
             << sum.torn << " torn, " << sum.handed_over << " handed over, " << sum.hung_workers
             << " workers hung and " << sum.abandoned_workers << " abandoned, " << sum.enabled_devices
@@ -74,7 +78,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   // Runs that don't meet these test nothing.
   for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
                                sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive,
-                               sum.finished, sum.waits, sum.torn, sum.handed_over}) {
+                               sum.finished, sum.waits, sum.torn, sum.handed_over, sum.reservations, sum.drawn,
+                               sum.published}) {
     EXPECT_GT(count, 50);
   }
   for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets}) {
@@ -101,6 +106,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "SESSION_ENDED",
                                    "STALE",
                                    "STREAM_MISUSE",
+                                   "BLOCK_MAPPED",
+                                   "NAME_TAKEN",
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",
@@ -108,6 +115,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "imports_per_block",
                                    "imports_per_channel",
                                    "queued_deliveries_per_channel",
+                                   "reservations_per_session",
                                    "waiters_per_pool"}) {
     EXPECT_GT(sum.refusals[reason], 0) << reason;
   }

@@ -8,6 +8,7 @@
 #ifndef TESTS_SIM_SIMULATION_H_
 #define TESTS_SIM_SIMULATION_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -49,7 +51,7 @@ class Simulation {
   // What came of it all, to see that a run is not idle.
   struct Counts {
     uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
-    uint64_t quarantined = 0, worker_deaths = 0;
+    uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
     // Channels that joined again, and those of processes that outlived their session.
     uint64_t rejoined = 0, left_alive = 0;
@@ -63,7 +65,8 @@ class Simulation {
  private:
   using Payload = std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest,
                                ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
-                               FinishUseRequest, AbandonUseRequest>;
+                               FinishUseRequest, AbandonUseRequest, ReserveRequest, ReservationId,
+                               PublishRequest, UnpublishRequest>;
 
   struct Request {
     Payload payload;
@@ -100,6 +103,7 @@ class Simulation {
     bool ended = false;
     std::vector<AcquisitionId> acquisitions;
     std::vector<BlockHandle> blocks;
+    std::vector<ReservationId> reservations;
   };
   struct Call {
     ChannelId channel;
@@ -142,6 +146,8 @@ class Simulation {
   void Check();
   void CheckPools();
   void CheckDevices();
+  // An operator deletes what outlives every session.
+  void DeletePublished();
   void Fail(const std::string& what);
 
   // ---- actors.cc: what they do ----------------------------------------------------------------------------
@@ -176,6 +182,9 @@ class Simulation {
   // Of a process that has asked something.
   uint64_t SomeSequence(const Process& process);
   AcquireRequest NewAcquire();
+  AllocateRequest NewAllocate(const Client& client);
+  ReserveRequest NewReserve();
+  PublishRequest NewPublish(const Process& process, const Client& client);
   BlockHandle SomeHandle(const Client& client);
   // Returns whether it was sent with the right secret.
   bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
@@ -213,7 +222,8 @@ class Simulation {
   // What the core's answers gave out: permits with their sessions and acquisitions.
   std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;
   std::map<std::string, uint64_t> out_before_;
-  std::map<uint32_t, uint64_t> charged_before_;
+  // By layer, device, and the session or the tenant's user.
+  std::map<std::array<uint64_t, 3>, uint64_t> charged_before_;
 };
 
 }  // namespace berth::core

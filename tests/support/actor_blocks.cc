@@ -80,6 +80,18 @@ absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::
   }
   if (verb == "allocate") return Allocate(words);
   if (verb == "import") return Import(words);
+  if (verb == "reserve") return Reserve(words);
+  if (verb == "import-published" && words.size() == 2) {
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::ImportPublished(session_, words[1]));
+    held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+    return "";
+  }
+  if (verb == "unpublish" && words.size() == 1) return Said(Block::Unpublish(session_, words[0]));
+  if (verb == "unreserve" && words.size() == 1) {
+    const auto it = reservations_.find(words[0]);
+    if (it == reservations_.end()) return absl::NotFoundError(words[0]);
+    return Said(it->second.Release());
+  }
   if (words.empty()) return absl::UnimplementedError(verb);
   const auto it = held_.find(words[0]);
   if (it == held_.end()) return absl::NotFoundError(absl::StrCat(verb, " ", words[0]));
@@ -93,18 +105,52 @@ absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::
 absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>& words) {
   BERTH_ASSIGN_OR_RETURN(const uint64_t bytes, Number(words, 1));
   BlockOptions options = {.bytes = Bytes(bytes)};
+  std::string reservation;
   for (size_t i = 2; i < words.size(); ++i) {
     const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
     if (option.first == "label") options.label = option.second;
+    if (option.first == "from") reservation = option.second;
+    if (option.first == "wait" && !absl::ParseDuration(option.second, &options.max_wait)) {
+      return absl::InvalidArgumentError(words[i]);
+    }
     if (option.first == "uuid") options.device_uuid = option.second;
     if (option.first == "device" && !absl::SimpleAtoi(option.second, &options.device)) {
       return absl::InvalidArgumentError(words[i]);
     }
   }
-  BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, options));
+  BERTH_ASSIGN_OR_RETURN(Block block, Lease(options, reservation));
   std::string handle = FormatHandle(block.handle());
   held_.insert_or_assign(words[0], Held{.block = std::move(block)});
   return handle;
+}
+
+absl::StatusOr<Block> ActorBlocks::Lease(const BlockOptions& options, const std::string& reservation) {
+  if (reservation.empty()) return Block::Allocate(session_, options);
+  const auto it = reservations_.find(reservation);
+  if (it == reservations_.end()) return absl::NotFoundError(reservation);
+  return it->second.Allocate(options);
+}
+
+absl::StatusOr<std::string> ActorBlocks::Reserve(const std::vector<std::string>& words) {
+  ReservationOptions options;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
+    if (option.first == "ttl") {
+      if (!absl::ParseDuration(option.second, &options.ttl)) return absl::InvalidArgumentError(words[i]);
+      continue;
+    }
+    // DEVICE=BYTES
+    uint32_t device;
+    uint64_t bytes;
+    if (!absl::SimpleAtoi(option.first, &device) || !absl::SimpleAtoi(option.second, &bytes)) {
+      return absl::InvalidArgumentError(words[i]);
+    }
+    options.items.push_back({.bytes = Bytes(bytes), .device = device});
+  }
+  BERTH_ASSIGN_OR_RETURN(Reservation reservation, Reservation::Make(session_, options));
+  const uint64_t id = reservation.id().value();
+  reservations_.insert_or_assign(words[0], std::move(reservation));
+  return absl::StrCat(id);
 }
 
 absl::StatusOr<std::string> ActorBlocks::Import(const std::vector<std::string>& words) {
@@ -125,6 +171,7 @@ absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& h
     return absl::StrCat(held.mapping->size(), " ", RightsOf(held.mapping->data()));
   }
   if (verb == "free") return Said(held.block.Free());
+  if (verb == "publish" && words.size() == 2) return Said(held.block.Publish(words[1]));
   if (verb == "unmap") {
     held.ref.reset();
     held.mapping.reset();

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "client/block.h"
 #include "client/gpu_ref.h"
+#include "client/reservation.h"
 #include "client/session.h"
 
 namespace berth::testing {
@@ -46,6 +47,9 @@ class ActorBlocks {
   };
 
   absl::StatusOr<std::string> Allocate(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> Reserve(const std::vector<std::string>& words);
+  // Allocates as the option says: on its own, or out of a reservation.
+  absl::StatusOr<Block> Lease(const BlockOptions& options, const std::string& reservation);
   absl::StatusOr<std::string> Import(const std::vector<std::string>& words);
   absl::StatusOr<std::string> DoWith(const std::string& verb, Held& held,
                                      const std::vector<std::string>& words);
@@ -54,6 +58,7 @@ class ActorBlocks {
 
   const std::shared_ptr<Session> session_;
   std::map<std::string, Held> held_;
+  std::map<std::string, Reservation> reservations_;
 };
 
 }  // namespace berth::testing

@@ -1,0 +1,76 @@
+#include "daemon/core/byte_budget.h"
+
+#include <algorithm>
+
+#include "common/error.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+void ByteBudget::Add(BlockPhase phase, Bytes bytes) {
+  Line(phase) += bytes.count();
+  NotePeak();
+}
+
+void ByteBudget::Move(BlockPhase from, BlockPhase to, Bytes bytes) {
+  BERTH_INVARIANT(Line(from) >= bytes.count());
+  Line(from) -= bytes.count();
+  if (to != BlockPhase::kGone) Line(to) += bytes.count();
+  NotePeak();
+}
+
+void ByteBudget::MarkStuck(Bytes bytes) {
+  stuck_ += bytes.count();
+  ++failed_releases_;
+}
+
+void ByteBudget::Claim(Bytes bytes) {
+  claimed_ += bytes.count();
+  NotePeak();
+}
+
+void ByteBudget::Unclaim(Bytes bytes) {
+  BERTH_INVARIANT(claimed_ >= bytes.count());
+  claimed_ -= bytes.count();
+}
+
+void ByteBudget::NotePeak() { peak_ = std::max(peak_, counts().outstanding().count() + claimed_); }
+
+Bytes ByteBudget::charged() const { return counts().charged(); }
+
+Bytes ByteBudget::coming() const {
+  return Bytes(Line(BlockPhase::kRetired) - stuck_ + Line(BlockPhase::kAbandoned));
+}
+
+Bytes ByteBudget::warm() const { return Bytes(Line(BlockPhase::kWarm) + Line(BlockPhase::kWarming)); }
+
+Bytes ByteBudget::held() const { return Bytes(charged().count() - coming().count() - warm().count()); }
+
+ByteCounts ByteBudget::counts() const {
+  return ByteCounts{.live = Bytes(Line(BlockPhase::kLive)),
+                    .retired = Bytes(Line(BlockPhase::kRetired)),
+                    .quarantined = Bytes(Line(BlockPhase::kQuarantined)),
+                    .warm = warm(),
+                    .reserved = Bytes(Line(BlockPhase::kReserved) + Line(BlockPhase::kAbandoned) + claimed_)};
+}
+
+ByteBudget::Verdict ByteBudget::Judge(Bytes bytes) const {
+  if (!limit_.has_value() || bytes <= SaturatingSub(*limit_, charged())) return Verdict::kNow;
+  if (bytes <= SaturatingSub(*limit_, held())) return Verdict::kAfterReclaim;
+  return bytes <= *limit_ ? Verdict::kNever : Verdict::kTooLarge;
+}
+
+absl::Status ByteBudget::OverBudget(absl::string_view layer, uint32_t device, Bytes requested) const {
+  const Bytes limit = limit_.value_or(Bytes(UINT64_MAX));
+  return Refuse(Reason::kOverBudget,
+                "{layer} budget on device {device}: requested {requested} bytes, current {current}, "
+                "remaining {remaining}, limit {limit}",
+                {{"layer", layer},
+                 {"device", device},
+                 {"requested", requested.count()},
+                 {"current", held().count()},
+                 {"remaining", SaturatingSub(limit, held()).count()},
+                 {"limit", limit.count()}});
+}
+
+}  // namespace berth::core

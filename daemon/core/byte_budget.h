@@ -1,0 +1,84 @@
+// ByteBudget: the bytes of one layer (a device, or one tenant's or session's share of it) by the phase of their
+// blocks, against the layer's limit. Arithmetic only. Thread-compatible.
+
+#ifndef DAEMON_CORE_BYTE_BUDGET_H_
+#define DAEMON_CORE_BYTE_BUDGET_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "common/bytes.h"
+#include "daemon/core/block_phase.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+class ByteBudget {
+ public:
+  // Without a limit everything fits.
+  explicit ByteBudget(std::optional<Bytes> limit = std::nullopt) : limit_(limit) {}
+
+  const std::optional<Bytes>& limit() const { return limit_; }
+  void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
+
+  // A block of `bytes` comes into the layer in `phase`, or passes from one to another; to kGone it leaves the layer.
+  void Add(BlockPhase phase, Bytes bytes);
+  void Move(BlockPhase from, BlockPhase to, Bytes bytes);
+  // A retired block could not be released: it stays charged and is not expected back. Undone when it is released after
+  // all, or tried again.
+  void MarkStuck(Bytes bytes);
+  void UnmarkStuck(Bytes bytes) { stuck_ -= bytes.count(); }
+  // Bytes set aside for blocks to come, and given up or drawn.
+  void Claim(Bytes bytes);
+  void Unclaim(Bytes bytes);
+
+  // Everything that counts against the limit.
+  Bytes charged() const;
+  // Charged bytes on their way back to the driver.
+  Bytes coming() const;
+  // Charged bytes that could be sent on their way back: what is kept or made warm.
+  Bytes warm() const;
+  // Charged bytes that somebody holds on to.
+  Bytes held() const;
+  Bytes stuck() const { return Bytes(stuck_); }
+  ByteCounts counts() const;
+
+  // kNow fits; kAfterReclaim will once everything is back that can come back by itself; kNever neither; kTooLarge
+  // passes the limit alone.
+  enum class Verdict { kNow, kAfterReclaim, kNever, kTooLarge };
+  Verdict Judge(Bytes bytes) const;
+  // The refusal for kNever and kTooLarge. Its figures leave out what comes back by itself, so `remaining` is what a
+  // request would get.
+  absl::Status OverBudget(absl::string_view layer, uint32_t device, Bytes requested) const;
+
+  // ---- What was, for those who look -----------------------------------------------------------------------
+
+  // The most bytes at once of blocks that were there and of claims: neither what was refused nor what was only being
+  // made or kept warm.
+  Bytes peak() const { return Bytes(peak_); }
+  uint64_t allocations() const { return allocations_; }
+  uint64_t refusals() const { return refusals_; }
+  uint64_t failed_releases() const { return failed_releases_; }
+  void NoteAllocated() { ++allocations_; }
+  void NoteRefused() { ++refusals_; }
+
+ private:
+  uint64_t& Line(BlockPhase phase) { return lines_[static_cast<int>(phase)]; }
+  uint64_t Line(BlockPhase phase) const { return lines_[static_cast<int>(phase)]; }
+  void NotePeak();
+
+  std::optional<Bytes> limit_;
+  std::array<uint64_t, kBlockPhases> lines_ = {};
+  uint64_t claimed_ = 0;
+  uint64_t stuck_ = 0;
+  uint64_t peak_ = 0;
+  uint64_t allocations_ = 0;
+  uint64_t refusals_ = 0;
+  uint64_t failed_releases_ = 0;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_BYTE_BUDGET_H_

@@ -1,0 +1,91 @@
+#include "daemon/core/room_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+Waiting& RoomQueue::Push(Waiting waiting) {
+  BERTH_INVARIANT(Find(waiting.request) == nullptr);
+  next_deadline_.reset();
+  return entries_.emplace_back(std::move(waiting));
+}
+
+std::list<Waiting>::iterator RoomQueue::At(const RequestId& request) {
+  return std::find_if(entries_.begin(), entries_.end(),
+                      [&](const Waiting& waiting) { return waiting.request == request; });
+}
+
+Waiting RoomQueue::Take(const RequestId& request) {
+  const auto at = At(request);
+  BERTH_INVARIANT(at != entries_.end());
+  next_deadline_.reset();
+  Waiting taken = std::move(*at);
+  entries_.erase(at);
+  return taken;
+}
+
+Waiting* RoomQueue::Find(const RequestId& request) {
+  const auto at = At(request);
+  return at == entries_.end() ? nullptr : &*at;
+}
+
+void RoomQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
+  Waiting* const waiting = Find(request);
+  if (waiting == nullptr || !waiting->patient) return;
+  waiting->deadline = deadline;
+  next_deadline_.reset();
+}
+
+std::vector<Waiting> RoomQueue::TakeExpired(absl::Time now) {
+  std::vector<Waiting> expired;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const auto at = it++;
+    if (!at->patient || at->deadline > now) continue;
+    expired.push_back(std::move(*at));
+    entries_.erase(at);
+    next_deadline_.reset();
+  }
+  return expired;
+}
+
+void RoomQueue::NotePassed(Waiting& waiting, absl::Time now) {
+  if (waiting.kept_since.has_value() || ++waiting.passes < passes_before_keep_) return;
+  waiting.kept_since = now;
+  next_deadline_.reset();
+}
+
+bool RoomQueue::EndKeeps(absl::Time now) {
+  bool ended = false;
+  for (Waiting& waiting : entries_) {
+    if (!waiting.kept_since.has_value() || *waiting.kept_since + keep_ > now) continue;
+    waiting.kept_since.reset();
+    waiting.passes = 0;
+    next_deadline_.reset();
+    ended = true;
+  }
+  return ended;
+}
+
+absl::Time RoomQueue::next_deadline() const {
+  if (!next_deadline_.has_value()) {
+    absl::Time next = absl::InfiniteFuture();
+    for (const Waiting& waiting : entries_) {
+      if (waiting.patient) next = std::min(next, waiting.deadline);
+      if (waiting.kept_since.has_value()) next = std::min(next, *waiting.kept_since + keep_);
+    }
+    next_deadline_ = next;
+  }
+  return *next_deadline_;
+}
+
+uint64_t RoomQueue::CountOf(uint32_t device) const {
+  return std::count_if(entries_.begin(), entries_.end(), [&](const Waiting& waiting) {
+    return std::any_of(waiting.asks.begin(), waiting.asks.end(),
+                       [&](const RoomAsk& ask) { return ask.device == device; });
+  });
+}
+
+}  // namespace berth::core

@@ -1,0 +1,93 @@
+// RoomQueue: requests for bytes that wait: for a worker, for freed bytes to be back, or, where they asked for that, for
+// room that others hold. In the order in which they came.
+//
+// Who waits for room that others hold is passed by those behind it whose bytes fit. Passed often enough, what it lacks
+// is kept for it, but only so long: neither a large request nor those behind it starve for ever. Who may go is the
+// core's business; the queue keeps the order, the deadlines and the count. Pure and thread-compatible.
+
+#ifndef DAEMON_CORE_ROOM_QUEUE_H_
+#define DAEMON_CORE_ROOM_QUEUE_H_
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "daemon/core/request_memory.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+struct RoomAsk {
+  uint32_t device = 0;
+  Bytes bytes;
+};
+
+struct Waiting {
+  RequestId request;
+  SessionId session;
+  Tenant tenant;
+  // By device, each once. An allocation has one.
+  std::vector<RoomAsk> asks;
+  std::string label;
+  // An allocation out of a reservation, whose bytes it has taken over already.
+  ReservationId drawn_from;
+  // Set: a reservation is wanted, not a block.
+  std::optional<absl::Duration> reserve_for;
+  // It waits for room that others hold until `deadline`.
+  bool patient = false;
+  absl::Time deadline = absl::InfiniteFuture();
+  // How often others passed it, and since when room is kept for it.
+  uint64_t passes = 0;
+  std::optional<absl::Time> kept_since;
+};
+
+class RoomQueue {
+ public:
+  // After so many passes room is kept for a waiter, for so long at most.
+  RoomQueue(uint64_t passes_before_keep, absl::Duration keep)
+      : passes_before_keep_(passes_before_keep), keep_(keep) {}
+
+  // Entries stay where they are until taken. Requires: a request that does not wait yet.
+  Waiting& Push(Waiting waiting);
+  // Requires: it waits.
+  Waiting Take(const RequestId& request);
+  // Returns null if it does not wait.
+  Waiting* Find(const RequestId& request);
+  const std::list<Waiting>& entries() const { return entries_; }
+  std::list<Waiting>& entries() { return entries_; }
+
+  // Gives a patient waiter another deadline; others are left alone.
+  void SetDeadline(const RequestId& request, absl::Time deadline);
+  // Takes those whose deadline has come, first come first.
+  std::vector<Waiting> TakeExpired(absl::Time now);
+
+  // Somebody behind `waiting` got bytes of a layer that it lacks.
+  void NotePassed(Waiting& waiting, absl::Time now);
+  bool Keeps(const Waiting& waiting) const { return waiting.kept_since.has_value(); }
+  // Keeps room no longer for those for whom it was kept long enough. Returns whether there were such.
+  bool EndKeeps(absl::Time now);
+
+  // When TakeExpired() or EndKeeps() is due next; InfiniteFuture for never.
+  absl::Time next_deadline() const;
+  // Of those that ask for bytes of the device.
+  uint64_t CountOf(uint32_t device) const;
+  uint64_t size() const { return entries_.size(); }
+
+ private:
+  std::list<Waiting>::iterator At(const RequestId& request);
+
+  const uint64_t passes_before_keep_;
+  const absl::Duration keep_;
+  std::list<Waiting> entries_;
+  // Of the entries; nothing when it has to be found anew.
+  mutable std::optional<absl::Time> next_deadline_ = absl::InfiniteFuture();
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_ROOM_QUEUE_H_

@@ -1,0 +1,108 @@
+// Budgets, waits for room and reservations over real processes.
+
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+v1::SetBudgetRequest LimitOf(SessionId session, uint64_t bytes) {
+  v1::SetBudgetRequest request;
+  request.set_session(session.value());
+  request.set_limit_bytes(bytes);
+  return request;
+}
+
+TEST(BudgetsTest, EveryLayerBindsAndSaysSo) {
+  TestDaemon daemon({.flags = {"--device-budget=16MiB"}});
+  Actor a(daemon), b(daemon);
+  ASSERT_TRUE(Ok(daemon.inspector().SetBudget(LimitOf(a.session(), 4 * kMiB))));
+  v1::SetBudgetRequest tenant;
+  tenant.mutable_tenant()->set_uid(::geteuid());
+  tenant.set_limit_bytes(8 * kMiB);
+  ASSERT_TRUE(Ok(daemon.inspector().SetBudget(tenant)));
+  a.Do(absl::StrCat("allocate x ", 4 * kMiB));
+  EXPECT_TRUE(Refused(a.Ask("allocate y 1"), Reason::kOverBudget,
+                      {{"layer", "session"}, {"current", absl::StrCat(4 * kMiB)}, {"remaining", "0"}}));
+  b.Do(absl::StrCat("allocate x ", 4 * kMiB));
+  EXPECT_TRUE(Refused(b.Ask("allocate y 1"), Reason::kOverBudget,
+                      {{"layer", "tenant"}, {"limit", absl::StrCat(8 * kMiB)}, {"remaining", "0"}}));
+  int sessions = 0;
+  const v1::Usage usage = Must(daemon.inspector().GetUsage());
+  for (const v1::Budget& budget : usage.budgets()) {
+    if (budget.layer() == v1::Budget::TENANT) {
+      EXPECT_EQ(budget.bytes().live(), 8 * kMiB);
+      EXPECT_EQ(budget.peak_bytes(), 8 * kMiB);
+      EXPECT_EQ(budget.allocations_total(), 2u);
+      EXPECT_EQ(budget.refused_total(), 1u);
+    }
+    sessions += budget.layer() == v1::Budget::SESSION && budget.bytes().live() == 4 * kMiB ? 1 : 0;
+  }
+  EXPECT_EQ(sessions, 2);
+  a.Kill();
+  // The dead one's bytes are its tenant's no longer.
+  EXPECT_TRUE(Eventually([&] { return Ok(b.Ask("allocate y 1")); }));
+  b.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(BudgetsTest, AWaiterGetsWhatAnotherProcessGivesUpOrLosesWithItsLife) {
+  TestDaemon daemon({.flags = {"--device-budget=8MiB"}});
+  Actor holder(daemon), waiter(daemon);
+  holder.Do(absl::StrCat("allocate x ", 8 * kMiB));
+  waiter.Tell(absl::StrCat("allocate x ", 8 * kMiB, " wait=30s"));
+  // It waits: nothing else is refused or made.
+  EXPECT_TRUE(Refused(holder.Ask("allocate y 1"), Reason::kOverBudget));
+  holder.Do("drop x");
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  holder.Tell(absl::StrCat("allocate x ", 8 * kMiB, " wait=30s"));
+  waiter.Kill();
+  EXPECT_TRUE(Ok(holder.Answer()));
+  Actor late(daemon);
+  EXPECT_TRUE(Refused(late.Ask("allocate x 1 wait=50ms"), Reason::kWaitTimedOut,
+                      {{"layer", "device"}, {"remaining", "0"}}));
+  late.Quit();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(BudgetsTest, AReservationIsDrawnDownAndTheRestComesBack) {
+  TestDaemon daemon({.flags = {"--device-budget=16MiB", "--host-devices=2"}});
+  Actor a(daemon), b(daemon);
+  a.Do(absl::StrCat("reserve r 0=", 12 * kMiB, " 1=", 4 * kMiB));
+  EXPECT_EQ(daemon.TakeBooks().reserved, 16 * kMiB);
+  EXPECT_TRUE(Refused(b.Ask(absl::StrCat("reserve r 0=", 2 * kMiB, " 1=", 14 * kMiB)), Reason::kOverBudget,
+                      {{"device", "1"}}));
+  EXPECT_TRUE(Refused(b.Ask(absl::StrCat("allocate x ", 6 * kMiB)), Reason::kOverBudget));
+  a.Do(absl::StrCat("allocate x ", 8 * kMiB, " from=r"));
+  EXPECT_TRUE(Refused(a.Ask(absl::StrCat("allocate y ", 6 * kMiB, " from=r")), Reason::kOverBudget,
+                      {{"layer", "reservation"}, {"remaining", absl::StrCat(4 * kMiB)}}));
+  const v1::ListReservationsResponse listed = Must(daemon.inspector().ListReservations());
+  ASSERT_EQ(listed.reservations_size(), 1);
+  EXPECT_EQ(listed.reservations(0).claims(0).left_bytes(), 4 * kMiB);
+  EXPECT_EQ(daemon.TakeBooks().reserved, 8 * kMiB);
+  a.Do("unreserve r");
+  EXPECT_EQ(daemon.TakeBooks().reserved, 0u);
+  a.Do(absl::StrCat("reserve q 0=", 8 * kMiB));
+  a.Kill();
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.reserved == 0 && books.live == 0; }));
+  b.Do(absl::StrCat("reserve r 0=", 16 * kMiB, " ttl=50ms"));
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.reserved == 0; }));
+  EXPECT_TRUE(Refused(b.Ask("allocate x 1 from=r"), Reason::kNotFound));
+  EXPECT_TRUE(Ok(b.Ask("unreserve r")));
+  b.Quit();
+  daemon.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing
