@@ -77,6 +77,13 @@ TestDaemonOptions TwoDevices(const std::string& call_deadline = "10s") {
 
 bool Says(const absl::Status& status, const char* text) { return absl::StrContains(status.message(), text); }
 
+absl::Status SetDeviceBudget(TestDaemon& daemon, Bytes budget) {
+  v1::SetBudgetRequest request;
+  request.set_device(0);
+  request.set_limit_bytes(budget.count());
+  return daemon.inspector().SetBudget(request).status();
+}
+
 TEST(DevicesTest, AWorkerThatHangsIsReplacedAndTheNextOneDoesWhatItWasAsked) {
   TestDaemon daemon(TwoDevices("1s"));
   Actor actor(daemon);
@@ -421,7 +428,7 @@ TEST(DevicesTest, AWatcherIsToldTheStateFirstAndThenWhatBecomesOfIt) {
     EXPECT_TRUE(watcher.Hears(1, [](const v1::Device& device) {
       return device.state() == v1::Device::READY && device.generation() == 2;
     }));
-    EXPECT_TRUE(Ok(daemon.inspector().SetDeviceBudget(0, MiB(6))));
+    EXPECT_TRUE(Ok(SetDeviceBudget(daemon, MiB(6))));
     EXPECT_TRUE(
         watcher.Hears(0, [](const v1::Device& device) { return device.budget_bytes() == MiB(6).count(); }));
     // One that comes late is told what is.
@@ -450,7 +457,7 @@ TEST(DevicesTest, ASlowWatcherMissesStatesInBetweenAndNeverTheLatest) {
   ASSERT_GT(next(), kChanges);
   watch.Signal(SIGSTOP);
   for (uint64_t i = 1; i <= kChanges; ++i) {
-    EXPECT_TRUE(Ok(daemon.inspector().SetDeviceBudget(0, Bytes(i))));
+    EXPECT_TRUE(Ok(SetDeviceBudget(daemon, Bytes(i))));
   }
   watch.Signal(SIGCONT);
   uint64_t lines = 0;

@@ -67,21 +67,21 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
-            << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, "
-            << sum.left_alive << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, "
-            << sum.torn << " torn, " << sum.handed_over << " handed over, " << sum.hung_workers
-            << " workers hung and " << sum.abandoned_workers << " abandoned, " << sum.enabled_devices
-            << " devices enabled, " << sum.resets << " reset; refused:";
+            << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined
+            << " joined again, " << sum.left_alive << " left alive, " << sum.finished << " uses, "
+            << sum.waits << " waits, " << sum.torn << " torn, " << sum.handed_over << " handed over, "
+            << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
+            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
                                sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive,
-                               sum.finished, sum.waits, sum.torn, sum.handed_over, sum.reservations, sum.drawn,
-                               sum.published}) {
-    EXPECT_GT(count, 50);
+                               sum.finished, sum.waits, sum.torn, sum.handed_over, sum.reservations}) {
+    EXPECT_GT(count, 30);
   }
+  for (const uint64_t count : {sum.drawn, sum.published}) EXPECT_GT(count, 20);
   for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets}) {
     EXPECT_GT(count, 5);
   }
