@@ -53,6 +53,8 @@ struct Limits {
   // Requests for bytes that wait for a device's worker, for freed bytes to be back, or for room. While the worker is
   // being started the next one is answered DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
+  // Of them, a tenant's that wait for room that others hold: the rest of the queue is for the others.
+  uint64_t patient_allocations_per_tenant = 512;
   // What streams may open and use; each names itself in the refusal.
   FenceTable::Limits fences;
   // The longest that a prepared use waits for open ones, and an import for the block to be handed over.

@@ -11,11 +11,6 @@
 namespace berth::core {
 namespace {
 
-absl::Status Stale(const BlockHandle& handle, absl::string_view why) {
-  return Refuse(Reason::kStale, "block {block} is stale: {why}",
-                {{"block", absl::StrCat(absl::Hex(handle.block.value()))}, {"why", why}});
-}
-
 absl::Status WritesPublished() {
   return Refuse(Reason::kInvalidField, "{field} is {value}; a published block is {limit}",
                 {{"field", "read_only"}, {"value", "false"}, {"limit", "read only"}});
@@ -34,6 +29,7 @@ void Core::Free(absl::Time now, CallId call, const Caller& caller, const Request
   const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
   // Giving the memory back takes system calls that the caller need not wait for.
   impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));
+  (*block)->drawn_from = ReservationId();
   impl_->FreeBlock(step, **block);
 }
 
@@ -142,6 +138,11 @@ absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const 
   return block;
 }
 
+absl::Status Core::Impl::Stale(const BlockHandle& handle, absl::string_view why) {
+  return Refuse(Reason::kStale, "block {block} is stale: {why}",
+                {{"block", absl::StrCat(absl::Hex(handle.block.value()))}, {"why", why}});
+}
+
 absl::Status Core::Impl::CheckHandle(const BlockHandle& handle) const {
   if (handle.node != config_.node) return Stale(handle, "of another node");
   if (handle.incarnation != config_.incarnation) return Stale(handle, "of another incarnation of this node");
@@ -201,7 +202,6 @@ void Core::Impl::Abandon(const Step& step, Block& block) {
 }
 
 void Core::Impl::FreeBlock(const Step& step, Block& block) {
-  block.drawn_from = ReservationId();
   if (!block.name.empty()) blocks_.EraseName(block);
   EndFencesOf(step, block);
   if (block.imports.empty()) {
@@ -209,7 +209,7 @@ void Core::Impl::FreeBlock(const Step& step, Block& block) {
     return ServeImports(step);
   }
   Apply(step, block, BlockEvent::kFreedMapped);
-  ChargeImporters(block);
+  ChargeImporters(step, block);
   std::set<ChannelId> recalled;
   std::vector<Deliver> sends;
   for (auto& [id, import] : block.imports) {
@@ -253,7 +253,7 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import) {
   SendAll(step, std::move(sends));
   if (block.phase != BlockPhase::kQuarantined) return;
   if (block.imports.empty()) return Apply(step, block, BlockEvent::kLastImportEnded);
-  ChargeImporters(block);
+  ChargeImporters(step, block);
 }
 
 bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {

@@ -1,6 +1,7 @@
 // Budgets: a block's bytes are charged to its device, and within that to whose they are: a session and its tenant while
 // it is theirs, from its freeing or its owner's end on the tenants that still map it.
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -30,8 +31,10 @@ void Core::Impl::ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBu
   for (const Tenant& tenant : block.charged_tenants) visit(TenantBudget(tenant, block.device));
 }
 
-void Core::Impl::ChargeTo(Block& block, SessionId session, std::vector<Tenant> tenants) {
+void Core::Impl::ChargeTo(const Step& step, Block& block, SessionId session, std::vector<Tenant> tenants) {
+  bool room = false;
   const auto discharge = [&](ByteBudget& budget) {
+    room = true;
     if (block.stuck) budget.UnmarkStuck(block.bytes);
     budget.Move(block.phase, BlockPhase::kGone, block.bytes);
   };
@@ -44,17 +47,21 @@ void Core::Impl::ChargeTo(Block& block, SessionId session, std::vector<Tenant> t
     if (session) charge(SessionBudget(session, block.device));
     block.charged_session = session;
   }
-  if (block.charged_tenants == tenants) return;
-  const std::vector<Tenant> before = std::exchange(block.charged_tenants, std::move(tenants));
-  for (const Tenant& tenant : before) discharge(TenantBudget(tenant, block.device));
-  for (const Tenant& tenant : block.charged_tenants) charge(TenantBudget(tenant, block.device));
-  for (const Tenant& tenant : before) EraseIfIdle(tenant);
+  if (block.charged_tenants != tenants) {
+    const std::vector<Tenant> before = std::exchange(block.charged_tenants, std::move(tenants));
+    for (const Tenant& tenant : before) discharge(TenantBudget(tenant, block.device));
+    for (const Tenant& tenant : block.charged_tenants) charge(TenantBudget(tenant, block.device));
+    for (const Tenant& tenant : before) EraseIfIdle(tenant);
+  }
+  if (room) Drain(step);
 }
 
-void Core::Impl::ChargeImporters(Block& block) {
+void Core::Impl::ChargeImporters(const Step& step, Block& block) {
   std::set<Tenant> tenants;
   for (const auto& [id, import] : block.imports) tenants.insert(import.tenant);
-  ChargeTo(block, SessionId(), {tenants.begin(), tenants.end()});
+  // What goes back to a reservation stays its session's: else others take its room in between.
+  const SessionId session = block.drawn_from ? block.charged_session : SessionId();
+  ChargeTo(step, block, session, {tenants.begin(), tenants.end()});
 }
 
 void Core::Impl::EraseIfIdle(const Tenant& tenant) {
@@ -97,8 +104,10 @@ absl::StatusOr<std::vector<BudgetView>> Core::SetBudget(absl::Time now, const Ca
     }
   }
   if (tenant != nullptr) {
-    bool& limited = impl_->tenants_.at(*tenant).limited;
-    limited = request.limit.has_value() || (limited && request.device.has_value());
+    TenantAccount& account = impl_->tenants_[*tenant];
+    account.limited = std::any_of(account.budgets.begin(), account.budgets.end(), [&](const auto& budget) {
+      return budget.second.limit() != impl_->config_.tenant_budget;
+    });
   }
   impl_->Drain(step);
   for (const Device* const device : devices) {

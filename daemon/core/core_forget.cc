@@ -58,17 +58,17 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     WithdrawImport(step, channel.id, allocated->import);
     const absl::StatusOr<Block*> block = FindOwned(channel.session, allocated->block.handle);
     undone = block.ok();
-    if (undone) {
-      const ReservationId drawn_from = (*block)->drawn_from;
-      FreeBlock(step, **block);
-      (*block)->drawn_from = drawn_from;
-    }
+    if (undone) FreeBlock(step, **block);
   } else if (const auto* const published = std::get_if<PublishResult>(&answer)) {
     Block* const block = blocks_.Find(published->block.handle.block);
     undone = block != nullptr && block->published && block->name == published->block.name;
     if (undone) {
       blocks_.GiveBack(*block, channel.session);
-      ChargeTo(*block, channel.session, block->charged_tenants);
+      // Where it has filled its share meanwhile, the block is charged to the tenant alone.
+      const ByteBudget& share = SessionBudget(channel.session, block->device);
+      if (share.Judge(block->bytes) == ByteBudget::Verdict::kNow) {
+        ChargeTo(step, *block, channel.session, block->charged_tenants);
+      }
     }
   } else if (const auto* const reserved = std::get_if<ReserveResult>(&answer)) {
     Reservation* const reservation = reservations_.Find(reserved->reservation.id);

@@ -173,7 +173,7 @@ class Core::Impl {
   // Gives the request a block made ahead, or has one made.
   void Allocate(const Step& step, const Waiting& waiting);
   // The block is for that request from now on.
-  void Assign(Block& block, const Waiting& waiting);
+  void Assign(const Step& step, Block& block, const Waiting& waiting);
   // The block is there: its maker's request is answered, with the fd before the answer.
   void FinishMaking(const Step& step, Block& block);
   // Sends warm blocks back until `bytes` fit once everything on its way is back.
@@ -188,10 +188,14 @@ class Core::Impl {
 
   // Takes a request in that may have to wait: served, refused, or queued when this returns.
   void Enqueue(const Step& step, Waiting waiting);
+  // Whether it may wait, lacking that. Errors: LIMIT; DEVICE_REBUILDING.
+  absl::Status MayWait(const Waiting& waiting, const Shortage& shortage) const;
   // Serves those who wait, in their order, as far as bytes and workers go.
   void Drain(const Step& step);
   // What the request lacks, if the room in `kept` is somebody else's.
   Shortage Assess(const Waiting& waiting, const std::vector<ByteBudget*>& kept);
+  // Whether its bytes count in one of these.
+  bool Takes(const Waiting& waiting, const std::vector<ByteBudget*>& budgets);
   bool MayServe(const Waiting& waiting) const;
   void Serve(const Step& step, const RequestId& request);
   // Sends warm blocks back where that makes room for the request.
@@ -208,10 +212,11 @@ class Core::Impl {
   ByteBudget& TenantBudget(const Tenant& tenant, uint32_t device);
   // Innermost first. Requires: the session is there.
   std::array<LayerBudget, 3> LayersOf(uint32_t device, SessionId session, const Tenant& tenant);
-  // Beside the device: the block's bytes are these ones' from now on.
-  void ChargeTo(Block& block, SessionId session, std::vector<Tenant> tenants);
+  // Beside the device: the block's bytes are these ones' from now on. Serves those who wait for what others are charged
+  // with no longer.
+  void ChargeTo(const Step& step, Block& block, SessionId session, std::vector<Tenant> tenants);
   // A quarantined block is its importers' tenants', or the last one's.
-  void ChargeImporters(Block& block);
+  void ChargeImporters(const Step& step, Block& block);
   // Visits every account that the block is in.
   void ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBudget&)> visit);
   // Forgets a tenant that has nothing any more.
@@ -274,6 +279,7 @@ class Core::Impl {
   // EndImport() if the process has not been sent the fd. Returns whether it ended.
   bool WithdrawImport(const Step& step, ChannelId channel, ImportId import);
   void SendAll(const Step& step, std::vector<Deliver> sends);
+  static absl::Status Stale(const BlockHandle& handle, absl::string_view why);
   // OK if the handle is of this node and its life. Errors: STALE.
   absl::Status CheckHandle(const BlockHandle& handle) const;
   BlockHandle HandleOf(const Block& block) const;
@@ -287,7 +293,7 @@ class Core::Impl {
   // Ends imports of the channel's own that its process has unmapped; others are left alone.
   void EndImports(const Step& step, ChannelId channel, const std::vector<ImportId>& imports);
   // Errors: FindOwned()'s, NAME_TAKEN, BLOCK_MAPPED, LIMIT.
-  absl::StatusOr<Block*> Publish(const Session& session, const PublishRequest& request);
+  absl::StatusOr<Block*> Publish(const Step& step, const Session& session, const PublishRequest& request);
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 

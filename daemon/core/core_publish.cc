@@ -15,15 +15,17 @@ void Core::Publish(absl::Time now, CallId call, const Caller& caller, const Requ
   if (!admitted.has_value()) return;
   // Unmapped is unmapped, whatever becomes of the name.
   impl_->EndImports(step, admitted->channel.id, request.let_go);
-  const absl::StatusOr<Block*> block = impl_->Publish(admitted->session, request);
+  const absl::StatusOr<Block*> block = impl_->Publish(step, admitted->session, request);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
   BlockView view = impl_->DescribeBlock(**block);
   view.name = request.name;
   impl_->Answer(step, admitted->request, Response(PublishResult{.block = std::move(view)}));
 }
 
-absl::StatusOr<Block*> Core::Impl::Publish(const Session& session, const PublishRequest& request) {
+absl::StatusOr<Block*> Core::Impl::Publish(const Step& step, const Session& session,
+                                           const PublishRequest& request) {
   BERTH_ASSIGN_OR_RETURN(Block* const block, FindOwned(session.id, request.handle));
+  if (const char* const why = WhyStale(*block); why != nullptr) return Stale(request.handle, why);
   if (const Block* const named =
           block->published ? block : blocks_.FindByName(session.tenant, request.name)) {
     return Refuse(Reason::kNameTaken, "block {block} has the name \"{name}\"",
@@ -44,9 +46,9 @@ absl::StatusOr<Block*> Core::Impl::Publish(const Session& session, const Publish
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
                   {{"what", "names_per_tenant"}, {"current", names}, {"limit", limit}});
   }
-  ChargeTo(*block, SessionId(), block->charged_tenants);
   block->drawn_from = ReservationId();
   blocks_.Publish(*block, request.name);
+  ChargeTo(step, *block, SessionId(), block->charged_tenants);
   return block;
 }
 

@@ -170,5 +170,13 @@ TEST(CorePublishTest, NamesOfATenantAreBounded) {
   EXPECT_EQ(h.Figure(refused, "what"), "names_per_tenant");
 }
 
+TEST(CorePublishTest, AStaleBlockIsNotPublished) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult made = h.MustAllocate(a, MiB(2));
+  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, {.generation = 2}, effects); });
+  EXPECT_TRUE(h.Refused(h.Publish(a, made.block.handle, "x", {made.import}), Reason::kStale));
+}
+
 }  // namespace
 }  // namespace berth::core

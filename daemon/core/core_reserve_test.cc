@@ -154,6 +154,24 @@ TEST(CoreReserveTest, AFailedDrawGivesItsBytesBackToTheReservation) {
   EXPECT_EQ(h.BytesOf(0).charged(), MiB(8));
 }
 
+TEST(CoreReserveTest, WhatGoesBackToAReservationIsNobodyElsesInBetween) {
+  ReserveHarness h;
+  Peer a = h.Open();
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = a.session, .limit = MiB(4)}).ok());
+  const ReservationView reservation = h.MustReserve(a, {.items = {{.bytes = MiB(4)}}});
+  h.Draw(a, reservation.id, MiB(4));
+  h.WorkAll();
+  const ImportId import(h.deliveries.back().delivery.import);
+  // Its fd is with the process, which has not let go of it yet.
+  h.Forget(a, a.sequence);
+  EXPECT_EQ(h.BytesOf(0).quarantined, MiB(4));
+  EXPECT_EQ(h.Figure(h.Allocate(a, MiB(2)), "layer"), "session");
+  h.LetGo(a, import);
+  h.WorkAll();
+  EXPECT_EQ(h.Left(), MiB(4).count());
+  EXPECT_EQ(h.Budget(Layer::kSession, 0, a).bytes.charged(), MiB(4));
+}
+
 TEST(CoreReserveTest, ADrawWaitsForAWorkerWithItsBytesAndLeavesWithThem) {
   ReserveHarness h;
   Peer a = h.Open();

@@ -36,24 +36,36 @@ void Core::Impl::Enqueue(const Step& step, Waiting waiting) {
       (shortage.kind == Shortage::Kind::kHeld && !waiting.patient)) {
     return refuse(RefuseOver(shortage));
   }
-  const uint64_t limit = config_.limits.waiting_allocations_per_device;
-  for (const RoomAsk& ask : waiting.asks) {
-    const Device& device = devices_.at(ask.device);
-    const uint64_t current = room_.CountOf(ask.device);
-    const bool warm = !waiting.reserve_for.has_value() && device.warm.Find(ask.bytes).has_value();
-    if (current < limit || (warm && shortage.kind == Shortage::Kind::kNone)) continue;
-    const Reason reason =
-        device.state == DeviceState::kRebuilding ? Reason::kDeviceRebuilding : Reason::kLimit;
-    return refuse(RefuseWithRetry(reason, kRebuildRetry,
-                                  "device {device}: {current} allocations wait, limit {limit}",
-                                  {{"what", "waiting_allocations_per_device"},
-                                   {"device", ask.device},
-                                   {"current", current},
-                                   {"limit", limit}}));
-  }
+  if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
   pending_.at(request).place = &room_;
   room_.Push(std::move(waiting));
   Drain(step);
+}
+
+absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortage) const {
+  // It only passes through.
+  if (shortage.kind == Shortage::Kind::kNone && MayServe(waiting)) return absl::OkStatus();
+  const Limits& limits = config_.limits;
+  for (const RoomAsk& ask : waiting.asks) {
+    const auto refuse = [&](Reason reason, absl::string_view what, uint64_t current, uint64_t limit) {
+      return RefuseWithRetry(
+          reason, kRebuildRetry, "device {device}: {what}: {current} requests wait, limit {limit}",
+          {{"what", what}, {"device", ask.device}, {"current", current}, {"limit", limit}});
+    };
+    const uint64_t all = room_.CountOf(ask.device);
+    if (all >= limits.waiting_allocations_per_device) {
+      const bool rebuilding = devices_.at(ask.device).state == DeviceState::kRebuilding;
+      return refuse(rebuilding ? Reason::kDeviceRebuilding : Reason::kLimit, "waiting_allocations_per_device",
+                    all, limits.waiting_allocations_per_device);
+    }
+    if (shortage.kind != Shortage::Kind::kHeld) continue;
+    const uint64_t own = room_.CountPatientOf(ask.device, waiting.tenant);
+    if (own >= limits.patient_allocations_per_tenant) {
+      return refuse(Reason::kLimit, "patient_allocations_per_tenant", own,
+                    limits.patient_allocations_per_tenant);
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Core::Impl::Drain(const Step& step) {
@@ -70,14 +82,9 @@ void Core::Impl::Drain(const Step& step) {
     }
     if (shortage.kind == Shortage::Kind::kNone) {
       if (!MayServe(waiting)) continue;
-      for (const RoomAsk& ask : waiting.asks) {
-        for (const LayerBudget& layer : LayersOf(ask.device, waiting.session, waiting.tenant)) {
-          for (const Passed& earlier : passed) {
-            if (Contains(earlier.lacking, layer.budget)) room_.NotePassed(*earlier.waiting, step.now);
-          }
-        }
-      }
       for (const Passed& earlier : passed) {
+        if (!Takes(waiting, earlier.lacking)) continue;
+        room_.NotePassed(*earlier.waiting, step.now);
         if (room_.Keeps(*earlier.waiting))
           kept.insert(kept.end(), earlier.lacking.begin(), earlier.lacking.end());
       }
@@ -95,6 +102,15 @@ void Core::Impl::Drain(const Step& step) {
       Answer(step, refused.request, refusal);
     }
   }
+}
+
+bool Core::Impl::Takes(const Waiting& waiting, const std::vector<ByteBudget*>& budgets) {
+  for (const RoomAsk& ask : waiting.asks) {
+    for (const LayerBudget& layer : LayersOf(ask.device, waiting.session, waiting.tenant)) {
+      if (Contains(budgets, layer.budget)) return true;
+    }
+  }
+  return false;
 }
 
 Shortage Core::Impl::Assess(const Waiting& waiting, const std::vector<ByteBudget*>& kept) {

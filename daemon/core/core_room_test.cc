@@ -186,6 +186,40 @@ TEST(CoreRoomTest, AWarmBlockGoesToWhoseOwnLayersHaveRoom) {
   EXPECT_TRUE(h.StatusOf(call).ok());
 }
 
+TEST(CoreRoomTest, AShareThatAQuarantinedBlockLeavesGoesToWhoWaitsForIt) {
+  CoreHarness h;
+  Peer a = h.Open(1000), other = h.Open(1001);
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = a.tenant, .limit = MiB(4)}).ok());
+  const AllocateResult made = h.MustAllocate(a, MiB(4));
+  h.Grant(a, made.block.handle, other.tenant);
+  h.Get<ImportResult>(h.Import(other, made.block.handle));
+  const CallId waiting = h.Allocate(a, Patient(MiB(4)));
+  EXPECT_FALSE(h.Answered(waiting));
+  // From now on it is its importer's tenant's alone.
+  h.Free(a, made.block.handle, {made.import});
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  EXPECT_EQ(h.BytesOf(0).quarantined, MiB(4));
+}
+
+TEST(CoreRoomTest, AFullQueueHoldsNobodyUpWhoNeedNotWait) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.waiting_allocations_per_device = 2;
+  config.limits.patient_allocations_per_tenant = 1;
+  CoreHarness h(config);
+  Peer a = h.Open(1000), b = h.Open(1001), c = h.Open(1002);
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = a.tenant, .limit = MiB(4)}).ok());
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = b.tenant, .limit = MiB(4)}).ok());
+  h.MustAllocate(a, MiB(4));
+  h.MustAllocate(b, MiB(4));
+  const CallId waiting = h.Allocate(a, Patient(MiB(2)));
+  EXPECT_EQ(h.Figure(h.Allocate(a, Patient(MiB(2))), "what"), "patient_allocations_per_tenant");
+  EXPECT_FALSE(h.Answered(h.Allocate(b, Patient(MiB(2)))));
+  h.MustAllocate(c, MiB(6));
+  EXPECT_EQ(h.Figure(h.Allocate(c, Patient(MiB(4))), "what"), "waiting_allocations_per_device");
+  EXPECT_FALSE(h.Answered(waiting));
+}
+
 TEST(CoreRoomTest, AStoppedDeviceAnswersWhoWaitsForItsRoom) {
   Full h;
   Peer a = h.Open();

@@ -177,7 +177,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
   for (Block* const block : blocks_.OwnedBy(session.id)) {
     if (block->phase == BlockPhase::kLive) FreeBlock(step, *block);
     // What is on its way back stays with the tenant.
-    if (block->charged_session) ChargeTo(*block, SessionId(), block->charged_tenants);
+    if (block->charged_session) ChargeTo(step, *block, SessionId(), block->charged_tenants);
   }
   Emit(step, DropSession{.session = session.id});
   const Tenant tenant = session.tenant;

@@ -6,6 +6,14 @@
 #include "daemon/core/invariant.h"
 
 namespace berth::core {
+namespace {
+
+bool AsksOf(const Waiting& waiting, uint32_t device) {
+  return std::any_of(waiting.asks.begin(), waiting.asks.end(),
+                     [&](const RoomAsk& ask) { return ask.device == device; });
+}
+
+}  // namespace
 
 Waiting& RoomQueue::Push(Waiting waiting) {
   BERTH_INVARIANT(Find(waiting.request) == nullptr);
@@ -82,9 +90,13 @@ absl::Time RoomQueue::next_deadline() const {
 }
 
 uint64_t RoomQueue::CountOf(uint32_t device) const {
+  return std::count_if(entries_.begin(), entries_.end(),
+                       [&](const Waiting& waiting) { return AsksOf(waiting, device); });
+}
+
+uint64_t RoomQueue::CountPatientOf(uint32_t device, const Tenant& tenant) const {
   return std::count_if(entries_.begin(), entries_.end(), [&](const Waiting& waiting) {
-    return std::any_of(waiting.asks.begin(), waiting.asks.end(),
-                       [&](const RoomAsk& ask) { return ask.device == device; });
+    return waiting.patient && waiting.tenant == tenant && AsksOf(waiting, device);
   });
 }
 

@@ -76,6 +76,8 @@ class RoomQueue {
   absl::Time next_deadline() const;
   // Of those that ask for bytes of the device.
   uint64_t CountOf(uint32_t device) const;
+  // Of those, the tenant's that wait for room that others hold.
+  uint64_t CountPatientOf(uint32_t device, const Tenant& tenant) const;
   uint64_t size() const { return entries_.size(); }
 
  private:
