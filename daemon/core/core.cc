@@ -36,10 +36,12 @@ Core::Core(Config config, DrawId draw_id, ReadWords read)
 Core::~Core() = default;
 
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
-  const Step step{.now = now, .effects = effects};
-  Expire(step);
-  RefillDue(step);
-  return step;
+  {
+    const Step step(this, now, effects);
+    Expire(step);
+    RefillDue(step);
+  }
+  return Step(this, now, effects);
 }
 
 void Core::Impl::Expire(const Step& step) {
@@ -47,7 +49,7 @@ void Core::Impl::Expire(const Step& step) {
   for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
   ExpireFences(step);
-  if (ExpireRoom(step)) Drain(step);
+  ExpireRoom(step);
 }
 
 void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> response) {
@@ -162,7 +164,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) pool.Serve(step.now, &outcomes);
   AnswerAll(step, std::move(outcomes));
-  if (room) Drain(step);
+  if (room) NoteRoom();
 }
 
 void Core::Impl::Dismiss(const Step& step, const std::vector<RequestId>& requests,
@@ -197,8 +199,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 }
 
 absl::Time Core::next_deadline() const {
-  absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
-                              impl_->reservations_.next_deadline()});
+  absl::Time next = std::min(
+      {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.calls.deadline()});

@@ -274,6 +274,7 @@ class Core {
 
  private:
   class Impl;
+  friend class Step;
   std::unique_ptr<Impl> impl_;
 };
 

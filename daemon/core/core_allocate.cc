@@ -129,19 +129,19 @@ void Core::Impl::Allocate(const Step& step, const Waiting& waiting) {
   if (const std::optional<BlockId> warm = device.warm.Find(ask.bytes)) {
     Block& block = *blocks_.Find(*warm);
     Apply(step, block, BlockEvent::kTaken);
-    Assign(step, block, waiting);
+    Assign(block, waiting);
     if (block.phase == BlockPhase::kLive) FinishMaking(step, block);
     return;
   }
   Block& block = blocks_.Add(NewId<BlockId>(), ask.device, ask.bytes, BlockPhase::kReserved);
   device.account.Add(block.phase, block.bytes);
-  Assign(step, block, waiting);
+  Assign(block, waiting);
   AskCreate(step, block);
 }
 
-void Core::Impl::Assign(const Step& step, Block& block, const Waiting& waiting) {
+void Core::Impl::Assign(Block& block, const Waiting& waiting) {
   blocks_.SetOwner(block, waiting.session, waiting.tenant, waiting.label);
-  ChargeTo(step, block, waiting.session, {waiting.tenant});
+  ChargeTo(block, waiting.session, {waiting.tenant});
   block.request = waiting.request;
   block.drawn_from = waiting.drawn_from;
   pending_.at(waiting.request).place = block.id;

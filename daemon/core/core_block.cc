@@ -188,6 +188,7 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
   block.phase = *next;
   if (*next == BlockPhase::kRetired) AskRelease(step, block);
   if (*next != BlockPhase::kGone) return;
+  NoteRoom();
   if (block.drawn_from) Restore(block);
   const std::vector<Tenant> charged = std::move(block.charged_tenants);
   fences_.Erase(block.id);
@@ -209,7 +210,7 @@ void Core::Impl::FreeBlock(const Step& step, Block& block) {
     return ServeImports(step);
   }
   Apply(step, block, BlockEvent::kFreedMapped);
-  ChargeImporters(step, block);
+  ChargeImporters(block);
   std::set<ChannelId> recalled;
   std::vector<Deliver> sends;
   for (auto& [id, import] : block.imports) {
@@ -253,7 +254,7 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import) {
   SendAll(step, std::move(sends));
   if (block.phase != BlockPhase::kQuarantined) return;
   if (block.imports.empty()) return Apply(step, block, BlockEvent::kLastImportEnded);
-  ChargeImporters(step, block);
+  ChargeImporters(block);
 }
 
 bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {

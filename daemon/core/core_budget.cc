@@ -31,10 +31,9 @@ void Core::Impl::ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBu
   for (const Tenant& tenant : block.charged_tenants) visit(TenantBudget(tenant, block.device));
 }
 
-void Core::Impl::ChargeTo(const Step& step, Block& block, SessionId session, std::vector<Tenant> tenants) {
-  bool room = false;
+void Core::Impl::ChargeTo(Block& block, SessionId session, std::vector<Tenant> tenants) {
   const auto discharge = [&](ByteBudget& budget) {
-    room = true;
+    NoteRoom();
     if (block.stuck) budget.UnmarkStuck(block.bytes);
     budget.Move(block.phase, BlockPhase::kGone, block.bytes);
   };
@@ -53,15 +52,14 @@ void Core::Impl::ChargeTo(const Step& step, Block& block, SessionId session, std
     for (const Tenant& tenant : block.charged_tenants) charge(TenantBudget(tenant, block.device));
     for (const Tenant& tenant : before) EraseIfIdle(tenant);
   }
-  if (room) Drain(step);
 }
 
-void Core::Impl::ChargeImporters(const Step& step, Block& block) {
+void Core::Impl::ChargeImporters(Block& block) {
   std::set<Tenant> tenants;
   for (const auto& [id, import] : block.imports) tenants.insert(import.tenant);
   // What goes back to a reservation stays its session's: else others take its room in between.
   const SessionId session = block.drawn_from ? block.charged_session : SessionId();
-  ChargeTo(step, block, session, {tenants.begin(), tenants.end()});
+  ChargeTo(block, session, {tenants.begin(), tenants.end()});
 }
 
 void Core::Impl::EraseIfIdle(const Tenant& tenant) {
@@ -109,7 +107,7 @@ absl::StatusOr<std::vector<BudgetView>> Core::SetBudget(absl::Time now, const Ca
       return budget.second.limit() != impl_->config_.tenant_budget;
     });
   }
-  impl_->Drain(step);
+  impl_->NoteRoom();
   for (const Device* const device : devices) {
     views.push_back(impl_->ViewBudget(request.of, device->config.ordinal));
   }

@@ -67,14 +67,13 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
       // Where it has filled its share meanwhile, the block is charged to the tenant alone.
       const ByteBudget& share = SessionBudget(channel.session, block->device);
       if (share.Judge(block->bytes) == ByteBudget::Verdict::kNow) {
-        ChargeTo(step, *block, channel.session, block->charged_tenants);
+        ChargeTo(*block, channel.session, block->charged_tenants);
       }
     }
   } else if (const auto* const reserved = std::get_if<ReserveResult>(&answer)) {
     Reservation* const reservation = reservations_.Find(reserved->reservation.id);
     undone = reservation != nullptr;
     if (undone) DropReservation(*reservation);
-    Drain(step);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);

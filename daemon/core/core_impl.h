@@ -32,10 +32,20 @@
 
 namespace berth::core {
 
-// One call into the core: when it came, and where its effects go.
-struct Step {
-  absl::Time now;
-  Effects* effects = nullptr;
+// One call into the core: when it came, and where its effects go. As it ends those who wait for bytes are served, where
+// it may have made room.
+class Step {
+ public:
+  Step(Core::Impl* core, absl::Time now, Effects* effects) : now(now), effects(effects), core_(core) {}
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  inline ~Step();
+
+  const absl::Time now;
+  Effects* const effects;
+
+ private:
+  Core::Impl* const core_;
 };
 
 // A making that failed for lack of memory: to be tried again after so many of the device's releases.
@@ -173,7 +183,7 @@ class Core::Impl {
   // Gives the request a block made ahead, or has one made.
   void Allocate(const Step& step, const Waiting& waiting);
   // The block is for that request from now on.
-  void Assign(const Step& step, Block& block, const Waiting& waiting);
+  void Assign(Block& block, const Waiting& waiting);
   // The block is there: its maker's request is answered, with the fd before the answer.
   void FinishMaking(const Step& step, Block& block);
   // Sends warm blocks back until `bytes` fit once everything on its way is back.
@@ -190,6 +200,10 @@ class Core::Impl {
   void Enqueue(const Step& step, Waiting waiting);
   // Whether it may wait, lacking that. Errors: LIMIT; DEVICE_REBUILDING.
   absl::Status MayWait(const Waiting& waiting, const Shortage& shortage) const;
+  // Those who wait are looked at as the step ends.
+  void NoteRoom() { room_changed_ = true; }
+  // Serves those who wait where there was something of note.
+  void ServeRoom(const Step& step);
   // Serves those who wait, in their order, as far as bytes and workers go.
   void Drain(const Step& step);
   // What the request lacks, if the room in `kept` is somebody else's.
@@ -201,8 +215,8 @@ class Core::Impl {
   // Sends warm blocks back where that makes room for the request.
   void TrimFor(const Step& step, const Waiting& waiting, const Shortage& shortage);
   absl::Status RefuseOver(const Shortage& shortage);
-  // Times out who waited too long and ends what is kept or reserved too long. Returns whether there was any.
-  bool ExpireRoom(const Step& step);
+  // Times out who waited too long and ends what is kept or reserved too long.
+  void ExpireRoom(const Step& step);
   // A request leaves the queue without its bytes: what it drew goes back.
   void GiveUp(const Waiting& waiting);
 
@@ -212,11 +226,10 @@ class Core::Impl {
   ByteBudget& TenantBudget(const Tenant& tenant, uint32_t device);
   // Innermost first. Requires: the session is there.
   std::array<LayerBudget, 3> LayersOf(uint32_t device, SessionId session, const Tenant& tenant);
-  // Beside the device: the block's bytes are these ones' from now on. Serves those who wait for what others are charged
-  // with no longer.
-  void ChargeTo(const Step& step, Block& block, SessionId session, std::vector<Tenant> tenants);
+  // Beside the device: the block's bytes are these ones' from now on.
+  void ChargeTo(Block& block, SessionId session, std::vector<Tenant> tenants);
   // A quarantined block is its importers' tenants', or the last one's.
-  void ChargeImporters(const Step& step, Block& block);
+  void ChargeImporters(Block& block);
   // Visits every account that the block is in.
   void ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBudget&)> visit);
   // Forgets a tenant that has nothing any more.
@@ -293,7 +306,7 @@ class Core::Impl {
   // Ends imports of the channel's own that its process has unmapped; others are left alone.
   void EndImports(const Step& step, ChannelId channel, const std::vector<ImportId>& imports);
   // Errors: FindOwned()'s, NAME_TAKEN, BLOCK_MAPPED, LIMIT.
-  absl::StatusOr<Block*> Publish(const Step& step, const Session& session, const PublishRequest& request);
+  absl::StatusOr<Block*> Publish(const Session& session, const PublishRequest& request);
   // Errors: FindOwned()'s, NOT_FOUND (the session granted to), LIMIT.
   absl::Status AddGrant(SessionId owner, const GrantRequest& request);
 
@@ -389,6 +402,7 @@ class Core::Impl {
   std::map<uint32_t, Device> devices_;
   std::map<Tenant, TenantAccount> tenants_;
   RoomQueue room_;
+  bool room_changed_ = false;
   ReservationTable reservations_;
   BlockTable blocks_;
   Mailboxes mailboxes_;
@@ -402,6 +416,8 @@ class Core::Impl {
   absl::Time next_poll_ = absl::InfiniteFuture();
   absl::Duration poll_pause_;
 };
+
+inline Step::~Step() { core_->ServeRoom(*this); }
 
 }  // namespace berth::core
 

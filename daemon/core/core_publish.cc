@@ -15,15 +15,14 @@ void Core::Publish(absl::Time now, CallId call, const Caller& caller, const Requ
   if (!admitted.has_value()) return;
   // Unmapped is unmapped, whatever becomes of the name.
   impl_->EndImports(step, admitted->channel.id, request.let_go);
-  const absl::StatusOr<Block*> block = impl_->Publish(step, admitted->session, request);
+  const absl::StatusOr<Block*> block = impl_->Publish(admitted->session, request);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
   BlockView view = impl_->DescribeBlock(**block);
   view.name = request.name;
   impl_->Answer(step, admitted->request, Response(PublishResult{.block = std::move(view)}));
 }
 
-absl::StatusOr<Block*> Core::Impl::Publish(const Step& step, const Session& session,
-                                           const PublishRequest& request) {
+absl::StatusOr<Block*> Core::Impl::Publish(const Session& session, const PublishRequest& request) {
   BERTH_ASSIGN_OR_RETURN(Block* const block, FindOwned(session.id, request.handle));
   if (const char* const why = WhyStale(*block); why != nullptr) return Stale(request.handle, why);
   if (const Block* const named =
@@ -48,7 +47,7 @@ absl::StatusOr<Block*> Core::Impl::Publish(const Step& step, const Session& sess
   }
   block->drawn_from = ReservationId();
   blocks_.Publish(*block, request.name);
-  ChargeTo(step, *block, SessionId(), block->charged_tenants);
+  ChargeTo(*block, SessionId(), block->charged_tenants);
   return block;
 }
 

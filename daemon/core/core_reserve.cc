@@ -50,7 +50,6 @@ void Core::ReleaseReservation(absl::Time now, CallId call, const Caller& caller,
   }
   impl_->DropReservation(*found);
   impl_->Answer(step, admitted->request, Response(ReleaseReservationResult()));
-  impl_->Drain(step);
 }
 
 absl::StatusOr<std::vector<RoomAsk>> Core::Impl::MeasureAll(const ReserveRequest& request) {
@@ -109,6 +108,7 @@ void Core::Impl::Claim(const Reservation& reservation, uint32_t device, Bytes by
 }
 
 void Core::Impl::Unclaim(SessionId session, const Tenant& tenant, uint32_t device, Bytes bytes) {
+  NoteRoom();
   for (const LayerBudget& layer : LayersOf(device, session, tenant)) layer.budget->Unclaim(bytes);
 }
 

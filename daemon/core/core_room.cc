@@ -39,7 +39,7 @@ void Core::Impl::Enqueue(const Step& step, Waiting waiting) {
   if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
   pending_.at(request).place = &room_;
   room_.Push(std::move(waiting));
-  Drain(step);
+  NoteRoom();
 }
 
 absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortage) const {
@@ -66,6 +66,11 @@ absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortag
     }
   }
   return absl::OkStatus();
+}
+
+void Core::Impl::ServeRoom(const Step& step) {
+  // Whom it refuses may leave room for those before.
+  while (std::exchange(room_changed_, false) && room_.size() > 0) Drain(step);
 }
 
 void Core::Impl::Drain(const Step& step) {
@@ -177,8 +182,8 @@ absl::Status Core::Impl::RefuseOver(const Shortage& shortage) {
                                            shortage.ask.bytes);
 }
 
-bool Core::Impl::ExpireRoom(const Step& step) {
-  if (room_.next_deadline() > step.now && reservations_.next_deadline() > step.now) return false;
+void Core::Impl::ExpireRoom(const Step& step) {
+  if (room_.next_deadline() > step.now && reservations_.next_deadline() > step.now) return;
   for (const Waiting& expired : room_.TakeExpired(step.now)) {
     const Shortage shortage = Assess(expired, {});
     GiveUp(expired);
@@ -200,7 +205,7 @@ bool Core::Impl::ExpireRoom(const Step& step) {
   }
   room_.EndKeeps(step.now);
   while (Reservation* const expired = reservations_.FindExpired(step.now)) DropReservation(*expired);
-  return true;
+  NoteRoom();
 }
 
 void Core::Impl::GiveUp(const Waiting& waiting) {

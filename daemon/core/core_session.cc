@@ -141,7 +141,6 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
   for (Reservation* const reservation : reservations_.OfSession(session.id)) DropReservation(*reservation);
-  Drain(step);
   std::vector<Deliver> sends;
   for (const ChannelId channel : session.channels) {
     mailboxes_.Post(Deliver{.channel = channel, .delivery = {.what = attach::DeliveryKind::kEnded}}, &sends);
@@ -177,7 +176,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
   for (Block* const block : blocks_.OwnedBy(session.id)) {
     if (block->phase == BlockPhase::kLive) FreeBlock(step, *block);
     // What is on its way back stays with the tenant.
-    if (block->charged_session) ChargeTo(step, *block, SessionId(), block->charged_tenants);
+    if (block->charged_session) ChargeTo(*block, SessionId(), block->charged_tenants);
   }
   Emit(step, DropSession{.session = session.id});
   const Tenant tenant = session.tenant;

@@ -22,7 +22,7 @@ void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& statu
     impl_->Apply(step, *made, BlockEvent::kMade);
     if (made->phase == BlockPhase::kLive) impl_->FinishMaking(step, *made);
   }
-  impl_->Drain(step);
+  impl_->NoteRoom();
 }
 
 void Core::Impl::NotMade(const Step& step, Block& block, const absl::Status& status) {
@@ -63,7 +63,7 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
     impl_->ForEachBudget(*released, [&](ByteBudget& budget) { budget.MarkStuck(released->bytes); });
   }
   impl_->RunRetries(step, device);
-  impl_->Drain(step);
+  impl_->NoteRoom();
 }
 
 void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
@@ -83,7 +83,7 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
     }
     impl_->AskRelease(step, *block);
   }
-  impl_->Drain(step);
+  impl_->NoteRoom();
 }
 
 void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects) {
@@ -120,7 +120,7 @@ void Core::Impl::RefuseWaiting(const Step& step, Device& device) {
     GiveUp(room_.Take(request));
     Answer(step, request, why);
   }
-  Drain(step);
+  NoteRoom();
 }
 
 void Core::Impl::AskCreate(const Step& step, Block& block) {
