@@ -35,6 +35,21 @@ bool IsControl(absl::string_view sequence) {
   return first == 0xc2 && static_cast<uint8_t>(sequence[1]) < 0xa0;
 }
 
+// Takes from the front of `*text` what comes to at most `limit` bytes. Returns it with a "?" for each control character
+// and for each byte that is not UTF-8.
+std::string TakePrintable(absl::string_view* text, size_t limit) {
+  std::string taken;
+  while (!text->empty()) {
+    const size_t length = SequenceLength(*text);
+    const absl::string_view sequence = text->substr(0, length == 0 ? 1 : length);
+    const absl::string_view printed = length == 0 || IsControl(sequence) ? "?" : sequence;
+    if (taken.size() + printed.size() > limit) break;
+    taken.append(printed.data(), printed.size());
+    text->remove_prefix(sequence.size());
+  }
+  return taken;
+}
+
 }  // namespace
 
 absl::Status ValidateLabel(absl::string_view field, absl::string_view text) {
@@ -54,17 +69,11 @@ absl::Status ValidateLabel(absl::string_view field, absl::string_view text) {
   return absl::OkStatus();
 }
 
-std::string ToLabel(absl::string_view text) {
-  std::string label;
-  while (!text.empty()) {
-    const size_t length = SequenceLength(text);
-    const absl::string_view sequence = text.substr(0, length == 0 ? 1 : length);
-    const absl::string_view printed = length == 0 || IsControl(sequence) ? "?" : sequence;
-    if (label.size() + printed.size() > attach::kMaxLabelBytes) break;
-    label.append(printed.data(), printed.size());
-    text.remove_prefix(sequence.size());
-  }
-  return label;
+std::string ToLabel(absl::string_view text) { return TakePrintable(&text, attach::kMaxLabelBytes); }
+
+std::string ToMessage(absl::string_view text, size_t limit) {
+  const std::string message = TakePrintable(&text, limit);
+  return text.empty() ? message : message + "\u2026";
 }
 
 }  // namespace berth

@@ -1,8 +1,10 @@
-// The one rule for text that callers hand in and others read: labels, holder keys, pool names.
+// The one rule for text that callers hand in and others read: labels, holder keys, pool names; and for what is kept of
+// errors.
 
 #ifndef COMMON_LABEL_H_
 #define COMMON_LABEL_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +18,9 @@ absl::Status ValidateLabel(absl::string_view field, absl::string_view text);
 // Makes a label of any text, as of a file's name: what is not UTF-8, and control characters, become "?"; what is longer
 // than a label is cut between two characters.
 std::string ToLabel(absl::string_view text);
+
+// The same with `limit` bytes, for messages that are kept: an ellipsis follows where something was cut off.
+std::string ToMessage(absl::string_view text, size_t limit);
 
 }  // namespace berth
 

@@ -54,5 +54,14 @@ TEST(LabelTest, ALongTextIsCutBetweenCharacters) {
   }
 }
 
+TEST(LabelTest, AMessageIsCutBetweenCharactersAndSaysSo) {
+  EXPECT_EQ(ToMessage("", 4), "");
+  EXPECT_EQ(ToMessage("abcd", 4), "abcd");
+  EXPECT_EQ(ToMessage("abcde", 4), "abcd\u2026");
+  EXPECT_EQ(ToMessage("abc\u00f6", 4), "abc\u2026");
+  EXPECT_EQ(ToMessage("ab\u00f6d", 4), "ab\u00f6\u2026");
+  EXPECT_EQ(ToMessage("a\n\xff", 4), "a??");
+}
+
 }  // namespace
 }  // namespace berth

@@ -1,9 +1,9 @@
 #include "daemon/roles.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +13,8 @@
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/device/device_runtime.h"
+#include "daemon/device/device_runtimes.h"
 #include "daemon/device/fault.h"
 #include "daemon/device/inventory.h"
 #include "daemon/device/worker.h"
@@ -33,13 +35,30 @@ int ExitCode(absl::string_view process, const absl::Status& status) {
   return status.ok() ? 0 : 1;
 }
 
+// What the worker did, for who asks why it ended.
+void ReportRuntime(const std::string& name, const DeviceRuntime& runtime) {
+  dprintf(STDERR_FILENO, "%s: blocks: %s; its last calls:\n", name.c_str(),
+          ToString(runtime.statistics()).c_str());
+  for (const MemoryRecord& record : runtime.log()) {
+    dprintf(STDERR_FILENO, "%s:   %s\n", name.c_str(), ToString(record).c_str());
+  }
+}
+
 absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  const char* const poison = getenv("BERTH_POISON");
+  RuntimeOptions runtime_options;
+  BERTH_ASSIGN_OR_RETURN(runtime_options.poison, ParsePoison(poison == nullptr ? "" : poison));
   const BackendKind kind =
       options.backend == BackendChoice::kHost ? BackendKind::kHost : BackendKind::kCudaVmm;
-  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryResource> resource,
-                         OpenBackend(kind, options.device, options.host_bytes));
-  return ServeWorker(kChildFd, *resource);
+  DeviceRuntimes runtimes([&](uint32_t ordinal) {
+    return DeviceRuntime::Open({.kind = kind, .ordinal = ordinal, .total = options.host_bytes},
+                               runtime_options);
+  });
+  BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
+  absl::StatusOr<WorkerEnd> end = ServeWorker(kChildFd, *runtime);
+  if (!end.ok() || end->exit != WorkerExit::kDone) ReportRuntime(name, *runtime);
+  return end;
 }
 
 absl::Status ListDevices(const std::string& name, const Options& options) {

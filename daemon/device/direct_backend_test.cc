@@ -1,17 +1,12 @@
-// The conformance suite with a fake driver, and on a real GPU where there is one; what only a fake driver can be made
-// to do; and what only two processes with a real one can show.
+// What only a fake driver can be made to do.
 
 #include "daemon/device/direct_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <span>
-
 #include "common/cuda/fake_driver.h"
 #include "common/error.h"
-#include "common/status_macros.h"
-#include "daemon/device/memory_resource_conformance.h"
 
 namespace berth {
 namespace {
@@ -20,63 +15,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Looks into blocks at their own addresses, and into those of another process by their handles.
-class DirectHarness : public ResourceHarness {
- public:
-  absl::StatusOr<std::unique_ptr<MemoryResource>> Open() override {
-    if (driver_ == nullptr) {
-      BERTH_ASSIGN_OR_RETURN(driver_, OpenDriver());
-      BERTH_ASSIGN_OR_RETURN(context_, driver_->RetainPrimaryContext(0));
-    }
-    return DirectBackend::Open(*driver_, 0);
-  }
-
-  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
-    BERTH_RETURN_IF_ERROR(driver_->SetCurrentContext(context_));
-    std::string text(size, '?');
-    cuda::DevicePointer at = block.address;
-    if (at == 0) {
-      BERTH_ASSIGN_OR_RETURN(at, driver_->OpenIpcHandle(*block.handle));
-    }
-    const absl::Status copied = driver_->CopyToHost(std::as_writable_bytes(std::span(text)), at + offset);
-    if (block.address == 0) BERTH_RETURN_IF_ERROR(driver_->CloseIpcHandle(at));
-    BERTH_RETURN_IF_ERROR(copied);
-    return text;
-  }
-
-  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
-    BERTH_RETURN_IF_ERROR(driver_->SetCurrentContext(context_));
-    BERTH_RETURN_IF_ERROR(
-        driver_->CopyToDevice(block.address + offset, std::as_bytes(std::span(text.data(), text.size()))));
-    return driver_->SynchronizeContext();
-  }
-
- private:
-  virtual absl::StatusOr<cuda::Driver*> OpenDriver() = 0;
-
-  cuda::Driver* driver_ = nullptr;
-  // Retained until the process ends.
-  cuda::Context context_ = nullptr;
-};
-
-class FakeHarness : public DirectHarness {
-  absl::StatusOr<cuda::Driver*> OpenDriver() override {
-    return &fake_;
-  }
-  bool SpansProcesses() const override { return false; }
-
-  cuda::FakeDriver fake_;
-};
-
-class CudaHarness : public DirectHarness {
-  absl::StatusOr<cuda::Driver*> OpenDriver() override { return cuda::Driver::Get(); }
-};
-
-FakeHarness fake_harness;
-CudaHarness cuda_harness;
-INSTANTIATE_TEST_SUITE_P(Fake, MemoryResourceConformance, ::testing::Values(&fake_harness));
-INSTANTIATE_TEST_SUITE_P(CudaDirect, MemoryResourceConformance, ::testing::Values(&cuda_harness));
 
 class DirectBackendTest : public ::testing::Test {
  protected:
@@ -184,5 +122,3 @@ TEST_F(DirectBackendTest, NoHandleIsEverPrinted) {
 
 }  // namespace
 }  // namespace berth
-
-int main(int argc, char** argv) { return berth::RunConformance(argc, argv, berth::cuda_harness); }

@@ -1,43 +1,12 @@
 #include "daemon/device/host_backend.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/os_error.h"
-#include "daemon/device/memory_resource_conformance.h"
-
 namespace berth {
 namespace {
-
-class HostHarness : public ResourceHarness {
- public:
-  absl::StatusOr<std::unique_ptr<MemoryResource>> Open() override {
-    return std::make_unique<HostBackend>("HOST-0", MiB(64));
-  }
-
-  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
-    std::string text(size, '?');
-    if (::pread(block.fd.get(), text.data(), size, static_cast<off_t>(offset)) !=
-        static_cast<ssize_t>(size)) {
-      return OsError("pread", errno);
-    }
-    return text;
-  }
-
-  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
-    if (::pwrite(block.fd.get(), text.data(), text.size(), static_cast<off_t>(offset)) !=
-        static_cast<ssize_t>(text.size())) {
-      return OsError("pwrite", errno);
-    }
-    return absl::OkStatus();
-  }
-};
-
-HostHarness harness;
-INSTANTIATE_TEST_SUITE_P(Host, MemoryResourceConformance, ::testing::Values(&harness));
 
 TEST(HostBackendTest, ABlockIsSealedAndClosedToOthers) {
   HostBackend backend("HOST-0", MiB(64));
@@ -61,5 +30,3 @@ TEST(HostBackendTest, ABlockMayBeAsLargeAsTheDeviceAndNoLarger) {
 
 }  // namespace
 }  // namespace berth
-
-int main(int argc, char** argv) { return berth::RunConformance(argc, argv, berth::harness); }

@@ -20,8 +20,6 @@
 #include "common/ids.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
-#include "daemon/device/direct_backend.h"
-#include "daemon/device/host_backend.h"
 #include "daemon/device/vmm_backend.h"
 
 namespace berth {
@@ -144,13 +142,6 @@ absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records) {
     if (::write(fd, &record, sizeof(record)) != sizeof(record)) return OsError("write(inventory)", errno);
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total) {
-  if (kind == BackendKind::kHost) return std::make_unique<HostBackend>(absl::StrCat("HOST-", ordinal), total);
-  BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
-  if (kind == BackendKind::kCudaDirect) return DirectBackend::Open(*driver, static_cast<int>(ordinal));
-  return VmmBackend::Open(*driver, static_cast<int>(ordinal));
 }
 
 }  // namespace berth

@@ -5,14 +5,12 @@
 #define DAEMON_DEVICE_INVENTORY_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/bytes.h"
 #include "daemon/device/device_record.h"
-#include "daemon/device/memory_resource.h"
 
 namespace berth {
 
@@ -31,11 +29,6 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& 
 
 // Writes the records to `fd`, one after the other.
 absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
-
-// Makes the backend that the worker of device `ordinal` serves from; `total` is the device's, and only host
-// devices need it.
-// Errors: as TakeInventory().
-absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(BackendKind kind, uint32_t ordinal, Bytes total);
 
 }  // namespace berth
 

@@ -81,13 +81,5 @@ TEST(InventoryTest, WritesRecordsOneAfterTheOther) {
   EXPECT_FALSE(WriteInventory(-1, *records).ok());
 }
 
-TEST(InventoryTest, OpensTheBackendOfADevice) {
-  const auto host = OpenBackend(BackendKind::kHost, 3, MiB(4));
-  ASSERT_TRUE(host.ok());
-  EXPECT_EQ((*host)->kind(), BackendKind::kHost);
-  EXPECT_TRUE((*host)->Allocate(MiB(4), "").ok());
-  EXPECT_EQ(GetErrorDetails((*host)->Allocate(MiB(6), "").status())->metadata.at("device"), "HOST-3");
-}
-
 }  // namespace
 }  // namespace berth

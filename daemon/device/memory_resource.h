@@ -42,7 +42,7 @@ struct MemoryBlock {
 };
 
 // MemoryResource is thread-compatible: the worker that it is for has one thread. Every implementation passes
-// memory_resource_conformance.h. A resource that goes takes what is outstanding of its memory along.
+// memory_resource_conformance_test.cc. A resource that goes takes what is outstanding of its memory along.
 //
 // A block that is not here is refused, and nothing is changed, by every method that takes one: INVALID_FIELD if it is
 // of another device; NOT_FOUND if it never was; STALE if it was deallocated or handed over.

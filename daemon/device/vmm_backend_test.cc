@@ -1,65 +1,18 @@
-// The conformance suite on a real GPU, where there is one, and what only a fake driver can be made to do.
+// What only a fake driver can be made to do.
 
 #include "daemon/device/vmm_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <span>
-
-#include "common/cuda/device_mapping.h"
 #include "common/cuda/fake_driver.h"
 #include "common/error.h"
-#include "common/status_macros.h"
-#include "daemon/device/memory_resource_conformance.h"
 
 namespace berth {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Looks into blocks through a mapping and the primary context of this process: the backend itself has none.
-class CudaHarness : public ResourceHarness {
- public:
-  absl::StatusOr<std::unique_ptr<MemoryResource>> Open() override {
-    BERTH_ASSIGN_OR_RETURN(driver_, cuda::Driver::Get());
-    return VmmBackend::Open(*driver_, 0);
-  }
-
-  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
-    BERTH_RETURN_IF_ERROR(EnterContext());
-    BERTH_ASSIGN_OR_RETURN(const cuda::DeviceMapping mapping,
-                           cuda::DeviceMapping::Map(*driver_, block.fd.get(), block.bytes, 0, true));
-    std::string text(size, '?');
-    BERTH_RETURN_IF_ERROR(
-        driver_->CopyToHost(std::as_writable_bytes(std::span(text)), mapping.ptr() + offset));
-    return text;
-  }
-
-  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
-    BERTH_RETURN_IF_ERROR(EnterContext());
-    BERTH_ASSIGN_OR_RETURN(const cuda::DeviceMapping mapping,
-                           cuda::DeviceMapping::Map(*driver_, block.fd.get(), block.bytes, 0, false));
-    BERTH_RETURN_IF_ERROR(
-        driver_->CopyToDevice(mapping.ptr() + offset, std::as_bytes(std::span(text.data(), text.size()))));
-    return driver_->SynchronizeContext();
-  }
-
- private:
-  // Once: the primary context stays until the process ends.
-  absl::Status EnterContext() {
-    if (context_ != nullptr) return absl::OkStatus();
-    BERTH_ASSIGN_OR_RETURN(context_, driver_->RetainPrimaryContext(0));
-    return driver_->SetCurrentContext(context_);
-  }
-
-  cuda::Driver* driver_ = nullptr;
-  cuda::Context context_ = nullptr;
-};
-
-CudaHarness harness;
-INSTANTIATE_TEST_SUITE_P(CudaVmm, MemoryResourceConformance, ::testing::Values(&harness));
 
 class VmmBackendTest : public ::testing::Test {
  protected:
@@ -123,5 +76,3 @@ TEST_F(VmmBackendTest, WhatTheDeviceNeverHasIsNotAskedOfTheDriver) {
 
 }  // namespace
 }  // namespace berth
-
-int main(int argc, char** argv) { return berth::RunConformance(argc, argv, berth::harness); }

@@ -1,28 +1,54 @@
-#include "daemon/device/memory_resource_conformance.h"
+// What every MemoryResource has to do, as tests, over every backend and over the whole stack around it
+// (tests/gpu runs them where there is a GPU). Also serves as the process that one of them kills.
 
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <random>
-#include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/bytes.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
+#include "common/status_macros.h"
+#include "daemon/device/memory_harness.h"
+#include "daemon/device/memory_resource.h"
 
 namespace berth {
 namespace {
 
-constexpr char kCreatorFlag[] = "--create-a-block-and-wait";
+constexpr char kCreatorFlag[] = "--create-a-block-and-wait=";
 constexpr int kCreatorFd = 3;
 constexpr char kText[] = "written by a process that is gone";
 constexpr size_t kPage = 4096;
+
+class MemoryResourceConformance : public ::testing::TestWithParam<MemoryHarness*> {
+ protected:
+  void SetUp() override;
+  MemoryHarness& harness() { return *GetParam(); }
+
+  MemoryBlock Allocate(uint64_t granules = 1);
+  std::string Read(const MemoryBlock& block, uint64_t offset, size_t size);
+  // Whether the first and the last bytes of the block are `value`, and some between.
+  bool IsFull(const MemoryBlock& block, char value);
+
+  std::unique_ptr<MemoryResource> resource_;
+};
 
 int OpenFds() {
   const auto fds = std::filesystem::directory_iterator("/proc/self/fd");
@@ -37,7 +63,7 @@ struct BlockMessage {
 };
 
 // The part of the process that is killed: makes a block, writes to it, sends it, waits.
-int CreateAndWait(ResourceHarness& harness) {
+int CreateAndWait(MemoryHarness& harness) {
   const auto resource = harness.Open();
   if (!resource.ok()) return 1;
   absl::StatusOr<MemoryBlock> block = (*resource)->Allocate((*resource)->granularity(), "creator");
@@ -59,8 +85,6 @@ MemoryBlock Lookalike(const MemoryBlock& block) {
           .address = block.address,
           .handle = block.handle};
 }
-
-}  // namespace
 
 void MemoryResourceConformance::SetUp() {
   absl::StatusOr<std::unique_ptr<MemoryResource>> resource = harness().Open();
@@ -325,13 +349,13 @@ TEST_P(MemoryResourceConformance, PatternsStayWhereTheyWereWrittenWhileBlocksCom
 }
 
 TEST_P(MemoryResourceConformance, AnotherProcessReadsTheDataAndInAnFdItSurvivesItsCreator) {
-  if (!harness().SpansProcesses()) GTEST_SKIP() << "a fake device";
+  if (harness().is_fake()) GTEST_SKIP() << "a fake device";
   auto sockets = SocketPair();
   ASSERT_TRUE(sockets.ok());
   const pid_t creator = ::fork();
   if (creator == 0) {
     ::dup2(sockets->second.get(), kCreatorFd);
-    ::execl("/proc/self/exe", "creator", kCreatorFlag, nullptr);
+    ::execl("/proc/self/exe", "creator", absl::StrCat(kCreatorFlag, harness().name()).c_str(), nullptr);
     ::_exit(1);
   }
   sockets->second.reset();
@@ -353,10 +377,20 @@ TEST_P(MemoryResourceConformance, AnotherProcessReadsTheDataAndInAnFdItSurvivesI
   }
 }
 
-int RunConformance(int argc, char** argv, ResourceHarness& harness) {
-  if (argc == 2 && strcmp(argv[1], kCreatorFlag) == 0) return CreateAndWait(harness);
+INSTANTIATE_TEST_SUITE_P(All, MemoryResourceConformance, ::testing::ValuesIn(MemoryHarness::All()),
+                         [](const auto& info) { return info.param->name(); });
+
+}  // namespace
+}  // namespace berth
+
+int main(int argc, char** argv) {
+  absl::string_view flag = argc == 2 ? argv[1] : "";
+  if (absl::ConsumePrefix(&flag, berth::kCreatorFlag)) {
+    for (berth::MemoryHarness* const harness : berth::MemoryHarness::All()) {
+      if (harness->name() == flag) return berth::CreateAndWait(*harness);
+    }
+    return 2;
+  }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
-
-}  // namespace berth
