@@ -235,6 +235,8 @@ absl::Status Block::Unpublish(const std::shared_ptr<Session>& session, absl::str
   });
 }
 
+bool Block::AskedBack() const { return import_ != nullptr && import_->asked_back(); }
+
 absl::Status Block::Free() {
   const std::shared_ptr<internal::Import> import = std::move(import_);
   if (import == nullptr || !owned_) return absl::OkStatus();

@@ -121,6 +121,40 @@ absl::StatusOr<v1::SetBudgetResponse> Inspector::SetBudget(const v1::SetBudgetRe
   return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::SetBudget, request);
 }
 
+absl::StatusOr<v1::ListBudgetsResponse> Inspector::ListBudgets() const {
+  SessionCore& core = *session_->core();
+  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListBudgets,
+              v1::ListBudgetsRequest());
+}
+
+absl::StatusOr<v1::Block> Inspector::RecallBlock(BlockId block) const {
+  SessionCore& core = *session_->core();
+  v1::RecallBlockRequest request;
+  request.set_block(block.value());
+  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::RecallBlock, request);
+}
+
+absl::StatusOr<v1::Block> Inspector::FreeBlock(BlockId block) const {
+  SessionCore& core = *session_->core();
+  v1::FreeBlockByIdRequest request;
+  request.set_block(block.value());
+  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::FreeBlockById, request);
+}
+
+absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::string_view after) const {
+  SessionCore& core = *session_->core();
+  v1::ListLogRecordsRequest request;
+  request.set_page_token(std::string(after));
+  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListLogRecords,
+              std::move(request));
+}
+
+absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ReapBlocks,
+             v1::ReapBlocksRequest());
+}
+
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::GetUsage,

@@ -55,7 +55,16 @@ class Inspector {
   absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
   absl::StatusOr<v1::ListReservationsResponse> ListReservations() const;
+  absl::StatusOr<v1::ListBudgetsResponse> ListBudgets() const;
   absl::StatusOr<v1::Usage> GetUsage() const;
+
+  // What happened to memory, oldest first: what the daemon still has of it after `after`, a follow_token of an earlier
+  // answer or empty.
+  absl::StatusOr<v1::ListLogRecordsResponse> ListLogRecords(absl::string_view after = "") const;
+
+  // Asks the importers of a block of this user's, or on admin.sock of anybody's, to let go; or frees it.
+  absl::StatusOr<v1::Block> RecallBlock(BlockId block) const;
+  absl::StatusOr<v1::Block> FreeBlock(BlockId block) const;
 
   // Lowers the session's own share, or on admin.sock sets any limit.
   absl::StatusOr<v1::SetBudgetResponse> SetBudget(const v1::SetBudgetRequest& request) const;
@@ -65,6 +74,8 @@ class Inspector {
 
   // On admin.sock alone (ADMIN_ONLY).
   absl::StatusOr<v1::Pool> SetPoolCap(absl::string_view pool, uint64_t cap) const;
+  // Waits until every failed release was tried again.
+  absl::StatusOr<v1::ReapBlocksResponse> ReapBlocks() const;
   absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> RestartDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> ResetDevice(uint32_t device) const;

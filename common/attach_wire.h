@@ -96,6 +96,8 @@ enum class DeliveryKind : uint32_t {
   kHandOver = 5,
   // The session has ended, and with it every lease of the process. What it has mapped it lets go as before.
   kEnded = 6,
+  // Somebody asks the importers of `block`, which stays, to let go of it.
+  kAskBack = 8,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with

@@ -59,6 +59,7 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(settings));
+  BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
       std::move(config), RandomId,
@@ -184,7 +185,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<service::SessionService>(context));
   services.push_back(std::make_unique<service::PermitService>(context));
-  services.push_back(std::make_unique<service::MemoryService>(context));
+  services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::AdminService>(context));
@@ -273,6 +274,7 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
     case attach::DeliveryKind::kEnded:
+    case attach::DeliveryKind::kAskBack:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:
@@ -307,6 +309,8 @@ void BrokerProcess::Carry(const core::OrderDevice& effect) {
 }
 
 void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }
+
+void BrokerProcess::Carry(const core::LogRecord& effect) { log_->Append(effect); }
 
 void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
 

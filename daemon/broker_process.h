@@ -21,6 +21,7 @@
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
 #include "daemon/service/acceptor.h"
+#include "daemon/service/allocation_log.h"
 #include "daemon/service/attach_front.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/connection_table.h"
@@ -61,6 +62,7 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::DropSession& effect) override;
   void Carry(const core::OrderDevice& effect) override;
   void Carry(const core::DevicesChanged& effect) override;
+  void Carry(const core::LogRecord& effect) override;
   void ArmTimer(absl::Time when) override;
   void DeliverPage(const core::Deliver& effect);
 
@@ -73,6 +75,7 @@ class BrokerProcess final : private EffectSink {
   UniqueFd page_fd_;
   UniqueFd device_table_;
 
+  std::unique_ptr<service::AllocationLog> log_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<FenceKeeper> fences_;
   std::unique_ptr<core::Core> core_;

@@ -24,7 +24,7 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "limits"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "log", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
@@ -44,6 +44,11 @@ class SettingsReader {
           ReadDuration(*workers, "workers.", "call_deadline", kLeastCallDeadline, &settings.call_deadline));
       BERTH_RETURN_IF_ERROR(ReadDuration(*workers, "workers.", "call_deadline_per_gib", absl::ZeroDuration(),
                                          &settings.call_deadline_per_gib));
+    }
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const log, Table("log"));
+    if (log != nullptr) {
+      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file"}));
+      BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "file", &settings.log_file));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
@@ -115,6 +120,16 @@ class SettingsReader {
                  absl::StrCat("a time of at least ", absl::FormatDuration(least), ", such as \"10s\""));
     }
     *out = duration;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadPath(const toml::table& table, const std::string& prefix, const std::string& key,
+                        std::optional<std::string>* out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return absl::OkStatus();
+    std::string text = node->value_or<std::string>("");
+    if (text.empty() || text[0] != '/') return Bad(prefix + key, "an absolute path");
+    *out = std::move(text);
     return absl::OkStatus();
   }
 

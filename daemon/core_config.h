@@ -35,6 +35,8 @@ struct Settings {
   std::optional<uint32_t> connections_per_uid;
   std::optional<uint32_t> attach_fds_per_uid;
   std::optional<uint32_t> imports_per_process;
+  // Where the log of what happens to memory is appended; by default nowhere.
+  std::optional<std::string> log_file;
 };
 
 // Reads a TOML file:
@@ -49,6 +51,8 @@ struct Settings {
 //   [workers]
 //   call_deadline = "10s"
 //   call_deadline_per_gib = "100ms"
+//   [log]
+//   file = "/var/log/berth/memory.jsonl"
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072

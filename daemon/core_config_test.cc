@@ -46,6 +46,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     [workers]
     call_deadline = "1m"
     call_deadline_per_gib = "0s"
+    [log]
+    file = "/var/log/memory.jsonl"
     [limits]
     connections = 100
     connections_per_uid = 50
@@ -63,6 +65,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   const core::Config config = MakeCoreConfig(1, 1, {}, *settings);
   EXPECT_EQ(config.calls.base, absl::Minutes(1));
   EXPECT_EQ(config.calls.per_gib, absl::ZeroDuration());
+  EXPECT_EQ(settings->log_file, "/var/log/memory.jsonl");
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
@@ -96,6 +99,7 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[workers]\ncall_deadline = 10", "workers.call_deadline"},
            {"[workers]\ncall_deadline_per_gib = \"-1s\"", "workers.call_deadline_per_gib"},
            {"[workers]\ncall_deadline_per_gib = \"inf\"", "workers.call_deadline_per_gib"},
+           {"[log]\nfile = \"memory.jsonl\"", "log.file"},
            {"[limits]\nconnections = 5000000000", "limits.connections"},
            {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
            {"[surprise]", "surprise"},

@@ -100,6 +100,21 @@ ExitStatus Unpublish(const Globals& globals, const UnpublishOptions& options) {
   return Report(Block::Unpublish(*session, options.name, publisher));
 }
 
+// Recalls a block or frees it: `change` is a method of Inspector's.
+ExitStatus Change(const Globals& globals, const std::string& id,
+                  absl::StatusOr<v1::Block> (Inspector::*change)(BlockId) const) {
+  const absl::StatusOr<uint64_t> block = ParseId(id);
+  if (!block.ok()) {
+    Report(block.status());
+    return {.code = kUsage};
+  }
+  return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+    v1::ListBlocksResponse changed;
+    BERTH_ASSIGN_OR_RETURN(*changed.add_blocks(), (inspector.*change)(BlockId(*block)));
+    return Show(globals, changed.blocks(0), [&] { return ForPeople(changed, absl::Now()); });
+  });
+}
+
 }  // namespace
 
 void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
@@ -117,8 +132,18 @@ void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const unpublish = verb->add_subcommand("unpublish", "Delete a published block");
   unpublish->add_option("NAME", unpublished->name, "The block's name")->required();
   unpublish->add_option("--tenant", unpublished->tenant, "Whose (operator): UID, or UID:CONTAINER");
+  const auto id = std::make_shared<std::string>();
+  CLI::App* const recall =
+      verb->add_subcommand("recall", "Ask who maps a block to let go of it, without freeing it");
+  recall->add_option("BLOCK", *id, "The block's id")->required();
+  CLI::App* const free = verb->add_subcommand("free", "Free a block, whichever session made it");
+  free->add_option("BLOCK", *id, "The block's id")->required();
   verb->callback([=, &globals] {
-    if (publish->parsed()) {
+    if (recall->parsed()) {
+      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::RecallBlock); };
+    } else if (free->parsed()) {
+      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::FreeBlock); };
+    } else if (publish->parsed()) {
       *chosen = [&globals, published] { return Publish(globals, *published); };
     } else if (unpublish->parsed()) {
       *chosen = [&globals, unpublished] { return Unpublish(globals, *unpublished); };

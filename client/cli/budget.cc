@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/format.h"
@@ -47,9 +49,11 @@ std::string ForPeople(const Budgets& budgets) {
 
 ExitStatus List(const Globals& globals) {
   return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
-    v1::SetBudgetResponse budgets;
-    *budgets.mutable_budgets() = usage.budgets();
+    BERTH_ASSIGN_OR_RETURN(v1::ListBudgetsResponse budgets, inspector.ListBudgets());
+    std::stable_sort(budgets.mutable_budgets()->begin(), budgets.mutable_budgets()->end(),
+                     [](const v1::Budget& a, const v1::Budget& b) {
+                       return std::pair(a.device(), a.layer()) < std::pair(b.device(), b.layer());
+                     });
     return Show(globals, budgets, [&] { return ForPeople(budgets.budgets()); });
   });
 }

@@ -26,6 +26,7 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
     case attach::DeliveryKind::kEnded:
+    case attach::DeliveryKind::kAskBack:
       return fds == 0;
   }
   return false;
@@ -168,7 +169,7 @@ void Channel::LoseLocked(const absl::Status& why) {
 
 void Channel::EndLeasesLocked() {
   for (const auto& [block, weak] : leases_) {
-    if (const std::shared_ptr<LeaseWord> lease = weak.lock()) EndLease(*lease, Lease::kEnded);
+    if (const std::shared_ptr<LeaseRecord> lease = weak.lock()) EndLease(lease->word, Lease::kEnded);
   }
 }
 
@@ -212,7 +213,13 @@ absl::Status Channel::DispatchLocked(Message message) {
       break;
     case attach::DeliveryKind::kRecall:
       if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
-        if (const std::shared_ptr<LeaseWord> lease = at->second.lock()) EndLease(*lease, Lease::kFreed);
+        if (const std::shared_ptr<LeaseRecord> lease = at->second.lock())
+          EndLease(lease->word, Lease::kFreed);
+      }
+      break;
+    case attach::DeliveryKind::kAskBack:
+      if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
+        if (const std::shared_ptr<LeaseRecord> lease = at->second.lock()) lease->asked_back = true;
       }
       break;
     case attach::DeliveryKind::kOwnPage:
@@ -268,11 +275,11 @@ void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
   at->second->arrived.Signal();
 }
 
-std::shared_ptr<LeaseWord> Channel::LeaseOfLocked(BlockId block) {
-  std::weak_ptr<LeaseWord>& weak = leases_[block];
-  std::shared_ptr<LeaseWord> lease = weak.lock();
+std::shared_ptr<LeaseRecord> Channel::LeaseOfLocked(BlockId block) {
+  std::weak_ptr<LeaseRecord>& weak = leases_[block];
+  std::shared_ptr<LeaseRecord> lease = weak.lock();
   if (lease != nullptr) return lease;
-  lease = std::make_shared<LeaseWord>(Lease::kLive);
+  lease = std::make_shared<LeaseRecord>();
   weak = lease;
   // Words that nobody reads any more go when the table has doubled since the last time: a constant cost per
   // block.

@@ -38,7 +38,7 @@ struct Arrival {
   // Shared by every import of the block in this process.
   std::shared_ptr<TrackedBlock> tracked;
   // Shared by every import of the block in this process, and by the channel while one of them lives.
-  std::shared_ptr<LeaseWord> lease;
+  std::shared_ptr<LeaseRecord> lease;
 };
 
 // Thread-safe.
@@ -102,7 +102,7 @@ class Channel {
   }
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LetGoLocked(ImportId import) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<LeaseWord> LeaseOfLocked(BlockId block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<LeaseRecord> LeaseOfLocked(BlockId block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int socket_;
   Fences& fences_;
@@ -114,7 +114,7 @@ class Channel {
   // Not OK once the channel is lost.
   absl::Status state_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Expected>> expected_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<BlockId, std::weak_ptr<LeaseWord>> leases_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<BlockId, std::weak_ptr<LeaseRecord>> leases_ ABSL_GUARDED_BY(mu_);
   size_t sweep_at_ ABSL_GUARDED_BY(mu_) = kFirstSweep;
   uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;

@@ -31,7 +31,8 @@ class Import {
   ImportId id() const { return id_; }
   const std::shared_ptr<SessionCore>& core() const { return core_; }
   const v1::Block& block() const { return block_; }
-  LeaseWord& lease() const { return *lease_; }
+  LeaseWord& lease() const { return lease_->word; }
+  bool asked_back() const { return lease_->asked_back; }
   TrackedBlock& tracked() const { return *tracked_; }
   bool read_only() const { return read_only_; }
 
@@ -49,7 +50,7 @@ class Import {
   const std::shared_ptr<SessionCore> core_;
   const v1::Block block_;
   const ImportId id_;
-  const std::shared_ptr<LeaseWord> lease_;
+  const std::shared_ptr<LeaseRecord> lease_;
   const std::shared_ptr<TrackedBlock> tracked_;
   const bool read_only_;
 

@@ -20,6 +20,13 @@ enum class Lease : uint64_t {
 using LeaseWord = std::atomic<Lease>;
 static_assert(LeaseWord::is_always_lock_free);
 
+// What the channel says of a block to all its imports in this process.
+struct LeaseRecord {
+  LeaseWord word = Lease::kLive;
+  // Somebody asked for it back; it may be used on.
+  std::atomic<bool> asked_back = false;
+};
+
 // Moves `word` away from kLive; the first reason stays.
 inline void EndLease(LeaseWord& word, Lease why) {
   Lease live = Lease::kLive;

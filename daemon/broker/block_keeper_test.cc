@@ -87,6 +87,7 @@ class KeeperSink final : public EffectSink {
   void Carry(const core::DropSession&) override {}
   void Carry(const core::OrderDevice&) override {}
   void Carry(const core::DevicesChanged&) override {}
+  void Carry(const core::LogRecord&) override {}
   void ArmTimer(absl::Time) override {}
 
   BlockId made;

@@ -25,6 +25,7 @@ class RecordingSink final : public EffectSink {
   void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
   void Carry(const core::OrderDevice& effect) override { Record("order", effect.device); }
   void Carry(const core::DevicesChanged&) override { Record("devices changed", 0); }
+  void Carry(const core::LogRecord&) override {}
   void ArmTimer(absl::Time when) override {
     armed = when;
     ++arms;

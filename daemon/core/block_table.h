@@ -1,6 +1,6 @@
 // BlockTable: every block there is with its owner, its grants and its imports, and the ways to find them. It
 // keeps rows and indexes; what may happen to a block is block_phase.h's business, what it costs
-// device_account.h's. Thread-compatible.
+// byte_budget.h's. Thread-compatible.
 
 #ifndef DAEMON_CORE_BLOCK_TABLE_H_
 #define DAEMON_CORE_BLOCK_TABLE_H_
@@ -48,6 +48,8 @@ struct Block {
   bool asked = false;
   // Retired, and the worker could not release it.
   bool stuck = false;
+  // Retired, and its uses have not ended.
+  bool busy = false;
   // Reserved: its making was tried again after a reap already.
   bool retried = false;
   // Reserved: the request it is made for.

@@ -39,7 +39,7 @@ void ByteBudget::NotePeak() { peak_ = std::max(peak_, counts().outstanding().cou
 Bytes ByteBudget::charged() const { return counts().charged(); }
 
 Bytes ByteBudget::coming() const {
-  return Bytes(Line(BlockPhase::kRetired) - stuck_ + Line(BlockPhase::kAbandoned));
+  return Bytes(Line(BlockPhase::kRetired) - stuck_ - busy_ + Line(BlockPhase::kAbandoned));
 }
 
 Bytes ByteBudget::warm() const { return Bytes(Line(BlockPhase::kWarm) + Line(BlockPhase::kWarming)); }

@@ -30,19 +30,23 @@ class ByteBudget {
   // all, or tried again.
   void MarkStuck(Bytes bytes);
   void UnmarkStuck(Bytes bytes) { stuck_ -= bytes.count(); }
+  // A retired block goes back when its uses have ended, whenever that is; and they have.
+  void MarkBusy(Bytes bytes) { busy_ += bytes.count(); }
+  void UnmarkBusy(Bytes bytes) { busy_ -= bytes.count(); }
   // Bytes set aside for blocks to come, and given up or drawn.
   void Claim(Bytes bytes);
   void Unclaim(Bytes bytes);
 
   // Everything that counts against the limit.
   Bytes charged() const;
-  // Charged bytes on their way back to the driver.
+  // Charged bytes on their way back to the driver: nothing but the worker is waited for.
   Bytes coming() const;
   // Charged bytes that could be sent on their way back: what is kept or made warm.
   Bytes warm() const;
   // Charged bytes that somebody holds on to.
   Bytes held() const;
   Bytes stuck() const { return Bytes(stuck_); }
+  Bytes busy() const { return Bytes(busy_); }
   ByteCounts counts() const;
 
   // kNow fits; kAfterReclaim will once everything is back that can come back by itself; kNever neither; kTooLarge
@@ -52,6 +56,10 @@ class ByteBudget {
   // The refusal for kNever and kTooLarge. Its figures leave out what comes back by itself, so `remaining` is what a
   // request would get.
   absl::Status OverBudget(absl::string_view layer, uint32_t device, Bytes requested) const;
+
+  // Its place in the list of all: rises with each that is made.
+  uint64_t number() const { return number_; }
+  void set_number(uint64_t number) { number_ = number; }
 
   // ---- What was, for those who look -----------------------------------------------------------------------
 
@@ -70,9 +78,11 @@ class ByteBudget {
   void NotePeak();
 
   std::optional<Bytes> limit_;
+  uint64_t number_ = 0;
   std::array<uint64_t, kBlockPhases> lines_ = {};
   uint64_t claimed_ = 0;
   uint64_t stuck_ = 0;
+  uint64_t busy_ = 0;
   uint64_t peak_ = 0;
   uint64_t allocations_ = 0;
   uint64_t refusals_ = 0;

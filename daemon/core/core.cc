@@ -27,7 +27,8 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
   }
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
-    devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls);
+    Number(devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls)
+               .first->second.account);
   }
 }
 
@@ -117,6 +118,7 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   const auto pending = pending_.find(request);
   BERTH_INVARIANT(pending != pending_.end());
   const CallId call = pending->second.call;
+  LogAnswer(step, pending->second, response);
   pending_.erase(pending);
   RequestMemory& memory = sessions_.FindChannel(request.channel)->requests;
   if (absl::IsUnavailable(response.status())) {
@@ -143,8 +145,9 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
   for (const RequestId& request : requests) {
     const auto found = pending_.find(request);
     BERTH_INVARIANT(found != pending_.end());
-    const Pending pending = found->second;
+    Pending pending = std::move(found->second);
     pending_.erase(found);
+    LogAnswer(step, pending, status);
     if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
       (*pool)->Leave(request);
     } else if (std::holds_alternative<RoomQueue*>(pending.place)) {
@@ -183,6 +186,9 @@ std::vector<RequestId> Core::Impl::PendingOf(const Channel& channel) const {
 
 void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
+  if (impl_->reapings_.erase(call) > 0) {
+    return impl_->Reply(step, call, Refuse(Reason::kCancelled, "the call was cancelled"));
+  }
   const auto found = impl_->calls_.find(call);
   if (found == impl_->calls_.end()) return;
   const RequestId request = found->second;
@@ -217,7 +223,9 @@ void Core::ShutDown(absl::Time now, Effects* effects) {
   impl_->sessions_.ForEachChannel([&](const Channel& channel) {
     for (const RequestId& request : impl_->PendingOf(channel)) requests.push_back(request);
   });
-  impl_->Dismiss(step, requests, Refuse(Reason::kShuttingDown, "the daemon is stopping"));
+  const absl::Status stopping = Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  impl_->Dismiss(step, requests, stopping);
+  for (const auto& [call, reaping] : std::exchange(impl_->reapings_, {})) impl_->Reply(step, call, stopping);
 }
 
 }  // namespace berth::core

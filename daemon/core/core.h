@@ -229,6 +229,13 @@ class Core {
   // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
   absl::StatusOr<std::vector<BudgetView>> SetBudget(absl::Time now, const Caller& caller,
                                                     const SetBudgetRequest& request, Effects* effects);
+  // Asks who maps a block to let go of it, without freeing it; each once. For the block's tenant and operators, as the
+  // next. Errors: NOT_FOUND.
+  absl::StatusOr<BlockView> Recall(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
+  // Frees a live block, whoever of its tenant made it. Errors: NOT_FOUND; STALE.
+  absl::StatusOr<BlockView> FreeById(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
+  // Has every failed release tried again; answered with a ReapResult when that has ended. Errors: ADMIN_ONLY.
+  void Reap(absl::Time now, CallId call, const Caller& caller, Effects* effects);
   // Brings a stopped device back; one that is in service stays as it is. Errors of the four: NOT_FOUND;
   // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
   absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
@@ -263,8 +270,8 @@ class Core {
   // Oldest first.
   Page<StreamView> ListStreams(const Caller& caller, const PageRequest& page = {}) const;
   Page<ReservationView> ListReservations(const Caller& caller, const PageRequest& page = {}) const;
-  // By device: its own, its tenants' and its sessions' accounts.
-  std::vector<BudgetView> ListBudgets(const Caller& caller) const;
+  // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock the caller's tenant's.
+  Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
 

@@ -30,10 +30,16 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request), request.deadline);
   if (!admitted.has_value()) return;
   const auto refuse = [&](const absl::Status& status) { impl_->Answer(step, admitted->request, status); };
+  LogRecord& note = impl_->Note(*admitted, LogAction::kAllocate);
+  note.device = request.device;
+  note.bytes = request.bytes;
+  note.label = request.label;
+  note.reservation = request.reservation;
 
   const absl::StatusOr<Device*> found = impl_->FindServing(request.device, request.device_uuid);
   if (!found.ok()) return refuse(found.status());
   Device& device = **found;
+  note.device = device.config.ordinal;
   const absl::StatusOr<Bytes> bytes = impl_->Measure(device, request.bytes);
   if (!bytes.ok()) return refuse(bytes.status());
   const absl::Status limits = impl_->MayQueue(admitted->channel);

@@ -23,21 +23,27 @@ void Core::Free(absl::Time now, CallId call, const Caller& caller, const Request
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  LogRecord& note = impl_->Note(*admitted, LogAction::kFree);
+  note.block = request.handle.block;
   const absl::StatusOr<Block*> block = impl_->FindOwned(admitted->session.id, request.handle);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
+  note.device = (*block)->device;
+  note.bytes = (*block)->bytes;
+  note.label = (*block)->label;
+  note.block_generation = (*block)->generation;
   impl_->EndImports(step, admitted->channel.id, request.let_go);
   const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
   // Giving the memory back takes system calls that the caller need not wait for.
   impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));
   (*block)->drawn_from = ReservationId();
-  impl_->FreeBlock(step, **block);
+  impl_->FreeBlock(step, **block, LogCause::kNone);
 }
 
 void Core::Impl::EndImports(const Step& step, ChannelId channel, const std::vector<ImportId>& imports) {
   for (const ImportId import : imports) {
     Block* const mapped = blocks_.FindByImport(import);
     if (mapped == nullptr || mapped->imports.at(import).channel != channel) continue;
-    EndImport(step, *mapped, import);
+    EndImport(step, *mapped, import, LogCause::kLetGo);
   }
 }
 
@@ -46,6 +52,7 @@ void Core::Grant(absl::Time now, CallId call, const Caller& caller, const Reques
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  impl_->Note(*admitted, LogAction::kGrant).block = request.handle.block;
   const absl::Status granted = impl_->AddGrant(admitted->session.id, request);
   if (granted.ok()) {
     impl_->Answer(step, admitted->request, Response(GrantResult()));
@@ -88,6 +95,9 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  LogRecord& note = impl_->Note(*admitted, LogAction::kImport);
+  note.block = request.handle.block;
+  note.label = request.name;
   const absl::StatusOr<Block*> block =
       request.name.empty() ? impl_->FindImportable(admitted->session, admitted->channel, request.handle)
                            : impl_->FindNamed(admitted->session, admitted->channel, request.name);
@@ -202,7 +212,9 @@ void Core::Impl::Abandon(const Step& step, Block& block) {
   if (unasked) Apply(step, block, BlockEvent::kNotMade);
 }
 
-void Core::Impl::FreeBlock(const Step& step, Block& block) {
+void Core::Impl::FreeBlock(const Step& step, Block& block, LogCause cause) {
+  // A request that frees it is logged with its answer.
+  if (cause != LogCause::kNone) Log(step, RecordOf(block, LogAction::kFree, cause));
   if (!block.name.empty()) blocks_.EraseName(block);
   EndFencesOf(step, block);
   if (block.imports.empty()) {
@@ -247,9 +259,16 @@ core::Import& Core::Impl::StartImport(const Step& step, Block& block, const Requ
   return import;
 }
 
-void Core::Impl::EndImport(const Step& step, Block& block, ImportId import) {
+void Core::Impl::EndImport(const Step& step, Block& block, ImportId import, LogCause how) {
+  const core::Import& ended = block.imports.at(import);
+  LogRecord record = RecordOf(block, LogAction::kImportEnd, how);
+  record.session = ended.session;
+  record.tenant = ended.tenant;
+  record.process = ended.process;
+  record.import = import;
+  Log(step, std::move(record));
   std::vector<Deliver> sends;
-  mailboxes_.Withdraw(block.imports.at(import).channel, import, &sends);
+  mailboxes_.Withdraw(ended.channel, import, &sends);
   blocks_.EraseImport(block, import);
   SendAll(step, std::move(sends));
   if (block.phase != BlockPhase::kQuarantined) return;
@@ -261,7 +280,7 @@ bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId im
   std::vector<Deliver> sends;
   const bool withdrawn = mailboxes_.Withdraw(channel, import, &sends);
   SendAll(step, std::move(sends));
-  if (withdrawn) EndImport(step, *blocks_.FindByImport(import), import);
+  if (withdrawn) EndImport(step, *blocks_.FindByImport(import), import, LogCause::kNeverSent);
   return withdrawn;
 }
 

@@ -12,11 +12,18 @@
 namespace berth::core {
 
 ByteBudget& Core::Impl::SessionBudget(SessionId session, uint32_t device) {
-  return sessions_.Find(session)->budgets.try_emplace(device, config_.session_budget).first->second;
+  const auto [budget, fresh] = sessions_.Find(session)->budgets.try_emplace(device, config_.session_budget);
+  return fresh ? Number(budget->second) : budget->second;
 }
 
 ByteBudget& Core::Impl::TenantBudget(const Tenant& tenant, uint32_t device) {
-  return tenants_[tenant].budgets.try_emplace(device, config_.tenant_budget).first->second;
+  const auto [budget, fresh] = tenants_[tenant].budgets.try_emplace(device, config_.tenant_budget);
+  return fresh ? Number(budget->second) : budget->second;
+}
+
+ByteBudget& Core::Impl::Number(ByteBudget& budget) {
+  budget.set_number(++last_budget_);
+  return budget;
 }
 
 std::array<LayerBudget, 3> Core::Impl::LayersOf(uint32_t device, SessionId session, const Tenant& tenant) {
@@ -35,11 +42,13 @@ void Core::Impl::ChargeTo(Block& block, SessionId session, std::vector<Tenant> t
   const auto discharge = [&](ByteBudget& budget) {
     NoteRoom();
     if (block.stuck) budget.UnmarkStuck(block.bytes);
+    if (block.busy) budget.UnmarkBusy(block.bytes);
     budget.Move(block.phase, BlockPhase::kGone, block.bytes);
   };
   const auto charge = [&](ByteBudget& budget) {
     budget.Add(block.phase, block.bytes);
     if (block.stuck) budget.MarkStuck(block.bytes);
+    if (block.busy) budget.MarkBusy(block.bytes);
   };
   if (block.charged_session != session) {
     if (block.charged_session) discharge(SessionBudget(block.charged_session, block.device));
@@ -180,28 +189,8 @@ BudgetView Core::Impl::ViewBudget(Layer layer, uint32_t device, const ByteBudget
           .allocations = budget.allocations(),
           .refusals = budget.refusals(),
           .failed_releases = budget.failed_releases(),
-          .stuck = budget.stuck()};
-}
-
-std::vector<BudgetView> Core::ListBudgets(const Caller& caller) const {
-  std::vector<BudgetView> views;
-  for (const auto& [ordinal, device] : impl_->devices_) {
-    views.push_back(Impl::ViewBudget(Layer::kDevice, ordinal, device.account));
-    for (const auto& [tenant, account] : impl_->tenants_) {
-      const auto budget = account.budgets.find(ordinal);
-      if (budget == account.budgets.end() || (!caller.admin && tenant != caller.tenant)) continue;
-      views.push_back(Impl::ViewBudget(Layer::kTenant, ordinal, budget->second));
-      views.back().tenant = tenant;
-    }
-    for (const Session* const session : impl_->sessions_.List()) {
-      const auto budget = session->budgets.find(ordinal);
-      if (budget == session->budgets.end() || (!caller.admin && session->tenant != caller.tenant)) continue;
-      views.push_back(Impl::ViewBudget(Layer::kSession, ordinal, budget->second));
-      views.back().tenant = session->tenant;
-      views.back().session = session->id;
-    }
-  }
-  return views;
+          .stuck = budget.stuck(),
+          .busy = budget.busy()};
 }
 
 }  // namespace berth::core

@@ -201,7 +201,7 @@ TEST(CoreBudgetTest, ATenantSeesItsOwnLayersAndTheDevices) {
   h.MustAllocate(a, MiB(2));
   h.MustAllocate(b, MiB(2));
   int devices = 0;
-  for (const BudgetView& view : h.core->GetUsage(a.caller()).budgets) {
+  for (const BudgetView& view : h.core->ListBudgets(a.caller())) {
     devices += view.layer == Layer::kDevice ? 1 : 0;
     if (view.layer != Layer::kDevice) {
       EXPECT_EQ(view.tenant, a.tenant);

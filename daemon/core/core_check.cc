@@ -107,6 +107,7 @@ absl::Status Core::Impl::CheckBlocks() const {
     if (block.phase == BlockPhase::kAbandoned && !block.asked) status = Broken("an abandoned block lingers");
     if (block.stuck && block.phase != BlockPhase::kRetired)
       status = Broken("a block is stuck that is not retired");
+    if (block.busy != busy_.contains(block.id)) status = Broken("a freed block's uses are misremembered");
     for (const auto& [id, import] : block.imports) {
       const Channel* const channel = sessions_.FindChannel(import.channel);
       if (channel == nullptr || channel->session != import.session) status = Broken("an importer is gone");
@@ -151,6 +152,7 @@ absl::Status Core::Impl::CheckBudgets() const {
   const auto charge = [&](const Block& block, const Key& key) {
     sums[key].Add(block.phase, block.bytes);
     if (block.stuck) sums[key].MarkStuck(block.bytes);
+    if (block.busy) sums[key].MarkBusy(block.bytes);
   };
   blocks_.ForEach([&](const Block& block) {
     charge(block, {Layer::kDevice, block.device, {}, {}});
@@ -190,7 +192,7 @@ absl::Status Core::Impl::CheckBudgets() const {
   for (const auto& [key, budget] : kept) {
     const ByteBudget& sum = sums[key];
     if (sum.counts() != budget->counts() || sum.coming() != budget->coming() ||
-        sum.stuck() != budget->stuck()) {
+        sum.stuck() != budget->stuck() || sum.busy() != budget->busy()) {
       return Broken(absl::StrCat("device ", std::get<uint32_t>(key), ": the ",
                                  LayerName(std::get<Layer>(key)),
                                  "'s account is not the sum of what it is charged"));

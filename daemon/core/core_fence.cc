@@ -1,6 +1,7 @@
 // Fences: streams, the uses of blocks on them, and what waits for either.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -233,12 +234,19 @@ absl::Time Core::Impl::next_fence_deadline() const {
   return next;
 }
 
-bool Core::Impl::MayGoBack(const Step& step, const Block& block) {
+bool Core::Impl::MayGoBack(const Step& step, Block& block) {
   if (fences_.Idle(block.id, read_words_)) {
     busy_.erase(block.id);
+    if (std::exchange(block.busy, false)) {
+      ForEachBudget(block, [&](ByteBudget& budget) { budget.UnmarkBusy(block.bytes); });
+    }
     return true;
   }
   if (busy_.insert(block.id).second) {
+    block.busy = true;
+    ForEachBudget(block, [&](ByteBudget& budget) { budget.MarkBusy(block.bytes); });
+    // Who waits only for what comes back by itself waits for this no longer.
+    NoteRoom();
     poll_pause_ = kFirstPollPause;
     next_poll_ = std::min(next_poll_, step.now + poll_pause_);
   }

@@ -58,11 +58,12 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     WithdrawImport(step, channel.id, allocated->import);
     const absl::StatusOr<Block*> block = FindOwned(channel.session, allocated->block.handle);
     undone = block.ok();
-    if (undone) FreeBlock(step, **block);
+    if (undone) FreeBlock(step, **block, LogCause::kForgotten);
   } else if (const auto* const published = std::get_if<PublishResult>(&answer)) {
     Block* const block = blocks_.Find(published->block.handle.block);
     undone = block != nullptr && block->published && block->name == published->block.name;
     if (undone) {
+      Log(step, RecordOf(*block, LogAction::kUnpublish, LogCause::kForgotten));
       blocks_.GiveBack(*block, channel.session);
       // Where it has filled its share meanwhile, the block is charged to the tenant alone.
       const ByteBudget& share = SessionBudget(channel.session, block->device);
@@ -73,7 +74,7 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
   } else if (const auto* const reserved = std::get_if<ReserveResult>(&answer)) {
     Reservation* const reservation = reservations_.Find(reserved->reservation.id);
     undone = reservation != nullptr;
-    if (undone) DropReservation(*reservation);
+    if (undone) DropReservation(step, *reservation, LogCause::kForgotten);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);

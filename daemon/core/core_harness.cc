@@ -267,6 +267,7 @@ void CoreHarness::Carry(const Effects& effects) {
       kind = deliver->delivery.what == attach::DeliveryKind::kRecall     ? "recall"
              : deliver->delivery.what == attach::DeliveryKind::kHandOver ? "hand-over"
              : deliver->delivery.what == attach::DeliveryKind::kEnded    ? "end"
+             : deliver->delivery.what == attach::DeliveryKind::kAskBack  ? "ask-back"
                                                                          : "deliver";
       deliveries.push_back(*deliver);
     } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
@@ -287,6 +288,10 @@ void CoreHarness::Carry(const Effects& effects) {
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
       kind = "order";
       orders.push_back(*order);
+    } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
+      EXPECT_EQ(record->number, log.empty() ? 1u : log.back().number + 1);
+      log.push_back(*record);
+      continue;
     } else {
       ++device_changes;
       continue;
@@ -328,7 +333,7 @@ std::string CoreHarness::Books() const {
     absl::StrAppend(&books, LayerName(budget.layer), " budget on ", budget.device, " tenant ",
                     budget.tenant.uid, " session ", budget.session.value(), " charged ",
                     budget.bytes.charged().count(), " peak ", budget.peak.count(), " allocations ",
-                    budget.allocations, "\n");
+                    budget.allocations, " busy ", budget.busy.count(), "\n");
   }
   for (const ReservationView& reservation : core->ListReservations(Admin())) {
     absl::StrAppend(&books, "reservation ", reservation.id.value());

@@ -142,8 +142,9 @@ class CoreHarness {
   std::set<ChannelId> pages;
   std::vector<SessionId> dropped_sessions;
   std::vector<OrderDevice> orders;
-  // DevicesChanged effects, which last_effects leaves out.
+  // DevicesChanged effects and log records, which last_effects leaves out.
   uint64_t device_changes = 0;
+  std::vector<LogRecord> log;
   // The kinds of the last step's effects, in order: "deliver reply create release order".
   std::string last_effects;
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -235,6 +236,8 @@ class Core::Impl {
   // Forgets a tenant that has nothing any more.
   void EraseIfIdle(const Tenant& tenant);
   BudgetView ViewBudget(const BudgetOwner& of, uint32_t device);
+  // Gives a new account its place in the list.
+  ByteBudget& Number(ByteBudget& budget);
   static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
   absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
   absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
@@ -249,7 +252,7 @@ class Core::Impl {
   void Claim(const Reservation& reservation, uint32_t device, Bytes bytes);
   void Unclaim(SessionId session, const Tenant& tenant, uint32_t device, Bytes bytes);
   // What is left of it is nobody's any more.
-  void DropReservation(Reservation& reservation);
+  void DropReservation(const Step& step, Reservation& reservation, LogCause cause);
   // Takes `bytes` out of the session's reservation, which stay charged. Errors: NOT_FOUND; OVER_BUDGET.
   absl::Status Draw(SessionId session, ReservationId id, uint32_t device, Bytes bytes);
   // A block that was drawn and is nobody's is gone: its bytes are the reservation's again, where it is still there.
@@ -286,9 +289,9 @@ class Core::Impl {
   // Nobody wants the block that is being made or kept warm.
   void Abandon(const Step& step, Block& block);
   // The block's owner is done with it.
-  void FreeBlock(const Step& step, Block& block);
+  void FreeBlock(const Step& step, Block& block, LogCause cause);
   core::Import& StartImport(const Step& step, Block& block, const RequestId& request, ReadOnly read_only);
-  void EndImport(const Step& step, Block& block, ImportId import);
+  void EndImport(const Step& step, Block& block, ImportId import, LogCause how);
   // EndImport() if the process has not been sent the fd. Returns whether it ended.
   bool WithdrawImport(const Step& step, ChannelId channel, ImportId import);
   void SendAll(const Step& step, std::vector<Deliver> sends);
@@ -338,7 +341,7 @@ class Core::Impl {
   void EndFencesOf(const Step& step, ChannelId channel);
   void EndFencesOf(const Step& step, Block& block);
   // Whether the block's uses have ended, so that its memory may go back; else it is looked at again.
-  bool MayGoBack(const Step& step, const Block& block);
+  bool MayGoBack(const Step& step, Block& block);
   // Looks at the blocks that wait for it.
   void Poll(const Step& step);
   absl::Status CheckFences() const;
@@ -348,6 +351,25 @@ class Core::Impl {
   absl::StatusOr<ForgetOutcome> Settle(const Step& step, Channel& channel, uint64_t sequence);
   // Takes back what the answer gave.
   ForgetOutcome Undo(const Step& step, const Channel& channel, const Response& answer);
+
+  struct Pending;
+
+  // ---- core_log.cc ----------------------------------------------------------------------------------------
+
+  // What is to be logged of a request, with its answer; the caller adds what it knows.
+  LogRecord& Note(const Admitted& admitted, LogAction action);
+  // Logs a request's note, if it has one, with its outcome.
+  void LogAnswer(const Step& step, Pending& pending, const absl::StatusOr<Response>& response);
+  void Log(const Step& step, LogRecord record, const absl::Status& status = absl::OkStatus());
+  // A record of what happens to a block.
+  LogRecord RecordOf(const Block& block, LogAction action, LogCause cause = LogCause::kNone) const;
+
+  // ---- core_recall.cc -------------------------------------------------------------------------------------
+
+  // A live or freed block of the caller's tenant, or on admin.sock of anybody. Errors: NOT_FOUND.
+  absl::StatusOr<Block*> FindById(const Caller& caller, BlockId block);
+  // The block's release, tried again, has ended.
+  void NoteReaped(const Step& step, const Block& block, bool back);
 
   // ---- core_view.cc ---------------------------------------------------------------------------------------
 
@@ -379,6 +401,13 @@ class Core::Impl {
     // 0 if nobody waits for the answer.
     CallId call;
     Place place;
+    // What is logged with the answer; null for nothing.
+    std::unique_ptr<LogRecord> note;
+  };
+  // A call that waits until the releases that it had tried again have ended.
+  struct Reaping {
+    std::set<BlockId> open;
+    ReapResult result;
   };
 
   template <typename IdType>
@@ -393,6 +422,9 @@ class Core::Impl {
 
   bool shutting_down_ = false;
   uint64_t last_effect_ = 0;
+  uint64_t last_record_ = 0;
+  uint64_t last_budget_ = 0;
+  std::map<CallId, Reaping> reapings_;
   SessionTable sessions_;
   absl::flat_hash_map<RequestId, Pending> pending_;
   // Of calls not answered yet.

@@ -13,6 +13,9 @@ void Core::Publish(absl::Time now, CallId call, const Caller& caller, const Requ
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  LogRecord& note = impl_->Note(*admitted, LogAction::kPublish);
+  note.block = request.handle.block;
+  note.label = request.name;
   // Unmapped is unmapped, whatever becomes of the name.
   impl_->EndImports(step, admitted->channel.id, request.let_go);
   const absl::StatusOr<Block*> block = impl_->Publish(admitted->session, request);
@@ -56,6 +59,8 @@ void Core::Unpublish(absl::Time now, CallId call, const Caller& caller, const Re
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  LogRecord& note = impl_->Note(*admitted, LogAction::kUnpublish);
+  note.label = request.name;
   const Tenant& tenant = request.tenant.has_value() ? *request.tenant : admitted->session.tenant;
   if (!caller.admin && tenant != admitted->session.tenant) {
     return impl_->Answer(step, admitted->request,
@@ -69,7 +74,11 @@ void Core::Unpublish(absl::Time now, CallId call, const Caller& caller, const Re
         Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "published block"}, {"id", request.name}}));
   }
   const BlockState state = block->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
-  impl_->FreeBlock(step, *block);
+  note.block = block->id;
+  note.block_generation = block->generation;
+  note.device = block->device;
+  note.bytes = block->bytes;
+  impl_->FreeBlock(step, *block, LogCause::kNone);
   impl_->Answer(step, admitted->request, Response(UnpublishResult{.state = state}));
 }
 

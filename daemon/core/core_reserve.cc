@@ -27,8 +27,12 @@ void Core::Reserve(absl::Time now, CallId call, const Caller& caller, const Requ
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  LogRecord& note = impl_->Note(*admitted, LogAction::kReserve);
+  note.label = request.label;
   absl::StatusOr<std::vector<RoomAsk>> asks = impl_->MeasureAll(request);
   if (!asks.ok()) return impl_->Answer(step, admitted->request, asks.status());
+  for (const RoomAsk& ask : *asks) note.bytes = CheckedAdd(note.bytes, ask.bytes).value_or(note.bytes);
+  note.device = asks->front().device;
   const absl::Status limits = impl_->MayReserve(admitted->session.id);
   if (!limits.ok()) return impl_->Answer(step, admitted->request, limits);
   impl_->Enqueue(step, Waiting{.request = admitted->request,
@@ -48,7 +52,7 @@ void Core::ReleaseReservation(absl::Time now, CallId call, const Caller& caller,
   if (found == nullptr || found->session != admitted->session.id) {
     return impl_->Answer(step, admitted->request, NoReservation(reservation));
   }
-  impl_->DropReservation(*found);
+  impl_->DropReservation(step, *found, LogCause::kNone);
   impl_->Answer(step, admitted->request, Response(ReleaseReservationResult()));
 }
 
@@ -112,10 +116,18 @@ void Core::Impl::Unclaim(SessionId session, const Tenant& tenant, uint32_t devic
   for (const LayerBudget& layer : LayersOf(device, session, tenant)) layer.budget->Unclaim(bytes);
 }
 
-void Core::Impl::DropReservation(Reservation& reservation) {
+void Core::Impl::DropReservation(const Step& step, Reservation& reservation, LogCause cause) {
+  LogRecord record{.action = LogAction::kReservationEnd,
+                   .cause = cause,
+                   .session = reservation.session,
+                   .tenant = reservation.tenant,
+                   .reservation = reservation.id,
+                   .label = reservation.label};
   for (const auto& [device, claim] : reservation.claims) {
     Unclaim(reservation.session, reservation.tenant, device, claim.left);
+    record.bytes = CheckedAdd(record.bytes, claim.left).value_or(record.bytes);
   }
+  Log(step, std::move(record));
   reservations_.Erase(reservation);
 }
 

@@ -204,7 +204,8 @@ void Core::Impl::ExpireRoom(const Step& step) {
                 {"limit", limit.count()}}));
   }
   room_.EndKeeps(step.now);
-  while (Reservation* const expired = reservations_.FindExpired(step.now)) DropReservation(*expired);
+  while (Reservation* const expired = reservations_.FindExpired(step.now))
+    DropReservation(step, *expired, LogCause::kExpired);
   NoteRoom();
 }
 

@@ -61,7 +61,9 @@ void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
   std::vector<Deliver> sends;
   const std::vector<ImportId> unsent = impl_->mailboxes_.Close(channel, &sends);
   impl_->SendAll(step, std::move(sends));
-  for (const ImportId import : unsent) impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
+  for (const ImportId import : unsent) {
+    impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import, LogCause::kNeverSent);
+  }
   impl_->Emit(step, CloseChannel{.channel = channel});
   impl_->FinishIfOver(step, *impl_->sessions_.Find(found->session));
 }
@@ -93,7 +95,7 @@ void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
   impl_->SendAll(step, std::move(sends));
   impl_->EndFencesOf(step, channel);
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
-    impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import);
+    impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import, LogCause::kProcessGone);
   }
   impl_->Emit(step, DropChannel{.channel = channel});
   impl_->sessions_.EraseChannel(channel);
@@ -111,7 +113,7 @@ void Core::ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effec
   const Step step = impl_->Begin(now, effects);
   Block* const block = impl_->blocks_.FindByImport(import);
   if (block == nullptr || block->imports.at(import).channel != channel) return;
-  impl_->EndImport(step, *block, import);
+  impl_->EndImport(step, *block, import, LogCause::kLetGo);
 }
 
 absl::StatusOr<SessionView> Core::EndSession(absl::Time now, const Caller& caller, SessionId session,
@@ -140,7 +142,9 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
-  for (Reservation* const reservation : reservations_.OfSession(session.id)) DropReservation(*reservation);
+  for (Reservation* const reservation : reservations_.OfSession(session.id)) {
+    DropReservation(step, *reservation, LogCause::kSessionEnd);
+  }
   std::vector<Deliver> sends;
   for (const ChannelId channel : session.channels) {
     mailboxes_.Post(Deliver{.channel = channel, .delivery = {.what = attach::DeliveryKind::kEnded}}, &sends);
@@ -174,7 +178,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
   for (auto& [name, pool] : pools_) pool.ReturnAll(step.now, session.id, &outcomes);
   AnswerAll(step, std::move(outcomes));
   for (Block* const block : blocks_.OwnedBy(session.id)) {
-    if (block->phase == BlockPhase::kLive) FreeBlock(step, *block);
+    if (block->phase == BlockPhase::kLive) FreeBlock(step, *block, LogCause::kSessionEnd);
     // What is on its way back stays with the tenant.
     if (block->charged_session) ChargeTo(*block, SessionId(), block->charged_tenants);
   }

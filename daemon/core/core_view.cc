@@ -29,6 +29,15 @@ void AddTo(BlockState state, Bytes bytes, ByteCounts* counts) {
   }
 }
 
+// One account, and whose it is.
+struct BudgetRow {
+  Layer layer = Layer::kDevice;
+  uint32_t device = 0;
+  const ByteBudget* budget = nullptr;
+  const Tenant* tenant = nullptr;
+  SessionId session = {};
+};
+
 // Collects the rows of a page. Use, for each row in order: if (Full()) stop; Add().
 template <typename View>
 class PageBuilder {
@@ -159,6 +168,41 @@ Page<ReservationView> Core::ListReservations(const Caller& caller, const PageReq
   return builder.Build();
 }
 
+Page<BudgetView> Core::ListBudgets(const Caller& caller, const PageRequest& page) const {
+  std::map<uint64_t, BudgetRow> rows;
+  const auto collect = [&](BudgetRow row) {
+    if (row.budget->number() > page.after) rows.emplace(row.budget->number(), row);
+  };
+  for (const auto& [ordinal, device] : impl_->devices_) {
+    collect({.layer = Layer::kDevice, .device = ordinal, .budget = &device.account});
+  }
+  for (const auto& [tenant, account] : impl_->tenants_) {
+    if (!caller.admin && tenant != caller.tenant) continue;
+    for (const auto& [ordinal, budget] : account.budgets) {
+      collect({.layer = Layer::kTenant, .device = ordinal, .budget = &budget, .tenant = &tenant});
+    }
+  }
+  for (const Session* const session : impl_->sessions_.List()) {
+    if (!caller.admin && session->tenant != caller.tenant) continue;
+    for (const auto& [ordinal, budget] : session->budgets) {
+      collect({.layer = Layer::kSession,
+               .device = ordinal,
+               .budget = &budget,
+               .tenant = &session->tenant,
+               .session = session->id});
+    }
+  }
+  PageBuilder<BudgetView> builder(page);
+  for (const auto& [number, row] : rows) {
+    if (builder.Full()) break;
+    BudgetView view = Impl::ViewBudget(row.layer, row.device, *row.budget);
+    if (row.tenant != nullptr) view.tenant = *row.tenant;
+    view.session = row.session;
+    builder.Add(number, 0, std::move(view));
+  }
+  return builder.Build();
+}
+
 UsageView Core::GetUsage(const Caller& caller) const {
   std::map<UsageKey, ByteCounts> rows;
   impl_->blocks_.ForEach([&](const Block& block) {
@@ -178,7 +222,7 @@ UsageView Core::GetUsage(const Caller& caller) const {
             &rows[UsageKey(device, reservation.tenant, reservation.session, reservation.label)].reserved);
     }
   });
-  UsageView view{.devices = ListDevices(), .budgets = ListBudgets(caller)};
+  UsageView view{.devices = ListDevices()};
   for (const auto& [key, bytes] : rows) {
     const auto& [device, tenant, session, label] = key;
     view.rows.push_back(

@@ -53,6 +53,9 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
     ++device.releases_ended;
     device.calls.OnAnswered(now, released->bytes);
   }
+  if (released->owned() && (status.ok() || asked))
+    impl_->Log(step, impl_->RecordOf(*released, LogAction::kRelease), status);
+  impl_->NoteReaped(step, *released, status.ok());
   if (status.ok()) {
     if (released->stuck) {
       impl_->ForEachBudget(*released, [&](ByteBudget& budget) { budget.UnmarkStuck(released->bytes); });
@@ -100,6 +103,7 @@ void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* ef
   down.releases_ended = down.releases_asked;
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
     block->asked = false;
+    impl_->NoteReaped(step, *block, /*back=*/false);
     if (block->phase == BlockPhase::kAbandoned) impl_->Apply(step, *block, BlockEvent::kNotMade);
   }
   if (!down.in_service()) impl_->RefuseWaiting(step, down);

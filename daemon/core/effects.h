@@ -13,6 +13,7 @@
 #include "common/attach_wire.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "daemon/core/log_record.h"
 #include "daemon/core/types.h"
 
 namespace berth::core {
@@ -98,7 +99,7 @@ struct DevicesChanged {};
 struct Effect {
   uint64_t number = 0;
   std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession, OrderDevice, DevicesChanged>
+               DropChannel, DropSession, OrderDevice, DevicesChanged, LogRecord>
       what;
 };
 

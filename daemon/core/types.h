@@ -355,8 +355,9 @@ struct BudgetView {
   uint64_t allocations = 0;
   uint64_t refusals = 0;
   uint64_t failed_releases = 0;
-  // Of blocks that could not be released and are charged still.
+  // Of blocks that could not be released and are charged still, and of freed ones whose uses have not ended.
   Bytes stuck;
+  Bytes busy;
 };
 
 struct ReservationView {
@@ -387,7 +388,6 @@ struct UsageRow {
 struct UsageView {
   std::vector<DeviceView> devices;
   std::vector<UsageRow> rows;
-  std::vector<BudgetView> budgets;
 };
 
 // ---- What is answered -------------------------------------------------------------------------------------
@@ -427,6 +427,14 @@ struct ReserveResult {
 
 struct ReleaseReservationResult {};
 
+struct ReapResult {
+  // Failed releases that were tried again, and what came back of them.
+  uint64_t tried = 0;
+  Bytes tried_bytes;
+  uint64_t back = 0;
+  Bytes back_bytes;
+};
+
 struct ImportResult {
   BlockView block;
   ImportId import;
@@ -456,10 +464,10 @@ struct ForgetResult {
   ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
 };
 
-using Response =
-    std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult,
-                 PublishResult, UnpublishResult, ReserveResult, ReleaseReservationResult, ForgetResult,
-                 OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult>;
+using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
+                              ImportResult, PublishResult, UnpublishResult, ReserveResult,
+                              ReleaseReservationResult, ReapResult, ForgetResult, OpenStreamResult,
+                              CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult>;
 
 }  // namespace berth::core
 

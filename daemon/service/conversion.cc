@@ -91,6 +91,8 @@ static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_CO
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
 static_assert(static_cast<int>(core::DeviceState::kDropped) == v1::Device::DROPPED);
+static_assert(static_cast<int>(core::LogAction::kReap) == v1::LogRecord::REAP);
+static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
@@ -285,6 +287,13 @@ void ToProto(const core::UnpublishResult& result, v1::UnpublishBlockResponse* ou
 
 void ToProto(const core::ReserveResult& result, v1::Reservation* out) { ToProto(result.reservation, out); }
 
+void ToProto(const core::ReapResult& result, v1::ReapBlocksResponse* out) {
+  out->set_tried_blocks(result.tried);
+  out->set_tried_bytes(result.tried_bytes.count());
+  out->set_returned_blocks(result.back);
+  out->set_returned_bytes(result.back_bytes.count());
+}
+
 void ToProto(const core::ReleaseReservationResult&, v1::ReleaseReservationResponse*) {}
 
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out) {
@@ -423,6 +432,28 @@ void ToProto(const core::BudgetView& view, v1::Budget* out) {
   out->set_refused_total(view.refusals);
   out->set_failed_releases_total(view.failed_releases);
   out->set_stuck_bytes(view.stuck.count());
+  out->set_busy_bytes(view.busy.count());
+}
+
+void ToProto(const core::LogRecord& record, v1::LogRecord* out) {
+  out->set_number(record.number);
+  ToProto(record.time, out->mutable_time());
+  out->set_action(static_cast<v1::LogRecord::Action>(record.action));
+  out->set_cause(static_cast<v1::LogRecord::Cause>(record.cause));
+  out->set_session(record.session.value());
+  ToProto(record.tenant, out->mutable_tenant());
+  out->set_channel(record.request.channel.value());
+  out->set_sequence(record.request.sequence);
+  if (record.process.pid != 0) ToProto(record.process, out->mutable_process());
+  out->set_device(record.device);
+  out->set_block(record.block.value());
+  out->set_block_generation(record.block_generation);
+  out->set_import(record.import.value());
+  out->set_reservation(record.reservation.value());
+  out->set_bytes(record.bytes.count());
+  out->set_label(record.label);
+  out->set_error(record.error);
+  out->set_message(record.message);
 }
 
 void ToProto(const core::ReservationView& view, v1::Reservation* out) {
@@ -450,7 +481,6 @@ void ToProto(const core::UsageView& view, v1::Usage* out) {
     to->set_label(row.label);
     ToProto(row.bytes, to->mutable_bytes());
   }
-  for (const core::BudgetView& budget : view.budgets) ToProto(budget, out->add_budgets());
 }
 
 }  // namespace berth::service

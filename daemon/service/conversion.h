@@ -48,6 +48,7 @@ void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out);
 void ToProto(const core::PublishResult& result, v1::PublishBlockResponse* out);
 void ToProto(const core::UnpublishResult& result, v1::UnpublishBlockResponse* out);
 void ToProto(const core::ReserveResult& result, v1::Reservation* out);
+void ToProto(const core::ReapResult& result, v1::ReapBlocksResponse* out);
 void ToProto(const core::ReleaseReservationResult& result, v1::ReleaseReservationResponse* out);
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out);
 void ToProto(const core::OpenStreamResult& result, v1::OpenStreamResponse* out);
@@ -63,6 +64,7 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out);
 void ToProto(const core::BlockView& view, v1::Block* out);
 void ToProto(const core::DeviceView& view, v1::Device* out);
 void ToProto(const core::BudgetView& view, v1::Budget* out);
+void ToProto(const core::LogRecord& record, v1::LogRecord* out);
 void ToProto(const core::ReservationView& view, v1::Reservation* out);
 void ToProto(const core::UsageView& view, v1::Usage* out);
 

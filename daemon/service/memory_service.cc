@@ -5,6 +5,23 @@
 #include "daemon/service/unary_call.h"
 
 namespace berth::service {
+namespace {
+
+// Serves a verb that changes a block by its id: `method` is a member of the core's.
+template <typename Method>
+grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::CallbackServerContext* call,
+                                      BlockId block, Method method, v1::Block* response) {
+  const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
+  if (!caller.ok()) return FinishNow(call, caller.status());
+  absl::StatusOr<core::BlockView> view;
+  context.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    view = (core.*method)(now, *caller, block, effects);
+  });
+  if (view.ok()) ToProto(*view, response);
+  return FinishNow(call, view.status());
+}
+
+}  // namespace
 
 grpc::ServerUnaryReactor* MemoryService::AllocateBlock(grpc::CallbackServerContext* context,
                                                        const v1::AllocateBlockRequest* request,
@@ -89,6 +106,46 @@ grpc::ServerUnaryReactor* MemoryService::SetBudget(grpc::CallbackServerContext* 
   });
   if (!views.ok()) return FinishNow(context, views.status());
   for (const core::BudgetView& view : *views) ToProto(view, response->add_budgets());
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* MemoryService::ListBudgets(grpc::CallbackServerContext* context,
+                                                     const v1::ListBudgetsRequest* request,
+                                                     v1::ListBudgetsResponse* response) {
+  return ServePage(
+      *context_.callers, context_.broker, context, *request, response,
+      [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
+        return core.ListBudgets(caller, page);
+      },
+      [&](const core::BudgetView& view) { ToProto(view, response->add_budgets()); });
+}
+
+grpc::ServerUnaryReactor* MemoryService::RecallBlock(grpc::CallbackServerContext* context,
+                                                     const v1::RecallBlockRequest* request,
+                                                     v1::Block* response) {
+  return ChangeBlock(context_, context, BlockId(request->block()), &core::Core::Recall, response);
+}
+
+grpc::ServerUnaryReactor* MemoryService::FreeBlockById(grpc::CallbackServerContext* context,
+                                                       const v1::FreeBlockByIdRequest* request,
+                                                       v1::Block* response) {
+  return ChangeBlock(context_, context, BlockId(request->block()), &core::Core::FreeById, response);
+}
+
+grpc::ServerUnaryReactor* MemoryService::ListLogRecords(grpc::CallbackServerContext* context,
+                                                        const v1::ListLogRecordsRequest* request,
+                                                        v1::ListLogRecordsResponse* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  const absl::Status known =
+      context_.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
+  if (!known.ok()) return FinishNow(context, known);
+  const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
+  if (!page.ok()) return FinishNow(context, page.status());
+  const core::Page<core::LogRecord> records = log_.List(*caller, *page);
+  for (const core::LogRecord& record : records) ToProto(record, response->add_records());
+  response->set_next_page_token(NextPageToken(records));
+  response->set_follow_token(PageToken(records.last));
   return FinishNow(context, absl::OkStatus());
 }
 

@@ -79,6 +79,18 @@ grpc::ServerUnaryReactor* AdminService::SetPoolCap(grpc::CallbackServerContext* 
   return FinishNow(context, view.status());
 }
 
+grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* context,
+                                                   const v1::ReapBlocksRequest*,
+                                                   v1::ReapBlocksResponse* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  auto* const call = new PendingCall<core::ReapResult, v1::ReapBlocksResponse>(context_.broker, response);
+  call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+    core.Reap(now, id, *caller, effects);
+  });
+  return call;
+}
+
 grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext* context,
                                                      const v1::EnableDeviceRequest* request,
                                                      v1::Device* response) {

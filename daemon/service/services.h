@@ -11,6 +11,7 @@
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "daemon/broker/broker.h"
+#include "daemon/service/allocation_log.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/device_watch.h"
 
@@ -58,7 +59,8 @@ class PermitService final : public v1::PermitService::CallbackService {
 
 class MemoryService final : public v1::MemoryService::CallbackService {
  public:
-  explicit MemoryService(ServiceContext context) : context_(context) {}
+  // `log` must outlive the service.
+  MemoryService(ServiceContext context, const AllocationLog* log) : context_(context), log_(*log) {}
   grpc::ServerUnaryReactor* AllocateBlock(grpc::CallbackServerContext*, const v1::AllocateBlockRequest*,
                                           v1::AllocateBlockResponse*) override;
   grpc::ServerUnaryReactor* FreeBlock(grpc::CallbackServerContext*, const v1::FreeBlockRequest*,
@@ -80,6 +82,14 @@ class MemoryService final : public v1::MemoryService::CallbackService {
                                              v1::ListReservationsResponse*) override;
   grpc::ServerUnaryReactor* SetBudget(grpc::CallbackServerContext*, const v1::SetBudgetRequest*,
                                       v1::SetBudgetResponse*) override;
+  grpc::ServerUnaryReactor* ListBudgets(grpc::CallbackServerContext*, const v1::ListBudgetsRequest*,
+                                        v1::ListBudgetsResponse*) override;
+  grpc::ServerUnaryReactor* RecallBlock(grpc::CallbackServerContext*, const v1::RecallBlockRequest*,
+                                        v1::Block*) override;
+  grpc::ServerUnaryReactor* FreeBlockById(grpc::CallbackServerContext*, const v1::FreeBlockByIdRequest*,
+                                          v1::Block*) override;
+  grpc::ServerUnaryReactor* ListLogRecords(grpc::CallbackServerContext*, const v1::ListLogRecordsRequest*,
+                                           v1::ListLogRecordsResponse*) override;
   grpc::ServerUnaryReactor* ListBlocks(grpc::CallbackServerContext*, const v1::ListBlocksRequest*,
                                        v1::ListBlocksResponse*) override;
   grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext*, const v1::GetUsageRequest*,
@@ -87,6 +97,7 @@ class MemoryService final : public v1::MemoryService::CallbackService {
 
  private:
   const ServiceContext context_;
+  const AllocationLog& log_;
 };
 
 class FenceService final : public v1::FenceService::CallbackService {
@@ -139,6 +150,8 @@ class AdminService final : public v1::AdminService::CallbackService {
   explicit AdminService(ServiceContext context) : context_(context) {}
   grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*,
                                        v1::Pool*) override;
+  grpc::ServerUnaryReactor* ReapBlocks(grpc::CallbackServerContext*, const v1::ReapBlocksRequest*,
+                                       v1::ReapBlocksResponse*) override;
   grpc::ServerUnaryReactor* EnableDevice(grpc::CallbackServerContext*, const v1::EnableDeviceRequest*,
                                          v1::Device*) override;
   grpc::ServerUnaryReactor* RestartDevice(grpc::CallbackServerContext*, const v1::RestartDeviceRequest*,

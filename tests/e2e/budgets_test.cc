@@ -38,8 +38,8 @@ TEST(BudgetsTest, EveryLayerBindsAndSaysSo) {
   EXPECT_TRUE(Refused(b.Ask("allocate y 1"), Reason::kOverBudget,
                       {{"layer", "tenant"}, {"limit", absl::StrCat(8 * kMiB)}, {"remaining", "0"}}));
   int sessions = 0;
-  const v1::Usage usage = Must(daemon.inspector().GetUsage());
-  for (const v1::Budget& budget : usage.budgets()) {
+  const v1::ListBudgetsResponse accounts = Must(daemon.inspector().ListBudgets());
+  for (const v1::Budget& budget : accounts.budgets()) {
     if (budget.layer() == v1::Budget::TENANT) {
       EXPECT_EQ(budget.bytes().live(), 8 * kMiB);
       EXPECT_EQ(budget.peak_bytes(), 8 * kMiB);

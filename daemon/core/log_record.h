@@ -1,0 +1,91 @@
+// LogRecord: one thing that happened to the node's memory. The core emits them among its effects, in the order in which
+// things happened; the broker keeps the last ones and writes them where that is wanted. No record holds a handle, an fd
+// or a secret.
+
+#ifndef DAEMON_CORE_LOG_RECORD_H_
+#define DAEMON_CORE_LOG_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "daemon/core/request_memory.h"
+#include "daemon/core/types.h"
+
+namespace berth::core {
+
+enum class LogAction {
+  kAllocate = 1,
+  kFree,
+  kGrant,
+  kImport,
+  // A process's import has ended, as `cause` says.
+  kImportEnd,
+  kPublish,
+  kUnpublish,
+  // Importers were asked to let go of a block that stays.
+  kRecall,
+  // The driver has a block's memory back, or did not take it.
+  kRelease,
+  kReserve,
+  kReservationEnd,
+  // Failed releases were tried again.
+  kReap,
+};
+
+// Why something ended.
+enum class LogCause {
+  kNone = 0,
+  // Its session has ended.
+  kSessionEnd = 1,
+  // The request that made it was forgotten, or its call cancelled.
+  kForgotten,
+  // Its tenant or an operator named it by its id.
+  kById,
+  kExpired,
+  // Of an import: its process said so.
+  kLetGo,
+  // Its process is gone, as its pidfd proves.
+  kProcessGone,
+  // Its process was never sent the fd.
+  kNeverSent,
+};
+
+struct LogRecord {
+  // Of a message.
+  static constexpr size_t kMaxMessageBytes = 256;
+
+  // 1, 2, 3, … over the broker's life.
+  uint64_t number = 0;
+  absl::Time time;
+  LogAction action = LogAction::kAllocate;
+  LogCause cause = LogCause::kNone;
+  // Who asked, or whose it is that ends; 0 where it is nobody's.
+  SessionId session;
+  Tenant tenant;
+  // Channel and sequence 0 where nobody asked.
+  RequestId request;
+  // The importer of an import that ends.
+  ProcessInfo process;
+  uint32_t device = 0;
+  // Id 0 where no block was had.
+  BlockId block;
+  uint64_t block_generation = 0;
+  ImportId import;
+  ReservationId reservation;
+  // As asked, where it was refused; else what the block really takes, or the reservation.
+  Bytes bytes;
+  std::string label;
+  // Empty: it went well. Else a refusal's reason such as "OUT_OF_MEMORY", or the name of the status.
+  std::string error;
+  // At most kMaxMessageBytes, and an ellipsis where it was cut; between two characters.
+  std::string message;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_LOG_RECORD_H_
