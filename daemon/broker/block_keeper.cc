@@ -61,6 +61,8 @@ absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
 void BlockKeeper::Release(BlockId block) {
   MutexLock lock(&mu_);
   const auto it = blocks_.find(block);
+  if (it != blocks_.end() && it->second.stage == Stage::kRefused)
+    return ReleaseAgainLocked(block, &it->second);
   // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
   if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
   it->second.stage = Stage::kReleasing;
@@ -89,6 +91,14 @@ void BlockKeeper::AdvanceLocked(BlockId block, Held* held) {
     held->fd.reset();
     worker->channel->SendRelease(block).IgnoreError();
   }
+  WatchForRoomLocked(worker);
+}
+
+void BlockKeeper::ReleaseAgainLocked(BlockId block, Held* held) {
+  Worker* const worker = FindWorkerLocked(held->device);
+  if (worker == nullptr) return;
+  held->stage = Stage::kClosing;
+  worker->channel->SendRelease(block).IgnoreError();
   WatchForRoomLocked(worker);
 }
 
@@ -146,7 +156,8 @@ void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
     for (auto it = blocks_.begin(); it != blocks_.end();) {
       Held& held = it->second;
       // One that is abandoned has it still.
-      if (held.device == news.device && held.stage == Stage::kClosing && !report.abandoned) {
+      const bool only_there = held.stage == Stage::kClosing || held.stage == Stage::kRefused;
+      if (held.device == news.device && only_there && !report.abandoned) {
         released.push_back(it->first);
         blocks_.erase(it++);
         continue;
@@ -192,7 +203,8 @@ bool BlockKeeper::TakeReply(uint32_t device) {
   if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
     OnCreated(device, std::move(*created));
   } else {
-    OnReleased(std::get<ReleasedBlock>(*reply).block);
+    const auto& released = std::get<ReleasedBlock>(*reply);
+    OnReleased(released.block, released.status);
   }
   return true;
 }
@@ -222,13 +234,17 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   });
 }
 
-void BlockKeeper::OnReleased(BlockId block) {
+void BlockKeeper::OnReleased(BlockId block, const absl::Status& status) {
   {
     MutexLock lock(&mu_);
-    blocks_.erase(block);
+    if (status.ok()) {
+      blocks_.erase(block);
+    } else if (const auto it = blocks_.find(block); it != blocks_.end()) {
+      it->second.stage = Stage::kRefused;
+    }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.BlockReleased(now, block, absl::OkStatus(), effects);
+    core.BlockReleased(now, block, status, effects);
   });
 }
 

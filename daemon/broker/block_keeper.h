@@ -59,6 +59,7 @@ class BlockKeeper {
     kHeld,       // with the vault
     kReleasing,  // with the vault, the worker, or both
     kClosing,    // with the worker alone, and not here any more
+    kRefused,    // the same, and the driver did not take it
   };
   struct Held {
     uint32_t device = 0;
@@ -80,12 +81,14 @@ class BlockKeeper {
   void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes a block that is being released as far as it goes now.
   void AdvanceLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks the worker once more for what the driver did not take.
+  void ReleaseAgainLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes one answer of the worker's. Returns whether there may be more.
   bool TakeReply(uint32_t device) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
-  void OnReleased(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReleased(BlockId block, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   EventLoop& loop_;
   Broker& broker_;

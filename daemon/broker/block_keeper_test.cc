@@ -55,9 +55,10 @@ class FakeWorker {
     worker::Created created = {.block = block.value()};
     EXPECT_TRUE(SendStruct(socket_.get(), created, std::span(&fd, 1)).ok());
   }
-  void AnswerRelease(BlockId block) {
-    EXPECT_TRUE(SendStruct(socket_.get(),
-                           worker::BlockMessage{.kind = worker::Kind::kReleased, .block = block.value()})
+  void AnswerRelease(BlockId block, absl::StatusCode code = absl::StatusCode::kOk) {
+    EXPECT_TRUE(SendStruct(socket_.get(), worker::BlockMessage{.kind = worker::Kind::kReleased,
+                                                               .code = static_cast<int32_t>(code),
+                                                               .block = block.value()})
                     .ok());
   }
   void Die() {
@@ -197,6 +198,10 @@ class BlockKeeperTest : public testing::Test {
   Bytes Charged() {
     return broker_->Read([](const core::Core& core) { return core.ListDevices()[0].bytes.charged(); });
   }
+  Bytes Stuck() {
+    return broker_->Read(
+        [](const core::Core& core) { return core.ListBudgets({.admin = true}).front().stuck; });
+  }
   bool BecomesFree() {
     const absl::Time deadline = absl::Now() + kPatience;
     while (Charged() != Bytes(0) && absl::Now() < deadline) std::this_thread::yield();
@@ -271,6 +276,31 @@ TEST_F(BlockKeeperTest, TheNextWorkerMayComeBeforeTheVaultLetsGoWhichIsAskedOnce
   worker_.AnswerRelease(handle_.block);
   EXPECT_TRUE(BecomesFree());
   EXPECT_FALSE(MemoryIsHeld());
+}
+
+TEST_F(BlockKeeperTest, WhatTheDriverDidNotTakeStaysChargedAndAReapAsksForItAgain) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block, absl::StatusCode::kInternal);
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (Stuck() != MiB(2) && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(Stuck(), MiB(2));
+  EXPECT_EQ(Charged(), MiB(2));
+  RecordedCall call;
+  core::Caller admin = Caller();
+  admin.admin = true;
+  broker_->Submit(broker_->NewCall(), &call,
+                  [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                    core.Reap(now, id, admin, effects);
+                  });
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  const absl::StatusOr<core::Response> reaped = call.Await();
+  ASSERT_TRUE(reaped.ok()) << reaped.status();
+  EXPECT_EQ(std::get<core::ReapResult>(*reaped).back_bytes, MiB(2));
+  EXPECT_TRUE(BecomesFree());
 }
 
 TEST_F(BlockKeeperTest, AWorkerThatDiesWithTheOnlyCopyHasGivenItBack) {

@@ -101,9 +101,14 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
       BERTH_RETURN_IF_ERROR(Hold(hold->block, std::move(message->fds[0])));
     } else if (const auto release = As<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
-      BERTH_RETURN_IF_ERROR(Release(release->block));
-      BERTH_RETURN_IF_ERROR(SendStruct(
-          socket_, worker::BlockMessage{.kind = worker::Kind::kReleased, .block = release->block}));
+      const absl::Status released = Release(release->block);
+      BERTH_RETURN_IF_ERROR(
+          SendStruct(socket_, worker::BlockMessage{.kind = worker::Kind::kReleased,
+                                                   .code = static_cast<int32_t>(released.code()),
+                                                   .block = release->block}));
+      if (const FaultDirective directive = DirectiveOf(released); directive != FaultDirective::kGoOn) {
+        return WorkerEnd{.exit = ExitFor(directive), .fault = released};
+      }
     } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
       BERTH_RETURN_IF_ERROR(ReleaseAll());
     } else {

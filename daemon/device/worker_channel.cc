@@ -113,7 +113,11 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
   } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
     worker::BlockMessage released;
     memcpy(&released, message.bytes.data(), sizeof(released));
-    if (released.kind == worker::Kind::kReleased) return ReleasedBlock{BlockId(released.block)};
+    if (released.kind == worker::Kind::kReleased) {
+      if (released.code == 0) return ReleasedBlock{BlockId(released.block)};
+      return ReleasedBlock{BlockId(released.block), absl::Status(static_cast<absl::StatusCode>(released.code),
+                                                                 "the driver did not take the memory back")};
+    }
   }
   return absl::InternalError("the worker sent an unknown message");
 }

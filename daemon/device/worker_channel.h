@@ -29,9 +29,10 @@ struct CreatedBlock {
   BlockId block;
   absl::StatusOr<UniqueFd> fd;
 };
-// Answers SendRelease(): the worker has closed the block's fd.
+// Answers SendRelease(): the worker has closed the block's fd, or has it still because the driver did not take it.
 struct ReleasedBlock {
   BlockId block;
+  absl::Status status = absl::OkStatus();
 };
 using WorkerReply = std::variant<CreatedBlock, ReleasedBlock>;
 

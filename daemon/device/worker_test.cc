@@ -34,6 +34,11 @@ class FaultyResource : public HostBackend {
     if (code != 0) return cuda::DriverError("cuMemCreate", code, "CUDA_ERROR");
     return HostBackend::Allocate(bytes, tag);
   }
+  absl::Status Deallocate(MemoryBlock& block) override {
+    const int code = driver_code;
+    if (code != 0) return cuda::DriverError("cuMemRelease", code, "CUDA_ERROR");
+    return HostBackend::Deallocate(block);
+  }
 
   std::atomic<int> driver_code = 0;
 };
@@ -164,6 +169,26 @@ TEST_F(WorkerTest, ClosesWhatItHoldsWhenToldAndNotBefore) {
   EXPECT_FALSE(IsClosed(watched.get()));
   ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
   EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
+  EXPECT_TRUE(IsClosed(watched.get()));
+}
+
+TEST_F(WorkerTest, WhatTheDriverDoesNotTakeBackItKeepsUntilItDoes) {
+  Serve();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd watched(ends[0]);
+  UniqueFd held(ends[1]);
+  ASSERT_TRUE(channel_->SendHold(BlockId(5), held.get()).ok());
+  held.reset();
+  faulty_.driver_code = 1;
+  ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
+  const WorkerReply refused = Read();
+  EXPECT_EQ(std::get<ReleasedBlock>(refused).block, BlockId(5));
+  EXPECT_FALSE(std::get<ReleasedBlock>(refused).status.ok());
+  EXPECT_FALSE(IsClosed(watched.get()));
+  faulty_.driver_code = 0;
+  ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
+  EXPECT_TRUE(std::get<ReleasedBlock>(Read()).status.ok());
   EXPECT_TRUE(IsClosed(watched.get()));
 }
 

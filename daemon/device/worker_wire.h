@@ -49,11 +49,13 @@ struct Created {
   char figures[512] = {};
 };
 
-// Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed. Begin (of no block), a broker's
+// Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed, or, with a `code`, the driver did
+// not take it and it is kept, to be released again. Begin (of no block), a broker's
 // first: close what an earlier broker left held; it did not live to send the Release. Not answered.
 struct BlockMessage {
   Kind kind = Kind::kHold;
-  uint32_t padding = 0;
+  // Of Released: an absl::StatusCode.
+  int32_t code = 0;
   uint64_t block = 0;
 };
 

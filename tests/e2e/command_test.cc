@@ -383,6 +383,37 @@ TEST_F(CommandTest, AFileIsPublishedMappedByNameAndDeleted) {
   actor.Quit();
 }
 
+TEST_F(CommandTest, ABlockIsAskedBackAndFreedByItsIdAndTheLogSaysSo) {
+  Actor actor(daemon_);
+  const std::string block = absl::StrCat(actor.Allocate("a", 4096).block.value());
+  EXPECT_EQ(Run({"blocks", "recall", block}), 0);
+  EXPECT_TRUE(ShowJson({"blocks"})["blocks"][0]["imports"][0]["recalled"]);
+  EXPECT_EQ(Run({"blocks", "free", block}), 0);
+  EXPECT_EQ(Run({"blocks", "free", block}), 1);
+  EXPECT_EQ(Run({"blocks", "free", "all"}), 64);
+  EXPECT_EQ(ShowJson({"--admin", "reap"})["tried_blocks"], "0");
+  const std::string log = Show({"log"});
+  EXPECT_TRUE(absl::StrContains(log, absl::StrCat("free, by id  block ", block))) << log;
+  // It goes on with what happens, until nobody reads.
+  Subprocess follow = Start({"log", "--follow", "--json"});
+  Json record;
+  do {
+    const absl::StatusOr<std::string> line = follow.ReadLine();
+    ASSERT_TRUE(line.ok()) << line.status();
+    record = Json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    ASSERT_FALSE(record.is_discarded()) << *line;
+  } while (record["action"] != "FREE");
+  actor.Do("allocate late 8192");
+  do {
+    const absl::StatusOr<std::string> line = follow.ReadLine();
+    ASSERT_TRUE(line.ok()) << line.status();
+    record = Json::parse(*line, nullptr, /*allow_exceptions=*/false);
+  } while (record["action"] != "ALLOCATE");
+  follow.Kill();
+  follow.Wait();
+  actor.Quit();
+}
+
 TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   const std::string socket = daemon_.folder() + "/admin.sock";
   std::filesystem::permissions(socket, std::filesystem::perms::none);

@@ -442,6 +442,7 @@ void Simulation::Work() {
     if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
     if (status.ok()) {
       worker.made.erase(job.block);
+      worker.stuck.erase(job.block);
     } else {
       worker.stuck.insert(job.block);
     }
@@ -536,8 +537,31 @@ void Simulation::OperateDevice() {
   }
 }
 
+void Simulation::OperateBlock() {
+  if (clients_.empty()) return;
+  const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
+  const Caller caller{.credentials = {.session = session, .secret = client.secret},
+                      .tenant = client.tenant,
+                      .admin = Chance(50)};
+  const uint64_t die = Draw(10);
+  if (die < 5) {
+    const CallId call(++last_call_);
+    reaps_.insert(call);
+    core_->Reap(now_, call, caller, &effects_);
+    if (Chance(20)) core_->CancelCall(now_, call, &effects_);
+    return;
+  }
+  if (handles_.empty()) return;
+  const BlockId block = handles_[Draw(handles_.size())].block;
+  const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
+                                                 : core_->FreeById(now_, caller, block, &effects_);
+  if (view.ok() && !caller.admin && view->tenant != client.tenant) Fail("a stranger names a block");
+  if (!view.ok()) ++counts_.refusals[NameOf(view.status())];
+}
+
 void Simulation::Operate() {
   if (Chance(30)) return OperateDevice();
+  if (Chance(20)) return OperateBlock();
   if (Chance(50)) {
     const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");

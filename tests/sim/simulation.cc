@@ -184,6 +184,8 @@ void Simulation::Carry() {
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
       workers_[order->device].orders.push_back(order->order);
+    } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
+      if (record->number != ++last_record_) Fail("a log record's number is not the next");
     }
   }
   effects_.clear();
@@ -228,6 +230,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   }
   // A recall may come late, for a block that is gone.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
+  if (deliver.delivery.what == attach::DeliveryKind::kAskBack) return;
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
     process.wanted.insert(BlockId(deliver.delivery.block));
     return;
@@ -261,6 +264,7 @@ void Simulation::CarryPage(Process& process, const Deliver& deliver) {
 }
 
 void Simulation::CarryReply(const Reply& reply) {
+  if (reaps_.erase(reply.call) > 0) return;
   const auto found = calls_.find(reply.call);
   if (found == calls_.end()) return Fail("a call is answered twice");
   const Call call = found->second;
@@ -520,6 +524,7 @@ void Simulation::Finish() {
     if (left != ByteCounts{}) Fail("bytes are left");
   }
   if (!core_->ListStreams(Admin()).empty() || !pages_.empty()) Fail("streams or pages are left");
+  if (!reaps_.empty()) Fail("a reap is never answered");
   if (!core_->ListReservations(Admin()).empty()) Fail("reservations are left");
   if (!core_->GetUsage(Admin()).rows.empty() || !core_->ListBlocks(Admin()).empty()) Fail("blocks are left");
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));

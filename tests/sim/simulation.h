@@ -63,10 +63,10 @@ class Simulation {
   const Counts& counts() const { return counts_; }
 
  private:
-  using Payload = std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest,
-                               ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
-                               FinishUseRequest, AbandonUseRequest, ReserveRequest, ReservationId,
-                               PublishRequest, UnpublishRequest>;
+  using Payload =
+      std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest,
+                   OpenStreamRequest, CloseStreamRequest, PrepareUseRequest, FinishUseRequest,
+                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest>;
 
   struct Request {
     Payload payload;
@@ -170,6 +170,7 @@ class Simulation {
   void EndWorker(uint32_t device, bool stopped);
   void Report(uint32_t device);
   void OperateDevice();
+  void OperateBlock();
   void Operate();
   void PassTime();
   void Look();
@@ -213,6 +214,9 @@ class Simulation {
   std::map<ChannelId, Process> processes_;
   std::vector<BlockHandle> handles_;
   uint64_t last_call_ = 0;
+  uint64_t last_record_ = 0;
+  // Calls that wait for failed releases to be tried again.
+  std::set<CallId> reaps_;
   std::map<CallId, Call> calls_;
   std::map<uint32_t, Worker> workers_;
   // The words of pages that there are, and the channels that have one.

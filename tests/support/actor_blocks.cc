@@ -172,6 +172,7 @@ absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& h
   }
   if (verb == "free") return Said(held.block.Free());
   if (verb == "publish" && words.size() == 2) return Said(held.block.Publish(words[1]));
+  if (verb == "asked-back") return held.block.AskedBack() ? "yes" : "no";
   if (verb == "unmap") {
     held.ref.reset();
     held.mapping.reset();

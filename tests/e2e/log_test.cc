@@ -1,0 +1,147 @@
+// The log of what happens to memory, blocks asked back and freed by id, over real processes.
+
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/block_handle.h"
+#include "common/error.h"
+#include "google/protobuf/util/json_util.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::vector<v1::LogRecord> RecordsOf(const TestDaemon& daemon, v1::LogRecord::Action action) {
+  std::vector<v1::LogRecord> records;
+  const v1::ListLogRecordsResponse all = Must(daemon.inspector().ListLogRecords());
+  uint64_t number = 0;
+  for (const v1::LogRecord& record : all.records()) {
+    EXPECT_GT(record.number(), number);
+    number = record.number();
+    if (record.action() == action) records.push_back(record);
+  }
+  return records;
+}
+
+// A block that `owner` made and `guest` has mapped.
+BlockHandle Share(Actor& owner, Actor& guest) {
+  const BlockHandle handle = owner.Allocate("b", 4 * kMiB);
+  owner.Do(absl::StrCat("grant-session b ", guest.session().value()));
+  guest.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  guest.Do("map b");
+  return handle;
+}
+
+TEST(LogTest, TheEndOfEachImportIsToldFromTheOther) {
+  TestDaemon daemon;
+  Actor owner(daemon), killed(daemon), stopped(daemon);
+  const BlockHandle handle = Share(owner, killed);
+  owner.Do(absl::StrCat("grant-session b ", stopped.session().value()));
+  stopped.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  killed.Kill();
+  EXPECT_TRUE(Eventually([&] { return RecordsOf(daemon, v1::LogRecord::IMPORT_END).size() == 1; }));
+  v1::LogRecord ended = RecordsOf(daemon, v1::LogRecord::IMPORT_END).at(0);
+  EXPECT_EQ(ended.cause(), v1::LogRecord::PROCESS_GONE);
+  EXPECT_EQ(ended.process().pid(), killed.pid());
+  EXPECT_EQ(ended.block(), handle.block.value());
+  // Who is stopped keeps its import, whatever it is asked.
+  ASSERT_EQ(::kill(stopped.pid(), SIGSTOP), 0);
+  owner.Do("drop b");
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.quarantined == 4 * kMiB; }));
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::IMPORT_END).size(), 2u) << "the owner's own is the second";
+  ASSERT_EQ(::kill(stopped.pid(), SIGCONT), 0);
+  stopped.Do("drop b");
+  EXPECT_TRUE(Eventually([&] { return RecordsOf(daemon, v1::LogRecord::RELEASE).size() == 1; }));
+  ended = RecordsOf(daemon, v1::LogRecord::IMPORT_END).back();
+  EXPECT_EQ(ended.cause(), v1::LogRecord::LET_GO);
+  EXPECT_EQ(ended.process().pid(), stopped.pid());
+  owner.Quit();
+  stopped.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(LogTest, AProcessIsAskedForABlockThatItMayUseOnAndAFreedOneGoesBack) {
+  TestDaemon daemon;
+  Actor owner(daemon), guest(daemon);
+  const BlockHandle handle = Share(owner, guest);
+  EXPECT_EQ(guest.Do("asked-back b"), "no");
+  const v1::Block recalled = Must(daemon.inspector().RecallBlock(handle.block));
+  EXPECT_EQ(recalled.state(), v1::Block::LIVE);
+  EXPECT_TRUE(Eventually([&] { return guest.Do("asked-back b") == "yes"; }));
+  EXPECT_TRUE(Ok(guest.Ask("access b")));
+  EXPECT_TRUE(Refused(daemon.inspector().RecallBlock(BlockId(4711)), Reason::kNotFound));
+  EXPECT_EQ(Must(daemon.inspector().FreeBlock(handle.block)).state(), v1::Block::QUARANTINED);
+  EXPECT_TRUE(Refused(daemon.inspector().FreeBlock(handle.block), Reason::kStale));
+  EXPECT_TRUE(Eventually([&] { return !Ok(guest.Ask("access b")); }));
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::RECALL).size(), 1u);
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::FREE).at(0).cause(), v1::LogRecord::BY_ID);
+  guest.Do("drop b");
+  owner.Do("drop b");
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.blocks == 0; }));
+  const v1::ReapBlocksResponse reaped = Must(daemon.inspector().ReapBlocks());
+  EXPECT_EQ(reaped.tried_blocks(), 0u);
+  owner.Quit();
+  guest.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(LogTest, AKilledProcessLeavesItsRequestsAndReservationsInTheLog) {
+  TestDaemon daemon({.flags = {"--device-budget=16MiB"}});
+  Actor holder(daemon), victim(daemon);
+  holder.Do(absl::StrCat("allocate x ", 8 * kMiB));
+  victim.Do(absl::StrCat("reserve r 0=", 8 * kMiB, " ttl=1h"));
+  EXPECT_TRUE(Refused(victim.Ask(absl::StrCat("allocate y ", 2 * kMiB)), Reason::kOverBudget));
+  const v1::LogRecord refused = RecordsOf(daemon, v1::LogRecord::ALLOCATE).back();
+  EXPECT_EQ(refused.error(), "OVER_BUDGET");
+  EXPECT_EQ(refused.bytes(), 2 * kMiB);
+  victim.Tell(absl::StrCat("allocate y ", 2 * kMiB, " wait=1h"));
+  victim.Kill();
+  EXPECT_TRUE(Eventually([&] { return !RecordsOf(daemon, v1::LogRecord::RESERVATION_END).empty(); }));
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::RESERVATION_END).at(0).cause(), v1::LogRecord::SESSION_END);
+  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.reserved == 0; }));
+  holder.Do(absl::StrCat("allocate z ", 8 * kMiB));
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(LogTest, TheFileHasWhatTheListHas) {
+  const std::string config = absl::StrCat(::testing::TempDir(), "/log_test.toml");
+  const std::string path = absl::StrCat(::testing::TempDir(), "/memory.jsonl");
+  std::ofstream(config) << "[log]\nfile = \"" << path << "\"\n";
+  TestDaemon daemon({.flags = {absl::StrCat("--config=", config)}});
+  Actor actor(daemon);
+  for (int i = 0; i < 20; ++i) {
+    actor.Do("allocate a 4096");
+    actor.Do("drop a");
+  }
+  actor.Quit();
+  EXPECT_TRUE(Eventually([&] { return RecordsOf(daemon, v1::LogRecord::RELEASE).size() == 20; }));
+  const v1::ListLogRecordsResponse all = Must(daemon.inspector().ListLogRecords());
+  const auto lines = [&] {
+    std::vector<std::string> read;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) read.push_back(line);
+    return read;
+  };
+  EXPECT_TRUE(Eventually([&] { return lines().size() == static_cast<size_t>(all.records_size()); }));
+  for (const std::string& line : lines()) {
+    v1::LogRecord record;
+    ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(line, &record).ok()) << line;
+    ASSERT_LE(record.number(), static_cast<uint64_t>(all.records_size()));
+    EXPECT_EQ(record.SerializeAsString(),
+              all.records(static_cast<int>(record.number()) - 1).SerializeAsString());
+  }
+  daemon.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing
