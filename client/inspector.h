@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"

@@ -7,11 +7,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "berth/v1/admin.pb.h"
 #include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
+#include "daemon/core/log_record.h"
 #include "daemon/core/types.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"

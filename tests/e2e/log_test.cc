@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-std::vector<v1::LogRecord> RecordsOf(const TestDaemon& daemon, v1::LogRecord::Action action) {
+std::vector<v1::LogRecord> RecordsOf(TestDaemon& daemon, v1::LogRecord::Action action) {
   std::vector<v1::LogRecord> records;
   const v1::ListLogRecordsResponse all = Must(daemon.inspector().ListLogRecords());
   uint64_t number = 0;

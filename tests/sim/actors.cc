@@ -556,7 +556,6 @@ void Simulation::OperateBlock() {
   const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
                                                  : core_->FreeById(now_, caller, block, &effects_);
   if (view.ok() && !caller.admin && view->tenant != client.tenant) Fail("a stranger names a block");
-  if (!view.ok()) ++counts_.refusals[NameOf(view.status())];
 }
 
 void Simulation::Operate() {
