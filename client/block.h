@@ -150,8 +150,8 @@ class Block {
   static absl::Status Unpublish(const std::shared_ptr<Session>& session, absl::string_view name,
                                 const std::optional<Publisher>& tenant = std::nullopt);
 
-  // Whether somebody asked this process to let go of the block, which it may use on: its tenant or an operator needs the
-  // memory, and whoever still maps it keeps it. False once it was let go.
+  // Whether somebody asked this process to let go of the block, which it may use on: the block's tenant or an operator
+  // needs the memory, and whoever still maps it keeps it. False once it was let go.
   bool AskedBack() const;
 
   // Gives the memory back: at once if nobody has it mapped, else when the last has let go. An imported block

@@ -87,7 +87,7 @@ TEST_F(ChannelTest, ABlockReachesTheRequestThatExpectsItAndIsAcknowledged) {
   EXPECT_EQ(seven->block, BlockId(71));
   EXPECT_EQ(seven->import, ImportId(72));
   EXPECT_GE(::fcntl(seven->fd.get(), F_GETFD) & FD_CLOEXEC, 1);
-  EXPECT_EQ(seven->lease->load(), Lease::kLive);
+  EXPECT_EQ(seven->lease->word.load(), Lease::kLive);
   EXPECT_EQ(Await(8)->block, BlockId(81));
   uint64_t acknowledged = 0;
   while (acknowledged < 2) acknowledged = Receive<attach::Ack>().number;
@@ -176,8 +176,27 @@ TEST_F(ChannelTest, ARecallMarksTheBlocksLeaseAndNoOther) {
   ASSERT_TRUE(first.ok() && second.ok());
   while (Receive<attach::Ack>().number < 4) {
   }
-  EXPECT_EQ(first->lease->load(), Lease::kLive);
-  EXPECT_EQ(second->lease->load(), Lease::kFreed);
+  EXPECT_EQ(first->lease->word.load(), Lease::kLive);
+  EXPECT_EQ(second->lease->word.load(), Lease::kFreed);
+}
+
+TEST_F(ChannelTest, ABlockThatIsAskedBackStaysALease) {
+  channel_->Expect(1);
+  SendBlock(1, 1, 11, 12);
+  const auto arrival = Await(1);
+  ASSERT_TRUE(arrival.ok());
+  EXPECT_FALSE(arrival->lease->asked_back);
+  for (const uint64_t block : {404u, 11u}) {
+    const uint64_t number = block == 11 ? 3 : 2;
+    ASSERT_TRUE(
+        SendStruct(daemon_.get(),
+                   attach::Delivery{.what = attach::DeliveryKind::kAskBack, .number = number, .block = block})
+            .ok());
+  }
+  while (Receive<attach::Ack>().number < 3) {
+  }
+  EXPECT_TRUE(arrival->lease->asked_back);
+  EXPECT_EQ(arrival->lease->word.load(), Lease::kLive);
 }
 
 TEST_F(ChannelTest, TheSessionsEndEndsEveryLeaseAndWhatIsMappedIsStillLetGo) {
@@ -193,8 +212,8 @@ TEST_F(ChannelTest, TheSessionsEndEndsEveryLeaseAndWhatIsMappedIsStillLetGo) {
   ASSERT_TRUE(first.ok() && second.ok());
   while (Receive<attach::Ack>().number < 4) {
   }
-  EXPECT_EQ(first->lease->load(), Lease::kEnded);
-  EXPECT_EQ(second->lease->load(), Lease::kFreed) << "the first reason stays";
+  EXPECT_EQ(first->lease->word.load(), Lease::kEnded);
+  EXPECT_EQ(second->lease->word.load(), Lease::kFreed) << "the first reason stays";
   channel_->LetGo(ImportId(12));
   EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
 }
@@ -217,7 +236,7 @@ TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
   EXPECT_TRUE(absl::IsUnavailable(Await(2).status()));
   EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
   EXPECT_TRUE(absl::IsUnavailable(why_));
-  EXPECT_EQ(arrival->lease->load(), Lease::kEnded);
+  EXPECT_EQ(arrival->lease->word.load(), Lease::kEnded);
   channel_->Expect(3);
   EXPECT_TRUE(absl::IsUnavailable(Await(3).status())) << "and so does what is expected later";
 }

@@ -1,5 +1,6 @@
 // Budgets, waits for room and reservations over real processes.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <string>
@@ -73,6 +74,20 @@ TEST(BudgetsTest, AWaiterGetsWhatAnotherProcessGivesUpOrLosesWithItsLife) {
                       {{"layer", "device"}, {"remaining", "0"}}));
   late.Quit();
   holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(BudgetsTest, AStoppedProcessKeepsWhatItReservedUntilItIsGone) {
+  TestDaemon daemon({.flags = {"--device-budget=16MiB"}});
+  Actor stopped(daemon), other(daemon);
+  stopped.Do(absl::StrCat("reserve r 0=", 12 * kMiB));
+  stopped.Do(absl::StrCat("allocate x ", 4 * kMiB, " from=r"));
+  ASSERT_EQ(::kill(stopped.pid(), SIGSTOP), 0);
+  EXPECT_TRUE(Refused(other.Ask(absl::StrCat("allocate y ", 6 * kMiB)), Reason::kOverBudget));
+  other.Tell(absl::StrCat("allocate y ", 16 * kMiB, " wait=30s"));
+  stopped.Kill();
+  EXPECT_TRUE(Ok(other.Answer()));
+  other.Quit();
   daemon.ExpectBooksBack();
 }
 

@@ -1,4 +1,4 @@
-// What the simulated clients, kernels, workers and operators do.
+// What the simulated clients, kernels and workers do.
 
 #include <algorithm>
 #include <iterator>
@@ -521,69 +521,6 @@ void Simulation::FollowOrder() {
     Carry();
   }
   if (worker.state == DeviceState::kReady) EndWorker(device, /*stopped=*/false);
-}
-
-void Simulation::OperateDevice() {
-  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
-  const bool stopped = core_->ListDevices().at(device).state == DeviceState::kStopped;
-  const uint64_t die = Draw(10);
-  if (die < 7) {
-    const auto enabled = core_->EnableDevice(now_, device, &effects_);
-    if (enabled.ok() == (stopped && workers_[device].abandoned)) Fail("enabling is judged wrongly");
-  } else if (die < 9) {
-    if (core_->RestartDevice(now_, device, &effects_).ok() == stopped) Fail("a restart is judged wrongly");
-  } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
-    Fail("a device cannot be reset");
-  }
-}
-
-void Simulation::OperateBlock() {
-  if (clients_.empty()) return;
-  const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
-  const Caller caller{.credentials = {.session = session, .secret = client.secret},
-                      .tenant = client.tenant,
-                      .admin = Chance(50)};
-  const uint64_t die = Draw(10);
-  if (die < 5) {
-    const CallId call(++last_call_);
-    reaps_.insert(call);
-    core_->Reap(now_, call, caller, &effects_);
-    if (Chance(20)) core_->CancelCall(now_, call, &effects_);
-    return;
-  }
-  if (handles_.empty()) return;
-  const BlockId block = handles_[Draw(handles_.size())].block;
-  const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
-                                                 : core_->FreeById(now_, caller, block, &effects_);
-  if (view.ok() && !caller.admin && view->tenant != client.tenant) Fail("a stranger names a block");
-}
-
-void Simulation::Operate() {
-  if (Chance(30)) return OperateDevice();
-  if (Chance(20)) return OperateBlock();
-  if (Chance(50)) {
-    const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
-    if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
-  } else {
-    if (clients_.empty()) return;
-    const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
-    const bool admin = Chance(80);
-    const Caller caller{.credentials = {.session = session, .secret = client.secret},
-                        .tenant = client.tenant,
-                        .admin = admin};
-    SetBudgetRequest request{.device = static_cast<uint32_t>(Draw(2)), .limit = MiB(Draw(70))};
-    if (Chance(60)) request.of = client.tenant;
-    if (Chance(40)) request.of = session;
-    // Back to none, so that inner layers don't end up as small as they were ever made.
-    if (Chance(40) && request.of.index() != 0) request.limit.reset();
-    const auto changed = core_->SetBudget(now_, caller, request, &effects_);
-    const bool may = admin || request.of == BudgetOwner(session);
-    if (!may && changed.ok()) Fail("a budget is set by whom it is not for");
-    if (!changed.ok() && !absl::IsOutOfRange(changed.status()) &&
-        !IsRefusal(changed.status(), Reason::kAdminOnly)) {
-      Fail("a budget cannot be set");
-    }
-  }
 }
 
 void Simulation::PassTime() {
