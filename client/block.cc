@@ -245,7 +245,7 @@ absl::Status Block::Free() {
   const bool only_here = import.use_count() == 1;
   if (only_here) import->CloseUnannounced();
   SessionCore& core = *import->core();
-  return core.GiveBack([&](const OpenRequest& open) -> Attempt {
+  const absl::Status freed = core.GiveBack([&](const OpenRequest& open) -> Attempt {
     v1::FreeBlockRequest request;
     open.Fill(request.mutable_request());
     ToProto(handle_, request.mutable_handle());
@@ -255,6 +255,9 @@ absl::Status Block::Free() {
       return core.stubs().memory->FreeBlock(context, request, &response);
     };
   });
+  // A refusal lets nothing go, as where somebody else has freed it first.
+  if (!freed.ok() && only_here && core.Check().ok()) core.channel().LetGo(import->id());
+  return freed;
 }
 
 }  // namespace berth

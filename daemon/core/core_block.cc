@@ -25,14 +25,13 @@ void Core::Free(absl::Time now, CallId call, const Caller& caller, const Request
   if (!admitted.has_value()) return;
   LogRecord& note = impl_->Note(*admitted, LogAction::kFree);
   note.block = request.handle.block;
-  // Unmapped is unmapped, whatever becomes of the block: others may have freed it first.
-  impl_->EndImports(step, admitted->channel.id, request.let_go);
   const absl::StatusOr<Block*> block = impl_->FindOwned(admitted->session.id, request.handle);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
   note.device = (*block)->device;
   note.bytes = (*block)->bytes;
   note.label = (*block)->label;
   note.block_generation = (*block)->generation;
+  impl_->EndImports(step, admitted->channel.id, request.let_go);
   const BlockState state = (*block)->imports.empty() ? BlockState::kRetired : BlockState::kQuarantined;
   // Giving the memory back takes system calls that the caller need not wait for.
   impl_->Answer(step, admitted->request, Response(FreeResult{.state = state}));

@@ -1,4 +1,4 @@
-// What a tenant and operators do to blocks by their ids: ask for them back, free them; and failed releases tried again.
+// What a tenant and operators do to blocks by their ids: ask for them back, free them; and failed releases once more.
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"

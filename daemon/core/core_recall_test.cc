@@ -70,8 +70,9 @@ TEST(CoreRecallTest, ABlockIsFreedByItsIdByItsTenantOrAnOperatorAlone) {
   EXPECT_EQ(freed->state, BlockState::kQuarantined);
   EXPECT_EQ(h.last_effects, "recall recall");
   EXPECT_TRUE(IsRefusal(h.FreeById(h.Operator(h.guest)).status(), Reason::kStale));
-  // Its owner comes too late to free it, and has let it go all the same.
+  // Its owner comes too late to free it.
   EXPECT_TRUE(h.Refused(h.Free(h.owner, h.made.block.handle, {h.made.import}), Reason::kStale));
+  h.LetGo(h.owner, h.made.import);
   h.LetGo(h.guest, h.guests);
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0).charged(), Bytes(0));
