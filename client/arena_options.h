@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "client/arena_stream.h"
+#include "client/export_kind.h"
 #include "common/bytes.h"
 
 namespace berth {
@@ -29,6 +30,8 @@ struct ArenaOptions {
   // The device's ordinal; ignored where `device_uuid` is set.
   uint32_t device = 0;
   std::string device_uuid;
+  // How the blocks are exported: as in BlockOptions.
+  std::vector<ExportKind> export_kinds = {ExportKind::kFd};
   // What is leased at a time: a power of two, 16 MiB to 64 GiB. Less where the limit or the daemon's budget
   // leaves less. A request above it gets a block of its own, which is kept for the next one of its size.
   Bytes chunk_bytes = MiB(128);

@@ -1,6 +1,11 @@
 #include "client/block.h"
 
+#include <string.h>
+
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/internal/duration.h"
@@ -36,13 +41,35 @@ void ToProto(const BlockHandle& handle, v1::BlockHandle* proto) {
 }
 
 BlockKind KindOf(const v1::Block& block) {
-  return block.kind() == v1::MEMORY_KIND_CUDA_VMM ? BlockKind::kCudaVmm : BlockKind::kHost;
+  switch (block.kind()) {
+    case v1::MEMORY_KIND_CUDA_VMM:
+      return BlockKind::kCudaVmm;
+    case v1::MEMORY_KIND_CUDA_DIRECT:
+      return BlockKind::kCudaDirect;
+    default:
+      return BlockKind::kHost;
+  }
 }
 
-// Sends a request whose answer comes in two parts: `attempt`'s on gRPC, the fd on the channel. It is settled
+void ToProto(const std::vector<ExportKind>& kinds, google::protobuf::RepeatedField<int>* out) {
+  for (const ExportKind kind : kinds) out->Add(static_cast<int>(kind));
+}
+
+// Reads the handle of a block that is imported by one. Errors: kInternal where the daemon gave another.
+absl::StatusOr<std::optional<IpcHandle>> HandleOf(const v1::Block& block, const std::string& bytes) {
+  if (block.export_kind() != v1::EXPORT_KIND_CUDA_IPC) return std::nullopt;
+  IpcHandle handle;
+  if (bytes.size() != sizeof(handle.bytes)) {
+    return absl::InternalError(absl::StrCat("the daemon gave an IPC handle of ", bytes.size(), " bytes"));
+  }
+  memcpy(handle.bytes.data(), bytes.data(), bytes.size());
+  return handle;
+}
+
+// Sends a request whose answer comes in two parts: `attempt`'s on gRPC, the import on the channel. It is settled
 // when both are here; until then it can be forgotten, whatever the first part said.
-absl::StatusOr<Arrival> CallForFd(SessionCore& core, OpenRequest open, const CallLimits& limits,
-                                  const Attempt& attempt) {
+absl::StatusOr<Arrival> CallForImport(SessionCore& core, OpenRequest open, const CallLimits& limits,
+                                      const Attempt& attempt) {
   core.channel().Expect(open.sequence());
   if (const absl::Status status = core.Call(limits, attempt); !status.ok()) {
     core.channel().Abandon(open.sequence());
@@ -91,6 +118,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
   request.set_device_uuid(options.device_uuid);
   request.set_bytes(options.bytes.count());
   request.set_label(options.label);
+  ToProto(options.export_kinds, request.mutable_export_kinds());
   request.set_reservation(reservation.value());
   if (options.max_wait > absl::ZeroDuration())
     internal::ToProto(options.max_wait, request.mutable_max_wait());
@@ -99,12 +127,13 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
   limits.cancellation = options.cancellation;
   v1::AllocateBlockResponse response;
   BERTH_ASSIGN_OR_RETURN(Arrival arrival,
-                         CallForFd(*core, std::move(open), limits, [&](grpc::ClientContext* context) {
+                         CallForImport(*core, std::move(open), limits, [&](grpc::ClientContext* context) {
                            return core->stubs().memory->AllocateBlock(context, request, &response);
                          }));
-  return Block(
-      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), /*read_only=*/false),
-      /*owned=*/true);
+  BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
+  return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
+                                                  /*read_only=*/false, ipc_handle, options.map_on),
+               /*owned=*/true);
 }
 
 absl::StatusOr<Block> Block::Import(const std::shared_ptr<Session>& session, const BlockHandle& handle,
@@ -112,7 +141,8 @@ absl::StatusOr<Block> Block::Import(const std::shared_ptr<Session>& session, con
   v1::ImportBlockRequest request;
   ToProto(handle, request.mutable_handle());
   request.set_read_only(options.read_only);
-  return Import(session->core(), &request);
+  ToProto(options.export_kinds, request.mutable_export_kinds());
+  return Import(session->core(), &request, options.map_on);
 }
 
 absl::StatusOr<Block> Block::ImportPublished(const std::shared_ptr<Session>& session,
@@ -124,19 +154,20 @@ absl::StatusOr<Block> Block::ImportPublished(const std::shared_ptr<Session>& ses
   return Import(session->core(), &request);
 }
 
-absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core,
-                                    v1::ImportBlockRequest* request) {
+absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core, v1::ImportBlockRequest* request,
+                                    const std::string& map_on) {
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request->mutable_request());
   v1::ImportBlockResponse response;
   BERTH_ASSIGN_OR_RETURN(
       Arrival arrival,
-      CallForFd(*core, std::move(open), core->DefaultLimits(), [&](grpc::ClientContext* context) {
+      CallForImport(*core, std::move(open), core->DefaultLimits(), [&](grpc::ClientContext* context) {
         return core->stubs().memory->ImportBlock(context, *request, &response);
       }));
-  return Block(
-      std::make_shared<internal::Import>(core, response.block(), std::move(arrival), request->read_only()),
-      /*owned=*/false);
+  BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
+  return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
+                                                  request->read_only(), ipc_handle, map_on),
+               /*owned=*/false);
 }
 
 Bytes Block::bytes() const { return Bytes(import_->block().bytes()); }
@@ -144,6 +175,8 @@ Bytes Block::bytes() const { return Bytes(import_->block().bytes()); }
 uint32_t Block::device() const { return import_->block().device(); }
 
 BlockKind Block::kind() const { return KindOf(import_->block()); }
+
+ExportKind Block::export_kind() const { return static_cast<ExportKind>(import_->block().export_kind()); }
 
 absl::StatusOr<Mapping> Block::Map() const {
   if (import_ == nullptr) return absl::FailedPreconditionError("the block was freed by this process");
@@ -213,6 +246,7 @@ absl::Status Block::Publish(absl::string_view name) {
   core->channel().LetGo(import_->id());
   v1::ImportBlockRequest again;
   ToProto(handle_, again.mutable_handle());
+  again.add_export_kinds(import_->block().export_kind());
   if (absl::StatusOr<Block> block = Import(core, &again); block.ok()) import_ = std::move(block->import_);
   return status;
 }

@@ -17,12 +17,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cancellation.h"
+#include "client/export_kind.h"
 #include "client/session.h"
 #include "common/block_handle.h"
 #include "common/bytes.h"
@@ -52,6 +54,11 @@ struct BlockOptions {
   std::string device_uuid;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;
+  // The kinds that will do. Of several it is an FD block; a kind that cannot be had is refused (EXPORT_KIND), and never
+  // replaced by another.
+  std::vector<ExportKind> export_kinds = {ExportKind::kFd};
+  // As in ImportOptions.
+  std::string map_on;
   // Wait so long for room that others hold, rather than be refused (OVER_BUDGET).
   absl::Duration max_wait = absl::ZeroDuration();
   // Ends the wait (kCancelled); may be null. Must outlive the call.
@@ -61,6 +68,11 @@ struct BlockOptions {
 struct ImportOptions {
   // Map without the right to write. On host memory the kernel holds it; on CUDA it stops bugs, not malice.
   bool read_only = false;
+  // The kinds that will do; a CUDA_IPC block cannot be imported read only.
+  std::vector<ExportKind> export_kinds = {ExportKind::kFd, ExportKind::kCudaIpc};
+  // The UUID of the device that the block is mapped for, if not its own: one that reaches it (NVLink, PCIe).
+  // Host memory is every device's.
+  std::string map_on;
 };
 
 // What a block is made of.
@@ -69,6 +81,8 @@ enum class BlockKind {
   kHost,
   // CUDA memory: data() is a device pointer (CUdeviceptr).
   kCudaVmm,
+  // The same, of cuMemAlloc.
+  kCudaDirect,
 };
 
 // A block in this process's address space. Copies share it. The memory stays mapped while a Mapping, a GpuRef
@@ -117,13 +131,15 @@ class Block {
   Bytes bytes() const;
   uint32_t device() const;
   BlockKind kind() const;
+  ExportKind export_kind() const;
   // Whether it was allocated here, and not imported.
   bool owned() const { return owned_; }
   // Whether it is neither freed nor moved from.
   explicit operator bool() const { return import_ != nullptr; }
 
   // Maps the block. All mappings of one Block are the same memory.
-  // Errors: kNotFound where this process does not see the block's device; kResourceExhausted; UNSUPPORTED.
+  // Errors: kNotFound where this process does not see the device; UNSUPPORTED where that cannot reach the block's;
+  // kResourceExhausted; STALE for a CUDA_IPC block whose memory is gone.
   absl::StatusOr<Mapping> Map() const;
 
   // Gives every process of `session`, or every session of a user (in a container, or outside any), the right
@@ -165,7 +181,7 @@ class Block {
                                         const BlockOptions& options, ReservationId reservation);
   Block(std::shared_ptr<internal::Import> import, bool owned);
   static absl::StatusOr<Block> Import(const std::shared_ptr<internal::SessionCore>& core,
-                                      v1::ImportBlockRequest* request);
+                                      v1::ImportBlockRequest* request, const std::string& map_on = "");
   absl::Status CheckOwned() const;
   absl::Status Grant(v1::GrantBlockRequest* request) const;
 

@@ -31,8 +31,11 @@ namespace internal {
 
 AccessWords WordsOf(const Mapping& mapping) {
   const Import& import = *mapping.import_;
+  const DeviceWords& device = import.core()->page().devices[import.block().device()];
   return {.page = &import.core()->page(),
           .lease = &import.lease(),
+          .memory = import.block().export_kind() == v1::EXPORT_KIND_CUDA_IPC ? &device.context_generation
+                                                                             : &device.generation,
           .device = import.block().device(),
           .generation = import.block().handle().generation(),
           .incarnation = import.block().handle().incarnation()};
@@ -53,7 +56,7 @@ AccessError Explain(const AccessWords& words) {
   const DeviceWords& device = words.page->devices[words.device];
   if (device.dropped.load() != 0) return AccessError::kDeviceDropped;
   if (device.shutting_down.load() != 0) return AccessError::kDeviceShuttingDown;
-  if (device.generation.load() != words.generation) return AccessError::kContextRebuilt;
+  if (words.memory->load() != words.generation) return AccessError::kContextRebuilt;
   if (words.lease->load() == Lease::kFreed) return AccessError::kBlockFreed;
   if (words.lease->load() == Lease::kEnded) return AccessError::kLeaseEnded;
   if (words.page->incarnation.load() != words.incarnation) return AccessError::kOtherIncarnation;

@@ -31,7 +31,8 @@ enum class AccessError : uint8_t {
   kDeviceDropped,
   // The device is being shut down.
   kDeviceShuttingDown,
-  // The device's memory was lost or reset since the block was made.
+  // What the block's memory lived in is not there any more: the device's memory was lost or reset; or, for a CUDA_IPC
+  // block, the daemon's process that made it has ended.
   kContextRebuilt,
   // The block's owner freed it.
   kBlockFreed,
@@ -72,6 +73,8 @@ enum class Lease : uint64_t;
 struct AccessWords {
   const StatePageLayout* page = nullptr;
   const std::atomic<Lease>* lease = nullptr;
+  // The generation of what the block's memory lives in.
+  const std::atomic<uint64_t>* memory = nullptr;
   uint32_t device = 0;
   uint64_t generation = 0;
   uint64_t incarnation = 0;
@@ -106,7 +109,7 @@ class GpuRef {
     const DeviceWords& device = words_.page->devices[words_.device];
     // One branch for the common case; which of the reasons it was is looked up after.
     const uint64_t stale = device.dropped.load(kOrder) | device.shutting_down.load(kOrder) |
-                           (device.generation.load(kOrder) ^ words_.generation) |
+                           (words_.memory->load(kOrder) ^ words_.generation) |
                            static_cast<uint64_t>(words_.lease->load(kOrder)) |
                            (words_.page->incarnation.load(kOrder) ^ words_.incarnation);
     if (stale == 0) [[likely]]

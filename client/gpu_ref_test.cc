@@ -10,7 +10,12 @@ namespace {
 class AccessTest : public testing::Test {
  protected:
   AccessTest() {
-    words_ = {.page = &page_, .lease = &lease_, .device = 3, .generation = 1, .incarnation = 77};
+    words_ = {.page = &page_,
+              .lease = &lease_,
+              .memory = &page_.devices[3].generation,
+              .device = 3,
+              .generation = 1,
+              .incarnation = 77};
     page_.incarnation = 77;
     page_.devices[3].generation = 1;
   }
@@ -32,6 +37,12 @@ TEST_F(AccessTest, EachReasonIsToldAndTheFirstOfSeveralWins) {
   EXPECT_EQ(internal::Explain(words_), AccessError::kDeviceShuttingDown);
   page_.devices[3].dropped = 1;
   EXPECT_EQ(internal::Explain(words_), AccessError::kDeviceDropped);
+}
+
+TEST_F(AccessTest, ABlockOfAContextWorkersGoesByThatOnesGeneration) {
+  words_.memory = &page_.devices[3].context_generation;
+  page_.devices[3].context_generation = 2;
+  EXPECT_EQ(internal::Explain(words_), AccessError::kContextRebuilt);
 }
 
 TEST_F(AccessTest, TheTextsAreTheSeedsWords) {

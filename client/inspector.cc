@@ -190,6 +190,14 @@ absl::StatusOr<v1::Device> Inspector::RestartDevice(uint32_t device) const {
   return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RestartDevice, request);
 }
 
+absl::StatusOr<v1::Device> Inspector::RestartContext(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::RestartDeviceRequest request;
+  request.set_device(device);
+  request.set_context_worker(true);
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RestartDevice, request);
+}
+
 absl::StatusOr<v1::Device> Inspector::ResetDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::ResetDeviceRequest request;

@@ -79,6 +79,7 @@ class Inspector {
   absl::StatusOr<v1::ReapBlocksResponse> ReapBlocks() const;
   absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> RestartDevice(uint32_t device) const;
+  absl::StatusOr<v1::Device> RestartContext(uint32_t device) const;
   absl::StatusOr<v1::Device> ResetDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> DropDevice(uint32_t device) const;
 

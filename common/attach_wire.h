@@ -96,6 +96,8 @@ enum class DeliveryKind : uint32_t {
   kHandOver = 5,
   // The session has ended, and with it every lease of the process. What it has mapped it lets go as before.
   kEnded = 6,
+  // A block for the request `sequence`, whose handle is in the request's answer: no fd.
+  kHandleBlock = 7,
   // Somebody asks the importers of `block`, which stays, to let go of it.
   kAskBack = 8,
 };
@@ -107,13 +109,13 @@ struct Delivery {
   DeliveryKind what = DeliveryKind::kBlock;
   // Rises by one per delivery of this channel, from 1.
   uint64_t number = 0;
-  // The request's sequence (kBlock), else 0.
+  // The request's sequence (kBlock, kHandleBlock, kOwnPage), else 0.
   uint64_t sequence = 0;
   uint64_t block = 0;
   uint64_t import = 0;
   // A channel (kForeignPage), else 0.
   uint64_t owner = 0;
-  // With a block (kBlock): 1 if its fences are the daemon's to track, 0 if this process's alone.
+  // With a block (kBlock, kHandleBlock): 1 if its fences are the daemon's to track, 0 if this process's alone.
   uint64_t shared = 0;
 };
 

@@ -50,6 +50,7 @@ enum class Reason {
   kStreamMisuse,
   kNameTaken,
   kBlockMapped,
+  kExportKind,
 };
 
 // "OVER_BUDGET" for kOverBudget.

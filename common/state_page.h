@@ -24,7 +24,10 @@ struct DeviceWords {
   std::atomic<uint64_t> dropped;
   // 1 while the device takes no new work because it is being shut down.
   std::atomic<uint64_t> shutting_down;
-  std::atomic<uint64_t> reserved[5];
+  // Generation of what its context worker makes: 0 before the first start, 1 from then on, one more whenever one has
+  // ended or is being ended.
+  std::atomic<uint64_t> context_generation;
+  std::atomic<uint64_t> reserved[4];
 };
 
 // The page as it lies in memory.

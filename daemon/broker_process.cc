@@ -33,6 +33,10 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
       return custody::OrderKind::kEnable;
     case core::DeviceOrder::kReset:
       return custody::OrderKind::kReset;
+    case core::DeviceOrder::kStart:
+      return custody::OrderKind::kStart;
+    case core::DeviceOrder::kEnd:
+      return custody::OrderKind::kEnd;
     case core::DeviceOrder::kDrop:
       break;
   }
@@ -69,9 +73,10 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
   BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
   for (HeldFd& held : held_) {
-    if (held.key.kind == custody::Kind::kWorker) {
-      keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), std::move(held.fd));
-    }
+    const bool context = held.key.kind == custody::Kind::kContextWorker;
+    if (!context && held.key.kind != custody::Kind::kWorker) continue;
+    keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), context ? Lane::kContext : Lane::kMain,
+                        std::move(held.fd));
   }
   for (HeldFd& held : held_) LetGo(std::move(held));
   held_.clear();
@@ -111,6 +116,7 @@ absl::Status BrokerProcess::TakeOver() {
       case custody::Kind::kFencePage:
       case custody::Kind::kBlock:
       case custody::Kind::kWorker:
+      case custody::Kind::kContextWorker:
         break;
     }
   }
@@ -139,6 +145,7 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kStatePage:
     case custody::Kind::kDeviceTable:
     case custody::Kind::kWorker:
+    case custody::Kind::kContextWorker:
       break;
   }
 }
@@ -158,6 +165,7 @@ absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const Settings& settings)
   core::Config config = MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings);
   for (core::DeviceConfig& device : config.devices) {
     device.generation = page->devices[device.ordinal].generation;
+    device.context_generation = page->devices[device.ordinal].context_generation;
   }
   return config;
 }
@@ -230,7 +238,7 @@ void BrokerProcess::OnVaultEvent() {
 
 void BrokerProcess::OnNotice(Notice notice) {
   if (auto* const up = std::get_if<WorkerUp>(&notice)) {
-    keeper_->WorkerIsUp(up->device, std::move(up->socket));
+    keeper_->WorkerIsUp(up->device, up->lane, std::move(up->socket));
   } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
     keeper_->OnWorkerNews(*news);
   } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {
@@ -251,11 +259,9 @@ void BrokerProcess::Stop() {
   loop_->Stop();
 }
 
-void BrokerProcess::Carry(const core::CreateBlock& effect) {
-  keeper_->Create(effect.device, effect.block, effect.bytes);
-}
+void BrokerProcess::Carry(const core::CreateBlock& effect) { keeper_->Create(effect); }
 
-void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect.block); }
+void BrokerProcess::Carry(const core::ReleaseBlock& effect) { keeper_->Release(effect); }
 
 void BrokerProcess::Carry(const core::MakeFencePage& effect) { fences_->Make(effect.channel); }
 
@@ -275,6 +281,7 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kHandOver:
     case attach::DeliveryKind::kEnded:
     case attach::DeliveryKind::kAskBack:
+    case attach::DeliveryKind::kHandleBlock:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:
@@ -305,7 +312,7 @@ void BrokerProcess::Carry(const core::DropSession& effect) { attach_->DropSessio
 
 void BrokerProcess::Carry(const core::OrderDevice& effect) {
   if (effect.order == core::DeviceOrder::kKill) spdlog::error("device {}: {}", effect.device, effect.why);
-  custody_->Order(effect.device, ToWire(effect.order), effect.why);
+  custody_->Order(effect.device, effect.lane, ToWire(effect.order), effect.why);
 }
 
 void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }

@@ -28,22 +28,26 @@ class SettingsReader {
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
-      BERTH_RETURN_IF_ERROR(
-          CheckKeys(*memory, "memory.",
-                    {"device_budget", "tenant_budget", "session_budget", "warm_blocks", "warm_limit"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(
+          *memory, "memory.",
+          {"device_budget", "tenant_budget", "session_budget", "warm_blocks", "warm_limit", "cuda_ipc"}));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "device_budget", &settings.device_budget));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "tenant_budget", &settings.tenant_budget));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "session_budget", &settings.session_budget));
       BERTH_RETURN_IF_ERROR(ReadNumber(*memory, "memory.", "warm_blocks", 0, &settings.warm_blocks));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "warm_limit", &settings.warm_limit));
+      BERTH_RETURN_IF_ERROR(ReadFlag(*memory, "memory.", "cuda_ipc", &settings.cuda_ipc));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const workers, Table("workers"));
     if (workers != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*workers, "workers.", {"call_deadline", "call_deadline_per_gib"}));
+      BERTH_RETURN_IF_ERROR(
+          CheckKeys(*workers, "workers.", {"call_deadline", "call_deadline_per_gib", "context_idle"}));
       BERTH_RETURN_IF_ERROR(
           ReadDuration(*workers, "workers.", "call_deadline", kLeastCallDeadline, &settings.call_deadline));
       BERTH_RETURN_IF_ERROR(ReadDuration(*workers, "workers.", "call_deadline_per_gib", absl::ZeroDuration(),
                                          &settings.call_deadline_per_gib));
+      BERTH_RETURN_IF_ERROR(
+          ReadDuration(*workers, "workers.", "context_idle", absl::ZeroDuration(), &settings.context_idle));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const log, Table("log"));
     if (log != nullptr) {
@@ -109,6 +113,14 @@ class SettingsReader {
     return absl::OkStatus();
   }
 
+  absl::Status ReadFlag(const toml::table& table, const std::string& prefix, const std::string& key,
+                        std::optional<bool>* out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return absl::OkStatus();
+    *out = node->value_exact<bool>();
+    return out->has_value() ? absl::OkStatus() : Bad(prefix + key, "true or false");
+  }
+
   absl::Status ReadDuration(const toml::table& table, const std::string& prefix, const std::string& key,
                             absl::Duration least, std::optional<absl::Duration>* out) const {
     const toml::node* const node = table.get(key);
@@ -164,6 +176,8 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .name = TextOf(record.name, sizeof(record.name)),
       .kind = record.backend == BackendKind::kCudaVmm ? core::MemoryKind::kCudaVmm : core::MemoryKind::kHost,
       .generation = 1,
+      .cuda_ipc = settings.cuda_ipc.value_or(true),
+      .why_no_cuda_ipc = "the daemon's configuration does not allow it",
       .total = Bytes(record.total_bytes),
       .budget = settings.device_budget.value_or(half),
       .granularity = Bytes(record.granularity)};
@@ -197,6 +211,7 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   if (settings.warm_limit.has_value()) config.warm_limit = *settings.warm_limit;
   if (settings.imports_per_process.has_value())
     config.limits.imports_per_channel = *settings.imports_per_process;
+  if (settings.context_idle.has_value()) config.context_idle = *settings.context_idle;
   if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;
   if (settings.call_deadline_per_gib.has_value()) config.calls.per_gib = *settings.call_deadline_per_gib;
   return config;

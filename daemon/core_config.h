@@ -28,6 +28,9 @@ struct Settings {
   std::optional<Bytes> session_budget;
   std::optional<uint32_t> warm_blocks;
   std::optional<Bytes> warm_limit;
+  // Whether blocks may be exported as CUDA_IPC, and how long a context worker stays that nobody needs.
+  std::optional<bool> cuda_ipc;
+  std::optional<absl::Duration> context_idle;
   // How long a worker may be at one driver call, and for each GiB besides.
   std::optional<absl::Duration> call_deadline;
   std::optional<absl::Duration> call_deadline_per_gib;
@@ -48,9 +51,11 @@ struct Settings {
 //   session_budget = "20GiB"
 //   warm_blocks = 2
 //   warm_limit = "1GiB"
+//   cuda_ipc = true
 //   [workers]
 //   call_deadline = "10s"
 //   call_deadline_per_gib = "100ms"
+//   context_idle = "30s"
 //   [log]
 //   file = "/var/log/berth/memory.jsonl"
 //   [limits]

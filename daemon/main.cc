@@ -19,6 +19,7 @@ int RunBrokerRole(const berth::Options& options) {
                            .device_budget = options.device_budget,
                            .warm_blocks = options.warm_blocks,
                            .call_deadline = options.call_deadline,
+                           .context_idle = options.context_idle,
                            .max_connections = options.max_connections,
                            .custody_fd = berth::kChildFd});
 }
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
     case berth::Role::kBroker:
       return RunBrokerRole(options);
     case berth::Role::kWorker:
+    case berth::Role::kContextWorker:
       return berth::RunWorkerRole(options);
     case berth::Role::kInventory:
       return berth::RunInventoryRole(options);

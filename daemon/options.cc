@@ -18,6 +18,7 @@ const std::map<std::string, Role>& Roles() {
   static const auto* const kRoles = new std::map<std::string, Role>{{"vault", Role::kVault},
                                                                     {"broker", Role::kBroker},
                                                                     {"worker", Role::kWorker},
+                                                                    {"context-worker", Role::kContextWorker},
                                                                     {"inventory", Role::kInventory}};
   return *kRoles;
 }
@@ -40,6 +41,14 @@ Bytes ReadBytes(const std::string& text) {
   const absl::StatusOr<Bytes> bytes = ParseBytes(text);
   if (!bytes.ok()) throw CLI::ValidationError(std::string(bytes.status().message()));
   return *bytes;
+}
+
+absl::Duration ReadDuration(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) {
+    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is no time such as 30s"));
+  }
+  return duration;
 }
 
 // The same for the time of a driver call.
@@ -77,6 +86,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option_function<std::string>(
       "--call-deadline", [&](const std::string& text) { options->call_deadline = ReadCallDeadline(text); },
       "Time after which a worker's driver call is taken to hang, e.g. 10s");
+  app.add_option_function<std::string>(
+      "--context-idle", [&](const std::string& text) { options->context_idle = ReadDuration(text); },
+      "Time that a CUDA context is kept that no block needs, e.g. 30s");
   app.add_option("--max-connections", options->max_connections, "Connections of clients")
       ->check(CLI::PositiveNumber);
   app.add_option("--ready-fd", options->ready_fd, "Gets \"ready\\n\" once the daemon serves");
@@ -103,6 +115,9 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
   if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
   if (options.call_deadline.has_value()) {
     flags.push_back(absl::StrCat("--call-deadline=", absl::FormatDuration(*options.call_deadline)));
+  }
+  if (options.context_idle.has_value()) {
+    flags.push_back(absl::StrCat("--context-idle=", absl::FormatDuration(*options.context_idle)));
   }
   if (options.max_connections.has_value()) {
     flags.push_back(absl::StrCat("--max-connections=", *options.max_connections));

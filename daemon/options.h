@@ -18,7 +18,7 @@ namespace berth {
 // Less would take a worker that is only being started to hang: cuInit takes 0.2 s.
 inline constexpr absl::Duration kLeastCallDeadline = absl::Milliseconds(500);
 
-enum class Role { kVault, kBroker, kWorker, kInventory };
+enum class Role { kVault, kBroker, kWorker, kContextWorker, kInventory };
 
 struct Options {
   Role role = Role::kVault;
@@ -36,6 +36,8 @@ struct Options {
   std::optional<uint32_t> warm_blocks;
   // How long a worker may be at one driver call; unset leaves it to the configuration file.
   std::optional<absl::Duration> call_deadline;
+  // How long a context worker stays that nobody needs; unset leaves it to the configuration file.
+  std::optional<absl::Duration> context_idle;
   // Of clients on gRPC; unset leaves it to the configuration file.
   std::optional<uint32_t> max_connections;
   // Gets "ready\n" once the daemon serves, and is closed; -1 for none.
@@ -56,6 +58,7 @@ struct BrokerOptions {
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
   std::optional<absl::Duration> call_deadline;
+  std::optional<absl::Duration> context_idle;
   std::optional<uint32_t> max_connections;
   // The socket to the vault (daemon/vault/custody.h).
   int custody_fd = -1;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/device/context_memory.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/device_runtimes.h"
 #include "daemon/device/fault.h"
@@ -44,19 +46,30 @@ void ReportRuntime(const std::string& name, const DeviceRuntime& runtime) {
   }
 }
 
+// What a worker of that role makes blocks of.
+BackendKind KindOf(const Options& options) {
+  const bool host = options.backend == BackendChoice::kHost;
+  if (options.role == Role::kContextWorker) return host ? BackendKind::kHostNamed : BackendKind::kCudaDirect;
+  return host ? BackendKind::kHost : BackendKind::kCudaVmm;
+}
+
 absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   const char* const poison = getenv("BERTH_POISON");
   RuntimeOptions runtime_options;
   BERTH_ASSIGN_OR_RETURN(runtime_options.poison, ParsePoison(poison == nullptr ? "" : poison));
-  const BackendKind kind =
-      options.backend == BackendChoice::kHost ? BackendKind::kHost : BackendKind::kCudaVmm;
+  const BackendKind kind = KindOf(options);
   DeviceRuntimes runtimes([&](uint32_t ordinal) {
-    return DeviceRuntime::Open({.kind = kind, .ordinal = ordinal, .total = options.host_bytes},
-                               runtime_options);
+    return DeviceRuntime::Open(
+        {.kind = kind, .ordinal = ordinal, .total = options.host_bytes, .folder = options.folder},
+        runtime_options);
   });
+  std::optional<ContextMeter> meter;
+  if (kind == BackendKind::kCudaDirect) meter.emplace(options.device);
   BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
-  absl::StatusOr<WorkerEnd> end = ServeWorker(kChildFd, *runtime);
+  std::optional<Bytes> context;
+  if (options.role == Role::kContextWorker) context = meter.has_value() ? meter->Measure() : Bytes(0);
+  absl::StatusOr<WorkerEnd> end = ServeWorker(kChildFd, *runtime, context);
   if (!end.ok() || end->exit != WorkerExit::kDone) ReportRuntime(name, *runtime);
   return end;
 }
@@ -79,7 +92,8 @@ int RunVaultRole(const Options& options) {
 }
 
 int RunWorkerRole(const Options& options) {
-  const std::string name = absl::StrCat("berth-worker", options.device);
+  const std::string name =
+      absl::StrCat(options.role == Role::kWorker ? "berth-worker" : "berth-context", options.device);
   const absl::StatusOr<WorkerEnd> end = ServeDevice(name, options);
   const absl::Status why = end.ok() ? end->fault : end.status();
   Report(name, why);

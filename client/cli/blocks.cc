@@ -20,6 +20,7 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
   Table table({{"BLOCK"},
                {"DEVICE", Table::Align::kRight},
                {"BYTES", Table::Align::kRight},
+               {"KIND"},
                {"STATE"},
                {"AGE", Table::Align::kRight},
                {"OWNER"},
@@ -29,8 +30,8 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
                {"LABEL"}});
   for (const v1::Block& block : answer.blocks()) {
     table.AddRow({absl::StrCat(block.handle().block()), absl::StrCat(block.device()),
-                  FormatCount(block.bytes()), v1::Block::State_Name(block.state()),
-                  FormatSince(block.create_time(), now),
+                  FormatCount(block.bytes()), FormatExportKind(block.export_kind()),
+                  v1::Block::State_Name(block.state()), FormatSince(block.create_time(), now),
                   block.owner() == 0 ? "" : absl::StrCat(block.owner()), FormatTenant(block.tenant()),
                   absl::StrJoin(block.imports(), ",",
                                 [](std::string* out, const v1::Import& import) {

@@ -22,10 +22,13 @@ void AppendBytes(const v1::ByteCounts& bytes, std::vector<std::string>* row) {
 }
 
 std::string ForPeople(const v1::Usage& usage) {
-  Table devices(WithByteColumns({{"DEVICE"}, {"BUDGET", Table::Align::kRight}}));
+  std::vector<Table::Column> columns = WithByteColumns({{"DEVICE"}, {"BUDGET", Table::Align::kRight}});
+  columns.push_back({"DAEMON", Table::Align::kRight});
+  Table devices(std::move(columns));
   for (const v1::Device& device : usage.devices()) {
     std::vector<std::string> row = {absl::StrCat(device.ordinal()), FormatCount(device.budget_bytes())};
     AppendBytes(device.bytes(), &row);
+    row.push_back(FormatCount(device.bytes().daemon()));
     devices.AddRow(std::move(row));
   }
   Table rows(WithByteColumns({{"DEVICE"}, {"TENANT"}, {"SESSION"}, {"LABEL"}}));

@@ -33,6 +33,8 @@ void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen) {
   AddAct(verb, globals, chosen, "enable", "Bring a stopped device back", &Inspector::EnableDevice);
   AddAct(verb, globals, chosen, "restart", "Replace the device's worker; blocks live on",
          &Inspector::RestartDevice);
+  AddAct(verb, globals, chosen, "restart-context",
+         "End the device's context worker, and CUDA_IPC blocks with it", &Inspector::RestartContext);
   AddAct(verb, globals, chosen, "reset", "Say that the device's memory was lost: its blocks are stale",
          &Inspector::ResetDevice);
   AddAct(verb, globals, chosen, "drop", "Say that the device leaves the node; until the daemon's next start",

@@ -6,6 +6,18 @@
 
 namespace berth::cli {
 
+namespace {
+
+// "READY, 524 MiB"; "none" where there can be none.
+std::string FormatContext(const v1::Device& device) {
+  if (!device.has_context_worker()) return "none";
+  const std::string& state = v1::Device::State_Name(device.context_worker().state());
+  if (device.bytes().daemon() == 0) return state;
+  return absl::StrCat(state, ", ", FormatCount(device.bytes().daemon()));
+}
+
+}  // namespace
+
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
   if (devices.empty()) return "no devices\n";
   Table table({{"DEVICE"},
@@ -16,13 +28,15 @@ std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& de
                {"TOTAL", Table::Align::kRight},
                {"BUDGET", Table::Align::kRight},
                {"OUTSTANDING", Table::Align::kRight},
+               {"CONTEXT WORKER"},
                {"UUID"},
                {"LAST FAILURE"}});
   for (const v1::Device& device : devices) {
     table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
                   absl::StrCat(device.generation()), absl::StrCat(device.restarts_left()),
                   FormatCount(device.total_bytes()), FormatCount(device.budget_bytes()),
-                  FormatCount(device.bytes().outstanding()), device.uuid(), device.last_failure()});
+                  FormatCount(device.bytes().outstanding()), FormatContext(device), device.uuid(),
+                  device.last_failure()});
   }
   return table.Format();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
 #include "google/protobuf/util/json_util.h"
@@ -53,6 +54,10 @@ absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text) {
 std::string FormatProcess(const v1::Process& process) {
   return process.name().empty() ? absl::StrCat(process.pid())
                                 : absl::StrCat(process.name(), "(", process.pid(), ")");
+}
+
+std::string FormatExportKind(v1::ExportKind kind) {
+  return std::string(absl::StripPrefix(v1::ExportKind_Name(kind), "EXPORT_KIND_"));
 }
 
 std::string FormatCount(uint64_t bytes) { return FormatBytes(Bytes(bytes)); }

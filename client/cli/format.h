@@ -32,6 +32,8 @@ absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text);
 std::string FormatProcess(const v1::Process& process);
 // "256 MiB".
 std::string FormatCount(uint64_t bytes);
+// "CUDA_IPC".
+std::string FormatExportKind(v1::ExportKind kind);
 
 // Reads "90", "90s", "1m30s", "2h": a bare number is seconds.
 // Errors: kInvalidArgument naming the text; a negative or endless duration too.

@@ -19,7 +19,10 @@ class ArenaSessionSource : public ArenaSource {
  public:
   ArenaSessionSource(std::shared_ptr<Session> session, const ArenaOptions& options)
       : session_(std::move(session)),
-        block_{.device = options.device, .device_uuid = options.device_uuid, .label = options.label} {}
+        block_{.device = options.device,
+               .device_uuid = options.device_uuid,
+               .label = options.label,
+               .export_kinds = options.export_kinds} {}
 
   absl::StatusOr<std::unique_ptr<ArenaLease>> Lease(Bytes bytes) override;
   absl::StatusOr<std::shared_ptr<StreamProgress>> MakeProgress() override;

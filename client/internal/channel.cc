@@ -27,6 +27,7 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
     case attach::DeliveryKind::kHandOver:
     case attach::DeliveryKind::kEnded:
     case attach::DeliveryKind::kAskBack:
+    case attach::DeliveryKind::kHandleBlock:
       return fds == 0;
   }
   return false;
@@ -209,6 +210,7 @@ absl::Status Channel::DispatchLocked(Message message) {
   UniqueFd fd = message.fds.empty() ? UniqueFd() : std::move(message.fds[0]);
   switch (delivery.what) {
     case attach::DeliveryKind::kBlock:
+    case attach::DeliveryKind::kHandleBlock:
       DeliverLocked(delivery, std::move(fd));
       break;
     case attach::DeliveryKind::kRecall:
@@ -261,7 +263,7 @@ void Channel::DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) {
     fd.reset();
     return LetGoLocked(import);
   }
-  if (!fd) {
+  if (!fd && delivery.what == attach::DeliveryKind::kBlock) {
     at->second->result = absl::ResourceExhaustedError("this process had no file descriptor free for a block");
     at->second->arrived.Signal();
     return LetGoLocked(import);

@@ -34,6 +34,7 @@ namespace berth::internal {
 struct Arrival {
   BlockId block;
   ImportId import;
+  // Empty for a block that is imported by a handle.
   UniqueFd fd;
   // Shared by every import of the block in this process.
   std::shared_ptr<TrackedBlock> tracked;
@@ -93,7 +94,7 @@ class Channel {
   // Takes in and acknowledges what is there.
   void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `fd` is empty where this process had none free for it.
+  // `fd` is empty where this process had none free for it, or there is none.
   void DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `fd` is empty where the page could not be made, or not be taken in.
   void DeliverOwnPageLocked(uint64_t sequence, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

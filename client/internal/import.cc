@@ -2,18 +2,25 @@
 
 #include <utility>
 
+#include "client/internal/import_table.h"
+#include "common/block_handle.h"
+#include "common/error.h"
+#include "common/state_page.h"
 #include "common/status_macros.h"
 
 namespace berth::internal {
 
-Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arrival arrival, bool read_only)
+Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arrival arrival, bool read_only,
+               std::optional<IpcHandle> handle, std::string device)
     : core_(std::move(core)),
       block_(block),
       id_(arrival.import),
       lease_(std::move(arrival.lease)),
       tracked_(std::move(arrival.tracked)),
       read_only_(read_only),
-      fd_(std::move(arrival.fd)) {}
+      device_(std::move(device)),
+      fd_(std::move(arrival.fd)),
+      handle_(handle) {}
 
 Import::~Import() {
   MutexLock lock(&mu_);
@@ -25,11 +32,31 @@ Import::~Import() {
 absl::StatusOr<void*> Import::Map() {
   MutexLock lock(&mu_);
   if (memory_ == nullptr) {
-    if (!fd_) return absl::FailedPreconditionError("the block was freed by this process");
-    BERTH_ASSIGN_OR_RETURN(memory_, MapMemory(block_, fd_.get(), read_only_));
+    if (handle_.has_value()) {
+      BERTH_ASSIGN_OR_RETURN(memory_, OpenOnce(*handle_));
+    } else if (fd_) {
+      BERTH_ASSIGN_OR_RETURN(memory_, MapMemory(block_, fd_.get(), read_only_, device_));
+    } else {
+      return absl::FailedPreconditionError("the block was freed by this process");
+    }
     fd_.reset();
+    handle_.reset();
   }
   return memory_->address();
+}
+
+absl::StatusOr<std::unique_ptr<MappedMemory>> Import::OpenOnce(const IpcHandle& handle) const {
+  const BlockHandle named = {.node = block_.handle().node(),
+                             .incarnation = block_.handle().incarnation(),
+                             .block = BlockId(block_.handle().block()),
+                             .block_generation = block_.handle().block_generation()};
+  absl::StatusOr<std::unique_ptr<MappedMemory>> memory = ImportTable::OfProcess().Open(
+      named, device_, [&] { return OpenMemory(block_, handle, core_->folder(), device_); });
+  const DeviceWords& words = core_->page().devices[block_.device()];
+  if (!memory.ok() && words.context_generation.load() != block_.handle().generation()) {
+    return Refuse(Reason::kStale, "{why}", {{"why", "context rebuilt"}});
+  }
+  return memory;
 }
 
 absl::Status Import::Synchronize() {
@@ -41,6 +68,7 @@ void Import::CloseUnannounced() {
   MutexLock lock(&mu_);
   memory_.reset();
   fd_.reset();
+  handle_.reset();
   announced_ = true;
 }
 

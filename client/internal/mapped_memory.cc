@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/device_choice.h"
 #include "common/bytes.h"
 #include "common/cuda/device_mapping.h"
 #include "common/cuda/driver.h"
+#include "common/cuda/ipc_mapping.h"
 #include "common/error.h"
+#include "common/named_memory.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 
@@ -41,15 +44,12 @@ class HostMemory final : public MappedMemory {
   const uint64_t bytes_;
 };
 
+// Device memory, mapped from an fd (cuda::DeviceMapping) or opened by a handle (cuda::IpcMapping).
+template <typename DriverMapping>
 class CudaMemory final : public MappedMemory {
  public:
-  static absl::StatusOr<std::unique_ptr<MappedMemory>> Map(const v1::Block& block, int fd, bool read_only) {
-    BERTH_ASSIGN_OR_RETURN(cuda::Driver * driver, cuda::Driver::Get());
-    BERTH_ASSIGN_OR_RETURN(const int ordinal, cuda::FindDevice(*driver, block.handle().device_uuid()));
-    BERTH_ASSIGN_OR_RETURN(cuda::DeviceMapping mapping,
-                           cuda::DeviceMapping::Map(fd, Bytes(block.bytes()), ordinal, read_only));
-    return std::unique_ptr<MappedMemory>(new CudaMemory(driver, ordinal, std::move(mapping)));
-  }
+  CudaMemory(cuda::Driver* driver, int ordinal, DriverMapping mapping)
+      : driver_(driver), ordinal_(ordinal), mapping_(std::move(mapping)) {}
   void* address() const override { return reinterpret_cast<void*>(mapping_.ptr()); }
   absl::Status Synchronize() override {
     BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver_->RetainPrimaryContext(ordinal_));
@@ -60,24 +60,59 @@ class CudaMemory final : public MappedMemory {
   }
 
  private:
-  CudaMemory(cuda::Driver* driver, int ordinal, cuda::DeviceMapping mapping)
-      : driver_(driver), ordinal_(ordinal), mapping_(std::move(mapping)) {}
   cuda::Driver* const driver_;
   const int ordinal_;
-  cuda::DeviceMapping mapping_;
+  DriverMapping mapping_;
 };
+
+absl::StatusOr<std::unique_ptr<MappedMemory>> MapVmm(const v1::Block& block, int fd, bool read_only,
+                                                     const std::string& device) {
+  BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+  BERTH_ASSIGN_OR_RETURN(const int ordinal, ChooseDevice(*driver, block.handle().device_uuid(), device));
+  BERTH_ASSIGN_OR_RETURN(cuda::DeviceMapping mapping,
+                         cuda::DeviceMapping::Map(fd, Bytes(block.bytes()), ordinal, read_only));
+  return std::make_unique<CudaMemory<cuda::DeviceMapping>>(driver, ordinal, std::move(mapping));
+}
+
+absl::StatusOr<std::unique_ptr<MappedMemory>> OpenDirect(const v1::Block& block, const IpcHandle& handle,
+                                                         const std::string& device) {
+  BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+  BERTH_ASSIGN_OR_RETURN(const int ordinal, ChooseDevice(*driver, block.handle().device_uuid(), device));
+  BERTH_ASSIGN_OR_RETURN(cuda::IpcMapping mapping, cuda::IpcMapping::Open(*driver, handle, ordinal));
+  return std::make_unique<CudaMemory<cuda::IpcMapping>>(driver, ordinal, std::move(mapping));
+}
+
+absl::Status UnknownKind(const v1::Block& block) {
+  return Refuse(Reason::kUnsupported, "this build of the SDK cannot map memory of kind {capability}",
+                {{"capability", v1::MemoryKind_Name(block.kind())}});
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MappedMemory>> MapMemory(const v1::Block& block, int fd, bool read_only) {
+absl::StatusOr<std::unique_ptr<MappedMemory>> MapMemory(const v1::Block& block, int fd, bool read_only,
+                                                        const std::string& device) {
   switch (block.kind()) {
     case v1::MEMORY_KIND_HOST:
       return HostMemory::Map(block, fd, read_only);
     case v1::MEMORY_KIND_CUDA_VMM:
-      return CudaMemory::Map(block, fd, read_only);
+      return MapVmm(block, fd, read_only, device);
     default:
-      return Refuse(Reason::kUnsupported, "this build of the SDK cannot map memory of kind {capability}",
-                    {{"capability", v1::MemoryKind_Name(block.kind())}});
+      return UnknownKind(block);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<MappedMemory>> OpenMemory(const v1::Block& block, const IpcHandle& handle,
+                                                         const std::string& folder,
+                                                         const std::string& device) {
+  switch (block.kind()) {
+    case v1::MEMORY_KIND_HOST: {
+      BERTH_ASSIGN_OR_RETURN(const UniqueFd fd, OpenNamedMemory(folder, handle));
+      return HostMemory::Map(block, fd.get(), /*read_only=*/false);
+    }
+    case v1::MEMORY_KIND_CUDA_DIRECT:
+      return OpenDirect(block, handle, device);
+    default:
+      return UnknownKind(block);
   }
 }
 

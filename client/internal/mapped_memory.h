@@ -5,9 +5,11 @@
 #define CLIENT_INTERNAL_MAPPED_MEMORY_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "berth/v1/resources.pb.h"
+#include "common/ipc_handle.h"
 
 namespace berth::internal {
 
@@ -22,10 +24,18 @@ class MappedMemory {
   virtual absl::Status Synchronize() = 0;
 };
 
-// Maps `fd`, which stays the caller's and can be closed afterwards.
-// Errors: kResourceExhausted; kNotFound where this process does not see the block's device; kUnimplemented
-// where it cannot map memory of that kind; kDataLoss if the fd is not the size that the daemon says.
-absl::StatusOr<std::unique_ptr<MappedMemory>> MapMemory(const v1::Block& block, int fd, bool read_only);
+// Maps `fd`, which stays the caller's and can be closed afterwards, for the device with that UUID; empty is the block's
+// own, and host memory is every device's.
+// Errors: kResourceExhausted; kNotFound where this process does not see the device; UNSUPPORTED where the device cannot
+// reach the block's, or this build cannot map memory of that kind; kDataLoss if the fd is not the size that the daemon
+// says.
+absl::StatusOr<std::unique_ptr<MappedMemory>> MapMemory(const v1::Block& block, int fd, bool read_only,
+                                                        const std::string& device = "");
+
+// The same by a handle; `folder` is the daemon's run folder as this process sees it.
+absl::StatusOr<std::unique_ptr<MappedMemory>> OpenMemory(const v1::Block& block, const IpcHandle& handle,
+                                                         const std::string& folder,
+                                                         const std::string& device = "");
 
 }  // namespace berth::internal
 

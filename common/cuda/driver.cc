@@ -76,6 +76,7 @@ constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_S
   X(cuDeviceGetName)                \
   X(cuDeviceTotalMem)               \
   X(cuDeviceGetAttribute)           \
+  X(cuDeviceCanAccessPeer)          \
   X(cuMemGetAllocationGranularity)  \
   X(cuMemCreate)                    \
   X(cuMemExportToShareableHandle)   \
@@ -217,6 +218,15 @@ class LoadedDriver : public Driver {
                            RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
     if (managed == 0) return 0;
     return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  }
+
+  absl::StatusOr<bool> CanAccessPeer(int ordinal, int peer) override {
+    CUdevice device, other;
+    BERTH_CALL(cuDeviceGet, &device, ordinal);
+    BERTH_CALL(cuDeviceGet, &other, peer);
+    int can = 0;
+    BERTH_CALL(cuDeviceCanAccessPeer, &can, device, other);
+    return can != 0;
   }
 
   absl::StatusOr<Bytes> AllocationGranularity(int ordinal) override {

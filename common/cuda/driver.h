@@ -74,6 +74,8 @@ class Driver {
   virtual absl::StatusOr<std::string> DeviceName(int ordinal) = 0;
   virtual absl::StatusOr<Bytes> DeviceTotalMemory(int ordinal) = 0;
   virtual absl::StatusOr<int> Attribute(int ordinal, DeviceAttribute attribute) = 0;
+  // Whether device `ordinal` can reach memory of device `peer`.
+  virtual absl::StatusOr<bool> CanAccessPeer(int ordinal, int peer) = 0;
 
   // Physical memory of a device that can be exported as an fd. None of these needs, or makes, a context.
   virtual absl::StatusOr<Bytes> AllocationGranularity(int ordinal) = 0;

@@ -62,6 +62,7 @@ class FakeDriver : public Driver {
   absl::StatusOr<std::string> DeviceName(int) override { return Answer("DeviceName", std::string("fake")); }
   absl::StatusOr<Bytes> DeviceTotalMemory(int) override { return Answer("DeviceTotalMemory", GiB(1)); }
   absl::StatusOr<int> Attribute(int, DeviceAttribute) override { return Answer("Attribute", 1); }
+  absl::StatusOr<bool> CanAccessPeer(int, int) override { return Answer("CanAccessPeer", true); }
 
   absl::StatusOr<Bytes> AllocationGranularity(int) override {
     return Answer("AllocationGranularity", MiB(2));

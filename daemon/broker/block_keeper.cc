@@ -21,8 +21,8 @@ constexpr int kRepliesPerEvent = 16;
 
 }  // namespace
 
-BlockKeeper::Worker* BlockKeeper::FindWorkerLocked(uint32_t device) {
-  const auto it = workers_.find(device);
+BlockKeeper::Worker* BlockKeeper::FindWorkerLocked(Key key) {
+  const auto it = workers_.find(key);
   return it == workers_.end() || it->second.channel == nullptr ? nullptr : &it->second;
 }
 
@@ -30,22 +30,22 @@ void BlockKeeper::WatchForRoomLocked(Worker* worker) {
   loop_.Rewatch(worker->watch, worker->channel->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void BlockKeeper::Create(uint32_t device, BlockId block, Bytes bytes) {
+void BlockKeeper::Create(const core::CreateBlock& effect) {
   absl::Status sent;
   {
     MutexLock lock(&mu_);
-    Worker* const worker = FindWorkerLocked(device);
+    Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
     // The core asks again once a worker is up. It may also have asked a worker that has just come for what it had
     // asked the one before.
-    if (worker == nullptr || !worker->creating.insert(block).second) return;
-    sent = worker->channel->SendCreate(block, bytes);
+    if (worker == nullptr || !worker->creating.insert(effect.block).second) return;
+    sent = worker->channel->SendCreate(effect.block, effect.bytes);
     WatchForRoomLocked(worker);
-    if (!sent.ok()) worker->creating.erase(block);
+    if (!sent.ok()) worker->creating.erase(effect.block);
   }
   // A worker that is gone is reported by the vault; one that is there and takes no more is an answer.
   if (absl::IsResourceExhausted(sent)) {
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.BlockCreated(now, block, sent, effects);
+      core.BlockCreated(now, effect.block, sent, effects);
     });
   }
 }
@@ -58,21 +58,33 @@ absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
   return it->second.fd.get();
 }
 
-void BlockKeeper::Release(BlockId block) {
+void BlockKeeper::Release(const core::ReleaseBlock& effect) {
+  if (effect.lost) return OnReleased(effect.block, absl::OkStatus());
   MutexLock lock(&mu_);
-  const auto it = blocks_.find(block);
-  if (it != blocks_.end() && it->second.stage == Stage::kRefused)
-    return ReleaseAgainLocked(block, &it->second);
+  if (effect.lane == Lane::kContext) {
+    Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
+    if (worker == nullptr) return;
+    worker->channel->SendRelease(effect.block).IgnoreError();
+    return WatchForRoomLocked(worker);
+  }
+  const auto it = blocks_.find(effect.block);
+  if (it != blocks_.end() && it->second.stage == Stage::kRefused) {
+    return ReleaseAgainLocked(effect.block, &it->second);
+  }
   // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
   if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
   it->second.stage = Stage::kReleasing;
-  AdvanceLocked(block, &it->second);
+  AdvanceLocked(effect.block, &it->second);
 }
 
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
   MutexLock lock(&mu_);
-  // The fd does not say its device; any worker can close it.
-  ReleaseOrphanLocked(block, workers_.empty() ? 0 : workers_.begin()->first, std::move(fd));
+  // The fd does not say its device; any worker that has no context can close it.
+  uint32_t device = 0;
+  for (const auto& [key, worker] : workers_) {
+    if (key.second == Lane::kMain) device = key.first;
+  }
+  ReleaseOrphanLocked(block, device, std::move(fd));
 }
 
 void BlockKeeper::ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) {
@@ -81,7 +93,7 @@ void BlockKeeper::ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd f
 }
 
 void BlockKeeper::AdvanceLocked(BlockId block, Held* held) {
-  Worker* const worker = FindWorkerLocked(held->device);
+  Worker* const worker = FindWorkerLocked({held->device, Lane::kMain});
   // Without a worker, or an fd for the message, it stays to be released: by the next worker at the latest.
   if (worker == nullptr) return;
   if (!held->with_worker) held->with_worker = worker->channel->SendHold(block, held->fd.get()).ok();
@@ -95,7 +107,7 @@ void BlockKeeper::AdvanceLocked(BlockId block, Held* held) {
 }
 
 void BlockKeeper::ReleaseAgainLocked(BlockId block, Held* held) {
-  Worker* const worker = FindWorkerLocked(held->device);
+  Worker* const worker = FindWorkerLocked({held->device, Lane::kMain});
   if (worker == nullptr) return;
   held->stage = Stage::kClosing;
   worker->channel->SendRelease(block).IgnoreError();
@@ -110,13 +122,14 @@ void BlockKeeper::VaultDropped(BlockId block) {
   AdvanceLocked(block, &it->second);
 }
 
-void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
+void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) {
+  const Key key(device, lane);
   {
     MutexLock lock(&mu_);
-    Worker& worker = workers_[device];
+    Worker& worker = workers_[key];
     worker.channel = std::make_unique<WorkerChannel>(std::move(socket));
     const absl::StatusOr<EventLoop::WatchId> watch = loop_.Watch(
-        worker.channel->fd(), EPOLLIN, [this, device](uint32_t events) { OnWorkerEvent(device, events); });
+        worker.channel->fd(), EPOLLIN, [this, key](uint32_t events) { OnWorkerEvent(key, events); });
     if (!watch.ok()) {
       spdlog::critical("worker {}: {}", device, std::string(watch.status().message()));
       abort();
@@ -125,11 +138,13 @@ void BlockKeeper::WorkerIsUp(uint32_t device, UniqueFd socket) {
     // A worker that is gone already is reported by the vault.
     worker.channel->SendBegin().IgnoreError();
     for (auto& [block, held] : blocks_) {
-      if (held.device == device && held.stage == Stage::kReleasing) AdvanceLocked(block, &held);
+      if (Key(held.device, Lane::kMain) == key && held.stage == Stage::kReleasing)
+        AdvanceLocked(block, &held);
     }
   }
-  broker_.Step(
-      [&](core::Core& core, absl::Time now, core::Effects* effects) { core.WorkerUp(now, device, effects); });
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerUp(now, device, lane, effects);
+  });
 }
 
 void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
@@ -140,56 +155,64 @@ void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
                                      .last_failure = news.last_failure};
   if (news.state == custody::WorkerState::kRunning) {
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.ReportDevice(now, news.device, report, effects);
+      core.ReportDevice(now, news.device, news.lane, report, effects);
     });
     return;
   }
+  const Key key(news.device, news.lane);
   // What it said before it ended holds.
-  while (TakeReply(news.device)) {
+  while (TakeReply(key)) {
   }
-  std::vector<BlockId> released;
-  {
-    MutexLock lock(&mu_);
-    Worker& worker = workers_[news.device];
-    loop_.Unwatch(worker.watch);
-    worker = Worker{};
-    for (auto it = blocks_.begin(); it != blocks_.end();) {
-      Held& held = it->second;
-      // One that is abandoned has it still.
-      const bool only_there = held.stage == Stage::kClosing || held.stage == Stage::kRefused;
-      if (held.device == news.device && only_there && !report.abandoned) {
-        released.push_back(it->first);
-        blocks_.erase(it++);
-        continue;
-      }
-      if (held.device == news.device) held.with_worker = false;
-      ++it;
-    }
-  }
+  const std::vector<BlockId> released = ForgetWorker(key, report.abandoned);
+  const core::DeviceState state = news.state == custody::WorkerState::kGone   ? core::DeviceState::kRebuilding
+                                  : news.state == custody::WorkerState::kIdle ? core::DeviceState::kIdle
+                                                                              : core::DeviceState::kStopped;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.ReportDevice(now, news.device, report, effects);
-    core.WorkerDown(now, news.device, news.state != custody::WorkerState::kGone, effects);
+    core.ReportDevice(now, news.device, news.lane, report, effects);
+    core.WorkerDown(now, news.device, news.lane, state, effects);
     for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
   });
 }
 
-void BlockKeeper::OnWorkerEvent(uint32_t device, uint32_t events) {
+std::vector<BlockId> BlockKeeper::ForgetWorker(Key key, bool abandoned) {
+  MutexLock lock(&mu_);
+  Worker& worker = workers_[key];
+  loop_.Unwatch(worker.watch);
+  worker = Worker{};
+  std::vector<BlockId> released;
+  if (key.second == Lane::kContext) return released;
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
+    Held& held = it->second;
+    // One that is abandoned has it still.
+    const bool only_there = held.stage == Stage::kClosing || held.stage == Stage::kRefused;
+    if (held.device == key.first && only_there && !abandoned) {
+      released.push_back(it->first);
+      blocks_.erase(it++);
+      continue;
+    }
+    if (held.device == key.first) held.with_worker = false;
+    ++it;
+  }
+  return released;
+}
+
+void BlockKeeper::OnWorkerEvent(Key key, uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     MutexLock lock(&mu_);
-    if (Worker* const worker = FindWorkerLocked(device); worker != nullptr) {
+    if (Worker* const worker = FindWorkerLocked(key); worker != nullptr) {
       worker->channel->Flush().IgnoreError();
       WatchForRoomLocked(worker);
     }
   }
-  for (int i = 0; i < kRepliesPerEvent && TakeReply(device); ++i) {
+  for (int i = 0; i < kRepliesPerEvent && TakeReply(key); ++i) {
   }
 }
 
-bool BlockKeeper::TakeReply(uint32_t device) {
+bool BlockKeeper::TakeReply(Key key) {
   absl::StatusOr<WorkerReply> reply;
   {
     MutexLock lock(&mu_);
-    Worker* const worker = FindWorkerLocked(device);
+    Worker* const worker = FindWorkerLocked(key);
     if (worker == nullptr) return false;
     reply = worker->channel->Read();
     if (!reply.ok() && !IsWouldBlock(reply.status())) {
@@ -201,18 +224,41 @@ bool BlockKeeper::TakeReply(uint32_t device) {
   }
   if (!reply.ok()) return false;
   if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
-    OnCreated(device, std::move(*created));
+    if (key.second == Lane::kContext) {
+      OnCreatedByHandle(key, *created);
+    } else {
+      OnCreated(key.first, std::move(*created));
+    }
+  } else if (const auto* const released = std::get_if<ReleasedBlock>(&*reply)) {
+    OnReleased(released->block, released->status);
   } else {
-    const auto& released = std::get<ReleasedBlock>(*reply);
-    OnReleased(released.block, released.status);
+    const Bytes bytes = std::get<MeasuredContext>(*reply).bytes;
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.ContextMeasured(now, key.first, bytes, effects);
+    });
   }
   return true;
+}
+
+void BlockKeeper::OnCreatedByHandle(Key key, const CreatedBlock& created) {
+  {
+    MutexLock lock(&mu_);
+    Worker& worker = workers_[key];
+    if (worker.creating.erase(created.block) == 0) {
+      // Asked for by a broker that is no more.
+      if (created.fd.ok()) worker.channel->SendRelease(created.block).IgnoreError();
+      return;
+    }
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.BlockCreated(now, created.block, created.fd.status(), effects, created.handle.value_or(IpcHandle()));
+  });
 }
 
 void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   {
     MutexLock lock(&mu_);
-    if (workers_[device].creating.erase(created.block) == 0) {
+    if (workers_[Key(device, Lane::kMain)].creating.erase(created.block) == 0) {
       // Asked for by a broker that is no more.
       if (created.fd.ok()) ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
       return;

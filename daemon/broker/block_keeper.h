@@ -6,6 +6,8 @@
 //
 // A worker that dies on the way takes only its own copy along: as long as the vault may still have one, so have we, and
 // the next worker gets it.
+//
+// Of blocks that a context worker makes there is nothing to hold here: they are its own, and gone with it.
 
 #ifndef DAEMON_BROKER_BLOCK_KEEPER_H_
 #define DAEMON_BROKER_BLOCK_KEEPER_H_
@@ -13,6 +15,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/lane.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/broker.h"
@@ -37,15 +42,16 @@ class BlockKeeper {
   BlockKeeper(EventLoop* loop, Broker* broker, Custody* custody)
       : loop_(*loop), broker_(*broker), custody_(*custody) {}
 
-  // Carries a CreateBlock effect out; ends in Core::BlockCreated(), or in Core::WorkerDown() if the worker dies first.
-  void Create(uint32_t device, BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Carries a ReleaseBlock effect out; ends in Core::BlockReleased(), if need be by a later worker of the device.
-  void Release(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  // Carries the effect out; ends in Core::BlockCreated(), or in Core::WorkerDown() if the worker dies first.
+  void Create(const core::CreateBlock& effect) ABSL_LOCKS_EXCLUDED(mu_);
+  // Carries the effect out; ends in Core::BlockReleased(), if need be by a later worker of the device; for a block of a
+  // context worker's in Core::WorkerDown() if that dies first.
+  void Release(const core::ReleaseBlock& effect) ABSL_LOCKS_EXCLUDED(mu_);
   // The fd of a block that is neither being made nor released; it stays the keeper's. Errors: kNotFound.
   absl::StatusOr<int> Find(BlockId block) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // A worker serves `device` on `socket`.
-  void WorkerIsUp(uint32_t device, UniqueFd socket) ABSL_LOCKS_EXCLUDED(mu_);
+  void WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) ABSL_LOCKS_EXCLUDED(mu_);
   // What the vault says of the device's worker. What only one that is gone still held is released with it.
   void OnWorkerNews(const WorkerNews& news) ABSL_LOCKS_EXCLUDED(mu_);
   // The vault has closed its copy of a block's fd.
@@ -77,17 +83,22 @@ class BlockKeeper {
     absl::flat_hash_set<BlockId> creating;
   };
 
-  Worker* FindWorkerLocked(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  using Key = std::pair<uint32_t, Lane>;
+
+  Worker* FindWorkerLocked(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes a block that is being released as far as it goes now.
   void AdvanceLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the worker once more for what the driver did not take.
   void ReleaseAgainLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForRoomLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnWorkerEvent(uint32_t device, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
+  // What a worker that is gone still held goes with it.
+  std::vector<BlockId> ForgetWorker(Key key, bool abandoned) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnWorkerEvent(Key key, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes one answer of the worker's. Returns whether there may be more.
-  bool TakeReply(uint32_t device) ABSL_LOCKS_EXCLUDED(mu_);
+  bool TakeReply(Key key) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCreatedByHandle(Key key, const CreatedBlock& created) ABSL_LOCKS_EXCLUDED(mu_);
   void OnReleased(BlockId block, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   EventLoop& loop_;
@@ -95,7 +106,7 @@ class BlockKeeper {
   Custody& custody_;
 
   mutable Mutex mu_;
-  std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
+  std::map<Key, Worker> workers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<BlockId, Held> blocks_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -55,6 +55,12 @@ class FakeWorker {
     worker::Created created = {.block = block.value()};
     EXPECT_TRUE(SendStruct(socket_.get(), created, std::span(&fd, 1)).ok());
   }
+  void AnswerByHandle(BlockId block) {
+    worker::Created created = {.by_handle = 1, .block = block.value()};
+    created.handle.bytes[0] = std::byte{9};
+    EXPECT_TRUE(SendStruct(socket_.get(), created).ok());
+  }
+  void Send(const worker::Measured& measured) { EXPECT_TRUE(SendStruct(socket_.get(), measured).ok()); }
   void AnswerRelease(BlockId block, absl::StatusCode code = absl::StatusCode::kOk) {
     EXPECT_TRUE(SendStruct(socket_.get(), worker::BlockMessage{.kind = worker::Kind::kReleased,
                                                                .code = static_cast<int32_t>(code),
@@ -77,9 +83,9 @@ class KeeperSink final : public EffectSink {
   explicit KeeperSink(std::unique_ptr<BlockKeeper>* keeper) : keeper_(*keeper) {}
   void Carry(const core::CreateBlock& effect) override {
     made = effect.block;
-    keeper_->Create(effect.device, effect.block, effect.bytes);
+    keeper_->Create(effect);
   }
-  void Carry(const core::ReleaseBlock& effect) override { keeper_->Release(effect.block); }
+  void Carry(const core::ReleaseBlock& effect) override { keeper_->Release(effect); }
   void Carry(const core::MakeFencePage&) override {}
   void Carry(const core::DropFencePage&) override {}
   void Carry(const core::Deliver&) override {}
@@ -147,7 +153,7 @@ class BlockKeeperTest : public testing::Test {
   }
 
   void StartWorker() {
-    keeper_->WorkerIsUp(0, worker_.Start());
+    keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start());
     EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
   }
 
@@ -347,6 +353,92 @@ TEST_F(BlockKeeperTest, WithoutAWorkerABlockStaysWhereItIsUntilThereIsOne) {
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
   worker_.AnswerRelease(handle_.block);
   EXPECT_TRUE(BecomesFree());
+}
+
+// A second worker of the device, which exports by handles.
+class ContextKeeperTest : public BlockKeeperTest {
+ protected:
+  void StartContext() {
+    keeper_->OnWorkerNews({.lane = Lane::kContext, .generation = 1});
+    keeper_->WorkerIsUp(0, Lane::kContext, context_.Start());
+    EXPECT_EQ(context_.Next(), worker::Kind::kBegin);
+  }
+  void Ask(RecordedCall* call) {
+    broker_->Submit(broker_->NewCall(), call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Allocate(now, id, Caller(), {.sequence = 5},
+                                    {.bytes = MiB(4), .kinds = {.fd = false, .cuda_ipc = true}}, effects);
+                    });
+  }
+  // Frees what Ask() was answered with.
+  void Free(const core::AllocateResult& made) {
+    RecordedCall call;
+    broker_->Submit(broker_->NewCall(), &call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Free(now, id, Caller(), {.sequence = 6},
+                                {.handle = made.block.handle, .let_go = {made.import}}, effects);
+                    });
+    ASSERT_TRUE(call.Await().ok());
+  }
+  bool Becomes(Bytes charged) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (Charged() != charged && absl::Now() < deadline) std::this_thread::yield();
+    return Charged() == charged;
+  }
+
+  FakeWorker context_;
+};
+
+TEST_F(ContextKeeperTest, AHandleComesAndTheBlockGoesWithoutAnythingInCustody) {
+  RecordedCall call;
+  Ask(&call);
+  StartContext();
+  ASSERT_EQ(context_.Next(), worker::Kind::kCreate);
+  context_.AnswerByHandle(sink_.made);
+  const absl::StatusOr<core::Response> made = call.Await();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto& result = std::get<core::AllocateResult>(*made);
+  EXPECT_EQ(result.ipc_handle->bytes[0], std::byte{9});
+  EXPECT_TRUE(IsWouldBlock(vault_->Read().status()));
+  Free(result);
+  EXPECT_EQ(context_.Next(), worker::Kind::kRelease);
+  EXPECT_EQ(worker_.Next(), std::nullopt) << "the other one has nothing to do with it";
+  context_.AnswerRelease(sink_.made);
+  EXPECT_TRUE(Becomes(MiB(2)));
+}
+
+TEST_F(ContextKeeperTest, WhatItMadeIsFreeWithItsEndAndTheOtherWorkersBlocksAreThere) {
+  RecordedCall call;
+  Ask(&call);
+  StartContext();
+  ASSERT_EQ(context_.Next(), worker::Kind::kCreate);
+  context_.AnswerByHandle(sink_.made);
+  const absl::StatusOr<core::Response> made = call.Await();
+  ASSERT_TRUE(made.ok());
+  context_.Die();
+  keeper_->OnWorkerNews({.lane = Lane::kContext, .state = custody::WorkerState::kIdle, .generation = 2});
+  EXPECT_EQ(Charged(), MiB(6)) << "its owner has it";
+  Free(std::get<core::AllocateResult>(*made));
+  EXPECT_TRUE(Becomes(MiB(2)));
+  EXPECT_TRUE(MemoryIsHeld());
+}
+
+TEST_F(ContextKeeperTest, WhatItsContextTakesIsCharged) {
+  StartContext();
+  context_.Send({.bytes = MiB(8).count()});
+  EXPECT_TRUE(Becomes(MiB(10)));
+  context_.Die();
+  keeper_->OnWorkerNews({.lane = Lane::kContext, .state = custody::WorkerState::kIdle, .generation = 2});
+  EXPECT_TRUE(Becomes(MiB(2)));
+}
+
+TEST_F(ContextKeeperTest, WhatAnEarlierBrokerAskedForIsGivenBackAtOnce) {
+  StartContext();
+  context_.AnswerByHandle(BlockId(77));
+  const absl::Time deadline = absl::Now() + kPatience;
+  std::optional<worker::Kind> next;
+  while (!next.has_value() && absl::Now() < deadline) next = context_.Next();
+  EXPECT_EQ(next, worker::Kind::kRelease);
 }
 
 }  // namespace

@@ -40,9 +40,12 @@ struct Block {
   // Node-wide, rising, never reused: the block generation.
   uint64_t generation = 0;
   uint32_t device = 0;
-  // The device's when the worker was asked for the block: its memory is of no later one.
-  uint64_t device_generation = 0;
+  // Of what its memory lives in, when the worker was asked for it: the memory is of no later one.
+  uint64_t memory_generation = 0;
   Bytes bytes;
+  ExportKind export_kind = ExportKind::kFd;
+  // Of a CUDA_IPC block that was made. Never shown.
+  IpcHandle ipc_handle;
   BlockPhase phase = BlockPhase::kWarming;
   // In the making or retired: the worker has been asked and has not answered.
   bool asked = false;
@@ -76,6 +79,7 @@ struct Block {
 
   // It is or was somebody's.
   bool owned() const { return static_cast<bool>(owner) || published; }
+  Lane lane() const { return LaneOf(export_kind); }
   bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
 };
 

@@ -51,7 +51,8 @@ ByteCounts ByteBudget::counts() const {
                     .retired = Bytes(Line(BlockPhase::kRetired)),
                     .quarantined = Bytes(Line(BlockPhase::kQuarantined)),
                     .warm = warm(),
-                    .reserved = Bytes(Line(BlockPhase::kReserved) + Line(BlockPhase::kAbandoned) + claimed_)};
+                    .reserved = Bytes(Line(BlockPhase::kReserved) + Line(BlockPhase::kAbandoned) + claimed_),
+                    .daemon = Bytes(daemon_)};
 }
 
 ByteBudget::Verdict ByteBudget::Judge(Bytes bytes) const {

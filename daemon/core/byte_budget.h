@@ -37,13 +37,16 @@ class ByteBudget {
   void Claim(Bytes bytes);
   void Unclaim(Bytes bytes);
 
+  // What the daemon itself takes of the layer.
+  void set_daemon(Bytes bytes) { daemon_ = bytes.count(); }
+
   // Everything that counts against the limit.
   Bytes charged() const;
   // Charged bytes on their way back to the driver: nothing but the worker is waited for.
   Bytes coming() const;
   // Charged bytes that could be sent on their way back: what is kept or made warm.
   Bytes warm() const;
-  // Charged bytes that somebody holds on to.
+  // Charged bytes that somebody holds on to, or the daemon itself.
   Bytes held() const;
   Bytes stuck() const { return Bytes(stuck_); }
   Bytes busy() const { return Bytes(busy_); }
@@ -83,6 +86,7 @@ class ByteBudget {
   uint64_t claimed_ = 0;
   uint64_t stuck_ = 0;
   uint64_t busy_ = 0;
+  uint64_t daemon_ = 0;
   uint64_t peak_ = 0;
   uint64_t allocations_ = 0;
   uint64_t refusals_ = 0;

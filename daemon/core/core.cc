@@ -209,12 +209,17 @@ absl::Time Core::next_deadline() const {
       {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
-    next = std::min({next, device.refill_at, device.calls.deadline()});
+    next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),
+                     device.context.idle_at});
   }
   return next;
 }
 
-void Core::Tick(absl::Time now, Effects* effects) { impl_->EndHungWorkers(impl_->Begin(now, effects)); }
+void Core::Tick(absl::Time now, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  impl_->EndHungWorkers(step);
+  impl_->EndIdleContexts(step);
+}
 
 void Core::ShutDown(absl::Time now, Effects* effects) {
   const Step step = impl_->Begin(now, effects);

@@ -78,6 +78,10 @@ struct DeviceConfig {
   std::string name;
   MemoryKind kind = MemoryKind::kHost;
   uint64_t generation = 1;
+  // Whether it offers CUDA_IPC blocks; if not, why, for people. And the generation of what its context worker makes.
+  bool cuda_ipc = true;
+  std::string why_no_cuda_ipc;
+  uint64_t context_generation = 0;
   Bytes total;
   Bytes budget;
   Bytes granularity = MiB(2);
@@ -100,6 +104,8 @@ struct Config {
   absl::Duration warm_refill_delay = absl::Milliseconds(10);
   // How long a worker may be at a driver call before it is taken to hang.
   CallLimits calls;
+  // How long a context worker stays that nobody needs: starting one takes 0.3 s, keeping one 0.5 GiB of the device.
+  absl::Duration context_idle = absl::Seconds(30);
   // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may
   // take.
   uint32_t warm_sizes = 4;
@@ -197,26 +203,32 @@ class Core {
 
   // ---- Workers --------------------------------------------------------------------------------------------
 
-  // The worker made the block, or could not. Where nobody wants it any more it is released again.
-  void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
+  // The worker made the block, or could not. Where nobody wants it any more it is released again. `handle` is that of a
+  // CUDA_IPC block.
+  void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects,
+                    const IpcHandle& handle = {});
   // The block's memory is back with the driver. A failure keeps the bytes charged.
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
-  void WorkerUp(absl::Time now, uint32_t device, Effects* effects);
-  // The device's worker died. What it was asked and has not answered is asked of the next one; whoever knows
-  // that a block's fd died with it says BlockReleased() after this. `stopped`: there will be no other until
-  // an operator acts; what was being made is refused.
-  void WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects);
-  // What else the vault says of the device; before the WorkerDown() that it belongs to. A generation that moved makes
-  // the blocks of before stale: they stay charged until their owners free them, and nobody imports them any more.
-  void ReportDevice(absl::Time now, uint32_t device, const DeviceReport& report, Effects* effects);
+  void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
+  // A context worker takes so many bytes of its device for itself.
+  void ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects);
+  // A worker of the device died. What it was asked and has not answered is asked of the next one; whoever knows that a
+  // block's fd died with it says BlockReleased() after this. `state`: kRebuilding where another follows; kStopped where
+  // none does until an operator acts, so that what was being made is refused; kIdle where the next who needs a context
+  // worker has it started. With a context worker, unless it is abandoned, went the memory that it made.
+  void WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState state, Effects* effects);
+  // What else the vault says of a worker; before the WorkerUp() or WorkerDown() that it belongs to. A generation that
+  // moved makes the blocks of before stale: they stay charged until their owners free them, and nobody imports them any
+  // more.
+  void ReportDevice(absl::Time now, uint32_t device, Lane lane, const DeviceReport& report, Effects* effects);
 
   // ---- Time -----------------------------------------------------------------------------------------------
 
   // When Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
   // Lets waiters whose deadline has passed time out, reservations expire, frees whose uses have ended go on, and has
-  // workers ended that hang. An early or late call is harmless.
+  // workers ended that hang or are not needed. An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
   // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
   void ShutDown(absl::Time now, Effects* effects);
@@ -236,11 +248,13 @@ class Core {
   absl::StatusOr<BlockView> FreeById(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
   // Has every failed release tried again; answered with a ReapResult when that has ended. Errors: ADMIN_ONLY.
   void Reap(absl::Time now, CallId call, const Caller& caller, Effects* effects);
-  // Brings a stopped device back; one that is in service stays as it is. Errors of the four: NOT_FOUND;
+  // Brings a stopped device back; one that is in service stays as it is. Errors of the five: NOT_FOUND;
   // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
   absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
   // Replaces the device's worker: what it was asked is asked of the next. Errors: DEVICE_STOPPED for a stopped device.
   absl::StatusOr<DeviceView> RestartDevice(absl::Time now, uint32_t device, Effects* effects);
+  // The same with its context worker, whose memory goes with it. Errors: DEVICE_STOPPED for a stopped one.
+  absl::StatusOr<DeviceView> RestartContext(absl::Time now, uint32_t device, Effects* effects);
   // The device's memory is lost, as after a reset of the card: its generation moves and its worker is replaced.
   absl::StatusOr<DeviceView> ResetDevice(absl::Time now, uint32_t device, Effects* effects);
   // The device is gone from the node: nothing is served from it any more.

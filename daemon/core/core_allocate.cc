@@ -42,6 +42,9 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
   note.device = device.config.ordinal;
   const absl::StatusOr<Bytes> bytes = impl_->Measure(device, request.bytes);
   if (!bytes.ok()) return refuse(bytes.status());
+  const absl::StatusOr<ExportKind> kind = impl_->ChooseKind(device, request.kinds);
+  if (!kind.ok()) return refuse(kind.status());
+  if (!device.worker(LaneOf(*kind)).in_service()) return refuse(impl_->OutOfService(device, LaneOf(*kind)));
   const absl::Status limits = impl_->MayQueue(admitted->channel);
   if (!limits.ok()) return refuse(limits);
   const uint32_t ordinal = device.config.ordinal;
@@ -54,6 +57,7 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
                                .tenant = admitted->session.tenant,
                                .asks = {{.device = ordinal, .bytes = *bytes}},
                                .label = request.label,
+                               .kind = *kind,
                                .drawn_from = request.reservation,
                                .patient = request.wait,
                                .deadline = request.deadline});
@@ -74,8 +78,13 @@ absl::StatusOr<Device*> Core::Impl::FindDevice(uint32_t ordinal, const std::stri
 
 absl::StatusOr<Device*> Core::Impl::FindServing(uint32_t ordinal, const std::string& uuid) {
   BERTH_ASSIGN_OR_RETURN(Device* const device, FindDevice(ordinal, uuid));
-  if (!device->in_service()) return OutOfService(*device);
+  if (!device->main.in_service()) return OutOfService(*device, Lane::kMain);
   return device;
+}
+
+std::optional<BlockId> Core::Impl::FindWarm(const Waiting& waiting, const RoomAsk& ask) const {
+  if (waiting.reserve_for.has_value() || waiting.kind != ExportKind::kFd) return std::nullopt;
+  return devices_.at(ask.device).warm.Find(ask.bytes);
 }
 
 absl::StatusOr<Bytes> Core::Impl::Measure(const Device& device, Bytes bytes) const {
@@ -132,7 +141,7 @@ void Core::Impl::Allocate(const Step& step, const Waiting& waiting) {
   const RoomAsk& ask = waiting.asks.front();
   Device& device = devices_.at(ask.device);
   if (waiting.drawn_from) Unclaim(waiting.session, waiting.tenant, ask.device, ask.bytes);
-  if (const std::optional<BlockId> warm = device.warm.Find(ask.bytes)) {
+  if (const std::optional<BlockId> warm = FindWarm(waiting, ask)) {
     Block& block = *blocks_.Find(*warm);
     Apply(step, block, BlockEvent::kTaken);
     Assign(block, waiting);
@@ -140,7 +149,12 @@ void Core::Impl::Allocate(const Step& step, const Waiting& waiting) {
     return;
   }
   Block& block = blocks_.Add(NewId<BlockId>(), ask.device, ask.bytes, BlockPhase::kReserved);
+  block.export_kind = waiting.kind;
   device.account.Add(block.phase, block.bytes);
+  if (block.lane() == Lane::kContext) {
+    ++device.context.blocks;
+    NoteContextNeed(step, device);
+  }
   Assign(block, waiting);
   AskCreate(step, block);
 }
@@ -159,8 +173,10 @@ void Core::Impl::FinishMaking(const Step& step, Block& block) {
   block.live_since = step.now;
   ForEachBudget(block, [](ByteBudget& budget) { budget.NoteAllocated(); });
   const core::Import& import = StartImport(step, block, request, ReadOnly::kNo);
-  Answer(step, request, Response(AllocateResult{.block = ViewImported(block, import), .import = import.id}));
-  PlanRefill(step, device, block.bytes);
+  AllocateResult result = {.block = ViewImported(block, import), .import = import.id};
+  if (block.export_kind == ExportKind::kCudaIpc) result.ipc_handle = block.ipc_handle;
+  Answer(step, request, Response(std::move(result)));
+  if (block.export_kind == ExportKind::kFd) PlanRefill(step, device, block.bytes);
 }
 
 void Core::Impl::Trim(const Step& step, Device& device, Bytes bytes) {
@@ -193,7 +209,7 @@ void Core::Impl::RefillDue(const Step& step) {
 
 void Core::Impl::Refill(const Step& step, Device& device, Bytes bytes) {
   const bool wanted_elsewhere = room_.CountOf(device.config.ordinal) > 0 || !device.retries.empty();
-  if (shutting_down_ || wanted_elsewhere || device.state != DeviceState::kReady) return;
+  if (shutting_down_ || wanted_elsewhere || device.main.state != DeviceState::kReady) return;
   ByteBudget& account = device.account;
   while (device.warm.Count(bytes) < config_.warm_blocks_per_size &&
          bytes <= SaturatingSub(config_.warm_limit, account.warm()) &&

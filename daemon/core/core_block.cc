@@ -103,6 +103,8 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
                            : impl_->FindNamed(admitted->session, admitted->channel, request.name);
   if (!block.ok()) return impl_->Answer(step, admitted->request, block.status());
   const bool read_only = request.read_only || !request.name.empty();
+  const absl::Status takes = Impl::CheckTakes(**block, request.kinds, read_only);
+  if (!takes.ok()) return impl_->Answer(step, admitted->request, takes);
   if ((*block)->published && !read_only) return impl_->Answer(step, admitted->request, WritesPublished());
   if (impl_->AwaitHandOver(step, **block, admitted->channel.id)) {
     const absl::Time deadline = step.now + impl_->config_.limits.prepare_patience;
@@ -121,9 +123,9 @@ void Core::Impl::FinishImport(const Step& step, const RequestId& request, Block&
   const ReadOnly protection =
       !read_only ? ReadOnly::kNo : (host ? ReadOnly::kEnforced : ReadOnly::kCooperative);
   const core::Import& import = StartImport(step, block, request, protection);
-  Answer(step, request,
-         Response(ImportResult{
-             .block = ViewImported(block, import), .import = import.id, .read_only = protection}));
+  ImportResult result = {.block = ViewImported(block, import), .import = import.id, .read_only = protection};
+  if (block.export_kind == ExportKind::kCudaIpc) result.ipc_handle = block.ipc_handle;
+  Answer(step, request, Response(std::move(result)));
 }
 
 absl::StatusOr<Block*> Core::Impl::FindImportable(const Session& session, const Channel& channel,
@@ -181,7 +183,7 @@ BlockHandle Core::Impl::HandleOf(const Block& block) const {
                      .incarnation = config_.incarnation,
                      .device_uuid = device.uuid,
                      .block = block.id,
-                     .generation = block.device_generation,
+                     .generation = block.memory_generation,
                      .block_generation = block.generation};
 }
 
@@ -201,6 +203,10 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
   NoteRoom();
   if (block.drawn_from) Restore(block);
   const std::vector<Tenant> charged = std::move(block.charged_tenants);
+  if (block.lane() == Lane::kContext) {
+    --device.context.blocks;
+    NoteContextNeed(step, device);
+  }
   fences_.Erase(block.id);
   blocks_.Erase(block);
   for (const Tenant& tenant : charged) EraseIfIdle(tenant);
@@ -247,14 +253,16 @@ core::Import& Core::Impl::StartImport(const Step& step, Block& block, const Requ
                                             .read_only = read_only,
                                             .since = step.now});
   std::vector<Deliver> sends;
-  mailboxes_.Post(Deliver{.channel = channel.id,
-                          .delivery = {.what = attach::DeliveryKind::kBlock,
-                                       .sequence = request.sequence,
-                                       .block = block.id.value(),
-                                       .import = import.id.value(),
-                                       .shared = block.shared ? 1u : 0u},
-                          .read_only = read_only == ReadOnly::kEnforced},
-                  &sends);
+  mailboxes_.Post(
+      Deliver{.channel = channel.id,
+              .delivery = {.what = block.export_kind == ExportKind::kFd ? attach::DeliveryKind::kBlock
+                                                                        : attach::DeliveryKind::kHandleBlock,
+                           .sequence = request.sequence,
+                           .block = block.id.value(),
+                           .import = import.id.value(),
+                           .shared = block.shared ? 1u : 0u},
+              .read_only = read_only == ReadOnly::kEnforced},
+      &sends);
   SendAll(step, std::move(sends));
   return import;
 }
@@ -277,6 +285,9 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import, LogC
 }
 
 bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {
+  const Block* const block = blocks_.FindByImport(import);
+  // Its handle may be with the process, which says so when it learns of the import.
+  if (block == nullptr || block->export_kind == ExportKind::kCudaIpc) return false;
   std::vector<Deliver> sends;
   const bool withdrawn = mailboxes_.Withdraw(channel, import, &sends);
   SendAll(step, std::move(sends));

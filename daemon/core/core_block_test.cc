@@ -91,9 +91,11 @@ TEST(CoreBlockTest, AFailedReleaseStaysChargedAndIsCountedUntilAnotherWorkerSucc
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
   EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
   EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).state, BlockState::kRetired);
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, false, effects); });
+  h.Do([&](Core& core, Effects* effects) {
+    core.WorkerDown(h.now, 0, Lane::kMain, DeviceState::kRebuilding, effects);
+  });
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
-  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, effects); });
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, Lane::kMain, effects); });
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
 }

@@ -120,6 +120,7 @@ absl::Status Core::Impl::CheckDevices() const {
   for (const auto& [ordinal, device] : devices_) {
     uint64_t shelved = 0;
     uint64_t releasing = 0;
+    uint64_t of_context = 0;
     bool unasked = false;
     std::set<BlockId> retried_later;
     for (const Retry& retry : device.retries) {
@@ -129,9 +130,12 @@ absl::Status Core::Impl::CheckDevices() const {
       if (block.device != ordinal) return;
       shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
       releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
-      unasked = unasked ||
-                (block.phase == BlockPhase::kRetired && !block.asked && !block.stuck &&
-                 !busy_.contains(block.id)) ||
+      of_context += block.lane() == Lane::kContext ? 1 : 0;
+      const Worker& worker = device.worker(block.lane());
+      const bool retired = block.phase == BlockPhase::kRetired && !block.asked && !block.stuck;
+      unasked = unasked || (retired && IsLost(block) && !busy_.contains(block.id));
+      if (worker.state != DeviceState::kReady) return;
+      unasked = unasked || (retired && !busy_.contains(block.id)) ||
                 (block.phase == BlockPhase::kReserved && !block.asked && !retried_later.contains(block.id)) ||
                 (block.phase == BlockPhase::kWarming && !block.asked);
     });
@@ -140,7 +144,11 @@ absl::Status Core::Impl::CheckDevices() const {
     };
     if (shelved != device.warm.All().size()) return broken("a warm block is not on the shelf");
     if (releasing != device.releases_asked - device.releases_ended) return broken("a release is miscounted");
-    if (device.state == DeviceState::kReady && unasked) return broken("the worker was not asked");
+    if (unasked) return broken("a worker was not asked");
+    const Worker& context = device.context;
+    if (of_context != context.blocks) return broken("the context worker's blocks are miscounted");
+    const bool idle = context.state == DeviceState::kReady && of_context == 0;
+    if (idle != (context.idle_at != absl::InfiniteFuture())) return broken("a context worker stays in vain");
     if (device.account.warm() > config_.warm_limit) return broken("more is warm than may be");
   }
   return absl::OkStatus();
@@ -165,6 +173,9 @@ absl::Status Core::Impl::CheckBudgets() const {
     sums[{Layer::kTenant, device, tenant, {}}].Claim(bytes);
     sums[{Layer::kSession, device, {}, session}].Claim(bytes);
   };
+  for (const auto& [ordinal, device] : devices_) {
+    sums[{Layer::kDevice, ordinal, {}, {}}].set_daemon(device.account.counts().daemon);
+  }
   reservations_.ForEach([&](const Reservation& reservation) {
     for (const auto& [device, part] : reservation.claims) {
       claim(reservation.session, reservation.tenant, device, part.left);
@@ -222,7 +233,11 @@ absl::Status Core::Impl::CheckRoom() const {
       const auto own = sessions_.Find(waiting.session)->budgets.find(ask.device);
       fits = fits && shares->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
       fits = fits && own->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
-      coming = coming || account.coming().count() > 0 || device.state != DeviceState::kReady;
+      coming = coming || account.coming().count() > 0 ||
+               device.worker(LaneOf(waiting.kind)).state != DeviceState::kReady;
+      if (LaneOf(waiting.kind) == Lane::kContext && device.context.state == DeviceState::kIdle) {
+        return Broken("a context worker is waited for that nobody has had started");
+      }
     }
     // The first has nobody to wait for.
     const bool first = &waiting == &room_.entries().front();

@@ -5,7 +5,7 @@ namespace berth::core {
 namespace {
 
 void Report(CoreHarness& h, const DeviceReport& report) {
-  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, report, effects); });
+  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, Lane::kMain, report, effects); });
 }
 
 using Verb = absl::StatusOr<DeviceView> (Core::*)(absl::Time, uint32_t, Effects*);
@@ -92,7 +92,7 @@ TEST(CoreDeviceTest, WhatTheVaultSaysIsShown) {
   EXPECT_EQ(View(h).restarts_left, 2u);
   EXPECT_EQ(View(h).last_failure, "signal 11");
   EXPECT_GT(h.device_changes, before);
-  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 77, {}, effects); });
+  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 77, Lane::kMain, {}, effects); });
 }
 
 TEST(CoreDeviceTest, AStoppedDeviceSaysWhyAndIsEnabledByAnOperator) {
@@ -218,7 +218,8 @@ TEST(CoreDeviceTest, ADroppedDeviceAnswersWhoWaitsAndComesBackNoMore) {
   const CallId import = h.Import(a, live.block.handle);
   EXPECT_TRUE(h.Refused(import, Reason::kStale));
   EXPECT_EQ(h.Figure(import, "why"), "device state dropped");
-  for (const Verb verb : {&Core::EnableDevice, &Core::RestartDevice, &Core::ResetDevice, &Core::DropDevice}) {
+  for (const Verb verb : {&Core::EnableDevice, &Core::RestartDevice, &Core::RestartContext,
+                          &Core::ResetDevice, &Core::DropDevice}) {
     EXPECT_TRUE(IsRefusal(Operate(h, verb).status(), Reason::kDeviceStopped));
   }
   EXPECT_TRUE(h.StatusOf(h.Free(a, live.block.handle, {live.import})).ok());
@@ -238,7 +239,8 @@ TEST(CoreDeviceTest, ADeviceThatTheNodeLostRefusesWhatWaits) {
 
 TEST(CoreDeviceTest, AnUnknownDeviceIsNotFound) {
   CoreHarness h;
-  for (const Verb verb : {&Core::EnableDevice, &Core::RestartDevice, &Core::ResetDevice, &Core::DropDevice}) {
+  for (const Verb verb : {&Core::EnableDevice, &Core::RestartDevice, &Core::RestartContext,
+                          &Core::ResetDevice, &Core::DropDevice}) {
     EXPECT_TRUE(IsRefusal(Operate(h, verb, 9).status(), Reason::kNotFound));
   }
   EXPECT_TRUE(h.orders.empty());

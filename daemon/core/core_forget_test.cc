@@ -110,7 +110,9 @@ TEST(CoreForgetTest, ABlockInTheMakingGoesBackAsSoonAsItIsThere) {
 TEST(CoreForgetTest, AnAllocationThatWaitsForItsDeviceLeaves) {
   CoreHarness h;
   Peer a = h.Open();
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, false, effects); });
+  h.Do([&](Core& core, Effects* effects) {
+    core.WorkerDown(h.now, 0, Lane::kMain, DeviceState::kRebuilding, effects);
+  });
   const CallId waiting = h.Allocate(a, MiB(2));
   EXPECT_EQ(Outcome(h, h.Forget(a, a.sequence)), ForgetOutcome::kCancelled);
   EXPECT_TRUE(h.Refused(waiting, Reason::kCancelled));

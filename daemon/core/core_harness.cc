@@ -21,7 +21,7 @@ CoreHarness::CoreHarness(const Config& config) {
   core = std::make_unique<Core>(
       config, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; });
   for (const DeviceConfig& device : config.devices) {
-    Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, effects); });
+    Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, Lane::kMain, effects); });
   }
 }
 
@@ -194,7 +194,7 @@ void CoreHarness::WorkOnce(const absl::Status& status) {
   jobs.pop_front();
   Do([&](Core& core, Effects* effects) {
     if (const auto* create = std::get_if<CreateBlock>(&job)) {
-      core.BlockCreated(now, create->block, status, effects);
+      core.BlockCreated(now, create->block, status, effects, HandleFor(create->block));
     } else {
       core.BlockReleased(now, std::get<ReleaseBlock>(job).block, status, effects);
     }
@@ -207,11 +207,18 @@ void CoreHarness::WorkAll() {
 
 void CoreHarness::DropWorker(bool stopped) {
   jobs.clear();
-  Do([&](Core& core, Effects* effects) { core.WorkerDown(now, 0, stopped, effects); });
+  const DeviceState state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
+  Do([&](Core& core, Effects* effects) { core.WorkerDown(now, 0, Lane::kMain, state, effects); });
 }
 
 void CoreHarness::RaiseWorker() {
-  Do([&](Core& core, Effects* effects) { core.WorkerUp(now, 0, effects); });
+  Do([&](Core& core, Effects* effects) { core.WorkerUp(now, 0, Lane::kMain, effects); });
+}
+
+IpcHandle CoreHarness::HandleFor(BlockId block) {
+  IpcHandle handle;
+  handle.bytes[0] = static_cast<std::byte>(block.value());
+  return handle;
 }
 
 void CoreHarness::Tick() {

@@ -102,6 +102,8 @@ class CoreHarness {
   // Device 0's worker dies with its jobs, or a new one serves.
   void DropWorker(bool stopped = false);
   void RaiseWorker();
+  // What the context worker says of a block that it made.
+  static IpcHandle HandleFor(BlockId block);
   // The core looks at the clock.
   void Tick();
   void Gone(const Peer& peer);

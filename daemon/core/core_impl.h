@@ -55,31 +55,52 @@ struct Retry {
   BlockId block;
 };
 
-struct Device {
-  Device(const DeviceConfig& config, uint32_t warm_sizes, const CallLimits& calls)
-      : config(config),
-        generation(config.generation),
-        account(config.budget),
-        warm(warm_sizes),
-        calls(calls) {}
+// One of a device's workers.
+struct Worker {
+  Worker(DeviceState state, uint64_t generation, const CallLimits& calls)
+      : state(state), generation(generation), calls(calls) {}
 
-  bool in_service() const { return state == DeviceState::kReady || state == DeviceState::kRebuilding; }
+  bool in_service() const { return state != DeviceState::kStopped && state != DeviceState::kDropped; }
 
-  const DeviceConfig config;
-  DeviceState state = DeviceState::kRebuilding;
-  // Of its memory, now.
+  DeviceState state;
+  // Of the memory that it makes, now.
   uint64_t generation;
-  // Stopped, and its last worker is not gone.
+  // Stopped, and the last one is not gone.
   bool abandoned = false;
   uint32_t restarts_left = 0;
   std::string last_failure;
+  // What it is at.
+  CallWatch calls;
+
+  // ---- Of a context worker --------------------------------------------------------------------------------
+
+  // Memory of earlier generations than this went with those who made it.
+  uint64_t lost_before = 0;
+  // Blocks of its kind that there are or shall be.
+  uint64_t blocks = 0;
+  // When it is ended because nobody needs it; InfiniteFuture while somebody does, or there is none.
+  absl::Time idle_at = absl::InfiniteFuture();
+};
+
+struct Device {
+  Device(const DeviceConfig& config, uint32_t warm_sizes, const CallLimits& calls)
+      : config(config),
+        main(DeviceState::kRebuilding, config.generation, calls),
+        context(DeviceState::kIdle, config.context_generation, calls),
+        account(config.budget),
+        warm(warm_sizes) {}
+
+  Worker& worker(Lane lane) { return lane == Lane::kMain ? main : context; }
+  const Worker& worker(Lane lane) const { return lane == Lane::kMain ? main : context; }
+
+  const DeviceConfig config;
+  Worker main;
+  Worker context;
   ByteBudget account;
   WarmShelf warm;
-  // What its worker is at.
-  CallWatch calls;
   // When the shelf is filled again; InfiniteFuture while it is full or being filled.
   absl::Time refill_at = absl::InfiniteFuture();
-  // Releases asked of the worker and ended by it, in order.
+  // Releases asked of the workers, and ended.
   uint64_t releases_asked = 0;
   uint64_t releases_ended = 0;
   std::deque<Retry> retries;
@@ -173,6 +194,8 @@ class Core::Impl {
   absl::StatusOr<Device*> FindDevice(uint32_t ordinal, const std::string& uuid);
   // The same, and it serves. Errors: DEVICE_STOPPED too.
   absl::StatusOr<Device*> FindServing(uint32_t ordinal, const std::string& uuid);
+  // A block made ahead, or being made so, that would do.
+  std::optional<BlockId> FindWarm(const Waiting& waiting, const RoomAsk& ask) const;
   // The bytes that a block of `bytes` really takes.
   absl::StatusOr<Bytes> Measure(const Device& device, Bytes bytes) const;
   // Errors: LIMIT.
@@ -259,14 +282,29 @@ class Core::Impl {
   void Restore(const Block& block);
   ReservationView ViewReservation(const Reservation& reservation) const;
 
+  // ---- core_context.cc: context workers -------------------------------------------------------------------
+
+  // What a block for the caller is exported as. Errors: EXPORT_KIND.
+  absl::StatusOr<ExportKind> ChooseKind(const Device& device, const ExportKinds& kinds) const;
+  // Errors: EXPORT_KIND.
+  static absl::Status CheckTakes(const Block& block, const ExportKinds& kinds, bool read_only);
+  // Has the device's context worker started if it is idle and somebody waits for it.
+  void StartContextIfWanted(const Step& step, Device& device);
+  // There is one block more or less, or a worker: it is to be ended after a while, or not.
+  void NoteContextNeed(const Step& step, Device& device);
+  // Ends context workers that nobody has needed for long.
+  void EndIdleContexts(const Step& step);
+  // Whether the block's memory went with the worker that made it.
+  bool IsLost(const Block& block) const;
+
   // ---- core_worker.cc -------------------------------------------------------------------------------------
 
   void AskCreate(const Step& step, Block& block);
   void AskRelease(const Step& step, Block& block);
   void NotMade(const Step& step, Block& block, const absl::Status& status);
   void RunRetries(const Step& step, Device& device);
-  // Nothing is made any more: whoever waits is refused.
-  void RefuseWaiting(const Step& step, Device& device);
+  // That worker makes nothing any more: whoever waits for it is refused.
+  void RefuseWaiting(const Step& step, Device& device, Lane lane);
 
   // ---- core_device.cc -------------------------------------------------------------------------------------
 
@@ -274,9 +312,10 @@ class Core::Impl {
   void EndHungWorkers(const Step& step);
   // For the operator's verbs. Errors: NOT_FOUND, DEVICE_STOPPED (dropped).
   absl::StatusOr<Device*> FindForOperator(uint32_t device);
-  // What the worker is at is left to the next one.
-  void Order(const Step& step, Device& device, DeviceOrder order, const std::string& why);
-  static absl::Status OutOfService(const Device& device);
+  absl::StatusOr<DeviceView> Restart(const Step& step, uint32_t device, Lane lane);
+  // What the worker, or for what is about the device both, is at is left to the next one.
+  void Order(const Step& step, Device& device, Lane lane, DeviceOrder order, const std::string& why);
+  static absl::Status OutOfService(const Device& device, Lane lane);
   // Why a block of the device is stale, or null: in the order in which GpuRef::Access() looks.
   const char* WhyStale(const Block& block) const;
 

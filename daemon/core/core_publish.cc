@@ -28,6 +28,8 @@ void Core::Publish(absl::Time now, CallId call, const Caller& caller, const Requ
 absl::StatusOr<Block*> Core::Impl::Publish(const Session& session, const PublishRequest& request) {
   BERTH_ASSIGN_OR_RETURN(Block* const block, FindOwned(session.id, request.handle));
   if (const char* const why = WhyStale(*block); why != nullptr) return Stale(request.handle, why);
+  // Nobody maps such a block without the right to write, and it is not there for long.
+  BERTH_RETURN_IF_ERROR(CheckTakes(*block, {.cuda_ipc = true}, /*read_only=*/true));
   if (const Block* const named =
           block->published ? block : blocks_.FindByName(session.tenant, request.name)) {
     return Refuse(Reason::kNameTaken, "block {block} has the name \"{name}\"",

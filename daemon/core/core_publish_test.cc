@@ -174,7 +174,9 @@ TEST(CorePublishTest, AStaleBlockIsNotPublished) {
   CoreHarness h;
   Peer a = h.Open();
   const AllocateResult made = h.MustAllocate(a, MiB(2));
-  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, {.generation = 2}, effects); });
+  h.Do([&](Core& core, Effects* effects) {
+    core.ReportDevice(h.now, 0, Lane::kMain, {.generation = 2}, effects);
+  });
   EXPECT_TRUE(h.Refused(h.Publish(a, made.block.handle, "x", {made.import}), Reason::kStale));
 }
 

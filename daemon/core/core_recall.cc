@@ -56,9 +56,8 @@ void Core::Reap(absl::Time now, CallId call, const Caller& caller, Effects* effe
   if (!may.ok()) return impl_->Reply(step, call, may);
   Impl::Reaping reaping;
   for (const auto& [ordinal, device] : impl_->devices_) {
-    if (device.state != DeviceState::kReady) continue;
     for (Block* const block : impl_->blocks_.OfDevice(ordinal)) {
-      if (!block->stuck) continue;
+      if (!block->stuck || device.worker(block->lane()).state != DeviceState::kReady) continue;
       block->stuck = false;
       impl_->ForEachBudget(*block, [&](ByteBudget& budget) { budget.UnmarkStuck(block->bytes); });
       impl_->AskRelease(step, *block);

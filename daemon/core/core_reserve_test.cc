@@ -176,7 +176,9 @@ TEST(CoreReserveTest, ADrawWaitsForAWorkerWithItsBytesAndLeavesWithThem) {
   ReserveHarness h;
   Peer a = h.Open();
   const ReservationView reservation = h.MustReserve(a, {.items = {{.bytes = MiB(16)}}});
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, /*stopped=*/false, effects); });
+  h.Do([&](Core& core, Effects* effects) {
+    core.WorkerDown(h.now, 0, Lane::kMain, DeviceState::kRebuilding, effects);
+  });
   const CallId cancelled = h.Draw(a, reservation.id, MiB(4));
   EXPECT_EQ(h.Left(), MiB(12).count());
   h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, cancelled, effects); });
@@ -184,7 +186,7 @@ TEST(CoreReserveTest, ADrawWaitsForAWorkerWithItsBytesAndLeavesWithThem) {
   const CallId waiting = h.Draw(a, reservation.id, MiB(4));
   h.ReleaseReservation(a, reservation.id);
   EXPECT_EQ(h.BytesOf(0).reserved, MiB(4));
-  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, effects); });
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 0, Lane::kMain, effects); });
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(waiting).ok());
   EXPECT_EQ(h.BytesOf(0).charged(), MiB(4));

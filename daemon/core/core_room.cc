@@ -38,7 +38,10 @@ void Core::Impl::Enqueue(const Step& step, Waiting waiting) {
   }
   if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
   pending_.at(request).place = &room_;
+  Device& first = devices_.at(waiting.asks.front().device);
+  const bool needs_context = LaneOf(waiting.kind) == Lane::kContext;
   room_.Push(std::move(waiting));
+  if (needs_context) StartContextIfWanted(step, first);
   NoteRoom();
 }
 
@@ -54,7 +57,8 @@ absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortag
     };
     const uint64_t all = room_.CountOf(ask.device);
     if (all >= limits.waiting_allocations_per_device) {
-      const bool rebuilding = devices_.at(ask.device).state == DeviceState::kRebuilding;
+      const Worker& worker = devices_.at(ask.device).worker(LaneOf(waiting.kind));
+      const bool rebuilding = worker.state == DeviceState::kRebuilding;
       return refuse(rebuilding ? Reason::kDeviceRebuilding : Reason::kLimit, "waiting_allocations_per_device",
                     all, limits.waiting_allocations_per_device);
     }
@@ -129,8 +133,7 @@ Shortage Core::Impl::Assess(const Waiting& waiting, const std::vector<ByteBudget
     shortage.ask = ask;
   };
   for (const RoomAsk& ask : waiting.asks) {
-    const bool warm =
-        !waiting.reserve_for.has_value() && devices_.at(ask.device).warm.Find(ask.bytes).has_value();
+    const bool warm = FindWarm(waiting, ask).has_value();
     for (const LayerBudget& layer : LayersOf(ask.device, waiting.session, waiting.tenant)) {
       // A warm block is charged to its device already.
       if (warm && layer.layer == Layer::kDevice) continue;
@@ -156,8 +159,9 @@ Shortage Core::Impl::Assess(const Waiting& waiting, const std::vector<ByteBudget
 
 bool Core::Impl::MayServe(const Waiting& waiting) const {
   if (waiting.reserve_for.has_value()) return true;
-  const Device& device = devices_.at(waiting.asks.front().device);
-  return device.state == DeviceState::kReady || device.warm.Find(waiting.asks.front().bytes).has_value();
+  const RoomAsk& ask = waiting.asks.front();
+  const Worker& worker = devices_.at(ask.device).worker(LaneOf(waiting.kind));
+  return worker.state == DeviceState::kReady || FindWarm(waiting, ask).has_value();
 }
 
 void Core::Impl::Serve(const Step& step, const RequestId& request) {

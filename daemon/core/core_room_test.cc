@@ -224,7 +224,9 @@ TEST(CoreRoomTest, AStoppedDeviceAnswersWhoWaitsForItsRoom) {
   Full h;
   Peer a = h.Open();
   const CallId waiting = h.Allocate(a, Patient(MiB(8)));
-  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, /*stopped=*/true, effects); });
+  h.Do([&](Core& core, Effects* effects) {
+    core.WorkerDown(h.now, 0, Lane::kMain, DeviceState::kStopped, effects);
+  });
   EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
 }
 

@@ -239,10 +239,13 @@ std::vector<DeviceView> Core::ListDevices() const {
 
 BlockView Core::Impl::DescribeBlock(const Block& block) const {
   const bool owned = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
+  const MemoryKind kind = devices_.at(block.device).config.kind;
+  const bool direct = kind == MemoryKind::kCudaVmm && block.export_kind == ExportKind::kCudaIpc;
   return {.handle = HandleOf(block),
           .device = block.device,
           .bytes = block.bytes,
-          .kind = devices_.at(block.device).config.kind,
+          .kind = direct ? MemoryKind::kCudaDirect : kind,
+          .export_kind = block.export_kind,
           .state = VisibleState(block.phase).value_or(BlockState::kReserved),
           .owner = owned ? block.owner : SessionId(),
           .tenant = block.tenant,
@@ -268,19 +271,26 @@ BlockView Core::Impl::ViewImported(const Block& block, const core::Import& impor
 }
 
 DeviceView Core::Impl::ViewDevice(const Device& device) const {
-  return DeviceView{.ordinal = device.config.ordinal,
-                    .uuid = device.config.uuid,
-                    .name = device.config.name,
-                    .kind = device.config.kind,
-                    .state = device.state,
-                    .generation = device.generation,
-                    .total = device.config.total,
-                    .budget = device.account.limit().value(),
-                    .granularity = device.config.granularity,
-                    .bytes = device.account.counts(),
-                    .failed_releases = device.account.failed_releases(),
-                    .restarts_left = device.restarts_left,
-                    .last_failure = device.last_failure};
+  DeviceView view{.ordinal = device.config.ordinal,
+                  .uuid = device.config.uuid,
+                  .name = device.config.name,
+                  .kind = device.config.kind,
+                  .state = device.main.state,
+                  .generation = device.main.generation,
+                  .total = device.config.total,
+                  .budget = device.account.limit().value(),
+                  .granularity = device.config.granularity,
+                  .bytes = device.account.counts(),
+                  .failed_releases = device.account.failed_releases(),
+                  .restarts_left = device.main.restarts_left,
+                  .last_failure = device.main.last_failure};
+  if (device.config.cuda_ipc) {
+    view.context = DeviceView::ContextWorker{.state = device.context.state,
+                                             .generation = device.context.generation,
+                                             .restarts_left = device.context.restarts_left,
+                                             .last_failure = device.context.last_failure};
+  }
+  return view;
 }
 
 SessionView Core::Impl::ViewSession(const Session& session) const {

@@ -10,15 +10,17 @@ bool IsOutOfMemory(const absl::Status& status) { return IsRefusal(status, Reason
 
 }  // namespace
 
-void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects) {
+void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects,
+                        const IpcHandle& handle) {
   const Step step = impl_->Begin(now, effects);
   Block* const made = impl_->blocks_.Find(block);
   if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
   made->asked = false;
-  impl_->DeviceOf(*made).calls.OnAnswered(now, made->bytes);
+  impl_->DeviceOf(*made).worker(made->lane()).calls.OnAnswered(now, made->bytes);
   if (!status.ok()) {
     impl_->NotMade(step, *made, status);
   } else {
+    made->ipc_handle = handle;
     impl_->Apply(step, *made, BlockEvent::kMade);
     if (made->phase == BlockPhase::kLive) impl_->FinishMaking(step, *made);
   }
@@ -51,7 +53,7 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
   const bool asked = std::exchange(released->asked, false);
   if (asked) {
     ++device.releases_ended;
-    device.calls.OnAnswered(now, released->bytes);
+    device.worker(released->lane()).calls.OnAnswered(now, released->bytes);
   }
   if (released->owned() && (status.ok() || asked))
     impl_->Log(step, impl_->RecordOf(*released, LogAction::kRelease), status);
@@ -69,14 +71,17 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
   impl_->NoteRoom();
 }
 
-void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
+void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   const auto found = impl_->devices_.find(device);
-  if (found == impl_->devices_.end() || found->second.state == DeviceState::kDropped) return;
-  found->second.state = DeviceState::kReady;
+  if (found == impl_->devices_.end()) return;
+  Device& served = found->second;
+  Worker& up = served.worker(lane);
+  if (up.state == DeviceState::kDropped) return;
+  up.state = DeviceState::kReady;
   impl_->Emit(step, DevicesChanged());
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
-    if (block->asked) continue;
+    if (block->asked || block->lane() != lane) continue;
     if (InTheMaking(block->phase)) impl_->AskCreate(step, *block);
     if (block->phase != BlockPhase::kRetired) continue;
     if (block->stuck) {
@@ -86,36 +91,51 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Effects* effects) {
     }
     impl_->AskRelease(step, *block);
   }
+  if (lane == Lane::kContext) impl_->NoteContextNeed(step, served);
   impl_->NoteRoom();
 }
 
-void Core::WorkerDown(absl::Time now, uint32_t device, bool stopped, Effects* effects) {
+void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState state, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   const auto found = impl_->devices_.find(device);
   if (found == impl_->devices_.end()) return;
-  Device& down = found->second;
-  if (down.state != DeviceState::kDropped) {
-    down.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
-  }
+  Device& served = found->second;
+  Worker& down = served.worker(lane);
+  if (down.state != DeviceState::kDropped) down.state = state;
   impl_->Emit(step, DevicesChanged());
   down.calls.Clear();
-  down.retries.clear();
-  down.releases_ended = down.releases_asked;
-  for (Block* const block : impl_->blocks_.OfDevice(device)) {
-    block->asked = false;
-    impl_->NoteReaped(step, *block, /*back=*/false);
-    if (block->phase == BlockPhase::kAbandoned) impl_->Apply(step, *block, BlockEvent::kNotMade);
+  if (lane == Lane::kContext) {
+    impl_->NoteContextNeed(step, served);
+    if (!down.abandoned) {
+      down.lost_before = down.generation;
+      served.account.set_daemon(Bytes(0));
+    }
   }
-  if (!down.in_service()) impl_->RefuseWaiting(step, down);
+  for (Block* const block : impl_->blocks_.OfDevice(device)) {
+    if (block->lane() != lane) continue;
+    const bool asked = std::exchange(block->asked, false);
+    impl_->NoteReaped(step, *block, /*back=*/false);
+    if (block->phase == BlockPhase::kAbandoned) {
+      impl_->Apply(step, *block, BlockEvent::kNotMade);
+    } else if (block->phase == BlockPhase::kRetired) {
+      served.releases_ended += asked ? 1 : 0;
+      if (impl_->IsLost(*block)) impl_->AskRelease(step, *block);
+    }
+  }
+  impl_->RunRetries(step, served);
+  if (!down.in_service()) impl_->RefuseWaiting(step, served, lane);
+  impl_->StartContextIfWanted(step, served);
+  impl_->NoteRoom();
 }
 
-void Core::Impl::RefuseWaiting(const Step& step, Device& device) {
-  const absl::Status why = OutOfService(device);
+void Core::Impl::RefuseWaiting(const Step& step, Device& device, Lane lane) {
+  const absl::Status why = OutOfService(device, lane);
   for (Block* const block : blocks_.OfDevice(device.config.ordinal)) {
-    if (InTheMaking(block->phase) && !block->asked) NotMade(step, *block, why);
+    if (block->lane() == lane && InTheMaking(block->phase) && !block->asked) NotMade(step, *block, why);
   }
   std::vector<RequestId> requests;
   for (const Waiting& waiting : room_.entries()) {
+    if (LaneOf(waiting.kind) != lane) continue;
     for (const RoomAsk& ask : waiting.asks) {
       if (ask.device == device.config.ordinal) requests.push_back(waiting.request);
     }
@@ -128,21 +148,25 @@ void Core::Impl::RefuseWaiting(const Step& step, Device& device) {
 }
 
 void Core::Impl::AskCreate(const Step& step, Block& block) {
-  Device& device = DeviceOf(block);
-  block.device_generation = device.generation;
-  if (device.state != DeviceState::kReady) return;
+  Worker& worker = DeviceOf(block).worker(block.lane());
+  block.memory_generation = worker.generation;
+  if (worker.state != DeviceState::kReady) return;
   block.asked = true;
-  device.calls.OnAsked(step.now, block.bytes);
-  Emit(step, CreateBlock{.device = block.device, .block = block.id, .bytes = block.bytes});
+  worker.calls.OnAsked(step.now, block.bytes);
+  Emit(step,
+       CreateBlock{.device = block.device, .lane = block.lane(), .block = block.id, .bytes = block.bytes});
 }
 
 void Core::Impl::AskRelease(const Step& step, Block& block) {
   Device& device = DeviceOf(block);
-  if (device.state != DeviceState::kReady || !MayGoBack(step, block)) return;
+  Worker& worker = device.worker(block.lane());
+  const bool lost = IsLost(block);
+  if (!lost && worker.state != DeviceState::kReady) return;
+  if (!MayGoBack(step, block)) return;
   block.asked = true;
   ++device.releases_asked;
-  device.calls.OnAsked(step.now, block.bytes);
-  Emit(step, ReleaseBlock{.device = block.device, .block = block.id});
+  if (!lost) worker.calls.OnAsked(step.now, block.bytes);
+  Emit(step, ReleaseBlock{.device = block.device, .lane = block.lane(), .block = block.id, .lost = lost});
 }
 
 void Core::Impl::RunRetries(const Step& step, Device& device) {

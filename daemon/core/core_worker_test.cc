@@ -9,8 +9,8 @@ TEST(CoreWorkerTest, ADeviceIsRebuildingUntilItsWorkerIsUp) {
       config, [] { return 1; }, [](StreamKey) { return StreamWords(); });
   EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kRebuilding);
   Effects effects;
-  core.WorkerUp(absl::UnixEpoch(), 0, &effects);
-  core.WorkerUp(absl::UnixEpoch(), 77, &effects);
+  core.WorkerUp(absl::UnixEpoch(), 0, Lane::kMain, &effects);
+  core.WorkerUp(absl::UnixEpoch(), 77, Lane::kMain, &effects);
   EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kReady);
   EXPECT_EQ(core.ListDevices()[1].state, DeviceState::kRebuilding);
 }

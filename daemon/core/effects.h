@@ -13,6 +13,7 @@
 #include "common/attach_wire.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/lane.h"
 #include "daemon/core/log_record.h"
 #include "daemon/core/types.h"
 
@@ -29,6 +30,10 @@ enum class DeviceOrder {
   kReset,
   // It is gone from the node.
   kDrop,
+  // Start the context worker, which is idle.
+  kStart,
+  // End the context worker, which nobody needs.
+  kEnd,
 };
 
 // Answers a call. Exactly one per call.
@@ -37,18 +42,22 @@ struct Reply {
   absl::StatusOr<Response> response;
 };
 
-// Has the device's worker make a block. Ends in Core::BlockCreated().
+// Has one of the device's workers make a block. Ends in Core::BlockCreated().
 struct CreateBlock {
   uint32_t device = 0;
+  Lane lane = Lane::kMain;
   BlockId block;
   Bytes bytes;
 };
 
-// Takes the block's fd out of custody everywhere and has the device's worker close it last. Ends in
-// Core::BlockReleased().
+// Takes the block's fd out of custody everywhere and has the device's worker close it last; or has the context worker
+// free it. Ends in Core::BlockReleased().
 struct ReleaseBlock {
   uint32_t device = 0;
+  Lane lane = Lane::kMain;
   BlockId block;
+  // The memory went with the worker that made it: there is nothing left to do.
+  bool lost = false;
 };
 
 // Makes the fence page of a channel, before it is delivered to anyone.
@@ -61,7 +70,7 @@ struct DropFencePage {
   ChannelId channel;
 };
 
-// Sends a numbered delivery on a channel; with the fd of the block or the page that it names.
+// Sends a numbered delivery on a channel; with the fd of the block or the page that it names, where it has one.
 struct Deliver {
   ChannelId channel;
   attach::Delivery delivery;
@@ -88,6 +97,8 @@ struct DropSession {
 struct OrderDevice {
   uint32_t device = 0;
   DeviceOrder order = DeviceOrder::kKill;
+  // Of kKill and kRestart: which worker. The others are about the device, or say it themselves.
+  Lane lane = Lane::kMain;
   // For people.
   std::string why;
 };

@@ -32,6 +32,8 @@ void AddHandle(const BlockHandle& handle, Fingerprint* fingerprint) {
       .Add(handle.block_generation);
 }
 
+uint64_t BitsOf(const ExportKinds& kinds) { return (kinds.fd ? 1 : 0) | (kinds.cuda_ipc ? 2 : 0); }
+
 }  // namespace
 
 Fingerprint& Fingerprint::Add(uint64_t value) {
@@ -68,6 +70,7 @@ uint64_t FingerprintOf(const AllocateRequest& request) {
       .Add(request.label)
       .Add(request.reservation.value())
       .Add(uint64_t{request.wait})
+      .Add(BitsOf(request.kinds))
       .value();
 }
 
@@ -108,7 +111,7 @@ uint64_t FingerprintOf(const GrantRequest& request) {
 uint64_t FingerprintOf(const ImportRequest& request) {
   Fingerprint fingerprint = Begin(Kind::kImport);
   AddHandle(request.handle, &fingerprint);
-  return fingerprint.Add(uint64_t{request.read_only}).Add(request.name).value();
+  return fingerprint.Add(uint64_t{request.read_only}).Add(request.name).Add(BitsOf(request.kinds)).value();
 }
 
 uint64_t FingerprintOf(const PublishRequest& request) {

@@ -22,7 +22,7 @@ std::vector<ImportId> Mailboxes::Close(ChannelId channel, std::vector<Deliver>* 
   Window& window = tenant->second;
   StopWaiting(box, window);
   for (const Deliver& deliver : box.queue) {
-    if (IsBlock(deliver)) unsent.push_back(ImportId(deliver.delivery.import));
+    if (HasBlockFd(deliver)) unsent.push_back(ImportId(deliver.delivery.import));
   }
   // The fds in the closed socket are gone with it.
   window.fds -= box.fds.size();
@@ -68,13 +68,14 @@ bool Mailboxes::Withdraw(ChannelId channel, ImportId import, std::vector<Deliver
   });
   if (queued == box.queue.end()) return false;
   const bool first = queued == box.queue.begin();
+  const bool has_fd = HasBlockFd(*queued);
   box.queue.erase(queued);
   if (first) {
     Window& window = tenants_.at(box.tenant);
     StopWaiting(box, window);
     Flush(channel, box, window, sends);
   }
-  return true;
+  return has_fd;
 }
 
 uint64_t Mailboxes::Queued(ChannelId channel) const {

@@ -38,7 +38,8 @@ class Mailboxes {
   void Post(Deliver deliver, std::vector<Deliver>* sends);
   // The channel has everything up to `number`; numbers not yet sent are ignored.
   void Acknowledge(ChannelId channel, uint64_t number, std::vector<Deliver>* sends);
-  // Takes the delivery of the import's fd back if it is still queued. Returns whether it was.
+  // Takes the delivery of the import back if it is still queued. Returns whether the process cannot have the block's
+  // fd: a handle it may have had in an answer already.
   bool Withdraw(ChannelId channel, ImportId import, std::vector<Deliver>* sends);
 
   // Deliveries of the channel not sent yet.
@@ -66,11 +67,14 @@ class Mailboxes {
     uint64_t turn = 0;
   };
 
-  static bool IsBlock(const Deliver& deliver) {
+  static bool HasBlockFd(const Deliver& deliver) {
     return deliver.delivery.what == attach::DeliveryKind::kBlock;
   }
+  static bool IsBlock(const Deliver& deliver) {
+    return HasBlockFd(deliver) || deliver.delivery.what == attach::DeliveryKind::kHandleBlock;
+  }
   static bool HasFd(const Deliver& deliver) {
-    return IsBlock(deliver) || deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
+    return HasBlockFd(deliver) || deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
            deliver.delivery.what == attach::DeliveryKind::kForeignPage;
   }
   // Whether the channel itself has no room for `deliver`.

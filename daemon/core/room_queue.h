@@ -34,6 +34,8 @@ struct Waiting {
   // By device, each once. An allocation has one.
   std::vector<RoomAsk> asks;
   std::string label;
+  // Of the block that is wanted.
+  ExportKind kind = ExportKind::kFd;
   // An allocation out of a reservation, whose bytes it has taken over already.
   ReservationId drawn_from;
   // Set: a reservation is wanted, not a block.

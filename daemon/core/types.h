@@ -16,6 +16,8 @@
 #include "common/block_handle.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/ipc_handle.h"
+#include "common/lane.h"
 #include "common/secret.h"
 #include "common/session_capsule.h"
 #include "daemon/core/fence_types.h"
@@ -75,6 +77,25 @@ struct AcquireRequest {
   bool independent = false;
 };
 
+// How a block leaves the daemon; see berth.v1.ExportKind.
+enum class ExportKind { kFd = 1, kCudaIpc = 2 };
+
+// "CUDA_IPC".
+constexpr absl::string_view ExportKindName(ExportKind kind) {
+  return kind == ExportKind::kFd ? "FD" : "CUDA_IPC";
+}
+
+// Which of a device's workers makes blocks of that kind.
+constexpr Lane LaneOf(ExportKind kind) { return kind == ExportKind::kFd ? Lane::kMain : Lane::kContext; }
+
+// What a caller can take.
+struct ExportKinds {
+  bool fd = true;
+  bool cuda_ipc = false;
+
+  bool Has(ExportKind kind) const { return kind == ExportKind::kFd ? fd : cuda_ipc; }
+};
+
 struct AllocateRequest {
   // By UUID where that is not empty, else by ordinal.
   uint32_t device = 0;
@@ -86,6 +107,7 @@ struct AllocateRequest {
   // Wait for room that others hold until `deadline`, rather than be refused.
   bool wait = false;
   absl::Time deadline = absl::InfiniteFuture();
+  ExportKinds kinds = {};
 };
 
 // Bytes on one device.
@@ -122,6 +144,7 @@ struct ImportRequest {
   bool read_only = false;
   // Not empty: by this name instead, read-only.
   std::string name;
+  ExportKinds kinds = {};
 };
 
 struct PublishRequest {
@@ -183,11 +206,11 @@ struct PageRequest {
 
 // ---- What is told -----------------------------------------------------------------------------------------
 
-enum class MemoryKind { kHost = 1, kCudaVmm = 2 };
+enum class MemoryKind { kHost = 1, kCudaVmm = 2, kCudaDirect = 3 };
 enum class ReadOnly { kNo = 0, kEnforced = 1, kCooperative = 2 };
 enum class SessionState { kActive = 1, kEnding = 2 };
 enum class BlockState { kReserved = 1, kLive = 2, kRetired = 3, kQuarantined = 4 };
-enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4 };
+enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4, kIdle = 5 };
 
 struct ByteCounts {
   Bytes live;
@@ -195,10 +218,14 @@ struct ByteCounts {
   Bytes quarantined;
   Bytes warm;
   Bytes reserved;
+  // The daemon's own.
+  Bytes daemon;
 
   Bytes outstanding() const { return Bytes(live.count() + retired.count() + quarantined.count()); }
   // What counts against the budget.
-  Bytes charged() const { return Bytes(outstanding().count() + warm.count() + reserved.count()); }
+  Bytes charged() const {
+    return Bytes(outstanding().count() + warm.count() + reserved.count() + daemon.count());
+  }
   friend bool operator==(const ByteCounts&, const ByteCounts&) = default;
 };
 
@@ -273,6 +300,7 @@ struct BlockView {
   uint32_t device = 0;
   Bytes bytes;
   MemoryKind kind = MemoryKind::kHost;
+  ExportKind export_kind = ExportKind::kFd;
   BlockState state = BlockState::kReserved;
   // 0 once the owner is no longer charged.
   SessionId owner;
@@ -320,10 +348,19 @@ struct DeviceView {
   uint32_t restarts_left = 0;
   // Why its last worker ended, or the device is out of service; empty if nothing ever happened.
   std::string last_failure;
+  struct ContextWorker {
+    DeviceState state = DeviceState::kIdle;
+    uint64_t generation = 0;
+    uint32_t restarts_left = 0;
+    std::string last_failure;
+  };
+  // Where the device offers CUDA_IPC blocks.
+  std::optional<ContextWorker> context;
 };
 
-// What the vault says of a device beside whether its worker is there.
+// What the vault says of one of a device's workers beside whether it is there.
 struct DeviceReport {
+  // Of the memory that it makes.
   uint64_t generation = 1;
   // Gone from the node for good.
   bool dropped = false;
@@ -405,6 +442,8 @@ struct ReleaseResult {
 struct AllocateResult {
   BlockView block;
   ImportId import;
+  // Of a CUDA_IPC block.
+  std::optional<IpcHandle> ipc_handle;
 };
 
 struct FreeResult {
@@ -439,6 +478,8 @@ struct ImportResult {
   BlockView block;
   ImportId import;
   ReadOnly read_only = ReadOnly::kNo;
+  // Of a CUDA_IPC block.
+  std::optional<IpcHandle> ipc_handle;
 };
 
 struct OpenStreamResult {

@@ -17,6 +17,8 @@ enum class BackendKind : uint32_t {
   kCudaVmm = 2,
   // cuMemAlloc allocations, opened by their IPC handles.
   kCudaDirect = 3,
+  // Files, opened by what stands for IPC handles on the host.
+  kHostNamed = 4,
 };
 
 // Which devices the operator wants.

@@ -8,6 +8,7 @@
 #include "daemon/device/direct_backend.h"
 #include "daemon/device/host_backend.h"
 #include "daemon/device/logging_resource.h"
+#include "daemon/device/named_backend.h"
 #include "daemon/device/vmm_backend.h"
 
 namespace berth {
@@ -16,8 +17,10 @@ namespace {
 constexpr Bytes kNoLimit = Bytes(UINT64_MAX);
 
 absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(const DeviceSpec& spec) {
-  if (spec.kind == BackendKind::kHost) {
-    return std::make_unique<HostBackend>(absl::StrCat("HOST-", spec.ordinal), spec.total);
+  const std::string host = absl::StrCat("HOST-", spec.ordinal);
+  if (spec.kind == BackendKind::kHost) return std::make_unique<HostBackend>(host, spec.total);
+  if (spec.kind == BackendKind::kHostNamed) {
+    return std::make_unique<NamedBackend>(spec.folder, spec.ordinal, host, spec.total);
   }
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   const int ordinal = static_cast<int>(spec.ordinal);

@@ -31,6 +31,8 @@ struct DeviceSpec {
   uint32_t ordinal = 0;
   // A host device's; a GPU's driver says its own.
   Bytes total;
+  // The daemon's run folder, for memory that is named there (kHostNamed).
+  std::string folder;
 };
 
 struct RuntimeOptions {

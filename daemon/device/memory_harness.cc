@@ -1,9 +1,13 @@
 #include "daemon/device/memory_harness.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "common/bytes.h"
@@ -11,11 +15,13 @@
 #include "common/cuda/driver.h"
 #include "common/cuda/fake_driver.h"
 #include "common/mutex.h"
+#include "common/named_memory.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/direct_backend.h"
 #include "daemon/device/host_backend.h"
+#include "daemon/device/named_backend.h"
 #include "daemon/device/vmm_backend.h"
 
 namespace berth {
@@ -46,6 +52,47 @@ class HostHarness : public MemoryHarness {
 
  protected:
   explicit HostHarness(std::string name) : MemoryHarness(std::move(name)) {}
+};
+
+class NamedHarness : public MemoryHarness {
+ public:
+  NamedHarness() : NamedHarness("Named") {}
+
+  Opened Open() override { return std::make_unique<NamedBackend>(Folder(), 0, "HOST-0", kHostBytes); }
+
+  absl::StatusOr<std::string> Read(const MemoryBlock& block, uint64_t offset, size_t size) override {
+    BERTH_ASSIGN_OR_RETURN(const UniqueFd fd, OpenNamedMemory(Folder(), *block.handle));
+    std::string text(size, '?');
+    const ssize_t got = ::pread(fd.get(), text.data(), size, static_cast<off_t>(offset));
+    if (got != static_cast<ssize_t>(size)) return OsError("pread", errno);
+    return text;
+  }
+
+  absl::Status Write(const MemoryBlock& block, uint64_t offset, absl::string_view text) override {
+    BERTH_ASSIGN_OR_RETURN(const UniqueFd fd, OpenNamedMemory(Folder(), *block.handle));
+    const ssize_t put = ::pwrite(fd.get(), text.data(), text.size(), static_cast<off_t>(offset));
+    if (put != static_cast<ssize_t>(text.size())) return OsError("pwrite", errno);
+    return absl::OkStatus();
+  }
+
+ protected:
+  explicit NamedHarness(std::string name) : MemoryHarness(std::move(name)) {}
+
+ private:
+  // One for all processes of a test program; it goes with the first of them.
+  static std::string Folder() {
+    struct Owned {
+      Owned() {
+        if (::mkdtemp(path.data()) != nullptr) ::setenv(kFolderVariable, path.c_str(), 1);
+      }
+      ~Owned() { std::filesystem::remove_all(path); }
+      std::string path = "/tmp/berth-named-XXXXXX";
+    };
+    static const std::unique_ptr<Owned> owned =
+        ::getenv(kFolderVariable) == nullptr ? std::make_unique<Owned>() : nullptr;
+    return ::getenv(kFolderVariable);
+  }
+  static constexpr char kFolderVariable[] = "BERTH_TEST_NAMED_FOLDER";
 };
 
 // Looks in from the primary context of the device, which it retains until the process ends.
@@ -166,6 +213,7 @@ class StackOf : public Harness {
 const std::vector<MemoryHarness*>& MemoryHarness::All() {
   static const auto* const kAll = new std::vector<MemoryHarness*>{
       new HostHarness,       new StackOf<HostHarness>("HostStack"),
+      new NamedHarness,      new StackOf<NamedHarness>("NamedStack"),
       new FakeDirectHarness, new StackOf<FakeDirectHarness>("FakeDirectStack"),
       new VmmHarness,        new StackOf<VmmHarness>("CudaVmmStack"),
       new DirectHarness,     new StackOf<DirectHarness>("CudaDirectStack")};

@@ -27,40 +27,48 @@ std::optional<T> As(const Message& message, worker::Kind kind, size_t fds) {
   return value;
 }
 
-// Serves one socket. What it keeps are the blocks that the broker is freeing, until everybody else has closed theirs.
+// Serves one socket. What it keeps are the blocks that the broker is freeing, until everybody else has closed theirs;
+// and from the beginning those that are exported by handles.
 class Worker {
  public:
-  Worker(int socket, MemoryResource& resource) : socket_(socket), resource_(resource) {}
+  Worker(int socket, MemoryResource& resource, std::optional<Bytes> context)
+      : socket_(socket), resource_(resource), context_(context) {}
 
   absl::StatusOr<WorkerEnd> Serve();
 
  private:
   // Returns: the fault that ends the worker, or OK.
   absl::StatusOr<absl::Status> Create(const worker::Create& create);
-  absl::StatusOr<UniqueFd> Make(const worker::Create& create);
+  // Makes a block, and of `*created` what says how it is exported.
+  absl::StatusOr<UniqueFd> Make(const worker::Create& create, worker::Created* created);
   absl::Status Hold(uint64_t block, UniqueFd fd);
   absl::Status Release(uint64_t block);
-  absl::Status ReleaseAll();
+  absl::Status Begin();
 
   const int socket_;
   MemoryResource& resource_;
+  const std::optional<Bytes> context_;
   std::map<uint64_t, MemoryBlock> held_;
 };
 
 std::string TagOf(uint64_t block) { return absl::StrCat("block ", block); }
 
-absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create) {
+absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create, worker::Created* created) {
   BERTH_ASSIGN_OR_RETURN(MemoryBlock block, resource_.Allocate(Bytes(create.bytes), TagOf(create.block)));
-  return resource_.HandOver(block);
+  if (!block.handle.has_value()) return resource_.HandOver(block);
+  created->by_handle = 1;
+  created->handle = *block.handle;
+  held_.insert_or_assign(create.block, std::move(block));
+  return UniqueFd();
 }
 
 absl::StatusOr<absl::Status> Worker::Create(const worker::Create& create) {
-  const absl::StatusOr<UniqueFd> fd = Make(create);
   worker::Created created = {.block = create.block};
+  const absl::StatusOr<UniqueFd> fd = Make(create, &created);
   worker::SetStatus(fd.status(), &created);
   const int sent = fd.ok() ? fd->get() : -1;
   BERTH_RETURN_IF_ERROR(
-      SendStruct(socket_, created, fd.ok() ? std::span<const int>(&sent, 1) : std::span<const int>()));
+      SendStruct(socket_, created, sent >= 0 ? std::span<const int>(&sent, 1) : std::span<const int>()));
   return fd.status();
 }
 
@@ -79,9 +87,10 @@ absl::Status Worker::Release(uint64_t block) {
   return absl::OkStatus();
 }
 
-absl::Status Worker::ReleaseAll() {
+absl::Status Worker::Begin() {
   while (!held_.empty()) BERTH_RETURN_IF_ERROR(Release(held_.begin()->first));
-  return absl::OkStatus();
+  if (!context_.has_value()) return absl::OkStatus();
+  return SendStruct(socket_, worker::Measured{.bytes = context_->count()});
 }
 
 absl::StatusOr<WorkerEnd> Worker::Serve() {
@@ -110,7 +119,7 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
         return WorkerEnd{.exit = ExitFor(directive), .fault = released};
       }
     } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
-      BERTH_RETURN_IF_ERROR(ReleaseAll());
+      BERTH_RETURN_IF_ERROR(Begin());
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
     }
@@ -119,8 +128,8 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
 
 }  // namespace
 
-absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryResource& resource) {
-  return Worker(socket, resource).Serve();
+absl::StatusOr<WorkerEnd> ServeWorker(int socket, MemoryResource& resource, std::optional<Bytes> context) {
+  return Worker(socket, resource, context).Serve();
 }
 
 }  // namespace berth

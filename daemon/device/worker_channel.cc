@@ -106,9 +106,13 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
     worker::Created created;
     memcpy(&created, message.bytes.data(), sizeof(created));
     const absl::Status status = worker::GetStatus(created);
-    if (created.kind == worker::Kind::kCreated && message.fds.size() == (status.ok() ? 1 : 0)) {
-      if (!status.ok()) return CreatedBlock{BlockId(created.block), status};
-      return CreatedBlock{BlockId(created.block), std::move(message.fds[0])};
+    const bool by_handle = created.by_handle == 1;
+    const size_t fds = status.ok() && !by_handle ? 1 : 0;
+    if (created.kind == worker::Kind::kCreated && message.fds.size() == fds) {
+      const BlockId block(created.block);
+      if (!status.ok()) return CreatedBlock{block, status, std::nullopt};
+      if (by_handle) return CreatedBlock{block, UniqueFd(), created.handle};
+      return CreatedBlock{block, std::move(message.fds[0]), std::nullopt};
     }
   } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
     worker::BlockMessage released;
@@ -118,6 +122,10 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
       return ReleasedBlock{BlockId(released.block), absl::Status(static_cast<absl::StatusCode>(released.code),
                                                                  "the driver did not take the memory back")};
     }
+    worker::Measured measured;
+    static_assert(sizeof(measured) == sizeof(released));
+    memcpy(&measured, message.bytes.data(), sizeof(measured));
+    if (measured.kind == worker::Kind::kMeasured) return MeasuredContext{Bytes(measured.bytes)};
   }
   return absl::InternalError("the worker sent an unknown message");
 }

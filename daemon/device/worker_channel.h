@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/ipc_handle.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 
@@ -27,14 +29,20 @@ namespace berth {
 // Errors: OUT_OF_MEMORY, DRIVER, INVALID_FIELD, as the backend refused.
 struct CreatedBlock {
   BlockId block;
+  // Empty where the block is exported by `handle`.
   absl::StatusOr<UniqueFd> fd;
+  std::optional<IpcHandle> handle;
 };
 // Answers SendRelease(): the worker has closed the block's fd, or has it still because the driver did not take it.
 struct ReleasedBlock {
   BlockId block;
   absl::Status status = absl::OkStatus();
 };
-using WorkerReply = std::variant<CreatedBlock, ReleasedBlock>;
+// Answers SendBegin(): what a context worker's context takes of the device.
+struct MeasuredContext {
+  Bytes bytes;
+};
+using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext>;
 
 // WorkerChannel is thread-safe; Read() has one caller at a time. No method blocks: what the socket has no
 // room for waits in an outbox until Flush().
@@ -51,13 +59,13 @@ class WorkerChannel {
   // Errors of the four: kUnavailable if the worker is gone; LIMIT when the outbox is full (SendCreate) or no
   // fd is left for a duplicate (SendHold).
 
-  // Has the worker close what a broker before this one left with it. To be sent before anything else.
+  // Has the worker give back what a broker before this one left with it. To be sent before anything else.
   absl::Status SendBegin() ABSL_LOCKS_EXCLUDED(mu_);
   // Asks for a block of `bytes`, a multiple of the device's granularity.
   absl::Status SendCreate(BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Gives the worker a duplicate of `fd`, which stays the caller's.
   absl::Status SendHold(BlockId block, int fd) ABSL_LOCKS_EXCLUDED(mu_);
-  // Asks the worker to close what it holds of `block`.
+  // Asks the worker to close what it holds of `block`, or to free it.
   absl::Status SendRelease(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
 
   // To be polled for reading, and for writing while wants_write().

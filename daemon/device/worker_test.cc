@@ -16,8 +16,10 @@
 #include <variant>
 
 #include "common/cuda/driver.h"
+#include "common/cuda/fake_driver.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
+#include "daemon/device/direct_backend.h"
 #include "daemon/device/host_backend.h"
 #include "daemon/device/worker_channel.h"
 #include "daemon/device/worker_wire.h"
@@ -54,9 +56,10 @@ class WorkerTest : public ::testing::Test {
   }
   ~WorkerTest() override { End().IgnoreError(); }
 
-  void Serve() {
-    thread_ = std::thread([this] {
-      result_ = ServeWorker(socket_.get(), faulty_);
+  void Serve() { Serve(faulty_); }
+  void Serve(MemoryResource& resource, std::optional<Bytes> context = std::nullopt) {
+    thread_ = std::thread([this, &resource, context] {
+      result_ = ServeWorker(socket_.get(), resource, context);
       socket_.reset();
     });
   }
@@ -106,6 +109,60 @@ TEST_F(WorkerTest, MakesBlocksInTheOrderAsked) {
     EXPECT_EQ(info.st_size, static_cast<off_t>(id << 21));
   }
   EXPECT_TRUE(End().ok());
+}
+
+TEST_F(WorkerTest, AContextWorkerExportsByHandlesAndKeepsWhatItMadeUntilTheRelease) {
+  cuda::FakeDriver driver;
+  const auto direct = *DirectBackend::Open(driver, 0);
+  Serve(*direct, MiB(520));
+  ASSERT_TRUE(channel_->SendBegin().ok());
+  EXPECT_EQ(std::get<MeasuredContext>(Read()).bytes, MiB(520));
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  const CreatedBlock created = ReadCreated();
+  ASSERT_TRUE(created.fd.ok()) << created.fd.status();
+  EXPECT_FALSE(*created.fd);
+  ASSERT_TRUE(created.handle.has_value());
+  EXPECT_EQ(direct->outstanding(), MiB(2));
+  ASSERT_TRUE(channel_->SendRelease(BlockId(1)).ok());
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(1));
+  EXPECT_EQ(direct->outstanding(), Bytes(0));
+  // One that it does not know is as good as released.
+  ASSERT_TRUE(channel_->SendRelease(BlockId(1)).ok());
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(1));
+  EXPECT_TRUE(End().ok());
+}
+
+TEST_F(WorkerTest, AContextWorkerFreesWhatAnEarlierBrokerHadItMake) {
+  cuda::FakeDriver driver;
+  const auto direct = *DirectBackend::Open(driver, 0);
+  Serve(*direct, MiB(520));
+  for (const uint64_t id : {1, 2}) {
+    ASSERT_TRUE(channel_->SendCreate(BlockId(id), MiB(2)).ok());
+    EXPECT_TRUE(ReadCreated().handle.has_value());
+  }
+  ASSERT_TRUE(channel_->SendBegin().ok());
+  EXPECT_EQ(std::get<MeasuredContext>(Read()).bytes, MiB(520));
+  EXPECT_EQ(direct->outstanding(), Bytes(0));
+}
+
+TEST_F(WorkerTest, APoisonedContextIsAnsweredAndEndsTheContextWorker) {
+  cuda::FakeDriver driver;
+  const auto direct = *DirectBackend::Open(driver, 0);
+  driver.failing = "Allocate";
+  driver.failing_code = 700;
+  Serve(*direct, Bytes(0));
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  EXPECT_TRUE(IsRefusal(ReadCreated().fd.status(), Reason::kDriver));
+  EXPECT_TRUE(IsEndOfStream([&] {
+    while (true) {
+      const absl::Status status = channel_->Read().status();
+      if (!IsWouldBlock(status)) return status;
+      pollfd entry = {.fd = channel_->fd(), .events = POLLIN, .revents = 0};
+      ::poll(&entry, 1, 20'000);
+    }
+  }()));
+  EXPECT_TRUE(End().ok());
+  EXPECT_EQ(result_->exit, WorkerExit::kPoisoned);
 }
 
 TEST_F(WorkerTest, ARefusalComesBackWhole) {

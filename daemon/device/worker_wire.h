@@ -3,6 +3,11 @@
 //   broker → worker  Begin; Create; Hold + fd, Release
 //   worker → broker  Created (+ fd if it went well); Released
 //
+// A context worker exports by handles, so that what it made stays with it until the Release; it is never sent a Hold.
+//
+//   broker → context worker  Begin; Create; Release
+//   context worker → broker  Measured; Created; Released
+//
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. Each end's only peer is the other: a message of another kind, size or fd count than stated here is a
 // defect, and ends the worker.
@@ -14,6 +19,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "common/ipc_handle.h"
 
 namespace berth::worker {
 
@@ -24,6 +30,7 @@ enum class Kind : uint32_t {
   kRelease,
   kReleased,
   kBegin,
+  kMeasured,
 };
 
 // Asks for a block of `bytes`.
@@ -34,14 +41,16 @@ struct Create {
   uint64_t bytes = 0;
 };
 
-// Answers Create; with one fd if `code` is OK.
+// Answers Create; if `code` is OK with one fd, or by_handle.
 struct Created {
   Kind kind = Kind::kCreated;
   // An absl::StatusCode and a berth::Reason, 0 for none.
   int32_t code = 0;
   int32_t reason = 0;
-  uint32_t padding = 0;
+  // 1 if the block is exported by `handle`.
+  uint32_t by_handle = 0;
   uint64_t block = 0;
+  IpcHandle handle;
   // Zero-terminated, cut where it is too long.
   char text[512] = {};
   // The refusal's figures: name and value in turn, each zero-terminated, up to an empty name. What does not
@@ -50,8 +59,8 @@ struct Created {
 };
 
 // Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed, or, with a `code`, the driver did
-// not take it and it is kept, to be released again. Begin (of no block), a broker's
-// first: close what an earlier broker left held; it did not live to send the Release. Not answered.
+// not take it and it is kept, to be released again. Begin (of no block), a broker's first: close what an earlier broker
+// left held, or had made; it did not live to send the Release.
 struct BlockMessage {
   Kind kind = Kind::kHold;
   // Of Released: an absl::StatusCode.
@@ -59,8 +68,15 @@ struct BlockMessage {
   uint64_t block = 0;
 };
 
+// Answers Begin: what the worker's context takes of the device's memory.
+struct Measured {
+  Kind kind = Kind::kMeasured;
+  uint32_t padding = 0;
+  uint64_t bytes = 0;
+};
+
 static_assert(std::is_trivially_copyable_v<Create> && std::is_trivially_copyable_v<Created> &&
-              std::is_trivially_copyable_v<BlockMessage>);
+              std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Measured>);
 
 // Writes `status`, with its reason and figures, into `created`.
 void SetStatus(const absl::Status& status, Created* created);

@@ -40,6 +40,18 @@ absl::StatusOr<BlockHandle> FromProto(const v1::BlockHandle& handle) {
                      .block_generation = handle.block_generation()};
 }
 
+absl::StatusOr<core::ExportKinds> FromProto(const google::protobuf::RepeatedField<int>& kinds) {
+  core::ExportKinds out = {.fd = kinds.empty()};
+  for (const int kind : kinds) {
+    if (kind != v1::EXPORT_KIND_FD && kind != v1::EXPORT_KIND_CUDA_IPC) {
+      return Refuse(Reason::kInvalidField, "{field}: {value} is no export kind; expected {limit}",
+                    {{"field", "export_kinds"}, {"value", kind}, {"limit", "1 or 2"}});
+    }
+    (kind == v1::EXPORT_KIND_FD ? out.fd : out.cuda_ipc) = true;
+  }
+  return out;
+}
+
 void ToProto(absl::Duration duration, google::protobuf::Duration* out) {
   const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
   out->set_seconds(seconds);
@@ -74,6 +86,7 @@ void ToProto(const core::ByteCounts& bytes, v1::ByteCounts* out) {
   out->set_warm(bytes.warm.count());
   out->set_reserved(bytes.reserved.count());
   out->set_outstanding(bytes.outstanding().count());
+  out->set_daemon(bytes.daemon.count());
 }
 
 void ToProto(const core::ImportView& view, v1::Import* out) {
@@ -86,11 +99,12 @@ void ToProto(const core::ImportView& view, v1::Import* out) {
 }
 
 // The core's enums carry the wire's numbers.
-static_assert(static_cast<int>(core::MemoryKind::kCudaVmm) == v1::MEMORY_KIND_CUDA_VMM);
+static_assert(static_cast<int>(core::MemoryKind::kCudaDirect) == v1::MEMORY_KIND_CUDA_DIRECT);
+static_assert(static_cast<int>(core::ExportKind::kCudaIpc) == v1::EXPORT_KIND_CUDA_IPC);
 static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
-static_assert(static_cast<int>(core::DeviceState::kDropped) == v1::Device::DROPPED);
+static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
 static_assert(static_cast<int>(core::LogAction::kReap) == v1::LogRecord::REAP);
 static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
@@ -138,6 +152,7 @@ absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& 
                             .bytes = Bytes(request.bytes()),
                             .label = request.label(),
                             .reservation = ReservationId(request.reservation())};
+  BERTH_ASSIGN_OR_RETURN(out.kinds, FromProto(request.export_kinds()));
   if (request.has_max_wait()) {
     BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
     out.wait = wait > absl::ZeroDuration();
@@ -223,6 +238,7 @@ absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& reques
 absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request) {
   core::ImportRequest out = {.read_only = request.read_only(), .name = request.name()};
   BERTH_RETURN_IF_ERROR(ValidateLabel("name", request.name()));
+  BERTH_ASSIGN_OR_RETURN(out.kinds, FromProto(request.export_kinds()));
   if (!request.name().empty()) return out;
   BERTH_ASSIGN_OR_RETURN(out.handle, FromProto(request.handle()));
   return out;
@@ -263,6 +279,7 @@ void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) 
 void ToProto(const core::AllocateResult& result, v1::AllocateBlockResponse* out) {
   ToProto(result.block, out->mutable_block());
   out->set_import(result.import.value());
+  if (result.ipc_handle.has_value()) out->set_ipc_handle(&result.ipc_handle->bytes, sizeof(IpcHandle));
 }
 
 void ToProto(const core::FreeResult& result, v1::FreeBlockResponse* out) {
@@ -275,6 +292,7 @@ void ToProto(const core::ImportResult& result, v1::ImportBlockResponse* out) {
   ToProto(result.block, out->mutable_block());
   out->set_import(result.import.value());
   out->set_read_only(static_cast<v1::ReadOnly>(result.read_only));
+  if (result.ipc_handle.has_value()) out->set_ipc_handle(&result.ipc_handle->bytes, sizeof(IpcHandle));
 }
 
 void ToProto(const core::PublishResult& result, v1::PublishBlockResponse* out) {
@@ -394,6 +412,7 @@ void ToProto(const core::BlockView& view, v1::Block* out) {
   out->set_device(view.device);
   out->set_bytes(view.bytes.count());
   out->set_kind(static_cast<v1::MemoryKind>(view.kind));
+  out->set_export_kind(static_cast<v1::ExportKind>(view.export_kind));
   out->set_state(static_cast<v1::Block::State>(view.state));
   out->set_owner(view.owner.value());
   ToProto(view.tenant, out->mutable_tenant());
@@ -418,6 +437,12 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_failed_releases(view.failed_releases);
   out->set_restarts_left(view.restarts_left);
   out->set_last_failure(view.last_failure);
+  if (!view.context.has_value()) return;
+  v1::Device::ContextWorker* const context = out->mutable_context_worker();
+  context->set_state(static_cast<v1::Device::State>(view.context->state));
+  context->set_generation(view.context->generation);
+  context->set_restarts_left(view.context->restarts_left);
+  context->set_last_failure(view.context->last_failure);
 }
 
 void ToProto(const core::BudgetView& view, v1::Budget* out) {

@@ -105,7 +105,9 @@ grpc::ServerUnaryReactor* AdminService::RestartDevice(grpc::CallbackServerContex
                                                       v1::Device* response) {
   return OperateDevice(context_, context, "RestartDevice", response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
-                         return core.RestartDevice(now, request->device(), effects);
+                         return request->context_worker()
+                                    ? core.RestartContext(now, request->device(), effects)
+                                    : core.RestartDevice(now, request->device(), effects);
                        });
 }
 

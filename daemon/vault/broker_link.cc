@@ -51,9 +51,12 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
   } else if (message.bytes.size() == sizeof(custody::Order) && message.fds.empty()) {
     custody::Order order;
     memcpy(&order, message.bytes.data(), sizeof(order));
-    const bool known = order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kDrop;
+    const bool known = order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kEnd;
     if (order.kind == MessageKind::kOrder && known) {
-      return OrderRequest{.device = order.device, .order = order.order, .why = custody::ReasonOf(order.why)};
+      return OrderRequest{.device = order.device,
+                          .lane = order.lane,
+                          .order = order.order,
+                          .why = custody::ReasonOf(order.why)};
     }
   } else if (message.bytes.size() == sizeof(KeyMessage)) {
     KeyMessage request;

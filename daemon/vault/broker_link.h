@@ -33,6 +33,7 @@ struct DropRequest {
 struct ReadySignal {};
 struct OrderRequest {
   uint32_t device = 0;
+  Lane lane = Lane::kMain;
   custody::OrderKind order = custody::OrderKind::kKill;
   std::string why;
 };

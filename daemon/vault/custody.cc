@@ -133,8 +133,8 @@ void Custody::Queue(const T& message) {
 
 void Custody::Drop(Key key) { Queue(KeyMessage{.kind = MessageKind::kDrop, .key = key}); }
 
-void Custody::Order(uint32_t device, custody::OrderKind order, absl::string_view why) {
-  custody::Order message = {.device = device, .order = order};
+void Custody::Order(uint32_t device, Lane lane, custody::OrderKind order, absl::string_view why) {
+  custody::Order message = {.device = device, .order = order, .lane = lane};
   custody::SetReason(std::string_view(why.data(), why.size()), message.why);
   Queue(message);
 }
@@ -160,9 +160,10 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
       status.has_value()) {
     if (status->state != custody::WorkerState::kRunning) {
       MutexLock lock(&mu_);
-      held_.erase(custody::KeyOf(custody::Kind::kWorker, status->device));
+      held_.erase(custody::KeyOf(status->lane, status->device));
     }
     return WorkerNews{.device = status->device,
+                      .lane = status->lane,
                       .state = status->state,
                       .restarts_left = status->restarts_left,
                       .generation = status->generation,
@@ -175,10 +176,13 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
     return DroppedFd{dropped->key};
   }
   const auto give = As<KeyMessage>(message, MessageKind::kGive, 1);
-  if (give.has_value() && give->key.kind == custody::Kind::kWorker) {
+  const bool main = give.has_value() && give->key.kind == custody::Kind::kWorker;
+  if (main || (give.has_value() && give->key.kind == custody::Kind::kContextWorker)) {
     MutexLock lock(&mu_);
     held_.insert(give->key);
-    return WorkerUp{.device = static_cast<uint32_t>(give->key.id), .socket = std::move(message.fds[0])};
+    return WorkerUp{.device = static_cast<uint32_t>(give->key.id),
+                    .lane = main ? Lane::kMain : Lane::kContext,
+                    .socket = std::move(message.fds[0])};
   }
   return Broken("an unknown message");
 }

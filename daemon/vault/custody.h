@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/lane.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/vault/custody_wire.h"
@@ -40,11 +41,13 @@ struct HeldFd {
 // `device` has a worker again; `socket` is the broker's end of its socket (daemon/device/worker_channel.h).
 struct WorkerUp {
   uint32_t device = 0;
+  Lane lane = Lane::kMain;
   UniqueFd socket;
 };
 // What becomes of the device's worker (custody_wire.h). After kGone a WorkerUp follows.
 struct WorkerNews {
   uint32_t device = 0;
+  Lane lane = Lane::kMain;
   custody::WorkerState state = custody::WorkerState::kRunning;
   uint32_t restarts_left = 0;
   uint64_t generation = 0;
@@ -88,7 +91,8 @@ class Custody {
   void Flush() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Has the vault do something with a device; WorkerNews says what came of it. Waits no more than Drop().
-  void Order(uint32_t device, custody::OrderKind order, absl::string_view why) ABSL_LOCKS_EXCLUDED(mu_);
+  void Order(uint32_t device, Lane lane, custody::OrderKind order, absl::string_view why)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as
   // started.

@@ -254,14 +254,31 @@ TEST_F(CustodyTest, WorkersGoAndComeBack) {
   EXPECT_TRUE(IsWouldBlock(custody.ReadNotice().status()));
 }
 
+TEST_F(CustodyTest, AContextWorkerIsToldFromTheOther) {
+  held_[KeyOf(Kind::kContextWorker, 1)] = AnyFd();
+  Custody& custody = Start();
+  Tell(custody::WorkerStatus{
+      .device = 1, .state = custody::WorkerState::kIdle, .generation = 4, .lane = Lane::kContext});
+  link_->QueueGive(KeyOf(Kind::kContextWorker, 1));
+  link_->Flush(held_);
+  const auto idle = std::get<WorkerNews>(*custody.ReadNotice());
+  EXPECT_EQ(idle.lane, Lane::kContext);
+  EXPECT_EQ(idle.state, custody::WorkerState::kIdle);
+  EXPECT_EQ(idle.generation, 4u);
+  const auto up = std::get<WorkerUp>(*custody.ReadNotice());
+  EXPECT_EQ(up.device, 1u);
+  EXPECT_EQ(up.lane, Lane::kContext);
+}
+
 TEST_F(CustodyTest, AnOrderReachesTheVaultWithItsReason) {
   Custody& custody = Start();
-  custody.Order(3, custody::OrderKind::kDrop, "pulled");
+  custody.Order(3, Lane::kContext, custody::OrderKind::kKill, "pulled");
   const auto order = std::get<OrderRequest>(*link_->Read());
   EXPECT_EQ(order.device, 3u);
-  EXPECT_EQ(order.order, custody::OrderKind::kDrop);
+  EXPECT_EQ(order.lane, Lane::kContext);
+  EXPECT_EQ(order.order, custody::OrderKind::kKill);
   EXPECT_EQ(order.why, "pulled");
-  custody.Order(3, static_cast<custody::OrderKind>(6), "");
+  custody.Order(3, Lane::kMain, static_cast<custody::OrderKind>(8), "");
   EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "no order of that kind";
 }
 
@@ -287,7 +304,8 @@ TEST_F(CustodyTest, WhatIsNoLongerHeldWhenItsTurnComesIsLeftOut) {
 TEST_F(CustodyTest, TheBrokerCannotPutOrDropWhatIsTheVaults) {
   const int fd = STDERR_FILENO;
   for (const Key key : {KeyOf(custody::Listener::kAdmin), KeyOf(Kind::kStatePage), KeyOf(Kind::kDeviceTable),
-                        KeyOf(Kind::kWorker, 0), KeyOf(static_cast<Kind>(0)), KeyOf(static_cast<Kind>(77))}) {
+                        KeyOf(Kind::kWorker, 0), KeyOf(Kind::kContextWorker, 0), KeyOf(static_cast<Kind>(0)),
+                        KeyOf(static_cast<Kind>(77))}) {
     ASSERT_TRUE(
         SendStruct(broker_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key}, std::span(&fd, 1)).ok());
     EXPECT_TRUE(absl::IsInternal(link_->Read().status()));

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "common/lane.h"
+
 namespace berth::custody {
 
 // What a held fd is; beside it, what its id means.
@@ -44,6 +46,8 @@ enum class Kind : uint32_t {
   kWorker,
   // A process's fence page, writable (common/fence_page.h); the id is its channel's.
   kFencePage,
+  // The same as kWorker, of a device's context worker.
+  kContextWorker,
 };
 
 enum class Listener : uint64_t {
@@ -65,6 +69,10 @@ struct Key {
 };
 
 constexpr Key KeyOf(Kind kind, uint64_t id = 0) { return Key{.kind = kind, .id = id}; }
+// Of a worker's socket.
+constexpr Key KeyOf(Lane lane, uint32_t device) {
+  return KeyOf(lane == Lane::kMain ? Kind::kWorker : Kind::kContextWorker, device);
+}
 constexpr Key KeyOf(Listener listener) { return KeyOf(Kind::kListener, static_cast<uint64_t>(listener)); }
 
 enum class MessageKind : uint32_t {
@@ -108,20 +116,22 @@ enum class WorkerState : uint32_t {
   kStopped,
   // The same, but it is not gone: SIGKILL did not end it. A kStopped follows when it is.
   kAbandoned,
+  // There is none, and none is started until one is ordered: of context workers.
+  kIdle,
 };
 
 inline constexpr uint32_t kReasonBytes = 240;
 
-// What becomes of a device's worker: sent whenever it changes, and to a new broker for every device.
+// What becomes of one of a device's workers: sent whenever it changes, and to a new broker for each.
 struct WorkerStatus {
   MessageKind kind = MessageKind::kWorkerStatus;
   uint32_t device = 0;
   WorkerState state = WorkerState::kRunning;
   uint32_t restarts_left = 0;
-  // Of the device's memory; the state page has the same.
+  // Of the memory that it makes; the state page has the same.
   uint64_t generation = 0;
   uint32_t dropped = 0;
-  uint32_t padding = 0;
+  Lane lane = Lane::kMain;
   // Why the last worker ended; zero-terminated, cut where it is too long.
   char last_failure[kReasonBytes] = {};
 };
@@ -130,21 +140,26 @@ struct WorkerStatus {
 enum class OrderKind : uint32_t {
   // End the worker: it hangs. What follows is as if it had ended by itself.
   kKill = 1,
-  // End the worker, and start another that does not count.
+  // End the worker, and start another that does not count; a context worker when it is wanted.
   kRestart,
-  // Start a worker for a stopped device.
+  // Bring a worker that was stopped back.
   kEnable,
-  // The device's memory is lost: its generation moves, and its worker is replaced.
+  // The device's memory is lost: its generation moves, and its workers are replaced.
   kReset,
-  // The device is gone from the node: its worker ends and none follows.
+  // The device is gone from the node: its workers end and none follows.
   kDrop,
+  // Start the context worker, if it is idle.
+  kStart,
+  // End the context worker: it is idle then.
+  kEnd,
 };
 
 struct Order {
   MessageKind kind = MessageKind::kOrder;
   uint32_t device = 0;
   OrderKind order = OrderKind::kKill;
-  uint32_t padding = 0;
+  // Of kKill, kRestart and kEnable: which worker.
+  Lane lane = Lane::kMain;
   // As WorkerStatus::last_failure will say it; zero-terminated.
   char why[kReasonBytes] = {};
 };

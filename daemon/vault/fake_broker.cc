@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/fd_passing.h"
 #include "common/memfd.h"
 #include "daemon/vault/custody.h"
@@ -66,31 +67,41 @@ class FakeBroker {
       if (const auto* news = std::get_if<WorkerNews>(&*notice)) {
         Note(*news);
       } else if (auto* up = std::get_if<WorkerUp>(&*notice)) {
-        absl::StrAppend(&notices_, "up ", up->device, "\n");
-        fds_[KeyOf(Kind::kWorker, up->device)] = std::move(up->socket);
+        absl::StrAppend(&notices_, "up ", NameOf(up->device, up->lane), "\n");
+        fds_[KeyOf(up->lane, up->device)] = std::move(up->socket);
       } else if (const auto* dropped = std::get_if<DroppedFd>(&*notice)) {
         absl::StrAppend(&notices_, "dropped ", Text(dropped->key));
       }
     }
   }
 
+  // "0"; "0c" for its context worker.
+  static std::string NameOf(uint32_t device, Lane lane) {
+    return absl::StrCat(device, lane == Lane::kMain ? "" : "c");
+  }
+
   void Note(const WorkerNews& news) {
-    status_[news.device] = absl::StrCat("left ", news.restarts_left, ", generation ", news.generation,
-                                        news.dropped ? ", dropped: " : ": ", news.last_failure);
+    const std::string name = NameOf(news.device, news.lane);
+    status_[name] = absl::StrCat("left ", news.restarts_left, ", generation ", news.generation,
+                                 news.dropped ? ", dropped: " : ": ", news.last_failure);
     switch (news.state) {
       case custody::WorkerState::kRunning:
         return;
       case custody::WorkerState::kGone:
-        absl::StrAppend(&notices_, "down ", news.device, "\n");
+        absl::StrAppend(&notices_, "down ", name, "\n");
+        break;
+      case custody::WorkerState::kIdle:
+        if (!fds_.contains(KeyOf(news.lane, news.device))) return;
+        absl::StrAppend(&notices_, "down ", name, " idle\n");
         break;
       case custody::WorkerState::kStopped:
-        absl::StrAppend(&notices_, "down ", news.device, " stopped\n");
+        absl::StrAppend(&notices_, "down ", name, " stopped\n");
         break;
       case custody::WorkerState::kAbandoned:
-        absl::StrAppend(&notices_, "down ", news.device, " abandoned\n");
+        absl::StrAppend(&notices_, "down ", name, " abandoned\n");
         break;
     }
-    fds_.erase(KeyOf(Kind::kWorker, news.device));
+    fds_.erase(KeyOf(news.lane, news.device));
   }
 
   void Serve(UniqueFd connection) {
@@ -104,7 +115,8 @@ class FakeBroker {
       return;
     }
     uint64_t id = 0;
-    if (words.size() > 1 && words[0] != "order" && !absl::SimpleAtoi(words[1], &id)) return;
+    const bool named = words[0] == "order" || words[0] == "status";
+    if (words.size() > 1 && !named && !absl::SimpleAtoi(words[1], &id)) return;
     Say(connection, Do(words, id));
   }
 
@@ -130,21 +142,23 @@ class FakeBroker {
       return "OK";
     }
     if (words[0] == "create") return create_(fds_[KeyOf(Kind::kWorker, id)].get());
+    if (words[0] == "create-context") return create_(fds_[KeyOf(Kind::kContextWorker, id)].get());
     if (words[0] == "order") return Order(words[1], words[2]);
-    if (words[0] == "status") return status_[static_cast<uint32_t>(id)];
+    if (words[0] == "status") return status_[words[1]];
     if (words[0] == "garbage") return SendStruct(custody_->fd(), facts_).ToString();
     return "unknown command";
   }
 
-  std::string Order(const std::string& verb, const std::string& device) {
+  std::string Order(const std::string& verb, absl::string_view device) {
     uint32_t ordinal = 0;
+    const Lane lane = absl::ConsumeSuffix(&device, "c") ? Lane::kContext : Lane::kMain;
     if (!absl::SimpleAtoi(device, &ordinal)) return "no device";
-    const std::map<std::string, custody::OrderKind> orders = {{"kill", custody::OrderKind::kKill},
-                                                              {"restart", custody::OrderKind::kRestart},
-                                                              {"enable", custody::OrderKind::kEnable},
-                                                              {"reset", custody::OrderKind::kReset},
-                                                              {"drop", custody::OrderKind::kDrop}};
-    custody_->Order(ordinal, orders.at(verb), absl::StrCat("ordered to ", verb));
+    const std::map<std::string, custody::OrderKind> orders = {
+        {"kill", custody::OrderKind::kKill},     {"restart", custody::OrderKind::kRestart},
+        {"enable", custody::OrderKind::kEnable}, {"reset", custody::OrderKind::kReset},
+        {"drop", custody::OrderKind::kDrop},     {"start", custody::OrderKind::kStart},
+        {"end", custody::OrderKind::kEnd}};
+    custody_->Order(ordinal, lane, orders.at(verb), absl::StrCat("ordered to ", verb));
     return "OK";
   }
 
@@ -179,7 +193,7 @@ class FakeBroker {
   std::map<Key, UniqueFd> fds_;
   std::string notices_;
   // The last of each device.
-  std::map<uint32_t, std::string> status_;
+  std::map<std::string, std::string> status_;
   std::vector<std::pair<std::string, UniqueFd>> awaits_;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
+#include "common/named_memory.h"
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -81,11 +82,14 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path) {
   }
   RunFolder folder(path, std::move(lock));
   BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
+  // What an earlier daemon left that was killed.
+  RemoveAllNamedMemory(path);
   return folder;
 }
 
 RunFolder::~RunFolder() {
   for (const std::string& name : made_) ::unlink(PathOf(name).c_str());
+  if (!made_.empty()) RemoveAllNamedMemory(path_);
 }
 
 absl::Status RunFolder::ReadOrDrawNode() {

@@ -47,16 +47,25 @@ void Supervision::OnKilled(MonotonicTime now, Then then, const std::string& why)
   }
 }
 
+bool Supervision::OnWanted() {
+  if (state_ != State::kIdle) return false;
+  state_ = State::kRunning;
+  return true;
+}
+
+bool Supervision::Again() {
+  state_ = on_demand_ ? State::kIdle : State::kRunning;
+  return !on_demand_;
+}
+
 bool Supervision::OnEnded(MonotonicTime now, const ProcessEnd& end) {
-  const State before = std::exchange(state_, State::kRunning);
+  const State before = std::exchange(state_, State::kStopped);
   const Then then = std::exchange(then_, Then::kAsByItself);
   kill_deadline_ = MonotonicTime::max();
   if (before == State::kRunning) last_failure_ = Describe(end);
-  if (before == State::kEnding && then == Then::kRestart) return true;
+  if (before == State::kEnding && then == Then::kRestart) return Again();
   const bool stop = before == State::kAbandoned || then == Then::kStop || IsFinal(end);
-  if (!stop && restarts_.OnDeath(now)) return true;
-  state_ = State::kStopped;
-  return false;
+  return !stop && restarts_.OnDeath(now) && Again();
 }
 
 void Supervision::OnNotStarted(const std::string& why) {
@@ -66,9 +75,8 @@ void Supervision::OnNotStarted(const std::string& why) {
 
 bool Supervision::OnEnabled() {
   if (state_ != State::kStopped) return false;
-  state_ = State::kRunning;
   restarts_ = WorkerRestarts();
-  return true;
+  return Again();
 }
 
 bool Supervision::OnTime(MonotonicTime now) {
@@ -89,7 +97,7 @@ MonotonicTime Supervision::next_change() const {
 }
 
 uint32_t Supervision::restarts_left() const {
-  return state_ == State::kRunning || state_ == State::kEnding ? restarts_.left() : 0;
+  return state_ == State::kStopped || state_ == State::kAbandoned ? 0 : restarts_.left();
 }
 
 }  // namespace berth

@@ -6,6 +6,10 @@
 //   running ──killed─► ending ──ended──► as above, or as the kill says
 //                      ending ──2 s────► abandoned ──ended──► stopped
 //   stopped ──enabled► running
+//
+// A worker on demand is idle instead of being started anew: until it is wanted.
+//
+//   idle ──wanted──► running ──ended, killed─► as above, but idle where another would follow
 
 #ifndef DAEMON_VAULT_SUPERVISION_H_
 #define DAEMON_VAULT_SUPERVISION_H_
@@ -25,7 +29,7 @@ class Supervision {
   // From SIGKILL on. Whoever is not gone then is stuck in the driver.
   static constexpr std::chrono::seconds kKillPatience{2};
 
-  enum class State { kRunning, kEnding, kAbandoned, kStopped };
+  enum class State { kIdle, kRunning, kEnding, kAbandoned, kStopped };
 
   // What follows the end of a worker that the vault kills.
   enum class Then {
@@ -35,6 +39,12 @@ class Supervision {
     kRestart,
     kStop,
   };
+
+  explicit Supervision(bool on_demand = false)
+      : on_demand_(on_demand), state_(on_demand ? State::kIdle : State::kRunning) {}
+
+  // Somebody wants a worker. Returns whether to start one: only if it is idle.
+  bool OnWanted();
 
   // A worker was sent SIGKILL, because of `why`. Of several, the first reason stays, and kStop wins.
   // Requires: running or ending.
@@ -46,8 +56,8 @@ class Supervision {
   // No worker could be started: none will be until the device is enabled.
   void OnNotStarted(const std::string& why);
 
-  // An operator brings a stopped device back: what was is forgotten. Returns whether to start a worker: not if
-  // one is there, be it abandoned.
+  // An operator brings a stopped worker back: what was is forgotten. Returns whether to start one: not if one is there,
+  // be it abandoned, nor one on demand.
   bool OnEnabled();
 
   // Time has passed. Returns whether state() or restarts_left() is not what it was.
@@ -62,7 +72,11 @@ class Supervision {
   const std::string& last_failure() const { return last_failure_; }
 
  private:
-  State state_ = State::kRunning;
+  // Where another is to follow.
+  bool Again();
+
+  bool on_demand_;
+  State state_;
   WorkerRestarts restarts_;
   std::string last_failure_;
   // While ending.

@@ -42,6 +42,36 @@ TEST(SupervisionTest, ARestartIsForgottenAfter60SecondsAndThatIsAChange) {
   EXPECT_EQ(supervision.next_change(), MonotonicTime::max());
 }
 
+TEST(SupervisionTest, AWorkerOnDemandIsIdleUntilItIsWantedAndAgainAfterItsEnd) {
+  Supervision supervision(/*on_demand=*/true);
+  EXPECT_EQ(supervision.state(), State::kIdle);
+  for (const uint32_t left : {2u, 1u, 0u}) {
+    EXPECT_TRUE(supervision.OnWanted());
+    EXPECT_FALSE(supervision.OnWanted()) << "it is there";
+    EXPECT_EQ(supervision.state(), State::kRunning);
+    EXPECT_FALSE(supervision.OnEnded(kStart, Signalled(9)));
+    EXPECT_EQ(supervision.state(), State::kIdle);
+    EXPECT_EQ(supervision.restarts_left(), left);
+  }
+  EXPECT_TRUE(supervision.OnWanted());
+  EXPECT_FALSE(supervision.OnEnded(kStart, Signalled(9)));
+  EXPECT_EQ(supervision.state(), State::kStopped);
+  EXPECT_FALSE(supervision.OnWanted());
+  EXPECT_FALSE(supervision.OnEnabled());
+  EXPECT_EQ(supervision.state(), State::kIdle);
+  EXPECT_EQ(supervision.restarts_left(), 3u);
+}
+
+TEST(SupervisionTest, AWorkerOnDemandThatIsEndedOnPurposeLosesNoRestart) {
+  Supervision supervision(/*on_demand=*/true);
+  supervision.OnWanted();
+  supervision.OnKilled(kStart, Then::kRestart, "");
+  EXPECT_FALSE(supervision.OnEnded(kStart, Signalled(9)));
+  EXPECT_EQ(supervision.state(), State::kIdle);
+  EXPECT_EQ(supervision.restarts_left(), 3u);
+  EXPECT_EQ(supervision.last_failure(), "");
+}
+
 TEST(SupervisionTest, HowAWorkerEndedDecidesWhatFollows) {
   for (const auto& [end, again] :
        std::vector<std::pair<ProcessEnd, bool>>{{Signalled(9), true},

@@ -96,6 +96,7 @@ absl::Status Vault::Start(UniqueFd page) {
   BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen());
   for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
   for (Worker& worker : workers_) {
+    if (worker.lane != Lane::kMain) continue;
     // Memory of a device outlives its workers, so their later starts do not move the generation.
     ++WordsOf(worker).generation;
     BERTH_RETURN_IF_ERROR(StartWorker(worker));
@@ -163,7 +164,7 @@ absl::Status Vault::StartBroker() {
                          .link = BrokerLink(std::move(sockets.first)),
                          .start_deadline = Now() + kBrokerStartLimit});
   BrokerLink& link = broker_->link;
-  link.Queue(custody::Facts{.device_count = static_cast<uint32_t>(workers_.size()),
+  link.Queue(custody::Facts{.device_count = static_cast<uint32_t>(workers_.size() / kLanes.size()),
                             .node = folder_.node(),
                             .incarnation = incarnation_,
                             .epoch = epoch_,
@@ -252,7 +253,7 @@ void Vault::Stop() {
     broker_.reset();
   }
   // With the broker gone, these are the last other ends of the workers' sockets.
-  for (const Worker& worker : workers_) held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+  for (const Worker& worker : workers_) held_.erase(KeyOf(worker.lane, worker.record.ordinal));
   const MonotonicTime deadline = Now() + kWorkerStopLimit;
   for (Worker& worker : workers_) {
     if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();

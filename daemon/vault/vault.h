@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/lane.h"
 #include "common/state_page.h"
 #include "common/unique_fd.h"
 #include "daemon/device/device_record.h"
@@ -47,13 +49,16 @@ class Vault {
   static absl::Status Run(const VaultOptions& options);
 
  private:
-  // A device's worker.
+  // One of a device's workers.
   struct Worker {
     DeviceRecord record;
+    Lane lane = Lane::kMain;
     std::optional<ChildProcess> process;
     Supervision supervision;
     // It said that its device is lost, and nobody has looked yet whether the node still has it.
     bool lost = false;
+    // A context worker whose memory nobody shall trust any more: it is gone, or was killed.
+    bool over = true;
   };
   // A process of the inventory role that runs.
   struct Inventory {
@@ -102,16 +107,26 @@ class Vault {
   void StartLook();
   void OnLookDone();
 
+  Worker* FindWorker(uint32_t device, Lane lane);
   absl::Status StartWorker(Worker& worker);
   // Starts one, or stops the device.
   void TryStartWorker(Worker& worker);
   void KillWorker(Worker& worker, Supervision::Then then, const std::string& why);
+  // Moves the generation of what a context worker makes, once in its life.
+  void EndContext(Worker& worker);
   void OnWorkerDeath(Worker& worker);
+  void OnDeviceLost(Worker& worker);
   // Acts on deaths and on the time, for all workers.
   void AttendWorkers();
-  void DropDevice(Worker& worker, const std::string& why);
+  void DropDevice(uint32_t device, const std::string& why);
+  void ResetDevice(uint32_t device, const std::string& why);
   void QueueStatus(const Worker& worker);
   DeviceWords& WordsOf(const Worker& worker) { return page_.writable().devices[worker.record.ordinal]; }
+  // Of the memory that it makes.
+  std::atomic<uint64_t>& GenerationOf(const Worker& worker) {
+    DeviceWords& words = WordsOf(worker);
+    return worker.lane == Lane::kMain ? words.generation : words.context_generation;
+  }
 
   const VaultOptions options_;
   RunFolder folder_;
@@ -123,6 +138,7 @@ class Vault {
   uint64_t epoch_ = 0;
 
   HeldFds held_;
+  // By device, its main one first.
   std::vector<Worker> workers_;
   std::optional<Inventory> look_;
   std::optional<Broker> broker_;

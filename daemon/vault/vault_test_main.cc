@@ -23,7 +23,7 @@
 
 namespace berth {
 
-// Has the worker behind `socket` make a block of 2 MiB; says the size of what came.
+// Has the worker behind `socket` make a block of 2 MiB; says the size of what came, or "by handle".
 std::string CreateBlock(int socket) {
   absl::StatusOr<UniqueFd> copy = DuplicateFd(socket);
   if (!copy.ok()) return copy.status().ToString();
@@ -33,6 +33,7 @@ std::string CreateBlock(int socket) {
   absl::StatusOr<WorkerReply> reply = worker.Read();
   if (!reply.ok()) return reply.status().ToString();
   const auto* created = std::get_if<CreatedBlock>(&*reply);
+  if (created != nullptr && created->handle.has_value()) return "by handle";
   struct stat info = {};
   if (created == nullptr || !created->fd.ok() || ::fstat(created->fd->get(), &info) < 0) return "no block";
   return absl::StrCat(info.st_size);
@@ -68,6 +69,8 @@ int main(int argc, char** argv) {
         if (const char* const code = getenv("BERTH_FAKE_WORKER"); code != nullptr && options.device == 1) {
           return berth::RunFakeWorker(options, code);
         }
+        return berth::RunWorkerRole(options);
+      case berth::Role::kContextWorker:
         return berth::RunWorkerRole(options);
       case berth::Role::kInventory:
         return berth::RunInventory(options);

@@ -14,6 +14,7 @@
 #include "common/fd_passing.h"
 #include "common/ids.h"
 #include "common/memfd.h"
+#include "common/named_memory.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/vault/vault.h"
@@ -49,6 +50,8 @@ absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
   }
   return records;
 }
+
+const char* NameOf(Lane lane) { return lane == Lane::kMain ? "worker" : "context worker"; }
 
 bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& records) {
   return std::any_of(records.begin(), records.end(), [&](const DeviceRecord& record) {
@@ -86,7 +89,12 @@ absl::Status Vault::FindDevices() {
   ::poll(entries, 2, PollTimeout(inventory.deadline));
   if (StopAsked()) return absl::CancelledError("asked to stop");
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, TakeInventory(inventory));
-  for (const DeviceRecord& record : records) workers_.emplace_back().record = record;
+  for (const DeviceRecord& record : records) {
+    for (const Lane lane : kLanes) {
+      workers_.push_back(
+          {.record = record, .lane = lane, .supervision = Supervision(/*on_demand=*/lane == Lane::kContext)});
+    }
+  }
   held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
   return absl::OkStatus();
 }
@@ -109,8 +117,15 @@ void Vault::OnLookDone() {
   for (Worker& worker : workers_) {
     const bool gone = worker.lost && records.ok() && !IsThere(worker.record, *records);
     worker.lost = false;
-    if (gone) DropDevice(worker, "the node has this device no more");
+    if (gone) DropDevice(worker.record.ordinal, "the node has this device no more");
   }
+}
+
+Vault::Worker* Vault::FindWorker(uint32_t device, Lane lane) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.record.ordinal == device && worker.lane == lane;
+  });
+  return found == workers_.end() ? nullptr : &*found;
 }
 
 absl::Status Vault::StartWorker(Worker& worker) {
@@ -119,13 +134,20 @@ absl::Status Vault::StartWorker(Worker& worker) {
   // The broker's end; the worker's own blocks.
   BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
   const std::vector<std::string> flags = {
-      "--role=worker", absl::StrCat("--device=", record.ordinal),
+      worker.lane == Lane::kMain ? "--role=worker" : "--role=context-worker",
+      absl::StrCat("--device=", record.ordinal),
       absl::StrCat("--backend=", record.backend == BackendKind::kHost ? "host" : "cuda"),
-      absl::StrCat("--host-bytes=", record.total_bytes)};
+      absl::StrCat("--host-bytes=", record.total_bytes), absl::StrCat("--folder=", options_.folder)};
+  if (worker.lane == Lane::kContext) {
+    if (GenerationOf(worker) == 0) GenerationOf(worker) = 1;
+    worker.over = false;
+  }
   BERTH_ASSIGN_OR_RETURN(worker.process, ChildProcess::Start(flags, sockets.second.get()));
-  const Key key = KeyOf(Kind::kWorker, record.ordinal);
+  const Key key = KeyOf(worker.lane, record.ordinal);
   held_[key] = std::move(sockets.first);
-  if (broker_.has_value()) broker_->link.QueueGive(key);
+  if (!broker_.has_value()) return absl::OkStatus();
+  if (worker.lane == Lane::kContext) QueueStatus(worker);
+  broker_->link.QueueGive(key);
   return absl::OkStatus();
 }
 
@@ -141,25 +163,46 @@ void Vault::TryStartWorker(Worker& worker) {
 void Vault::KillWorker(Worker& worker, Supervision::Then then, const std::string& why) {
   const Supervision::State state = worker.supervision.state();
   if (state != Supervision::State::kRunning && state != Supervision::State::kEnding) return;
-  Log("the worker of device %u is killed: %s", worker.record.ordinal, why.c_str());
+  Log("the %s of device %u is killed: %s", NameOf(worker.lane), worker.record.ordinal, why.c_str());
+  EndContext(worker);
   worker.process->Kill();
   worker.supervision.OnKilled(Now(), then, why);
+}
+
+void Vault::EndContext(Worker& worker) {
+  if (worker.lane != Lane::kContext || std::exchange(worker.over, true)) return;
+  ++GenerationOf(worker);
+  QueueStatus(worker);
 }
 
 void Vault::OnWorkerDeath(Worker& worker) {
   const ProcessEnd end = worker.process->Reap();
   worker.process.reset();
-  held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
-  if (IsDeviceLost(end)) {
-    ++WordsOf(worker).generation;
-    worker.lost = true;
-    StartLook();
+  held_.erase(KeyOf(worker.lane, worker.record.ordinal));
+  if (worker.lane == Lane::kContext) {
+    if (!std::exchange(worker.over, true)) ++GenerationOf(worker);
+    RemoveNamedMemory(options_.folder, worker.record.ordinal);
   }
+  if (IsDeviceLost(end)) OnDeviceLost(worker);
   const bool another = worker.supervision.OnEnded(Now(), end);
-  Log("the worker of device %u ended: %s%s", worker.record.ordinal, end.ToString().c_str(),
-      another ? "" : "; the device is stopped");
+  const bool stopped = worker.supervision.state() == Supervision::State::kStopped;
+  Log("the %s of device %u ended: %s%s", NameOf(worker.lane), worker.record.ordinal, end.ToString().c_str(),
+      !stopped                     ? ""
+      : worker.lane == Lane::kMain ? "; the device is stopped"
+                                   : "; there will be no other");
   QueueStatus(worker);
   if (another) TryStartWorker(worker);
+}
+
+void Vault::OnDeviceLost(Worker& worker) {
+  ++WordsOf(worker).generation;
+  worker.lost = true;
+  StartLook();
+  for (Worker& other : workers_) {
+    if (other.record.ordinal != worker.record.ordinal || &other == &worker) continue;
+    KillWorker(other, Supervision::Then::kStop, "the driver says that the device is lost");
+    QueueStatus(other);
+  }
 }
 
 void Vault::AttendWorkers() {
@@ -168,60 +211,80 @@ void Vault::AttendWorkers() {
     if (worker.process.has_value() && worker.process->IsGone()) OnWorkerDeath(worker);
     if (!worker.supervision.OnTime(now)) continue;
     if (worker.supervision.state() == Supervision::State::kAbandoned) {
-      Log("the worker of device %u is abandoned: %s", worker.record.ordinal,
+      Log("the %s of device %u is abandoned: %s", NameOf(worker.lane), worker.record.ordinal,
           worker.supervision.last_failure().c_str());
-      held_.erase(KeyOf(Kind::kWorker, worker.record.ordinal));
+      held_.erase(KeyOf(worker.lane, worker.record.ordinal));
     }
     QueueStatus(worker);
   }
   if (look_.has_value() && (look_->process.IsGone() || now >= look_->deadline)) OnLookDone();
 }
 
-void Vault::DropDevice(Worker& worker, const std::string& why) {
-  Log("device %u is dropped: %s", worker.record.ordinal, why.c_str());
-  WordsOf(worker).dropped = 1;
-  if (worker.process.has_value()) {
-    KillWorker(worker, Supervision::Then::kStop, why);
-  } else {
-    worker.supervision.OnNotStarted(why);
+void Vault::DropDevice(uint32_t device, const std::string& why) {
+  Log("device %u is dropped: %s", device, why.c_str());
+  for (Worker& worker : workers_) {
+    if (worker.record.ordinal != device) continue;
+    WordsOf(worker).dropped = 1;
+    if (worker.process.has_value()) {
+      KillWorker(worker, Supervision::Then::kStop, why);
+    } else {
+      worker.supervision.OnNotStarted(why);
+    }
+    QueueStatus(worker);
   }
-  QueueStatus(worker);
+}
+
+void Vault::ResetDevice(uint32_t device, const std::string& why) {
+  for (Worker& worker : workers_) {
+    if (worker.record.ordinal != device) continue;
+    if (worker.lane == Lane::kMain) ++WordsOf(worker).generation;
+    QueueStatus(worker);
+    KillWorker(worker, Supervision::Then::kRestart, why);
+  }
 }
 
 void Vault::OnRequest(OrderRequest request) {
-  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
-    return worker.record.ordinal == request.device;
-  });
-  if (found == workers_.end()) return;
+  const bool context = request.order == OrderKind::kStart || request.order == OrderKind::kEnd;
+  Worker* const found = FindWorker(request.device, context ? Lane::kContext : request.lane);
+  if (found == nullptr) return;
+  Worker& worker = *found;
   switch (request.order) {
     case OrderKind::kKill:
       // One that has just ended by itself is followed by another, which this may hit: that costs a restart.
-      return KillWorker(*found, Supervision::Then::kAsByItself, request.why);
+      return KillWorker(worker, Supervision::Then::kAsByItself, request.why);
     case OrderKind::kRestart:
-      return KillWorker(*found, Supervision::Then::kRestart, request.why);
+      return KillWorker(worker, Supervision::Then::kRestart, request.why);
+    case OrderKind::kEnd:
+      // That is no failure.
+      KillWorker(worker, Supervision::Then::kRestart, "");
+      break;
     case OrderKind::kReset:
-      ++WordsOf(*found).generation;
-      QueueStatus(*found);
-      return KillWorker(*found, Supervision::Then::kRestart, request.why);
+      return ResetDevice(request.device, request.why);
     case OrderKind::kDrop:
-      return DropDevice(*found, request.why);
+      return DropDevice(request.device, request.why);
+    case OrderKind::kStart:
+      if (WordsOf(worker).dropped == 0 && worker.supervision.OnWanted()) return TryStartWorker(worker);
+      break;
     case OrderKind::kEnable:
+      if (WordsOf(worker).dropped != 0 || worker.supervision.state() != Supervision::State::kStopped) break;
+      Log("the %s of device %u is enabled again", NameOf(worker.lane), worker.record.ordinal);
+      if (worker.supervision.OnEnabled()) TryStartWorker(worker);
       break;
   }
-  if (WordsOf(*found).dropped == 0 && found->supervision.OnEnabled()) {
-    Log("device %u is enabled again", found->record.ordinal);
-    TryStartWorker(*found);
-  }
-  QueueStatus(*found);
+  QueueStatus(worker);
 }
 
 void Vault::QueueStatus(const Worker& worker) {
   if (!broker_.has_value()) return;
   custody::WorkerStatus status = {.device = worker.record.ordinal,
                                   .restarts_left = worker.supervision.restarts_left(),
-                                  .generation = WordsOf(worker).generation,
-                                  .dropped = WordsOf(worker).dropped != 0 ? 1u : 0u};
+                                  .generation = GenerationOf(worker),
+                                  .dropped = WordsOf(worker).dropped != 0 ? 1u : 0u,
+                                  .lane = worker.lane};
   switch (worker.supervision.state()) {
+    case Supervision::State::kIdle:
+      status.state = WorkerState::kIdle;
+      break;
     case Supervision::State::kRunning:
     case Supervision::State::kEnding:
       status.state = worker.process.has_value() ? WorkerState::kRunning : WorkerState::kGone;

@@ -7,6 +7,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +67,80 @@ TEST_F(VaultWorkersTest, AStoppedDeviceIsEnabledAgainWithItsRestartsForgotten) {
   EXPECT_EQ(Ask("order enable 0"), "OK");
   EXPECT_EQ(Ask("order enable 63"), "OK");
   EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, AContextWorkerIsThereFromTheFirstOrderToItsEnd) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  EXPECT_EQ(daemon->Child("berth-context0"), 0);
+  EXPECT_EQ(page->devices[0].context_generation, 0u);
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  EXPECT_EQ(Ask("await up 0c"), "up 0c\n");
+  EXPECT_EQ(page->devices[0].context_generation, 1u);
+  EXPECT_EQ(Ask("create-context 0"), "by handle");
+  EXPECT_NE(daemon->Child("berth-context0"), 0);
+  // It is there already.
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  EXPECT_EQ(Ask("status 0c"), "left 3, generation 1: ");
+  EXPECT_EQ(Ask("order end 0"), "OK");
+  EXPECT_EQ(Ask("await up 0c\ndown 0c idle\n"), "up 0c\ndown 0c idle\n");
+  EXPECT_EQ(page->devices[0].context_generation, 2u);
+  EXPECT_EQ(Ask("status 0c"), "left 3, generation 2: ");
+  EXPECT_EQ(daemon->Child("berth-context0"), 0);
+  // What it left is gone, and the other worker was never touched.
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/ipc"));
+  EXPECT_EQ(page->devices[0].generation, 1u);
+  EXPECT_EQ(page->devices[1].context_generation, 0u);
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, AKilledContextWorkerIsIdleAndTheFourthDeathStopsItAlone) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  std::string seen;
+  for (int death = 1; death <= 4; ++death) {
+    EXPECT_EQ(Ask("order start 0"), "OK");
+    seen += "up 0c\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+    ASSERT_EQ(Ask("create-context 0"), "by handle");
+    daemon->KillChild("berth-context0");
+    seen += death < 4 ? "down 0c idle\n" : "down 0c stopped\n";
+    ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+    EXPECT_EQ(page->devices[0].context_generation, 1u + death);
+  }
+  EXPECT_EQ(Ask("status 0c"), "left 0, generation 5: the worker ended: signal 9");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: ");
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  EXPECT_EQ(Ask("order enable 0c"), "OK");
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  EXPECT_THAT(Ask("await down 0c stopped\nup 0c"), HasSubstr("down 0c stopped\nup 0c\n"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+TEST_F(VaultWorkersTest, ANewBrokerIsGivenTheContextWorkerThatIsThere) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("order start 1"), "OK");
+  EXPECT_EQ(Ask("await up 1c"), "up 1c\n");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("create-context 1"), "by handle");
+}
+
+TEST_F(VaultWorkersTest, AResetAndADropTakeTheContextWorkerAlong) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  std::string seen = "up 0c\n";
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  ASSERT_EQ(Ask(absl::StrCat("await ", seen)), seen);
+  ASSERT_EQ(Ask("create-context 0"), "by handle");
+  EXPECT_EQ(Ask("order reset 0"), "OK");
+  EXPECT_THAT(Ask("await down 0c idle"), HasSubstr("down 0c idle\n"));
+  EXPECT_EQ(page->devices[0].context_generation, 2u);
+  EXPECT_EQ(page->devices[0].generation, 2u);
+  EXPECT_EQ(Ask("order drop 0"), "OK");
+  EXPECT_THAT(Ask("await down 0 stopped"), HasSubstr("down 0 stopped\n"));
+  EXPECT_EQ(Ask("order start 0"), "OK");
+  EXPECT_THAT(Ask("status 0c"), HasSubstr("dropped"));
+  EXPECT_EQ(daemon->Child("berth-context0"), 0);
 }
 
 TEST_F(VaultWorkersTest, AnOrderedRestartDoesNotCountAndAKillDoes) {

@@ -23,7 +23,10 @@ bool LiveBecomes(TestDaemon& daemon, uint64_t bytes) {
       [&](const Books& books) { return books.live == bytes && books.retired + books.quarantined == 0; });
 }
 
-TEST(ArenaTest, LeasesChunksAndServesFromThem) {
+class ArenaTest : public EachExportKind {};
+INSTANTIATE_TEST_SUITE_P(Kinds, ArenaTest, ArenaTest::Kinds());
+
+TEST_P(ArenaTest, LeasesChunksAndServesFromThem) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do("arena");
@@ -37,7 +40,7 @@ TEST(ArenaTest, LeasesChunksAndServesFromThem) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, TrimGivesBackWhatIsFree) {
+TEST_P(ArenaTest, TrimGivesBackWhatIsFree) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do("arena");
@@ -55,7 +58,7 @@ TEST(ArenaTest, TrimGivesBackWhatIsFree) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, AnArenaLivesUntilItsLastBufferGoes) {
+TEST_P(ArenaTest, AnArenaLivesUntilItsLastBufferGoes) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do("arena");
@@ -73,7 +76,7 @@ TEST(ArenaTest, AnArenaLivesUntilItsLastBufferGoes) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, AKilledProcessLeavesNothing) {
+TEST_P(ArenaTest, AKilledProcessLeavesNothing) {
   TestDaemon daemon;
   Actor survivor(daemon);
   Actor victim(daemon);
@@ -89,7 +92,7 @@ TEST(ArenaTest, AKilledProcessLeavesNothing) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, TheDaemonsBudgetIsReachedOnlyWithoutFreeMemory) {
+TEST_P(ArenaTest, TheDaemonsBudgetIsReachedOnlyWithoutFreeMemory) {
   TestDaemon daemon({.flags = {"--device-budget=24MiB"}});
   Actor actor(daemon);
   Actor other(daemon);
@@ -111,7 +114,7 @@ TEST(ArenaTest, TheDaemonsBudgetIsReachedOnlyWithoutFreeMemory) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, AnArenasOwnLimitIsNamed) {
+TEST_P(ArenaTest, AnArenasOwnLimitIsNamed) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do(absl::StrCat("arena limit=", 20 * kMiB));
@@ -123,7 +126,7 @@ TEST(ArenaTest, AnArenasOwnLimitIsNamed) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, NoSuchDeviceIsSaidWhenItIsMade) {
+TEST_P(ArenaTest, NoSuchDeviceIsSaidWhenItIsMade) {
   TestDaemon daemon;
   Actor actor(daemon);
   EXPECT_FALSE(Ok(actor.Ask("arena device=7")));
@@ -131,7 +134,7 @@ TEST(ArenaTest, NoSuchDeviceIsSaidWhenItIsMade) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, OnceTheLeaseHasEndedItHandsNothingOut) {
+TEST_P(ArenaTest, OnceTheLeaseHasEndedItHandsNothingOut) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do("arena");
@@ -143,7 +146,7 @@ TEST(ArenaTest, OnceTheLeaseHasEndedItHandsNothingOut) {
   actor.Quit();
 }
 
-TEST(ArenaTest, ContainersLiveInIt) {
+TEST_P(ArenaTest, ContainersLiveInIt) {
   TestDaemon daemon;
   Actor actor(daemon);
   actor.Do("arena");
@@ -153,7 +156,7 @@ TEST(ArenaTest, ContainersLiveInIt) {
   daemon.ExpectBooksBack();
 }
 
-TEST(ArenaTest, SixteenProcessesChurnWithPatternsAndTheBytesComeBack) {
+TEST_P(ArenaTest, SixteenProcessesChurnWithPatternsAndTheBytesComeBack) {
   TestDaemon daemon;
   constexpr int kProcesses = 16;
   std::vector<std::unique_ptr<Actor>> actors;

@@ -49,7 +49,10 @@ struct Shared {
   BlockHandle handle;
 };
 
-TEST(BlocksTest, WhatOneProcessWritesAnotherReadsInTheSameMemory) {
+class BlocksTest : public EachExportKind {};
+INSTANTIATE_TEST_SUITE_P(Kinds, BlocksTest, BlocksTest::Kinds());
+
+TEST_P(BlocksTest, WhatOneProcessWritesAnotherReadsInTheSameMemory) {
   TestDaemon daemon;
   Shared shared(daemon);
   shared.owner.Do("map b");
@@ -67,7 +70,7 @@ TEST(BlocksTest, WhatOneProcessWritesAnotherReadsInTheSameMemory) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AGrantToATenantIsForEachOfItsSessions) {
+TEST_P(BlocksTest, AGrantToATenantIsForEachOfItsSessions) {
   TestDaemon daemon;
   Actor owner(daemon);
   Actor importer(daemon);
@@ -83,7 +86,7 @@ TEST(BlocksTest, AGrantToATenantIsForEachOfItsSessions) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AReadOnlyImportCannotBeMadeWritable) {
+TEST(FdBlocksTest, AReadOnlyImportCannotBeMadeWritable) {
   TestDaemon daemon;
   Shared shared(daemon, "ro");
   const std::string mapped = shared.importer.Do("map b");
@@ -95,7 +98,7 @@ TEST(BlocksTest, AReadOnlyImportCannotBeMadeWritable) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AFreedBlockIsQuarantinedUntilItsImporterLetsGo) {
+TEST_P(BlocksTest, AFreedBlockIsQuarantinedUntilItsImporterLetsGo) {
   TestDaemon daemon;
   Shared shared(daemon);
   EXPECT_TRUE(Ok(shared.importer.Ask("access b")));
@@ -120,7 +123,7 @@ TEST(BlocksTest, AFreedBlockIsQuarantinedUntilItsImporterLetsGo) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AKilledOwnersBlockLivesOnWithItsImporter) {
+TEST_P(BlocksTest, AKilledOwnersBlockLivesOnWithItsImporter) {
   TestDaemon daemon;
   Shared shared(daemon);
   shared.owner.Kill();
@@ -135,7 +138,7 @@ TEST(BlocksTest, AKilledOwnersBlockLivesOnWithItsImporter) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AKilledImporterHoldsNothingBack) {
+TEST_P(BlocksTest, AKilledImporterHoldsNothingBack) {
   TestDaemon daemon;
   Shared shared(daemon);
   EXPECT_TRUE(Ok(shared.owner.Ask("free b")));
@@ -146,7 +149,7 @@ TEST(BlocksTest, AKilledImporterHoldsNothingBack) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, BothKilledLeaveNothing) {
+TEST_P(BlocksTest, BothKilledLeaveNothing) {
   TestDaemon daemon;
   Shared shared(daemon);
   shared.importer.process().Kill();
@@ -156,7 +159,7 @@ TEST(BlocksTest, BothKilledLeaveNothing) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, BytesAreListedByDeviceSessionAndLabel) {
+TEST_P(BlocksTest, BytesAreListedByDeviceSessionAndLabel) {
   TestDaemon daemon({.flags = {"--host-devices=2"}});
   Actor actor(daemon);
   actor.Do("allocate a 1 label=weights");
@@ -176,7 +179,7 @@ TEST(BlocksTest, BytesAreListedByDeviceSessionAndLabel) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, TheExactBudgetFitsAndOneByteMoreIsRefused) {
+TEST_P(BlocksTest, TheExactBudgetFitsAndOneByteMoreIsRefused) {
   TestDaemon daemon({.flags = {"--device-budget=8MiB"}});
   Actor actor(daemon);
   EXPECT_TRUE(Refused(actor.Ask(absl::StrCat("allocate b ", 8 * kMiB + 1)), Reason::kOverBudget,
@@ -196,7 +199,7 @@ TEST(BlocksTest, TheExactBudgetFitsAndOneByteMoreIsRefused) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, QuarantinedBytesCountAgainstTheBudget) {
+TEST_P(BlocksTest, QuarantinedBytesCountAgainstTheBudget) {
   TestDaemon daemon({.flags = {"--device-budget=4MiB"}});
   Shared shared(daemon);
   EXPECT_TRUE(Ok(shared.owner.Ask("free b")));
@@ -209,7 +212,7 @@ TEST(BlocksTest, QuarantinedBytesCountAgainstTheBudget) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AHandleOfAFreedBlockIsStale) {
+TEST_P(BlocksTest, AHandleOfAFreedBlockIsStale) {
   TestDaemon daemon;
   Actor owner(daemon);
   const BlockHandle handle = owner.Allocate("b", kMiB);
@@ -224,7 +227,7 @@ TEST(BlocksTest, AHandleOfAFreedBlockIsStale) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, AnOwnersOwnMappingKeepsAFreedBlockFromOthers) {
+TEST_P(BlocksTest, AnOwnersOwnMappingKeepsAFreedBlockFromOthers) {
   TestDaemon daemon;
   Actor owner(daemon);
   owner.Allocate("b", kMiB);
@@ -239,7 +242,7 @@ TEST(BlocksTest, AnOwnersOwnMappingKeepsAFreedBlockFromOthers) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, EightProcessesChurnThroughBlocksAndTheBytesComeBack) {
+TEST_P(BlocksTest, EightProcessesChurnThroughBlocksAndTheBytesComeBack) {
   TestDaemon daemon;
   constexpr int kProcesses = 8;
   std::vector<std::unique_ptr<Actor>> actors;
@@ -253,7 +256,7 @@ TEST(BlocksTest, EightProcessesChurnThroughBlocksAndTheBytesComeBack) {
   daemon.ExpectBooksBack();
 }
 
-TEST(BlocksTest, WarmBlocksAreChargedInALineOfTheirOwnAndNeverHandedOnTwice) {
+TEST(FdBlocksTest, WarmBlocksAreChargedInALineOfTheirOwnAndNeverHandedOnTwice) {
   TestDaemon daemon({.flags = {"--warm-blocks=2"}});
   Actor actor(daemon);
   actor.Allocate("b", kMiB);

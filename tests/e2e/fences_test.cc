@@ -50,7 +50,10 @@ struct Pair {
   std::string import;
 };
 
-TEST(FencesTest, AReaderInAnotherProcessSeesWhatWasWrittenBefore) {
+class FencesTest : public EachExportKind {};
+INSTANTIATE_TEST_SUITE_P(Kinds, FencesTest, FencesTest::Kinds());
+
+TEST_P(FencesTest, AReaderInAnotherProcessSeesWhatWasWrittenBefore) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.Share();
@@ -66,7 +69,7 @@ TEST(FencesTest, AReaderInAnotherProcessSeesWhatWasWrittenBefore) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, WithoutFencesTheSameReaderSeesWhatWasThereBefore) {
+TEST_P(FencesTest, WithoutFencesTheSameReaderSeesWhatWasThereBefore) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.Share();
@@ -83,7 +86,7 @@ TEST(FencesTest, WithoutFencesTheSameReaderSeesWhatWasThereBefore) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AWriterWaitsForTheReadersOfAnotherProcess) {
+TEST_P(FencesTest, AWriterWaitsForTheReadersOfAnotherProcess) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.Share();
@@ -104,7 +107,7 @@ TEST(FencesTest, AWriterWaitsForTheReadersOfAnotherProcess) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, StreamsOfOneProcessAreOrderedWithoutTheDaemon) {
+TEST_P(FencesTest, StreamsOfOneProcessAreOrderedWithoutTheDaemon) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.writer.Do("stream t");
@@ -122,7 +125,7 @@ TEST(FencesTest, StreamsOfOneProcessAreOrderedWithoutTheDaemon) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, WhatOneProcessTrackedAloneIsHandedOverAtTheSecondImport) {
+TEST_P(FencesTest, WhatOneProcessTrackedAloneIsHandedOverAtTheSecondImport) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.QueueWrite(3);
@@ -136,7 +139,7 @@ TEST(FencesTest, WhatOneProcessTrackedAloneIsHandedOverAtTheSecondImport) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AHandOverWaitsForTheOpenUse) {
+TEST_P(FencesTest, AHandOverWaitsForTheOpenUse) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.writer.Do("preflight w s b:w");
@@ -149,7 +152,7 @@ TEST(FencesTest, AHandOverWaitsForTheOpenUse) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AStoppedHolderKeepsTheSecondImportOutAndIsNamed) {
+TEST_P(FencesTest, AStoppedHolderKeepsTheSecondImportOutAndIsNamed) {
   TestDaemon daemon;
   Pair pair(daemon);
   ::kill(pair.writer.pid(), SIGSTOP);
@@ -162,7 +165,7 @@ TEST(FencesTest, AStoppedHolderKeepsTheSecondImportOutAndIsNamed) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AThirdImportAsksNobody) {
+TEST_P(FencesTest, AThirdImportAsksNobody) {
   TestDaemon daemon;
   Pair pair(daemon);
   Actor third(daemon);
@@ -177,7 +180,7 @@ TEST(FencesTest, AThirdImportAsksNobody) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AFinishThatNeverComesIsNamedAndListed) {
+TEST_P(FencesTest, AFinishThatNeverComesIsNamedAndListed) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.Share();
@@ -221,7 +224,7 @@ struct Trio {
   Actor reader;
 };
 
-TEST(FencesTest, WhoWaitsForAKilledWritersOpenUseGoesOnAndIsToldOfTheTornBlock) {
+TEST_P(FencesTest, WhoWaitsForAKilledWritersOpenUseGoesOnAndIsToldOfTheTornBlock) {
   TestDaemon daemon;
   Trio trio(daemon);
   trio.writer.Do("preflight w s b:w");
@@ -243,7 +246,7 @@ TEST(FencesTest, WhoWaitsForAKilledWritersOpenUseGoesOnAndIsToldOfTheTornBlock) 
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AStreamThatWaitsForAKilledWritersWordGoesOnAndItsNextUseIsToldOfTheTornBlock) {
+TEST_P(FencesTest, AStreamThatWaitsForAKilledWritersWordGoesOnAndItsNextUseIsToldOfTheTornBlock) {
   TestDaemon daemon;
   Trio trio(daemon);
   trio.writer.Do("preflight w s b:w");
@@ -262,7 +265,7 @@ TEST(FencesTest, AStreamThatWaitsForAKilledWritersWordGoesOnAndItsNextUseIsToldO
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, AFreedBlocksBytesComeBackOnlyAfterItsUses) {
+TEST_P(FencesTest, AFreedBlocksBytesComeBackOnlyAfterItsUses) {
   TestDaemon daemon;
   Pair pair(daemon);
   pair.Share();
@@ -281,7 +284,7 @@ TEST(FencesTest, AFreedBlocksBytesComeBackOnlyAfterItsUses) {
   daemon.ExpectBooksBack();
 }
 
-TEST(FencesTest, TheSeventeenthStreamIsRefusedAndAClosedOneMakesRoom) {
+TEST_P(FencesTest, TheSeventeenthStreamIsRefusedAndAClosedOneMakesRoom) {
   TestDaemon daemon;
   Actor actor(daemon);
   for (int i = 1; i <= 16; ++i) EXPECT_EQ(actor.Do(absl::StrCat("stream s", i)), absl::StrCat(i));

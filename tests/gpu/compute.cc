@@ -28,6 +28,21 @@ extern "C" __global__ void Sum(const unsigned int* words, unsigned long long cou
 }
 )";
 
+constexpr char kPoisonSource[] = R"(
+extern "C" __global__ void Poison() { *(volatile unsigned int*)64 = 1; }
+)";
+
+// Compiles a source of one function for the device and loads it into the current context.
+absl::StatusOr<cuda::Module> Load(Driver& driver, int ordinal, const char* source) {
+  BERTH_ASSIGN_OR_RETURN(const int major,
+                         driver.Attribute(ordinal, DeviceAttribute::kComputeCapabilityMajor));
+  BERTH_ASSIGN_OR_RETURN(const int minor,
+                         driver.Attribute(ordinal, DeviceAttribute::kComputeCapabilityMinor));
+  BERTH_ASSIGN_OR_RETURN(const std::string image,
+                         cuda::Compile(source, absl::StrCat("compute_", major, minor)));
+  return driver.LoadModule(image);
+}
+
 class HostCompute final : public Compute {
  public:
   absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) override {
@@ -45,6 +60,7 @@ class HostCompute final : public Compute {
     memset(mapping.data(), value, mapping.size());
     return absl::OkStatus();
   }
+  absl::Status Poison() override { return absl::UnimplementedError("there is no context"); }
 };
 
 DevicePointer AddressOf(const Mapping& mapping) { return reinterpret_cast<DevicePointer>(mapping.data()); }
@@ -81,17 +97,13 @@ class CudaCompute final : public Compute {
     return driver_.SynchronizeContext();
   }
 
+  absl::Status Poison() override { return gpu::Poison(driver_, ordinal_); }
+
  private:
   CudaCompute(Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
 
   absl::Status LoadKernel() {
-    BERTH_ASSIGN_OR_RETURN(const int major,
-                           driver_.Attribute(ordinal_, DeviceAttribute::kComputeCapabilityMajor));
-    BERTH_ASSIGN_OR_RETURN(const int minor,
-                           driver_.Attribute(ordinal_, DeviceAttribute::kComputeCapabilityMinor));
-    BERTH_ASSIGN_OR_RETURN(const std::string image,
-                           cuda::Compile(kSumSource, absl::StrCat("compute_", major, minor)));
-    BERTH_ASSIGN_OR_RETURN(module_, driver_.LoadModule(image));
+    BERTH_ASSIGN_OR_RETURN(module_, Load(driver_, ordinal_, kSumSource));
     BERTH_ASSIGN_OR_RETURN(sum_, driver_.GetFunction(module_, "Sum"));
     return absl::OkStatus();
   }
@@ -117,9 +129,18 @@ class CudaCompute final : public Compute {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Compute>> Compute::For(const Block& block) {
-  if (block.kind() == BlockKind::kCudaVmm) return CudaCompute::Make(block.handle().device_uuid);
-  return std::make_unique<HostCompute>();
+absl::StatusOr<std::unique_ptr<Compute>> Compute::For(const Block& block, const std::string& device) {
+  if (block.kind() == BlockKind::kHost) return std::make_unique<HostCompute>();
+  return CudaCompute::Make(device.empty() ? block.handle().device_uuid : device);
+}
+
+absl::Status Poison(Driver& driver, int ordinal) {
+  BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver.RetainPrimaryContext(ordinal));
+  BERTH_RETURN_IF_ERROR(driver.SetCurrentContext(context));
+  BERTH_ASSIGN_OR_RETURN(const cuda::Module module, Load(driver, ordinal, kPoisonSource));
+  BERTH_ASSIGN_OR_RETURN(const cuda::Function poison, driver.GetFunction(module, "Poison"));
+  BERTH_RETURN_IF_ERROR(driver.Launch(poison, {}, /*stream=*/nullptr, nullptr));
+  return driver.SynchronizeContext();
 }
 
 uint32_t PatternWord(uint32_t seed, uint64_t index) {

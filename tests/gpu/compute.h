@@ -7,19 +7,22 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/block.h"
 #include "common/bytes.h"
+#include "common/cuda/driver.h"
 
 namespace berth::gpu {
 
 // Thread-compatible; CUDA work runs on the thread that made it.
 class Compute {
  public:
-  // For blocks of `block`'s kind on its device; retains a context there. Errors: those of the driver.
-  static absl::StatusOr<std::unique_ptr<Compute>> For(const Block& block);
+  // For blocks of `block`'s kind that are mapped for the device with that UUID, or for its own; retains a context
+  // there. Errors: those of the driver.
+  static absl::StatusOr<std::unique_ptr<Compute>> For(const Block& block, const std::string& device = "");
   virtual ~Compute() = default;
 
   // Copies `words` to the start of the mapping.
@@ -28,7 +31,13 @@ class Compute {
   virtual absl::StatusOr<uint64_t> Sum(const Mapping& mapping) = 0;
   // Sets every byte. Errors: kPermissionDenied, or the driver's, on a read-only mapping.
   virtual absl::Status Fill(const Mapping& mapping, uint8_t value) = 0;
+  // Poisons the context, as a kernel that writes where nothing is: nothing of this process works there any more.
+  // Errors: what the driver says of that.
+  virtual absl::Status Poison() = 0;
 };
+
+// Poisons the primary context of a device, as Compute::Poison().
+absl::Status Poison(cuda::Driver& driver, int ordinal);
 
 // The words that tests write, and so what their sum must be.
 uint32_t PatternWord(uint32_t seed, uint64_t index);

@@ -3,8 +3,9 @@
 // end.
 //
 //   session                          its session's id
-//   allocate NAME BYTES              import NAME HANDLE [ro]      grant NAME SESSION     drop NAME
+//   allocate NAME BYTES [ipc]        import NAME HANDLE [ro|on=UUID]      grant NAME SESSION     drop NAME
 //   write NAME SEED                  sum NAME                     overwrite NAME
+//   access NAME                      poison NAME
 //   acquire NAME                     try NAME                     release NAME
 
 #include <iostream>
@@ -20,7 +21,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/block.h"
+#include "client/gpu_ref.h"
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/block_handle.h"
@@ -61,6 +64,8 @@ class GpuActor {
  private:
   struct Held {
     Block block;
+    // The device that it is mapped for; empty for its own.
+    std::string device;
     std::optional<Mapping> mapping;
   };
 
@@ -71,8 +76,11 @@ class GpuActor {
 
   Answer Allocate(const Words& words) {
     BERTH_ASSIGN_OR_RETURN(const uint64_t bytes, Number(words[2]));
-    BERTH_ASSIGN_OR_RETURN(Block block,
-                           Block::Allocate(session_, {.bytes = Bytes(bytes), .label = words[1]}));
+    BERTH_ASSIGN_OR_RETURN(
+        Block block, Block::Allocate(session_, {.bytes = Bytes(bytes),
+                                                .label = words[1],
+                                                .export_kinds = {words[3] == "ipc" ? ExportKind::kCudaIpc
+                                                                                   : ExportKind::kFd}}));
     const std::string handle = FormatHandle(block.handle());
     held_.insert_or_assign(words[1], Held{.block = std::move(block)});
     return handle;
@@ -80,8 +88,11 @@ class GpuActor {
 
   Answer Import(const Words& words) {
     BERTH_ASSIGN_OR_RETURN(const BlockHandle handle, ParseHandle(words[2]));
-    BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle, {.read_only = words[3] == "ro"}));
-    held_.insert_or_assign(words[1], Held{.block = std::move(block)});
+    absl::string_view how = words[3];
+    ImportOptions options = {.read_only = how == "ro"};
+    if (absl::ConsumePrefix(&how, "on=")) options.map_on = std::string(how);
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle, options));
+    held_.insert_or_assign(words[1], Held{.block = std::move(block), .device = options.map_on});
     return "";
   }
 
@@ -106,12 +117,17 @@ class GpuActor {
       BERTH_ASSIGN_OR_RETURN(const uint64_t session, Number(words[2]));
       return Said(held.block.GrantToSession(SessionId(session)));
     }
-    if (compute_ == nullptr) {
-      BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(held.block));
-    }
     if (!held.mapping.has_value()) {
       BERTH_ASSIGN_OR_RETURN(held.mapping, held.block.Map());
     }
+    if (compute_ == nullptr) {
+      BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(held.block, held.device));
+    }
+    if (words[0] == "access") {
+      BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(*held.mapping));
+      return Said(ref.Access().status());
+    }
+    if (words[0] == "poison") return Said(compute_->Poison());
     if (words[0] == "overwrite") return Said(compute_->Fill(*held.mapping, 0xff));
     if (words[0] == "write") return Write(words, *held.mapping);
     if (words[0] != "sum") return absl::InvalidArgumentError(absl::StrCat("unknown: ", words[0]));

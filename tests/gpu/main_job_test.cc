@@ -2,153 +2,35 @@
 // another, over the death of the first. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory, less what
 // only a GPU can show.
 
-#include <signal.h>
-#include <stdlib.h>
-
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/inspector.h"
-#include "client/session.h"
 #include "common/bytes.h"
-#include "common/cuda/driver.h"
-#include "common/cuda/nvml.h"
+#include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/bench/figure.h"
-#include "tests/bench/servers.h"
 #include "tests/gpu/compute.h"
-#include "tests/support/actor_wire.h"
-#include "tests/support/proc.h"
-#include "tests/support/subprocess.h"
+#include "tests/gpu/gpu_job.h"
 #include "tests/support/testing.h"
 
 namespace berth::gpu {
 namespace {
 
 using testing::Eventually;
-using testing::Must;
 using testing::Ok;
-using testing::ProgramPath;
 using testing::Refused;
-using testing::Subprocess;
 
-constexpr Bytes kBlock = MiB(256);
-constexpr uint32_t kSeed = 7;
-// What the daemon's driver may take of a device beside the blocks.
-constexpr Bytes kOverhead = MiB(8);
+using GpuMainJobTest = GpuJob;
 
-double InMiB(Bytes bytes) { return static_cast<double>(bytes.count()) / MiB(1).count(); }
+// Over both kinds of blocks.
+class GpuEachKindTest : public GpuJob, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuEachKindTest, ::testing::Values("fd", "ipc"));
 
-// A client process (gpu_actor.cc).
-class Actor {
- public:
-  explicit Actor(const std::string& folder)
-      : process_(Subprocess::Start(
-            {.argv = {ProgramPath("tests/gpu/gpu_actor")}, .environment = {"BERTH_FOLDER=" + folder}})) {}
-
-  absl::StatusOr<std::string> Ask(const std::string& command) {
-    process_.WriteLine(command);
-    const absl::StatusOr<std::string> line = process_.ReadLine(absl::Minutes(1));
-    if (!line.ok()) return line.status();
-    return testing::DecodeAnswer(*line);
-  }
-  std::string Do(const std::string& command) { return Must(Ask(command), command); }
-
-  void Kill() {
-    process_.Kill();
-    process_.Wait();
-  }
-  void Quit() {
-    process_.CloseInput();
-    EXPECT_EQ(process_.Wait(), 0);
-  }
-
- private:
-  Subprocess process_;
-};
-
-class GpuMainJobTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-    if (backend != nullptr) backend_ = backend;
-    if (cuda()) RequireCuda();
-    if (IsSkipped() || HasFatalFailure()) return;
-    // What an earlier test's processes had is on its way back.
-    static const Bytes idle = DeviceUsed();
-    ASSERT_TRUE(DeviceComesBackTo(idle));
-    before_ = DeviceUsed();
-    processes_before_ = DeviceProcesses();
-    // Nothing warm, so that every byte on the device is a block that somebody holds.
-    daemon_ = Must(bench::StartDaemon({.berthd = ProgramPath("daemon/berthd"), .backend = backend_},
-                                      {"--warm-blocks=0", "--device-budget=4GiB"}));
-    session_ = Must(Session::Open({.folder = folder(), .label = "test"}));
-  }
-
-  bool cuda() const { return backend_ == "cuda"; }
-  const std::string& folder() const { return daemon_->folder(); }
-
-  // Bytes of the device that are in use, by whomever; 0 without one.
-  Bytes DeviceUsed() const { return nvml_ == nullptr ? Bytes() : Must(nvml_->GetMemory(uuid_)).used; }
-  size_t DeviceProcesses() const { return nvml_ == nullptr ? 0 : Must(nvml_->Processes(uuid_)).size(); }
-  bool DeviceComesBackTo(Bytes used) const {
-    return Eventually([&] { return DeviceUsed().count() <= used.count() + kOverhead.count(); });
-  }
-
-  // What `berth bytes` says of device 0.
-  uint64_t BytesSaid(const std::string& state) const {
-    Subprocess command = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "bytes", "--json"},
-                                            .environment = {"BERTH_FOLDER=" + folder()}});
-    const nlohmann::json said = nlohmann::json::parse(command.ReadAll());
-    return std::stoull(said["devices"][0]["bytes"][state].get<std::string>());
-  }
-  bool BytesBecome(const std::string& state, Bytes bytes) const {
-    return Eventually([&] { return BytesSaid(state) == bytes.count(); });
-  }
-
-  // `owner` leases a block, fills it and lets `importer` have it, under the name "block" in both.
-  static void Share(Actor* owner, Actor* importer, const std::string& how) {
-    const std::string handle = owner->Do(absl::StrCat("allocate block ", kBlock.count()));
-    owner->Do(absl::StrCat("write block ", kSeed));
-    owner->Do("grant block " + importer->Do("session"));
-    importer->Do(absl::StrCat("import block ", handle, " ", how));
-  }
-  static std::string ExpectedSum() { return absl::StrCat(PatternSum(kSeed, kBlock)); }
-
-  std::string backend_ = "cuda";
-  cuda::Nvml* nvml_ = nullptr;
-  std::string uuid_;
-  // Of the device, before the daemon started.
-  Bytes before_;
-  size_t processes_before_ = 0;
-  std::unique_ptr<bench::Server> daemon_;
-  std::shared_ptr<Session> session_;
-
- private:
-  // Without a GPU there is nothing to test: said aloud, and a failure where one was promised.
-  void RequireCuda() {
-    const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get();
-    const absl::StatusOr<std::vector<std::string>> uuids = nvml.ok() ? (*nvml)->Uuids() : nvml.status();
-    if (uuids.ok() && !uuids->empty()) {
-      nvml_ = *nvml;
-      uuid_ = uuids->front();
-      return;
-    }
-    const std::string why = absl::StrCat("no GPU: ", uuids.ok() ? "no device" : uuids.status().ToString());
-    if (getenv("BERTH_REQUIRE_CUDA") != nullptr) FAIL() << why;
-    GTEST_SKIP() << why;
-  }
-};
-
-TEST_F(GpuMainJobTest, ASecondProcessComputesOnTheBlockThatTheFirstFilled) {
+TEST_P(GpuEachKindTest, ASecondProcessComputesOnTheBlockThatTheFirstFilled) {
   Actor owner(folder());
   Actor importer(folder());
-  Share(&owner, &importer, "rw");
+  Share(&owner, &importer, "rw", GetParam());
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
   // The other way round too: it is one memory.
   importer.Do("write block 8");
@@ -168,11 +50,11 @@ TEST_F(GpuMainJobTest, AReadOnlyImportReadsAndDoesNotWrite) {
   EXPECT_EQ(owner.Do("sum block"), ExpectedSum());
 }
 
-TEST_F(GpuMainJobTest, TheImporterGoesOnAfterItsOwnerIsKilledAndTheBytesComeBackAfterIt) {
+TEST_P(GpuEachKindTest, TheImporterGoesOnAfterItsOwnerIsKilledAndTheBytesComeBackAfterIt) {
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
-  Share(&owner, &importer, "ro");
+  Share(&owner, &importer, "rw", GetParam());
   EXPECT_EQ(BytesSaid("live"), kBlock.count());
   owner.Kill();
   EXPECT_TRUE(BytesBecome("quarantined", kBlock));
@@ -185,11 +67,11 @@ TEST_F(GpuMainJobTest, TheImporterGoesOnAfterItsOwnerIsKilledAndTheBytesComeBack
       << DeviceUsed().count() << " bytes in use, " << before.count() << " before";
 }
 
-TEST_F(GpuMainJobTest, AKilledImporterGivesItsBytesBackToo) {
+TEST_P(GpuEachKindTest, AKilledImporterGivesItsBytesBackToo) {
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
-  Share(&owner, &importer, "ro");
+  Share(&owner, &importer, "rw", GetParam());
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
   owner.Kill();
   EXPECT_TRUE(BytesBecome("quarantined", kBlock));
@@ -203,9 +85,7 @@ TEST_F(GpuMainJobTest, ABlockOutlivesTheWorkerThatMadeIt) {
   Actor owner(folder());
   Actor importer(folder());
   Share(&owner, &importer, "ro");
-  for (const testing::ChildInfo& child : testing::ChildrenOf(daemon_->pid())) {
-    if (absl::StartsWith(child.name, "berth-worker")) ::kill(child.pid, SIGKILL);
-  }
+  EXPECT_GT(KillDaemons("berth-worker"), 0);
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
   EXPECT_TRUE(Eventually([&] { return importer.Ask(absl::StrCat("allocate more ", kBlock.count())).ok(); }));
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());

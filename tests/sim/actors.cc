@@ -112,7 +112,8 @@ AllocateRequest Simulation::NewAllocate(const Client& client) {
       .bytes = Bytes(sizes[Chance(85) ? Draw(4) : Draw(8)]),
       .label = absl::StrCat("label ", Draw(3)),
       .wait = Chance(20),
-      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000))};
+      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
+      .kinds = {.fd = Chance(80), .cuda_ipc = true}};
   if (!client.reservations.empty() && Chance(70)) {
     request.reservation = client.reservations[Draw(client.reservations.size())];
     request.bytes = Bytes(sizes[Draw(3)]);
@@ -184,7 +185,9 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
     return request;
   }
   if (Chance(25)) return ImportRequest{.name = absl::StrCat("name ", Draw(6))};
-  return ImportRequest{.handle = SomeHandle(client), .read_only = Chance(50)};
+  return ImportRequest{.handle = SomeHandle(client),
+                       .read_only = Chance(30),
+                       .kinds = {.fd = Chance(95), .cuda_ipc = Chance(90)}};
 }
 
 Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& process) {
@@ -193,7 +196,9 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
                              .default_stream = Chance(20)};
   }
   if (process.mapped.empty() && Chance(90)) {
-    return ImportRequest{.handle = SomeHandle(clients_.at(process.session)), .read_only = Chance(20)};
+    return ImportRequest{.handle = SomeHandle(clients_.at(process.session)),
+                         .read_only = Chance(20),
+                         .kinds = {.cuda_ipc = true}};
   }
   const uint32_t slot = Chance(98) ? *std::next(process.streams.begin(), Draw(process.streams.size()))
                                    : static_cast<uint32_t>(Draw(300));
@@ -425,102 +430,6 @@ void Simulation::Kill(ChannelId channel) {
   processes_.erase(channel);
   core_->ProcessGone(now_, channel, &effects_);
   if (!before) core_->ChannelHungUp(now_, channel, &effects_);
-}
-
-void Simulation::Work() {
-  Worker& worker = workers_[static_cast<uint32_t>(Draw(workers_.size()))];
-  if (worker.state != DeviceState::kReady || worker.hung || worker.jobs.empty()) return;
-  const Job job = worker.jobs.front();
-  worker.jobs.pop_front();
-  absl::Status status;
-  if (job.create.has_value()) {
-    if (workers_fail_ && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
-    if (workers_fail_ && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
-    if (status.ok()) worker.made[job.block] = *job.create;
-    core_->BlockCreated(now_, job.block, status, &effects_);
-  } else {
-    if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
-    if (status.ok()) {
-      worker.made.erase(job.block);
-      worker.stuck.erase(job.block);
-    } else {
-      worker.stuck.insert(job.block);
-    }
-    core_->BlockReleased(now_, job.block, status, &effects_);
-  }
-}
-
-void Simulation::BreakWorker() {
-  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
-  Worker& worker = workers_[device];
-  if (worker.abandoned) return EndWorker(device, /*stopped=*/true);
-  if (worker.state == DeviceState::kStopped) return OperateDevice();
-  if (worker.state == DeviceState::kRebuilding) {
-    worker.state = DeviceState::kReady;
-    return core_->WorkerUp(now_, device, &effects_);
-  }
-  if (Chance(40)) return;
-  if (Chance(25)) {
-    counts_.hung_workers += worker.hung ? 0 : 1;
-    worker.hung = true;
-    return;
-  }
-  EndWorker(device, /*stopped=*/Chance(20));
-}
-
-void Simulation::EndWorker(uint32_t device, bool stopped) {
-  Worker& worker = workers_[device];
-  // Stuck in the driver for now, with all that it had; another time it is gone.
-  const bool stuck = stopped && !worker.abandoned && Chance(60);
-  worker.abandoned = stuck;
-  worker.hung = false;
-  worker.state = stopped ? DeviceState::kStopped : DeviceState::kRebuilding;
-  Report(device);
-  core_->WorkerDown(now_, device, stopped, &effects_);
-  if (stuck) {
-    ++counts_.abandoned_workers;
-    return;
-  }
-  ++counts_.worker_deaths;
-  // What it was making never was. What it was releasing died with it, where it had taken that over already.
-  std::set<BlockId> died = std::exchange(worker.stuck, {});
-  for (const Job& job : std::exchange(worker.jobs, {})) {
-    if (job.create.has_value()) continue;
-    died.insert(job.block);
-  }
-  for (const BlockId block : died) {
-    if (Chance(50)) continue;
-    worker.made.erase(block);
-    core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
-  }
-}
-
-void Simulation::Report(uint32_t device) {
-  const Worker& worker = workers_[device];
-  core_->ReportDevice(now_, device, {.generation = worker.generation, .abandoned = worker.abandoned},
-                      &effects_);
-}
-
-void Simulation::FollowOrder() {
-  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
-  Worker& worker = workers_[device];
-  if (worker.orders.empty()) return;
-  const DeviceOrder order = worker.orders.front();
-  worker.orders.pop_front();
-  if (order == DeviceOrder::kEnable) {
-    if (worker.abandoned) Fail("a device is enabled whose worker is not gone");
-    if (worker.state != DeviceState::kStopped) return;
-    ++counts_.enabled_devices;
-    worker.state = DeviceState::kReady;
-    return core_->WorkerUp(now_, device, &effects_);
-  }
-  if (order == DeviceOrder::kReset) {
-    ++counts_.resets;
-    ++worker.generation;
-    Report(device);
-    Carry();
-  }
-  if (worker.state == DeviceState::kReady) EndWorker(device, /*stopped=*/false);
 }
 
 void Simulation::PassTime() {

@@ -40,6 +40,9 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->abandoned_workers += counts.abandoned_workers;
   sum->enabled_devices += counts.enabled_devices;
   sum->resets += counts.resets;
+  sum->contexts += counts.contexts;
+  sum->idle_contexts += counts.idle_contexts;
+  sum->lost_blocks += counts.lost_blocks;
   sum->rejoined += counts.rejoined;
   sum->left_alive += counts.left_alive;
   sum->waits += counts.waits;
@@ -71,18 +74,22 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " joined again, " << sum.left_alive << " left alive, " << sum.finished << " uses, "
             << sum.waits << " waits, " << sum.torn << " torn, " << sum.handed_over << " handed over, "
             << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
-            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset; refused:";
+            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.contexts
+            << " context workers, " << sum.idle_contexts << " of them idle, " << sum.lost_blocks
+            << " blocks lost; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
-  for (const uint64_t count : {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone,
-                               sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive,
-                               sum.finished, sum.waits, sum.torn, sum.handed_over, sum.reservations}) {
+  for (const uint64_t count :
+       {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone, sum.replayed,
+        sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive, sum.finished, sum.waits, sum.torn,
+        sum.handed_over, sum.reservations, sum.contexts, sum.lost_blocks}) {
     EXPECT_GT(count, 30);
   }
   for (const uint64_t count : {sum.drawn, sum.published}) EXPECT_GT(count, 20);
-  for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets}) {
+  for (const uint64_t count :
+       {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets, sum.idle_contexts}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"BAD_CREDENTIALS",
@@ -92,6 +99,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "DEVICE_REBUILDING",
                                    "DEVICE_STOPPED",
                                    "DRIVER",
+                                   "EXPORT_KIND",
                                    "INVALID_FIELD",
                                    "NESTED_OVER_HELD",
                                    "NOT_FOUND",

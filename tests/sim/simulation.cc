@@ -21,6 +21,11 @@ Config MakeConfig(uint64_t seed) {
   config.warm_sizes = 2;
   config.calls = {.base = absl::Seconds(2), .per_gib = absl::Seconds(1)};
   config.warm_refill_delay = absl::Milliseconds(seed % 2 * 10);
+  config.context_idle = absl::Milliseconds(300);
+  if (seed % 4 == 3) {
+    config.devices[1].cuda_ipc = false;
+    config.devices[1].why_no_cuda_ipc = "it cannot";
+  }
   // Half of the runs live within limits so small that each is met.
   if (seed % 2 == 0) {
     config.limits = Limits{.sessions = 20,
@@ -101,7 +106,18 @@ Simulation::Simulation(const Options& options)
         if (!pages_.contains(stream.channel)) Fail("words are read of a page that is not there");
         return words_[stream];
       });
-  for (const DeviceConfig& device : config_.devices) workers_[device.ordinal];
+  for (const DeviceConfig& device : config_.devices) {
+    workers_[{device.ordinal, Lane::kMain}];
+    Worker& context = workers_[{device.ordinal, Lane::kContext}];
+    context.state = DeviceState::kIdle;
+    context.generation = 0;
+  }
+}
+
+IpcHandle Simulation::HandleFor(BlockId block) {
+  IpcHandle handle;
+  for (int i = 0; i < 8; ++i) handle.bytes[i] = static_cast<std::byte>(block.value() >> (8 * i));
+  return handle;
 }
 
 uint64_t Simulation::Draw(uint64_t below) {
@@ -163,8 +179,9 @@ void Simulation::Carry() {
     if (const auto* reply = std::get_if<Reply>(&effect.what)) {
       CarryReply(*reply);
     } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
-      if (workers_[create->device].state != DeviceState::kReady) Fail("a worker is asked that is not there");
-      workers_[create->device].jobs.push_back({.block = create->block, .create = create->bytes});
+      Worker& worker = workers_[{create->device, create->lane}];
+      if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
+      worker.jobs.push_back({.block = create->block, .create = create->bytes});
     } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
       CarryRelease(*release);
     } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
@@ -183,12 +200,24 @@ void Simulation::Carry() {
       if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
-      workers_[order->device].orders.push_back(order->order);
+      const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop;
+      const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
+      for (const Lane lane : kLanes) {
+        if (both || lane == (context ? Lane::kContext : order->lane)) {
+          workers_[{order->device, lane}].orders.push_back(order->order);
+        }
+      }
     } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
       if (record->number != ++last_record_) Fail("a log record's number is not the next");
     }
   }
   effects_.clear();
+  while (!lost_.empty()) {
+    const BlockId block = lost_.front();
+    lost_.pop_front();
+    core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
+  }
+  if (!effects_.empty()) Carry();
 }
 
 void Simulation::CarryDropChannel(ChannelId channel) {
@@ -208,7 +237,12 @@ void Simulation::CarryDropChannel(ChannelId channel) {
 }
 
 void Simulation::CarryRelease(const ReleaseBlock& release) {
-  Worker& worker = workers_[release.device];
+  Worker& worker = workers_[{release.device, release.lane}];
+  if (release.lost) {
+    if (worker.made.contains(release.block)) Fail("a block is given up that is there");
+    lost_.push_back(release.block);
+    return;
+  }
   if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
   if (!worker.made.contains(release.block)) Fail("a block is released that was never made");
   for (const auto& [channel, process] : processes_) {
@@ -233,6 +267,11 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (deliver.delivery.what == attach::DeliveryKind::kAskBack) return;
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
     process.wanted.insert(BlockId(deliver.delivery.block));
+    return;
+  }
+  if (deliver.delivery.what == attach::DeliveryKind::kHandleBlock) {
+    // It may be gone already.
+    process.mapped.emplace(ImportId(deliver.delivery.import), BlockId(deliver.delivery.block));
     return;
   }
   if (deliver.delivery.what != attach::DeliveryKind::kBlock) CarryPage(process, deliver);
@@ -371,7 +410,11 @@ void Simulation::Learn(Process& process, const Request& request, const absl::Sta
   } else if (const auto* imported = std::get_if<ImportResult>(&*response)) {
     ++counts_.imports;
     const BlockView& block = imported->block;
-    if (block.handle.generation != workers_[block.device].generation) Fail("a stale block is imported");
+    const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
+    if (block.handle.generation != worker.generation) Fail("a stale block is imported");
+    const bool by_handle = block.export_kind == ExportKind::kCudaIpc;
+    if (by_handle != imported->ipc_handle.has_value()) Fail("a handle is told of another kind");
+    if (by_handle && *imported->ipc_handle != HandleFor(block.handle.block)) Fail("a handle is another's");
   } else if (const auto* opened = std::get_if<OpenStreamResult>(&*response)) {
     process.streams.insert(opened->stream.slot);
   } else if (std::holds_alternative<CloseStreamResult>(*response)) {
@@ -428,7 +471,9 @@ void Simulation::CheckDevices() {
   for (const DeviceView& device : core_->ListDevices()) {
     const uint64_t charged = device.bytes.charged().count();
     uint64_t made = 0;
-    for (const auto& [block, bytes] : workers_[device.ordinal].made) made += bytes.count();
+    for (const Lane lane : kLanes) {
+      for (const auto& [block, bytes] : workers_[{device.ordinal, lane}].made) made += bytes.count();
+    }
     if (made > charged) Fail("the driver has given out more than is charged");
   }
   // Between two looks a limit may have moved twice.
@@ -437,7 +482,7 @@ void Simulation::CheckDevices() {
   for (const BudgetView& view : core_->ListBudgets(Admin())) {
     const uint64_t owner = view.layer == Layer::kSession ? view.session.value() : view.tenant.uid;
     const std::array<uint64_t, 3> key = {static_cast<uint64_t>(view.layer), view.device, owner};
-    const uint64_t charged = view.bytes.charged().count();
+    const uint64_t charged = view.bytes.charged().count() - view.bytes.daemon.count();
     charged_before_[key] = charged;
     // Nothing but quarantine charges a tenant past its limit, and that asks nobody.
     if (view.layer == Layer::kTenant && view.bytes.quarantined.count() > 0) continue;
@@ -497,13 +542,15 @@ void Simulation::Finish() {
   Carry();
   // Workers start anew, and release what they could not before.
   workers_fail_ = false;
-  for (auto& [ordinal, worker] : workers_) {
-    if (worker.abandoned) EndWorker(ordinal, /*stopped=*/true);
+  for (auto& [key, worker] : workers_) {
+    if (worker.abandoned) EndWorker(key, /*stopped=*/true);
     Carry();
     worker.hung = false;
     worker.orders.clear();
-    worker.state = DeviceState::kReady;
-    core_->WorkerUp(now_, ordinal, &effects_);
+    if (key.second == Lane::kMain || worker.state == DeviceState::kReady) {
+      worker.state = DeviceState::kReady;
+      core_->WorkerUp(now_, key.first, key.second, &effects_);
+    }
     Carry();
     while (status_.ok() && !worker.jobs.empty()) {
       ++step_;
@@ -521,6 +568,7 @@ void Simulation::Finish() {
   for (const DeviceView& device : core_->ListDevices()) {
     ByteCounts left = device.bytes;
     left.warm = Bytes(0);
+    left.daemon = Bytes(0);
     if (left != ByteCounts{}) Fail("bytes are left");
   }
   if (!core_->ListStreams(Admin()).empty() || !pages_.empty()) Fail("streams or pages are left");

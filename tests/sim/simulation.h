@@ -53,6 +53,8 @@ class Simulation {
     uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
+    // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
+    uint64_t contexts = 0, idle_contexts = 0, lost_blocks = 0;
     // Channels that joined again, and those of processes that outlived their session.
     uint64_t rejoined = 0, left_alive = 0;
     // Uses that waited for a word, that were finished, and that were told of a torn block; hand-overs.
@@ -130,7 +132,11 @@ class Simulation {
     // What the core wants of the vault, which has not got to it yet.
     std::deque<DeviceOrder> orders;
     uint64_t generation = 1;
+    // Of a context worker: its end is said already.
+    bool over = true;
   };
+  // One of a device's workers.
+  using WorkerKey = std::pair<uint32_t, Lane>;
 
   // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
   void Act();
@@ -162,14 +168,6 @@ class Simulation {
   void LetGo();
   void EndSomething();
   void Kill(ChannelId channel);
-  void Work();
-  void BreakWorker();
-  // The vault does what it was ordered.
-  void FollowOrder();
-  // The worker ends; `stopped`: and none follows.
-  void EndWorker(uint32_t device, bool stopped);
-  void Report(uint32_t device);
-  void OperateDevice();
   void OperateBlock();
   void Operate();
   void PassTime();
@@ -190,6 +188,22 @@ class Simulation {
   // Returns whether it was sent with the right secret.
   bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
 
+  // ---- workers.cc: what becomes of devices ----------------------------------------------------------------
+  void Work();
+  void BreakWorker();
+  // The vault does what it was ordered.
+  void FollowOrder();
+  WorkerKey SomeWorker();
+  // The worker ends; `stopped`: and none follows.
+  void EndWorker(WorkerKey key, bool stopped);
+  // Moves the generation of what the worker makes, where it dies with it.
+  void NoteOver(WorkerKey key);
+  void StartContext(WorkerKey key);
+  void Report(WorkerKey key);
+  void OperateDevice();
+
+  // A block's handle: made of its id, so that another's would show.
+  static IpcHandle HandleFor(BlockId block);
   uint64_t Draw(uint64_t below);
   bool Chance(uint64_t percent) { return Draw(100) < percent; }
   std::optional<ChannelId> SomeChannel();
@@ -218,11 +232,13 @@ class Simulation {
   // Calls that wait for failed releases to be tried again.
   std::set<CallId> reaps_;
   std::map<CallId, Call> calls_;
-  std::map<uint32_t, Worker> workers_;
+  std::map<WorkerKey, Worker> workers_;
   // The words of pages that there are, and the channels that have one.
   std::map<StreamKey, StreamWords> words_;
   std::set<ChannelId> pages_;
   bool workers_fail_ = true;
+  // Blocks that the core has given up as gone with their workers.
+  std::deque<BlockId> lost_;
   // What the core's answers gave out: permits with their sessions and acquisitions.
   std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;
   std::map<std::string, uint64_t> out_before_;

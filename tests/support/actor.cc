@@ -6,7 +6,7 @@
 //   begin NAME [as acquire]           the same on a thread of its own
 //   join NAME   cancel NAME           waits for what was begun, ends it
 //   release NAME   drop-elsewhere NAME   leave NAME   share NAME
-//   allocate NAME BYTES [device=N] [label=TEXT]   import NAME HANDLE [ro]
+//   allocate NAME BYTES [device=N] [label=TEXT] [kind=fd|ipc|any]   import NAME HANDLE [ro] [kind=K]
 //   map NAME   fill NAME SEED   check NAME SEED   access NAME   free NAME   drop NAME   writable NAME
 //   grant-session NAME ID   grant-tenant NAME UID [CONTAINER]
 //   child   tell COMMAND…             a process in the same session, and what to tell it

@@ -62,6 +62,10 @@ absl::StatusOr<std::string> ActorArena::Create(const std::vector<std::string>& w
   for (const std::string& word : words) {
     const std::pair<std::string, std::string> option = absl::StrSplit(word, absl::MaxSplits('=', 1));
     uint64_t number = 0;
+    if (option.first == "kind") {
+      BERTH_ASSIGN_OR_RETURN(options.export_kinds, ParseKinds(option.second));
+      continue;
+    }
     if (!absl::SimpleAtoi(option.second, &number)) return absl::InvalidArgumentError(word);
     if (option.first == "limit") options.limit = Bytes(number);
     if (option.first == "device") options.device = static_cast<uint32_t>(number);

@@ -1,5 +1,6 @@
 #include "tests/support/actor_blocks.h"
 
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/block_handle.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
@@ -66,6 +68,18 @@ absl::Status CheckPattern(const void* data, size_t size, uint64_t seed) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<ExportKind>> ParseKinds(absl::string_view word) {
+  if (word == "fd") return std::vector<ExportKind>{ExportKind::kFd};
+  if (word == "ipc") return std::vector<ExportKind>{ExportKind::kCudaIpc};
+  if (word == "any") return std::vector<ExportKind>{ExportKind::kFd, ExportKind::kCudaIpc};
+  return absl::InvalidArgumentError(word);
+}
+
+std::vector<ExportKind> DefaultKinds() {
+  const char* const word = getenv("BERTH_ACTOR_KIND");
+  return ParseKinds(word == nullptr ? "fd" : word).value();
+}
+
 absl::StatusOr<Mapping> ActorBlocks::MappingOf(const std::string& name) const {
   const auto at = held_.find(name);
   if (at == held_.end() || !at->second.mapping.has_value()) return absl::NotFoundError(name);
@@ -104,11 +118,14 @@ absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::
 
 absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>& words) {
   BERTH_ASSIGN_OR_RETURN(const uint64_t bytes, Number(words, 1));
-  BlockOptions options = {.bytes = Bytes(bytes)};
+  BlockOptions options = {.bytes = Bytes(bytes), .export_kinds = DefaultKinds()};
   std::string reservation;
   for (size_t i = 2; i < words.size(); ++i) {
     const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
     if (option.first == "label") options.label = option.second;
+    if (option.first == "kind") {
+      BERTH_ASSIGN_OR_RETURN(options.export_kinds, ParseKinds(option.second));
+    }
     if (option.first == "from") reservation = option.second;
     if (option.first == "wait" && !absl::ParseDuration(option.second, &options.max_wait)) {
       return absl::InvalidArgumentError(words[i]);
@@ -154,9 +171,16 @@ absl::StatusOr<std::string> ActorBlocks::Reserve(const std::vector<std::string>&
 }
 
 absl::StatusOr<std::string> ActorBlocks::Import(const std::vector<std::string>& words) {
-  if (words.size() < 2) return absl::InvalidArgumentError("import NAME HANDLE [ro]");
+  if (words.size() < 2) return absl::InvalidArgumentError("import NAME HANDLE [ro] [kind=K]");
   BERTH_ASSIGN_OR_RETURN(const BlockHandle handle, ParseHandle(words[1]));
-  const ImportOptions options = {.read_only = words.size() > 2 && words[2] == "ro"};
+  ImportOptions options;
+  for (size_t i = 2; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (word == "ro") options.read_only = true;
+    if (absl::ConsumePrefix(&word, "kind=")) {
+      BERTH_ASSIGN_OR_RETURN(options.export_kinds, ParseKinds(word));
+    }
+  }
   BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle, options));
   const uint64_t bytes = block.bytes().count();
   held_.insert_or_assign(words[0], Held{.block = std::move(block)});
@@ -208,7 +232,9 @@ absl::StatusOr<std::string> ActorBlocks::Churn(uint64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t bytes = kLeastChurn + random() % (kMostChurn - kLeastChurn + 1);
-    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(bytes), .label = "churn"}));
+    BERTH_ASSIGN_OR_RETURN(
+        Block block,
+        Block::Allocate(session_, {.bytes = Bytes(bytes), .label = "churn", .export_kinds = DefaultKinds()}));
     {
       BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
       FillPattern(mapping.data(), bytes, seed + i);

@@ -30,6 +30,11 @@ absl::StatusOr<uint64_t> Number(const std::vector<std::string>& words, size_t in
 // The answer of a command that only goes well or not.
 absl::StatusOr<std::string> Said(const absl::Status& status);
 
+// The export kinds that a word names: "fd", "ipc" or "any". Errors: kInvalidArgument.
+absl::StatusOr<std::vector<ExportKind>> ParseKinds(absl::string_view word);
+// What actors ask for that are not told: $BERTH_ACTOR_KIND, or FD.
+std::vector<ExportKind> DefaultKinds();
+
 class ActorBlocks {
  public:
   explicit ActorBlocks(std::shared_ptr<Session> session) : session_(std::move(session)) {}

@@ -3,6 +3,8 @@
 #ifndef TESTS_SUPPORT_ACTOR_HANDLE_H_
 #define TESTS_SUPPORT_ACTOR_HANDLE_H_
 
+#include <stdlib.h>
+
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "common/block_handle.h"
 #include "common/ids.h"
+#include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 
@@ -26,6 +29,16 @@ struct ActorOptions {
   bool open = true;
   // Whose process it is; one that speaks as the actor does.
   std::string program = "tests/support/actor";
+};
+
+// Runs its tests twice, once for each kind of block that actors ask for by themselves: "fd", "ipc".
+class EachExportKind : public ::testing::TestWithParam<const char*> {
+ public:
+  static auto Kinds() { return ::testing::Values("fd", "ipc"); }
+
+ protected:
+  EachExportKind() { ::setenv("BERTH_ACTOR_KIND", GetParam(), 1); }
+  ~EachExportKind() override { ::unsetenv("BERTH_ACTOR_KIND"); }
 };
 
 // Move-only; the process ends with it. One thread at a time.

@@ -23,6 +23,7 @@ namespace {
 
 constexpr char kBrokerName[] = "berth-broker";
 constexpr char kWorkerName[] = "berth-worker";
+constexpr char kContextWorkerName[] = "berth-context";
 constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock"};
 // The whole of a clean stop.
 #ifdef BERTH_SANITIZED
@@ -58,12 +59,13 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
       .pid_namespace = options.pid_namespace,
       .user_namespace = options.user_namespace,
       .inherited_fd = ready[1]};
-  bool says_warm = false;
-  for (const std::string& flag : options.flags) {
-    process.argv.push_back(flag);
-    says_warm = says_warm || absl::StartsWith(flag, "--warm-blocks");
+  for (const absl::string_view flag : {"--warm-blocks=0", "--context-idle=100ms"}) {
+    const absl::string_view name = flag.substr(0, flag.find('='));
+    const bool said = std::any_of(options.flags.begin(), options.flags.end(),
+                                  [&](const std::string& other) { return absl::StartsWith(other, name); });
+    if (!said) process.argv.emplace_back(flag);
   }
-  if (!says_warm) process.argv.push_back("--warm-blocks=0");
+  for (const std::string& flag : options.flags) process.argv.push_back(flag);
   for (const std::string& entry : options.environment) process.environment.push_back(entry);
   vault_.emplace(Subprocess::Start(process));
   folder_ += "/run";
@@ -103,6 +105,14 @@ std::vector<pid_t> TestDaemon::workers() const {
   std::vector<pid_t> pids;
   for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
     if (absl::StartsWith(child.name, kWorkerName)) pids.push_back(child.pid);
+  }
+  return pids;
+}
+
+std::vector<pid_t> TestDaemon::context_workers() const {
+  std::vector<pid_t> pids;
+  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+    if (absl::StartsWith(child.name, kContextWorkerName)) pids.push_back(child.pid);
   }
   return pids;
 }

@@ -21,7 +21,8 @@
 namespace berth::testing {
 
 struct TestDaemonOptions {
-  // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0.
+  // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
+  // --context-idle=100ms.
   std::vector<std::string> flags;
   // Added to an environment without the concurrency variables.
   std::vector<std::string> environment;
@@ -42,10 +43,11 @@ class TestDaemon {
 
   const std::string& folder() const { return folder_; }
   Subprocess& vault() { return *vault_; }
-  // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers that
-  // there are.
+  // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
+  // workers that there are.
   pid_t broker() const;
   std::vector<pid_t> workers() const;
+  std::vector<pid_t> context_workers() const;
 
   // An inspector on admin.sock. Its session is part of the books at the start, and is opened anew after a
   // broker's death.

@@ -1,0 +1,51 @@
+// IpcMapping: device memory of another process, opened by its IPC handle.
+//
+//   BERTH_ASSIGN_OR_RETURN(auto mapping, IpcMapping::Open(*driver, handle, ordinal));
+//   ... mapping.ptr() ...                                        // until the mapping goes
+
+#ifndef COMMON_CUDA_IPC_MAPPING_H_
+#define COMMON_CUDA_IPC_MAPPING_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/cuda/driver.h"
+
+namespace berth::cuda {
+
+// IpcMapping is move-only and closes when destroyed. Thread-compatible. It holds the device's primary context, in which
+// the memory is opened: a mapping ends with the context that it was made in.
+class IpcMapping {
+ public:
+  // For device `ordinal`, which need not be the memory's own. `driver` outlives the mapping.
+  // Errors: FAILED_PRECONDITION for memory of this very process, which has it already; those of Driver. Nothing is
+  // left behind after one.
+  static absl::StatusOr<IpcMapping> Open(Driver& driver, const IpcHandle& handle, int ordinal);
+
+  IpcMapping(IpcMapping&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)),
+        ordinal_(other.ordinal_),
+        context_(other.context_),
+        pointer_(other.pointer_) {}
+  IpcMapping& operator=(IpcMapping&&) = delete;
+  // Work queued on the memory must be complete. An error of the driver is dropped: what is open stays so until the
+  // process ends.
+  ~IpcMapping();
+
+  DevicePointer ptr() const { return pointer_; }
+
+ private:
+  IpcMapping(Driver& driver, int ordinal, Context context, DevicePointer pointer)
+      : driver_(&driver), ordinal_(ordinal), context_(context), pointer_(pointer) {}
+
+  // nullptr once moved from.
+  Driver* driver_;
+  const int ordinal_;
+  const Context context_;
+  const DevicePointer pointer_;
+};
+
+}  // namespace berth::cuda
+
+#endif  // COMMON_CUDA_IPC_MAPPING_H_

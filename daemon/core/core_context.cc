@@ -1,0 +1,79 @@
+// Context workers: started when somebody wants a block that only they make, ended when nobody has one.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "daemon/core/core_impl.h"
+
+namespace berth::core {
+namespace {
+
+absl::Status NoSuchKind(ExportKind kind, const absl::AlphaNum& why) {
+  return Refuse(Reason::kExportKind, "export kind {kind}: {why}",
+                {{"kind", ExportKindName(kind)}, {"why", why}});
+}
+
+}  // namespace
+
+absl::StatusOr<ExportKind> Core::Impl::ChooseKind(const Device& device, const ExportKinds& kinds) const {
+  if (kinds.fd) return ExportKind::kFd;
+  if (device.config.cuda_ipc) return ExportKind::kCudaIpc;
+  return NoSuchKind(ExportKind::kCudaIpc,
+                    absl::StrCat("device ", device.config.ordinal, ": ", device.config.why_no_cuda_ipc));
+}
+
+absl::Status Core::Impl::CheckTakes(const Block& block, const ExportKinds& kinds, bool read_only) {
+  if (!kinds.Has(block.export_kind)) {
+    return NoSuchKind(block.export_kind, "the block is of this kind, and the caller does not take it");
+  }
+  if (read_only && block.export_kind == ExportKind::kCudaIpc) {
+    return NoSuchKind(block.export_kind,
+                      "whoever opens such a block can write it, so it cannot be read only");
+  }
+  return absl::OkStatus();
+}
+
+void Core::Impl::StartContextIfWanted(const Step& step, Device& device) {
+  if (device.context.state != DeviceState::kIdle || shutting_down_) return;
+  const auto& entries = room_.entries();
+  const bool awaited = std::any_of(entries.begin(), entries.end(), [&](const Waiting& waiting) {
+    return LaneOf(waiting.kind) == Lane::kContext && waiting.asks.front().device == device.config.ordinal;
+  });
+  bool making = false;
+  for (const Block* const block : blocks_.OfDevice(device.config.ordinal)) {
+    making = making || (block->lane() == Lane::kContext && InTheMaking(block->phase));
+  }
+  if (awaited || making) Order(step, device, Lane::kContext, DeviceOrder::kStart, "");
+}
+
+void Core::Impl::NoteContextNeed(const Step& step, Device& device) {
+  Worker& context = device.context;
+  if (context.blocks > 0 || context.state != DeviceState::kReady) {
+    context.idle_at = absl::InfiniteFuture();
+  } else if (context.idle_at == absl::InfiniteFuture()) {
+    context.idle_at = step.now + config_.context_idle;
+  }
+}
+
+void Core::Impl::EndIdleContexts(const Step& step) {
+  for (auto& [ordinal, device] : devices_) {
+    if (device.context.idle_at > step.now) continue;
+    Order(step, device, Lane::kContext, DeviceOrder::kEnd, "nobody has needed it for long");
+  }
+}
+
+bool Core::Impl::IsLost(const Block& block) const {
+  return block.lane() == Lane::kContext &&
+         block.memory_generation < devices_.at(block.device).context.lost_before;
+}
+
+void Core::ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->devices_.find(device);
+  if (found == impl_->devices_.end() || found->second.context.state != DeviceState::kReady) return;
+  found->second.account.set_daemon(bytes);
+  impl_->NoteRoom();
+}
+
+}  // namespace berth::core

@@ -1,0 +1,250 @@
+// Context workers on a GPU: what one costs and when, what its death and a poisoned context do to whom; and, on a
+// machine with two GPUs, blocks that another device maps. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory,
+// less what only a GPU can show.
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/cuda/driver.h"
+#include "common/error.h"
+#include "common/fd_passing.h"
+#include "common/status_macros.h"
+#include "daemon/device/direct_backend.h"
+#include "daemon/device/worker.h"
+#include "daemon/device/worker_channel.h"
+#include "daemon/device/worker_exit.h"
+#include "gtest/gtest.h"
+#include "tests/bench/figure.h"
+#include "tests/gpu/compute.h"
+#include "tests/gpu/gpu_job.h"
+#include "tests/support/testing.h"
+
+namespace berth::gpu {
+namespace {
+
+using testing::Eventually;
+using testing::Must;
+using testing::Ok;
+using testing::Refused;
+
+class GpuContextTest : public GpuJob {
+ protected:
+  // Has `owner` and `importer` share a block of each kind; "f" is the FD one, "block" the other.
+  static void ShareBoth(Actor* owner, Actor* importer) {
+    const std::string handle = owner->Do(absl::StrCat("allocate f ", kBlock.count(), " fd"));
+    owner->Do(absl::StrCat("write f ", kSeed));
+    owner->Do("grant f " + importer->Do("session"));
+    importer->Do(absl::StrCat("import f ", handle, " rw"));
+    Share(owner, importer, "rw", "ipc");
+    importer->Do("sum block");
+  }
+};
+
+TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
+  Actor actor(folder());
+  const Bytes without = DeviceUsed();
+  actor.Do(absl::StrCat("allocate f ", kBlock.count(), " fd"));
+  EXPECT_EQ(BytesSaid("daemon"), 0u);
+  actor.Do(absl::StrCat("allocate block ", kBlock.count(), " ipc"));
+  if (cuda()) {
+    // Said is what NVML says of the process, or what the device has less.
+    EXPECT_TRUE(Eventually([&] { return BytesSaid("daemon") > 0; }));
+    const double said = InMiB(Bytes(BytesSaid("daemon")));
+    const double taken = InMiB(DeviceUsed()) - InMiB(without) - 2 * InMiB(kBlock);
+    const bench::Figure figure = {.name = "a context worker's device memory, beside its blocks",
+                                  .value = {.value = taken, .low = taken, .high = taken},
+                                  .unit = "MiB",
+                                  .against = absl::StrCat(said, " MiB charged"),
+                                  .bound = 1024};
+    std::cout << bench::FormatFigure(figure, bench::Format::kTable) << std::endl;
+    EXPECT_NEAR(said, taken, 64);
+  }
+  actor.Do("drop block");
+  EXPECT_TRUE(BytesBecome("daemon", Bytes()));
+  actor.Do("drop f");
+  EXPECT_TRUE(DeviceComesBackTo(without));
+}
+
+TEST_F(GpuContextTest, ItsDeathIsToldAndClientsThatComputeOnFdBlocksGoOn) {
+  const Bytes before = DeviceUsed();
+  Actor owner(folder());
+  Actor importer(folder());
+  ShareBoth(&owner, &importer);
+  ASSERT_EQ(KillDaemons("berth-context"), 1);
+  for (Actor* const actor : {&owner, &importer}) {
+    for (int round = 0; round < 8; ++round) EXPECT_EQ(actor->Do("sum f"), ExpectedSum());
+    EXPECT_TRUE(Eventually([&] { return Refused(actor->Ask("access block"), Reason::kStale); }));
+    EXPECT_TRUE(Ok(actor->Ask("access f")));
+  }
+  importer.Do("drop block");
+  owner.Do("drop block");
+  EXPECT_TRUE(BytesBecome("outstanding", kBlock));
+  // Another is there for who needs one.
+  Share(&owner, &importer, "rw", "ipc");
+  EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
+  EXPECT_EQ(owner.Do("sum f"), ExpectedSum());
+  owner.Quit();
+  importer.Quit();
+  EXPECT_TRUE(BytesBecome("outstanding", Bytes()));
+  EXPECT_TRUE(DeviceComesBackTo(before));
+}
+
+TEST_F(GpuContextTest, AClientsPoisonedContextIsItsOwnTrouble) {
+  if (!cuda()) GTEST_SKIP() << "host memory has no context";
+  const Bytes before = DeviceUsed();
+  Actor owner(folder());
+  Actor importer(folder());
+  ShareBoth(&owner, &importer);
+  EXPECT_FALSE(importer.Ask("poison block").ok());
+  EXPECT_FALSE(importer.Ask("sum block").ok());
+  EXPECT_FALSE(importer.Ask("sum f").ok());
+  // Its owner and the daemon's context never noticed.
+  EXPECT_EQ(owner.Do("sum block"), ExpectedSum());
+  EXPECT_EQ(owner.Do("sum f"), ExpectedSum());
+  owner.Do(absl::StrCat("allocate more ", kBlock.count(), " ipc"));
+  EXPECT_TRUE(Ok(owner.Ask("access block")));
+  owner.Quit();
+  EXPECT_TRUE(BytesBecome("quarantined", Bytes(2 * kBlock.count())));
+  importer.Kill();
+  EXPECT_TRUE(BytesBecome("outstanding", Bytes()));
+  EXPECT_TRUE(DeviceComesBackTo(before));
+}
+
+// ---- A context worker whose context is poisoned -------------------------------------------------------------
+
+constexpr char kWorkerFlag[] = "--poisoned-worker";
+constexpr int kWorkerFd = 3;
+
+// A context worker's loop over kWorkerFd, whose context a kernel poisons when a line comes in.
+int RunPoisonedWorker() {
+  const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+  if (!driver.ok()) return 1;
+  auto resource = DirectBackend::Open(**driver, 0);
+  if (!resource.ok()) return 1;
+  absl::StatusOr<WorkerEnd> end = absl::UnknownError("it never ended");
+  std::thread serving([&] { end = ServeWorker(kWorkerFd, **resource, MiB(1)); });
+  if (::getchar() != EOF) Poison(**driver, 0).IgnoreError();
+  serving.join();
+  // As a process that ends at once: what the driver's own clean-up does after this is of no interest.
+  ::_exit(end.ok() ? static_cast<int>(end->exit) : 1);
+}
+
+WorkerReply ReadReply(WorkerChannel& channel) {
+  absl::StatusOr<WorkerReply> reply = absl::UnknownError("nothing came");
+  Eventually([&] {
+    reply = channel.Read();
+    return !IsWouldBlock(reply.status());
+  });
+  return Must(std::move(reply), "an answer of the worker's");
+}
+
+TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
+  if (!cuda::Driver::Get().ok()) GTEST_SKIP() << "no GPU";
+  auto sockets = Must(SocketPair());
+  int orders[2];
+  ASSERT_EQ(::pipe(orders), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(orders[0], STDIN_FILENO);
+    ::close(orders[1]);
+    ::dup2(sockets.second.get(), kWorkerFd);
+    ::execl("/proc/self/exe", "context_test", kWorkerFlag, nullptr);
+    ::_exit(1);
+  }
+  sockets.second.reset();
+  Must(SetNonBlocking(sockets.first.get()));
+  WorkerChannel channel(std::move(sockets.first));
+  Must(channel.SendBegin());
+  EXPECT_EQ(std::get<MeasuredContext>(ReadReply(channel)).bytes, MiB(1));
+  Must(channel.SendCreate(BlockId(1), MiB(2)));
+  EXPECT_TRUE(std::get<CreatedBlock>(ReadReply(channel)).handle.has_value());
+  // The kernel that poisons it has run when this is answered, or this is answered once more.
+  ASSERT_EQ(::write(orders[1], "p\n", 2), 2);
+  absl::Status refused;
+  for (uint64_t id = 2; refused.ok() && id < 100'000; ++id) {
+    Must(channel.SendCreate(BlockId(id), MiB(2)));
+    refused = std::get<CreatedBlock>(ReadReply(channel)).fd.status();
+    if (refused.ok()) Must(channel.SendRelease(BlockId(id)));
+    if (refused.ok()) ReadReply(channel);
+  }
+  EXPECT_TRUE(IsRefusal(refused, Reason::kDriver)) << refused;
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(WorkerExit::kPoisoned)) << refused;
+  ::close(orders[0]);
+  ::close(orders[1]);
+}
+
+// ---- Two GPUs -----------------------------------------------------------------------------------------------
+
+class TwoGpusTest : public GpuJob, public ::testing::WithParamInterface<const char*> {
+ protected:
+  TwoGpusTest() : GpuJob(2) {}
+  void SetUp() override {
+    GpuJob::SetUp();
+    if (!cuda()) GTEST_SKIP() << "host memory is every device's";
+  }
+  // By the daemon's ordinal, which in its environment is CUDA's.
+  absl::StatusOr<std::string> DeviceUuid(int ordinal) {
+    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    return driver->DeviceUuid(ordinal);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TwoGpusTest, ::testing::Values("fd", "ipc"));
+
+TEST_P(TwoGpusTest, TheOtherDeviceMapsTheBlockAndComputesOnIt) {
+  const std::string other = Must(DeviceUuid(1));
+  Actor owner(folder());
+  Actor importer(folder());
+  Share(&owner, &importer, "on=" + other, GetParam());
+  EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
+  importer.Do("write block 8");
+  EXPECT_EQ(owner.Do("sum block"), absl::StrCat(PatternSum(8, kBlock)));
+  importer.Quit();
+  owner.Quit();
+  EXPECT_TRUE(BytesBecome("outstanding", Bytes()));
+}
+
+TEST_P(TwoGpusTest, ReversedVisibilityChangesNothing) {
+  const std::string reversed =
+      absl::StrCat("CUDA_VISIBLE_DEVICES=", Must(DeviceUuid(1)), ",", Must(DeviceUuid(0)));
+  Actor owner(folder());
+  Actor importer(folder(), {reversed});
+  Share(&owner, &importer, "rw", GetParam());
+  EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
+  importer.Quit();
+  owner.Quit();
+}
+
+TEST_P(TwoGpusTest, AProcessThatSeesOnlyTheOtherDeviceMapsItThere) {
+  const std::string other = Must(DeviceUuid(1));
+  Actor owner(folder());
+  Actor importer(folder(), {"CUDA_VISIBLE_DEVICES=" + other});
+  Share(&owner, &importer, "rw", GetParam());
+  // Not on a device that it does not see.
+  EXPECT_TRUE(Refused(importer.Ask("sum block"), Reason::kNotFound));
+  importer.Do("drop block");
+  Share(&owner, &importer, "on=" + other, GetParam());
+  EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
+  importer.Quit();
+  owner.Quit();
+}
+
+}  // namespace
+}  // namespace berth::gpu
+
+int main(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[1], berth::gpu::kWorkerFlag) == 0) return berth::gpu::RunPoisonedWorker();
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

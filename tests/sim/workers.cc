@@ -1,0 +1,179 @@
+// What becomes of devices and their workers: they work, fail, hang and die, and the vault does as it is ordered.
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/error.h"
+#include "tests/sim/simulation.h"
+
+namespace berth::core {
+
+Simulation::WorkerKey Simulation::SomeWorker() {
+  return std::next(workers_.begin(), Draw(workers_.size()))->first;
+}
+
+void Simulation::Work() {
+  Worker& worker = workers_[SomeWorker()];
+  if (worker.state != DeviceState::kReady || worker.hung || worker.jobs.empty()) return;
+  const Job job = worker.jobs.front();
+  worker.jobs.pop_front();
+  absl::Status status;
+  if (job.create.has_value()) {
+    if (workers_fail_ && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
+    if (workers_fail_ && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
+    if (status.ok()) worker.made[job.block] = *job.create;
+    core_->BlockCreated(now_, job.block, status, &effects_, HandleFor(job.block));
+  } else {
+    if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
+    if (status.ok()) {
+      worker.made.erase(job.block);
+      worker.stuck.erase(job.block);
+    } else {
+      worker.stuck.insert(job.block);
+    }
+    core_->BlockReleased(now_, job.block, status, &effects_);
+  }
+}
+
+void Simulation::BreakWorker() {
+  const WorkerKey key = SomeWorker();
+  Worker& worker = workers_[key];
+  if (worker.abandoned) return EndWorker(key, /*stopped=*/true);
+  if (worker.state == DeviceState::kStopped) return OperateDevice();
+  if (worker.state == DeviceState::kIdle) return;
+  if (worker.state == DeviceState::kRebuilding) {
+    worker.state = DeviceState::kReady;
+    return core_->WorkerUp(now_, key.first, key.second, &effects_);
+  }
+  if (Chance(40)) return;
+  if (Chance(25)) {
+    counts_.hung_workers += worker.hung ? 0 : 1;
+    worker.hung = true;
+    return;
+  }
+  EndWorker(key, /*stopped=*/Chance(20));
+}
+
+void Simulation::NoteOver(WorkerKey key) {
+  Worker& worker = workers_[key];
+  if (key.second == Lane::kContext && !std::exchange(worker.over, true)) ++worker.generation;
+}
+
+void Simulation::StartContext(WorkerKey key) {
+  Worker& worker = workers_[key];
+  ++counts_.contexts;
+  worker.generation = std::max<uint64_t>(worker.generation, 1);
+  worker.state = DeviceState::kReady;
+  worker.over = false;
+  Report(key);
+  core_->WorkerUp(now_, key.first, key.second, &effects_);
+  core_->ContextMeasured(now_, key.first, MiB(Draw(3)), &effects_);
+}
+
+void Simulation::EndWorker(WorkerKey key, bool stopped) {
+  Worker& worker = workers_[key];
+  const auto& [device, lane] = key;
+  // Stuck in the driver for now, with all that it had; another time it is gone.
+  const bool stuck = stopped && !worker.abandoned && Chance(60);
+  worker.abandoned = stuck;
+  worker.hung = false;
+  worker.state = stopped               ? DeviceState::kStopped
+                 : lane == Lane::kMain ? DeviceState::kRebuilding
+                                       : DeviceState::kIdle;
+  NoteOver(key);
+  if (!stuck && lane == Lane::kContext) {
+    counts_.lost_blocks += worker.made.size();
+    worker.made.clear();
+  }
+  Report(key);
+  core_->WorkerDown(now_, device, lane, worker.state, &effects_);
+  if (stuck) {
+    ++counts_.abandoned_workers;
+    return;
+  }
+  ++counts_.worker_deaths;
+  // What it was making never was. What it was releasing died with it, where it had taken that over already.
+  std::set<BlockId> died = std::exchange(worker.stuck, {});
+  for (const Job& job : std::exchange(worker.jobs, {})) {
+    if (job.create.has_value()) continue;
+    died.insert(job.block);
+  }
+  if (lane == Lane::kContext) return;
+  for (const BlockId block : died) {
+    if (Chance(50)) continue;
+    worker.made.erase(block);
+    core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
+  }
+}
+
+void Simulation::Report(WorkerKey key) {
+  const Worker& worker = workers_[key];
+  core_->ReportDevice(now_, key.first, key.second,
+                      {.generation = worker.generation, .abandoned = worker.abandoned}, &effects_);
+}
+
+void Simulation::FollowOrder() {
+  const WorkerKey key = SomeWorker();
+  Worker& worker = workers_[key];
+  if (worker.orders.empty()) return;
+  const DeviceOrder order = worker.orders.front();
+  worker.orders.pop_front();
+  const bool context = key.second == Lane::kContext;
+  if (order == DeviceOrder::kStart) {
+    if (worker.state == DeviceState::kIdle) StartContext(key);
+    return;
+  }
+  if (order == DeviceOrder::kEnable) {
+    if (worker.abandoned) Fail("a device is enabled whose worker is not gone");
+    if (worker.state != DeviceState::kStopped) return;
+    ++counts_.enabled_devices;
+    if (context) {
+      worker.state = DeviceState::kIdle;
+      return core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+    }
+    worker.state = DeviceState::kReady;
+    return core_->WorkerUp(now_, key.first, key.second, &effects_);
+  }
+  if (order == DeviceOrder::kReset && !context) {
+    ++counts_.resets;
+    ++worker.generation;
+    Report(key);
+    Carry();
+  }
+  counts_.idle_contexts += order == DeviceOrder::kEnd ? 1 : 0;
+  if (worker.state == DeviceState::kReady) {
+    // It is killed, and gone a while later.
+    NoteOver(key);
+    if (context && Chance(50)) {
+      Report(key);
+      Carry();
+    }
+    EndWorker(key, /*stopped=*/false);
+  } else if (context && worker.state == DeviceState::kIdle) {
+    core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+  }
+}
+
+void Simulation::OperateDevice() {
+  const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
+  const DeviceView view = core_->ListDevices().at(device);
+  const bool stopped = view.state == DeviceState::kStopped;
+  const bool context_stopped = view.context.has_value() && view.context->state == DeviceState::kStopped;
+  const uint64_t die = Draw(12);
+  if (die < 7) {
+    const bool stuck = (stopped && workers_[{device, Lane::kMain}].abandoned) ||
+                       (context_stopped && workers_[{device, Lane::kContext}].abandoned);
+    if (core_->EnableDevice(now_, device, &effects_).ok() == stuck) Fail("enabling is judged wrongly");
+  } else if (die < 9) {
+    const auto restarted = core_->RestartDevice(now_, device, &effects_);
+    if (restarted.ok() == stopped) Fail("a restart is judged wrongly");
+  } else if (die < 11) {
+    const auto restarted = core_->RestartContext(now_, device, &effects_);
+    if (restarted.ok() == context_stopped) Fail("a restart is judged wrongly");
+  } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
+    Fail("a device cannot be reset");
+  }
+}
+
+}  // namespace berth::core
