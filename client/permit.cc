@@ -56,6 +56,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   if (key.pool == kDefaultPool) request.set_client_cap(ConcurrencyFromEnvironment().value_or(0));
   request.set_adoptable(options.adoptable);
   request.set_independent(options.independent);
+  request.set_priority(options.priority);
   return request;
 }
 

@@ -37,6 +37,8 @@ struct PermitOptions {
   uint64_t units = 1;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;
+  // From -10 to 10. Higher goes first, but for who has waited long (docs/fairness.md).
+  int32_t priority = 0;
   // How long to wait at most; zero is not at all.
   absl::Duration max_wait = absl::InfiniteDuration();
   // Who holds it inside the session; acquires with the same key nest. Empty is the calling thread.

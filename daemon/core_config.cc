@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/concurrency_limit.h"
 #include "common/label.h"
@@ -153,13 +154,39 @@ class SettingsReader {
       if (!node.is_table()) return Bad(prefix, "a table");
       if (!ValidateLabel("pool", std::string(name.str())).ok())
         return Bad(prefix, "a printable name of at most 128 bytes");
-      BERTH_RETURN_IF_ERROR(CheckKeys(*node.as_table(), prefix + ".", {"cap"}));
-      std::optional<uint64_t> cap;
-      BERTH_RETURN_IF_ERROR(ReadNumber(*node.as_table(), prefix + ".", "cap", 1, &cap));
-      if (!cap.has_value()) return Bad(prefix + ".cap", "a whole number");
-      settings->pools.push_back({.name = std::string(name.str()), .cap = *cap});
+      BERTH_ASSIGN_OR_RETURN(core::PoolConfig pool, ReadPool(*node.as_table(), prefix + "."));
+      pool.name = std::string(name.str());
+      settings->pools.push_back(std::move(pool));
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) const {
+    core::PoolConfig pool;
+    BERTH_RETURN_IF_ERROR(CheckKeys(table, prefix, {"cap", "tenant_cap", "ageing", "weights"}));
+    std::optional<uint64_t> cap, tenant_cap;
+    std::optional<absl::Duration> ageing;
+    BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
+    if (!cap.has_value()) return Bad(prefix + "cap", "a whole number");
+    BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "tenant_cap", 1, &tenant_cap));
+    BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "ageing", absl::ZeroDuration(), &ageing));
+    pool.cap = *cap;
+    pool.tenant_cap = tenant_cap.value_or(pool.tenant_cap);
+    pool.ageing = ageing.value_or(pool.ageing);
+    const toml::node* const weights = table.get("weights");
+    if (weights == nullptr) return pool;
+    if (!weights->is_table()) return Bad(prefix + "weights", "a table of weights by uid");
+    for (const auto& [uid_text, node] : *weights->as_table()) {
+      const std::string key = absl::StrCat(prefix, "weights.", std::string(uid_text.str()));
+      uint32_t uid = 0;
+      if (!absl::SimpleAtoi(std::string(uid_text.str()), &uid)) return Bad(key, "a uid as the key");
+      const std::optional<int64_t> weight = node.is_integer() ? node.value<int64_t>() : std::nullopt;
+      if (!weight.has_value() || *weight < 1 || *weight > core::kMostWeight) {
+        return Bad(key, absl::StrCat("a whole number from 1 to ", core::kMostWeight));
+      }
+      pool.weights[uid] = static_cast<uint32_t>(*weight);
+    }
+    return pool;
   }
 
   const std::string& path_;

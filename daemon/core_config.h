@@ -19,7 +19,7 @@ namespace berth {
 
 // What an operator may say, wherever it was said; empty where nothing was.
 struct Settings {
-  // Caps of pools by name. The environment's word on gpu-tests comes first, then this, then 2.
+  // The environment's word on the cap of gpu-tests comes first, then this, then 2.
   std::vector<core::PoolConfig> pools;
   // Of every device; by default min(free, total / 2) of each.
   std::optional<Bytes> device_budget;
@@ -45,6 +45,9 @@ struct Settings {
 // Reads a TOML file:
 //   [pools.gpu-tests]
 //   cap = 4
+//   tenant_cap = 3
+//   ageing = "10m"
+//   weights = {1000 = 3, 1001 = 1}
 //   [memory]
 //   device_budget = "100GiB"
 //   tenant_budget = "50GiB"

@@ -39,6 +39,9 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     cap = 4
     [pools.bench]
     cap = 1
+    tenant_cap = 3
+    ageing = "90s"
+    weights = {1000 = 3, 1001 = 1000}
     [memory]
     device_budget = "100GiB"
     warm_blocks = 0
@@ -57,6 +60,11 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   ASSERT_TRUE(settings.ok()) << settings.status();
   EXPECT_EQ(settings->pools.size(), 2u);
   EXPECT_EQ(CapOfGpuTests(*settings), 4u);
+  const core::PoolConfig& bench = settings->pools[0];
+  EXPECT_EQ(bench.name, "bench");
+  EXPECT_EQ(bench.tenant_cap, 3u);
+  EXPECT_EQ(bench.ageing, absl::Seconds(90));
+  EXPECT_EQ(bench.weights, (std::map<uint32_t, uint32_t>{{1000, 3}, {1001, 1000}}));
   EXPECT_EQ(settings->device_budget, GiB(100));
   EXPECT_EQ(settings->warm_blocks, 0u);
   EXPECT_EQ(settings->warm_limit, MiB(64));
@@ -76,6 +84,7 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   const absl::StatusOr<Settings> sample = ReadSettings("deploy/berthd.toml");
   ASSERT_TRUE(sample.ok()) << sample.status();
   EXPECT_EQ(CapOfGpuTests(*sample), CapOfGpuTests({}));
+  EXPECT_EQ(sample->pools[0].ageing, core::PoolConfig().ageing);
   const core::Config defaults;
   EXPECT_EQ(sample->warm_blocks, defaults.warm_blocks_per_size);
   EXPECT_EQ(sample->warm_limit, defaults.warm_limit);
@@ -91,6 +100,12 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[pools.x]\ncap = \"2\"", "pools.x.cap"},
            {"[pools.x]\n", "pools.x.cap"},
            {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},
+           {"[pools.x]\ncap = 1\ntenant_cap = 0", "pools.x.tenant_cap"},
+           {"[pools.x]\ncap = 1\nageing = \"-1s\"", "pools.x.ageing"},
+           {"[pools.x]\ncap = 1\nweights = 3", "pools.x.weights"},
+           {"[pools.x]\ncap = 1\nweights = {root = 3}", "pools.x.weights.root"},
+           {"[pools.x]\ncap = 1\nweights = {1000 = 0}", "pools.x.weights.1000"},
+           {"[pools.x]\ncap = 1\nweights = {1000 = 1001}", "pools.x.weights.1000"},
            {"pools = 3", "pools"},
            {"[memory]\ndevice_budget = \"lots\"", "memory.device_budget"},
            {"[memory]\nwarm_blocks = -1", "memory.warm_blocks"},

@@ -28,15 +28,16 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
   }
   Table waiters({{"POOL"},
                  {"POSITION", Table::Align::kRight},
+                 {"PRIORITY", Table::Align::kRight},
                  {"UNITS", Table::Align::kRight},
                  {"WAITING", Table::Align::kRight},
                  {"SESSION"},
                  {"PROCESS"},
                  {"LABEL"}});
   for (const v1::Waiter& waiter : answer.waiters()) {
-    waiters.AddRow({waiter.pool(), absl::StrCat(waiter.position()), absl::StrCat(waiter.units()),
-                    FormatSince(waiter.wait_start_time(), now), absl::StrCat(waiter.session()),
-                    FormatProcess(waiter.process()), waiter.label()});
+    waiters.AddRow({waiter.pool(), absl::StrCat(waiter.position()), absl::StrCat(waiter.priority()),
+                    absl::StrCat(waiter.units()), FormatSince(waiter.wait_start_time(), now),
+                    absl::StrCat(waiter.session()), FormatProcess(waiter.process()), waiter.label()});
   }
   const std::string held = holders.empty() ? "no permits are out\n" : holders.Format();
   return waiters.empty() ? held : absl::StrCat(held, "\n", waiters.Format());

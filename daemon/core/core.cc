@@ -19,8 +19,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
       fences_(config_.limits.fences) {
   for (const PoolConfig& pool : config_.pools) {
     pools_.try_emplace(pool.name,
-                       PermitPool::Options{.name = pool.name,
-                                           .cap = std::max<uint64_t>(pool.cap, 1),
+                       PermitPool::Options{.config = pool,
                                            .max_waiters = config_.limits.waiters_per_pool,
                                            .passes_before_hold = config_.limits.passes_before_hold},
                        &permit_ids_);

@@ -67,11 +67,6 @@ struct Limits {
   uint64_t absent_tenants = 4'096;
 };
 
-struct PoolConfig {
-  std::string name;
-  uint64_t cap = 2;
-};
-
 struct DeviceConfig {
   uint32_t ordinal = 0;
   std::string uuid;

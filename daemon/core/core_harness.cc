@@ -5,8 +5,10 @@
 namespace berth::core {
 
 Config CoreHarness::DefaultConfig() {
-  Config config{
-      .node = 7, .incarnation = 9, .pools = {{"gpu-tests", 2}, {"wide", 8}}, .warm_blocks_per_size = 0};
+  Config config{.node = 7,
+                .incarnation = 9,
+                .pools = {{.name = "gpu-tests", .cap = 2}, {.name = "wide", .cap = 8}},
+                .warm_blocks_per_size = 0};
   for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
     config.devices.push_back({.ordinal = ordinal,
                               .uuid = absl::StrCat("DEVICE-", ordinal),

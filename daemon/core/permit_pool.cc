@@ -18,8 +18,13 @@ constexpr size_t kMaxAcquisitions = 65'536;
 }  // namespace
 
 PermitPool::PermitPool(Options options, PermitIds* ids)
-    : options_(std::move(options)), ids_(ids), cap_(options_.cap), queue_(options_.passes_before_hold) {
-  BERTH_INVARIANT(cap_ > 0);
+    : max_waiters_(options.max_waiters),
+      ids_(ids),
+      config_(std::move(options.config)),
+      queue_({.passes_before_hold = options.passes_before_hold,
+              .ageing = config_.ageing,
+              .weights = config_.weights}) {
+  BERTH_INVARIANT(config_.cap > 0);
 }
 
 void PermitPool::Acquire(absl::Time now, const RequestId& request, const Asker& asker,
@@ -29,31 +34,43 @@ void PermitPool::Acquire(absl::Time now, const RequestId& request, const Asker& 
          Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
                 {{"field", "units"}, {"value", 0}, {"limit", 1}}),
          outcomes);
-  } else if (Permit* const held = FindNest(asker, what); held != nullptr) {
+    return;
+  }
+  if (Permit* const held = FindNest(asker, what); held != nullptr) {
     Tell(request, Nest(*held, what), outcomes);
-  } else if (what.units > cap_) {
-    Tell(request, OverCap(what), outcomes);
-  } else if (queue_.MayBePassed() && Fits(what)) {
-    queue_.CountPass();
-    Grant(now, Waiter{.request = request, .asker = asker, .what = what, .since = now}, outcomes);
-    Serve(now, outcomes);
-  } else if (absl::Status refusal = WhyNotWait(now, asker, what); !refusal.ok()) {
+    return;
+  }
+  if (absl::Status never = CheckCaps(what); !never.ok()) {
+    Tell(request, std::move(never), outcomes);
+    return;
+  }
+  Waiter waiter{.request = request, .asker = asker, .what = what, .since = now};
+  if (queue_.empty() && Judge(waiter) == WaitQueue::Verdict::kFits) {
+    Grant(now, std::move(waiter), outcomes);
+    return;
+  }
+  // Whether it is its turn the queue says. Who will not wait leaves it at once.
+  queue_.Push(std::move(waiter));
+  Serve(now, outcomes);
+  if (!queue_.Contains(request)) return;
+  if (absl::Status refusal = WhyNotWait(now, asker, what); !refusal.ok()) {
+    queue_.Remove(request);
     Tell(request, std::move(refusal), outcomes);
-  } else {
-    queue_.Push(Waiter{.request = request, .asker = asker, .what = what, .since = now});
+    // Units may have been kept for it.
+    Serve(now, outcomes);
   }
 }
 
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
   if (!what.wait) return NoPermit(asker, what);
-  if (what.deadline <= now) return TimedOut(what, queue_.size() + 1);
-  if (queue_.size() >= options_.max_waiters) {
+  if (what.deadline <= now) return TimedOut(what, queue_.size());
+  if (queue_.size() > max_waiters_) {
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1),
                            "permit pool {pool}: {current} wait, limit {limit}",
                            {{"what", "waiters_per_pool"},
-                            {"pool", options_.name},
-                            {"current", queue_.size()},
-                            {"limit", options_.max_waiters}});
+                            {"pool", config_.name},
+                            {"current", queue_.size() - 1},
+                            {"limit", max_waiters_}});
   }
   return absl::OkStatus();
 }
@@ -73,7 +90,7 @@ absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequ
     return Refuse(Reason::kNestedOverHeld,
                   "permit pool {pool}: asked {asked}, but permit {permit} it would nest in "
                   "holds {held}",
-                  {{"pool", options_.name},
+                  {{"pool", config_.name},
                    {"asked", what.units},
                    {"held", permit.view.units},
                    {"permit", permit.view.id.value()}});
@@ -95,20 +112,32 @@ AcquireResult PermitPool::AddAcquisition(Permit& permit, bool nested) {
   return AcquireResult{.acquisition = acquisition, .permit = permit.view.id, .nested = nested};
 }
 
-bool PermitPool::Fits(const AcquireRequest& what) const {
-  return out_ < cap_ && what.units <= cap_ - out_ && (what.client_cap == 0 || out_ < what.client_cap);
+bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
+  if (config_.tenant_cap == 0) return true;
+  const auto found = out_by_tenant_.find(tenant);
+  const uint64_t out = found == out_by_tenant_.end() ? 0 : found->second;
+  return out < config_.tenant_cap && units <= config_.tenant_cap - out;
+}
+
+WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter) const {
+  const AcquireRequest& what = waiter.what;
+  if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitQueue::Verdict::kAside;
+  const bool fits = out_ < config_.cap && what.units <= config_.cap - out_ &&
+                    (what.client_cap == 0 || out_ < what.client_cap);
+  return fits ? WaitQueue::Verdict::kFits : WaitQueue::Verdict::kWaits;
 }
 
 void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes) {
   const PermitId id(++ids_->last_permit);
   Permit& permit = permits_[id];
   permit.view = PermitView{.id = id,
-                           .pool = options_.name,
+                           .pool = config_.name,
                            .units = waiter.what.units,
                            .session = waiter.asker.session,
                            .holder_key = waiter.what.holder_key,
                            .label = waiter.what.label,
                            .adoptable = waiter.what.adoptable,
+                           .priority = waiter.what.priority,
                            .granted_at = now,
                            .waited = now - waiter.since,
                            .process = waiter.asker.process};
@@ -117,6 +146,8 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
   BERTH_INVARIANT(first);
   if (waiter.what.adoptable) adoptable_.emplace(waiter.asker.session, id);
   out_ += waiter.what.units;
+  out_by_tenant_[waiter.asker.tenant] += waiter.what.units;
+  queue_.Charge(waiter.asker.tenant, waiter.what.units);
   peak_ = std::max(peak_, out_);
   ++granted_total_;
   Tell(waiter.request, AddAcquisition(permit, /*nested=*/false), outcomes);
@@ -134,8 +165,8 @@ void PermitPool::NestWaiters(Permit& permit, AcquireOutcomes* outcomes) {
 }
 
 void PermitPool::Serve(absl::Time now, AcquireOutcomes* outcomes) {
-  while (out_ < cap_) {
-    std::optional<Waiter> next = queue_.TakeNext([this](const Waiter& waiter) { return Fits(waiter.what); });
+  while (out_ < config_.cap && !queue_.empty()) {
+    std::optional<Waiter> next = queue_.TakeNext(now, [this](const Waiter& waiter) { return Judge(waiter); });
     if (!next.has_value()) return;
     Grant(now, *std::move(next), outcomes);
   }
@@ -175,25 +206,27 @@ void PermitPool::Return(std::map<PermitId, Permit>::iterator at) {
   adoptable_.erase({permit.view.session, permit.view.id});
   BERTH_INVARIANT(out_ >= permit.view.units);
   out_ -= permit.view.units;
+  const auto by_tenant = out_by_tenant_.find(permit.tenant);
+  by_tenant->second -= permit.view.units;
+  if (by_tenant->second == 0) out_by_tenant_.erase(by_tenant);
   permits_.erase(at);
 }
 
 void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes) {
-  bool any = false;
-  while (std::optional<WaitQueue::Expired> expired = queue_.TakeExpired(now)) {
-    any = true;
-    Tell(expired->waiter.request, TimedOut(expired->waiter.what, expired->position), outcomes);
+  const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(now);
+  for (const auto& [waiter, position] : expired) {
+    Tell(waiter.request, TimedOut(waiter.what, position), outcomes);
   }
   // Units may have been kept for one that left.
-  if (any) Serve(now, outcomes);
+  if (!expired.empty()) Serve(now, outcomes);
 }
 
 void PermitPool::SetCap(absl::Time now, uint64_t cap, AcquireOutcomes* outcomes) {
   BERTH_INVARIANT(cap > 0);
-  cap_ = cap;
+  config_.cap = cap;
   for (const Waiter& waiter :
-       queue_.TakeIf([cap](const Waiter& waiter) { return waiter.what.units > cap; })) {
-    Tell(waiter.request, OverCap(waiter.what), outcomes);
+       queue_.TakeIf([this](const Waiter& waiter) { return !CheckCaps(waiter.what).ok(); })) {
+    Tell(waiter.request, CheckCaps(waiter.what), outcomes);
   }
   Serve(now, outcomes);
 }
@@ -204,24 +237,34 @@ void PermitPool::Tell(const RequestId& request, absl::StatusOr<AcquireResult> re
   outcomes->push_back({request, std::move(result)});
 }
 
-absl::Status PermitPool::OverCap(const AcquireRequest& what) const {
-  return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
-                {{"pool", options_.name}, {"asked", what.units}, {"cap", cap_}});
+absl::Status PermitPool::CheckCaps(const AcquireRequest& what) const {
+  if (what.units > config_.cap) {
+    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
+                  {{"pool", config_.name}, {"asked", what.units}, {"cap", config_.cap}});
+  }
+  if (config_.tenant_cap != 0 && what.units > config_.tenant_cap) {
+    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
+                  {{"pool", config_.name}, {"asked", what.units}, {"cap", config_.tenant_cap}});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
-  return Refuse(
-      Reason::kWaitTimedOut,
-      "permit pool {pool}: asked {asked}, {out} of {cap} out; the wait ended at place {position}",
-      {{"pool", options_.name}, {"asked", what.units}, {"out", out_}, {"cap", cap_}, {"position", position}});
+  return Refuse(Reason::kWaitTimedOut,
+                "permit pool {pool}: asked {asked}, {out} of {cap} out; the wait ended at place {position}",
+                {{"pool", config_.name},
+                 {"asked", what.units},
+                 {"out", out_},
+                 {"cap", config_.cap},
+                 {"position", position}});
 }
 
 absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what) const {
   return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
-                {{"pool", options_.name},
+                {{"pool", config_.name},
                  {"asked", what.units},
                  {"out", out_},
-                 {"cap", cap_},
+                 {"cap", config_.cap},
                  {"holders", NameHolders(asker)}});
 }
 

@@ -43,13 +43,13 @@ struct PermitIds {
 class PermitPool {
  public:
   struct Options {
-    std::string name;
-    uint64_t cap = 2;
+    PoolConfig config;
     uint64_t max_waiters = 0;
+    // A waiter that others passed this often is passed no more.
     uint64_t passes_before_hold = 0;
   };
 
-  // `ids` outlives the pool.
+  // `ids` outlives the pool. Requires: a cap and weights of at least 1.
   PermitPool(Options options, PermitIds* ids);
 
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
@@ -85,7 +85,7 @@ class PermitPool {
   using Wanted = absl::FunctionRef<bool(SessionId)>;
   // Adds the permits granted after `after` that are `wanted`, in the order of their grants, at most `most`.
   void AddPermits(PermitId after, uint64_t most, Wanted wanted, std::vector<PermitView>* views) const;
-  // Adds the waiters that are `wanted`, in the order of the queue, until there are `most`.
+  // Adds the waiters that are `wanted`, in the order of the queue as of the last step, until there are `most`.
   void AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const;
   // OK, or what is broken.
   absl::Status CheckBooks() const;
@@ -101,21 +101,25 @@ class PermitPool {
   Permit* FindNest(const Asker& asker, const AcquireRequest& what);
   absl::StatusOr<AcquireResult> Nest(Permit& permit, const AcquireRequest& what);
   absl::Status WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const;
-  bool Fits(const AcquireRequest& what) const;
+  WaitQueue::Verdict Judge(const Waiter& waiter) const;
+  bool TenantMayHave(const Tenant& tenant, uint64_t units) const;
   void Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes);
   void NestWaiters(Permit& permit, AcquireOutcomes* outcomes);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
   void Return(std::map<PermitId, Permit>::iterator at);
   void Tell(const RequestId& request, absl::StatusOr<AcquireResult> result, AcquireOutcomes* outcomes);
-  absl::Status OverCap(const AcquireRequest& what) const;
+  // OK, or why it can never be granted.
+  absl::Status CheckCaps(const AcquireRequest& what) const;
   absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
   absl::Status NoPermit(const Asker& asker, const AcquireRequest& what) const;
   std::string NameHolders(const Asker& asker) const;
 
-  const Options options_;
+  const uint64_t max_waiters_;
   PermitIds* const ids_;
-  uint64_t cap_;
+  PoolConfig config_;
   uint64_t out_ = 0;
+  // Of each tenant that has any.
+  absl::flat_hash_map<Tenant, uint64_t> out_by_tenant_;
   uint64_t peak_ = 0;
   uint64_t granted_total_ = 0;
   uint64_t refused_total_ = 0;

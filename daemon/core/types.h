@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -75,7 +76,12 @@ struct AcquireRequest {
   uint64_t client_cap = 0;
   bool adoptable = false;
   bool independent = false;
+  // Higher goes first; kLeastPriority to kMostPriority.
+  int32_t priority = 0;
 };
+
+inline constexpr int32_t kLeastPriority = -10;
+inline constexpr int32_t kMostPriority = 10;
 
 // How a block leaves the daemon; see berth.v1.ExportKind.
 enum class ExportKind { kFd = 1, kCudaIpc = 2 };
@@ -196,6 +202,21 @@ struct AbandonUseRequest {
   UseId use;
 };
 
+// A pool of permits, as it is configured.
+struct PoolConfig {
+  std::string name;
+  // Units that may be out at once, at least 1.
+  uint64_t cap = 2;
+  // Who has waited so long is served as one of the highest priority that waits.
+  absl::Duration ageing = absl::Minutes(10);
+  // Units that one tenant may have out at once; 0 is no limit but the cap.
+  uint64_t tenant_cap = 0;
+  // What a tenant gets of the pool beside others that wait, by uid; 1 where there is none. From 1 to kMostWeight.
+  std::map<uint32_t, uint32_t> weights = {};
+};
+
+inline constexpr uint32_t kMostWeight = 1'000;
+
 // Which rows of a list: those whose key comes after `after`, at most `rows`, and no more once those taken name `parts`
 // imports or processes.
 struct PageRequest {
@@ -240,6 +261,8 @@ struct Page : std::vector<View> {
 struct PoolView {
   std::string name;
   uint64_t cap = 0;
+  absl::Duration ageing;
+  uint64_t tenant_cap = 0;
   uint64_t out = 0;
   uint64_t holders = 0;
   uint64_t waiters = 0;
@@ -257,6 +280,7 @@ struct PermitView {
   std::string holder_key;
   std::string label;
   bool adoptable = false;
+  int32_t priority = 0;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
@@ -269,6 +293,7 @@ struct WaiterView {
   SessionId session;
   std::string holder_key;
   std::string label;
+  int32_t priority = 0;
   absl::Time since;
   ProcessInfo process;
 };

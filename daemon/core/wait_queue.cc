@@ -1,89 +1,182 @@
 #include "daemon/core/wait_queue.h"
 
+#include <algorithm>
 #include <iterator>
+#include <limits>
+#include <queue>
 
 #include "daemon/core/invariant.h"
 
 namespace berth::core {
+namespace {
+
+constexpr int32_t kNoPriority = std::numeric_limits<int32_t>::min();
+
+}  // namespace
+
+WaitQueue::LaneKey WaitQueue::KeyOf(const Waiter& waiter) {
+  return {.priority = waiter.what.priority, .units = waiter.what.units, .client_cap = waiter.what.client_cap};
+}
+
+double WaitQueue::CostOf(const Tenant& tenant, uint64_t units) const {
+  const auto weight = options_.weights.find(tenant.uid);
+  return static_cast<double>(units) / (weight == options_.weights.end() ? 1 : weight->second);
+}
+
+WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, Ticket ticket, double clock,
+                                  int32_t top_priority) const {
+  const bool aged = now_ - waiter.since >= options_.ageing;
+  return {.below_top = aged ? 0 : top_priority - waiter.what.priority, .clock = clock, .ticket = ticket};
+}
 
 void WaitQueue::Push(Waiter waiter) {
+  now_ = std::max(now_, waiter.since);
   const Ticket ticket = ++last_ticket_;
   const bool fresh = tickets_.emplace(waiter.request, ticket).second;
   BERTH_INVARIANT(fresh);
   deadlines_.emplace(waiter.what.deadline, ticket);
   by_session_.emplace(waiter.asker.session, ticket);
-  waiters_.emplace(ticket, std::move(waiter));
+  const auto [tenant, first] = tenants_.try_emplace(waiter.asker.tenant);
+  if (first) tenant->second.clock = clock_.Enter(tenant->first);
+  const LaneKey key = KeyOf(waiter);
+  Lane& lane = tenant->second.lanes[key];
+  places_.emplace(ticket, Place{.tenant = &*tenant, .key = key, .lane = &lane});
+  lane.emplace_hint(lane.end(), ticket, std::move(waiter));
 }
 
-Waiter WaitQueue::Take(std::map<Ticket, Waiter>::iterator at) {
-  const Ticket ticket = at->first;
+Waiter WaitQueue::Take(Ticket ticket) {
+  const auto place = places_.find(ticket);
+  const auto [tenant, key, lane] = place->second;
+  places_.erase(place);
+  const auto at = lane->find(ticket);
   Waiter waiter = std::move(at->second);
-  waiters_.erase(at);
+  lane->erase(at);
+  if (lane->empty()) tenant->second.lanes.erase(key);
+  if (tenant->second.lanes.empty()) {
+    clock_.Leave(tenant->first, tenant->second.clock);
+    tenants_.erase(tenant->first);
+  }
   tickets_.erase(waiter.request);
   deadlines_.erase({waiter.what.deadline, ticket});
   by_session_.erase({waiter.asker.session, ticket});
+  held_.erase(ticket);
   return waiter;
 }
 
 std::optional<Waiter> WaitQueue::Remove(const RequestId& request) {
   const auto ticket = tickets_.find(request);
   if (ticket == tickets_.end()) return std::nullopt;
-  return Take(waiters_.find(ticket->second));
+  return Take(ticket->second);
+}
+
+const Waiter* WaitQueue::Find(const RequestId& request) const {
+  const auto ticket = tickets_.find(request);
+  return ticket == tickets_.end() ? nullptr : &At(ticket->second);
 }
 
 void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
   const auto ticket = tickets_.find(request);
   BERTH_INVARIANT(ticket != tickets_.end());
-  Waiter& waiter = waiters_.at(ticket->second);
+  Waiter& waiter = At(ticket->second);
   deadlines_.erase({waiter.what.deadline, ticket->second});
   waiter.what.deadline = deadline;
   deadlines_.emplace(deadline, ticket->second);
 }
 
-bool WaitQueue::MayBePassed() const {
-  // Whoever passes another passes all before that one too, so none has been passed more often than the first.
-  return waiters_.empty() || waiters_.begin()->second.passes < passes_before_hold_;
-}
-
-void WaitQueue::CountPass() {
-  for (auto& [ticket, waiter] : waiters_) ++waiter.passes;
-}
-
-std::optional<Waiter> WaitQueue::TakeNext(Condition fits) {
-  for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
-    if (fits(it->second)) {
-      for (auto passed = waiters_.begin(); passed != it; ++passed) ++passed->second.passes;
-      return Take(it);
-    }
-    if (!MayBePassed()) return std::nullopt;
+std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
+  now_ = std::max(now_, now);
+  for (const Ticket ticket : held_) {
+    const Verdict verdict = judge(At(ticket));
+    if (verdict == Verdict::kFits) return Take(ticket);
+    if (verdict == Verdict::kWaits) return std::nullopt;
   }
-  return std::nullopt;
+  racers_.clear();
+  int32_t top_priority = kNoPriority;
+  for (auto& [tenant, lanes] : tenants_) {
+    const size_t racing = racers_.size();
+    for (auto& [key, lane] : lanes.lanes) {
+      auto& [ticket, first] = *lane.begin();
+      const Verdict verdict = judge(first);
+      if (verdict == Verdict::kAside) continue;
+      racers_.push_back(
+          {.rank = {.clock = lanes.clock, .ticket = ticket}, .verdict = verdict, .waiter = &first});
+      top_priority = std::max(top_priority, key.priority);
+    }
+    if (racers_.size() == racing) lanes.clock = std::max(lanes.clock, clock_.now());
+  }
+  const Racer* head = nullptr;
+  const Racer* next = nullptr;
+  for (Racer& racer : racers_) {
+    racer.rank = RankOf(*racer.waiter, racer.rank.ticket, racer.rank.clock, top_priority);
+    if (head == nullptr || racer.rank < head->rank) head = &racer;
+    if (racer.verdict != Verdict::kFits) continue;
+    if (next == nullptr || racer.rank < next->rank) next = &racer;
+  }
+  if (next == nullptr) return std::nullopt;
+  if (next != head) {
+    if (head->waiter->passes >= options_.passes_before_hold) {
+      held_.insert(head->rank.ticket);
+      return std::nullopt;
+    }
+    ++head->waiter->passes;
+  }
+  return Take(next->rank.ticket);
+}
+
+void WaitQueue::Charge(const Tenant& tenant, uint64_t units) {
+  const double cost = CostOf(tenant, units);
+  if (const auto found = tenants_.find(tenant); found != tenants_.end()) {
+    clock_.Advance(found->second.clock);
+    found->second.clock += cost;
+    return;
+  }
+  const double start = clock_.Enter(tenant);
+  clock_.Advance(start);
+  clock_.Leave(tenant, start + cost);
 }
 
 std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
-  std::vector<Waiter> taken;
-  for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;) {
-    const auto at = waiters_.find(it->second);
-    ++it;
-    if (condition(at->second)) taken.push_back(Take(at));
+  std::vector<Ticket> wanted;
+  for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;
+       ++it) {
+    if (condition(At(it->second))) wanted.push_back(it->second);
   }
+  std::vector<Waiter> taken;
+  for (const Ticket ticket : wanted) taken.push_back(Take(ticket));
   return taken;
 }
 
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {
-  std::vector<Waiter> taken;
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const auto at = it++;
-    if (condition(at->second)) taken.push_back(Take(at));
+  std::vector<Ticket> wanted;
+  for (const auto& [ticket, place] : places_) {
+    if (condition(place.lane->at(ticket))) wanted.push_back(ticket);
   }
+  std::sort(wanted.begin(), wanted.end());
+  std::vector<Waiter> taken;
+  for (const Ticket ticket : wanted) taken.push_back(Take(ticket));
   return taken;
 }
 
-std::optional<WaitQueue::Expired> WaitQueue::TakeExpired(absl::Time now) {
-  if (deadlines_.empty() || next_deadline() > now) return std::nullopt;
-  const auto at = waiters_.find(deadlines_.begin()->second);
-  const uint64_t position = std::distance(waiters_.begin(), at) + 1;
-  return Expired{Take(at), position};
+std::vector<WaitQueue::Expired> WaitQueue::TakeExpired(absl::Time now) {
+  std::vector<Expired> expired;
+  if (next_deadline() > now) return expired;
+  now_ = std::max(now_, now);
+  // All at once, so that a crowd that ends together costs one walk.
+  absl::flat_hash_map<Ticket, uint64_t> positions;
+  uint64_t due = 0;
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= now; ++it) ++due;
+  uint64_t position = 0;
+  Walk([&](const Waiter& waiter) {
+    ++position;
+    if (waiter.what.deadline <= now) positions.emplace(tickets_.at(waiter.request), position);
+    return positions.size() < due && position < kLastPlace;
+  });
+  while (next_deadline() <= now) {
+    const Ticket ticket = deadlines_.begin()->second;
+    const auto found = positions.find(ticket);
+    expired.push_back({Take(ticket), found == positions.end() ? kLastPlace : found->second});
+  }
+  return expired;
 }
 
 absl::Time WaitQueue::next_deadline() const {
@@ -94,8 +187,67 @@ uint64_t WaitQueue::CountOf(SessionId session) const {
   return std::distance(by_session_.lower_bound({session, 0}), by_session_.upper_bound({session, UINT64_MAX}));
 }
 
-void WaitQueue::ForEach(absl::FunctionRef<void(const Waiter&)> visit) const {
-  for (const auto& [ticket, waiter] : waiters_) visit(waiter);
+void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
+  for (const Ticket ticket : held_) {
+    if (!visit(At(ticket))) return;
+  }
+  struct Cursor {
+    Lane::const_iterator at;
+    Lane::const_iterator end;
+  };
+  struct Course {
+    const Tenant* tenant = nullptr;
+    double clock = 0;
+    std::vector<Cursor> lanes;
+  };
+  std::vector<Course> courses;
+  int32_t top_priority = kNoPriority;
+  for (const auto& [tenant, lanes] : tenants_) {
+    Course& course = courses.emplace_back(Course{.tenant = &tenant, .clock = lanes.clock, .lanes = {}});
+    for (const auto& [key, lane] : lanes.lanes) {
+      course.lanes.push_back({lane.begin(), lane.end()});
+      top_priority = std::max(top_priority, key.priority);
+    }
+  }
+  // Each tenant stands in the heap with its first; taking that moves this tenant alone.
+  struct Turn {
+    Rank rank;
+    Course* course;
+    Cursor* lane;
+    bool operator<(const Turn& other) const { return other.rank < rank; }
+  };
+  std::priority_queue<Turn> turns;
+  const auto enter = [&](Course& course) {
+    std::optional<Turn> first;
+    for (Cursor& lane : course.lanes) {
+      while (lane.at != lane.end && held_.contains(lane.at->first)) ++lane.at;
+      if (lane.at == lane.end) continue;
+      const Rank rank = RankOf(lane.at->second, lane.at->first, course.clock, top_priority);
+      if (!first.has_value() || rank < first->rank) first = Turn{rank, &course, &lane};
+    }
+    if (first.has_value()) turns.push(*first);
+  };
+  for (Course& course : courses) enter(course);
+  while (!turns.empty()) {
+    const Turn turn = turns.top();
+    turns.pop();
+    const Waiter& waiter = turn.lane->at->second;
+    if (!visit(waiter)) return;
+    ++turn.lane->at;
+    turn.course->clock += CostOf(*turn.course->tenant, waiter.what.units);
+    enter(*turn.course);
+  }
+}
+
+bool WaitQueue::AnyoneIdle(Judge judge) const {
+  for (const Ticket ticket : held_) {
+    const Verdict verdict = judge(At(ticket));
+    if (verdict != Verdict::kAside) return verdict == Verdict::kFits;
+  }
+  for (const auto& [ticket, place] : places_) {
+    if (judge(place.lane->at(ticket)) == Verdict::kFits) return true;
+  }
+  return false;
 }
 
 }  // namespace berth::core

@@ -1,12 +1,19 @@
-// WaitQueue: who waits for units of one pool, and in what order they may have them.
+// WaitQueue: who waits for units of one pool, and in what order they may have them (docs/fairness.md):
 //
-// First come, first served, and work-conserving: one that fits is taken past those that don't, until the
-// first of them has been passed `passes_before_hold` times. Then nobody passes it, and what comes back is
-// kept for it. Thread-compatible.
+//   1. who is held for: the first that others passed `passes_before_hold` times; nobody passes it any more;
+//   2. the highest priority, and with it everybody who has waited for `ageing`, whatever their priority;
+//   3. among those the tenant that has had least for its weight (VirtualClock);
+//   4. of one tenant who came first.
+//
+// Work-conserving: who fits is taken past those that don't, and the first of these counts that as a pass.
+//
+// Cost: of the number of different lanes (tenant, priority, what is asked), not of those who wait.
+// Thread-compatible.
 
 #ifndef DAEMON_CORE_WAIT_QUEUE_H_
 #define DAEMON_CORE_WAIT_QUEUE_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +26,7 @@
 #include "absl/time/time.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/types.h"
+#include "daemon/core/virtual_clock.h"
 
 namespace berth::core {
 
@@ -34,60 +42,132 @@ struct Waiter {
   Asker asker;
   AcquireRequest what;
   absl::Time since;
-  // How often somebody behind it was granted first.
+  // How often somebody behind it was granted first while it was the first of all.
   uint64_t passes = 0;
 };
 
 class WaitQueue {
  public:
+  struct Options {
+    uint64_t passes_before_hold = 16;
+    absl::Duration ageing = absl::Minutes(10);
+    // By uid; 1 where there is none.
+    std::map<uint32_t, uint32_t> weights;
+  };
+  // What may be done with a waiter now. All that ask the same of the same tenant are judged alike.
+  enum class Verdict {
+    // It may be granted.
+    kFits,
+    // It waits for units.
+    kWaits,
+    // It waits for something of its own tenant's doing: others need not wait for it, and its tenant earns
+    // nothing by it.
+    kAside,
+  };
+  using Judge = absl::FunctionRef<Verdict(const Waiter&)>;
   using Condition = absl::FunctionRef<bool(const Waiter&)>;
 
-  explicit WaitQueue(uint64_t passes_before_hold) : passes_before_hold_(passes_before_hold) {}
+  explicit WaitQueue(Options options) : options_(std::move(options)) {}
+
+  // For those that wait, too.
+  void SetOptions(Options options) { options_ = std::move(options); }
+  const Options& options() const { return options_; }
 
   void Push(Waiter waiter);
   // Returns nothing if the request does not wait here.
   std::optional<Waiter> Remove(const RequestId& request);
+  const Waiter* Find(const RequestId& request) const;
   bool Contains(const RequestId& request) const { return tickets_.contains(request); }
   // A retry of the request has another deadline. Requires: it waits here.
   void SetDeadline(const RequestId& request, absl::Time deadline);
 
-  // Whether somebody new may be granted before those that wait.
-  bool MayBePassed() const;
-  // Somebody new was.
-  void CountPass();
-  // Takes the next that may be granted, given what fits now, and counts that it passed those before it.
-  std::optional<Waiter> TakeNext(Condition fits);
-  // Takes all those for which `condition` holds, in order; of one session, or of everybody.
+  // Takes the next that may be granted, and counts whom it passes. Its tenant is to be charged for it.
+  std::optional<Waiter> TakeNext(absl::Time now, Judge judge);
+  // `tenant` was given `units`, out of the queue or past it.
+  void Charge(const Tenant& tenant, uint64_t units);
+
+  // Takes all those for which `condition` holds, as they came; of one session, or of everybody.
   std::vector<Waiter> TakeOf(SessionId session, Condition condition);
   std::vector<Waiter> TakeIf(Condition condition);
 
   struct Expired {
     Waiter waiter;
-    // Its place in the queue, 1 is next.
+    // Its place in the queue, 1 is next; kLastPlace for that and all behind it.
     uint64_t position = 0;
   };
-  // Takes one whose deadline is not after `now`.
-  std::optional<Expired> TakeExpired(absl::Time now);
+  static constexpr uint64_t kLastPlace = 1'000;
+  // Takes all whose deadline is not after `now`, the earliest first.
+  std::vector<Expired> TakeExpired(absl::Time now);
   // InfiniteFuture for none.
   absl::Time next_deadline() const;
 
-  uint64_t size() const { return waiters_.size(); }
+  uint64_t size() const { return places_.size(); }
+  bool empty() const { return places_.empty(); }
   uint64_t CountOf(SessionId session) const;
-  // In order.
-  void ForEach(absl::FunctionRef<void(const Waiter&)> visit) const;
+  // Visits them in the order in which they would be taken if everybody fitted, as of the last step, until
+  // `visit` returns false.
+  void Walk(absl::FunctionRef<bool(const Waiter&)> visit) const;
+  // Whether somebody waits whom `judge` would have granted: a mistake of whoever serves.
+  bool AnyoneIdle(Judge judge) const;
 
  private:
-  // Tickets rise with arrival.
+  // Rises with arrival.
   using Ticket = uint64_t;
+  // What waiters of one tenant must have in common to be judged alike and served as they come.
+  struct LaneKey {
+    int32_t priority = 0;
+    uint64_t units = 0;
+    uint64_t client_cap = 0;
+    friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
+  };
+  using Lane = std::map<Ticket, Waiter>;
+  struct TenantLanes {
+    // Where its own clock stands.
+    double clock = 0;
+    std::map<LaneKey, Lane> lanes;
+  };
+  using TenantMap = std::map<Tenant, TenantLanes>;
+  // Where a waiter is. Map nodes stay where they are.
+  struct Place {
+    TenantMap::value_type* tenant = nullptr;
+    LaneKey key;
+    Lane* lane = nullptr;
+  };
+  // What decides between two: the lesser goes first.
+  struct Rank {
+    // How much less its priority is than the highest in the race; 0 for who has waited long enough.
+    int32_t below_top = 0;
+    double clock = 0;
+    Ticket ticket = 0;
+    friend auto operator<=>(const Rank&, const Rank&) = default;
+  };
+  struct Racer {
+    Rank rank;
+    Verdict verdict;
+    Waiter* waiter;
+  };
 
-  Waiter Take(std::map<Ticket, Waiter>::iterator at);
+  static LaneKey KeyOf(const Waiter& waiter);
+  double CostOf(const Tenant& tenant, uint64_t units) const;
+  Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
+  Waiter& At(Ticket ticket) { return places_.at(ticket).lane->at(ticket); }
+  const Waiter& At(Ticket ticket) const { return places_.at(ticket).lane->at(ticket); }
+  Waiter Take(Ticket ticket);
 
-  const uint64_t passes_before_hold_;
+  Options options_;
+  // Of the last step.
+  absl::Time now_ = absl::InfinitePast();
+  VirtualClock clock_;
   Ticket last_ticket_ = 0;
-  std::map<Ticket, Waiter> waiters_;
+  TenantMap tenants_;
+  absl::flat_hash_map<Ticket, Place> places_;
   absl::flat_hash_map<RequestId, Ticket> tickets_;
+  // Whom nobody passes any more.
+  std::set<Ticket> held_;
   std::set<std::pair<absl::Time, Ticket>> deadlines_;
   std::set<std::pair<SessionId, Ticket>> by_session_;
+  // The first of each lane that races, while one is chosen; kept for its memory.
+  std::vector<Racer> racers_;
 };
 
 }  // namespace berth::core

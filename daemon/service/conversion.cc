@@ -135,7 +135,15 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
                               .label = request.label(),
                               .client_cap = request.client_cap(),
                               .adoptable = request.adoptable(),
-                              .independent = request.independent()};
+                              .independent = request.independent(),
+                              .priority = request.priority()};
+  if (out.priority < core::kLeastPriority || out.priority > core::kMostPriority) {
+    return Refuse(
+        Reason::kInvalidField, "{field}: {value} is no priority; expected {limit}",
+        {{"field", "priority"},
+         {"value", out.priority},
+         {"limit", absl::StrCat("a number from ", core::kLeastPriority, " to ", core::kMostPriority)}});
+  }
   if (request.has_max_wait()) {
     BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
     out.wait = wait > absl::ZeroDuration();
@@ -380,6 +388,8 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
   out->set_peak(view.peak);
   out->set_granted_total(view.granted_total);
   out->set_refused_total(view.refused_total);
+  ToProto(view.ageing, out->mutable_ageing());
+  out->set_tenant_cap(view.tenant_cap);
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -394,6 +404,7 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   ToProto(view.granted_at, out->mutable_grant_time());
   ToProto(view.waited, out->mutable_waited());
   ToProto(view.process, out->mutable_process());
+  out->set_priority(view.priority);
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
@@ -405,6 +416,7 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   out->set_label(view.label);
   ToProto(view.since, out->mutable_wait_start_time());
   ToProto(view.process, out->mutable_process());
+  out->set_priority(view.priority);
 }
 
 void ToProto(const core::BlockView& view, v1::Block* out) {

@@ -45,6 +45,8 @@ TEST(ConversionTest, NamesTheFieldOfABadAcquire) {
   refused([](auto& wire) { wire.set_holder_key(std::string(129, 'x')); }, "holder_key");
   refused([](auto& wire) { wire.set_label("a\tb"); }, "label");
   refused([](auto& wire) { wire.set_pool("a\nb"); }, "pool");
+  refused([](auto& wire) { wire.set_priority(11); }, "priority");
+  refused([](auto& wire) { wire.set_priority(-11); }, "priority");
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(-1); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_nanos(1'000'000'000); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(INT64_MAX); }, "max_wait");

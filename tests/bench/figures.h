@@ -33,6 +33,10 @@ absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs);
 // (arena_figures.cc)
 absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs);
 
+// Many that wait (queue_figures.cc).
+absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs);
+
 // Many processes (crowd_figures.cc).
 absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
 // A daemon that has much on its books (load_figures.cc).

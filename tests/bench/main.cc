@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
       {"warm block", WarmBlockFigures},
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
+      {"ten thousand waiters", QueueFigures},
+      {"an operator beside ten thousand waiters", OperatorFigures},
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},
   };

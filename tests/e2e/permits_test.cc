@@ -84,6 +84,37 @@ TEST(PermitsTest, ProcessesAreServedInTheOrderInWhichTheyAsked) {
   daemon.ExpectBooksBack();
 }
 
+TEST(PermitsTest, AHigherPriorityIsServedFirstUntilSomebodyHasWaitedLongEnough) {
+  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nageing = \"300ms\"\n"});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  std::vector<std::unique_ptr<Actor>> waiters;
+  const auto wait = [&](const std::string& options) {
+    waiters.push_back(std::make_unique<Actor>(daemon));
+    waiters.back()->Tell("acquire p " + options);
+    return WaitersBecome(daemon, waiters.size());
+  };
+  ASSERT_TRUE(wait("priority=-10 label=least"));
+  const absl::Time least_since = absl::Now();
+  ASSERT_TRUE(Eventually([&] { return absl::Now() - least_since > absl::Milliseconds(300); }));
+  ASSERT_TRUE(wait("label=normal"));
+  ASSERT_TRUE(wait("priority=10 label=most"));
+  std::vector<std::string> order;
+  const v1::ListPermitsResponse queue = Must(daemon.inspector().ListPermits());
+  for (const v1::Waiter& waiter : queue.waiters()) order.push_back(waiter.label());
+  EXPECT_EQ(order, (std::vector<std::string>{"least", "most", "normal"}));
+  holder.Do("release p");
+  for (const int next : {0, 2, 1}) {
+    EXPECT_TRUE(Ok(waiters[next]->Answer())) << next;
+    EXPECT_EQ(PoolOf(daemon).out(), 1u);
+    waiters[next]->Do("release p");
+  }
+  EXPECT_TRUE(Refused(holder.Ask("acquire q priority=11"), Reason::kInvalidField, {{"field", "priority"}}));
+  waiters.clear();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
 TEST(PermitsTest, AWaitEndsAtItsDeadlineAndLeavesNothing) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   Actor holder(daemon);

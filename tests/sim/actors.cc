@@ -102,7 +102,8 @@ AcquireRequest Simulation::NewAcquire() {
       .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
       .client_cap = Chance(85) ? 0 : Draw(4),
       .adoptable = Chance(10),
-      .independent = Chance(20)};
+      .independent = Chance(20),
+      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10};
 }
 
 AllocateRequest Simulation::NewAllocate(const Client& client) {

@@ -8,14 +8,21 @@
 namespace berth::core {
 
 void Simulation::OperateDevice() {
-  const uint32_t device = static_cast<uint32_t>(Draw(workers_.size()));
-  const bool stopped = core_->ListDevices().at(device).state == DeviceState::kStopped;
-  const uint64_t die = Draw(10);
+  const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
+  const DeviceView view = core_->ListDevices().at(device);
+  const bool stopped = view.state == DeviceState::kStopped;
+  const bool context_stopped = view.context.has_value() && view.context->state == DeviceState::kStopped;
+  const uint64_t die = Draw(12);
   if (die < 7) {
-    const auto enabled = core_->EnableDevice(now_, device, &effects_);
-    if (enabled.ok() == (stopped && workers_[device].abandoned)) Fail("enabling is judged wrongly");
+    const bool stuck = (stopped && workers_[{device, Lane::kMain}].abandoned) ||
+                       (context_stopped && workers_[{device, Lane::kContext}].abandoned);
+    if (core_->EnableDevice(now_, device, &effects_).ok() == stuck) Fail("enabling is judged wrongly");
   } else if (die < 9) {
-    if (core_->RestartDevice(now_, device, &effects_).ok() == stopped) Fail("a restart is judged wrongly");
+    const auto restarted = core_->RestartDevice(now_, device, &effects_);
+    if (restarted.ok() == stopped) Fail("a restart is judged wrongly");
+  } else if (die < 11) {
+    const auto restarted = core_->RestartContext(now_, device, &effects_);
+    if (restarted.ok() == context_stopped) Fail("a restart is judged wrongly");
   } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
     Fail("a device cannot be reset");
   }

@@ -8,7 +8,8 @@ namespace {
 
 Config MakeConfig(uint64_t seed) {
   Config config{.node = 7, .incarnation = 9};
-  config.pools = {{"gpu-tests", 2}, {"wide", 8}};
+  config.pools = {{.name = "gpu-tests", .cap = 2, .ageing = absl::Milliseconds(700), .weights = {{1001, 3}}},
+                  {.name = "wide", .cap = 8, .tenant_cap = seed % 4 == 1 ? uint64_t{5} : uint64_t{0}}};
   for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
     config.devices.push_back(DeviceConfig{.ordinal = ordinal,
                                           .uuid = absl::StrCat("HOST-", ordinal),

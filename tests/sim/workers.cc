@@ -155,25 +155,4 @@ void Simulation::FollowOrder() {
   }
 }
 
-void Simulation::OperateDevice() {
-  const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
-  const DeviceView view = core_->ListDevices().at(device);
-  const bool stopped = view.state == DeviceState::kStopped;
-  const bool context_stopped = view.context.has_value() && view.context->state == DeviceState::kStopped;
-  const uint64_t die = Draw(12);
-  if (die < 7) {
-    const bool stuck = (stopped && workers_[{device, Lane::kMain}].abandoned) ||
-                       (context_stopped && workers_[{device, Lane::kContext}].abandoned);
-    if (core_->EnableDevice(now_, device, &effects_).ok() == stuck) Fail("enabling is judged wrongly");
-  } else if (die < 9) {
-    const auto restarted = core_->RestartDevice(now_, device, &effects_);
-    if (restarted.ok() == stopped) Fail("a restart is judged wrongly");
-  } else if (die < 11) {
-    const auto restarted = core_->RestartContext(now_, device, &effects_);
-    if (restarted.ok() == context_stopped) Fail("a restart is judged wrongly");
-  } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
-    Fail("a device cannot be reset");
-  }
-}
-
 }  // namespace berth::core

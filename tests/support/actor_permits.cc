@@ -39,6 +39,7 @@ absl::StatusOr<PermitOptions> ReadOptions(const std::vector<std::string>& words)
       options.units = number;
     } else if (option.first == "wait_ms" && absl::SimpleAtoi(option.second, &number)) {
       options.max_wait = absl::Milliseconds(static_cast<int64_t>(number));
+    } else if (option.first == "priority" && absl::SimpleAtoi(option.second, &options.priority)) {
     } else if (option.first == "try") {
       options.max_wait = absl::ZeroDuration();
     } else if (option.first == "independent") {

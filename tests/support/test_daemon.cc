@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/base/config.h"
 #include "absl/strings/match.h"
@@ -66,6 +67,11 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
     if (!said) process.argv.emplace_back(flag);
   }
   for (const std::string& flag : options.flags) process.argv.push_back(flag);
+  if (!options.config.empty()) {
+    const std::string path = absl::StrCat(folder_, "/berthd.toml");
+    std::ofstream(path) << options.config;
+    process.argv.push_back(absl::StrCat("--config=", path));
+  }
   for (const std::string& entry : options.environment) process.environment.push_back(entry);
   vault_.emplace(Subprocess::Start(process));
   folder_ += "/run";

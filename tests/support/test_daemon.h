@@ -24,6 +24,8 @@ struct TestDaemonOptions {
   // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
   std::vector<std::string> flags;
+  // The text of its configuration file; none where empty.
+  std::string config;
   // Added to an environment without the concurrency variables.
   std::vector<std::string> environment;
   bool pid_namespace = false;

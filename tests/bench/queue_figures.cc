@@ -1,0 +1,184 @@
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/time/clock.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "client/inspector.h"
+#include "client/session.h"
+#include "common/ids.h"
+#include "common/session_capsule.h"
+#include "common/status_macros.h"
+#include "daemon/core/permit_pool.h"
+#include "daemon/core/types.h"
+#include "tests/bench/figures.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/support/raw_client.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr uint64_t kFew = 100;
+constexpr uint64_t kMany = 10'000;
+
+// A pool of one unit that is out, and so many that wait for it: of several tenants and priorities, asking for one
+// thing and another.
+class Queue {
+ public:
+  explicit Queue(uint64_t waiters)
+      : pool_({.config = {.name = "p", .cap = 2}, .max_waiters = 2 * kMany, .passes_before_hold = 16},
+              &ids_) {
+    Enqueue();
+    while (pool_.View().waiters < waiters) Enqueue();
+  }
+
+  void Enqueue() {
+    const RequestId request{ChannelId(1), ++last_};
+    pool_.Acquire(now_, request, {.session = SessionId(last_), .tenant = {.uid = Draw(8)}},
+                  {.units = 1 + Draw(2), .holder_key = "h", .priority = static_cast<int32_t>(Draw(3))},
+                  &outcomes_);
+    waiting_.push_back(request);
+    Take();
+  }
+  void Cancel() {
+    while (true) {
+      std::swap(waiting_[Draw(waiting_.size())], waiting_.back());
+      const RequestId request = waiting_.back();
+      waiting_.pop_back();
+      if (!pool_.Waits(request)) continue;
+      pool_.Leave(request);
+      pool_.Serve(now_, &outcomes_);
+      return Take();
+    }
+  }
+  void ReleaseAndGrant() {
+    const AcquisitionId held = held_.back();
+    held_.pop_back();
+    now_ += absl::Milliseconds(1);
+    pool_.Release(now_, held, &outcomes_);
+    Take();
+  }
+
+ private:
+  uint32_t Draw(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
+  void Take() {
+    for (const AcquireOutcome& outcome : outcomes_) held_.push_back(outcome.result->acquisition);
+    outcomes_.clear();
+  }
+
+  PermitIds ids_;
+  PermitPool pool_;
+  std::mt19937_64 random_{1};
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t last_ = 0;
+  AcquireOutcomes outcomes_;
+  std::vector<AcquisitionId> held_;
+  // And some that do not any more.
+  std::vector<RequestId> waiting_;
+};
+
+// Nanoseconds of one `op`, as a mean of a batch.
+double Time(Queue& queue, void (Queue::*op)()) {
+  constexpr int kBatch = 32;
+  const int64_t start = MonotonicNanoseconds();
+  for (int i = 0; i < kBatch; ++i) (queue.*op)();
+  return static_cast<double>(MonotonicNanoseconds() - start) / kBatch;
+}
+
+// One AcquirePermit that waits. Must live until it is answered.
+struct Waiting {
+  grpc::ClientContext context;
+  v1::AcquirePermitRequest request;
+  v1::AcquirePermitResponse response;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
+  constexpr int kBatches = 400;
+  Queue few(kFew);
+  Queue many(kMany);
+  const std::pair<const char*, void (Queue::*)()> ops[] = {{"enqueue", &Queue::Enqueue},
+                                                           {"cancel", &Queue::Cancel},
+                                                           {"enqueue again", &Queue::Enqueue},
+                                                           {"release and grant", &Queue::ReleaseAndGrant}};
+  Pairs pairs[4];
+  for (int batch = 0; batch < kBatches; ++batch) {
+    // As many come as go.
+    for (int i = 0; i < 4; ++i) {
+      pairs[i].ours.push_back(Time(many, ops[i].second));
+      pairs[i].theirs.push_back(Time(few, ops[i].second));
+    }
+  }
+  std::vector<Figure> figures;
+  for (const int i : {0, 1, 3}) {
+    figures.push_back(ComparePairs(absl::StrCat(ops[i].first, ", ", kMany, " wait"), pairs[i], "ns",
+                                   absl::StrCat(kFew, " wait"), 2));
+  }
+  return figures;
+}
+
+absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
+  constexpr uint64_t kClients = 10;
+  constexpr int kLooks = 40;
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder(), .admin = true}));
+  std::vector<testing::RawClient> clients;
+  for (uint64_t i = 0; i < kClients; ++i) clients.push_back(testing::RawClient::Open(daemon->folder()));
+  v1::AcquirePermitRequest all;
+  *all.mutable_request() = clients[0].NextTag();
+  all.set_units(2);
+  all.set_holder_key("all");
+  BERTH_RETURN_IF_ERROR(clients[0].Call(&v1::PermitService::Stub::AcquirePermit, all).status());
+
+  std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs;
+  std::vector<std::unique_ptr<Waiting>> waiting;
+  absl::BlockingCounter answered(kMany);
+  for (testing::RawClient& client : clients) {
+    stubs.push_back(v1::PermitService::NewStub(client.grpc_channel()));
+    for (uint64_t i = 0; i < kMany / kClients; ++i) {
+      Waiting& call = *waiting.emplace_back(std::make_unique<Waiting>());
+      call.context.AddMetadata(kCredentialsHeader, EncodeCredentials(client.credentials()));
+      *call.request.mutable_request() = client.NextTag();
+      call.request.set_holder_key(absl::StrCat("waiter ", i));
+      stubs.back()->async()->AcquirePermit(&call.context, &call.request, &call.response,
+                                           [&answered](const grpc::Status&) { answered.DecrementCount(); });
+    }
+  }
+  const Inspector inspector(session);
+  std::vector<double> pools, permits;
+  absl::Status status;
+  const absl::Time patience = absl::Now() + absl::Minutes(1);
+  const auto waiters = [&]() -> uint64_t {
+    const absl::StatusOr<v1::ListPoolsResponse> answer = inspector.ListPools();
+    status = answer.status();
+    return answer.ok() ? answer->pools(0).waiters() : kMany;
+  };
+  while (waiters() < kMany && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(10));
+  for (int i = 0; i < kLooks && status.ok(); ++i) {
+    const int64_t start = MonotonicNanoseconds();
+    status = inspector.ListPools().status();
+    const int64_t middle = MonotonicNanoseconds();
+    if (status.ok()) status = inspector.ListPermits().status();
+    pools.push_back((middle - start) * 1e-6);
+    permits.push_back((MonotonicNanoseconds() - middle) * 1e-6);
+  }
+  for (const auto& call : waiting) call->context.TryCancel();
+  answered.Wait();
+  BERTH_RETURN_IF_ERROR(status);
+  return std::vector<Figure>{{.name = absl::StrCat("pools listed, ", kMany, " wait"),
+                              .value = Median(std::move(pools)),
+                              .unit = "ms",
+                              .bound = 50},
+                             {.name = absl::StrCat("holders and waiters listed, ", kMany, " wait"),
+                              .value = Median(std::move(permits)),
+                              .unit = "ms",
+                              .bound = 50}};
+}
+
+}  // namespace berth::bench

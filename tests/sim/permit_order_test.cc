@@ -1,0 +1,277 @@
+// What docs/fairness.md promises of a pool's order, over many random runs. BERTH_SIM_SEED replays one.
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/ids.h"
+#include "daemon/core/permit_pool.h"
+#include "daemon/core/types.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+struct Ask {
+  uint32_t uid = 1;
+  uint64_t units = 1;
+  int32_t priority = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// One pool and everybody at it. Each request is of a holder of its own.
+class Market {
+ public:
+  struct Held {
+    uint64_t number;
+    Ask ask;
+    AcquisitionId acquisition;
+  };
+
+  explicit Market(PoolConfig config, uint64_t passes_before_hold = 16)
+      : pool_({.config = std::move(config), .max_waiters = 100'000, .passes_before_hold = passes_before_hold},
+              &ids_) {}
+
+  // Returns the request's number.
+  uint64_t Request(const Ask& ask) {
+    const uint64_t number = ++last_;
+    asked_.emplace(number, ask);
+    AcquireOutcomes outcomes;
+    pool_.Acquire(now, {ChannelId(1), number}, {.session = SessionId(number), .tenant = {.uid = ask.uid}},
+                  {.units = ask.units, .holder_key = "h", .deadline = ask.deadline, .priority = ask.priority},
+                  &outcomes);
+    Take(outcomes);
+    return number;
+  }
+  void Cancel(uint64_t number) {
+    AcquireOutcomes outcomes;
+    pool_.Leave({ChannelId(1), number});
+    pool_.Serve(now, &outcomes);
+    asked_.erase(number);
+    Take(outcomes);
+  }
+  void Release(size_t index) {
+    AcquireOutcomes outcomes;
+    pool_.Release(now, held[index].acquisition, &outcomes);
+    held.erase(held.begin() + index);
+    Take(outcomes);
+  }
+  void Expire() {
+    AcquireOutcomes outcomes;
+    pool_.Expire(now, &outcomes);
+    Take(outcomes);
+  }
+  void SetCap(uint64_t cap) {
+    AcquireOutcomes outcomes;
+    pool_.SetCap(now, cap, &outcomes);
+    Take(outcomes);
+  }
+  const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
+  bool Waits(uint64_t number) const { return pool_.Waits({ChannelId(1), number}); }
+  const PermitPool& pool() const { return pool_; }
+
+  absl::Time now = absl::UnixEpoch();
+  std::vector<Held> held;
+  // Everybody ever granted, in order.
+  std::vector<Held> granted;
+  uint64_t refused = 0;
+
+ private:
+  void Take(const AcquireOutcomes& outcomes) {
+    for (const AcquireOutcome& outcome : outcomes) {
+      const uint64_t number = outcome.request.sequence;
+      const auto asked = asked_.find(number);
+      ASSERT_NE(asked, asked_.end()) << "somebody is told twice, or after it left";
+      if (outcome.result.ok()) {
+        held.push_back({number, asked->second, outcome.result->acquisition});
+        granted.push_back(held.back());
+      } else {
+        ++refused;
+      }
+      asked_.erase(asked);
+    }
+  }
+
+  PermitIds ids_;
+  PermitPool pool_;
+  uint64_t last_ = 0;
+  // Neither granted nor refused yet.
+  std::map<uint64_t, Ask> asked_;
+};
+
+// Runs `run` with several seeds.
+template <typename Run>
+void Seeds(uint64_t count, Run run) {
+  uint64_t one = 0;
+  if (const char* const text = std::getenv("BERTH_SIM_SEED")) {
+    if (!absl::SimpleAtoi(text, &one)) one = 0;
+  }
+  for (uint64_t seed = one != 0 ? one : 1; seed <= (one != 0 ? one : count); ++seed) {
+    SCOPED_TRACE(absl::StrCat("replay: BERTH_SIM_SEED=", seed));
+    std::mt19937_64 random(seed);
+    run([&random](uint64_t below) { return random() % below; });
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PermitOrderTest, SharesOfBackloggedTenantsAreWithinFivePercentOfTheirWeights) {
+  Seeds(20, [](auto draw) {
+    const uint64_t cap = 1 + draw(8);
+    const bool mixed = draw(2) == 0;
+    const uint32_t tenants = 2 + draw(4);
+    PoolConfig config{.name = "p", .cap = cap, .ageing = absl::Seconds(1 + draw(100))};
+    double weights = 0;
+    for (uint32_t uid = 0; uid < tenants; ++uid) {
+      config.weights[uid] = 1 + draw(8);
+      weights += config.weights[uid];
+    }
+    const std::map<uint32_t, uint32_t> weight_of = config.weights;
+    Market market(std::move(config));
+    const auto ask = [&](uint32_t uid) {
+      return Ask{.uid = uid, .units = mixed ? 1 + draw(std::min<uint64_t>(cap, 3)) : 1};
+    };
+    for (uint32_t uid = 0; uid < tenants; ++uid) {
+      for (int i = 0; i < 20; ++i) market.Request(ask(uid));
+    }
+    std::map<uint32_t, double> had;
+    double all = 0;
+    size_t counted = 0;
+    while (market.granted.size() < 10'000) {
+      market.now += absl::Milliseconds(draw(200));
+      market.Release(draw(market.held.size()));
+      // Each tenant always has twenty at it.
+      for (; counted < market.granted.size(); ++counted) {
+        const Ask& got = market.granted[counted].ask;
+        had[got.uid] += got.units;
+        all += got.units;
+        market.Request(ask(got.uid));
+      }
+    }
+    for (const auto& [uid, units] : had) {
+      const double due = weight_of.at(uid) / weights;
+      EXPECT_NEAR(units / all, due, 0.05 * due) << "uid " << uid << ", cap " << cap << ", mixed " << mixed;
+    }
+  });
+}
+
+TEST(PermitOrderTest, ATenantThatComesBackGetsItsShareAndNoBurst) {
+  Seeds(20, [](auto draw) {
+    const uint32_t weight = 1 + draw(4);
+    Market market({.name = "p", .cap = 1 + draw(4), .weights = {{1, weight}}});
+    for (int i = 0; i < 5'000; ++i) market.Request({.uid = 2 + static_cast<uint32_t>(i % 2)});
+    if (draw(2) == 0) market.Request({.uid = 1});
+    while (market.granted.size() < 1'000 + draw(1'000)) market.Release(0);
+    for (int i = 0; i < 500; ++i) market.Request({.uid = 1});
+    const size_t from = market.granted.size();
+    double had = 0;
+    for (size_t i = from; i < from + 400; ++i) {
+      market.Release(draw(market.held.size()));
+      had += market.granted[i].ask.uid == 1 ? 1 : 0;
+      // Never more than one grant of each tenant away from what is due.
+      EXPECT_NEAR(had, (i + 1 - from) * weight / (weight + 2.0), 3);
+    }
+  });
+}
+
+TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberOfGrants) {
+  Seeds(40, [](auto draw) {
+    const uint64_t cap = 1 + draw(8);
+    const uint64_t passes = draw(20);
+    const uint32_t tenants = 1 + draw(5);
+    const absl::Duration ageing = absl::Seconds(1 + draw(60));
+    Market market({.name = "p", .cap = cap, .ageing = ageing}, passes);
+    const auto others = [&] {
+      market.Request({.uid = static_cast<uint32_t>(draw(tenants)),
+                      .units = 1 + draw(cap),
+                      .priority = static_cast<int32_t>(1 + draw(10))});
+    };
+    for (int i = 0; i < 50; ++i) others();
+    uint64_t own = 0;
+    for (uint64_t i = 1; i <= 50; ++i)
+      own += market.Waits(i) && market.AskOf(i).uid == 0 ? market.AskOf(i).units : 0;
+    // It is of one of the others' tenants, and wants everything.
+    const uint64_t least = market.Request({.uid = 0, .units = cap, .priority = -10});
+    const absl::Time aged = market.now + ageing;
+    uint64_t after = 0;
+    while (market.Waits(least)) {
+      market.now += absl::Milliseconds(1 + draw(50));
+      const size_t before = market.granted.size();
+      market.Release(draw(market.held.size()));
+      if (market.now >= aged) after += market.granted.size() - before;
+      for (uint64_t i = draw(4); i > 0; --i) others();
+      // In its tenant only those go first that came before it; another tenant until it has had as much, and one
+      // request more; and past each that is the first of all and does not fit, at most `passes`.
+      ASSERT_LE(after, tenants * (own + 2 * cap) + 51 * passes) << "cap " << cap << ", tenants " << tenants;
+    }
+  });
+}
+
+TEST(PermitOrderTest, NobodyIsPassedMoreThanTheStatedNumberOfTimesByThoseThatFit) {
+  Seeds(40, [](auto draw) {
+    const uint64_t cap = 2 + draw(7);
+    const uint64_t passes = draw(20);
+    Market market({.name = "p", .cap = cap}, passes);
+    market.Request({.units = cap - 1});
+    const uint64_t big = market.Request({.units = cap});
+    uint64_t passed = 0;
+    while (market.Waits(big)) {
+      const size_t before = market.granted.size();
+      if (draw(2) == 0) {
+        market.Request({.units = 1, .priority = static_cast<int32_t>(draw(2)) - 1});
+      } else {
+        market.Release(draw(market.held.size()));
+      }
+      for (size_t i = before; i < market.granted.size(); ++i)
+        passed += market.granted[i].number > big ? 1 : 0;
+      ASSERT_LE(passed, passes);
+    }
+    EXPECT_EQ(market.held.size(), 1u);
+  });
+}
+
+TEST(PermitOrderTest, NoWakeUpIsLostWhateverRacesWithAGrant) {
+  Seeds(60, [](auto draw) {
+    PoolConfig config{.name = "p",
+                      .cap = 1 + draw(8),
+                      .ageing = absl::Milliseconds(draw(500)),
+                      .tenant_cap = draw(2) == 0 ? 0 : 1 + draw(6),
+                      .weights = {{0, 5}}};
+    Market market(std::move(config), draw(6));
+    std::vector<uint64_t> numbers;
+    for (int step = 0; step < 400; ++step) {
+      market.now += absl::Milliseconds(draw(20));
+      market.Expire();
+      const uint64_t die = draw(100);
+      if (die < 50) {
+        numbers.push_back(
+            market.Request({.uid = static_cast<uint32_t>(draw(4)),
+                            .units = 1 + draw(5),
+                            .priority = static_cast<int32_t>(draw(5)) - 2,
+                            .deadline = draw(3) == 0 ? market.now + absl::Milliseconds(draw(300))
+                                                     : absl::InfiniteFuture()}));
+      } else if (die < 70 && !numbers.empty()) {
+        const uint64_t number = numbers[draw(numbers.size())];
+        if (market.Waits(number)) market.Cancel(number);
+      } else if (die < 95 && !market.held.empty()) {
+        market.Release(draw(market.held.size()));
+      } else if (die >= 95) {
+        market.SetCap(1 + draw(9));
+      }
+      // Among all else: nobody waits who could be granted.
+      ASSERT_TRUE(market.pool().CheckBooks().ok()) << market.pool().CheckBooks();
+    }
+    // Everybody who still waits is served by releases alone.
+    while (!market.held.empty()) market.Release(draw(market.held.size()));
+    EXPECT_EQ(market.pool().View().waiters, 0u);
+    EXPECT_EQ(market.pool().View().out, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace berth::core
