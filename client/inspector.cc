@@ -168,12 +168,23 @@ absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {
   return Get(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::EndSession, request);
 }
 
-absl::StatusOr<v1::Pool> Inspector::SetPoolCap(absl::string_view pool, uint64_t cap) const {
+absl::StatusOr<v1::WaitExplanation> Inspector::ExplainWait(uint64_t waiter) const {
   SessionCore& core = *session_->core();
-  v1::SetPoolCapRequest request;
-  request.set_pool(std::string(pool));
-  request.set_cap(cap);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetPoolCap, request);
+  v1::ExplainWaitRequest request;
+  request.set_waiter(waiter);
+  return Get(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ExplainWait, request);
+}
+
+absl::StatusOr<v1::Pool> Inspector::SetPool(const v1::SetPoolRequest& change) const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetPool, change);
+}
+
+absl::StatusOr<v1::Permit> Inspector::RevokePermit(PermitId permit) const {
+  SessionCore& core = *session_->core();
+  v1::RevokePermitRequest request;
+  request.set_permit(permit.value());
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RevokePermit, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::EnableDevice(uint32_t device) const {

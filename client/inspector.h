@@ -52,6 +52,8 @@ class Inspector {
   absl::StatusOr<v1::ListPoolsResponse> ListPools() const;
   // Of one pool, or of all where `pool` is empty.
   absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
+  // Of the waiter of that number (v1::Waiter).
+  absl::StatusOr<v1::WaitExplanation> ExplainWait(uint64_t waiter) const;
   absl::StatusOr<v1::ListBlocksResponse> ListBlocks() const;
   absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
@@ -74,7 +76,10 @@ class Inspector {
   absl::StatusOr<v1::Session> EndSession(SessionId session) const;
 
   // On admin.sock alone (ADMIN_ONLY).
-  absl::StatusOr<v1::Pool> SetPoolCap(absl::string_view pool, uint64_t cap) const;
+  // What is not set in `change` stays as it is.
+  absl::StatusOr<v1::Pool> SetPool(const v1::SetPoolRequest& change) const;
+  // Returns: the permit as it was.
+  absl::StatusOr<v1::Permit> RevokePermit(PermitId permit) const;
   // Waits until every failed release was tried again.
   absl::StatusOr<v1::ReapBlocksResponse> ReapBlocks() const;
   absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;

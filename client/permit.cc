@@ -57,6 +57,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   request.set_adoptable(options.adoptable);
   request.set_independent(options.independent);
   request.set_priority(options.priority);
+  request.set_exclusive(options.exclusive);
   return request;
 }
 
@@ -76,8 +77,8 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
       .session = core.get(),
       .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
       .holder_key = options.holder_key};
-  // What an independent or an adoptable acquire may nest in the daemon knows.
-  if (!options.independent && !options.adoptable && !core->over()) {
+  // What an independent, an adoptable or an exclusive acquire may nest in the daemon knows.
+  if (!options.independent && !options.adoptable && !options.exclusive && !core->over()) {
     if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   }
   if (options.max_wait < absl::ZeroDuration()) {

@@ -43,6 +43,8 @@ struct PermitOptions {
   absl::Duration max_wait = absl::InfiniteDuration();
   // Who holds it inside the session; acquires with the same key nest. Empty is the calling thread.
   std::string holder_key;
+  // Only while nobody else has a permit of the pool; and nobody else gets one until it is back.
+  bool exclusive = false;
   // Never nest in the permit that `berth run` took for the session.
   bool independent = false;
   // Let every process of the session nest in it, as `berth run` does.

@@ -72,21 +72,24 @@ class SettingsReader {
   }
 
  private:
-  absl::Status Bad(const std::string& key, absl::string_view expected) const {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", key, ": expected ", expected));
+  // What is wrong with `node`, or is missing from it.
+  absl::Status Bad(const toml::node& node, const std::string& key, absl::string_view expected) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ":", node.source().begin.line, ": ", key, ": expected ", expected));
   }
 
   absl::Status CheckKeys(const toml::table& table, const std::string& prefix,
                          const std::set<std::string>& known) const {
     for (const auto& [key, value] : table) {
-      if (!known.contains(std::string(key.str()))) return Bad(prefix + std::string(key.str()), "no such key");
+      if (!known.contains(std::string(key.str())))
+        return Bad(value, prefix + std::string(key.str()), "no such key");
     }
     return absl::OkStatus();
   }
 
   absl::StatusOr<const toml::table*> Table(const std::string& name) const {
     const toml::node* const node = root_.get(name);
-    if (node != nullptr && !node->is_table()) return Bad(name, "a table");
+    if (node != nullptr && !node->is_table()) return Bad(*node, name, "a table");
     return node == nullptr ? nullptr : node->as_table();
   }
 
@@ -98,7 +101,7 @@ class SettingsReader {
     const std::optional<int64_t> value = node->is_integer() ? node->value<int64_t>() : std::nullopt;
     const int64_t most = std::min<uint64_t>(std::numeric_limits<Number>::max(), INT64_MAX);
     if (!value.has_value() || *value < least || *value > most) {
-      return Bad(prefix + key, absl::StrCat("a whole number from ", least, " to ", most));
+      return Bad(*node, prefix + key, absl::StrCat("a whole number from ", least, " to ", most));
     }
     *out = static_cast<Number>(*value);
     return absl::OkStatus();
@@ -109,7 +112,7 @@ class SettingsReader {
     const toml::node* const node = table.get(key);
     if (node == nullptr) return absl::OkStatus();
     const absl::StatusOr<Bytes> bytes = ParseBytes(node->value_or<std::string>(""));
-    if (!bytes.ok()) return Bad(prefix + key, "an amount such as \"100GiB\"");
+    if (!bytes.ok()) return Bad(*node, prefix + key, "an amount such as \"100GiB\"");
     *out = *bytes;
     return absl::OkStatus();
   }
@@ -129,7 +132,7 @@ class SettingsReader {
     absl::Duration duration;
     if (!absl::ParseDuration(node->value_or<std::string>(""), &duration) || duration < least ||
         duration == absl::InfiniteDuration()) {
-      return Bad(prefix + key,
+      return Bad(*node, prefix + key,
                  absl::StrCat("a time of at least ", absl::FormatDuration(least), ", such as \"10s\""));
     }
     *out = duration;
@@ -151,9 +154,9 @@ class SettingsReader {
     if (pools == nullptr) return absl::OkStatus();
     for (const auto& [name, node] : *pools) {
       const std::string prefix = absl::StrCat("pools.", std::string(name.str()));
-      if (!node.is_table()) return Bad(prefix, "a table");
+      if (!node.is_table()) return Bad(node, prefix, "a table");
       if (!ValidateLabel("pool", std::string(name.str())).ok())
-        return Bad(prefix, "a printable name of at most 128 bytes");
+        return Bad(node, prefix, "a printable name of at most 128 bytes");
       BERTH_ASSIGN_OR_RETURN(core::PoolConfig pool, ReadPool(*node.as_table(), prefix + "."));
       pool.name = std::string(name.str());
       settings->pools.push_back(std::move(pool));
@@ -163,26 +166,31 @@ class SettingsReader {
 
   absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) const {
     core::PoolConfig pool;
-    BERTH_RETURN_IF_ERROR(CheckKeys(table, prefix, {"cap", "tenant_cap", "ageing", "weights"}));
+    BERTH_RETURN_IF_ERROR(
+        CheckKeys(table, prefix, {"cap", "tenant_cap", "ageing", "hold_warning", "hold_limit", "weights"}));
     std::optional<uint64_t> cap, tenant_cap;
-    std::optional<absl::Duration> ageing;
+    std::optional<absl::Duration> ageing, hold_warning, hold_limit;
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
-    if (!cap.has_value()) return Bad(prefix + "cap", "a whole number");
+    if (!cap.has_value()) return Bad(table, prefix + "cap", "a whole number");
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "tenant_cap", 1, &tenant_cap));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "ageing", absl::ZeroDuration(), &ageing));
+    BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_warning", core::kLeastHold, &hold_warning));
+    BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_limit", core::kLeastHold, &hold_limit));
     pool.cap = *cap;
     pool.tenant_cap = tenant_cap.value_or(pool.tenant_cap);
     pool.ageing = ageing.value_or(pool.ageing);
+    pool.hold_warning = hold_warning.value_or(pool.hold_warning);
+    pool.hold_limit = hold_limit.value_or(pool.hold_limit);
     const toml::node* const weights = table.get("weights");
     if (weights == nullptr) return pool;
-    if (!weights->is_table()) return Bad(prefix + "weights", "a table of weights by uid");
+    if (!weights->is_table()) return Bad(*weights, prefix + "weights", "a table of weights by uid");
     for (const auto& [uid_text, node] : *weights->as_table()) {
       const std::string key = absl::StrCat(prefix, "weights.", std::string(uid_text.str()));
       uint32_t uid = 0;
-      if (!absl::SimpleAtoi(std::string(uid_text.str()), &uid)) return Bad(key, "a uid as the key");
+      if (!absl::SimpleAtoi(std::string(uid_text.str()), &uid)) return Bad(node, key, "a uid as the key");
       const std::optional<int64_t> weight = node.is_integer() ? node.value<int64_t>() : std::nullopt;
       if (!weight.has_value() || *weight < 1 || *weight > core::kMostWeight) {
-        return Bad(key, absl::StrCat("a whole number from 1 to ", core::kMostWeight));
+        return Bad(node, key, absl::StrCat("a whole number from 1 to ", core::kMostWeight));
       }
       pool.weights[uid] = static_cast<uint32_t>(*weight);
     }

@@ -47,6 +47,8 @@ struct Settings {
 //   cap = 4
 //   tenant_cap = 3
 //   ageing = "10m"
+//   hold_warning = "1h"
+//   hold_limit = "2h"
 //   weights = {1000 = 3, 1001 = 1}
 //   [memory]
 //   device_budget = "100GiB"

@@ -41,6 +41,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     cap = 1
     tenant_cap = 3
     ageing = "90s"
+    hold_warning = "1s"
+    hold_limit = "1h"
     weights = {1000 = 3, 1001 = 1000}
     [memory]
     device_budget = "100GiB"
@@ -64,6 +66,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(bench.name, "bench");
   EXPECT_EQ(bench.tenant_cap, 3u);
   EXPECT_EQ(bench.ageing, absl::Seconds(90));
+  EXPECT_EQ(bench.hold_warning, absl::Seconds(1));
+  EXPECT_EQ(bench.hold_limit, absl::Hours(1));
   EXPECT_EQ(bench.weights, (std::map<uint32_t, uint32_t>{{1000, 3}, {1001, 1000}}));
   EXPECT_EQ(settings->device_budget, GiB(100));
   EXPECT_EQ(settings->warm_blocks, 0u);
@@ -85,6 +89,7 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   ASSERT_TRUE(sample.ok()) << sample.status();
   EXPECT_EQ(CapOfGpuTests(*sample), CapOfGpuTests({}));
   EXPECT_EQ(sample->pools[0].ageing, core::PoolConfig().ageing);
+  EXPECT_EQ(sample->pools[0].hold_limit, core::PoolConfig().hold_limit);
   const core::Config defaults;
   EXPECT_EQ(sample->warm_blocks, defaults.warm_blocks_per_size);
   EXPECT_EQ(sample->warm_limit, defaults.warm_limit);
@@ -102,7 +107,8 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},
            {"[pools.x]\ncap = 1\ntenant_cap = 0", "pools.x.tenant_cap"},
            {"[pools.x]\ncap = 1\nageing = \"-1s\"", "pools.x.ageing"},
-           {"[pools.x]\ncap = 1\nweights = 3", "pools.x.weights"},
+           {"[pools.x]\ncap = 1\nhold_limit = \"999ms\"", "pools.x.hold_limit"},
+           {"[pools.x]\ncap = 1\nweights = 3", ":3: pools.x.weights"},
            {"[pools.x]\ncap = 1\nweights = {root = 3}", "pools.x.weights.root"},
            {"[pools.x]\ncap = 1\nweights = {1000 = 0}", "pools.x.weights.1000"},
            {"[pools.x]\ncap = 1\nweights = {1000 = 1001}", "pools.x.weights.1000"},

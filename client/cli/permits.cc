@@ -1,4 +1,11 @@
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -9,11 +16,29 @@ namespace {
 
 struct Options {
   std::string pool;
-  uint64_t cap = 0;
+  std::optional<uint64_t> cap;
+  std::optional<uint64_t> tenant_cap;
+  std::string ageing;
+  std::string hold_warning;
+  std::string hold_limit;
+  // UID=WEIGHT.
+  std::vector<std::string> weights;
+  std::string permit;
 };
 
+// "2", "2 exclusive".
+std::string FormatUnits(uint64_t units, bool exclusive) {
+  return absl::StrCat(units, exclusive ? " exclusive" : "");
+}
+
+// "3m12s", "3m12s overdue".
+std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
+  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "");
+}
+
 std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
-  Table holders({{"POOL"},
+  Table holders({{"PERMIT", Table::Align::kRight},
+                 {"POOL"},
                  {"UNITS", Table::Align::kRight},
                  {"DEPTH", Table::Align::kRight},
                  {"HELD", Table::Align::kRight},
@@ -22,11 +47,12 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
                  {"PROCESS"},
                  {"LABEL"}});
   for (const v1::Permit& permit : answer.permits()) {
-    holders.AddRow({permit.pool(), absl::StrCat(permit.units()), absl::StrCat(permit.depth()),
-                    FormatSince(permit.grant_time(), now), FormatDuration(permit.waited()),
+    holders.AddRow({absl::StrCat(permit.id()), permit.pool(), FormatUnits(permit.units(), permit.exclusive()),
+                    absl::StrCat(permit.depth()), FormatHeld(permit, now), FormatDuration(permit.waited()),
                     absl::StrCat(permit.session()), FormatProcess(permit.process()), permit.label()});
   }
-  Table waiters({{"POOL"},
+  Table waiters({{"WAITER", Table::Align::kRight},
+                 {"POOL"},
                  {"POSITION", Table::Align::kRight},
                  {"PRIORITY", Table::Align::kRight},
                  {"UNITS", Table::Align::kRight},
@@ -35,9 +61,10 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
                  {"PROCESS"},
                  {"LABEL"}});
   for (const v1::Waiter& waiter : answer.waiters()) {
-    waiters.AddRow({waiter.pool(), absl::StrCat(waiter.position()), absl::StrCat(waiter.priority()),
-                    absl::StrCat(waiter.units()), FormatSince(waiter.wait_start_time(), now),
-                    absl::StrCat(waiter.session()), FormatProcess(waiter.process()), waiter.label()});
+    waiters.AddRow({absl::StrCat(waiter.number()), waiter.pool(), absl::StrCat(waiter.position()),
+                    absl::StrCat(waiter.priority()), FormatUnits(waiter.units(), waiter.exclusive()),
+                    FormatSince(waiter.wait_start_time(), now), absl::StrCat(waiter.session()),
+                    FormatProcess(waiter.process()), waiter.label()});
   }
   const std::string held = holders.empty() ? "no permits are out\n" : holders.Format();
   return waiters.empty() ? held : absl::StrCat(held, "\n", waiters.Format());
@@ -60,11 +87,79 @@ ExitStatus List(const Globals& globals, const Options& options) {
   });
 }
 
+// Reads `text` where it is not empty: a time, or "never", which is zero.
+absl::Status ReadTime(const std::string& text, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
+                      v1::SetPoolRequest* change) {
+  if (text.empty()) return absl::OkStatus();
+  absl::Duration time;
+  if (text != "never") {
+    BERTH_ASSIGN_OR_RETURN(time, ParseWait(text));
+  }
+  google::protobuf::Duration* const out = (change->*field)();
+  absl::Duration rest;
+  out->set_seconds(absl::IDivDuration(time, absl::Seconds(1), &rest));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
+  v1::SetPoolRequest change;
+  change.set_pool(options.pool);
+  if (options.cap.has_value()) change.set_cap(*options.cap);
+  if (options.tenant_cap.has_value()) change.set_tenant_cap(*options.tenant_cap);
+  BERTH_RETURN_IF_ERROR(ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change));
+  for (const std::string& text : options.weights) {
+    const std::vector<std::string> parts = absl::StrSplit(text, '=');
+    uint32_t uid = 0, weight = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &uid) || !absl::SimpleAtoi(parts[1], &weight)) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID=WEIGHT"));
+    }
+    v1::TenantWeight* const to = change.add_weights();
+    to->set_uid(uid);
+    to->set_weight(weight);
+  }
+  return change;
+}
+
+// What is set of the pool, and what is out of it.
+std::string DescribePool(const v1::Pool& pool) {
+  std::vector<std::string> parts = {absl::StrCat("cap ", pool.cap()), absl::StrCat("out ", pool.out()),
+                                    absl::StrCat("ageing ", FormatDuration(pool.ageing()))};
+  if (pool.tenant_cap() > 0) parts.push_back(absl::StrCat("tenant cap ", pool.tenant_cap()));
+  if (pool.has_hold_warning())
+    parts.push_back(absl::StrCat("hold warning ", FormatDuration(pool.hold_warning())));
+  if (pool.has_hold_limit()) parts.push_back(absl::StrCat("hold limit ", FormatDuration(pool.hold_limit())));
+  for (const v1::TenantWeight& weight : pool.weights()) {
+    parts.push_back(absl::StrCat("uid ", weight.uid(), " weighs ", weight.weight()));
+  }
+  return absl::StrCat("pool ", pool.name(), ": ", absl::StrJoin(parts, ", "), "\n");
+}
+
 ExitStatus Set(const Globals& globals, const Options& options) {
+  const absl::StatusOr<v1::SetPoolRequest> change = MakeChange(options);
+  if (!change.ok()) {
+    Report(change.status());
+    return {.code = kUsage};
+  }
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPoolCap(options.pool, options.cap));
-    return Show(globals, pool, [&] {
-      return absl::StrCat("pool ", pool.name(), ": cap ", pool.cap(), ", out ", pool.out(), "\n");
+    BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPool(*change));
+    return Show(globals, pool, [&] { return DescribePool(pool); });
+  });
+}
+
+ExitStatus Revoke(const Globals& globals, const Options& options) {
+  const absl::StatusOr<uint64_t> permit = ParseId(options.permit);
+  if (!permit.ok()) {
+    Report(permit.status());
+    return {.code = kUsage};
+  }
+  return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Permit was, inspector.RevokePermit(PermitId(*permit)));
+    return Show(globals, was, [&] {
+      return absl::StrCat("permit ", was.id(), ": ", was.units(), " of pool ", was.pool(), " taken from ",
+                          FormatProcess(was.process()), ", which is not stopped\n");
     });
   });
 }
@@ -75,13 +170,23 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand("permits", "Show who holds permits and who waits for them");
   const auto options = std::make_shared<Options>();
   verb->add_option("--pool", options->pool, "Only of this pool");
-  CLI::App* const set = verb->add_subcommand("set", "Set a pool's cap (operator); lowering it drains");
+  CLI::App* const set =
+      verb->add_subcommand("set", "Change a pool while it runs (operator); lowering a cap drains");
   set->add_option("POOL", options->pool, "The pool")->required();
-  set->add_option("CAP", options->cap, "Units that may be out at once, at least 1")
-      ->required()
-      ->check(CheckCount);
-  verb->callback([&globals, chosen, options, set] {
-    const auto run = set->parsed() ? &Set : &List;
+  set->add_option("CAP", options->cap, "Units that may be out at once, at least 1")->check(CheckCount);
+  set->add_option("--tenant-cap", options->tenant_cap, "Units that one tenant may have; 0 is no limit")
+      ->check(CLI::NonNegativeNumber);
+  set->add_option("--ageing", options->ageing, "Who has waited so long is of the highest priority, e.g. 10m");
+  set->add_option("--hold-warning", options->hold_warning,
+                  "A permit held for so long is shown as overdue; or never");
+  set->add_option("--hold-limit", options->hold_limit, "A permit held for so long is revoked; or never");
+  set->add_option("--weight", options->weights, "UID=WEIGHT: what a user's tenants get; 1 for all others");
+  CLI::App* const revoke = verb->add_subcommand(
+      "revoke", "Take a permit from its holder (operator), whose process is not stopped");
+  revoke->add_option("PERMIT", options->permit, "The permit's number, as `berth permits` shows it")
+      ->required();
+  verb->callback([&globals, chosen, options, set, revoke] {
+    const auto run = set->parsed() ? &Set : revoke->parsed() ? &Revoke : &List;
     *chosen = [&globals, options, run] { return run(globals, *options); };
   });
 }

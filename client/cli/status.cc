@@ -15,13 +15,14 @@ std::string PoolTable(const v1::ListPoolsResponse& answer) {
                {"CAP", Table::Align::kRight},
                {"OUT", Table::Align::kRight},
                {"WAITING", Table::Align::kRight},
+               {"OVERDUE", Table::Align::kRight},
                {"PEAK", Table::Align::kRight},
                {"GRANTED", Table::Align::kRight},
                {"REFUSED", Table::Align::kRight}});
   for (const v1::Pool& pool : answer.pools()) {
     table.AddRow({pool.name(), absl::StrCat(pool.cap()), absl::StrCat(pool.out()),
-                  absl::StrCat(pool.waiters()), absl::StrCat(pool.peak()), absl::StrCat(pool.granted_total()),
-                  absl::StrCat(pool.refused_total())});
+                  absl::StrCat(pool.waiters()), absl::StrCat(pool.overdue()), absl::StrCat(pool.peak()),
+                  absl::StrCat(pool.granted_total()), absl::StrCat(pool.refused_total())});
   }
   return table.Format();
 }

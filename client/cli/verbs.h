@@ -34,6 +34,7 @@ void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddLog(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);

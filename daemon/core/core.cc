@@ -46,8 +46,13 @@ Step Core::Impl::Begin(absl::Time now, Effects* effects) {
 
 void Core::Impl::Expire(const Step& step) {
   AcquireOutcomes outcomes;
-  for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes);
+  std::vector<SessionId> revoked;
+  for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes, &revoked);
   AnswerAll(step, std::move(outcomes));
+  for (const SessionId id : revoked) {
+    // One that has ended may have waited for nothing else.
+    if (Session* const session = sessions_.Find(id)) FinishIfOver(step, *session);
+  }
   ExpireFences(step);
   ExpireRoom(step);
 }

@@ -230,7 +230,11 @@ class Core {
 
   // ---- Operators ------------------------------------------------------------------------------------------
 
-  absl::StatusOr<PoolView> SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap, Effects* effects);
+  // Errors: NOT_FOUND; INVALID_FIELD. Waiters that can never fit any more are answered OVER_CAP.
+  absl::StatusOr<PoolView> SetPool(absl::Time now, absl::string_view pool, const PoolChange& change,
+                                   Effects* effects);
+  // Takes a permit from its holder, whose process is not stopped. Returns: what it was. Errors: NOT_FOUND.
+  absl::StatusOr<PermitView> RevokePermit(absl::Time now, PermitId permit, Effects* effects);
   // Sets a limit and returns the accounts changed. Lowering it below what is charged drains: nothing is revoked,
   // nothing granted until it fits. A session may lower its own; the rest is an admin's. Errors: ADMIN_ONLY; NOT_FOUND
   // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
@@ -272,6 +276,8 @@ class Core {
   // An empty `pool` means all.
   Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool,
                                const PageRequest& page = {}) const;
+  // Why the waiter of that number (WaiterView) waits. Errors: NOT_FOUND.
+  absl::StatusOr<WaitView> ExplainWait(const Caller& caller, uint64_t waiter) const;
   // In the order of the queue, at most `most`.
   std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool,
                                       uint64_t most = UINT64_MAX) const;

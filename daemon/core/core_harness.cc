@@ -319,8 +319,9 @@ std::string CoreHarness::Books() const {
                     session.waiters, " live ", session.live.count(), "\n");
   }
   for (const PoolView& pool : core->ListPools()) {
-    absl::StrAppend(&books, "pool ", pool.name, " cap ", pool.cap, " out ", pool.out, " holders ",
-                    pool.holders, " waiters ", pool.waiters, " granted ", pool.granted_total, "\n");
+    absl::StrAppend(&books, "pool ", pool.config.name, " cap ", pool.config.cap, " out ", pool.out,
+                    " holders ", pool.holders, " waiters ", pool.waiters, " granted ", pool.granted_total,
+                    "\n");
   }
   for (const PermitView& permit : core->ListPermits(Admin(), "")) {
     absl::StrAppend(&books, "permit ", permit.id.value(), " depth ", permit.depth, " units ", permit.units,

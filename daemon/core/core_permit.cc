@@ -12,6 +12,29 @@ absl::Status NoPool(absl::string_view name) {
   return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit pool"}, {"id", name}});
 }
 
+// Nothing that could not be configured either.
+absl::Status CheckChange(const PoolChange& change) {
+  if (change.cap == 0u) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                  {{"field", "cap"}, {"value", 0}, {"limit", 1}});
+  }
+  for (const auto& [uid, weight] : change.weights) {
+    if (weight >= 1 && weight <= kMostWeight) continue;
+    return Refuse(Reason::kInvalidField, "{field} of uid {uid} is {value}, expected 1 to {limit}",
+                  {{"field", "weight"}, {"uid", uid}, {"value", weight}, {"limit", kMostWeight}});
+  }
+  const std::pair<const char*, std::optional<absl::Duration>> holds[] = {
+      {"hold_warning", change.hold_warning}, {"hold_limit", change.hold_limit}};
+  for (const auto& [field, hold] : holds) {
+    if (!hold.has_value() || *hold >= kLeastHold) continue;
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                  {{"field", field},
+                   {"value", absl::FormatDuration(*hold)},
+                   {"limit", absl::FormatDuration(kLeastHold)}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void Core::Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -44,19 +67,51 @@ void Core::Release(absl::Time now, CallId call, const Caller& caller, const Requ
   }
 }
 
-absl::StatusOr<PoolView> Core::SetPoolCap(absl::Time now, absl::string_view pool, uint64_t cap,
-                                          Effects* effects) {
+absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, const PoolChange& change,
+                                       Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   PermitPool* const found = impl_->FindPool(pool);
   if (found == nullptr) return NoPool(pool);
-  if (cap == 0) {
-    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
-                  {{"field", "cap"}, {"value", cap}, {"limit", 1}});
+  BERTH_RETURN_IF_ERROR(CheckChange(change));
+  PoolConfig config = found->config();
+  config.cap = change.cap.value_or(config.cap);
+  config.tenant_cap = change.tenant_cap.value_or(config.tenant_cap);
+  config.ageing = change.ageing.value_or(config.ageing);
+  config.hold_warning = change.hold_warning.value_or(config.hold_warning);
+  config.hold_limit = change.hold_limit.value_or(config.hold_limit);
+  for (const auto& [uid, weight] : change.weights) {
+    config.weights.erase(uid);
+    if (weight != 1) config.weights.emplace(uid, weight);
   }
   AcquireOutcomes outcomes;
-  found->SetCap(now, cap, &outcomes);
+  found->SetConfig(now, std::move(config), &outcomes);
   impl_->AnswerAll(step, std::move(outcomes));
+  // Of those that are out some may be past the new limits already.
+  impl_->Expire(step);
   return found->View();
+}
+
+absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  for (auto& [name, pool] : impl_->pools_) {
+    AcquireOutcomes outcomes;
+    std::optional<PermitView> revoked = pool.Revoke(now, permit, &outcomes);
+    if (!revoked.has_value()) continue;
+    impl_->AnswerAll(step, std::move(outcomes));
+    impl_->FinishIfOver(step, *impl_->sessions_.Find(revoked->session));
+    return *std::move(revoked);
+  }
+  return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit"}, {"id", permit.value()}});
+}
+
+absl::StatusOr<WaitView> Core::ExplainWait(const Caller& caller, uint64_t waiter) const {
+  for (const auto& [name, pool] : impl_->pools_) {
+    if (std::optional<WaitView> view = pool.Explain(waiter, caller.admin ? nullptr : &caller.tenant)) {
+      return *std::move(view);
+    }
+  }
+  return Refuse(Reason::kNotFound, "no {kind} {id}; it may have been granted or have left",
+                {{"kind", "waiter"}, {"id", waiter}});
 }
 
 absl::StatusOr<PoolView> Core::GetPool(absl::string_view pool) const {

@@ -241,7 +241,9 @@ TEST(CorePermitTest, ALoweredCapDrainsAndRefusesWhoCanNeverFit) {
   const AcquireResult two = h.MustAcquire(a, Wide(2, "two"));
   const CallId four = h.Acquire(b, Wide(4, "four"));
   const CallId three = h.Acquire(b, Wide(3, "three"));
-  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.SetPoolCap(h.now, "wide", 3, effects).ok()); });
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h.now, "wide", {.cap = 3}, effects).ok());
+  });
   EXPECT_TRUE(h.Refused(four, Reason::kOverCap));
   EXPECT_EQ(h.Pool("wide").out, 8);
   h.Release(a, six.acquisition);
@@ -257,11 +259,195 @@ TEST(CorePermitTest, ARaisedCapServesWhoWaits) {
   h.MustAcquire(a, One("2"));
   const CallId third = h.Acquire(a, One("3"));
   h.Do([&](Core& core, Effects* effects) {
-    EXPECT_TRUE(IsRefusal(core.SetPoolCap(h.now, "gpu-tests", 0, effects).status(), Reason::kInvalidField));
-    EXPECT_TRUE(IsRefusal(core.SetPoolCap(h.now, "none", 3, effects).status(), Reason::kNotFound));
-    EXPECT_EQ(core.SetPoolCap(h.now, "gpu-tests", 3, effects)->out, 3);
+    EXPECT_TRUE(
+        IsRefusal(core.SetPool(h.now, "gpu-tests", {.cap = 0}, effects).status(), Reason::kInvalidField));
+    EXPECT_TRUE(IsRefusal(core.SetPool(h.now, "none", {.cap = 3}, effects).status(), Reason::kNotFound));
+    EXPECT_EQ(core.SetPool(h.now, "gpu-tests", {.cap = 3}, effects)->out, 3);
   });
   EXPECT_TRUE(h.StatusOf(third).ok());
+}
+
+TEST(CorePermitTest, AnExclusivePermitWaitsForThePoolToDrainAndShutsOthersOut) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 0;
+  CoreHarness h(config);
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult shared = h.MustAcquire(a, Wide(1, "shared"));
+  AcquireRequest exclusive = Wide(1, "alone");
+  exclusive.exclusive = true;
+  const CallId alone = h.Acquire(b, exclusive);
+  // Nobody passes it, and who nests costs nothing.
+  const CallId behind = h.Acquire(a, Wide(1, "behind"));
+  EXPECT_TRUE(h.Get<AcquireResult>(h.Acquire(a, Wide(1, "shared"))).nested);
+  AcquireRequest greedy = Wide(1, "shared");
+  greedy.exclusive = true;
+  EXPECT_TRUE(h.Refused(h.Acquire(a, greedy), Reason::kNestedOverHeld));
+  h.Release(a, shared.acquisition);
+  EXPECT_FALSE(h.Answered(alone));
+  h.Release(a, AcquisitionId(shared.acquisition.value() + 1));
+  EXPECT_TRUE(h.StatusOf(alone).ok());
+  EXPECT_TRUE(h.Pool("wide").exclusive);
+  EXPECT_EQ(h.Pool("wide").out, 1);
+  EXPECT_FALSE(h.Answered(behind));
+  EXPECT_TRUE(h.Get<AcquireResult>(h.Acquire(b, Wide(1, "alone"))).nested);
+  const AcquireResult held = h.Get<AcquireResult>(alone);
+  h.Release(b, held.acquisition);
+  h.Release(b, AcquisitionId(held.acquisition.value() + 1));
+  EXPECT_TRUE(h.StatusOf(behind).ok());
+  EXPECT_FALSE(h.Pool("wide").exclusive);
+}
+
+TEST(CorePermitTest, ATenantAtItsCapStandsAsideAndKeepsNobodyWaiting) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 0;
+  config.pools[1].tenant_cap = 3;
+  CoreHarness h(config);
+  Peer a = h.Open(1000), again = h.Open(1000), b = h.Open(2000);
+  const AcquireResult two = h.MustAcquire(a, Wide(2, "1"));
+  const CallId aside = h.Acquire(again, Wide(2, "1"));
+  EXPECT_FALSE(h.Answered(aside));
+  h.MustAcquire(b, Wide(3, "1"));
+  h.MustAcquire(again, Wide(1, "2"));
+  const CallId never = h.Acquire(b, Wide(4, "2"));
+  EXPECT_TRUE(h.Refused(never, Reason::kOverCap));
+  EXPECT_EQ(h.Figure(never, "cap"), "3");
+  h.Release(a, two.acquisition);
+  EXPECT_TRUE(h.StatusOf(aside).ok());
+}
+
+TEST(CorePermitTest, AnOperatorChangesWhatItNamesOfAPoolAndNothingElse) {
+  CoreHarness h;
+  h.Do([&](Core& core, Effects* effects) {
+    const auto view =
+        core.SetPool(h.now, "wide",
+                     {.tenant_cap = 5, .ageing = absl::Minutes(1), .weights = {{1000, 4}, {7, 2}}}, effects);
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(view->config.cap, 8);
+    EXPECT_EQ(view->config.tenant_cap, 5);
+    EXPECT_EQ(view->config.ageing, absl::Minutes(1));
+    EXPECT_EQ(core.SetPool(h.now, "wide", {.weights = {{7, 1}}}, effects)->config.weights,
+              (std::map<uint32_t, uint32_t>{{1000, 4}}));
+    for (const PoolChange& bad :
+         {PoolChange{.weights = {{1, 0}}}, PoolChange{.weights = {{1, kMostWeight + 1}}},
+          PoolChange{.hold_limit = absl::Milliseconds(999)},
+          PoolChange{.hold_warning = absl::ZeroDuration()}}) {
+      EXPECT_TRUE(IsRefusal(core.SetPool(h.now, "wide", bad, effects).status(), Reason::kInvalidField));
+    }
+    EXPECT_EQ(core.GetPool("wide")->config.weights.size(), 1);
+  });
+}
+
+TEST(CorePermitTest, ARevokedPermitIsBackAndWhatWasAcquiredInItIsKnownNoMore) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult held = h.MustAcquire(a, Wide(8, "1"));
+  h.MustAcquire(a, Wide(8, "1"));
+  const CallId waiting = h.Acquire(b, Wide(8, "1"));
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(IsRefusal(core.RevokePermit(h.now, PermitId(999), effects).status(), Reason::kNotFound));
+    const auto was = core.RevokePermit(h.now, held.permit, effects);
+    ASSERT_TRUE(was.ok()) << was.status();
+    EXPECT_EQ(was->depth, 2);
+  });
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  EXPECT_TRUE(h.Refused(h.Release(a, held.acquisition), Reason::kNotFound));
+  EXPECT_EQ(h.Pool("wide").revoked_total, 1);
+  EXPECT_EQ(h.Pool("wide").out, 8);
+}
+
+TEST(CorePermitTest, ARevokedPermitMayBeAllThatAnEndedSessionWaitedFor) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AcquireResult held = h.MustAcquire(a, One("1"));
+  h.HangUp(a);
+  h.HangUpChannel(a);
+  EXPECT_EQ(h.core->ListSessions(h.Admin()).size(), 1);
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.RevokePermit(h.now, held.permit, effects).ok());
+  });
+  EXPECT_TRUE(h.core->ListSessions(h.Admin()).empty());
+}
+
+TEST(CorePermitTest, WhoHoldsTooLongIsShownAndThenRevoked) {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[1].hold_warning = absl::Seconds(10);
+  config.pools[1].hold_limit = absl::Seconds(30);
+  CoreHarness h(config);
+  Peer a = h.Open(), b = h.Open();
+  const absl::Time start = h.now;
+  h.MustAcquire(a, Wide(5, "early"));
+  h.now += absl::Seconds(5);
+  h.MustAcquire(a, Wide(3, "late"));
+  const CallId waiting = h.Acquire(b, Wide(4, "1"));
+  EXPECT_EQ(h.core->next_deadline(), start + absl::Seconds(10));
+  h.now = start + absl::Seconds(10);
+  h.Tick();
+  EXPECT_EQ(h.Pool("wide").overdue, 1);
+  EXPECT_TRUE(h.core->ListPermits(h.Admin(), "wide")[0].overdue);
+  EXPECT_FALSE(h.core->ListPermits(h.Admin(), "wide")[1].overdue);
+  EXPECT_EQ(h.core->next_deadline(), start + absl::Seconds(15));
+  h.now = start + absl::Seconds(30);
+  h.Tick();
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  EXPECT_EQ(h.Pool("wide").revoked_total, 1);
+  EXPECT_EQ(h.Pool("wide").overdue, 1);
+  // A limit that is set counts for those that are out.
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h.now, "wide", {.hold_limit = absl::Seconds(20)}, effects).ok());
+  });
+  EXPECT_EQ(h.Pool("wide").out, 4);
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(
+        core.SetPool(h.now, "wide",
+                     {.hold_warning = absl::InfiniteDuration(), .hold_limit = absl::InfiniteDuration()},
+                     effects)
+            .ok());
+  });
+  EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());
+}
+
+TEST(CorePermitTest, AWaiterIsToldWhyItWaits) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 1;
+  config.pools[1].tenant_cap = 6;
+  CoreHarness h(config);
+  Peer a = h.Open(1000), b = h.Open(2000), c = h.Open(3000);
+  const auto why = [&](const Peer& peer, const std::string& key) {
+    for (const WaiterView& waiter : h.core->ListWaiters(peer.caller(), "wide")) {
+      if (waiter.holder_key == key) return *h.core->ExplainWait(peer.caller(), waiter.number);
+    }
+    ADD_FAILURE() << key << " does not wait";
+    return WaitView{};
+  };
+  const AcquireResult first = h.MustAcquire(a, Wide(5, "a"));
+  h.Acquire(a, Wide(2, "tenant"));
+  EXPECT_EQ(why(a, "tenant").cause, WaitCause::kTenantCap);
+  EXPECT_EQ(why(a, "tenant").tenant_out, 5);
+  EXPECT_EQ(why(a, "tenant").estimate, absl::InfiniteDuration());
+  h.now += absl::Seconds(8);
+  h.Release(a, first.acquisition);
+  h.MustAcquire(a, Wide(1, "b"));
+  h.Acquire(b, Wide(6, "units"));
+  WaitView view = why(b, "units");
+  EXPECT_EQ(view.cause, WaitCause::kUnits);
+  EXPECT_EQ(view.waiter.position, 1);
+  EXPECT_EQ(view.estimate, absl::Seconds(6)) << "6 of 8 units, held for 8 s so far";
+  EXPECT_EQ(view.pool.out, 3);
+  // Others' permits are shown, but not whose they are.
+  ASSERT_EQ(view.holders.size(), 2);
+  EXPECT_EQ(view.holders[0].units, 2);
+  EXPECT_EQ(view.holders[0].holder_key, "");
+  EXPECT_EQ(view.holders[0].session, SessionId());
+  EXPECT_EQ(h.core->ExplainWait(h.Admin(), view.waiter.number)->holders[0].holder_key, "tenant");
+  h.MustAcquire(c, Wide(1, "passes"));
+  EXPECT_EQ(why(b, "units").passes, 1);
+  h.Acquire(c, Wide(1, "kept"));
+  view = why(c, "kept");
+  EXPECT_EQ(view.cause, WaitCause::kKeptForAnother);
+  EXPECT_EQ(view.waiter.position, 2);
+  EXPECT_EQ(view.units_ahead, 6);
+  EXPECT_TRUE(IsRefusal(h.core->ExplainWait(a.caller(), view.waiter.number).status(), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(h.core->ExplainWait(a.caller(), 12345).status(), Reason::kNotFound));
 }
 
 TEST(CorePermitTest, AFullQueueRefusesAndSaysSo) {

@@ -145,7 +145,7 @@ TEST(CoreViewTest, PagesMakeUpTheListWhateverTheirSize) {
       const auto permits = [&](const PageRequest& page) { return h.core->ListPermits(caller, "", page); };
       const auto permit_id = [](const PermitView& view) { return view.id.value(); };
       const auto pools = [&](const PageRequest& page) { return h.core->ListPools(page); };
-      const auto pool_size = [](const PoolView& view) { return view.cap; };
+      const auto pool_size = [](const PoolView& view) { return view.config.cap; };
       EXPECT_EQ(ReadPages(rows, sessions, session_id, nothing),
                 ReadPages(UINT64_MAX, sessions, session_id, nothing));
       EXPECT_EQ(ReadPages(rows, blocks, block_id, nothing), ReadPages(UINT64_MAX, blocks, block_id, nothing));

@@ -58,6 +58,7 @@ uint64_t FingerprintOf(const AcquireRequest& request) {
       .Add(uint64_t{request.adoptable})
       .Add(uint64_t{request.independent})
       .Add(static_cast<uint64_t>(int64_t{request.priority}))
+      .Add(uint64_t{request.exclusive})
       .value();
 }
 

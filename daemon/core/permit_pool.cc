@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kNamedHolders = 3;
 // Acquisitions that nest in one permit: each is a row, and all of them end in one step.
 constexpr size_t kMaxAcquisitions = 65'536;
+// Holds that the mean goes back over.
+constexpr int kHoldsRemembered = 8;
 
 }  // namespace
 
@@ -44,7 +46,12 @@ void PermitPool::Acquire(absl::Time now, const RequestId& request, const Asker& 
     Tell(request, std::move(never), outcomes);
     return;
   }
-  Waiter waiter{.request = request, .asker = asker, .what = what, .since = now};
+  Waiter waiter{.number = ++ids_->last_waiter,
+                .request = request,
+                .asker = asker,
+                .what = what,
+                .since = now,
+                .charge = what.exclusive ? config_.cap : what.units};
   if (queue_.empty() && Judge(waiter) == WaitQueue::Verdict::kFits) {
     Grant(now, std::move(waiter), outcomes);
     return;
@@ -95,6 +102,14 @@ absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequ
                    {"held", permit.view.units},
                    {"permit", permit.view.id.value()}});
   }
+  if (what.exclusive && !permit.view.exclusive) {
+    return Refuse(Reason::kNestedOverHeld,
+                  "permit pool {pool}: asked {asked}, but permit {permit} it would nest in is {held}",
+                  {{"pool", config_.name},
+                   {"asked", "exclusively"},
+                   {"held", "shared"},
+                   {"permit", permit.view.id.value()}});
+  }
   if (permit.acquisitions.size() >= kMaxAcquisitions) {
     return Refuse(Reason::kLimit, "permit {permit}: {current} acquisitions nest in it, limit {limit}",
                   {{"what", "acquisitions_per_permit"},
@@ -122,9 +137,14 @@ bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
 WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter) const {
   const AcquireRequest& what = waiter.what;
   if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitQueue::Verdict::kAside;
-  const bool fits = out_ < config_.cap && what.units <= config_.cap - out_ &&
-                    (what.client_cap == 0 || out_ < what.client_cap);
-  return fits ? WaitQueue::Verdict::kFits : WaitQueue::Verdict::kWaits;
+  return MayHaveUnits(what) ? WaitQueue::Verdict::kFits : WaitQueue::Verdict::kWaits;
+}
+
+bool PermitPool::MayHaveUnits(const AcquireRequest& what) const {
+  if (exclusive_out_) return false;
+  if (what.exclusive) return out_ == 0;
+  return out_ < config_.cap && what.units <= config_.cap - out_ &&
+         (what.client_cap == 0 || out_ < what.client_cap);
 }
 
 void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes) {
@@ -137,6 +157,7 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
                            .holder_key = waiter.what.holder_key,
                            .label = waiter.what.label,
                            .adoptable = waiter.what.adoptable,
+                           .exclusive = waiter.what.exclusive,
                            .priority = waiter.what.priority,
                            .granted_at = now,
                            .waited = now - waiter.since,
@@ -147,7 +168,8 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
   if (waiter.what.adoptable) adoptable_.emplace(waiter.asker.session, id);
   out_ += waiter.what.units;
   out_by_tenant_[waiter.asker.tenant] += waiter.what.units;
-  queue_.Charge(waiter.asker.tenant, waiter.what.units);
+  queue_.Charge(waiter.asker.tenant, waiter.charge);
+  exclusive_out_ = waiter.what.exclusive;
   peak_ = std::max(peak_, out_);
   ++granted_total_;
   Tell(waiter.request, AddAcquisition(permit, /*nested=*/false), outcomes);
@@ -165,7 +187,7 @@ void PermitPool::NestWaiters(Permit& permit, AcquireOutcomes* outcomes) {
 }
 
 void PermitPool::Serve(absl::Time now, AcquireOutcomes* outcomes) {
-  while (out_ < config_.cap && !queue_.empty()) {
+  while (out_ < config_.cap && !exclusive_out_ && !queue_.empty()) {
     std::optional<Waiter> next = queue_.TakeNext(now, [this](const Waiter& waiter) { return Judge(waiter); });
     if (!next.has_value()) return;
     Grant(now, *std::move(next), outcomes);
@@ -184,7 +206,7 @@ ReleaseResult PermitPool::Release(absl::Time now, AcquisitionId acquisition, Acq
   acquisitions_.erase(found);
   at->second.acquisitions.erase(acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
-  Return(at);
+  Return(now, at);
   Serve(now, outcomes);
   return ReleaseResult{.returned = true};
 }
@@ -194,13 +216,17 @@ void PermitPool::ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* o
        it != by_holder_.end() && it->first.first == session;) {
     const PermitId id = it->second;
     ++it;
-    Return(permits_.find(id));
+    Return(now, permits_.find(id));
   }
   Serve(now, outcomes);
 }
 
-void PermitPool::Return(std::map<PermitId, Permit>::iterator at) {
+void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at) {
   const Permit& permit = at->second;
+  const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
+  const bool first = mean_hold_ == absl::ZeroDuration();
+  mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
+  if (permit.view.exclusive) exclusive_out_ = false;
   for (const AcquisitionId acquisition : permit.acquisitions) acquisitions_.erase(acquisition);
   by_holder_.erase({permit.view.session, permit.view.holder_key});
   adoptable_.erase({permit.view.session, permit.view.id});
@@ -212,7 +238,35 @@ void PermitPool::Return(std::map<PermitId, Permit>::iterator at) {
   permits_.erase(at);
 }
 
-void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes) {
+std::optional<PermitView> PermitPool::Revoke(absl::Time now, PermitId permit, AcquireOutcomes* outcomes) {
+  const auto at = permits_.find(permit);
+  if (at == permits_.end()) return std::nullopt;
+  PermitView view = ViewPermit(at->second);
+  ++revoked_total_;
+  Return(now, at);
+  Serve(now, outcomes);
+  return view;
+}
+
+absl::Time PermitPool::next_deadline() const {
+  absl::Time next = queue_.next_deadline();
+  if (!permits_.empty()) next = std::min(next, permits_.begin()->second.view.granted_at + config_.hold_limit);
+  const auto unwarned = permits_.upper_bound(warned_);
+  if (unwarned != permits_.end()) {
+    next = std::min(next, unwarned->second.view.granted_at + config_.hold_warning);
+  }
+  return next;
+}
+
+void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes, std::vector<SessionId>* revoked) {
+  for (auto at = permits_.upper_bound(warned_);
+       at != permits_.end() && at->second.view.granted_at + config_.hold_warning <= now; ++at) {
+    warned_ = at->first;
+  }
+  while (!permits_.empty() && permits_.begin()->second.view.granted_at + config_.hold_limit <= now) {
+    revoked->push_back(permits_.begin()->second.view.session);
+    Revoke(now, permits_.begin()->first, outcomes);
+  }
   const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(now);
   for (const auto& [waiter, position] : expired) {
     Tell(waiter.request, TimedOut(waiter.what, position), outcomes);
@@ -221,9 +275,14 @@ void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes) {
   if (!expired.empty()) Serve(now, outcomes);
 }
 
-void PermitPool::SetCap(absl::Time now, uint64_t cap, AcquireOutcomes* outcomes) {
-  BERTH_INVARIANT(cap > 0);
-  config_.cap = cap;
+void PermitPool::SetConfig(absl::Time now, PoolConfig config, AcquireOutcomes* outcomes) {
+  BERTH_INVARIANT(config.cap > 0 && config.name == config_.name);
+  config_ = std::move(config);
+  queue_.SetOptions({.passes_before_hold = queue_.options().passes_before_hold,
+                     .ageing = config_.ageing,
+                     .weights = config_.weights});
+  // Who is held past the warning is looked at anew.
+  warned_ = PermitId();
   for (const Waiter& waiter :
        queue_.TakeIf([this](const Waiter& waiter) { return !CheckCaps(waiter.what).ok(); })) {
     Tell(waiter.request, CheckCaps(waiter.what), outcomes);

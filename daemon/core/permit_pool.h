@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ using AcquireOutcomes = std::vector<AcquireOutcome>;
 struct PermitIds {
   uint64_t last_permit = 0;
   uint64_t last_acquisition = 0;
+  uint64_t last_waiter = 0;
 };
 
 class PermitPool {
@@ -72,12 +74,19 @@ class PermitPool {
   // Grants what can be granted.
   void Serve(absl::Time now, AcquireOutcomes* outcomes);
 
-  // Lets those whose deadline has passed time out.
-  void Expire(absl::Time now, AcquireOutcomes* outcomes);
-  absl::Time next_deadline() const { return queue_.next_deadline(); }
+  // Lets those whose deadline has passed time out, and revokes permits held past the limit; adds whose they
+  // were to `revoked`.
+  void Expire(absl::Time now, AcquireOutcomes* outcomes, std::vector<SessionId>* revoked);
+  absl::Time next_deadline() const;
 
-  // Requires: cap > 0. Waiters that can never fit any more are refused with OVER_CAP.
-  void SetCap(absl::Time now, uint64_t cap, AcquireOutcomes* outcomes);
+  // Takes a permit from its holder, who is not asked; what is acquired in it is known no more.
+  // Returns: what it was; nothing if it is not out here.
+  std::optional<PermitView> Revoke(absl::Time now, PermitId permit, AcquireOutcomes* outcomes);
+
+  // Requires: a cap and weights of at least 1, the name as it was. Waiters that can never fit any more are
+  // refused with OVER_CAP.
+  void SetConfig(absl::Time now, PoolConfig config, AcquireOutcomes* outcomes);
+  const PoolConfig& config() const { return config_; }
 
   PoolView View() const;
   uint64_t UnitsOf(SessionId session) const;
@@ -87,6 +96,9 @@ class PermitPool {
   void AddPermits(PermitId after, uint64_t most, Wanted wanted, std::vector<PermitView>* views) const;
   // Adds the waiters that are `wanted`, in the order of the queue as of the last step, until there are `most`.
   void AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const;
+  // Why the waiter of that number waits, for the eyes of `viewer` or of an operator; nothing if there is none,
+  // or it is not for these eyes.
+  std::optional<WaitView> Explain(uint64_t number, const Tenant* viewer) const;
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 
@@ -102,11 +114,15 @@ class PermitPool {
   absl::StatusOr<AcquireResult> Nest(Permit& permit, const AcquireRequest& what);
   absl::Status WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const;
   WaitQueue::Verdict Judge(const Waiter& waiter) const;
+  bool MayHaveUnits(const AcquireRequest& what) const;
+  WaitCause CauseOf(const Waiter& waiter) const;
+  PermitView ViewPermit(const Permit& permit) const;
+  WaiterView ViewWaiter(const Waiter& waiter, uint64_t position) const;
   bool TenantMayHave(const Tenant& tenant, uint64_t units) const;
   void Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes);
   void NestWaiters(Permit& permit, AcquireOutcomes* outcomes);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
-  void Return(std::map<PermitId, Permit>::iterator at);
+  void Return(absl::Time now, std::map<PermitId, Permit>::iterator at);
   void Tell(const RequestId& request, absl::StatusOr<AcquireResult> result, AcquireOutcomes* outcomes);
   // OK, or why it can never be granted.
   absl::Status CheckCaps(const AcquireRequest& what) const;
@@ -123,6 +139,12 @@ class PermitPool {
   uint64_t peak_ = 0;
   uint64_t granted_total_ = 0;
   uint64_t refused_total_ = 0;
+  uint64_t revoked_total_ = 0;
+  absl::Duration mean_hold_;
+  // Permits up to this one are held past the warning: ids rise with the time of the grant.
+  PermitId warned_;
+  // An exclusive permit is out.
+  bool exclusive_out_ = false;
   std::map<PermitId, Permit> permits_;
   std::map<Holder, PermitId> by_holder_;
   std::set<std::pair<SessionId, PermitId>> adoptable_;

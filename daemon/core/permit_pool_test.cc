@@ -91,7 +91,7 @@ TEST_F(PermitPoolTest, UnitsNearTheTopOfTheRangeDoNotWrap) {
   const AcquireOutcome* const outcome = Acquire(2, "b", UINT64_MAX);
   ASSERT_NE(outcome, nullptr);
   EXPECT_TRUE(IsRefusal(outcome->result.status(), Reason::kOverCap));
-  pool_.SetCap(now_, UINT64_MAX, &outcomes_);
+  pool_.SetConfig(now_, {.name = "p", .cap = UINT64_MAX}, &outcomes_);
   EXPECT_EQ(Acquire(2, "b", UINT64_MAX), nullptr);
   EXPECT_NE(Acquire(2, "c", UINT64_MAX - 1), nullptr);
   EXPECT_EQ(pool_.View().out, UINT64_MAX);

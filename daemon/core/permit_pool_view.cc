@@ -5,17 +5,47 @@
 
 namespace berth::core {
 
+namespace {
+
+// Holders named to one who waits.
+constexpr size_t kNamedHolders = 8;
+
+}  // namespace
+
 PoolView PermitPool::View() const {
-  return PoolView{.name = config_.name,
-                  .cap = config_.cap,
-                  .ageing = config_.ageing,
-                  .tenant_cap = config_.tenant_cap,
-                  .out = out_,
-                  .holders = permits_.size(),
-                  .waiters = queue_.size(),
-                  .peak = peak_,
-                  .granted_total = granted_total_,
-                  .refused_total = refused_total_};
+  PoolView view{.config = config_,
+                .out = out_,
+                .holders = permits_.size(),
+                .waiters = queue_.size(),
+                .peak = peak_,
+                .granted_total = granted_total_,
+                .refused_total = refused_total_,
+                .revoked_total = revoked_total_,
+                .exclusive = exclusive_out_,
+                .mean_hold = mean_hold_};
+  for (auto it = permits_.begin(); it != permits_.end() && it->first <= warned_; ++it) ++view.overdue;
+  return view;
+}
+
+PermitView PermitPool::ViewPermit(const Permit& permit) const {
+  PermitView view = permit.view;
+  view.depth = permit.acquisitions.size();
+  view.overdue = view.id <= warned_;
+  return view;
+}
+
+WaiterView PermitPool::ViewWaiter(const Waiter& waiter, uint64_t position) const {
+  return WaiterView{.number = waiter.number,
+                    .pool = config_.name,
+                    .units = waiter.what.units,
+                    .position = position,
+                    .session = waiter.asker.session,
+                    .holder_key = waiter.what.holder_key,
+                    .label = waiter.what.label,
+                    .priority = waiter.what.priority,
+                    .exclusive = waiter.what.exclusive,
+                    .since = waiter.since,
+                    .process = waiter.asker.process};
 }
 
 uint64_t PermitPool::UnitsOf(SessionId session) const {
@@ -33,8 +63,7 @@ void PermitPool::AddPermits(PermitId after, uint64_t most, Wanted wanted,
   for (auto it = permits_.upper_bound(after); it != permits_.end() && added < most; ++it) {
     const Permit& permit = it->second;
     if (!wanted(permit.view.session)) continue;
-    views->push_back(permit.view);
-    views->back().depth = permit.acquisitions.size();
+    views->push_back(ViewPermit(permit));
     ++added;
   }
 }
@@ -45,17 +74,53 @@ void PermitPool::AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView
     ++position;
     if (views->size() >= most) return false;
     if (!wanted(waiter.asker.session)) return true;
-    views->push_back(WaiterView{.pool = config_.name,
-                                .units = waiter.what.units,
-                                .position = position,
-                                .session = waiter.asker.session,
-                                .holder_key = waiter.what.holder_key,
-                                .label = waiter.what.label,
-                                .priority = waiter.what.priority,
-                                .since = waiter.since,
-                                .process = waiter.asker.process});
+    views->push_back(ViewWaiter(waiter, position));
     return true;
   });
+}
+
+WaitCause PermitPool::CauseOf(const Waiter& waiter) const {
+  const AcquireRequest& what = waiter.what;
+  if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitCause::kTenantCap;
+  if (exclusive_out_) return WaitCause::kExclusiveOut;
+  if (what.exclusive && out_ > 0) return WaitCause::kOthersOut;
+  if (out_ >= config_.cap || what.units > config_.cap - out_) return WaitCause::kUnits;
+  return MayHaveUnits(what) ? WaitCause::kKeptForAnother : WaitCause::kClientCap;
+}
+
+std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer) const {
+  const Waiter* const waiter = queue_.Find(number);
+  if (waiter == nullptr || (viewer != nullptr && *viewer != waiter->asker.tenant)) return std::nullopt;
+  WaitView view{.pool = View(), .cause = CauseOf(*waiter), .passes = waiter->passes};
+  double charged = 0;
+  uint64_t position = 0;
+  queue_.Walk([&](const Waiter& before) {
+    ++position;
+    charged += static_cast<double>(before.charge);
+    if (before.number == number) return false;
+    view.units_ahead += before.what.units;
+    return true;
+  });
+  view.waiter = ViewWaiter(*waiter, position);
+  if (mean_hold_ > absl::ZeroDuration()) {
+    view.estimate = mean_hold_ * (charged / static_cast<double>(config_.cap));
+  }
+  const auto out = out_by_tenant_.find(waiter->asker.tenant);
+  view.tenant_out = out == out_by_tenant_.end() ? 0 : out->second;
+  for (const auto& [id, permit] : permits_) {
+    if (view.holders.size() == kNamedHolders) break;
+    PermitView holder = ViewPermit(permit);
+    // Another tenant's processes and labels are not for this one's eyes.
+    if (viewer != nullptr && permit.tenant != *viewer) {
+      holder = {.pool = holder.pool,
+                .units = holder.units,
+                .exclusive = holder.exclusive,
+                .overdue = holder.overdue,
+                .granted_at = holder.granted_at};
+    }
+    view.holders.push_back(std::move(holder));
+  }
+  return view;
 }
 
 absl::Status PermitPool::CheckBooks() const {
@@ -65,11 +130,13 @@ absl::Status PermitPool::CheckBooks() const {
   uint64_t units = 0;
   uint64_t depth = 0;
   uint64_t adoptable = 0;
+  uint64_t exclusive = 0;
   absl::flat_hash_map<Tenant, uint64_t> by_tenant;
   for (const auto& [id, permit] : permits_) {
     units += permit.view.units;
     by_tenant[permit.tenant] += permit.view.units;
     depth += permit.acquisitions.size();
+    exclusive += permit.view.exclusive ? 1 : 0;
     adoptable += permit.view.adoptable ? 1 : 0;
     if (permit.acquisitions.empty()) return broken("a permit is out without an acquisition");
     for (const AcquisitionId acquisition : permit.acquisitions) {
@@ -82,6 +149,8 @@ absl::Status PermitPool::CheckBooks() const {
     if (permit.view.adoptable && !adoptable_.contains({permit.view.session, id}))
       return broken("an adoption is lost");
   }
+  if (exclusive != (exclusive_out_ ? 1u : 0u)) return broken("an exclusive permit is miscounted");
+  if (exclusive > 0 && permits_.size() > 1) return broken("an exclusive permit is not alone");
   if (units != out_) return broken(absl::StrCat(out_, " out, but the permits sum to ", units));
   if (by_tenant != out_by_tenant_) return broken("what tenants have out is miscounted");
   if (depth != acquisitions_.size() || permits_.size() != by_holder_.size() ||

@@ -78,6 +78,8 @@ struct AcquireRequest {
   bool independent = false;
   // Higher goes first; kLeastPriority to kMostPriority.
   int32_t priority = 0;
+  // While nobody else has a permit of the pool, and nobody else gets one.
+  bool exclusive = false;
 };
 
 inline constexpr int32_t kLeastPriority = -10;
@@ -213,9 +215,25 @@ struct PoolConfig {
   uint64_t tenant_cap = 0;
   // What a tenant gets of the pool beside others that wait, by uid; 1 where there is none. From 1 to kMostWeight.
   std::map<uint32_t, uint32_t> weights = {};
+  // A permit held for so long is shown as overdue, or revoked.
+  absl::Duration hold_warning = absl::InfiniteDuration();
+  absl::Duration hold_limit = absl::InfiniteDuration();
 };
 
 inline constexpr uint32_t kMostWeight = 1'000;
+// Of a pool's hold warning and limit.
+inline constexpr absl::Duration kLeastHold = absl::Seconds(1);
+
+// What an operator changes of a pool; what is not set stays.
+struct PoolChange {
+  std::optional<uint64_t> cap;
+  std::optional<uint64_t> tenant_cap;
+  std::optional<absl::Duration> ageing;
+  std::optional<absl::Duration> hold_warning;
+  std::optional<absl::Duration> hold_limit;
+  // By uid; 1 takes a weight away.
+  std::map<uint32_t, uint32_t> weights = {};
+};
 
 // Which rows of a list: those whose key comes after `after`, at most `rows`, and no more once those taken name `parts`
 // imports or processes.
@@ -259,16 +277,21 @@ struct Page : std::vector<View> {
 };
 
 struct PoolView {
-  std::string name;
-  uint64_t cap = 0;
-  absl::Duration ageing;
-  uint64_t tenant_cap = 0;
+  // As it is now.
+  PoolConfig config;
   uint64_t out = 0;
   uint64_t holders = 0;
   uint64_t waiters = 0;
   uint64_t peak = 0;
   uint64_t granted_total = 0;
   uint64_t refused_total = 0;
+  uint64_t revoked_total = 0;
+  // Permits held past the warning.
+  uint64_t overdue = 0;
+  // The one permit that is out keeps the others out.
+  bool exclusive = false;
+  // For how long permits were held, the latest counting most; zero while none has come back.
+  absl::Duration mean_hold;
 };
 
 struct PermitView {
@@ -280,13 +303,18 @@ struct PermitView {
   std::string holder_key;
   std::string label;
   bool adoptable = false;
+  bool exclusive = false;
   int32_t priority = 0;
+  // Held past the pool's warning.
+  bool overdue = false;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
 };
 
 struct WaiterView {
+  // Node-wide, never reused.
+  uint64_t number = 0;
   std::string pool;
   uint64_t units = 0;
   uint64_t position = 0;
@@ -294,8 +322,42 @@ struct WaiterView {
   std::string holder_key;
   std::string label;
   int32_t priority = 0;
+  bool exclusive = false;
   absl::Time since;
   ProcessInfo process;
+};
+
+// What a waiter waits for, first of all.
+enum class WaitCause {
+  // Too few units are free.
+  kUnits = 1,
+  // What is free is kept for one that has been passed too often.
+  kKeptForAnother = 2,
+  // One permit is out that shuts all others out.
+  kExclusiveOut = 3,
+  // It wants the pool for itself, and others have permits.
+  kOthersOut = 4,
+  // Its tenant has all that a tenant may have.
+  kTenantCap = 5,
+  // More are out than its own environment allows.
+  kClientCap = 6,
+};
+
+// Why somebody waits.
+struct WaitView {
+  WaiterView waiter;
+  PoolView pool;
+  WaitCause cause = WaitCause::kUnits;
+  // Who has permits, oldest first, at most 8; of another tenant's only units and times.
+  std::vector<PermitView> holders;
+  // Units that its own tenant has out.
+  uint64_t tenant_out = 0;
+  // Units asked by those before it.
+  uint64_t units_ahead = 0;
+  // How often somebody was granted past it while it was the first.
+  uint64_t passes = 0;
+  // Until it is granted if permits are held as long as they were; infinite where none has come back yet.
+  absl::Duration estimate = absl::InfiniteDuration();
 };
 
 struct SessionView {

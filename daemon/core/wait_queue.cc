@@ -15,7 +15,10 @@ constexpr int32_t kNoPriority = std::numeric_limits<int32_t>::min();
 }  // namespace
 
 WaitQueue::LaneKey WaitQueue::KeyOf(const Waiter& waiter) {
-  return {.priority = waiter.what.priority, .units = waiter.what.units, .client_cap = waiter.what.client_cap};
+  return {.priority = waiter.what.priority,
+          .units = waiter.what.units,
+          .client_cap = waiter.what.client_cap,
+          .exclusive = waiter.what.exclusive};
 }
 
 double WaitQueue::CostOf(const Tenant& tenant, uint64_t units) const {
@@ -31,7 +34,7 @@ WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, Ticket ticket, double cl
 
 void WaitQueue::Push(Waiter waiter) {
   now_ = std::max(now_, waiter.since);
-  const Ticket ticket = ++last_ticket_;
+  const Ticket ticket = waiter.number;
   const bool fresh = tickets_.emplace(waiter.request, ticket).second;
   BERTH_INVARIANT(fresh);
   deadlines_.emplace(waiter.what.deadline, ticket);
@@ -72,6 +75,10 @@ std::optional<Waiter> WaitQueue::Remove(const RequestId& request) {
 const Waiter* WaitQueue::Find(const RequestId& request) const {
   const auto ticket = tickets_.find(request);
   return ticket == tickets_.end() ? nullptr : &At(ticket->second);
+}
+
+const Waiter* WaitQueue::Find(uint64_t number) const {
+  return places_.contains(number) ? &At(number) : nullptr;
 }
 
 void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
@@ -168,7 +175,7 @@ std::vector<WaitQueue::Expired> WaitQueue::TakeExpired(absl::Time now) {
   uint64_t position = 0;
   Walk([&](const Waiter& waiter) {
     ++position;
-    if (waiter.what.deadline <= now) positions.emplace(tickets_.at(waiter.request), position);
+    if (waiter.what.deadline <= now) positions.emplace(waiter.number, position);
     return positions.size() < due && position < kLastPlace;
   });
   while (next_deadline() <= now) {
@@ -234,7 +241,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
     const Waiter& waiter = turn.lane->at->second;
     if (!visit(waiter)) return;
     ++turn.lane->at;
-    turn.course->clock += CostOf(*turn.course->tenant, waiter.what.units);
+    turn.course->clock += CostOf(*turn.course->tenant, waiter.charge);
     enter(*turn.course);
   }
 }

@@ -38,10 +38,14 @@ struct Asker {
 };
 
 struct Waiter {
+  // Rises with arrival, so it is also the order of those who came.
+  uint64_t number = 0;
   RequestId request;
   Asker asker;
   AcquireRequest what;
   absl::Time since;
+  // Units that its tenant is charged for it.
+  uint64_t charge = 1;
   // How often somebody behind it was granted first while it was the first of all.
   uint64_t passes = 0;
 };
@@ -73,10 +77,13 @@ class WaitQueue {
   void SetOptions(Options options) { options_ = std::move(options); }
   const Options& options() const { return options_; }
 
+  // Requires: a number above all earlier ones.
   void Push(Waiter waiter);
   // Returns nothing if the request does not wait here.
   std::optional<Waiter> Remove(const RequestId& request);
   const Waiter* Find(const RequestId& request) const;
+  // By its number. Returns null for one that does not wait here.
+  const Waiter* Find(uint64_t number) const;
   bool Contains(const RequestId& request) const { return tickets_.contains(request); }
   // A retry of the request has another deadline. Requires: it waits here.
   void SetDeadline(const RequestId& request, absl::Time deadline);
@@ -107,17 +114,19 @@ class WaitQueue {
   // Visits them in the order in which they would be taken if everybody fitted, as of the last step, until
   // `visit` returns false.
   void Walk(absl::FunctionRef<bool(const Waiter&)> visit) const;
+  bool AnyoneHeldFor() const { return !held_.empty(); }
   // Whether somebody waits whom `judge` would have granted: a mistake of whoever serves.
   bool AnyoneIdle(Judge judge) const;
 
  private:
-  // Rises with arrival.
+  // A waiter's number.
   using Ticket = uint64_t;
   // What waiters of one tenant must have in common to be judged alike and served as they come.
   struct LaneKey {
     int32_t priority = 0;
     uint64_t units = 0;
     uint64_t client_cap = 0;
+    bool exclusive = false;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
   using Lane = std::map<Ticket, Waiter>;
@@ -158,7 +167,6 @@ class WaitQueue {
   // Of the last step.
   absl::Time now_ = absl::InfinitePast();
   VirtualClock clock_;
-  Ticket last_ticket_ = 0;
   TenantMap tenants_;
   absl::flat_hash_map<Ticket, Place> places_;
   absl::flat_hash_map<RequestId, Ticket> tickets_;

@@ -24,10 +24,12 @@ struct Ask {
 };
 
 Waiter Make(uint64_t sequence, const Ask& ask = {}) {
-  return Waiter{.request = Request(sequence),
+  return Waiter{.number = sequence,
+                .request = Request(sequence),
                 .asker = {.session = SessionId(ask.session), .tenant = {.uid = ask.uid}},
                 .what = {.units = ask.units, .deadline = ask.deadline, .priority = ask.priority},
-                .since = ask.since};
+                .since = ask.since,
+                .charge = ask.units};
 }
 
 // The next for whom `units` are enough, charged to its tenant; 0 for none.

@@ -24,6 +24,13 @@ absl::StatusOr<absl::Duration> FromProto(absl::string_view field,
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
 }
 
+// Zero is never.
+absl::StatusOr<absl::Duration> HoldFromProto(absl::string_view field,
+                                             const google::protobuf::Duration& duration) {
+  BERTH_ASSIGN_OR_RETURN(const absl::Duration hold, FromProto(field, duration));
+  return hold == absl::ZeroDuration() ? absl::InfiniteDuration() : hold;
+}
+
 absl::StatusOr<BlockHandle> FromProto(const v1::BlockHandle& handle) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("handle.device_uuid", handle.device_uuid()));
   if (handle.block() == 0 || handle.device_uuid().empty()) {
@@ -108,6 +115,7 @@ static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
 static_assert(static_cast<int>(core::LogAction::kReap) == v1::LogRecord::REAP);
 static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
+static_assert(static_cast<int>(core::WaitCause::kClientCap) == v1::WaitExplanation::CLIENT_CAP);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
 
@@ -136,7 +144,8 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
                               .client_cap = request.client_cap(),
                               .adoptable = request.adoptable(),
                               .independent = request.independent(),
-                              .priority = request.priority()};
+                              .priority = request.priority(),
+                              .exclusive = request.exclusive()};
   if (out.priority < core::kLeastPriority || out.priority > core::kMostPriority) {
     return Refuse(
         Reason::kInvalidField, "{field}: {value} is no priority; expected {limit}",
@@ -150,6 +159,24 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
     out.deadline = now + wait;
   }
   return out;
+}
+
+absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request.pool()));
+  core::PoolChange change;
+  if (request.has_cap()) change.cap = request.cap();
+  if (request.has_tenant_cap()) change.tenant_cap = request.tenant_cap();
+  if (request.has_ageing()) {
+    BERTH_ASSIGN_OR_RETURN(change.ageing, FromProto("ageing", request.ageing()));
+  }
+  if (request.has_hold_warning()) {
+    BERTH_ASSIGN_OR_RETURN(change.hold_warning, HoldFromProto("hold_warning", request.hold_warning()));
+  }
+  if (request.has_hold_limit()) {
+    BERTH_ASSIGN_OR_RETURN(change.hold_limit, HoldFromProto("hold_limit", request.hold_limit()));
+  }
+  for (const v1::TenantWeight& weight : request.weights()) change.weights[weight.uid()] = weight.weight();
+  return change;
 }
 
 absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& request, absl::Time now) {
@@ -380,16 +407,31 @@ void ToProto(const core::SessionView& view, v1::Session* out) {
 }
 
 void ToProto(const core::PoolView& view, v1::Pool* out) {
-  out->set_name(view.name);
-  out->set_cap(view.cap);
+  out->set_name(view.config.name);
+  out->set_cap(view.config.cap);
   out->set_out(view.out);
   out->set_holders(view.holders);
   out->set_waiters(view.waiters);
   out->set_peak(view.peak);
   out->set_granted_total(view.granted_total);
   out->set_refused_total(view.refused_total);
-  ToProto(view.ageing, out->mutable_ageing());
-  out->set_tenant_cap(view.tenant_cap);
+  ToProto(view.config.ageing, out->mutable_ageing());
+  out->set_tenant_cap(view.config.tenant_cap);
+  for (const auto& [uid, weight] : view.config.weights) {
+    v1::TenantWeight* const to = out->add_weights();
+    to->set_uid(uid);
+    to->set_weight(weight);
+  }
+  if (view.config.hold_warning != absl::InfiniteDuration()) {
+    ToProto(view.config.hold_warning, out->mutable_hold_warning());
+  }
+  if (view.config.hold_limit != absl::InfiniteDuration()) {
+    ToProto(view.config.hold_limit, out->mutable_hold_limit());
+  }
+  out->set_overdue(view.overdue);
+  out->set_revoked_total(view.revoked_total);
+  out->set_exclusive(view.exclusive);
+  if (view.mean_hold > absl::ZeroDuration()) ToProto(view.mean_hold, out->mutable_mean_hold());
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -405,6 +447,8 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   ToProto(view.waited, out->mutable_waited());
   ToProto(view.process, out->mutable_process());
   out->set_priority(view.priority);
+  out->set_exclusive(view.exclusive);
+  out->set_overdue(view.overdue);
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
@@ -417,6 +461,19 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   ToProto(view.since, out->mutable_wait_start_time());
   ToProto(view.process, out->mutable_process());
   out->set_priority(view.priority);
+  out->set_exclusive(view.exclusive);
+  out->set_number(view.number);
+}
+
+void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
+  ToProto(view.waiter, out->mutable_waiter());
+  ToProto(view.pool, out->mutable_pool());
+  out->set_cause(static_cast<v1::WaitExplanation::Cause>(view.cause));
+  for (const core::PermitView& holder : view.holders) ToProto(holder, out->add_holders());
+  out->set_tenant_out(view.tenant_out);
+  out->set_units_ahead(view.units_ahead);
+  out->set_passes(view.passes);
+  if (view.estimate != absl::InfiniteDuration()) ToProto(view.estimate, out->mutable_estimate());
 }
 
 void ToProto(const core::BlockView& view, v1::Block* out) {

@@ -35,6 +35,7 @@ absl::StatusOr<core::FreeRequest> FromProto(const v1::FreeBlockRequest& request)
 absl::StatusOr<core::GrantRequest> FromProto(const v1::GrantBlockRequest& request);
 absl::StatusOr<core::ImportRequest> FromProto(const v1::ImportBlockRequest& request);
 absl::StatusOr<core::PrepareUseRequest> FromProto(const v1::PrepareUseRequest& request);
+absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request);
 // An empty name is "gpu-tests".
 std::string PoolName(const std::string& name);
 
@@ -63,6 +64,7 @@ void ToProto(const core::SessionView& view, v1::Session* out);
 void ToProto(const core::PoolView& view, v1::Pool* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);
 void ToProto(const core::WaiterView& view, v1::Waiter* out);
+void ToProto(const core::WaitView& view, v1::WaitExplanation* out);
 void ToProto(const core::BlockView& view, v1::Block* out);
 void ToProto(const core::DeviceView& view, v1::Device* out);
 void ToProto(const core::BudgetView& view, v1::Budget* out);

@@ -63,17 +63,30 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
   return FinishNow(context, absl::OkStatus());
 }
 
-grpc::ServerUnaryReactor* AdminService::SetPoolCap(grpc::CallbackServerContext* context,
-                                                   const v1::SetPoolCapRequest* request, v1::Pool* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "SetPoolCap"); !admin.ok()) {
+grpc::ServerUnaryReactor* AdminService::SetPool(grpc::CallbackServerContext* context,
+                                                const v1::SetPoolRequest* request, v1::Pool* response) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "SetPool"); !admin.ok()) {
     return FinishNow(context, admin.status());
   }
-  if (const absl::Status valid = ValidateLabel("pool", request->pool()); !valid.ok()) {
-    return FinishNow(context, valid);
-  }
+  const absl::StatusOr<core::PoolChange> change = FromProto(*request);
+  if (!change.ok()) return FinishNow(context, change.status());
   absl::StatusOr<core::PoolView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    view = core.SetPoolCap(now, PoolName(request->pool()), request->cap(), effects);
+    view = core.SetPool(now, PoolName(request->pool()), *change, effects);
+  });
+  if (view.ok()) ToProto(*view, response);
+  return FinishNow(context, view.status());
+}
+
+grpc::ServerUnaryReactor* AdminService::RevokePermit(grpc::CallbackServerContext* context,
+                                                     const v1::RevokePermitRequest* request,
+                                                     v1::Permit* response) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "RevokePermit"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  absl::StatusOr<core::PermitView> view;
+  context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    view = core.RevokePermit(now, PermitId(request->permit()), effects);
   });
   if (view.ok()) ToProto(*view, response);
   return FinishNow(context, view.status());

@@ -75,4 +75,15 @@ grpc::ServerUnaryReactor* PermitService::ListPermits(grpc::CallbackServerContext
       });
 }
 
+grpc::ServerUnaryReactor* PermitService::ExplainWait(grpc::CallbackServerContext* context,
+                                                     const v1::ExplainWaitRequest* request,
+                                                     v1::WaitExplanation* response) {
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [&](const core::Core& core, const core::Caller& caller) {
+        return core.ExplainWait(caller, request->waiter());
+      },
+      [&](const core::WaitView& view) { ToProto(view, response); });
+}
+
 }  // namespace berth::service

@@ -52,6 +52,8 @@ class PermitService final : public v1::PermitService::CallbackService {
                                       v1::ListPoolsResponse*) override;
   grpc::ServerUnaryReactor* ListPermits(grpc::CallbackServerContext*, const v1::ListPermitsRequest*,
                                         v1::ListPermitsResponse*) override;
+  grpc::ServerUnaryReactor* ExplainWait(grpc::CallbackServerContext*, const v1::ExplainWaitRequest*,
+                                        v1::WaitExplanation*) override;
 
  private:
   const ServiceContext context_;
@@ -148,8 +150,10 @@ class NodeService final : public v1::NodeService::CallbackService {
 class AdminService final : public v1::AdminService::CallbackService {
  public:
   explicit AdminService(ServiceContext context) : context_(context) {}
-  grpc::ServerUnaryReactor* SetPoolCap(grpc::CallbackServerContext*, const v1::SetPoolCapRequest*,
-                                       v1::Pool*) override;
+  grpc::ServerUnaryReactor* SetPool(grpc::CallbackServerContext*, const v1::SetPoolRequest*,
+                                    v1::Pool*) override;
+  grpc::ServerUnaryReactor* RevokePermit(grpc::CallbackServerContext*, const v1::RevokePermitRequest*,
+                                         v1::Permit*) override;
   grpc::ServerUnaryReactor* ReapBlocks(grpc::CallbackServerContext*, const v1::ReapBlocksRequest*,
                                        v1::ReapBlocksResponse*) override;
   grpc::ServerUnaryReactor* EnableDevice(grpc::CallbackServerContext*, const v1::EnableDeviceRequest*,

@@ -23,11 +23,17 @@
 namespace berth::bench {
 namespace {
 
+using core::AcquireOutcome;
+using core::AcquireOutcomes;
+using core::PermitIds;
+using core::PermitPool;
+using core::RequestId;
+
 constexpr uint64_t kFew = 100;
 constexpr uint64_t kMany = 10'000;
 
-// A pool of one unit that is out, and so many that wait for it: of several tenants and priorities, asking for one
-// thing and another.
+// A pool that is out, and so many that wait for it: of several tenants and priorities, asking for one thing and
+// another.
 class Queue {
  public:
   explicit Queue(uint64_t waiters)

@@ -344,20 +344,20 @@ TEST_F(BadRequestTest, AMessageOfAMebibyteIsRefused) {
 }
 
 TEST_F(BadRequestTest, OperatorsVerbsAreNotServedToClients) {
-  v1::SetPoolCapRequest cap;
+  v1::SetPoolRequest cap;
   cap.set_cap(9);
-  EXPECT_TRUE(Refused(client_->Call(&Admin::SetPoolCap, cap), Reason::kAdminOnly, {{"verb", "SetPoolCap"}}));
+  EXPECT_TRUE(Refused(client_->Call(&Admin::SetPool, cap), Reason::kAdminOnly, {{"verb", "SetPool"}}));
   v1::SetBudgetRequest budget;
   budget.set_limit_bytes(1);
   EXPECT_TRUE(
       Refused(client_->Call(&Memory::SetBudget, budget), Reason::kAdminOnly, {{"verb", "SetBudget"}}));
   RawClient admin = RawClient::Open(daemon_.folder(), "admin.sock");
   cap.set_cap(0);
-  EXPECT_TRUE(Refused(admin.Call(&Admin::SetPoolCap, cap), Reason::kInvalidField,
+  EXPECT_TRUE(Refused(admin.Call(&Admin::SetPool, cap), Reason::kInvalidField,
                       {{"field", "cap"}, {"value", "0"}, {"limit", "1"}}));
   cap.set_cap(1);
   cap.set_pool("of-nobody");
-  EXPECT_TRUE(Refused(admin.Call(&Admin::SetPoolCap, cap), Reason::kNotFound, {{"id", "of-nobody"}}));
+  EXPECT_TRUE(Refused(admin.Call(&Admin::SetPool, cap), Reason::kNotFound, {{"id", "of-nobody"}}));
   budget.set_device(5);
   EXPECT_TRUE(Refused(admin.Call(&Memory::SetBudget, budget), Reason::kNotFound, {{"id", "5"}}));
   budget.set_device(0);

@@ -439,6 +439,50 @@ TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   std::filesystem::permissions(socket, std::filesystem::perms::owner_all);
 }
 
+TEST_F(CommandTest, AWaiterIsExplainedAndARevokedPermitGoesToIt) {
+  Actor holder(daemon_);
+  holder.Do("acquire p label=holding");
+  Actor waiter(daemon_);
+  waiter.Tell("acquire p label=wanting priority=3");
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  const v1::ListPermitsResponse before = Must(daemon_.inspector().ListPermits());
+  const std::string number = absl::StrCat(before.waiters(0).number());
+  const std::string text = Show({"explain", number});
+  for (const absl::string_view said :
+       {"priority 3", "because: 0 of 1 free", "place: 1 of 1, 0 units asked before it",
+        "no permit has come back", "holding"}) {
+    EXPECT_TRUE(absl::StrContains(text, said)) << text;
+  }
+  const Json json = ShowJson({"explain", number});
+  EXPECT_EQ(json["cause"], "UNITS");
+  EXPECT_EQ(json["waiter"]["label"], "wanting");
+  EXPECT_EQ(json["holders"][0]["label"], "holding");
+  EXPECT_EQ(Run({"--admin", "permits", "revoke", absl::StrCat(before.permits(0).id())}), 0);
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  EXPECT_EQ(Run({"explain", number}), 1);
+  // Giving back what was revoked is no mistake, and gives nothing.
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  const Json pool = ShowJson({"status"})["pools"]["pools"][0];
+  EXPECT_EQ(pool["out"], "1");
+  EXPECT_EQ(pool["revoked_total"], "1");
+  holder.Quit();
+  waiter.Quit();
+}
+
+TEST_F(CommandTest, AnOperatorChangesWhatItNamesOfAPool) {
+  const std::string text =
+      Show({"--admin", "permits", "set", "gpu-tests", "--tenant-cap", "2", "--ageing", "90", "--hold-warning",
+            "1h", "--hold-limit", "2h", "--weight", "1000=3", "--weight", "7=2"});
+  EXPECT_EQ(text,
+            "pool gpu-tests: cap 1, out 0, ageing 1m30s, tenant cap 2, hold warning 1h00m, hold limit 2h00m, "
+            "uid 7 weighs 2, uid 1000 weighs 3\n");
+  EXPECT_EQ(Show({"--admin", "permits", "set", "gpu-tests", "3", "--tenant-cap", "0", "--hold-warning",
+                  "never", "--hold-limit", "never", "--weight", "7=1"}),
+            "pool gpu-tests: cap 3, out 0, ageing 1m30s, uid 1000 weighs 3\n");
+  EXPECT_EQ(Run({"permits", "set", "gpu-tests", "9"}), 0);
+  EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "9");
+}
+
 TEST_F(CommandTest, AWrongCommandLineIsSaidAndChangesNothing) {
   const auto refuse = [&](const std::vector<std::string>& words, int code, absl::string_view why) {
     Subprocess command = Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
@@ -450,6 +494,15 @@ TEST_F(CommandTest, AWrongCommandLineIsSaidAndChangesNothing) {
   refuse({"status", "extra"}, 64, "extra");
   refuse({"permits", "set", "gpu-tests", "-3"}, 64, "\"-3\" is not a number from 1 on");
   refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1 on");
+  refuse({"permits", "set", "gpu-tests", "--weight", "me=3"}, 64, "\"me=3\" is not UID=WEIGHT");
+  refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 1, "1 to 1000");
+  refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 1, "the least is 1s");
+  refuse({"permits", "set", "gpu-tests", "--ageing", "soon"}, 64, "\"soon\" is not a time");
+  refuse({"permits", "set", "gpu-tests", "--tenant-cap", "-1"}, 64, "tenant-cap");
+  refuse({"permits", "revoke", "mine"}, 64, "\"mine\" is not an id");
+  refuse({"permits", "revoke", "99999"}, 1, "no permit 99999");
+  refuse({"explain", "me"}, 64, "\"me\" is not an id");
+  refuse({"explain", "99999"}, 1, "no waiter 99999");
   refuse({"permits", "--pool", "of-nobody"}, 1, "no permit pool of-nobody");
   refuse({"budget", "set", "plenty"}, 64, "\"plenty\" is not an amount of bytes");
   refuse({"budget", "set", "100TiB"}, 1, "the most is");

@@ -67,7 +67,7 @@ TEST(IdentityTest, EveryServiceButTheNodesNeedsTheSessionsSecret) {
     acquire.set_holder_key("k");
     v1::AllocateBlockRequest allocate;
     allocate.set_bytes(1);
-    v1::SetPoolCapRequest cap;
+    v1::SetPoolRequest cap;
     cap.set_cap(9);
     for (const std::optional<std::string>& metadata : bad) {
       *acquire.mutable_request() = client.NextTag();
@@ -81,7 +81,7 @@ TEST(IdentityTest, EveryServiceButTheNodesNeedsTheSessionsSecret) {
           client.CallAs(metadata, &v1::SessionService::Stub::ListSessions, v1::ListSessionsRequest())
               .status(),
           client.CallAs(metadata, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest()).status(),
-          client.CallAs(metadata, &v1::AdminService::Stub::SetPoolCap, cap).status(),
+          client.CallAs(metadata, &v1::AdminService::Stub::SetPool, cap).status(),
       };
       for (const absl::Status& status : refused) EXPECT_TRUE(Refused(status, Reason::kBadCredentials));
       EXPECT_TRUE(Ok(client.CallAs(metadata, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest())));

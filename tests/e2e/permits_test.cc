@@ -1,6 +1,7 @@
 // Permits over processes: the count, the order, who nests in what.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <memory>
@@ -112,6 +113,43 @@ TEST(PermitsTest, AHigherPriorityIsServedFirstUntilSomebodyHasWaitedLongEnough) 
   EXPECT_TRUE(Refused(holder.Ask("acquire q priority=11"), Reason::kInvalidField, {{"field", "priority"}}));
   waiters.clear();
   holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AnExclusivePermitIsAlone) {
+  TestDaemon daemon;
+  Actor shared(daemon);
+  Actor alone(daemon);
+  Actor other(daemon);
+  shared.Do("acquire p");
+  EXPECT_TRUE(Refused(alone.Ask("acquire p exclusive try"), Reason::kNoPermit));
+  alone.Tell("acquire p exclusive");
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  shared.Do("release p");
+  EXPECT_TRUE(Ok(alone.Answer()));
+  EXPECT_TRUE(PoolOf(daemon).exclusive());
+  EXPECT_TRUE(Refused(other.Ask("acquire p try"), Reason::kNoPermit));
+  alone.Kill();
+  EXPECT_TRUE(Ok(other.Ask("acquire p")));
+  // What is shared cannot become exclusive from inside.
+  EXPECT_TRUE(Refused(other.Ask("acquire q exclusive"), Reason::kNestedOverHeld));
+  shared.Quit();
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, APermitHeldPastTheLimitGoesToTheNext) {
+  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nhold_warning = \"1s\"\nhold_limit = \"2s\"\n"});
+  Actor stopped(daemon);
+  stopped.Do("acquire p");
+  stopped.process().Signal(SIGSTOP);
+  Actor waiter(daemon);
+  waiter.Tell("acquire p");
+  EXPECT_TRUE(Eventually([&] { return PoolOf(daemon).overdue() == 1; }));
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  EXPECT_EQ(PoolOf(daemon).revoked_total(), 1u);
+  stopped.Kill();
+  waiter.Quit();
   daemon.ExpectBooksBack();
 }
 

@@ -103,7 +103,8 @@ AcquireRequest Simulation::NewAcquire() {
       .client_cap = Chance(85) ? 0 : Draw(4),
       .adoptable = Chance(10),
       .independent = Chance(20),
-      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10};
+      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
+      .exclusive = Chance(5)};
 }
 
 AllocateRequest Simulation::NewAllocate(const Client& client) {

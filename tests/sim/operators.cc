@@ -52,8 +52,15 @@ void Simulation::OperateBlock() {
 void Simulation::Operate() {
   if (Chance(30)) return OperateDevice();
   if (Chance(20)) return OperateBlock();
+  if (Chance(30)) {
+    if (permits_.empty()) return;
+    const PermitId permit = std::next(permits_.begin(), Draw(permits_.size()))->first;
+    if (!core_->RevokePermit(now_, permit, &effects_).ok()) return Fail("a permit cannot be revoked");
+    permits_.erase(permit);
+    return;
+  }
   if (Chance(50)) {
-    const auto changed = core_->SetPoolCap(now_, Chance(50) ? "gpu-tests" : "wide", Draw(9), &effects_);
+    const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", {.cap = Draw(9)}, &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
   } else {
     if (clients_.empty()) return;

@@ -22,6 +22,7 @@ struct Ask {
   uint32_t uid = 1;
   uint64_t units = 1;
   int32_t priority = 0;
+  bool exclusive = false;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -44,7 +45,11 @@ class Market {
     asked_.emplace(number, ask);
     AcquireOutcomes outcomes;
     pool_.Acquire(now, {ChannelId(1), number}, {.session = SessionId(number), .tenant = {.uid = ask.uid}},
-                  {.units = ask.units, .holder_key = "h", .deadline = ask.deadline, .priority = ask.priority},
+                  {.units = ask.units,
+                   .holder_key = "h",
+                   .deadline = ask.deadline,
+                   .priority = ask.priority,
+                   .exclusive = ask.exclusive},
                   &outcomes);
     Take(outcomes);
     return number;
@@ -64,12 +69,18 @@ class Market {
   }
   void Expire() {
     AcquireOutcomes outcomes;
-    pool_.Expire(now, &outcomes);
+    std::vector<SessionId> revoked;
+    pool_.Expire(now, &outcomes, &revoked);
+    for (const SessionId session : revoked) {
+      std::erase_if(held, [&](const Held& one) { return one.number == session.value(); });
+    }
     Take(outcomes);
   }
   void SetCap(uint64_t cap) {
     AcquireOutcomes outcomes;
-    pool_.SetCap(now, cap, &outcomes);
+    PoolConfig config = pool_.config();
+    config.cap = cap;
+    pool_.SetConfig(now, std::move(config), &outcomes);
     Take(outcomes);
   }
   const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
@@ -241,7 +252,8 @@ TEST(PermitOrderTest, NoWakeUpIsLostWhateverRacesWithAGrant) {
                       .cap = 1 + draw(8),
                       .ageing = absl::Milliseconds(draw(500)),
                       .tenant_cap = draw(2) == 0 ? 0 : 1 + draw(6),
-                      .weights = {{0, 5}}};
+                      .weights = {{0, 5}},
+                      .hold_limit = draw(2) == 0 ? absl::InfiniteDuration() : absl::Milliseconds(500)};
     Market market(std::move(config), draw(6));
     std::vector<uint64_t> numbers;
     for (int step = 0; step < 400; ++step) {
@@ -253,6 +265,7 @@ TEST(PermitOrderTest, NoWakeUpIsLostWhateverRacesWithAGrant) {
             market.Request({.uid = static_cast<uint32_t>(draw(4)),
                             .units = 1 + draw(5),
                             .priority = static_cast<int32_t>(draw(5)) - 2,
+                            .exclusive = draw(10) == 0,
                             .deadline = draw(3) == 0 ? market.now + absl::Milliseconds(draw(300))
                                                      : absl::InfiniteFuture()}));
       } else if (die < 70 && !numbers.empty()) {

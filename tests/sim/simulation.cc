@@ -462,9 +462,12 @@ void Simulation::Check() {
 
 void Simulation::CheckPools() {
   for (const PoolView& pool : core_->ListPools()) {
-    uint64_t& before = out_before_[pool.name];
-    if (pool.out > pool.cap && pool.out > before) Fail(absl::StrCat("pool ", pool.name, " is over its cap"));
+    const PoolConfig& config = pool.config;
+    uint64_t& before = out_before_[config.name];
+    if (pool.out > config.cap && pool.out > before)
+      Fail(absl::StrCat("pool ", config.name, " is over its cap"));
     before = pool.out;
+    if (pool.exclusive && pool.holders != 1) Fail("an exclusive permit is not alone");
   }
 }
 

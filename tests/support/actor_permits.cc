@@ -42,6 +42,8 @@ absl::StatusOr<PermitOptions> ReadOptions(const std::vector<std::string>& words)
     } else if (option.first == "priority" && absl::SimpleAtoi(option.second, &options.priority)) {
     } else if (option.first == "try") {
       options.max_wait = absl::ZeroDuration();
+    } else if (option.first == "exclusive") {
+      options.exclusive = true;
     } else if (option.first == "independent") {
       options.independent = true;
     } else if (option.first == "adoptable") {
