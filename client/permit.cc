@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "common/concurrency_limit.h"
@@ -58,6 +59,15 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   request.set_independent(options.independent);
   request.set_priority(options.priority);
   request.set_exclusive(options.exclusive);
+  if (!options.device.empty()) {
+    v1::DeviceWish* const wish = request.mutable_device();
+    const bool any = options.device == "any";
+    const bool named = !any && options.device != "best";
+    wish->set_pick(any ? v1::DeviceWish::ANY : named ? v1::DeviceWish::NAMED : v1::DeviceWish::BEST);
+    if (named) wish->set_uuid(options.device);
+    wish->set_min_free_bytes(options.min_free.count());
+    wish->set_declared_bytes(options.declared.count());
+  }
   return request;
 }
 
@@ -77,12 +87,16 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
       .session = core.get(),
       .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
       .holder_key = options.holder_key};
-  // What an independent, an adoptable or an exclusive acquire may nest in the daemon knows.
-  if (!options.independent && !options.adoptable && !options.exclusive && !core->over()) {
+  // What an independent, an adoptable, an exclusive one or one for a device may nest in the daemon knows.
+  if (!options.independent && !options.adoptable && !options.exclusive && options.device.empty() &&
+      !core->over()) {
     if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   }
   if (options.max_wait < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("max_wait is negative");
+  }
+  if (options.device.empty() && (options.min_free > Bytes() || options.declared > Bytes())) {
+    return absl::InvalidArgumentError("bytes are asked of no device");
   }
 
   v1::AcquirePermitRequest request = MakeRequest(options, key);
@@ -94,8 +108,16 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
-  return Permit(
+  Permit permit(
       Holding::Make(key, options.units, std::make_unique<AcquisitionReleaser>(core, response.acquisition())));
+  if (response.has_device()) {
+    Permit::Placed placed = {.uuid = response.device().uuid(), .environment = {}};
+    for (const auto& [name, value] : response.environment()) {
+      placed.environment.push_back(absl::StrCat(name, "=", value));
+    }
+    permit.placed_ = std::make_unique<const Permit::Placed>(std::move(placed));
+  }
+  return permit;
 }
 
 absl::StatusOr<Permit> Permit::TryAcquire(const std::shared_ptr<Session>& session, PermitOptions options) {

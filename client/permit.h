@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@
 #include "absl/time/time.h"
 #include "client/cancellation.h"
 #include "client/session.h"
+#include "common/bytes.h"
 
 namespace berth {
 
@@ -45,6 +47,11 @@ struct PermitOptions {
   std::string holder_key;
   // Only while nobody else has a permit of the pool; and nobody else gets one until it is back.
   bool exclusive = false;
+  // The device that the permit is to name: "any", "best" or a UUID; empty for none. Bytes that must be free there, and
+  // bytes that this process and its like will take there past Berth, which are set aside until the permit is back.
+  std::string device;
+  Bytes min_free;
+  Bytes declared;
   // Never nest in the permit that `berth run` took for the session.
   bool independent = false;
   // Let every process of the session nest in it, as `berth run` does.
@@ -68,11 +75,13 @@ class Permit {
   static absl::StatusOr<Permit> TryAcquire(const std::shared_ptr<Session>& session,
                                            PermitOptions options = {});
 
-  Permit(Permit&& other) noexcept : holding_(std::exchange(other.holding_, nullptr)) {}
+  Permit(Permit&& other) noexcept
+      : holding_(std::exchange(other.holding_, nullptr)), placed_(std::move(other.placed_)) {}
   Permit& operator=(Permit&& other) noexcept {
     if (this != &other) {
       Reset();
       holding_ = std::exchange(other.holding_, nullptr);
+      placed_ = std::move(other.placed_);
     }
     return *this;
   }
@@ -86,6 +95,13 @@ class Permit {
   // Lets go of the guard without giving back: the permit stays out until its session's processes are gone.
   void Leave();
 
+  // The UUID of the permit's device; empty where this acquire asked for none.
+  std::string device_uuid() const { return placed_ == nullptr ? "" : placed_->uuid; }
+  // What its processes are to have in their environment so that they use that device and no other, as NAME=VALUE.
+  std::vector<std::string> environment() const {
+    return placed_ == nullptr ? std::vector<std::string>() : placed_->environment;
+  }
+
   // Whether the guard still counts.
   explicit operator bool() const { return holding_ != nullptr; }
   // The key under which other threads nest in this permit (PermitOptions::holder_key). Requires: not
@@ -96,6 +112,12 @@ class Permit {
   explicit Permit(internal::Holding* holding) : holding_(holding) {}
   void Reset();
   internal::Holding* holding_ = nullptr;
+  // Of the device that was asked for; null for none, so that a nested guard costs nothing.
+  struct Placed {
+    std::string uuid;
+    std::vector<std::string> environment;
+  };
+  std::unique_ptr<const Placed> placed_;
 };
 
 }  // namespace berth

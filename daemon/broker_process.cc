@@ -163,6 +163,7 @@ absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const Settings& settings)
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
   BERTH_ASSIGN_OR_RETURN(const StatePage page, StatePage::MapReadOnly(page_fd_.get()));
   core::Config config = MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings);
+  config.epoch = facts_.epoch;
   for (core::DeviceConfig& device : config.devices) {
     device.generation = page->devices[device.ordinal].generation;
     device.context_generation = page->devices[device.ordinal].context_generation;

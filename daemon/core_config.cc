@@ -29,9 +29,11 @@ class SettingsReader {
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(
-          *memory, "memory.",
-          {"device_budget", "tenant_budget", "session_budget", "warm_blocks", "warm_limit", "cuda_ipc"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(*memory, "memory.",
+                                      {"device_budget", "tenant_budget", "session_budget", "warm_blocks",
+                                       "warm_limit", "cuda_ipc", "permit_reserve", "context"}));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "permit_reserve", &settings.permit_reserve));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "context", &settings.context));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "device_budget", &settings.device_budget));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "tenant_budget", &settings.tenant_budget));
       BERTH_RETURN_IF_ERROR(ReadBytes(*memory, "memory.", "session_budget", &settings.session_budget));
@@ -201,6 +203,9 @@ class SettingsReader {
   const toml::table& root_;
 };
 
+// More than any that was seen on a card (518 to 582 MiB).
+constexpr Bytes kCudaContext = MiB(600);
+
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
 core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
@@ -215,7 +220,10 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .why_no_cuda_ipc = "the daemon's configuration does not allow it",
       .total = Bytes(record.total_bytes),
       .budget = settings.device_budget.value_or(half),
-      .granularity = Bytes(record.granularity)};
+      .granularity = Bytes(record.granularity),
+      .permit_reserve = settings.permit_reserve.value_or(Bytes()),
+      .context = settings.context.value_or(record.backend == BackendKind::kCudaVmm ? kCudaContext : Bytes()),
+      .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes))};
 }
 
 }  // namespace

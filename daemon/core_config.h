@@ -31,6 +31,9 @@ struct Settings {
   // Whether blocks may be exported as CUDA_IPC, and how long a context worker stays that nobody needs.
   std::optional<bool> cuda_ipc;
   std::optional<absl::Duration> context_idle;
+  // For permits that declare bytes: what is never given to anybody, and what a process's context takes.
+  std::optional<Bytes> permit_reserve;
+  std::optional<Bytes> context;
   // How long a worker may be at one driver call, and for each GiB besides.
   std::optional<absl::Duration> call_deadline;
   std::optional<absl::Duration> call_deadline_per_gib;
@@ -57,6 +60,8 @@ struct Settings {
 //   warm_blocks = 2
 //   warm_limit = "1GiB"
 //   cuda_ipc = true
+//   permit_reserve = "1GiB"
+//   context = "600MiB"
 //   [workers]
 //   call_deadline = "10s"
 //   call_deadline_per_gib = "100ms"

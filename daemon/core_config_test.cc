@@ -48,6 +48,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     device_budget = "100GiB"
     warm_blocks = 0
     warm_limit = "64MiB"
+    permit_reserve = "1GiB"
+    context = "500MiB"
     [workers]
     call_deadline = "1m"
     call_deadline_per_gib = "0s"
@@ -144,6 +146,20 @@ TEST_F(CoreConfigTest, TheEnvironmentComesBeforeTheFileAndTheFileBeforeTwo) {
   EXPECT_EQ(CapOfGpuTests(file), 2u);
   setenv(kConcurrencyVariable, "0", 1);
   EXPECT_EQ(CapOfGpuTests(file), 1u);
+}
+
+TEST_F(CoreConfigTest, WhatPermitsMayDeclareKnowsReserveContextAndOthers) {
+  const DeviceRecord host = {
+      .total_bytes = GiB(16).count(), .free_bytes = GiB(15).count(), .granularity = MiB(2).count()};
+  DeviceRecord cuda = host;
+  cuda.backend = BackendKind::kCudaVmm;
+  const core::Config config = MakeCoreConfig(1, 1, {host, cuda}, {});
+  EXPECT_EQ(config.devices[0].others, GiB(1));
+  EXPECT_EQ(config.devices[0].context, Bytes());
+  EXPECT_GE(config.devices[1].context, MiB(582));
+  const core::Config set = MakeCoreConfig(1, 1, {cuda}, {.permit_reserve = GiB(1), .context = MiB(500)});
+  EXPECT_EQ(set.devices[0].permit_reserve, GiB(1));
+  EXPECT_EQ(set.devices[0].context, MiB(500));
 }
 
 TEST_F(CoreConfigTest, TheBudgetIsTheLessOfFreeAndHalfOfTotalUnlessSet) {

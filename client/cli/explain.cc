@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,11 @@ std::string Cause(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::TENANT_CAP:
       return absl::StrCat("its tenant has ", wait.tenant_out(), " of the ", pool.tenant_cap(),
                           " that a tenant may have");
+    case v1::WaitExplanation::DEVICE:
+      return absl::StrCat(
+          "device ", wait.waiter().device(), " has not ",
+          FormatCount(std::max(wait.waiter().declared_bytes(), wait.waiter().min_free_bytes())),
+          " free, or does not serve");
     case v1::WaitExplanation::CLIENT_CAP:
       return "more are out than its own environment allows";
     default:

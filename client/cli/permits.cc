@@ -45,11 +45,15 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
                  {"WAITED", Table::Align::kRight},
                  {"SESSION"},
                  {"PROCESS"},
+                 {"DEVICE"},
+                 {"DECLARED", Table::Align::kRight},
                  {"LABEL"}});
   for (const v1::Permit& permit : answer.permits()) {
     holders.AddRow({absl::StrCat(permit.id()), permit.pool(), FormatUnits(permit.units(), permit.exclusive()),
                     absl::StrCat(permit.depth()), FormatHeld(permit, now), FormatDuration(permit.waited()),
-                    absl::StrCat(permit.session()), FormatProcess(permit.process()), permit.label()});
+                    absl::StrCat(permit.session()), FormatProcess(permit.process()), permit.device().uuid(),
+                    permit.declared_bytes() == 0 ? "" : FormatCount(permit.declared_bytes()),
+                    permit.label()});
   }
   Table waiters({{"WAITER", Table::Align::kRight},
                  {"POOL"},

@@ -21,14 +21,22 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
     pools_.try_emplace(pool.name,
                        PermitPool::Options{.config = pool,
                                            .max_waiters = config_.limits.waiters_per_pool,
-                                           .passes_before_hold = config_.limits.passes_before_hold},
-                       &permit_ids_);
+                                           .passes_before_hold = config_.limits.passes_before_hold,
+                                           .epoch = config_.epoch},
+                       &permit_ids_, &placement_);
   }
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
     Number(devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls)
                .first->second.account);
+    placement_.Add(device.ordinal, {.uuid = device.uuid,
+                                    .kind = device.kind,
+                                    .total = device.total,
+                                    .reserve = device.permit_reserve,
+                                    .context = device.context,
+                                    .others = device.others});
   }
+  UpdatePlacement();
 }
 
 Core::Core(Config config, DrawId draw_id, ReadWords read)

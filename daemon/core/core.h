@@ -82,11 +82,17 @@ struct DeviceConfig {
   Bytes granularity = MiB(2);
   // Whether its memory's uses can be ordered by fences.
   bool tracks_fences = true;
+  // For permits that name a device (placement.h): bytes never given to anybody, those that a process takes for its
+  // context, and those that others had when the daemon started.
+  Bytes permit_reserve;
+  Bytes context;
+  Bytes others;
 };
 
 struct Config {
   uint64_t node = 0;
   uint64_t incarnation = 0;
+  uint64_t epoch = 1;
   std::vector<PoolConfig> pools;
   std::vector<DeviceConfig> devices;
   // Of every tenant and session on every device, where nobody set another; nothing for no limit but the outer ones.

@@ -24,6 +24,8 @@ absl::Status Core::CheckBooks() const {
   for (const Session* const session : impl_->sessions_.List()) {
     if (impl_->IsOver(*session)) return Broken("a session is over and still there");
   }
+  // What has room now, not what had at the last step.
+  impl_->UpdatePlacement();
   for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
@@ -35,6 +37,8 @@ absl::Status Core::CheckBooks() const {
 }
 
 absl::Status Core::Impl::CheckPermits() const {
+  std::map<uint32_t, std::pair<uint64_t, uint64_t>> placed;
+  for (const auto& [ordinal, device] : devices_) placed[ordinal];
   for (const auto& [name, pool] : pools_) {
     const auto all = [](SessionId) { return true; };
     std::vector<PermitView> permits;
@@ -42,6 +46,10 @@ absl::Status Core::Impl::CheckPermits() const {
     for (const PermitView& permit : permits) {
       if (sessions_.Find(permit.session) == nullptr)
         return Broken("a permit is held by a session that is over");
+      if (!permit.device.has_value()) continue;
+      auto& [permits_there, declared_there] = placed[permit.device->ordinal];
+      ++permits_there;
+      declared_there += permit.declared.count();
     }
     std::vector<WaiterView> waiters;
     pool.AddWaiters(UINT64_MAX, all, &waiters);
@@ -50,6 +58,12 @@ absl::Status Core::Impl::CheckPermits() const {
       if (session == nullptr || session->state != SessionState::kActive) {
         return Broken("a session waits that has ended");
       }
+    }
+  }
+  for (const auto& [ordinal, sums] : placed) {
+    if (sums.first != placement_.PermitsOn(ordinal) ||
+        sums.second != placement_.DeclaredOn(ordinal).count()) {
+      return Broken(absl::StrCat("device ", ordinal, ": what permits have declared is miscounted"));
     }
   }
   return absl::OkStatus();

@@ -25,6 +25,7 @@
 #include "daemon/core/invariant.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/permit_pool.h"
+#include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/reservation_table.h"
 #include "daemon/core/room_queue.h"
@@ -185,6 +186,10 @@ class Core::Impl {
   // ---- core_permit.cc -------------------------------------------------------------------------------------
 
   PermitPool* FindPool(absl::string_view name);
+  // Tells the placement what the devices are and have.
+  void UpdatePlacement();
+  // Grants what others' returned permits and freed blocks have made room for.
+  void ServePlaced(const Step& step);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
                                                    AcquisitionId acquisition);
 
@@ -469,6 +474,7 @@ class Core::Impl {
   // Of calls not answered yet.
   absl::flat_hash_map<CallId, RequestId> calls_;
   PermitIds permit_ids_;
+  Placement placement_;
   std::map<std::string, PermitPool, std::less<>> pools_;
   std::map<uint32_t, Device> devices_;
   std::map<Tenant, TenantAccount> tenants_;
@@ -488,7 +494,10 @@ class Core::Impl {
   absl::Duration poll_pause_;
 };
 
-inline Step::~Step() { core_->ServeRoom(*this); }
+inline Step::~Step() {
+  core_->ServeRoom(*this);
+  core_->ServePlaced(*this);
+}
 
 }  // namespace berth::core
 

@@ -120,6 +120,30 @@ absl::StatusOr<PoolView> Core::GetPool(absl::string_view pool) const {
   return found->View();
 }
 
+void Core::Impl::UpdatePlacement() {
+  for (const auto& [ordinal, device] : devices_) {
+    placement_.Update(ordinal, {.generation = device.generation,
+                                .in_service = device.in_service(),
+                                .dropped = device.state == DeviceState::kDropped,
+                                .ledger = device.account.counts().charged()});
+  }
+}
+
+void Core::Impl::ServePlaced(const Step& step) {
+  UpdatePlacement();
+  const Placement::Changes changes = placement_.TakeChanges();
+  if (!changes.room && !changes.dropped) return;
+  AcquireOutcomes outcomes;
+  for (auto& [name, pool] : pools_) {
+    if (changes.dropped) {
+      pool.Reconsider(step.now, &outcomes);
+    } else {
+      pool.Serve(step.now, &outcomes);
+    }
+  }
+  AnswerAll(step, std::move(outcomes));
+}
+
 PermitPool* Core::Impl::FindPool(absl::string_view name) {
   const auto found = pools_.find(std::string(name));
   return found == pools_.end() ? nullptr : &found->second;

@@ -59,6 +59,10 @@ uint64_t FingerprintOf(const AcquireRequest& request) {
       .Add(uint64_t{request.independent})
       .Add(static_cast<uint64_t>(int64_t{request.priority}))
       .Add(uint64_t{request.exclusive})
+      .Add(static_cast<uint64_t>(request.device.pick))
+      .Add(request.device.uuid)
+      .Add(request.device.min_free.count())
+      .Add(request.device.declared.count())
       .value();
 }
 

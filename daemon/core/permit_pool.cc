@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "daemon/core/invariant.h"
 
 namespace berth::core {
@@ -19,9 +20,11 @@ constexpr int kHoldsRemembered = 8;
 
 }  // namespace
 
-PermitPool::PermitPool(Options options, PermitIds* ids)
+PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement)
     : max_waiters_(options.max_waiters),
+      epoch_(options.epoch),
       ids_(ids),
+      placement_(placement),
       config_(std::move(options.config)),
       queue_({.passes_before_hold = options.passes_before_hold,
               .ageing = config_.ageing,
@@ -92,24 +95,32 @@ PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireReques
   return &permits_.at(adoptable->second);
 }
 
+absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& what) const {
+  const PermitView& held = permit.view;
+  const auto refuse = [&](const absl::AlphaNum& asked, const absl::AlphaNum& has) {
+    return Refuse(Reason::kNestedOverHeld,
+                  "permit pool {pool}: asked {asked}, but permit {permit} it would nest in holds {held}",
+                  {{"pool", config_.name},
+                   {"asked", std::string(asked.Piece())},
+                   {"held", std::string(has.Piece())},
+                   {"permit", held.id.value()}});
+  };
+  if (what.units > held.units) return refuse(what.units, held.units);
+  if (what.exclusive && !held.exclusive) return refuse("all of the pool", "a share of it");
+  const DeviceWish& wish = what.device;
+  if (wish.pick == DevicePick::kNone) return absl::OkStatus();
+  if (!held.device.has_value()) return refuse("a device", "none");
+  if (wish.pick == DevicePick::kNamed && wish.uuid != held.device->uuid) {
+    return refuse(absl::StrCat("device ", wish.uuid), held.device->uuid);
+  }
+  if (wish.declared > held.declared) {
+    return refuse(absl::StrCat(wish.declared.count(), " bytes"), held.declared.count());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequest& what) {
-  if (what.units > permit.view.units) {
-    return Refuse(Reason::kNestedOverHeld,
-                  "permit pool {pool}: asked {asked}, but permit {permit} it would nest in "
-                  "holds {held}",
-                  {{"pool", config_.name},
-                   {"asked", what.units},
-                   {"held", permit.view.units},
-                   {"permit", permit.view.id.value()}});
-  }
-  if (what.exclusive && !permit.view.exclusive) {
-    return Refuse(Reason::kNestedOverHeld,
-                  "permit pool {pool}: asked {asked}, but permit {permit} it would nest in is {held}",
-                  {{"pool", config_.name},
-                   {"asked", "exclusively"},
-                   {"held", "shared"},
-                   {"permit", permit.view.id.value()}});
-  }
+  BERTH_RETURN_IF_ERROR(CheckNest(permit, what));
   if (permit.acquisitions.size() >= kMaxAcquisitions) {
     return Refuse(Reason::kLimit, "permit {permit}: {current} acquisitions nest in it, limit {limit}",
                   {{"what", "acquisitions_per_permit"},
@@ -124,7 +135,11 @@ AcquireResult PermitPool::AddAcquisition(Permit& permit, bool nested) {
   const AcquisitionId acquisition(++ids_->last_acquisition);
   permit.acquisitions.insert(acquisition);
   acquisitions_.emplace(acquisition, permit.view.id);
-  return AcquireResult{.acquisition = acquisition, .permit = permit.view.id, .nested = nested};
+  return AcquireResult{.acquisition = acquisition,
+                       .permit = permit.view.id,
+                       .nested = nested,
+                       .device = permit.view.device,
+                       .epoch = epoch_};
 }
 
 bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
@@ -137,7 +152,18 @@ bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
 WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter) const {
   const AcquireRequest& what = waiter.what;
   if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitQueue::Verdict::kAside;
-  return MayHaveUnits(what) ? WaitQueue::Verdict::kFits : WaitQueue::Verdict::kWaits;
+  if (!MayHaveUnits(what)) return WaitQueue::Verdict::kWaits;
+  if (what.device.pick == DevicePick::kNone) return WaitQueue::Verdict::kFits;
+  switch (placement_->Choose(what.device).verdict) {
+    case Placement::Verdict::kFits:
+      return WaitQueue::Verdict::kFits;
+    case Placement::Verdict::kWaits:
+      return WaitQueue::Verdict::kWaits;
+    case Placement::Verdict::kAside:
+      // No unit that comes back helps it: the others need not wait for it.
+      return WaitQueue::Verdict::kAside;
+  }
+  return WaitQueue::Verdict::kAside;
 }
 
 bool PermitPool::MayHaveUnits(const AcquireRequest& what) const {
@@ -163,6 +189,13 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
                            .waited = now - waiter.since,
                            .process = waiter.asker.process};
   permit.tenant = waiter.asker.tenant;
+  if (const DeviceWish& wish = waiter.what.device; wish.pick != DevicePick::kNone) {
+    const Placement::Choice choice = placement_->Choose(wish);
+    BERTH_INVARIANT(choice.verdict == Placement::Verdict::kFits);
+    permit.view.device = placement_->Describe(choice.ordinal);
+    permit.view.declared = wish.declared;
+    placement_->Take(choice.ordinal, wish.declared);
+  }
   const bool first = by_holder_.emplace(Holder(waiter.asker.session, waiter.what.holder_key), id).second;
   BERTH_INVARIANT(first);
   if (waiter.what.adoptable) adoptable_.emplace(waiter.asker.session, id);
@@ -227,6 +260,7 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   const bool first = mean_hold_ == absl::ZeroDuration();
   mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
   if (permit.view.exclusive) exclusive_out_ = false;
+  if (permit.view.device.has_value()) placement_->Give(permit.view.device->ordinal, permit.view.declared);
   for (const AcquisitionId acquisition : permit.acquisitions) acquisitions_.erase(acquisition);
   by_holder_.erase({permit.view.session, permit.view.holder_key});
   adoptable_.erase({permit.view.session, permit.view.id});
@@ -283,6 +317,10 @@ void PermitPool::SetConfig(absl::Time now, PoolConfig config, AcquireOutcomes* o
                      .weights = config_.weights});
   // Who is held past the warning is looked at anew.
   warned_ = PermitId();
+  Reconsider(now, outcomes);
+}
+
+void PermitPool::Reconsider(absl::Time now, AcquireOutcomes* outcomes) {
   for (const Waiter& waiter :
        queue_.TakeIf([this](const Waiter& waiter) { return !CheckCaps(waiter.what).ok(); })) {
     Tell(waiter.request, CheckCaps(waiter.what), outcomes);
@@ -305,7 +343,8 @@ absl::Status PermitPool::CheckCaps(const AcquireRequest& what) const {
     return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
                   {{"pool", config_.name}, {"asked", what.units}, {"cap", config_.tenant_cap}});
   }
-  return absl::OkStatus();
+  if (what.device.pick == DevicePick::kNone) return absl::OkStatus();
+  return placement_->Check(config_.name, what.device);
 }
 
 absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/types.h"
 #include "daemon/core/wait_queue.h"
@@ -49,10 +50,11 @@ class PermitPool {
     uint64_t max_waiters = 0;
     // A waiter that others passed this often is passed no more.
     uint64_t passes_before_hold = 0;
+    uint64_t epoch = 0;
   };
 
-  // `ids` outlives the pool. Requires: a cap and weights of at least 1.
-  PermitPool(Options options, PermitIds* ids);
+  // `ids` and `placement` outlive the pool. Requires: a cap and weights of at least 1.
+  PermitPool(Options options, PermitIds* ids, Placement* placement);
 
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
@@ -64,6 +66,9 @@ class PermitPool {
   ReleaseResult Release(absl::Time now, AcquisitionId acquisition, AcquireOutcomes* outcomes);
   // Gives back every permit of the session.
   void ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* outcomes);
+
+  // Refuses those who wait and can never be granted any more, as devices have changed, and grants what can be.
+  void Reconsider(absl::Time now, AcquireOutcomes* outcomes);
 
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Requires: Waits(request).
@@ -115,6 +120,8 @@ class PermitPool {
   absl::Status WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const;
   WaitQueue::Verdict Judge(const Waiter& waiter) const;
   bool MayHaveUnits(const AcquireRequest& what) const;
+  // Errors: NESTED_OVER_HELD, naming what the permit does not have.
+  absl::Status CheckNest(const Permit& permit, const AcquireRequest& what) const;
   WaitCause CauseOf(const Waiter& waiter) const;
   PermitView ViewPermit(const Permit& permit) const;
   WaiterView ViewWaiter(const Waiter& waiter, uint64_t position) const;
@@ -131,7 +138,9 @@ class PermitPool {
   std::string NameHolders(const Asker& asker) const;
 
   const uint64_t max_waiters_;
+  const uint64_t epoch_;
   PermitIds* const ids_;
+  Placement* const placement_;
   PoolConfig config_;
   uint64_t out_ = 0;
   // Of each tenant that has any.

@@ -21,7 +21,9 @@ class PermitPoolTest : public ::testing::Test {
   }
 
   PermitIds ids_;
-  PermitPool pool_{{.config = {.name = "p", .cap = 4}, .max_waiters = 100, .passes_before_hold = 2}, &ids_};
+  Placement placement_;
+  PermitPool pool_{
+      {.config = {.name = "p", .cap = 4}, .max_waiters = 100, .passes_before_hold = 2}, &ids_, &placement_};
   absl::Time now_ = absl::UnixEpoch();
   uint64_t sequence_ = 0;
   AcquireOutcomes outcomes_;

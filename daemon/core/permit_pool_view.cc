@@ -44,6 +44,7 @@ WaiterView PermitPool::ViewWaiter(const Waiter& waiter, uint64_t position) const
                     .label = waiter.what.label,
                     .priority = waiter.what.priority,
                     .exclusive = waiter.what.exclusive,
+                    .device = waiter.what.device,
                     .since = waiter.since,
                     .process = waiter.asker.process};
 }
@@ -85,7 +86,8 @@ WaitCause PermitPool::CauseOf(const Waiter& waiter) const {
   if (exclusive_out_) return WaitCause::kExclusiveOut;
   if (what.exclusive && out_ > 0) return WaitCause::kOthersOut;
   if (out_ >= config_.cap || what.units > config_.cap - out_) return WaitCause::kUnits;
-  return MayHaveUnits(what) ? WaitCause::kKeptForAnother : WaitCause::kClientCap;
+  if (!MayHaveUnits(what)) return WaitCause::kClientCap;
+  return Judge(waiter) == WaitQueue::Verdict::kFits ? WaitCause::kKeptForAnother : WaitCause::kDevice;
 }
 
 std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer) const {

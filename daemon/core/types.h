@@ -63,6 +63,21 @@ struct RequestTag {
 
 // ---- What is asked ----------------------------------------------------------------------------------------
 
+// Which device a permit is to name.
+enum class DevicePick { kNone = 0, kAny = 1, kBest = 2, kNamed = 3 };
+
+struct DeviceWish {
+  DevicePick pick = DevicePick::kNone;
+  // kNamed.
+  std::string uuid;
+  // Free bytes that the device must have when the permit is granted.
+  Bytes min_free;
+  // Bytes that the holder's processes will take there past Berth: set aside until the permit is back.
+  Bytes declared;
+
+  friend auto operator<=>(const DeviceWish&, const DeviceWish&) = default;
+};
+
 struct AcquireRequest {
   std::string pool;
   uint64_t units = 1;
@@ -80,6 +95,7 @@ struct AcquireRequest {
   int32_t priority = 0;
   // While nobody else has a permit of the pool, and nobody else gets one.
   bool exclusive = false;
+  DeviceWish device;
 };
 
 inline constexpr int32_t kLeastPriority = -10;
@@ -294,6 +310,15 @@ struct PoolView {
   absl::Duration mean_hold;
 };
 
+// The device that a permit names.
+struct PlacedDevice {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  MemoryKind kind = MemoryKind::kHost;
+  // Of its memory, at the grant.
+  uint64_t generation = 0;
+};
+
 struct PermitView {
   PermitId id;
   std::string pool;
@@ -307,6 +332,8 @@ struct PermitView {
   int32_t priority = 0;
   // Held past the pool's warning.
   bool overdue = false;
+  std::optional<PlacedDevice> device;
+  Bytes declared;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
@@ -323,6 +350,7 @@ struct WaiterView {
   std::string label;
   int32_t priority = 0;
   bool exclusive = false;
+  DeviceWish device;
   absl::Time since;
   ProcessInfo process;
 };
@@ -341,6 +369,8 @@ enum class WaitCause {
   kTenantCap = 5,
   // More are out than its own environment allows.
   kClientCap = 6,
+  // No device that it would take has the bytes free, or serves.
+  kDevice = 7,
 };
 
 // Why somebody waits.
@@ -520,6 +550,9 @@ struct AcquireResult {
   AcquisitionId acquisition;
   PermitId permit;
   bool nested = false;
+  // Of the permit.
+  std::optional<PlacedDevice> device;
+  uint64_t epoch = 0;
 };
 
 struct ReleaseResult {

@@ -18,7 +18,8 @@ WaitQueue::LaneKey WaitQueue::KeyOf(const Waiter& waiter) {
   return {.priority = waiter.what.priority,
           .units = waiter.what.units,
           .client_cap = waiter.what.client_cap,
-          .exclusive = waiter.what.exclusive};
+          .exclusive = waiter.what.exclusive,
+          .device = waiter.what.device};
 }
 
 double WaitQueue::CostOf(const Tenant& tenant, uint64_t units) const {

@@ -127,6 +127,7 @@ class WaitQueue {
     uint64_t units = 0;
     uint64_t client_cap = 0;
     bool exclusive = false;
+    DeviceWish device;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
   using Lane = std::map<Ticket, Waiter>;

@@ -24,6 +24,28 @@ absl::StatusOr<absl::Duration> FromProto(absl::string_view field,
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
 }
 
+absl::StatusOr<core::DeviceWish> FromProto(const v1::DeviceWish& wish) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("device.uuid", wish.uuid()));
+  const auto refuse = [](absl::string_view field, const absl::AlphaNum& value, absl::string_view expected) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\"; expected {limit}",
+                  {{"field", field}, {"value", std::string(value.Piece())}, {"limit", expected}});
+  };
+  const bool named = wish.pick() == v1::DeviceWish::NAMED;
+  if (wish.pick() < v1::DeviceWish::PICK_UNSPECIFIED || wish.pick() > v1::DeviceWish::NAMED) {
+    return refuse("device.pick", static_cast<int>(wish.pick()), "0 to 3");
+  }
+  if (named == wish.uuid().empty())
+    return refuse("device.uuid", wish.uuid(), "a UUID with NAMED, and only then");
+  if (wish.pick() == v1::DeviceWish::PICK_UNSPECIFIED &&
+      (wish.min_free_bytes() != 0 || wish.declared_bytes() != 0)) {
+    return refuse("device.pick", 0, "a pick where bytes are asked");
+  }
+  return core::DeviceWish{.pick = static_cast<core::DevicePick>(wish.pick()),
+                          .uuid = wish.uuid(),
+                          .min_free = Bytes(wish.min_free_bytes()),
+                          .declared = Bytes(wish.declared_bytes())};
+}
+
 // Zero is never.
 absl::StatusOr<absl::Duration> HoldFromProto(absl::string_view field,
                                              const google::protobuf::Duration& duration) {
@@ -105,7 +127,28 @@ void ToProto(const core::ImportView& view, v1::Import* out) {
   out->set_recalled(view.recalled);
 }
 
+void ToProto(const core::PlacedDevice& device, v1::PlacedDevice* out) {
+  out->set_ordinal(device.ordinal);
+  out->set_uuid(device.uuid);
+  out->set_generation(device.generation);
+}
+
+std::string NameOf(const core::DeviceWish& wish) {
+  switch (wish.pick) {
+    case core::DevicePick::kNone:
+      return "";
+    case core::DevicePick::kAny:
+      return "any";
+    case core::DevicePick::kBest:
+      return "best";
+    case core::DevicePick::kNamed:
+      return wish.uuid;
+  }
+  return "";
+}
+
 // The core's enums carry the wire's numbers.
+static_assert(static_cast<int>(core::DevicePick::kNamed) == v1::DeviceWish::NAMED);
 static_assert(static_cast<int>(core::MemoryKind::kCudaDirect) == v1::MEMORY_KIND_CUDA_DIRECT);
 static_assert(static_cast<int>(core::ExportKind::kCudaIpc) == v1::EXPORT_KIND_CUDA_IPC);
 static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
@@ -115,7 +158,7 @@ static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
 static_assert(static_cast<int>(core::LogAction::kReap) == v1::LogRecord::REAP);
 static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
-static_assert(static_cast<int>(core::WaitCause::kClientCap) == v1::WaitExplanation::CLIENT_CAP);
+static_assert(static_cast<int>(core::WaitCause::kDevice) == v1::WaitExplanation::DEVICE);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
 
@@ -153,6 +196,7 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
          {"value", out.priority},
          {"limit", absl::StrCat("a number from ", core::kLeastPriority, " to ", core::kMostPriority)}});
   }
+  BERTH_ASSIGN_OR_RETURN(out.device, FromProto(request.device()));
   if (request.has_max_wait()) {
     BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
     out.wait = wait > absl::ZeroDuration();
@@ -305,6 +349,12 @@ void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out) 
   out->set_acquisition(result.acquisition.value());
   out->set_permit(result.permit.value());
   out->set_nested(result.nested);
+  out->set_epoch(result.epoch);
+  if (!result.device.has_value()) return;
+  ToProto(*result.device, out->mutable_device());
+  if (result.device->kind == core::MemoryKind::kHost) return;
+  (*out->mutable_environment())["CUDA_VISIBLE_DEVICES"] = result.device->uuid;
+  (*out->mutable_environment())["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
 }
 
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) {
@@ -449,6 +499,8 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_priority(view.priority);
   out->set_exclusive(view.exclusive);
   out->set_overdue(view.overdue);
+  if (view.device.has_value()) ToProto(*view.device, out->mutable_device());
+  out->set_declared_bytes(view.declared.count());
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
@@ -463,6 +515,9 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   out->set_priority(view.priority);
   out->set_exclusive(view.exclusive);
   out->set_number(view.number);
+  out->set_device(NameOf(view.device));
+  out->set_declared_bytes(view.device.declared.count());
+  out->set_min_free_bytes(view.device.min_free.count());
 }
 
 void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {

@@ -37,8 +37,8 @@ constexpr uint64_t kMany = 10'000;
 class Queue {
  public:
   explicit Queue(uint64_t waiters)
-      : pool_({.config = {.name = "p", .cap = 2}, .max_waiters = 2 * kMany, .passes_before_hold = 16},
-              &ids_) {
+      : pool_({.config = {.name = "p", .cap = 2}, .max_waiters = 2 * kMany, .passes_before_hold = 16}, &ids_,
+              &placement_) {
     Enqueue();
     while (pool_.View().waiters < waiters) Enqueue();
   }
@@ -78,6 +78,7 @@ class Queue {
   }
 
   PermitIds ids_;
+  core::Placement placement_;
   PermitPool pool_;
   std::mt19937_64 random_{1};
   absl::Time now_ = absl::UnixEpoch();

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -150,6 +152,90 @@ TEST(PermitsTest, APermitHeldPastTheLimitGoesToTheNext) {
   EXPECT_EQ(PoolOf(daemon).revoked_total(), 1u);
   stopped.Kill();
   waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, APermitNamesADeviceAndNoTwoAreLetInToTheSameBytes) {
+  TestDaemon daemon({.flags = {"--host-devices=2", "--host-bytes=1GiB"},
+                     .environment = {"BERTH_GPU_TEST_CONCURRENCY=100"}});
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const std::string want = absl::StrCat("acquire p device=any declared=", 400 * kMiB);
+  std::vector<std::unique_ptr<Actor>> actors;
+  for (int i = 0; i < 12; ++i) actors.push_back(std::make_unique<Actor>(daemon));
+  // All at once: two fit on each device.
+  for (const auto& actor : actors) actor->Tell(want);
+  std::map<std::string, uint64_t> on;
+  for (uint64_t done = 0; done < actors.size();) {
+    ASSERT_TRUE(Eventually([&] {
+      const v1::Pool pool = PoolOf(daemon);
+      return pool.holders() == std::min<uint64_t>(4, actors.size() - done) &&
+             pool.waiters() == actors.size() - done - pool.holders();
+    }));
+    const v1::ListPermitsResponse now = Must(daemon.inspector().ListPermits());
+    std::map<std::string, uint64_t> declared;
+    std::vector<int> pids;
+    for (const v1::Permit& permit : now.permits()) {
+      declared[permit.device().uuid()] += permit.declared_bytes();
+      pids.push_back(permit.process().pid());
+    }
+    for (const auto& [uuid, bytes] : declared) EXPECT_LE(bytes, 1024 * kMiB) << uuid;
+    for (const auto& actor : actors) {
+      if (std::find(pids.begin(), pids.end(), actor->pid()) == pids.end()) continue;
+      ++on[Must(actor->Answer())];
+      // Some die, and some give back.
+      if (++done % 3 == 0) {
+        actor->Kill();
+      } else {
+        actor->Do("release p");
+      }
+    }
+  }
+  EXPECT_EQ(on.size(), 2u);
+  EXPECT_GT(on["HOST-0"], 3u);
+  EXPECT_GT(on["HOST-1"], 3u);
+  EXPECT_EQ(PoolOf(daemon).peak(), 4u);
+  actors.clear();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AWishForADeviceThatCannotBeIsRefusedAndChangesNothing) {
+  TestDaemon daemon({.flags = {"--host-devices=2", "--host-bytes=1GiB"}});
+  Actor actor(daemon);
+  const Books before = daemon.TakeBooks();
+  EXPECT_TRUE(Refused(actor.Ask("acquire p device=GPU-7"), Reason::kNotFound, {{"id", "GPU-7"}}));
+  EXPECT_TRUE(Refused(actor.Ask("acquire p device=any declared=9999999999"), Reason::kOverCap,
+                      {{"asked", "9999999999"}, {"cap", "1073741824"}}));
+  EXPECT_TRUE(Refused(actor.Ask("acquire p device=HOST-1 min_free=1073741825 try"), Reason::kOverCap));
+  EXPECT_TRUE(absl::IsInvalidArgument(actor.Ask("acquire p declared=1").status()));
+  EXPECT_EQ(daemon.TakeBooks(), before);
+  EXPECT_EQ(Must(actor.Ask("acquire p device=HOST-1")), "HOST-1");
+  EXPECT_TRUE(Refused(actor.Ask("acquire q device=HOST-0"), Reason::kNestedOverHeld, {{"held", "HOST-1"}}));
+  EXPECT_EQ(Must(actor.Ask("acquire q device=any")), "HOST-1");
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AFreedBlockMakesRoomForWhoDeclaresBytes) {
+  TestDaemon daemon({.flags = {"--host-bytes=64MiB"}});
+  Actor owner(daemon);
+  owner.Do(absl::StrCat("allocate b ", 20 << 20));
+  Actor waiter(daemon);
+  const std::string want = absl::StrCat("acquire p device=any declared=", 50 << 20);
+  EXPECT_TRUE(Refused(waiter.Ask(want + " try"), Reason::kNoPermit));
+  waiter.Tell(want);
+  ASSERT_TRUE(WaitersBecome(daemon, 1));
+  // Who waits for bytes that no permit has keeps nobody waiting.
+  Actor other(daemon);
+  EXPECT_TRUE(Ok(other.Ask("acquire p try")));
+  const v1::ListPermitsResponse waiting = Must(daemon.inspector().ListPermits());
+  ASSERT_EQ(waiting.waiters_size(), 1);
+  EXPECT_EQ(Must(daemon.inspector().ExplainWait(waiting.waiters(0).number())).cause(),
+            v1::WaitExplanation::DEVICE);
+  owner.Do("free b");
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  owner.Quit();
+  waiter.Quit();
+  other.Quit();
   daemon.ExpectBooksBack();
 }
 

@@ -93,6 +93,16 @@ Simulation::Client Simulation::NewClient() {
   return client;
 }
 
+DeviceWish Simulation::NewWish() {
+  DeviceWish wish;
+  if (!Chance(30)) return wish;
+  wish.pick = static_cast<DevicePick>(1 + Draw(3));
+  if (wish.pick == DevicePick::kNamed) wish.uuid = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
+  if (Chance(50)) wish.min_free = MiB(Draw(40));
+  if (Chance(70)) wish.declared = MiB(Draw(Chance(95) ? 40 : 80));
+  return wish;
+}
+
 AcquireRequest Simulation::NewAcquire() {
   return AcquireRequest{
       .pool = Chance(60) ? "gpu-tests" : (Chance(95) ? "wide" : "none"),
@@ -104,7 +114,8 @@ AcquireRequest Simulation::NewAcquire() {
       .adoptable = Chance(10),
       .independent = Chance(20),
       .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
-      .exclusive = Chance(5)};
+      .exclusive = Chance(5),
+      .device = NewWish()};
 }
 
 AllocateRequest Simulation::NewAllocate(const Client& client) {

@@ -37,7 +37,7 @@ class Market {
 
   explicit Market(PoolConfig config, uint64_t passes_before_hold = 16)
       : pool_({.config = std::move(config), .max_waiters = 100'000, .passes_before_hold = passes_before_hold},
-              &ids_) {}
+              &ids_, &placement_) {}
 
   // Returns the request's number.
   uint64_t Request(const Ask& ask) {
@@ -110,6 +110,7 @@ class Market {
   }
 
   PermitIds ids_;
+  Placement placement_;
   PermitPool pool_;
   uint64_t last_ = 0;
   // Neither granted nor refused yet.

@@ -15,7 +15,10 @@ Config MakeConfig(uint64_t seed) {
                                           .uuid = absl::StrCat("HOST-", ordinal),
                                           .kind = ordinal == 0 ? MemoryKind::kHost : MemoryKind::kCudaVmm,
                                           .total = MiB(64),
-                                          .budget = MiB(32)});
+                                          .budget = MiB(32),
+                                          .permit_reserve = MiB(2),
+                                          .context = MiB(1),
+                                          .others = MiB(seed % 3)});
   }
   config.warm_blocks_per_size = seed % 3;
   config.warm_limit = MiB(12);

@@ -184,6 +184,7 @@ class Simulation {
   AllocateRequest NewAllocate(const Client& client);
   ReserveRequest NewReserve();
   PublishRequest NewPublish(const Process& process, const Client& client);
+  DeviceWish NewWish();
   BlockHandle SomeHandle(const Client& client);
   // Returns whether it was sent with the right secret.
   bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);

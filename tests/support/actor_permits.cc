@@ -42,6 +42,12 @@ absl::StatusOr<PermitOptions> ReadOptions(const std::vector<std::string>& words)
     } else if (option.first == "priority" && absl::SimpleAtoi(option.second, &options.priority)) {
     } else if (option.first == "try") {
       options.max_wait = absl::ZeroDuration();
+    } else if (option.first == "device") {
+      options.device = option.second;
+    } else if (option.first == "min_free" && absl::SimpleAtoi(option.second, &number)) {
+      options.min_free = Bytes(number);
+    } else if (option.first == "declared" && absl::SimpleAtoi(option.second, &number)) {
+      options.declared = Bytes(number);
     } else if (option.first == "exclusive") {
       options.exclusive = true;
     } else if (option.first == "independent") {
@@ -96,8 +102,9 @@ absl::StatusOr<std::string> ActorPermits::Do(const std::string& verb, const std:
 absl::StatusOr<std::string> ActorPermits::Acquire(const std::vector<std::string>& words) {
   BERTH_ASSIGN_OR_RETURN(const PermitOptions options, ReadOptions(words));
   BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session_, options));
+  std::string device = permit.device_uuid();
   permits_.insert_or_assign(words[0], std::move(permit));
-  return "";
+  return device;
 }
 
 absl::StatusOr<std::string> ActorPermits::Begin(const std::vector<std::string>& words) {
