@@ -21,21 +21,24 @@ constexpr size_t kPageBytes = CudaStreamProgress::kMaxStreams * sizeof(uint64_t)
 absl::StatusOr<std::shared_ptr<CudaStreamProgress>> CudaStreamProgress::Create(cuda::Driver& driver) {
   void* const words = ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (words == MAP_FAILED) return OsError("mmap", errno);
-  const absl::StatusOr<cuda::DevicePointer> device_words =
-      driver.RegisterHostMemory(words, Bytes(kPageBytes), /*read_only=*/false);
-  if (!device_words.ok()) {
+  absl::StatusOr<internal::RegisteredMemory> registered =
+      internal::RegisteredMemory::Register(driver, words, Bytes(kPageBytes), /*read_only=*/false);
+  if (!registered.ok()) {
     ::munmap(words, kPageBytes);
-    return device_words.status();
+    return registered.status();
   }
   return std::shared_ptr<CudaStreamProgress>(
-      new CudaStreamProgress(driver, static_cast<uint64_t*>(words), *device_words));
+      new CudaStreamProgress(driver, static_cast<uint64_t*>(words), *std::move(registered)));
 }
 
 CudaStreamProgress::~CudaStreamProgress() {
   for (const auto& [stream, slot] : slots_) {
-    if (Read(slot) < slot.last) return;
+    if (Read(slot) >= slot.last) continue;
+    registered_->Leave();
+    return;
   }
-  if (driver_.UnregisterHostMemory(words_).ok()) ::munmap(words_, kPageBytes);
+  registered_.reset();
+  ::munmap(words_, kPageBytes);
 }
 
 uint64_t CudaStreamProgress::Read(const Slot& slot) const {
@@ -60,7 +63,8 @@ absl::StatusOr<StreamProgress::Point> CudaStreamProgress::Mark(ArenaStream strea
   }
   Slot& slot = it->second;
   BERTH_RETURN_IF_ERROR(driver_.WriteValue64(reinterpret_cast<cuda::Stream>(static_cast<uintptr_t>(stream)),
-                                             device_words_ + slot.index * sizeof(uint64_t), slot.last + 1));
+                                             registered_->at() + slot.index * sizeof(uint64_t),
+                                             slot.last + 1));
   return ++slot.last;
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/arena_stream.h"
+#include "client/internal/registered_memory.h"
 #include "common/cuda/driver.h"
 #include "common/mutex.h"
 
@@ -46,14 +49,14 @@ class CudaStreamProgress : public StreamProgress {
     uint64_t last = 0;
   };
 
-  CudaStreamProgress(cuda::Driver& driver, uint64_t* words, cuda::DevicePointer device_words)
-      : driver_(driver), words_(words), device_words_(device_words) {}
+  CudaStreamProgress(cuda::Driver& driver, uint64_t* words, internal::RegisteredMemory registered)
+      : driver_(driver), words_(words), registered_(std::move(registered)) {}
   uint64_t Read(const Slot& slot) const;
 
   cuda::Driver& driver_;
-  // Where the host and where the streams see them.
   uint64_t* const words_;
-  const cuda::DevicePointer device_words_;
+  // Where the streams see them, in any context; nothing once a stream may write one for ever.
+  std::optional<internal::RegisteredMemory> registered_;
 
   Mutex mu_;
   absl::flat_hash_map<ArenaStream, Slot> slots_ ABSL_GUARDED_BY(mu_);

@@ -132,6 +132,19 @@ TEST_F(CudaStreamProgressTest, TheWordsStayWhereAStreamMayStillWriteThem) {
   driver_.Run(kOne);
 }
 
+TEST(CudaStreamProgressCreateTest, TheWordsOutliveTheContextInWhichTheyWereAskedFor) {
+  SlowDriver driver;
+  const auto asking = reinterpret_cast<cuda::Context>(7);
+  driver.current = asking;
+  auto progress = CudaStreamProgress::Create(driver);
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(driver.context_of.at("RegisterHostMemory"), driver.kPrimary);
+  EXPECT_EQ(driver.current, asking);
+  EXPECT_EQ(driver.contexts, 1);
+  *progress = nullptr;
+  EXPECT_EQ(driver.contexts, 0);
+}
+
 TEST(CudaStreamProgressCreateTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
   SlowDriver driver;
   driver.failing = "RegisterHostMemory";

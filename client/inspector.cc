@@ -168,6 +168,13 @@ absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {
   return Get(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::EndSession, request);
 }
 
+absl::StatusOr<v1::Block> Inspector::ClearTorn(BlockId block) const {
+  SessionCore& core = *session_->core();
+  v1::ClearTornRequest request;
+  request.set_block(block.value());
+  return Get(core, cancellation_, *core.stubs().fence, &v1::FenceService::Stub::ClearTorn, request);
+}
+
 absl::StatusOr<v1::WaitExplanation> Inspector::ExplainWait(uint64_t waiter) const {
   SessionCore& core = *session_->core();
   v1::ExplainWaitRequest request;

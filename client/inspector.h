@@ -75,6 +75,9 @@ class Inspector {
   // Ends a session: the caller's own, or on admin.sock any.
   absl::StatusOr<v1::Session> EndSession(SessionId session) const;
 
+  // Says that a torn block is whole: one of the session's own, or on admin.sock any.
+  absl::StatusOr<v1::Block> ClearTorn(BlockId block) const;
+
   // On admin.sock alone (ADMIN_ONLY).
   // What is not set in `change` stays as it is.
   absl::StatusOr<v1::Pool> SetPool(const v1::SetPoolRequest& change) const;

@@ -14,9 +14,9 @@
 namespace berth {
 
 using internal::Fences;
+using internal::LaunchEnd;
 using internal::MappedPage;
 using internal::OwnWait;
-using internal::OwnWaits;
 using internal::Recordable;
 using internal::RemoteUse;
 using internal::RemoteWait;
@@ -28,12 +28,8 @@ Recordable internal::RecordableOf(const Mapping& mapping) {
   return {.fences = &import.core()->fences(),
           .block = &import.tracked(),
           .lease = &import.lease(),
-          .read_only = import.read_only(),
-          .keep = mapping.import_};
+          .read_only = import.read_only()};
 }
-
-LaunchRecorder::LaunchRecorder(std::shared_ptr<Stream> stream, RecorderMode mode)
-    : stream_(std::move(stream)), mode_(mode) {}
 
 LaunchRecorder::~LaunchRecorder() {
   if (state_ == State::kOpen) Abandon();
@@ -41,64 +37,72 @@ LaunchRecorder::~LaunchRecorder() {
 
 void LaunchRecorder::Misuse(absl::string_view why) {
   if (!misuse_.ok()) return;
-  misuse_ =
-      Refuse(Reason::kStreamMisuse, "stream {stream}: {why}", {{"stream", stream_->id()}, {"why", why}});
+  misuse_ = Refuse(Reason::kStreamMisuse, "stream {stream}: {why}", {{"stream", stream_.id()}, {"why", why}});
 }
 
 void LaunchRecorder::Untracked() {
   if (mode_ == RecorderMode::kStrict) Misuse("memory that is not Berth's cannot be ordered");
 }
 
-void LaunchRecorder::Note(Recordable used, UseAccess access) {
+void LaunchRecorder::Note(const Recordable& used, UseAccess access) {
   if (state_ != State::kNoting) return Misuse("a use was noted after the preflight");
-  if (used.fences != stream_->fences_.get()) return Misuse("a block of another session's");
+  if (used.fences != stream_.fences_.get()) return Misuse("a block of another session's");
   if (used.read_only && Writes(access)) return Misuse("a write through a read-only mapping");
-  const auto same = std::find_if(uses_.begin(), uses_.end(),
-                                 [&used](const TrackedUse& use) { return use.block == used.block; });
-  if (same != uses_.end()) {
-    same->access = same->access | access;
+  for (TrackedUse& use : launch_.uses) {
+    if (use.block != used.block) continue;
+    use.access = use.access | access;
     return;
   }
-  uses_.push_back({.block = used.block, .access = access});
-  used_.push_back(std::move(used));
+  launch_.uses.push_back({.block = used.block, .access = access});
+  leases_.push_back(used.lease);
 }
 
 absl::Status LaunchRecorder::CheckLeases() const {
-  for (const Recordable& used : used_) {
-    const internal::Lease lease = used.lease->load(std::memory_order_acquire);
+  for (size_t i = 0; i < leases_.size(); ++i) {
+    const internal::Lease lease = leases_[i]->load(std::memory_order_acquire);
     if (lease == internal::Lease::kLive) continue;
     const absl::string_view why = lease == internal::Lease::kFreed ? "block freed" : "lease ended";
     return Refuse(Reason::kStale, "block {block} is stale: {why}",
-                  {{"block", absl::StrCat(absl::Hex(used.block->id().value()))}, {"why", why}});
+                  {{"block", absl::StrCat(absl::Hex(launch_.uses[i].block->id().value()))}, {"why", why}});
   }
   return absl::OkStatus();
 }
 
 absl::Status LaunchRecorder::PrepareRemote(absl::Duration patience) {
   absl::InlinedVector<RemoteUse, 4> remote;
-  for (const TrackedUse& use : uses_) {
+  for (const TrackedUse& use : launch_.uses) {
     if (use.remote) remote.push_back({.block = use.block->id(), .access = use.access});
   }
-  if (remote.empty()) return absl::OkStatus();
   BERTH_ASSIGN_OR_RETURN(remote_,
-                         stream_->fences_->daemon->Prepare(stream_->tracked_->slot(), remote, patience));
+                         stream_.fences_->daemon->Prepare(stream_.tracked_->slot(), remote, patience));
   torn_ = remote_.torn;
   return absl::OkStatus();
 }
 
-absl::Status LaunchRecorder::QueueWaits(const OwnWaits& own, absl::Duration patience) {
-  Fences& fences = *stream_->fences_;
-  for (const OwnWait& wait : own) {
-    BERTH_RETURN_IF_ERROR(stream_->backend_->Wait(*fences.pages.own(), wait.slot, wait.value));
+absl::Status LaunchRecorder::QueueOwnWaits() {
+  internal::StreamBackend& backend = stream_.tracked_->backend();
+  for (LaunchEnd* const wait : launch_.waits) {
+    if (wait->kind == backend.kind()) {
+      BERTH_RETURN_IF_ERROR(backend.WaitEvent(*wait->event));
+      continue;
+    }
+    BERTH_ASSIGN_OR_RETURN(const OwnWait word, stream_.fences_->tracker.WordOf(*wait));
+    if (word.value == 0) continue;
+    BERTH_RETURN_IF_ERROR(backend.Wait(stream_.tracked_->word().page(), word.slot, word.value));
   }
+  return absl::OkStatus();
+}
+
+absl::Status LaunchRecorder::QueueRemoteWaits(absl::Duration patience) {
+  Fences& fences = *stream_.fences_;
   for (const RemoteWait& wait : remote_.waits) {
-    MappedPage* page = fences.pages.own();
+    MappedPage* page = &stream_.tracked_->word().page();
     if (wait.owner != fences.daemon->channel()) {
       BERTH_ASSIGN_OR_RETURN(page, fences.pages.Await(wait.owner, absl::Now() + patience));
     }
     // The words of the dead are at the top.
     if (page == nullptr) continue;
-    BERTH_RETURN_IF_ERROR(stream_->backend_->Wait(*page, wait.slot, wait.value));
+    BERTH_RETURN_IF_ERROR(stream_.tracked_->backend().Wait(*page, wait.slot, wait.value));
   }
   return absl::OkStatus();
 }
@@ -106,38 +110,44 @@ absl::Status LaunchRecorder::QueueWaits(const OwnWaits& own, absl::Duration pati
 absl::Status LaunchRecorder::Preflight(absl::Duration patience) {
   if (state_ != State::kNoting) Misuse("a launch has one preflight");
   BERTH_RETURN_IF_ERROR(misuse_);
-  if (uses_.empty()) return absl::OkStatus();
+  if (launch_.uses.empty()) return absl::OkStatus();
   BERTH_RETURN_IF_ERROR(CheckLeases());
-  OwnWaits own;
-  BERTH_RETURN_IF_ERROR(
-      stream_->fences_->tracker.Begin(*stream_->tracked_, absl::MakeSpan(uses_), patience, &own));
+  BERTH_RETURN_IF_ERROR(stream_.fences_->tracker.Begin(*stream_.tracked_, &launch_, patience));
   state_ = State::kOpen;
-  absl::Status status = PrepareRemote(patience);
-  if (status.ok()) status = QueueWaits(own, patience);
+  absl::Status status = QueueOwnWaits();
+  if (status.ok() && launch_.remote) {
+    status = PrepareRemote(patience);
+    if (status.ok()) status = QueueRemoteWaits(patience);
+  }
   if (!status.ok()) Abandon();
   return status;
 }
 
 void LaunchRecorder::Abandon() {
   state_ = State::kOver;
-  stream_->fences_->tracker.Abandon(*stream_->tracked_, uses_);
-  if (remote_.use) stream_->fences_->daemon->Abandon(remote_.use);
+  stream_.fences_->tracker.Abandon(*stream_.tracked_, &launch_);
+  if (remote_.use) stream_.fences_->daemon->Abandon(remote_.use);
 }
 
 absl::Status LaunchRecorder::Commit() {
-  if (state_ == State::kNoting && !uses_.empty()) Misuse("a commit wants a preflight before the launch");
+  if (state_ == State::kNoting && !launch_.uses.empty())
+    Misuse("a commit wants a preflight before the launch");
   if (state_ != State::kOpen) return misuse_;
-  Fences& fences = *stream_->fences_;
   state_ = State::kOver;
-  MutexLock lock(&stream_->commit_mu_);
-  const uint64_t value = fences.tracker.NextValue(*stream_->tracked_);
-  // Should this fail nobody can know when the launch ends: the use stays open.
-  BERTH_RETURN_IF_ERROR(stream_->backend_->Write(*fences.pages.own(), stream_->tracked_->slot(), value));
-  fences.tracker.Finish(*stream_->tracked_, uses_, value);
-  if (remote_.use) {
-    BERTH_ASSIGN_OR_RETURN(torn_, fences.daemon->Finish(remote_.use, value));
+  // Should either fail nobody can know when the launch ends: its uses stay open.
+  if (launch_.local) {
+    BERTH_RETURN_IF_ERROR(stream_.fences_->tracker.Record(*stream_.tracked_, &launch_));
+    stream_.fences_->tracker.Finish(*stream_.tracked_, &launch_);
   }
+  if (launch_.remote) BERTH_RETURN_IF_ERROR(CommitRemote());
   return misuse_;
+}
+
+absl::Status LaunchRecorder::CommitRemote() {
+  internal::TrackedStream& stream = *stream_.tracked_;
+  BERTH_ASSIGN_OR_RETURN(const uint64_t value, stream.word().Queue(stream.recorded()));
+  BERTH_ASSIGN_OR_RETURN(torn_, stream_.fences_->daemon->Finish(remote_.use, value));
+  return absl::OkStatus();
 }
 
 }  // namespace berth

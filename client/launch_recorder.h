@@ -1,7 +1,7 @@
 // LaunchRecorder: says which blocks a launch uses, and so has it wait for whoever used them before, and
 // whoever uses them next wait for it. On any stream, in any process.
 //
-//   berth::LaunchRecorder launch(stream);
+//   berth::LaunchRecorder launch(*stream);
 //   launch.Read(weights);                              // Mappings
 //   launch.Write(output);
 //   if (auto status = launch.Preflight(); !status.ok()) return status;   // queues the waits
@@ -14,7 +14,6 @@
 #ifndef CLIENT_LAUNCH_RECORDER_H_
 #define CLIENT_LAUNCH_RECORDER_H_
 
-#include <memory>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -36,13 +35,15 @@ enum class RecorderMode {
   kPermissive,
 };
 
-// One launch. Move nothing, copy nothing; one thread at a time.
+// One launch. The stream must outlive it, and what is noted must stay mapped until it is committed (and until the work
+// has run, for the work's sake). Move nothing, copy nothing; one thread at a time.
 class LaunchRecorder {
  public:
   // Others' open uses are waited for so long.
   static constexpr absl::Duration kPatience = absl::Seconds(1);
 
-  explicit LaunchRecorder(std::shared_ptr<Stream> stream, RecorderMode mode = RecorderMode::kStrict);
+  explicit LaunchRecorder(Stream& stream, RecorderMode mode = RecorderMode::kStrict)
+      : stream_(stream), mode_(mode) {}
   LaunchRecorder(const LaunchRecorder&) = delete;
   LaunchRecorder& operator=(const LaunchRecorder&) = delete;
   // Abandons what was preflighted and not committed: nothing of it may have been launched.
@@ -79,21 +80,23 @@ class LaunchRecorder {
   friend class LaunchRecorderPeer;
   enum class State { kNoting, kOpen, kOver };
 
-  void Note(internal::Recordable used, internal::UseAccess access);
+  void Note(const internal::Recordable& used, internal::UseAccess access);
   // The first thing wrong stays.
   void Misuse(absl::string_view why);
   absl::Status CheckLeases() const;
-  absl::Status QueueWaits(const internal::OwnWaits& own, absl::Duration patience);
+  absl::Status QueueOwnWaits();
+  absl::Status QueueRemoteWaits(absl::Duration patience);
   absl::Status PrepareRemote(absl::Duration patience);
+  absl::Status CommitRemote();
   void Abandon();
 
-  const std::shared_ptr<Stream> stream_;
+  Stream& stream_;
   const RecorderMode mode_;
   State state_ = State::kNoting;
   absl::Status misuse_;
-  absl::InlinedVector<internal::TrackedUse, 4> uses_;
+  internal::TrackedLaunch launch_;
   // Of the same places.
-  absl::InlinedVector<internal::Recordable, 4> used_;
+  absl::InlinedVector<const internal::LeaseWord*, 4> leases_;
   // The daemon's part of the launch; no use where it has none.
   internal::RemotePrepared remote_;
   std::vector<BlockId> torn_;

@@ -16,8 +16,8 @@ namespace berth {
 
 class LaunchRecorderPeer {
  public:
-  static void Note(LaunchRecorder& launch, internal::Recordable used, internal::UseAccess access) {
-    launch.Note(std::move(used), access);
+  static void Note(LaunchRecorder& launch, const internal::Recordable& used, internal::UseAccess access) {
+    launch.Note(used, access);
   }
 };
 
@@ -41,7 +41,6 @@ class FakeDaemon final : public internal::FenceDaemon {
   absl::StatusOr<OpenedStream> OpenStream(uint32_t, bool default_stream) override {
     if (fences_.pages.own() == nullptr) {
       EXPECT_TRUE(fences_.pages.SetOwn(*CreateFencePage(ChannelId(1))).ok());
-      fences_.tracker.SetPage(&fences_.pages.own()->page());
     }
     ++opened;
     return OpenedStream{.slot = opened - 1, .id = default_stream ? 0 : opened};
@@ -73,10 +72,28 @@ class FakeDaemon final : public internal::FenceDaemon {
 // Does at once what it is told, and writes it down.
 class FakeBackend final : public internal::StreamBackend {
  public:
-  explicit FakeBackend(std::string* log) : log_(*log) {}
+  explicit FakeBackend(std::string* log, internal::StreamKind kind = internal::StreamKind::kHost)
+      : StreamBackend(kind), name_(++backends), log_(*log) {}
   absl::Status CheckSupport() override { return support; }
+  absl::StatusOr<std::unique_ptr<internal::StreamEvent>> CreateEvent() override {
+    if (!create.ok()) return create;
+    return std::make_unique<FakeEvent>(absl::StrCat(name_, ".", ++events_));
+  }
+  absl::Status Record(internal::StreamEvent& event) override {
+    log_ += absl::StrCat("record ", NameOf(event), " ");
+    return record;
+  }
+  absl::Status WaitEvent(internal::StreamEvent& event) override {
+    log_ += absl::StrCat("await ", NameOf(event), " ");
+    return wait;
+  }
+  absl::StatusOr<bool> Reached(internal::StreamEvent&) override { return false; }
+  absl::Status Publish(internal::StreamEvent& event, MappedPage&, uint32_t slot, uint64_t value) override {
+    log_ += absl::StrCat("publish ", NameOf(event), " ", slot, "=", value, " ");
+    return absl::OkStatus();
+  }
   absl::Status Wait(MappedPage& page, uint32_t slot, uint64_t value) override {
-    log_ += absl::StrCat("wait ", page.slot(slot).begun.load(), ":", slot, ">=", value, " ");
+    log_ += absl::StrCat("wait ", page.page().channel().value(), ":", slot, ">=", value, " ");
     return wait;
   }
   absl::Status Write(MappedPage&, uint32_t slot, uint64_t value) override {
@@ -86,17 +103,32 @@ class FakeBackend final : public internal::StreamBackend {
   absl::Status Enqueue(std::function<void()>) override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
+  // How many there are, which names them.
+  static inline int backends = 0;
   absl::Status support;
+  absl::Status create;
+  absl::Status record;
   absl::Status wait;
   absl::Status write;
 
  private:
+  struct FakeEvent final : internal::StreamEvent {
+    explicit FakeEvent(std::string name) : name(std::move(name)) {}
+    const std::string name;
+  };
+  static const std::string& NameOf(internal::StreamEvent& event) {
+    return static_cast<FakeEvent&>(event).name;
+  }
+
+  const int name_;
+  int events_ = 0;
   std::string& log_;
 };
 
 class LaunchRecorderTest : public testing::Test {
  protected:
   LaunchRecorderTest() : fences_(std::make_shared<Fences>()) {
+    FakeBackend::backends = 0;
     auto daemon = std::make_unique<FakeDaemon>(fences_.get());
     daemon_ = daemon.get();
     fences_->daemon = std::move(daemon);
@@ -108,17 +140,14 @@ class LaunchRecorderTest : public testing::Test {
     b_ = Open(&backend_b_);
   }
 
-  std::shared_ptr<Stream> Open(FakeBackend** backend) {
-    auto made = std::make_unique<FakeBackend>(&daemon_->log);
+  std::shared_ptr<Stream> Open(FakeBackend** backend,
+                               internal::StreamKind kind = internal::StreamKind::kHost) {
+    auto made = std::make_unique<FakeBackend>(&daemon_->log, kind);
     *backend = made.get();
     return *Stream::Open(fences_, std::move(made), {});
   }
   Recordable Of(const std::shared_ptr<TrackedBlock>& block, bool read_only = false) {
-    return {.fences = fences_.get(),
-            .block = block.get(),
-            .lease = &lease_,
-            .read_only = read_only,
-            .keep = block};
+    return {.fences = fences_.get(), .block = block.get(), .lease = &lease_, .read_only = read_only};
   }
   void Note(LaunchRecorder& launch, const std::shared_ptr<TrackedBlock>& block, UseAccess access) {
     LaunchRecorderPeer::Note(launch, Of(block), access);
@@ -126,7 +155,7 @@ class LaunchRecorderTest : public testing::Test {
   // A whole launch.
   void Use(const std::shared_ptr<Stream>& stream, const std::shared_ptr<TrackedBlock>& block,
            UseAccess access) {
-    LaunchRecorder launch(stream);
+    LaunchRecorder launch(*stream);
     Note(launch, block, access);
     ASSERT_TRUE(launch.Preflight().ok());
     ASSERT_TRUE(launch.Commit().ok());
@@ -147,30 +176,43 @@ class LaunchRecorderTest : public testing::Test {
 
 TEST_F(LaunchRecorderTest, AnEmptyLaunchQueuesNothingInEitherMode) {
   for (const RecorderMode mode : {RecorderMode::kStrict, RecorderMode::kPermissive}) {
-    LaunchRecorder launch(a_, mode);
+    LaunchRecorder launch(*a_, mode);
     EXPECT_TRUE(launch.Preflight().ok());
     EXPECT_TRUE(launch.Commit().ok());
   }
-  LaunchRecorder unpreflighted(a_);
+  LaunchRecorder unpreflighted(*a_);
   EXPECT_TRUE(unpreflighted.Commit().ok());
   EXPECT_EQ(TakeLog(), "");
 }
 
 TEST_F(LaunchRecorderTest, WaitsBeforeAndWritesBehindWithoutTheDaemon) {
   Use(a_, x_, UseAccess::kWrite);
-  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  EXPECT_EQ(TakeLog(), "record 1.1 ");
   Use(b_, x_, UseAccess::kRead);
-  EXPECT_EQ(TakeLog(), "wait 1:0>=1 write 1=1 ");
+  EXPECT_EQ(TakeLog(), "await 1.1 record 2.1 ");
+  Use(a_, x_, UseAccess::kWrite);
+  EXPECT_EQ(TakeLog(), "await 2.1 record 1.2 ");
+}
+
+TEST_F(LaunchRecorderTest, AStreamOfAnotherKindWaitsForAWord) {
+  FakeBackend* backend;
+  const std::shared_ptr<Stream> gpu = Open(&backend, internal::StreamKind::kCuda);
+  Use(a_, x_, UseAccess::kWrite);
+  TakeLog();
+  Use(gpu, x_, UseAccess::kReadWrite);
+  EXPECT_EQ(TakeLog(), "publish 1.1 0=1 wait 1:0>=1 record 3.1 ");
+  Use(a_, x_, UseAccess::kRead);
+  EXPECT_EQ(TakeLog(), "publish 3.1 2=1 wait 1:2>=1 record 1.1 ");
 }
 
 TEST_F(LaunchRecorderTest, StrictRefusesMemoryThatIsNotBerthsAndPermissivePassesItOver) {
-  LaunchRecorder strict(a_);
+  LaunchRecorder strict(*a_);
   strict.Untracked();
   Note(strict, x_, UseAccess::kRead);
   const absl::Status refused = strict.Preflight();
   EXPECT_TRUE(IsRefusal(refused, Reason::kStreamMisuse)) << refused;
   EXPECT_EQ(TakeLog(), "");
-  LaunchRecorder permissive(a_, RecorderMode::kPermissive);
+  LaunchRecorder permissive(*a_, RecorderMode::kPermissive);
   permissive.Untracked();
   Note(permissive, x_, UseAccess::kWrite);
   EXPECT_TRUE(permissive.Preflight().ok());
@@ -178,7 +220,7 @@ TEST_F(LaunchRecorderTest, StrictRefusesMemoryThatIsNotBerthsAndPermissivePasses
 }
 
 TEST_F(LaunchRecorderTest, ABlockNotedTwiceIsUsedOnceWithBothAccesses) {
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, shared_, UseAccess::kRead);
   Note(launch, shared_, UseAccess::kWrite);
   ASSERT_TRUE(launch.Preflight().ok());
@@ -188,14 +230,14 @@ TEST_F(LaunchRecorderTest, ABlockNotedTwiceIsUsedOnceWithBothAccesses) {
 }
 
 TEST_F(LaunchRecorderTest, OnlySharedBlocksGoToTheDaemon) {
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, x_, UseAccess::kWrite);
   Note(launch, shared_, UseAccess::kRead);
   ASSERT_TRUE(launch.Preflight().ok());
   ASSERT_EQ(daemon_->prepared.size(), 1u);
   EXPECT_EQ(daemon_->prepared[0].block, BlockId(30));
   EXPECT_TRUE(launch.Commit().ok());
-  EXPECT_EQ(TakeLog(), "prepare write 0=1 finish 7=1 ");
+  EXPECT_EQ(TakeLog(), "prepare record 1.1 write 0=1 finish 7=1 ");
 }
 
 TEST_F(LaunchRecorderTest, WaitsForForeignWordsAndItsOwnButNotForTheDead) {
@@ -203,16 +245,16 @@ TEST_F(LaunchRecorderTest, WaitsForForeignWordsAndItsOwnButNotForTheDead) {
   fences_->pages.Put(ChannelId(3), UniqueFd());
   daemon_->answer = RemotePrepared{
       .use = UseId(8), .waits = {{ChannelId(2), 5, 50}, {ChannelId(3), 6, 60}, {ChannelId(1), 1, 10}}};
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, shared_, UseAccess::kRead);
   ASSERT_TRUE(launch.Preflight().ok());
-  EXPECT_EQ(TakeLog(), "prepare wait 0:5>=50 wait 0:1>=10 ");
+  EXPECT_EQ(TakeLog(), "prepare wait 2:5>=50 wait 1:1>=10 ");
   EXPECT_TRUE(launch.Commit().ok());
 }
 
 TEST_F(LaunchRecorderTest, TornBlocksAreToldAtBothEnds) {
   daemon_->answer->torn = {BlockId(30)};
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, shared_, UseAccess::kRead);
   ASSERT_TRUE(launch.Preflight().ok());
   EXPECT_EQ(launch.torn(), std::vector<BlockId>({BlockId(30)}));
@@ -222,47 +264,47 @@ TEST_F(LaunchRecorderTest, TornBlocksAreToldAtBothEnds) {
 }
 
 TEST_F(LaunchRecorderTest, ACommitWantsAPreflight) {
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, x_, UseAccess::kWrite);
   EXPECT_TRUE(IsRefusal(launch.Commit(), Reason::kStreamMisuse));
   EXPECT_EQ(TakeLog(), "");
 }
 
 TEST_F(LaunchRecorderTest, AUseNotedTooLateIsRefusedAndTheRestCommitted) {
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, x_, UseAccess::kWrite);
   ASSERT_TRUE(launch.Preflight().ok());
   Note(launch, y_, UseAccess::kWrite);
   EXPECT_TRUE(IsRefusal(launch.Commit(), Reason::kStreamMisuse));
-  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  EXPECT_EQ(TakeLog(), "record 1.1 ");
   Use(b_, y_, UseAccess::kRead);
-  EXPECT_EQ(TakeLog(), "write 1=1 ");
+  EXPECT_EQ(TakeLog(), "record 2.1 ");
 }
 
 TEST_F(LaunchRecorderTest, OnePreflightAndOneCommit) {
-  LaunchRecorder launch(a_);
+  LaunchRecorder launch(*a_);
   Note(launch, x_, UseAccess::kWrite);
   ASSERT_TRUE(launch.Preflight().ok());
   EXPECT_TRUE(IsRefusal(launch.Preflight(), Reason::kStreamMisuse));
   launch.Commit().IgnoreError();
-  EXPECT_EQ(TakeLog(), "write 0=1 ");
+  EXPECT_EQ(TakeLog(), "record 1.1 ");
   launch.Commit().IgnoreError();
   EXPECT_EQ(TakeLog(), "");
 }
 
 TEST_F(LaunchRecorderTest, WhatCannotBeUsedIsRefusedBeforeAnythingIsQueued) {
   const auto other = std::make_shared<Fences>();
-  LaunchRecorder foreign(a_);
+  LaunchRecorder foreign(*a_);
   Recordable theirs = Of(x_);
   theirs.fences = other.get();
   LaunchRecorderPeer::Note(foreign, theirs, UseAccess::kRead);
   EXPECT_TRUE(IsRefusal(foreign.Preflight(), Reason::kStreamMisuse));
-  LaunchRecorder protected_(a_);
+  LaunchRecorder protected_(*a_);
   LaunchRecorderPeer::Note(protected_, Of(x_, /*read_only=*/true), UseAccess::kWrite);
   EXPECT_TRUE(IsRefusal(protected_.Preflight(), Reason::kStreamMisuse));
   for (const internal::Lease end : {internal::Lease::kFreed, internal::Lease::kEnded}) {
     lease_ = end;
-    LaunchRecorder stale(a_);
+    LaunchRecorder stale(*a_);
     Note(stale, x_, UseAccess::kRead);
     EXPECT_TRUE(IsRefusal(stale.Preflight(), Reason::kStale));
   }
@@ -272,7 +314,7 @@ TEST_F(LaunchRecorderTest, WhatCannotBeUsedIsRefusedBeforeAnythingIsQueued) {
 TEST_F(LaunchRecorderTest, AFailedPreflightLeavesNothingOpen) {
   daemon_->answer = Refuse(Reason::kBlockInUse, "in use");
   {
-    LaunchRecorder launch(a_);
+    LaunchRecorder launch(*a_);
     Note(launch, x_, UseAccess::kWrite);
     Note(launch, shared_, UseAccess::kWrite);
     EXPECT_TRUE(IsRefusal(launch.Preflight(), Reason::kBlockInUse));
@@ -282,39 +324,59 @@ TEST_F(LaunchRecorderTest, AFailedPreflightLeavesNothingOpen) {
   daemon_->answer = RemotePrepared{.use = UseId(9), .waits = {{ChannelId(2), 0, 1}}};
   backend_a_->wait = absl::InternalError("driver");
   {
-    LaunchRecorder launch(a_);
+    LaunchRecorder launch(*a_);
     Note(launch, x_, UseAccess::kWrite);
     Note(launch, shared_, UseAccess::kWrite);
     EXPECT_EQ(launch.Preflight().code(), absl::StatusCode::kInternal);
   }
-  EXPECT_EQ(TakeLog(), "prepare wait 0:0>=1 abandon 9 ");
+  EXPECT_EQ(TakeLog(), "prepare wait 2:0>=1 abandon 9 ");
   Use(b_, x_, UseAccess::kWrite);
-  EXPECT_EQ(TakeLog(), "write 1=1 ");
+  EXPECT_EQ(TakeLog(), "record 2.1 ");
 }
 
 TEST_F(LaunchRecorderTest, WhatIsNotCommittedIsAbandoned) {
   {
-    LaunchRecorder launch(a_);
+    LaunchRecorder launch(*a_);
     Note(launch, x_, UseAccess::kWrite);
     Note(launch, shared_, UseAccess::kWrite);
     ASSERT_TRUE(launch.Preflight().ok());
   }
   EXPECT_EQ(TakeLog(), "prepare abandon 7 ");
   Use(b_, x_, UseAccess::kRead);
-  EXPECT_EQ(TakeLog(), "write 1=1 ");
+  EXPECT_EQ(TakeLog(), "record 2.1 ");
 }
 
 TEST_F(LaunchRecorderTest, WhereNobodyKnowsTheEndOthersStayOut) {
+  const auto stays_open = [this](absl::Status FakeBackend::*failing) {
+    const std::shared_ptr<TrackedBlock> block = fences_->tracker.Track(BlockId(40), /*shared=*/false);
+    backend_a_->*failing = absl::InternalError("driver");
+    {
+      LaunchRecorder launch(*a_);
+      Note(launch, block, UseAccess::kWrite);
+      ASSERT_TRUE(launch.Preflight().ok());
+      EXPECT_EQ(launch.Commit().code(), absl::StatusCode::kInternal);
+    }
+    backend_a_->*failing = absl::OkStatus();
+    LaunchRecorder next(*b_);
+    Note(next, block, UseAccess::kRead);
+    EXPECT_TRUE(IsRefusal(next.Preflight(absl::ZeroDuration()), Reason::kBlockInUse));
+  };
+  stays_open(&FakeBackend::create);
+  stays_open(&FakeBackend::record);
+}
+
+TEST_F(LaunchRecorderTest, AWordThatCannotBeWrittenKeepsTheUseOpenAtTheDaemonAlone) {
   backend_a_->write = absl::InternalError("driver");
   {
-    LaunchRecorder launch(a_);
+    LaunchRecorder launch(*a_);
     Note(launch, x_, UseAccess::kWrite);
+    Note(launch, shared_, UseAccess::kWrite);
     ASSERT_TRUE(launch.Preflight().ok());
     EXPECT_EQ(launch.Commit().code(), absl::StatusCode::kInternal);
   }
-  LaunchRecorder next(b_);
-  Note(next, x_, UseAccess::kRead);
-  EXPECT_TRUE(IsRefusal(next.Preflight(absl::ZeroDuration()), Reason::kBlockInUse));
+  EXPECT_EQ(TakeLog(), "prepare record 1.1 write 0=1 ");
+  Use(b_, x_, UseAccess::kRead);
+  EXPECT_EQ(TakeLog(), "await 1.1 record 2.1 ");
 }
 
 TEST_F(LaunchRecorderTest, AStreamThatCannotIsNotOpened) {

@@ -26,8 +26,8 @@ Stream::Stream(std::shared_ptr<Fences> fences, std::unique_ptr<StreamBackend> ba
       backend_(std::move(backend)),
       device_(device),
       id_(opened.id),
-      tracked_(std::make_unique<TrackedStream>(
-          opened.slot, &fences_->pages.own()->page().writable_slot(opened.slot), opened.last)) {}
+      tracked_(
+          std::make_unique<TrackedStream>(backend_.get(), fences_->pages.own(), opened.slot, opened.last)) {}
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::OpenHost(const std::shared_ptr<Session>& session,
                                                          const StreamOptions& options) {
@@ -40,10 +40,10 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::AdoptCuda(const std::shared_ptr<
                                                           const StreamOptions& options) {
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   BERTH_ASSIGN_OR_RETURN(const int ordinal, driver->CurrentDevice());
-  return Open(
-      SessionFences::Of(session->core()),
-      std::make_unique<CudaStream>(*driver, reinterpret_cast<cuda::Stream>(options.cuda_stream), ordinal),
-      options);
+  BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver->CurrentContext());
+  auto backend = std::make_unique<CudaStream>(*driver, reinterpret_cast<cuda::Stream>(options.cuda_stream),
+                                              context, ordinal);
+  return Open(SessionFences::Of(session->core()), std::move(backend), options);
 }
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::Open(std::shared_ptr<Fences> fences,
@@ -57,12 +57,18 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Open(std::shared_ptr<Fences> fen
 
 Stream::~Stream() {
   // On a host stream what is queued writes the words, so it runs first.
-  if (!fences_->daemon->over()) backend_->Synchronize().IgnoreError();
+  if (!fences_->daemon->over()) Synchronize().IgnoreError();
+  fences_->tracker.Close(*tracked_);
   fences_->daemon->CloseStream(tracked_->slot());
 }
 
 absl::Status Stream::Enqueue(std::function<void()> work) { return backend_->Enqueue(std::move(work)); }
 
-absl::Status Stream::Synchronize() { return backend_->Synchronize(); }
+absl::Status Stream::Synchronize() {
+  const uint64_t point = fences_->tracker.Point(*tracked_);
+  BERTH_RETURN_IF_ERROR(backend_->Synchronize());
+  fences_->tracker.SawEnd(*tracked_, point);
+  return absl::OkStatus();
+}
 
 }  // namespace berth

@@ -12,11 +12,9 @@
 #include <functional>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/session.h"
-#include "common/mutex.h"
 
 namespace berth {
 
@@ -58,7 +56,8 @@ class Stream {
 
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  // Waits for what was queued, which ends with writes to a page of the session's. A CUDA stream stays open.
+  // Waits for what was queued, which ends with writes to a page of the session's. A CUDA stream stays open. Its context
+  // must outlive launches on other streams that were preflighted meanwhile.
   ~Stream();
 
   // Among the device's streams in this process; 0 is the default stream.
@@ -67,7 +66,8 @@ class Stream {
 
   // Queues a function on a host stream. Errors: UNSUPPORTED on a CUDA stream; kUnavailable when the session is over.
   absl::Status Enqueue(std::function<void()> work);
-  // Waits until all that was queued has run. Errors: the driver's; kUnavailable when the session is over.
+  // Waits until all that was queued has run. A process that has seen the end of its work so, or by closing the stream,
+  // tears no block that it alone maps should it die. Errors: the driver's; kUnavailable when the session is over.
   absl::Status Synchronize();
 
  private:
@@ -80,8 +80,6 @@ class Stream {
   const uint32_t device_;
   const uint32_t id_;
   const std::unique_ptr<internal::TrackedStream> tracked_;
-  // Held from a use's value to its finish: values rise in the order in which they are told.
-  Mutex commit_mu_;
 };
 
 }  // namespace berth

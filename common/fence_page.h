@@ -1,5 +1,4 @@
-// A process's fence page: one pair of 64-bit words per stream that says how far the stream has come. Its
-// owner's GPU (or host thread) raises the words; the owner's peers wait for them, on a stream or by reading;
+// A process's fence page: 64-bit words that say, for each of its streams, how far the stream has come. Its owner's GPU (or host thread) raises the words; the owner's peers wait for them, on a stream or by reading;
 // the daemon reads them all and sets them to the top when the owner dies, so that whoever waits goes on. No
 // process needs CUDA for any of it.
 //
@@ -25,12 +24,14 @@ namespace berth {
 inline constexpr uint64_t kFenceTop = INT64_MAX;
 
 // The words of one stream.
-struct FenceSlot {
-  // Only rises: n says that the stream's first n uses have ended. Written behind each use, on the stream.
+struct alignas(32) FenceSlot {
+  // Only rises: at n, whatever was told to end with n or less has ended. Written by the stream, behind its work.
   std::atomic<uint64_t> done;
-  // What `done` comes to once everything begun on the stream has ended; stored by the owner before it begins
-  // something. So a `done` below it tells, of a process that died, that work was under way.
+  // Launches on the stream that write blocks which the process tracks alone, counted by the process as it begins
+  // them, and those of them, in their order, that it has seen to end. Apart, they tell of a process that died that
+  // such work may have been under way. No stream writes these.
   std::atomic<uint64_t> begun;
+  std::atomic<uint64_t> ended;
 };
 
 // Streams that one process can have. What is left of a page beside its head.
@@ -38,16 +39,16 @@ inline constexpr uint32_t kFenceSlots = 252;
 
 // The page as it lies in memory.
 struct FencePageLayout {
-  static constexpr uint64_t kMagic = 0x313065636e656662;  // "bfence01"
+  static constexpr uint64_t kMagic = 0x323065636e656662;  // "bfence02"
   uint64_t magic;
   // Whose it is: a ChannelId.
   uint64_t channel;
-  std::atomic<uint64_t> reserved[6];
+  std::atomic<uint64_t> reserved[14];
   FenceSlot slots[kFenceSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-// CUDA registers whole pages.
-static_assert(sizeof(FencePageLayout) == 4096);
+// CUDA registers whole pages of memory.
+static_assert(sizeof(FencePageLayout) == 2 * 4096);
 
 // Makes the page of `channel`, its words 0, sealed. The returned fd is a writable one.
 absl::StatusOr<UniqueFd> CreateFencePage(ChannelId channel);

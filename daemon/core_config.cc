@@ -59,9 +59,9 @@ class SettingsReader {
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
-      BERTH_RETURN_IF_ERROR(
-          CheckKeys(*limits, "limits.",
-                    {"connections", "connections_per_uid", "attach_fds_per_uid", "imports_per_process"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(*limits, "limits.",
+                                      {"connections", "connections_per_uid", "attach_fds_per_uid",
+                                       "imports_per_process", "streams_per_device"}));
       BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
@@ -69,6 +69,8 @@ class SettingsReader {
           ReadNumber(*limits, "limits.", "attach_fds_per_uid", 1, &settings.attach_fds_per_uid));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "imports_per_process", 1, &settings.imports_per_process));
+      BERTH_RETURN_IF_ERROR(
+          ReadNumber(*limits, "limits.", "streams_per_device", 1, &settings.streams_per_device));
     }
     return settings;
   }
@@ -255,6 +257,8 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   if (settings.imports_per_process.has_value())
     config.limits.imports_per_channel = *settings.imports_per_process;
   if (settings.context_idle.has_value()) config.context_idle = *settings.context_idle;
+  if (settings.streams_per_device.has_value())
+    config.limits.fences.streams_per_device = *settings.streams_per_device;
   if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;
   if (settings.call_deadline_per_gib.has_value()) config.calls.per_gib = *settings.call_deadline_per_gib;
   return config;

@@ -43,6 +43,7 @@ struct Settings {
   std::optional<uint32_t> imports_per_process;
   // Where the log of what happens to memory is appended; by default nowhere.
   std::optional<std::string> log_file;
+  std::optional<uint32_t> streams_per_device;
 };
 
 // Reads a TOML file:
@@ -73,6 +74,7 @@ struct Settings {
 //   connections_per_uid = 3072
 //   attach_fds_per_uid = 12288
 //   imports_per_process = 4096
+//   streams_per_device = 16
 // Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
 // errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);

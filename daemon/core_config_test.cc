@@ -60,6 +60,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     connections_per_uid = 50
     attach_fds_per_uid = 30
     imports_per_process = 7
+    streams_per_device = 3
   )");
   ASSERT_TRUE(settings.ok()) << settings.status();
   EXPECT_EQ(settings->pools.size(), 2u);
@@ -83,7 +84,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
-  EXPECT_EQ(MakeCoreConfig(1, 1, {}, *settings).limits.imports_per_channel, 7u);
+  EXPECT_EQ(config.limits.imports_per_channel, 7u);
+  EXPECT_EQ(config.limits.fences.streams_per_device, 3u);
 }
 
 TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
@@ -99,6 +101,7 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   EXPECT_EQ(sample->call_deadline_per_gib, defaults.calls.per_gib);
   EXPECT_EQ(sample->connections, 4096u);
   EXPECT_EQ(sample->imports_per_process, defaults.limits.imports_per_channel);
+  EXPECT_EQ(sample->streams_per_device, defaults.limits.fences.streams_per_device);
 }
 
 TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
@@ -125,6 +128,7 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[log]\nfile = \"memory.jsonl\"", "log.file"},
            {"[limits]\nconnections = 5000000000", "limits.connections"},
            {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
+           {"[limits]\nstreams_per_device = 0", "limits.streams_per_device"},
            {"[surprise]", "surprise"},
            {"[pools", ":1"}}) {
     const absl::StatusOr<Settings> settings = Read(text);

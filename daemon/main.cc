@@ -18,6 +18,7 @@ int RunBrokerRole(const berth::Options& options) {
                            .config = options.config,
                            .device_budget = options.device_budget,
                            .warm_blocks = options.warm_blocks,
+                           .streams_per_device = options.streams_per_device,
                            .call_deadline = options.call_deadline,
                            .context_idle = options.context_idle,
                            .max_connections = options.max_connections,

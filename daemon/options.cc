@@ -83,6 +83,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "Bytes of each device that may be out at once; by default the less of its free and half of its total "
       "bytes");
   app.add_option("--warm-blocks", options->warm_blocks, "Blocks kept ready per size and device");
+  app.add_option("--streams-per-device", options->streams_per_device,
+                 "Streams that a process can have on a device, beside its default stream")
+      ->check(CLI::PositiveNumber);
   app.add_option_function<std::string>(
       "--call-deadline", [&](const std::string& text) { options->call_deadline = ReadCallDeadline(text); },
       "Time after which a worker's driver call is taken to hang, e.g. 10s");
@@ -113,6 +116,9 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
   };
   if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
+  if (options.streams_per_device.has_value()) {
+    flags.push_back(absl::StrCat("--streams-per-device=", *options.streams_per_device));
+  }
   if (options.call_deadline.has_value()) {
     flags.push_back(absl::StrCat("--call-deadline=", absl::FormatDuration(*options.call_deadline)));
   }

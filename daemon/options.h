@@ -34,6 +34,8 @@ struct Options {
   std::optional<Bytes> device_budget;
   // Blocks kept ready per size and device; unset leaves it to the configuration file.
   std::optional<uint32_t> warm_blocks;
+  // Beside the default stream; unset leaves it to the configuration file.
+  std::optional<uint32_t> streams_per_device;
   // How long a worker may be at one driver call; unset leaves it to the configuration file.
   std::optional<absl::Duration> call_deadline;
   // How long a context worker stays that nobody needs; unset leaves it to the configuration file.
@@ -57,6 +59,7 @@ struct BrokerOptions {
   std::string config;
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
+  std::optional<uint32_t> streams_per_device;
   std::optional<absl::Duration> call_deadline;
   std::optional<absl::Duration> context_idle;
   std::optional<uint32_t> max_connections;

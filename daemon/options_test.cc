@@ -28,7 +28,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   Options options;
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
                    "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0",
-                   "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
+                   "--streams-per-device=5", "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
                   &options),
             std::nullopt);
   Options child;
@@ -45,6 +45,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.config, "/etc/berth.toml");
   EXPECT_EQ(child.device_budget, MiB(256));
   EXPECT_EQ(child.warm_blocks, 0u);
+  EXPECT_EQ(child.streams_per_device, 5u);
   EXPECT_EQ(child.max_connections, 7u);
   EXPECT_EQ(child.call_deadline, absl::Milliseconds(1500));
   EXPECT_EQ(child.ready_fd, -1) << "the vault alone says that it is ready";

@@ -23,6 +23,7 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
   if (!settings.ok()) return settings;
   if (options.device_budget.has_value()) settings->device_budget = options.device_budget;
   if (options.warm_blocks.has_value()) settings->warm_blocks = options.warm_blocks;
+  if (options.streams_per_device.has_value()) settings->streams_per_device = options.streams_per_device;
   if (options.call_deadline.has_value()) settings->call_deadline = options.call_deadline;
   if (options.context_idle.has_value()) settings->context_idle = options.context_idle;
   if (options.max_connections.has_value()) settings->connections = options.max_connections;

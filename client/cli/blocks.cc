@@ -31,7 +31,8 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
   for (const v1::Block& block : answer.blocks()) {
     table.AddRow({absl::StrCat(block.handle().block()), absl::StrCat(block.device()),
                   FormatCount(block.bytes()), FormatExportKind(block.export_kind()),
-                  v1::Block::State_Name(block.state()), FormatSince(block.create_time(), now),
+                  absl::StrCat(v1::Block::State_Name(block.state()), block.torn() ? ", torn" : ""),
+                  FormatSince(block.create_time(), now),
                   block.owner() == 0 ? "" : absl::StrCat(block.owner()), FormatTenant(block.tenant()),
                   absl::StrJoin(block.imports(), ",",
                                 [](std::string* out, const v1::Import& import) {
@@ -116,6 +117,13 @@ ExitStatus Change(const Globals& globals, const std::string& id,
   });
 }
 
+ExitStatus ClearTorn(const Globals& globals, BlockId block) {
+  return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Block answer, inspector.ClearTorn(block));
+    return Show(globals, answer, [&] { return absl::StrCat("block ", block.value(), " is whole\n"); });
+  });
+}
+
 }  // namespace
 
 void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
@@ -139,11 +147,17 @@ void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
   recall->add_option("BLOCK", *id, "The block's id")->required();
   CLI::App* const free = verb->add_subcommand("free", "Free a block, whichever session made it");
   free->add_option("BLOCK", *id, "The block's id")->required();
+  const auto whole = std::make_shared<uint64_t>(0);
+  CLI::App* const clear_torn =
+      verb->add_subcommand("clear-torn", "Say that a block is whole which its writer left torn (operator)");
+  clear_torn->add_option("BLOCK", *whole, "The block's id")->required();
   verb->callback([=, &globals] {
     if (recall->parsed()) {
       *chosen = [&globals, id] { return Change(globals, *id, &Inspector::RecallBlock); };
     } else if (free->parsed()) {
       *chosen = [&globals, id] { return Change(globals, *id, &Inspector::FreeBlock); };
+    } else if (clear_torn->parsed()) {
+      *chosen = [&globals, whole] { return ClearTorn(globals, BlockId(*whole)); };
     } else if (publish->parsed()) {
       *chosen = [&globals, published] { return Publish(globals, *published); };
     } else if (unpublish->parsed()) {

@@ -14,13 +14,15 @@ std::string ForPeople(const v1::ListStreamsResponse& answer, absl::Time now) {
                {"STREAM", Table::Align::kRight},
                {"AGE", Table::Align::kRight},
                {"DONE", Table::Align::kRight},
-               {"BEGUN", Table::Align::kRight},
+               {"TOLD", Table::Align::kRight},
+               {"ALONE", Table::Align::kRight},
                {"OPEN USES", Table::Align::kRight},
                {"OPEN FOR", Table::Align::kRight}});
   for (const v1::FenceStream& stream : answer.streams()) {
     table.AddRow({FormatProcess(stream.process()), absl::StrCat(stream.device()), absl::StrCat(stream.id()),
                   FormatSince(stream.open_time(), now), absl::StrCat(stream.done()),
-                  absl::StrCat(stream.begun()), absl::StrCat(stream.open_uses()),
+                  absl::StrCat(stream.last_value()),
+                  absl::StrCat(stream.local_begun() - stream.local_ended()), absl::StrCat(stream.open_uses()),
                   stream.has_open_use_time() ? FormatSince(stream.open_use_time(), now) : ""});
   }
   return table.Format();

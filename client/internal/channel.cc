@@ -44,15 +44,15 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket, Fences* fenc
                                                         std::function<void(const absl::Status&)> on_lost) {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);
-  return std::unique_ptr<Channel>(new Channel(socket, fences, std::move(wake), std::move(on_lost)));
+  std::unique_ptr<Channel> channel(new Channel(socket, fences, std::move(wake), std::move(on_lost)));
+  fences->tracker.SetSender(
+      [raw = channel.get()](const attach::HandedOver& handed) { raw->HandOver(handed); });
+  channel->thread_ = std::thread([raw = channel.get()] { raw->Run(); });
+  return channel;
 }
 
 Channel::Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost)
-    : socket_(socket),
-      fences_(*fences),
-      wake_(std::move(wake)),
-      on_lost_(std::move(on_lost)),
-      thread_([this] { Run(); }) {}
+    : socket_(socket), fences_(*fences), wake_(std::move(wake)), on_lost_(std::move(on_lost)) {}
 
 Channel::~Channel() {
   {
@@ -75,12 +75,17 @@ void Channel::Run() {
   while (true) {
     absl::Status state;
     bool wants_write;
+    std::deque<BlockId> wanted;
     {
       MutexLock lock(&mu_);
       if (stop_) return;
       state = state_;
       wants_write = HasToSendLocked();
+      wanted.swap(wanted_);
     }
+    // Asks streams' drivers, so without the lock, and on no thread of the program's.
+    for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
+    if (!wanted.empty()) continue;
     if (!state.ok()) return on_lost_(state);
     pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
                      {.fd = wake_.get(), .events = POLLIN}};
@@ -168,6 +173,11 @@ void Channel::LoseLocked(const absl::Status& why) {
   fences_.pages.End(why);
 }
 
+void Channel::EndLeases() {
+  MutexLock lock(&mu_);
+  EndLeasesLocked();
+}
+
 void Channel::EndLeasesLocked() {
   for (const auto& [block, weak] : leases_) {
     if (const std::shared_ptr<LeaseRecord> lease = weak.lock()) EndLease(lease->word, Lease::kEnded);
@@ -234,9 +244,8 @@ absl::Status Channel::DispatchLocked(Message message) {
       fences_.pages.Put(ChannelId(delivery.owner), std::move(fd));
       break;
     case attach::DeliveryKind::kHandOver:
-      if (attach::HandedOver handed; fences_.tracker.AskHandOver(BlockId(delivery.block), &handed)) {
-        handed_over_.push_back(handed);
-      }
+      wanted_.push_back(BlockId(delivery.block));
+      Wake();
       break;
     case attach::DeliveryKind::kEnded:
       EndLeasesLocked();

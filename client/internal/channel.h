@@ -65,12 +65,15 @@ class Channel {
   // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Hands a block over whose last open use has ended. Never waits.
+  // Sends what is handed over of a block. Never waits.
   void HandOver(const attach::HandedOver& handed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Tells the daemon that this process has unmapped and closed `import`. Never waits: what a full socket does
   // not take is sent later.
   void LetGo(ImportId import) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends every lease of this process, as the daemon will say too: the session is over.
+  void EndLeases() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Whether the daemon has been sent all that it is to know, or the channel is lost.
   bool sent() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -87,9 +90,8 @@ class Channel {
   Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost);
   void Run();
   void Wake();
-  // Ends the leases of every block here, and what waits, with `why`.
-  // Every lease of this process is over.
   void EndLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the leases of every block here, and what waits, with `why`.
   void LoseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in and acknowledges what is there.
   void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -120,6 +122,8 @@ class Channel {
   uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ImportId> let_go_ ABSL_GUARDED_BY(mu_);
+  // Blocks that the daemon wants to be handed over.
+  std::deque<BlockId> wanted_ ABSL_GUARDED_BY(mu_);
   std::deque<attach::HandedOver> handed_over_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

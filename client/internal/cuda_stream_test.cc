@@ -1,6 +1,8 @@
 #include "client/internal/cuda_stream.h"
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/cuda/fake_driver.h"
 #include "common/error.h"
@@ -9,6 +11,9 @@
 
 namespace berth::internal {
 namespace {
+
+const auto kStream = reinterpret_cast<cuda::Stream>(70);
+const auto kContext = reinterpret_cast<cuda::Context>(7);
 
 std::unique_ptr<MappedPage> Page(bool read_only) {
   return std::make_unique<MappedPage>(*FencePage::MapWritable(CreateFencePage(ChannelId(1))->get()),
@@ -19,7 +24,7 @@ TEST(CudaStreamTest, RegistersAPageOnceAndForAsLongAsItIsMapped) {
   cuda::FakeDriver driver;
   {
     const std::unique_ptr<MappedPage> page = Page(/*read_only=*/true);
-    CudaStream stream(driver, nullptr, 0);
+    CudaStream stream(driver, kStream, kContext, 0);
     ASSERT_TRUE(stream.Wait(*page, 3, 5).ok());
     ASSERT_TRUE(stream.Wait(*page, 4, 6).ok());
     EXPECT_EQ(std::count(driver.calls.begin(), driver.calls.end(), "RegisterHostMemory"), 1);
@@ -33,33 +38,95 @@ TEST(CudaStreamTest, RegistersAPageOnceAndForAsLongAsItIsMapped) {
 
 TEST(CudaStreamTest, APageKeepsTheContextThatItIsRegisteredInAndLeavesTheThreadsAsItWas) {
   cuda::FakeDriver driver;
-  driver.current = reinterpret_cast<cuda::Context>(7);
+  driver.current = kContext;
   {
     const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
-    CudaStream stream(driver, nullptr, 0);
+    CudaStream stream(driver, kStream, kContext, 0);
     ASSERT_TRUE(stream.Write(*page, 0, 1).ok());
     ASSERT_TRUE(stream.Write(*page, 0, 2).ok());
     EXPECT_EQ(driver.contexts, 1);
-    EXPECT_EQ(driver.current, reinterpret_cast<cuda::Context>(7));
+    EXPECT_EQ(driver.current, kContext);
   }
   EXPECT_EQ(driver.contexts, 0);
-  EXPECT_EQ(driver.current, reinterpret_cast<cuda::Context>(7));
+  EXPECT_EQ(driver.current, kContext);
 }
 
 TEST(CudaStreamTest, WritesItsWord) {
   cuda::FakeDriver driver;
   const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
-  CudaStream stream(driver, nullptr, 0);
+  CudaStream stream(driver, kStream, kContext, 0);
   ASSERT_TRUE(stream.Write(*page, 3, 5).ok());
   EXPECT_EQ(page->slot(3).done.load(), 5u);
   EXPECT_EQ(page->slot(3).begun.load(), 0u);
+}
+
+TEST(CudaStreamTest, EventsAreMadeAndAskedInTheStreamsContextAndWaitedForWithoutMore) {
+  cuda::FakeDriver driver;
+  {
+    CudaStream stream(driver, kStream, kContext, 0);
+    absl::StatusOr<std::unique_ptr<StreamEvent>> event = stream.CreateEvent();
+    ASSERT_TRUE(event.ok()) << event.status();
+    EXPECT_EQ(driver.context_of.at("CreateEvent"), kContext);
+    EXPECT_EQ(driver.current, nullptr);
+    driver.calls.clear();
+    ASSERT_TRUE(stream.Record(**event).ok());
+    ASSERT_TRUE(stream.WaitEvent(**event).ok());
+    EXPECT_EQ(driver.calls, std::vector<std::string>({"RecordEvent", "WaitEvent"}));
+    driver.reached = false;
+    EXPECT_FALSE(*stream.Reached(**event));
+    EXPECT_EQ(driver.context_of.at("QueryEvent"), kContext);
+    EXPECT_EQ(driver.capture_mode_of.at("QueryEvent"), cuda::CaptureMode::kRelaxed);
+  }
+  EXPECT_TRUE(driver.nothing_left());
+}
+
+TEST(CudaStreamTest, PublishesAnEventAsideAndItsNextOwnWordWaitsForThat) {
+  cuda::FakeDriver driver;
+  {
+    const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
+    CudaStream stream(driver, kStream, kContext, 0);
+    const std::unique_ptr<StreamEvent> event = *stream.CreateEvent();
+    ASSERT_TRUE(stream.Publish(*event, *page, 3, 5).ok());
+    EXPECT_EQ(page->slot(3).done.load(), 5u);
+    // Another stream than the program's waited and wrote.
+    ASSERT_EQ(driver.awaited.size(), 1u);
+    EXPECT_NE(driver.awaited[0].first, kStream);
+    EXPECT_EQ(driver.context_of.at("WriteValue64"), kContext);
+    EXPECT_EQ(driver.current, nullptr);
+    ASSERT_TRUE(stream.Publish(*event, *page, 3, 6).ok());
+    EXPECT_EQ(driver.streams.size(), 1u);
+    ASSERT_TRUE(stream.Write(*page, 3, 7).ok());
+    ASSERT_EQ(driver.awaited.size(), 3u);
+    EXPECT_EQ(driver.awaited[2].first, kStream);
+    ASSERT_TRUE(stream.Write(*page, 3, 8).ok());
+    EXPECT_EQ(driver.awaited.size(), 3u);
+  }
+  EXPECT_EQ(driver.context_of.at("DestroyStream"), kContext);
+  EXPECT_TRUE(driver.nothing_left());
+  EXPECT_EQ(driver.contexts, 0);
+}
+
+TEST(CudaStreamTest, WhatCannotBePublishedLeavesTheWord) {
+  for (const char* const failing : {"CreateStream", "WaitEvent", "WriteValue64"}) {
+    cuda::FakeDriver driver;
+    {
+      const std::unique_ptr<MappedPage> page = Page(/*read_only=*/false);
+      CudaStream stream(driver, kStream, kContext, 0);
+      const std::unique_ptr<StreamEvent> event = *stream.CreateEvent();
+      driver.failing = failing;
+      EXPECT_TRUE(IsRefusal(stream.Publish(*event, *page, 0, 1), Reason::kDriver)) << failing;
+      EXPECT_EQ(page->slot(0).done.load(), 0u);
+      driver.failing = "";
+    }
+    EXPECT_TRUE(driver.nothing_left()) << failing;
+  }
 }
 
 TEST(CudaStreamTest, SaysBeforehandWhereTheDeviceCannot) {
   class Old : public cuda::FakeDriver {
     absl::StatusOr<int> Attribute(int, cuda::DeviceAttribute) override { return 0; }
   } driver;
-  CudaStream stream(driver, nullptr, 0);
+  CudaStream stream(driver, kStream, kContext, 0);
   const absl::Status refused = stream.CheckSupport();
   EXPECT_TRUE(IsRefusal(refused, Reason::kUnsupported)) << refused;
   EXPECT_EQ(GetErrorDetails(refused)->metadata.at("capability"), "fences");
@@ -73,7 +140,7 @@ TEST(CudaStreamTest, TheDriversErrorsComeThroughAndLeaveNothing) {
     cuda::FakeDriver driver;
     driver.failing = failing;
     const std::unique_ptr<MappedPage> fresh = Page(/*read_only=*/false);
-    CudaStream stream(driver, nullptr, 0);
+    CudaStream stream(driver, kStream, kContext, 0);
     EXPECT_TRUE(IsRefusal(stream.Write(*fresh, 0, 1), Reason::kDriver)) << failing;
     EXPECT_EQ(fresh->slot(0).done.load(), 0u);
     // A page that is registered stays so.

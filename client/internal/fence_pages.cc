@@ -8,62 +8,20 @@
 
 namespace berth::internal {
 
-namespace {
-
-// Makes a context the calling thread's for a while.
-class CurrentContext {
- public:
-  static absl::StatusOr<CurrentContext> Enter(cuda::Driver& driver, cuda::Context context) {
-    BERTH_ASSIGN_OR_RETURN(const cuda::Context before, driver.CurrentContext());
-    BERTH_RETURN_IF_ERROR(driver.SetCurrentContext(context));
-    return CurrentContext(driver, before);
-  }
-  CurrentContext(CurrentContext&& other) noexcept
-      : driver_(std::exchange(other.driver_, nullptr)), before_(other.before_) {}
-  CurrentContext& operator=(CurrentContext&&) = delete;
-  ~CurrentContext() {
-    if (driver_ != nullptr) driver_->SetCurrentContext(before_).IgnoreError();
-  }
-
- private:
-  CurrentContext(cuda::Driver& driver, cuda::Context before) : driver_(&driver), before_(before) {}
-  // Null once moved from.
-  cuda::Driver* driver_;
-  cuda::Context before_;
-};
-
-}  // namespace
-
-MappedPage::~MappedPage() {
-  MutexLock lock(&mu_);
-  if (driver_ == nullptr) return;
-  {
-    const absl::StatusOr<CurrentContext> current = CurrentContext::Enter(*driver_, context_);
-    driver_->UnregisterHostMemory(page_.address()).IgnoreError();
-  }
-  driver_->ReleasePrimaryContext(ordinal_).IgnoreError();
-}
-
-absl::Status MappedPage::Register(cuda::Driver& driver) {
-  BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver, context_));
-  BERTH_ASSIGN_OR_RETURN(
-      registered_, driver.RegisterHostMemory(page_.address(), Bytes(sizeof(FencePageLayout)), read_only_));
-  driver_ = &driver;
-  return absl::OkStatus();
-}
-
 absl::StatusOr<cuda::DevicePointer> MappedPage::DeviceWord(cuda::Driver& driver, uint32_t slot) {
-  MutexLock lock(&mu_);
-  if (driver_ == nullptr) {
-    BERTH_ASSIGN_OR_RETURN(ordinal_, driver.CurrentDevice());
-    BERTH_ASSIGN_OR_RETURN(context_, driver.RetainPrimaryContext(ordinal_));
-    if (absl::Status status = Register(driver); !status.ok()) {
-      driver.ReleasePrimaryContext(ordinal_).IgnoreError();
-      return status;
+  cuda::DevicePointer at = at_.load(std::memory_order_acquire);
+  if (at == 0) {
+    MutexLock lock(&mu_);
+    if (!registered_.has_value()) {
+      BERTH_ASSIGN_OR_RETURN(
+          RegisteredMemory memory,
+          RegisteredMemory::Register(driver, page_.address(), Bytes(sizeof(FencePageLayout)), read_only_));
+      registered_.emplace(std::move(memory));
     }
+    at = registered_->at();
+    at_.store(at, std::memory_order_release);
   }
-  return registered_ + offsetof(FencePageLayout, slots) + slot * sizeof(FenceSlot) +
-         offsetof(FenceSlot, done);
+  return at + offsetof(FencePageLayout, slots) + slot * sizeof(FenceSlot) + offsetof(FenceSlot, done);
 }
 
 absl::Status FencePages::SetOwn(UniqueFd fd) {

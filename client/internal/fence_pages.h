@@ -3,8 +3,10 @@
 #ifndef CLIENT_INTERNAL_FENCE_PAGES_H_
 #define CLIENT_INTERNAL_FENCE_PAGES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -12,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/internal/registered_memory.h"
 #include "common/cuda/driver.h"
 #include "common/fence_page.h"
 #include "common/ids.h"
@@ -24,30 +27,22 @@ namespace berth::internal {
 class MappedPage {
  public:
   MappedPage(FencePage page, bool read_only) : read_only_(read_only), page_(std::move(page)) {}
-  ~MappedPage();
-
   const FenceSlot& slot(uint32_t slot) const { return page_.slot(slot); }
   // Requires: this process's own page.
   FencePage& page() { return page_; }
   // The address at which streams of CUDA find `done` of the slot, in any context. The page is registered with the
-  // driver the first time, which takes some 0.2 ms and a current context: in the primary context of that one's
-  // device, which is retained as long as the page is mapped, because a registration ends with its context.
-  // Errors: those of Driver.
+  // driver the first time, which takes a current context. Errors: those of Driver.
   absl::StatusOr<cuda::DevicePointer> DeviceWord(cuda::Driver& driver, uint32_t slot)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  absl::Status Register(cuda::Driver& driver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   const bool read_only_;
   FencePage page_;
   Mutex mu_;
-  // Null until registered.
-  cuda::Driver* driver_ ABSL_GUARDED_BY(mu_) = nullptr;
-  cuda::DevicePointer registered_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the device whose primary context is retained.
-  int ordinal_ ABSL_GUARDED_BY(mu_) = 0;
-  cuda::Context context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // Nothing until a stream of CUDA's wants the page.
+  std::optional<RegisteredMemory> registered_ ABSL_GUARDED_BY(mu_);
+  // Where streams find the page, for who does not register it; 0 before.
+  std::atomic<cuda::DevicePointer> at_ = 0;
 };
 
 // Thread-safe. Pages stay mapped as long as this does: a stream may have a wait on their words queued.

@@ -3,206 +3,410 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 
 namespace berth::internal {
 
+// One per stream for the reads, and the last write.
 static_assert(attach::HandedOver::kMaxMarks == kFenceSlots + 1);
 
-void FenceTracker::SetPage(const FencePage* page) {
-  MutexLock lock(&mu_);
-  page_ = page;
-}
-
 std::shared_ptr<TrackedBlock> FenceTracker::Track(BlockId block, bool shared) {
-  MutexLock lock(&mu_);
-  std::weak_ptr<TrackedBlock>& weak = blocks_[block];
-  std::shared_ptr<TrackedBlock> tracked = weak.lock();
-  if (tracked != nullptr) {
+  SpinLockHolder lock(&mu_);
+  Known& known = blocks_[block];
+  if (std::shared_ptr<TrackedBlock> tracked = known.shared.lock()) {
     tracked->shared_ = tracked->shared_ || shared;
     return tracked;
   }
-  tracked = std::make_shared<TrackedBlock>(block, shared);
-  weak = tracked;
-  // What nobody here maps any more goes when the table has doubled: a constant cost per block.
-  if (blocks_.size() >= sweep_at_) {
-    absl::erase_if(blocks_, [](const auto& entry) { return entry.second.expired(); });
-    sweep_at_ = std::max<size_t>(64, blocks_.size() * 2);
-  }
+  std::shared_ptr<TrackedBlock> tracked(new TrackedBlock(block, shared),
+                                        [this](TrackedBlock* gone) { Forget(gone); });
+  known = {.block = tracked.get(), .shared = tracked};
   return tracked;
 }
 
+void FenceTracker::Forget(TrackedBlock* block) {
+  Rest rest;
+  {
+    SpinLockHolder lock(&mu_);
+    DropMarks(*block, &rest);
+    // It may have been imported anew meanwhile.
+    const auto at = blocks_.find(block->id_);
+    if (at != blocks_.end() && at->second.block == block) blocks_.erase(at);
+  }
+  delete block;
+  Settle(rest, /*wake=*/false);
+}
+
 void FenceTracker::MarkShared(BlockId block) {
-  MutexLock lock(&mu_);
-  const auto at = blocks_.find(block);
-  if (at == blocks_.end()) return;
-  if (const std::shared_ptr<TrackedBlock> tracked = at->second.lock()) tracked->shared_ = true;
+  SpinLockHolder lock(&mu_);
+  if (const auto at = blocks_.find(block); at != blocks_.end()) at->second.block->shared_ = true;
 }
 
-attach::HandedOver FenceTracker::HandOver(TrackedBlock& block) {
-  attach::HandedOver handed = {.block = block.id_.value()};
-  std::vector<std::pair<TrackedBlock::Mark, UseAccess>> marks = {{block.write_, UseAccess::kWrite}};
-  for (const TrackedBlock::Mark& read : block.reads_) marks.emplace_back(read, UseAccess::kRead);
-  for (const auto& [mark, access] : marks) {
-    if (mark.value == 0 || Done(mark)) continue;
-    handed.marks[handed.count++] = {
-        .slot = mark.slot, .access = static_cast<uint32_t>(access), .value = mark.value};
+// ---- Uses
+
+const TrackedBlock* FenceTracker::FindObstacle(const TrackedStream& stream,
+                                               absl::Span<const TrackedUse> uses) {
+  for (const TrackedUse& use : uses) {
+    if (use.block->shared_) continue;
+    for (const TrackedBlock::Open& open : use.block->open_) {
+      if (open.stream != &stream && (Writes(open.access) || Writes(use.access))) return use.block;
+    }
   }
-  block.hand_over_asked_ = false;
-  block.write_ = {};
-  block.reads_.clear();
-  return handed;
+  return nullptr;
 }
 
-bool FenceTracker::AskHandOver(BlockId block, attach::HandedOver* handed) {
-  *handed = attach::HandedOver{.block = block.value()};
-  MutexLock lock(&mu_);
-  const auto at = blocks_.find(block);
-  const std::shared_ptr<TrackedBlock> tracked = at == blocks_.end() ? nullptr : at->second.lock();
-  // Nothing here maps it any more, so nothing here uses it.
-  if (tracked == nullptr) return true;
-  tracked->shared_ = true;
-  tracked->hand_over_asked_ = !tracked->open_.empty();
-  if (tracked->hand_over_asked_) return false;
-  *handed = HandOver(*tracked);
-  return true;
-}
-
-bool FenceTracker::Conflicts(const TrackedBlock& block, uint32_t slot, UseAccess access) {
-  for (const TrackedBlock::Open& open : block.open_) {
-    if (open.slot != slot && (Writes(open.access) || Writes(access))) return true;
-  }
-  return false;
-}
-
-absl::Status FenceTracker::AwaitTurn(const TrackedStream& stream, absl::Span<const TrackedUse> uses,
-                                     absl::Duration patience) {
+absl::Status FenceTracker::Begin(TrackedStream& stream, TrackedLaunch* launch, absl::Duration patience) {
   bool late = false;
   // A clock is read by those alone who wait.
   for (absl::Time deadline = absl::InfinitePast();;) {
-    const auto in_the_way = std::find_if(uses.begin(), uses.end(), [&stream](const TrackedUse& use) {
-      return !use.block->shared_ && Conflicts(*use.block, stream.slot_, use.access);
-    });
-    if (in_the_way == uses.end()) return absl::OkStatus();
+    BlockId in_use;
+    uint64_t seen = 0;
+    {
+      SpinLockHolder lock(&mu_);
+      const TrackedBlock* const obstacle = FindObstacle(stream, launch->uses);
+      if (obstacle == nullptr) {
+        BeginLocked(stream, launch);
+        return absl::OkStatus();
+      }
+      in_use = obstacle->id_;
+      waiting_ += late ? 0 : 1;
+      seen = changes_;
+    }
     if (late) {
       return Refuse(
           Reason::kBlockInUse,
           "block {block} is in use by another stream of this process (pid {pid}), and the use was not "
           "finished",
-          {{"block", absl::StrCat(absl::Hex(in_the_way->block->id_.value()))}, {"pid", ::getpid()}});
+          {{"block", absl::StrCat(absl::Hex(in_use.value()))}, {"pid", ::getpid()}});
     }
     if (deadline == absl::InfinitePast()) deadline = absl::Now() + patience;
-    ++waiting_;
-    late = ended_.WaitWithDeadline(&mu_, deadline);
-    --waiting_;
+    late = AwaitChange(seen, deadline);
   }
 }
 
-void FenceTracker::CollectWaits(TrackedBlock& block, uint32_t slot, UseAccess access, OwnWaits* waits) {
-  const auto add = [&](const TrackedBlock::Mark& mark) {
-    if (mark.slot == slot) return;
-    const auto same = std::find_if(waits->begin(), waits->end(),
-                                   [&mark](const OwnWait& wait) { return wait.slot == mark.slot; });
-    if (same == waits->end()) {
-      waits->push_back({mark.slot, mark.value});
-    } else {
-      same->value = std::max(same->value, mark.value);
+void FenceTracker::CollectWaits(TrackedBlock& block, const TrackedStream& stream, UseAccess access,
+                                TrackedLaunch* launch) {
+  const auto add = [&](LaunchEnd* end) {
+    if (end->stream == &stream) return;
+    for (LaunchEnd*& wait : launch->waits) {
+      if (wait->stream != end->stream) continue;
+      if (wait->place >= end->place) return;
+      // The one before is still its block's, so this is not the last reference.
+      --wait->references;
+      wait = end;
+      ++end->references;
+      return;
     }
+    launch->waits.push_back(end);
+    ++end->references;
   };
-  if (block.write_.value != 0) {
-    if (Done(block.write_)) {
-      block.write_ = {};
-    } else {
-      add(block.write_);
-    }
-  }
+  if (block.write_ != nullptr) add(block.write_);
   if (!Writes(access)) return;
-  for (size_t i = 0; i < block.reads_.size();) {
-    if (Done(block.reads_[i])) {
-      block.reads_[i] = block.reads_.back();
-      block.reads_.pop_back();
-    } else {
-      add(block.reads_[i++]);
-    }
-  }
+  for (LaunchEnd* const read : block.reads_) add(read);
 }
 
-absl::Status FenceTracker::Begin(TrackedStream& stream, absl::Span<TrackedUse> uses, absl::Duration patience,
-                                 OwnWaits* waits) {
-  MutexLock lock(&mu_);
-  if (absl::Status status = AwaitTurn(stream, uses, patience); !status.ok()) return status;
-  for (TrackedUse& use : uses) {
+void FenceTracker::BeginLocked(TrackedStream& stream, TrackedLaunch* launch) {
+  for (TrackedUse& use : launch->uses) {
     use.remote = use.block->shared_;
-    if (use.remote) continue;
-    CollectWaits(*use.block, stream.slot_, use.access, waits);
-    use.block->open_.push_back({stream.slot_, use.access});
+    if (use.remote) {
+      launch->remote = true;
+      continue;
+    }
+    launch->local = true;
+    launch->local_writes = launch->local_writes || Writes(use.access);
+    CollectWaits(*use.block, stream, use.access, launch);
+    use.block->open_.push_back({&stream, use.access});
   }
-  ++stream.open_;
-  stream.words_.begun.store(stream.last_ + 1, std::memory_order_release);
-  return absl::OkStatus();
+  if (launch->local && !stream.free_.empty()) {
+    launch->end = stream.free_.back();
+    stream.free_.pop_back();
+    launch->end->references = 1;
+  }
+  if (!launch->local_writes) return;
+  ++stream.open_writes_;
+  stream.words_.begun.store(stream.writes_ + stream.open_writes_, std::memory_order_release);
 }
 
-void FenceTracker::EndUse(const TrackedStream& stream, TrackedBlock& block, UseAccess access,
-                          HandOvers* handed) {
+absl::Status FenceTracker::Record(TrackedStream& stream, TrackedLaunch* launch) {
+  if (launch->end == nullptr) {
+    BERTH_ASSIGN_OR_RETURN(std::unique_ptr<StreamEvent> event, stream.backend().CreateEvent());
+    launch->end = new LaunchEnd{
+        .event = std::move(event), .kind = stream.backend().kind(), .stream = &stream, .references = 1};
+    SpinLockHolder lock(&mu_);
+    stream.ends_.push_back(launch->end);
+  }
+  absl::Status recorded = stream.backend().Record(*launch->end->event);
+  if (!recorded.ok()) Strand(launch);
+  return recorded;
+}
+
+void FenceTracker::Strand(TrackedLaunch* launch) {
+  Rest rest;
+  {
+    SpinLockHolder lock(&mu_);
+    DropEnds(launch, &rest);
+  }
+  Settle(rest, /*wake=*/false);
+}
+
+void FenceTracker::RecordUse(TrackedBlock& block, LaunchEnd* end, UseAccess access, Rest* rest) {
+  ++end->references;
+  if (Writes(access)) {
+    DropMarks(block, rest);
+    block.write_ = end;
+    return;
+  }
+  for (LaunchEnd*& read : block.reads_) {
+    if (read->stream != end->stream) continue;
+    Drop(read, rest);
+    read = end;
+    return;
+  }
+  block.reads_.push_back(end);
+}
+
+void FenceTracker::EndUse(const TrackedStream& stream, TrackedBlock& block, UseAccess access, Rest* rest) {
   const auto open = std::find_if(block.open_.begin(), block.open_.end(), [&](const TrackedBlock::Open& open) {
-    return open.slot == stream.slot_ && open.access == access;
+    return open.stream == &stream && open.access == access;
   });
   *open = block.open_.back();
   block.open_.pop_back();
-  if (block.hand_over_asked_ && block.open_.empty()) handed->push_back(HandOver(block));
+  if (block.hand_over_asked_ && block.open_.empty()) rest->leaving.push_back(TakeMarks(block));
 }
 
-void FenceTracker::EndLaunch(TrackedStream& stream) {
-  --stream.open_;
-  stream.words_.begun.store(stream.last_ + (stream.open_ > 0 ? 1 : 0), std::memory_order_release);
-  if (waiting_ > 0) ended_.SignalAll();
+bool FenceTracker::EndLaunch(TrackedStream& stream, TrackedLaunch* launch, Rest* rest) {
+  DropEnds(launch, rest);
+  if (launch->local_writes) {
+    --stream.open_writes_;
+    stream.words_.begun.store(stream.writes_ + stream.open_writes_, std::memory_order_release);
+  }
+  return Change();
 }
 
-void FenceTracker::Send(const HandOvers& handed) {
-  for (const attach::HandedOver& message : handed) send_(message);
-}
-
-void FenceTracker::Finish(TrackedStream& stream, absl::Span<const TrackedUse> uses, uint64_t value) {
-  HandOvers handed;
+void FenceTracker::Finish(TrackedStream& stream, TrackedLaunch* launch) {
+  Rest rest;
+  bool wake;
   {
-    MutexLock lock(&mu_);
-    stream.last_ = value;
-    for (const TrackedUse& use : uses) {
+    SpinLockHolder lock(&mu_);
+    LaunchEnd* const end = launch->end;
+    if (launch->local_writes) ++stream.writes_;
+    end->place = stream.recorded() + 1;
+    end->writes = stream.writes_;
+    stream.recorded_.store(end->place, std::memory_order_relaxed);
+    for (const TrackedUse& use : launch->uses) {
       if (use.remote) continue;
-      TrackedBlock& block = *use.block;
-      if (Writes(use.access)) {
-        block.write_ = {stream.slot_, value};
-        block.reads_.clear();
-      } else {
-        const auto same = std::find_if(block.reads_.begin(), block.reads_.end(),
-                                       [&](const auto& read) { return read.slot == stream.slot_; });
-        if (same == block.reads_.end()) {
-          block.reads_.push_back({stream.slot_, value});
-        } else {
-          same->value = value;
-        }
-      }
-      EndUse(stream, block, use.access, &handed);
+      RecordUse(*use.block, end, use.access, &rest);
+      EndUse(stream, *use.block, use.access, &rest);
     }
-    EndLaunch(stream);
+    wake = EndLaunch(stream, launch, &rest);
   }
-  if (!handed.empty()) Send(handed);
+  Settle(rest, wake);
 }
 
-void FenceTracker::Abandon(TrackedStream& stream, absl::Span<const TrackedUse> uses) {
-  HandOvers handed;
+void FenceTracker::Abandon(TrackedStream& stream, TrackedLaunch* launch) {
+  Rest rest;
+  bool wake;
   {
-    MutexLock lock(&mu_);
-    for (const TrackedUse& use : uses) {
-      if (!use.remote) EndUse(stream, *use.block, use.access, &handed);
+    SpinLockHolder lock(&mu_);
+    for (const TrackedUse& use : launch->uses) {
+      if (!use.remote) EndUse(stream, *use.block, use.access, &rest);
     }
-    EndLaunch(stream);
+    wake = EndLaunch(stream, launch, &rest);
   }
-  if (!handed.empty()) Send(handed);
+  Settle(rest, wake);
+}
+
+// ---- Ends of launches
+
+void FenceTracker::Drop(LaunchEnd* end, Rest* rest) {
+  if (--end->references > 0) return;
+  if (end->stream != nullptr) {
+    end->stream->free_.push_back(end);
+  } else {
+    rest->dead.push_back(end);
+  }
+}
+
+void FenceTracker::DropEnds(TrackedLaunch* launch, Rest* rest) {
+  for (LaunchEnd* const wait : launch->waits) Drop(wait, rest);
+  launch->waits.clear();
+  if (launch->end != nullptr) Drop(std::exchange(launch->end, nullptr), rest);
+}
+
+void FenceTracker::DropMarks(TrackedBlock& block, Rest* rest) {
+  if (block.write_ != nullptr) Drop(std::exchange(block.write_, nullptr), rest);
+  for (LaunchEnd* const read : block.reads_) Drop(read, rest);
+  block.reads_.clear();
+}
+
+uint64_t FenceTracker::Point(const TrackedStream& stream) const {
+  SpinLockHolder lock(&mu_);
+  return stream.writes_;
+}
+
+void FenceTracker::SawEnd(TrackedStream& stream, uint64_t point) {
+  SpinLockHolder lock(&mu_);
+  SawEndLocked(stream, point);
+}
+
+void FenceTracker::SawEndLocked(TrackedStream& stream, uint64_t point) {
+  stream.seen_ = std::max(stream.seen_, point);
+  stream.words_.ended.store(stream.seen_, std::memory_order_release);
+}
+
+void FenceTracker::Close(TrackedStream& stream) {
+  Rest rest;
+  while (true) {
+    uint64_t seen = 0;
+    {
+      SpinLockHolder lock(&mu_);
+      if (stream.pins_ == 0) {
+        const auto of_stream = [&stream](const LaunchEnd* end) { return end->stream == &stream; };
+        for (auto& [id, known] : blocks_) {
+          TrackedBlock& block = *known.block;
+          if (block.write_ != nullptr && of_stream(block.write_)) {
+            Drop(std::exchange(block.write_, nullptr), &rest);
+          }
+          const auto read = std::find_if(block.reads_.begin(), block.reads_.end(), of_stream);
+          if (read == block.reads_.end()) continue;
+          Drop(*read, &rest);
+          block.reads_.erase(read);
+        }
+        for (LaunchEnd* const end : stream.ends_) {
+          end->stream = nullptr;
+          if (end->references == 0) rest.dead.push_back(end);
+        }
+        stream.ends_.clear();
+        stream.free_.clear();
+        break;
+      }
+      ++waiting_;
+      seen = changes_;
+    }
+    AwaitChange(seen, absl::InfiniteFuture());
+  }
+  Settle(rest, /*wake=*/false);
+}
+
+// ---- Hand-over
+
+FenceTracker::Leaving FenceTracker::TakeMarks(TrackedBlock& block) {
+  Leaving leaving{.block = &block};
+  if (block.write_ != nullptr) {
+    leaving.marks.push_back({std::exchange(block.write_, nullptr), UseAccess::kWrite});
+  }
+  for (LaunchEnd* const read : block.reads_) leaving.marks.push_back({read, UseAccess::kRead});
+  block.reads_.clear();
+  for (const Mark& mark : leaving.marks) ++mark.end->stream->pins_;
+  return leaving;
+}
+
+void FenceTracker::AskHandOver(BlockId id) {
+  // Outlives the lock, under which its last reference must not end.
+  std::shared_ptr<TrackedBlock> block;
+  Rest rest;
+  {
+    SpinLockHolder lock(&mu_);
+    if (const auto at = blocks_.find(id); at != blocks_.end()) block = at->second.shared.lock();
+    if (block != nullptr) {
+      block->shared_ = true;
+      block->hand_over_asked_ = true;
+      if (!block->open_.empty()) return;
+      rest.leaving.push_back(TakeMarks(*block));
+    }
+  }
+  // Nothing here maps it any more, so nothing here uses it.
+  if (block == nullptr) return send_({.block = id.value()});
+  Settle(rest, /*wake=*/false);
+}
+
+void FenceTracker::HandOver(const Leaving& leaving) {
+  attach::HandedOver handed = {.block = leaving.block->id_.value()};
+  std::vector<LaunchEnd*> ended;
+  absl::Status status;
+  for (const Mark& mark : leaving.marks) {
+    TrackedStream& stream = *mark.end->stream;
+    const absl::StatusOr<bool> reached = stream.backend().Reached(*mark.end->event);
+    if (reached.ok() && *reached) {
+      ended.push_back(mark.end);
+      continue;
+    }
+    const absl::StatusOr<uint64_t> value = stream.word().Publish(*mark.end->event, mark.end->place);
+    status.Update(value.status());
+    if (!status.ok()) break;
+    handed.marks[handed.count++] = {
+        .slot = stream.slot(), .access = static_cast<uint32_t>(mark.access), .value = *value};
+  }
+  Rest rest;
+  bool wake;
+  {
+    SpinLockHolder lock(&mu_);
+    for (LaunchEnd* const end : ended) SawEndLocked(*end->stream, end->writes);
+    for (const Mark& mark : leaving.marks) {
+      --mark.end->stream->pins_;
+      Drop(mark.end, &rest);
+    }
+    wake = Change();
+  }
+  Settle(rest, wake);
+  if (status.ok()) send_(handed);
+}
+
+absl::StatusOr<OwnWait> FenceTracker::WordOf(LaunchEnd& wait) {
+  TrackedStream* stream;
+  uint64_t place;
+  {
+    SpinLockHolder lock(&mu_);
+    stream = wait.stream;
+    if (stream == nullptr) return OwnWait{};
+    ++stream->pins_;
+    place = wait.place;
+  }
+  const absl::StatusOr<uint64_t> value = stream->word().Publish(*wait.event, place);
+  const uint32_t slot = stream->slot();
+  bool wake;
+  {
+    SpinLockHolder lock(&mu_);
+    --stream->pins_;
+    wake = Change();
+  }
+  Settle({}, wake);
+  if (!value.ok()) return value.status();
+  return OwnWait{.slot = slot, .value = *value};
+}
+
+// ---- What is done without the lock
+
+bool FenceTracker::Change() {
+  if (waiting_ == 0) return false;
+  ++changes_;
+  return true;
+}
+
+void FenceTracker::Settle(const Rest& rest, bool wake) {
+  if (rest.dead.empty() && rest.leaving.empty() && !wake) return;
+  for (LaunchEnd* const end : rest.dead) delete end;
+  for (const Leaving& leaving : rest.leaving) HandOver(leaving);
+  if (!wake) return;
+  MutexLock lock(&sleep_mu_);
+  changed_.SignalAll();
+}
+
+bool FenceTracker::AwaitChange(uint64_t seen, absl::Time deadline) {
+  MutexLock sleep(&sleep_mu_);
+  for (bool late = false;;) {
+    {
+      SpinLockHolder lock(&mu_);
+      if (changes_ != seen || late) {
+        --waiting_;
+        return changes_ == seen;
+      }
+    }
+    late = changed_.WaitWithDeadline(&sleep_mu_, deadline);
+  }
 }
 
 }  // namespace berth::internal

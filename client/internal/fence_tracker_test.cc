@@ -1,5 +1,6 @@
 #include "client/internal/fence_tracker.h"
 
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,46 +11,104 @@
 namespace berth::internal {
 namespace {
 
-class FenceTrackerTest : public testing::Test {
- protected:
-  FenceTrackerTest()
-      : page_(*FencePage::MapWritable(CreateFencePage(ChannelId(1))->get())),
-        a_(0, &page_.writable_slot(0), 0),
-        b_(1, &page_.writable_slot(1), 0),
-        x_(tracker_.Track(BlockId(10), /*shared=*/false)),
-        y_(tracker_.Track(BlockId(20), /*shared=*/false)) {
-    tracker_.SetPage(&page_);
-    tracker_.SetSender([this](const attach::HandedOver& handed) { sent_.push_back(handed); });
+// Remembers what it was told; nothing ends by itself.
+class FakeStream final : public StreamBackend {
+ public:
+  FakeStream() : StreamBackend(StreamKind::kHost) {}
+  absl::Status CheckSupport() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<StreamEvent>> CreateEvent() override {
+    ++created;
+    return std::make_unique<Event>(this);
   }
+  absl::Status Record(StreamEvent& event) override {
+    static_cast<Event&>(event).place = ++recorded;
+    return absl::OkStatus();
+  }
+  absl::Status WaitEvent(StreamEvent&) override { return absl::OkStatus(); }
+  absl::Status Wait(MappedPage&, uint32_t, uint64_t) override { return absl::OkStatus(); }
+  absl::Status Write(MappedPage&, uint32_t, uint64_t) override { return absl::OkStatus(); }
+  absl::StatusOr<bool> Reached(StreamEvent& event) override {
+    if (!driver.ok()) return driver;
+    return static_cast<Event&>(event).place <= ended;
+  }
+  absl::Status Publish(StreamEvent& event, MappedPage&, uint32_t, uint64_t value) override {
+    published.emplace_back(static_cast<Event&>(event).place, value);
+    return driver;
+  }
+  absl::Status Enqueue(std::function<void()>) override { return absl::OkStatus(); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
 
-  using Uses = std::vector<TrackedUse>;
-  absl::StatusOr<OwnWaits> Begin(TrackedStream& stream, Uses& uses,
-                                 absl::Duration patience = absl::Seconds(30)) {
-    OwnWaits waits;
-    const absl::Status status = tracker_.Begin(stream, absl::MakeSpan(uses), patience, &waits);
-    if (!status.ok()) return status;
-    return waits;
-  }
-  // A whole use. Returns what it waited for, as pairs.
-  std::vector<std::pair<uint32_t, uint64_t>> Use(TrackedStream& stream, Uses uses) {
-    const absl::StatusOr<OwnWaits> waits = Begin(stream, uses);
-    EXPECT_TRUE(waits.ok()) << waits.status();
-    tracker_.Finish(stream, uses, tracker_.NextValue(stream));
-    std::vector<std::pair<uint32_t, uint64_t>> pairs;
-    for (const OwnWait& wait : *waits) pairs.emplace_back(wait.slot, wait.value);
-    return pairs;
-  }
-
-  FenceTracker tracker_;
-  FencePage page_;
-  TrackedStream a_;
-  TrackedStream b_;
-  std::shared_ptr<TrackedBlock> x_;
-  std::shared_ptr<TrackedBlock> y_;
-  std::vector<attach::HandedOver> sent_;
+  struct Event final : StreamEvent {
+    explicit Event(FakeStream* stream) : stream(*stream) {}
+    ~Event() override { --stream.created; }
+    FakeStream& stream;
+    uint64_t place = 0;
+  };
+  // Events that there are.
+  int created = 0;
+  uint64_t recorded = 0;
+  // So many of the launches recorded have ended.
+  uint64_t ended = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> published;
+  absl::Status driver;
 };
 
+using Places = std::vector<std::pair<uint64_t, uint64_t>>;
 using Waits = std::vector<std::pair<uint32_t, uint64_t>>;
+
+class FenceTrackerTest : public testing::Test {
+ protected:
+  FenceTrackerTest() {
+    tracker_.SetSender([this](const attach::HandedOver& handed) { sent_.push_back(handed); });
+  }
+  ~FenceTrackerTest() override {
+    tracker_.Close(a_);
+    tracker_.Close(b_);
+    x_.reset();
+    y_.reset();
+    EXPECT_EQ(run_a_.created, 0);
+    EXPECT_EQ(run_b_.created, 0);
+  }
+
+  static TrackedLaunch Launch(std::vector<TrackedUse> uses) {
+    return {.uses = absl::InlinedVector<TrackedUse, 4>(uses.begin(), uses.end())};
+  }
+  // Begins what can begin at once.
+  TrackedLaunch Begin(TrackedStream& stream, std::vector<TrackedUse> uses) {
+    TrackedLaunch launch = Launch(std::move(uses));
+    const absl::Status begun = tracker_.Begin(stream, &launch, absl::ZeroDuration());
+    EXPECT_TRUE(begun.ok()) << begun;
+    return launch;
+  }
+  void Finish(TrackedStream& stream, TrackedLaunch* launch) {
+    EXPECT_TRUE(tracker_.Record(stream, launch).ok());
+    tracker_.Finish(stream, launch);
+  }
+  // Slots and places that a launch waits for.
+  static Waits WaitsOf(const TrackedLaunch& launch) {
+    Waits waits;
+    for (const LaunchEnd* const wait : launch.waits) waits.emplace_back(wait->stream->slot(), wait->place);
+    return waits;
+  }
+  // A whole use. Returns what it waited for.
+  Waits Use(TrackedStream& stream, std::vector<TrackedUse> uses) {
+    TrackedLaunch launch = Begin(stream, std::move(uses));
+    const Waits waits = WaitsOf(launch);
+    Finish(stream, &launch);
+    return waits;
+  }
+  const FenceSlot& Words(uint32_t slot) { return page_.slot(slot); }
+
+  FenceTracker tracker_;
+  MappedPage page_{*FencePage::MapWritable(CreateFencePage(ChannelId(1))->get()), /*read_only=*/false};
+  FakeStream run_a_;
+  FakeStream run_b_;
+  TrackedStream a_{&run_a_, &page_, 0, 0};
+  TrackedStream b_{&run_b_, &page_, 1, 0};
+  std::shared_ptr<TrackedBlock> x_ = tracker_.Track(BlockId(10), /*shared=*/false);
+  std::shared_ptr<TrackedBlock> y_ = tracker_.Track(BlockId(20), /*shared=*/false);
+  std::vector<attach::HandedOver> sent_;
+};
 
 TEST_F(FenceTrackerTest, AReadWaitsForTheLastWriteAndAWriteForReadsToo) {
   EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
@@ -59,114 +118,176 @@ TEST_F(FenceTrackerTest, AReadWaitsForTheLastWriteAndAWriteForReadsToo) {
 }
 
 TEST_F(FenceTrackerTest, OneWaitPerStreamForTheWholeLaunch) {
-  Use(a_, {{x_.get(), UseAccess::kWrite}});
   Use(a_, {{y_.get(), UseAccess::kWrite}});
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Use(b_, {{y_.get(), UseAccess::kRead}, {x_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
   EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
 }
 
-TEST_F(FenceTrackerTest, WhatHasEndedIsNotWaitedFor) {
+TEST_F(FenceTrackerTest, EventsAreUsedAgainOnceNothingRefersToThem) {
+  for (int i = 0; i < 100; ++i) {
+    Use(a_, {{x_.get(), UseAccess::kWrite}});
+    Use(b_, {{x_.get(), UseAccess::kRead}});
+    Use(b_, {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kWrite}});
+  }
+  EXPECT_LE(run_a_.created, 2);
+  EXPECT_LE(run_b_.created, 3);
+  // A launch keeps what it waits for until it is over, whatever happens to the block meanwhile.
   Use(a_, {{x_.get(), UseAccess::kWrite}});
-  page_.writable_slot(0).done.store(1);
-  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kWrite}}), Waits());
-  page_.writable_slot(1).done.store(1);
-  EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
-}
-
-TEST_F(FenceTrackerTest, TheWordsSayWhatIsUnderWay) {
-  Uses uses = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, uses).ok());
-  EXPECT_EQ(page_.slot(0).begun.load(), 1u);
-  tracker_.Abandon(a_, uses);
-  EXPECT_EQ(page_.slot(0).begun.load(), 0u);
-  Uses more = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, uses).ok());
-  ASSERT_TRUE(Begin(a_, more).ok());
-  tracker_.Finish(a_, uses, tracker_.NextValue(a_));
-  EXPECT_EQ(page_.slot(0).begun.load(), 2u);
-  tracker_.Finish(a_, more, tracker_.NextValue(a_));
-  EXPECT_EQ(page_.slot(0).begun.load(), 2u);
+  TrackedLaunch launch = Begin(b_, {{x_.get(), UseAccess::kRead}});
+  const uint64_t place = launch.waits.at(0)->place;
+  x_.reset();
+  for (int i = 0; i < 10; ++i) Use(a_, {{y_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(launch.waits.at(0)->place, place);
+  x_ = tracker_.Track(BlockId(10), false);
+  launch.uses.clear();
+  tracker_.Abandon(b_, &launch);
 }
 
 TEST_F(FenceTrackerTest, AnAbandonedUseIsAsIfItNeverWas) {
   Use(a_, {{x_.get(), UseAccess::kWrite}});
-  Uses uses = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(b_, uses).ok());
-  tracker_.Abandon(b_, uses);
+  TrackedLaunch launch = Begin(b_, {{x_.get(), UseAccess::kWrite}});
+  tracker_.Abandon(b_, &launch);
   EXPECT_EQ(Use(a_, {{x_.get(), UseAccess::kWrite}}), Waits());
   EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}}), Waits({{0, 2}}));
 }
 
 TEST_F(FenceTrackerTest, AConflictingUseWaitsForTheOpenOne) {
-  Uses writing = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, writing).ok());
-  Uses reading = {{y_.get(), UseAccess::kRead}, {x_.get(), UseAccess::kRead}};
-  absl::StatusOr<OwnWaits> waits;
-  std::thread reader([&] { waits = Begin(b_, reading); });
+  TrackedLaunch writing = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  TrackedLaunch reading = Launch({{y_.get(), UseAccess::kRead}, {x_.get(), UseAccess::kRead}});
+  absl::Status begun;
+  std::thread reader([&] { begun = tracker_.Begin(b_, &reading, absl::Seconds(30)); });
   // Whether the reader has come to wait by now or not, it goes on after this alone.
-  tracker_.Finish(a_, writing, tracker_.NextValue(a_));
+  Finish(a_, &writing);
   reader.join();
-  ASSERT_TRUE(waits.ok()) << waits.status();
-  ASSERT_EQ(waits->size(), 1u);
-  EXPECT_EQ(waits->front().value, 1u);
-  tracker_.Abandon(b_, reading);
+  ASSERT_TRUE(begun.ok()) << begun;
+  EXPECT_EQ(WaitsOf(reading), Waits({{0, 1}}));
+  tracker_.Abandon(b_, &reading);
 }
 
 TEST_F(FenceTrackerTest, WhoWaitsTooLongIsRefusedAndHasBegunNothing) {
-  Uses writing = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, writing).ok());
-  Uses both = {{y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kRead}};
-  const absl::Status refused = Begin(b_, both, absl::ZeroDuration()).status();
+  TrackedLaunch writing = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  TrackedLaunch both = Launch({{y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kRead}});
+  const absl::Status refused = tracker_.Begin(b_, &both, absl::ZeroDuration());
   EXPECT_TRUE(IsRefusal(refused, Reason::kBlockInUse)) << refused;
-  EXPECT_EQ(page_.slot(1).begun.load(), 0u);
-  Uses other = {{y_.get(), UseAccess::kWrite}};
-  EXPECT_TRUE(Begin(a_, other).ok());
+  EXPECT_EQ(Words(1).begun.load(), 0u);
+  EXPECT_EQ(Use(b_, {{y_.get(), UseAccess::kWrite}}), Waits());
+  tracker_.Abandon(a_, &writing);
 }
 
-TEST_F(FenceTrackerTest, HandsOverWhatHasNotEnded) {
+TEST_F(FenceTrackerTest, TheWordsSayWhatMayBeUnderWay) {
+  TrackedLaunch first = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Words(0).begun.load(), 1u);
+  tracker_.Abandon(a_, &first);
+  EXPECT_EQ(Words(0).begun.load(), 0u);
+  Use(a_, {{x_.get(), UseAccess::kReadWrite}});
+  const uint64_t point = tracker_.Point(a_);
+  TrackedLaunch open = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Words(0).begun.load(), 2u);
+  // What is open, or was queued after the look, has not been seen to end.
+  tracker_.SawEnd(a_, point);
+  EXPECT_EQ(Words(0).ended.load(), 1u);
+  Finish(a_, &open);
+  tracker_.SawEnd(a_, point);
+  EXPECT_EQ(Words(0).ended.load(), 1u);
+  tracker_.SawEnd(a_, tracker_.Point(a_));
+  EXPECT_EQ(Words(0).ended.load(), 2u);
+  EXPECT_EQ(Words(0).done.load(), 0u);
+}
+
+TEST_F(FenceTrackerTest, ReadsAndSharedBlocksLeaveNoDoubt) {
+  const std::shared_ptr<TrackedBlock> shared = tracker_.Track(BlockId(30), /*shared=*/true);
+  Use(a_, {{x_.get(), UseAccess::kRead}});
+  TrackedLaunch launch = Begin(a_, {{shared.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Words(0).begun.load(), 0u);
+  tracker_.Abandon(a_, &launch);
+}
+
+TEST_F(FenceTrackerTest, AStreamInAnotherOnesSlotGoesOnFromItsWords) {
   Use(a_, {{x_.get(), UseAccess::kWrite}});
-  Use(b_, {{x_.get(), UseAccess::kRead}});
-  attach::HandedOver handed;
-  ASSERT_TRUE(tracker_.AskHandOver(BlockId(10), &handed));
-  EXPECT_EQ(handed.block, 10u);
-  ASSERT_EQ(handed.count, 2u);
-  EXPECT_EQ(handed.marks[0].slot, 0u);
-  EXPECT_EQ(handed.marks[0].access, 2u);
-  EXPECT_EQ(handed.marks[0].value, 1u);
-  EXPECT_EQ(handed.marks[1].slot, 1u);
-  EXPECT_EQ(handed.marks[1].access, 1u);
-  page_.writable_slot(0).done.store(1);
-  Use(a_, {{y_.get(), UseAccess::kWrite}});
-  page_.writable_slot(0).done.store(2);
-  ASSERT_TRUE(tracker_.AskHandOver(BlockId(20), &handed));
-  EXPECT_EQ(handed.count, 0u);
+  tracker_.SawEnd(a_, tracker_.Point(a_));
+  tracker_.Close(a_);
+  TrackedStream next(&run_a_, &page_, 0, 0);
+  // What the closed one did is nothing to wait for.
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kWrite}}), Waits());
+  Use(next, {{y_.get(), UseAccess::kWrite}});
+  EXPECT_EQ(Words(0).begun.load(), 2u);
+  EXPECT_EQ(Words(0).ended.load(), 1u);
+  tracker_.Close(next);
 }
 
-TEST_F(FenceTrackerTest, AHandOverComesWithTheEndOfTheOpenUse) {
-  Uses writing = {{x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, writing).ok());
-  attach::HandedOver handed;
-  EXPECT_FALSE(tracker_.AskHandOver(BlockId(10), &handed));
+TEST_F(FenceTrackerTest, AClosedStreamsEventsStayForWhoWaitsForThem) {
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  TrackedLaunch reading = Begin(b_, {{x_.get(), UseAccess::kRead}});
+  tracker_.Close(a_);
+  EXPECT_EQ(run_a_.created, 1);
+  EXPECT_EQ(tracker_.WordOf(*reading.waits.at(0))->value, 0u);
+  Finish(b_, &reading);
+  EXPECT_EQ(run_a_.created, 0);
+}
+
+TEST_F(FenceTrackerTest, HandsOverWhatHasNotEndedAsValuesOfWords) {
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  Use(a_, {{y_.get(), UseAccess::kWrite}});
+  Use(b_, {{x_.get(), UseAccess::kRead}});
+  tracker_.AskHandOver(BlockId(10));
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_[0].block, 10u);
+  ASSERT_EQ(sent_[0].count, 2u);
+  EXPECT_EQ(sent_[0].marks[0].slot, 0u);
+  EXPECT_EQ(sent_[0].marks[0].access, 2u);
+  EXPECT_EQ(sent_[0].marks[0].value, 1u);
+  EXPECT_EQ(sent_[0].marks[1].slot, 1u);
+  EXPECT_EQ(sent_[0].marks[1].access, 1u);
+  EXPECT_EQ(sent_[0].marks[1].value, 1u);
+  // Each comes with the end of its own launch.
+  EXPECT_EQ(run_a_.published, Places({{1, 1}}));
+  EXPECT_EQ(run_b_.published, Places({{1, 1}}));
+}
+
+TEST_F(FenceTrackerTest, WhatHasEndedIsNotHandedOverAndLeavesNoDoubt) {
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  run_a_.ended = 1;
+  tracker_.AskHandOver(BlockId(10));
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_[0].count, 0u);
+  EXPECT_TRUE(run_a_.published.empty());
+  EXPECT_EQ(Words(0).ended.load(), 1u);
+}
+
+TEST_F(FenceTrackerTest, AHandOverComesWithTheEndOfTheLastOpenUse) {
+  TrackedLaunch writing = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  TrackedLaunch more = Begin(a_, {{x_.get(), UseAccess::kWrite}});
+  tracker_.AskHandOver(BlockId(10));
   // New uses are the daemon's to order already.
-  Uses reading = {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kRead}};
-  ASSERT_TRUE(Begin(b_, reading).ok());
-  EXPECT_TRUE(reading[0].remote);
-  EXPECT_FALSE(reading[1].remote);
+  TrackedLaunch reading = Begin(b_, {{x_.get(), UseAccess::kRead}, {y_.get(), UseAccess::kRead}});
+  EXPECT_TRUE(reading.uses[0].remote);
+  EXPECT_FALSE(reading.uses[1].remote);
+  tracker_.Abandon(a_, &more);
   EXPECT_TRUE(sent_.empty());
-  tracker_.Finish(a_, writing, tracker_.NextValue(a_));
+  Finish(a_, &writing);
   ASSERT_EQ(sent_.size(), 1u);
   EXPECT_EQ(sent_[0].block, 10u);
   EXPECT_EQ(sent_[0].marks[0].value, 1u);
-  tracker_.Finish(b_, reading, tracker_.NextValue(b_));
+  Finish(b_, &reading);
   EXPECT_EQ(sent_.size(), 1u);
+}
+
+TEST_F(FenceTrackerTest, NothingIsHandedOverWhereTheDriverCannotSayWhenItEnds) {
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  run_a_.driver = absl::InternalError("poisoned");
+  tracker_.AskHandOver(BlockId(10));
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_LT(Words(0).ended.load(), Words(0).begun.load());
 }
 
 TEST_F(FenceTrackerTest, AnUnknownBlockIsHandedOverEmpty) {
   x_.reset();
-  attach::HandedOver handed;
-  EXPECT_TRUE(tracker_.AskHandOver(BlockId(10), &handed));
-  EXPECT_EQ(handed.count, 0u);
-  EXPECT_TRUE(tracker_.AskHandOver(BlockId(99), &handed));
-  EXPECT_EQ(handed.block, 99u);
+  tracker_.AskHandOver(BlockId(10));
+  tracker_.AskHandOver(BlockId(99));
+  ASSERT_EQ(sent_.size(), 2u);
+  EXPECT_EQ(sent_[0].count, 0u);
+  EXPECT_EQ(sent_[1].block, 99u);
 }
 
 TEST_F(FenceTrackerTest, SharedBlocksAreTheDaemonsToOrder) {
@@ -174,19 +295,47 @@ TEST_F(FenceTrackerTest, SharedBlocksAreTheDaemonsToOrder) {
   EXPECT_EQ(tracker_.Track(BlockId(30), false), shared);
   tracker_.MarkShared(BlockId(20));
   tracker_.MarkShared(BlockId(99));
-  Uses uses = {
-      {shared.get(), UseAccess::kWrite}, {y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kWrite}};
-  ASSERT_TRUE(Begin(a_, uses).ok());
-  EXPECT_TRUE(uses[0].remote);
-  EXPECT_TRUE(uses[1].remote);
-  EXPECT_FALSE(uses[2].remote);
+  TrackedLaunch launch = Begin(
+      a_, {{shared.get(), UseAccess::kWrite}, {y_.get(), UseAccess::kWrite}, {x_.get(), UseAccess::kWrite}});
+  EXPECT_TRUE(launch.uses[0].remote);
+  EXPECT_TRUE(launch.uses[1].remote);
+  EXPECT_FALSE(launch.uses[2].remote);
+  tracker_.Abandon(a_, &launch);
 }
 
-TEST_F(FenceTrackerTest, BlocksThatAreGoneLeaveNoTrace) {
-  for (uint64_t i = 1000; i < 3000; ++i) tracker_.Track(BlockId(i), false);
-  const std::shared_ptr<TrackedBlock> again = tracker_.Track(BlockId(1000), false);
-  Use(a_, {{again.get(), UseAccess::kWrite}});
-  EXPECT_EQ(Use(b_, {{again.get(), UseAccess::kRead}}), Waits({{0, 1}}));
+TEST_F(FenceTrackerTest, ABlockImportedAnewBeginsAnew) {
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  x_ = tracker_.Track(BlockId(11), false);
+  x_ = tracker_.Track(BlockId(10), false);
+  EXPECT_EQ(Use(b_, {{x_.get(), UseAccess::kRead}}), Waits());
+}
+
+// Threads use two blocks on streams of their own while these are handed over: nobody's use is lost between.
+TEST_F(FenceTrackerTest, AUseIsEitherHandedOverOrTheDaemonsWhateverRaces) {
+  for (uint64_t round = 0; round < 2000; ++round) {
+    const BlockId id(100 + round);
+    const std::shared_ptr<TrackedBlock> block = tracker_.Track(id, false);
+    sent_.clear();
+    const uint64_t before = run_a_.recorded;
+    uint64_t local = 0;
+    std::thread user([&] {
+      while (true) {
+        TrackedLaunch launch = Begin(a_, {{block.get(), UseAccess::kWrite}});
+        if (launch.remote) return tracker_.Abandon(a_, &launch);
+        ++local;
+        Finish(a_, &launch);
+      }
+    });
+    tracker_.AskHandOver(id);
+    user.join();
+    ASSERT_EQ(sent_.size(), 1u);
+    ASSERT_EQ(run_a_.recorded - before, local);
+    ASSERT_EQ(sent_[0].count, local > 0 ? 1u : 0u);
+    // What was handed over is the last of them.
+    if (local > 0) {
+      ASSERT_EQ(run_a_.published.back(), std::pair(run_a_.recorded, sent_[0].marks[0].value));
+    }
+  }
 }
 
 }  // namespace

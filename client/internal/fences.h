@@ -74,15 +74,13 @@ struct Fences {
   std::unique_ptr<FenceDaemon> daemon;
 };
 
-// A mapped block, as a recorder wants it.
+// A mapped block, as a recorder wants it; what it refers to lives as long as the mapping.
 struct Recordable {
   // Whose streams may use it.
   const Fences* fences = nullptr;
   TrackedBlock* block = nullptr;
   const LeaseWord* lease = nullptr;
   bool read_only = false;
-  // Keeps block, lease and memory.
-  std::shared_ptr<const void> keep;
 };
 
 }  // namespace berth::internal

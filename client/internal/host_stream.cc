@@ -3,7 +3,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
+#include <vector>
 
 namespace berth::internal {
 namespace {
@@ -13,9 +15,61 @@ constexpr int64_t kFirstPauseNanos = 10'000;
 constexpr int64_t kLongestPauseNanos = 1'000'000;
 constexpr int kLooksBeforePause = 1000;
 
+// What an event stands for. Shared with the functions that record it, which may run after the event is gone.
+struct Places {
+  Mutex mu;
+  // How often it was recorded, and how many of those the stream has come past.
+  uint64_t recorded ABSL_GUARDED_BY(mu) = 0;
+  uint64_t reached ABSL_GUARDED_BY(mu) = 0;
+  // Words that come to a value with a place.
+  struct Word {
+    uint64_t place;
+    std::atomic<uint64_t>* word;
+    uint64_t value;
+  };
+  std::vector<Word> words ABSL_GUARDED_BY(mu);
+
+  uint64_t Record() {
+    MutexLock lock(&mu);
+    return ++recorded;
+  }
+  uint64_t Last() {
+    MutexLock lock(&mu);
+    return recorded;
+  }
+  bool IsPast(uint64_t place) {
+    MutexLock lock(&mu);
+    return reached >= place;
+  }
+  void Reach(uint64_t place) {
+    MutexLock lock(&mu);
+    reached = place;
+    Store();
+  }
+  void Publish(std::atomic<uint64_t>* word, uint64_t value) {
+    MutexLock lock(&mu);
+    words.push_back({.place = recorded, .word = word, .value = value});
+    Store();
+  }
+  void Store() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    for (const Word& word : words) {
+      if (reached >= word.place) word.word->store(word.value, std::memory_order_release);
+    }
+    const uint64_t past = reached;
+    std::erase_if(words, [past](const Word& word) { return past >= word.place; });
+  }
+};
+
+struct HostEvent final : StreamEvent {
+  const std::shared_ptr<Places> places = std::make_shared<Places>();
+};
+
+const std::shared_ptr<Places>& PlacesOf(StreamEvent& event) { return static_cast<HostEvent&>(event).places; }
+
 }  // namespace
 
-HostStream::HostStream(std::function<bool()> over) : over_(std::move(over)), thread_([this] { Run(); }) {}
+HostStream::HostStream(std::function<bool()> over)
+    : StreamBackend(StreamKind::kHost), over_(std::move(over)), thread_([this] { Run(); }) {}
 
 HostStream::~HostStream() {
   {
@@ -26,9 +80,9 @@ HostStream::~HostStream() {
   thread_.join();
 }
 
-bool HostStream::AwaitWord(const FenceSlot& slot, uint64_t value) const {
+bool HostStream::Await(absl::FunctionRef<bool()> there) const {
   int64_t pause = kFirstPauseNanos;
-  for (int looks = 0; slot.done.load(std::memory_order_acquire) < value; ++looks) {
+  for (int looks = 0; !there(); ++looks) {
     if (looks < kLooksBeforePause) continue;
     if (over_()) return false;
     const timespec nap = {.tv_sec = 0, .tv_nsec = pause};
@@ -38,12 +92,41 @@ bool HostStream::AwaitWord(const FenceSlot& slot, uint64_t value) const {
   return true;
 }
 
-absl::Status HostStream::Wait(MappedPage& page, uint32_t slot, uint64_t value) {
-  return Enqueue([this, &page, slot, value] {
-    if (AwaitWord(page.slot(slot), value)) return;
+absl::Status HostStream::EnqueueWait(std::function<bool()> there) {
+  return Enqueue([this, there = std::move(there)] {
+    if (Await(there)) return;
     MutexLock lock(&mu_);
     broken_ = true;
   });
+}
+
+absl::StatusOr<std::unique_ptr<StreamEvent>> HostStream::CreateEvent() {
+  return std::make_unique<HostEvent>();
+}
+
+absl::Status HostStream::Record(StreamEvent& event) {
+  const std::shared_ptr<Places>& places = PlacesOf(event);
+  return Enqueue([places, place = places->Record()] { places->Reach(place); });
+}
+
+absl::Status HostStream::WaitEvent(StreamEvent& event) {
+  const std::shared_ptr<Places>& places = PlacesOf(event);
+  return EnqueueWait([places, place = places->Last()] { return places->IsPast(place); });
+}
+
+absl::StatusOr<bool> HostStream::Reached(StreamEvent& event) {
+  Places& places = *PlacesOf(event);
+  return places.IsPast(places.Last());
+}
+
+absl::Status HostStream::Publish(StreamEvent& event, MappedPage& page, uint32_t slot, uint64_t value) {
+  PlacesOf(event)->Publish(&page.page().writable_slot(slot).done, value);
+  return absl::OkStatus();
+}
+
+absl::Status HostStream::Wait(MappedPage& page, uint32_t slot, uint64_t value) {
+  return EnqueueWait(
+      [&page, slot, value] { return page.slot(slot).done.load(std::memory_order_acquire) >= value; });
 }
 
 absl::Status HostStream::Write(MappedPage& page, uint32_t slot, uint64_t value) {

@@ -47,6 +47,69 @@ TEST(HostStreamTest, WaitsForAWordOfAnotherStream) {
   EXPECT_EQ(read, 2);
 }
 
+// A stream that is held up until the gate is opened.
+struct Gated {
+  Gated() {
+    EXPECT_TRUE(stream.Enqueue([this] { gate.WaitForNotification(); }).ok());
+  }
+  absl::Notification gate;
+  HostStream stream{[] { return false; }};
+};
+
+TEST(HostStreamTest, WaitsForWhatAnEventStandsForWhenTheWaitIsQueued) {
+  Gated first;
+  HostStream second([] { return false; });
+  std::atomic<int> order = 0;
+  int written = 0;
+  int read = 0;
+  const std::unique_ptr<StreamEvent> event = *first.stream.CreateEvent();
+  // Never recorded, it stands for nothing.
+  EXPECT_TRUE(*first.stream.Reached(*event));
+  ASSERT_TRUE(second.WaitEvent(*event).ok());
+  ASSERT_TRUE(second.Synchronize().ok());
+  ASSERT_TRUE(first.stream.Enqueue([&] { written = ++order; }).ok());
+  ASSERT_TRUE(first.stream.Record(*event).ok());
+  ASSERT_TRUE(second.WaitEvent(*event).ok());
+  ASSERT_TRUE(second.Enqueue([&] { read = ++order; }).ok());
+  EXPECT_FALSE(*first.stream.Reached(*event));
+  // Recorded anew, it stands for more; the wait that is queued does not.
+  absl::Notification more;
+  ASSERT_TRUE(first.stream.Enqueue([&] { more.WaitForNotification(); }).ok());
+  ASSERT_TRUE(first.stream.Record(*event).ok());
+  first.gate.Notify();
+  ASSERT_TRUE(second.Synchronize().ok());
+  EXPECT_EQ(written, 1);
+  EXPECT_EQ(read, 2);
+  EXPECT_FALSE(*first.stream.Reached(*event));
+  more.Notify();
+  ASSERT_TRUE(first.stream.Synchronize().ok());
+  EXPECT_TRUE(*first.stream.Reached(*event));
+}
+
+TEST(HostStreamTest, AnEventsWordComesWithItWhateverIsQueuedBehind) {
+  MappedPage page = Page();
+  Gated first;
+  HostStream second([] { return false; });
+  std::unique_ptr<StreamEvent> event = *first.stream.CreateEvent();
+  ASSERT_TRUE(first.stream.Record(*event).ok());
+  absl::Notification behind;
+  ASSERT_TRUE(first.stream.Enqueue([&] { behind.WaitForNotification(); }).ok());
+  ASSERT_TRUE(first.stream.Publish(*event, page, 0, 4).ok());
+  EXPECT_EQ(page.slot(0).done.load(), 0u);
+  // The word comes though the event is gone.
+  event.reset();
+  first.gate.Notify();
+  ASSERT_TRUE(second.Wait(page, 0, 4).ok());
+  ASSERT_TRUE(second.Synchronize().ok());
+  behind.Notify();
+  ASSERT_TRUE(first.stream.Synchronize().ok());
+  event = *first.stream.CreateEvent();
+  ASSERT_TRUE(first.stream.Record(*event).ok());
+  ASSERT_TRUE(first.stream.Synchronize().ok());
+  ASSERT_TRUE(first.stream.Publish(*event, page, 0, 5).ok());
+  EXPECT_EQ(page.slot(0).done.load(), 5u);
+}
+
 TEST(HostStreamTest, TheWordsOfTheDeadLetItOn) {
   MappedPage page = Page();
   HostStream stream([] { return false; });

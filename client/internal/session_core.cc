@@ -324,6 +324,9 @@ absl::Status SessionCore::End(absl::Duration max_wait) {
     v1::Session session;
     return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);
   });
+  // What the daemon says on the channel may be under way still: who has heard that the session is over finds no lease
+  // that is not.
+  if (status.ok()) channel().EndLeases();
   // The channel's end may overtake the answer; both say the same.
   return Check().ok() ? status : absl::OkStatus();
 }

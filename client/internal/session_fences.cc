@@ -26,8 +26,6 @@ std::shared_ptr<Fences> SessionFences::Of(const std::shared_ptr<SessionCore>& co
   std::call_once(fences.once, [&] {
     // The core owns both, so neither outlives it.
     fences.daemon.reset(new SessionFences(core.get()));
-    fences.tracker.SetSender(
-        [raw = core.get()](const attach::HandedOver& handed) { raw->channel().HandOver(handed); });
   });
   return std::shared_ptr<Fences>(core, &fences);
 }
@@ -53,7 +51,6 @@ absl::StatusOr<OpenedStream> SessionFences::OpenStream(uint32_t device, bool def
   BERTH_ASSIGN_OR_RETURN(Arrival arrival, core_.channel().Await(open.sequence(), limits.deadline));
   BERTH_RETURN_IF_ERROR(core_.fences().pages.SetOwn(std::move(arrival.fd)));
   open.Settle();
-  core_.fences().tracker.SetPage(&core_.fences().pages.own()->page());
   for (const uint64_t block : response.shared_blocks()) core_.fences().tracker.MarkShared(BlockId(block));
   return OpenedStream{.slot = response.slot(), .id = response.id(), .last = response.last_value()};
 }

@@ -67,60 +67,62 @@ constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_S
 
 // Every function of libcuda that Berth calls. cuda.h maps a plain name to the version that its declarations
 // belong to.
-#define BERTH_CUDA_FUNCTIONS(X)     \
-  X(cuInit)                         \
-  X(cuGetErrorName)                 \
-  X(cuDeviceGetCount)               \
-  X(cuDeviceGet)                    \
-  X(cuDeviceGetUuid)                \
-  X(cuDeviceGetName)                \
-  X(cuDeviceTotalMem)               \
-  X(cuDeviceGetAttribute)           \
-  X(cuDeviceCanAccessPeer)          \
-  X(cuMemGetAllocationGranularity)  \
-  X(cuMemCreate)                    \
-  X(cuMemExportToShareableHandle)   \
-  X(cuMemImportFromShareableHandle) \
-  X(cuMemRelease)                   \
-  X(cuMemAddressReserve)            \
-  X(cuMemAddressFree)               \
-  X(cuMemMap)                       \
-  X(cuMemSetAccess)                 \
-  X(cuMemUnmap)                     \
-  X(cuDevicePrimaryCtxRetain)       \
-  X(cuDevicePrimaryCtxRelease)      \
-  X(cuCtxSetCurrent)                \
-  X(cuCtxGetCurrent)                \
-  X(cuCtxGetDevice)                 \
-  X(cuCtxSynchronize)               \
-  X(cuMemAlloc)                     \
-  X(cuMemFree)                      \
-  X(cuIpcGetMemHandle)              \
-  X(cuIpcOpenMemHandle)             \
-  X(cuIpcCloseMemHandle)            \
-  X(cuMemcpyHtoD)                   \
-  X(cuMemcpyDtoH)                   \
-  X(cuMemsetD8)                     \
-  X(cuMemGetInfo)                   \
-  X(cuModuleLoadData)               \
-  X(cuModuleUnload)                 \
-  X(cuModuleGetFunction)            \
-  X(cuLaunchKernel)                 \
-  X(cuStreamCreate)                 \
-  X(cuStreamDestroy)                \
-  X(cuStreamQuery)                  \
-  X(cuStreamSynchronize)            \
-  X(cuStreamWaitEvent)              \
-  X(cuEventCreate)                  \
-  X(cuEventDestroy)                 \
-  X(cuEventRecord)                  \
-  X(cuStreamWaitValue64)            \
-  X(cuStreamWriteValue64)           \
-  X(cuMemHostRegister)              \
-  X(cuMemHostGetDevicePointer)      \
-  X(cuMemHostUnregister)            \
-  X(cuMemAllocAsync)                \
-  X(cuMemFreeAsync)                 \
+#define BERTH_CUDA_FUNCTIONS(X)        \
+  X(cuInit)                            \
+  X(cuGetErrorName)                    \
+  X(cuDeviceGetCount)                  \
+  X(cuDeviceGet)                       \
+  X(cuDeviceGetUuid)                   \
+  X(cuDeviceGetName)                   \
+  X(cuDeviceTotalMem)                  \
+  X(cuDeviceGetAttribute)              \
+  X(cuDeviceCanAccessPeer)             \
+  X(cuMemGetAllocationGranularity)     \
+  X(cuMemCreate)                       \
+  X(cuMemExportToShareableHandle)      \
+  X(cuMemImportFromShareableHandle)    \
+  X(cuMemRelease)                      \
+  X(cuMemAddressReserve)               \
+  X(cuMemAddressFree)                  \
+  X(cuMemMap)                          \
+  X(cuMemSetAccess)                    \
+  X(cuMemUnmap)                        \
+  X(cuDevicePrimaryCtxRetain)          \
+  X(cuDevicePrimaryCtxRelease)         \
+  X(cuCtxSetCurrent)                   \
+  X(cuCtxGetCurrent)                   \
+  X(cuCtxGetDevice)                    \
+  X(cuCtxSynchronize)                  \
+  X(cuMemAlloc)                        \
+  X(cuMemFree)                         \
+  X(cuIpcGetMemHandle)                 \
+  X(cuIpcOpenMemHandle)                \
+  X(cuIpcCloseMemHandle)               \
+  X(cuThreadExchangeStreamCaptureMode) \
+  X(cuMemcpyHtoD)                      \
+  X(cuMemcpyDtoH)                      \
+  X(cuMemsetD8)                        \
+  X(cuMemGetInfo)                      \
+  X(cuModuleLoadData)                  \
+  X(cuModuleUnload)                    \
+  X(cuModuleGetFunction)               \
+  X(cuLaunchKernel)                    \
+  X(cuStreamCreate)                    \
+  X(cuStreamDestroy)                   \
+  X(cuStreamQuery)                     \
+  X(cuStreamSynchronize)               \
+  X(cuStreamWaitEvent)                 \
+  X(cuEventCreate)                     \
+  X(cuEventDestroy)                    \
+  X(cuEventRecord)                     \
+  X(cuEventQuery)                      \
+  X(cuStreamWaitValue64)               \
+  X(cuStreamWriteValue64)              \
+  X(cuMemHostRegister)                 \
+  X(cuMemHostGetDevicePointer)         \
+  X(cuMemHostUnregister)               \
+  X(cuMemAllocAsync)                   \
+  X(cuMemFreeAsync)                    \
   X(cuMemsetD8Async)
 
 #define BERTH_TEXT(name) BERTH_TEXT_OF_EXPANDED(name)
@@ -446,6 +448,21 @@ class LoadedDriver : public Driver {
     BERTH_CALL(cuStreamWaitEvent, reinterpret_cast<CUstream>(stream), reinterpret_cast<CUevent>(event),
                CU_EVENT_WAIT_DEFAULT);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> QueryEvent(Event event) override {
+    const CUresult result = functions_.cuEventQuery_(reinterpret_cast<CUevent>(event));
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return result == CUDA_SUCCESS;
+    return Error("cuEventQuery", result);
+  }
+
+  absl::StatusOr<CaptureMode> ExchangeCaptureMode(CaptureMode mode) override {
+    static_assert(static_cast<int>(CaptureMode::kGlobal) == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    static_assert(static_cast<int>(CaptureMode::kThreadLocal) == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    static_assert(static_cast<int>(CaptureMode::kRelaxed) == CU_STREAM_CAPTURE_MODE_RELAXED);
+    auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+    BERTH_CALL(cuThreadExchangeStreamCaptureMode, &exchanged);
+    return static_cast<CaptureMode>(exchanged);
   }
 
   absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes bytes, bool read_only) override {

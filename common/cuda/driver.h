@@ -49,6 +49,15 @@ enum class DeviceAttribute {
 
 enum class Access { kReadOnly, kReadWrite };
 
+// CUDA's modes of stream capture, by its numbers.
+enum class CaptureMode {
+  // A thread starts with this: a call that is not safe to a capture of anybody's fails, and ends the capture.
+  kGlobal,
+  kThreadLocal,
+  // Calls that have nothing to do with a capture are left alone.
+  kRelaxed,
+};
+
 // A kernel launch's size.
 struct LaunchShape {
   std::array<uint32_t, 3> grid = {1, 1, 1};
@@ -145,6 +154,12 @@ class Driver {
   virtual absl::Status RecordEvent(Event event, Stream stream) = 0;
   // Has the stream wait until what was queued before the last record of `event` has ended.
   virtual absl::Status WaitEvent(Stream stream, Event event) = 0;
+  // Whether that has ended.
+  virtual absl::StatusOr<bool> QueryEvent(Event event) = 0;
+
+  // What the calling thread may do while some stream of the process is being captured into a graph. Returns what
+  // it was before.
+  virtual absl::StatusOr<CaptureMode> ExchangeCaptureMode(CaptureMode mode) = 0;
 
   // Host memory that streams of every context can reach, at the returned address. `address` and `bytes` are whole
   // pages, which stay where they are until unregistered. Read-only memory must be registered as such.

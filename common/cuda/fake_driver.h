@@ -42,15 +42,26 @@ class FakeDriver : public Driver {
   std::map<DevicePointer, int> opened;
   // What Allocate() gives next, where a test wants a driver that is beside itself; 0 for memory.
   DevicePointer next_pointer = 0;
+  std::set<uint64_t> events;
+  std::set<uint64_t> streams;
   // How often the primary context is retained, and what is current on every thread.
   int contexts = 0;
   Context current = nullptr;
   const Context kPrimary = reinterpret_cast<Context>(1);
+  // What every thread may do to captures.
+  CaptureMode capture_mode = CaptureMode::kGlobal;
+  // What that and the context were at the last call of each method.
+  std::map<std::string, CaptureMode> capture_mode_of;
+  std::map<std::string, Context> context_of;
+  // What every event says.
+  bool reached = true;
+  // Streams and the events that they wait for, in their order.
+  std::vector<std::pair<Stream, Event>> awaited;
   // Words and values, in their order.
   std::vector<std::pair<DevicePointer, uint64_t>> waited_for;
   bool nothing_left() const {
     return allocations.empty() && reserved.empty() && mapped.empty() && registered.empty() &&
-           memory.empty() && opened.empty();
+           memory.empty() && opened.empty() && events.empty() && streams.empty();
   }
   // Of the last SetAccess().
   Access access = Access::kReadWrite;
@@ -177,14 +188,31 @@ class FakeDriver : public Driver {
   absl::Status SynchronizeContext() override { return Call("SynchronizeContext"); }
 
   absl::StatusOr<Stream> CreateStream() override {
-    return Answer("CreateStream", reinterpret_cast<Stream>(++last_));
+    BERTH_RETURN_IF_ERROR(Call("CreateStream"));
+    return reinterpret_cast<Stream>(*streams.insert(++last_).first);
   }
-  absl::Status DestroyStream(Stream) override { return Call("DestroyStream"); }
+  absl::Status DestroyStream(Stream stream) override {
+    streams.erase(reinterpret_cast<uint64_t>(stream));
+    return Call("DestroyStream");
+  }
   absl::StatusOr<bool> QueryStream(Stream) override { return Answer("QueryStream", true); }
-  absl::StatusOr<Event> CreateEvent() override { return Answer("CreateEvent", Event{nullptr}); }
-  absl::Status DestroyEvent(Event) override { return Call("DestroyEvent"); }
+  absl::StatusOr<Event> CreateEvent() override {
+    BERTH_RETURN_IF_ERROR(Call("CreateEvent"));
+    return reinterpret_cast<Event>(*events.insert(++last_).first);
+  }
+  absl::Status DestroyEvent(Event event) override {
+    events.erase(reinterpret_cast<uint64_t>(event));
+    return Call("DestroyEvent");
+  }
   absl::Status RecordEvent(Event, Stream) override { return Call("RecordEvent"); }
-  absl::Status WaitEvent(Stream, Event) override { return Call("WaitEvent"); }
+  absl::Status WaitEvent(Stream stream, Event event) override {
+    awaited.push_back({stream, event});
+    return Call("WaitEvent");
+  }
+  absl::StatusOr<bool> QueryEvent(Event) override { return Answer("QueryEvent", reached); }
+  absl::StatusOr<CaptureMode> ExchangeCaptureMode(CaptureMode mode) override {
+    return Answer("ExchangeCaptureMode", std::exchange(capture_mode, mode));
+  }
   absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes, bool) override {
     BERTH_RETURN_IF_ERROR(Call("RegisterHostMemory"));
     registered.insert(address);
@@ -214,6 +242,8 @@ class FakeDriver : public Driver {
  private:
   absl::Status Call(const std::string& name) {
     calls.push_back(name);
+    capture_mode_of[name] = capture_mode;
+    context_of[name] = current;
     return name == failing ? DriverError(name, failing_code, failing_name) : absl::OkStatus();
   }
   template <typename T>

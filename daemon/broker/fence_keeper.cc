@@ -55,7 +55,8 @@ core::StreamWords FenceKeeper::Read(core::StreamKey stream) const {
   if (found == pages_.end()) return {};
   const FenceSlot& slot = found->second.page.slot(stream.slot);
   return {.done = slot.done.load(std::memory_order_acquire),
-          .begun = slot.begun.load(std::memory_order_acquire)};
+          .begun = slot.begun.load(std::memory_order_acquire),
+          .ended = slot.ended.load(std::memory_order_acquire)};
 }
 
 void FenceKeeper::LetGo(HeldFd held) {

@@ -193,6 +193,8 @@ class Core {
                  const FinishUseRequest& request, Effects* effects);
   void AbandonUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                   const AbandonUseRequest& request, Effects* effects);
+  // The block's owner, or an operator, says that it is whole. Errors: DENIED, as for a block that is not there.
+  absl::StatusOr<BlockView> ClearTorn(const Caller& caller, BlockId block);
   // Settles the channel's request of that sequence, whatever became of it; see
   // berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);

@@ -50,7 +50,7 @@ void Core::OpenStream(absl::Time now, CallId call, const Caller& caller, const R
   OpenStreamResult result = {.stream = *stream, .id = row.id, .last_value = row.last_value};
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
     const Block& block = *impl_->blocks_.FindByImport(import);
-    if (first && block.shared) result.shared.push_back(block.id);
+    if (block.shared) result.shared.push_back(block.id);
   }
   impl_->Answer(step, admitted->request, Response(std::move(result)));
 }
@@ -157,6 +157,18 @@ void Core::Impl::AnswerPrepare(const Step& step, const RequestId& request,
   }
   SendAll(step, std::move(sends));
   Answer(step, request, Response(*prepared));
+}
+
+absl::StatusOr<BlockView> Core::ClearTorn(const Caller& caller, BlockId id) {
+  BERTH_ASSIGN_OR_RETURN(const Session* const own, impl_->Authenticate(caller));
+  const Block* const block = impl_->blocks_.Find(id);
+  const bool live = block != nullptr && block->phase == BlockPhase::kLive;
+  if (!live || (block->owner != own->id && !caller.admin)) {
+    return Refuse(Reason::kDenied, "{kind} {id} does not exist, or is not for this caller",
+                  {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(id.value()))}});
+  }
+  impl_->fences_.ClearTorn(id);
+  return impl_->ViewBlock(*block, caller.admin ? nullptr : &caller.tenant);
 }
 
 bool Core::Impl::AwaitHandOver(const Step& step, Block& block, ChannelId importer) {

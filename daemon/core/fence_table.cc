@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<Prepared>> FenceTable::Prepare(const FenceStep& ste
     return AtLimit("queued_prepares_per_channel", queued, limits_.queued_prepares_per_channel);
   }
   for (const BlockUse& use : blocks) fences_[use.block].queue.emplace(ticket, use.access);
-  ++streams_.Find(stream)->queued_prepares;
+  streams_.AddPrepare(stream);
   tickets_.emplace(request, ticket);
   deadlines_.emplace(deadline, ticket);
   queue_.emplace(ticket, Queued{.request = request,
@@ -150,7 +150,7 @@ Prepared FenceTable::Begin(const FenceStep& step, StreamKey stream, std::vector<
   for (const auto& [other, mark] : waits) {
     if (other != stream) prepared.waits.push_back({other, mark.value});
   }
-  ++streams_.Find(stream)->open_uses;
+  streams_.AddUse(stream);
   uses_.emplace(prepared.use, OpenUse{.stream = stream, .since = step.now, .blocks = std::move(blocks)});
   return prepared;
 }
@@ -167,34 +167,42 @@ absl::StatusOr<FenceTable::Uses::iterator> FenceTable::FindUse(ChannelId channel
 FenceTable::OpenUse FenceTable::End(Uses::iterator at) {
   OpenUse ended = std::move(at->second);
   for (const BlockUse& use : ended.blocks) fences_.at(use.block).open.erase(at->first);
-  --streams_.Find(ended.stream)->open_uses;
+  streams_.EndUse(ended.stream);
   uses_.erase(at);
   return ended;
 }
 
 void FenceTable::Record(Fence& fence, StreamKey stream, Access access, uint64_t value) {
   if (!Writes(access)) return Raise(fence.reads, stream, {.value = value});
-  Merge(fence.superseded, fence.writes);
-  Merge(fence.superseded, fence.reads);
+  const auto after = [&](const Marks& marks) {
+    const auto own = marks.find(stream);
+    return own != marks.end() && own->second.value > value ? own->second.value : 0;
+  };
+  const bool rewritten = after(fence.writes) > 0;
+  const uint64_t read_after = after(fence.reads);
+  if (!rewritten) {
+    Merge(fence.superseded, fence.writes);
+    Merge(fence.superseded, fence.reads);
+  }
   if (access == Access::kWrite) {
     // Whatever was there before, torn or not, is written over.
     fence.torn = false;
     for (auto& [other, mark] : fence.superseded) mark.tears = false;
   }
+  if (rewritten) return;
   fence.writes = {{stream, Mark{.value = value, .tears = true}}};
   fence.reads.clear();
+  if (read_after > 0) Raise(fence.reads, stream, {.value = read_after});
 }
 
 absl::StatusOr<std::vector<BlockId>> FenceTable::Finish(const FenceStep& step, ChannelId channel, UseId use,
                                                         uint64_t value) {
   BERTH_ASSIGN_OR_RETURN(const Uses::iterator at, FindUse(channel, use));
-  StreamRow& row = *streams_.Find(at->second.stream);
-  if (value <= row.last_value || value >= kFenceTop) {
-    return berth::Refuse(Reason::kInvalidField,
-                         "{field} is {value}, the stream's last is {limit}: values only rise",
-                         {{"field", "value"}, {"value", value}, {"limit", row.last_value}});
+  if (value == 0 || value >= kFenceTop) {
+    return berth::Refuse(Reason::kInvalidField, "{field} is {value}, not from 1 to below {limit}",
+                         {{"field", "value"}, {"value", value}, {"limit", kFenceTop}});
   }
-  row.last_value = value;
+  streams_.Told(at->second.stream, value);
   const OpenUse ended = End(at);
   std::vector<BlockId> torn;
   for (const BlockUse& block : ended.blocks) {
@@ -219,7 +227,7 @@ FenceTable::Queued FenceTable::Dequeue(Ticket ticket) {
   queue_.erase(at);
   tickets_.erase(queued.request);
   deadlines_.erase({queued.deadline, ticket});
-  --streams_.Find(queued.stream)->queued_prepares;
+  streams_.EndPrepare(queued.stream);
   for (const BlockUse& use : queued.blocks) fences_.at(use.block).queue.erase(ticket);
   return queued;
 }
@@ -290,7 +298,7 @@ bool FenceTable::Quiet(ChannelId channel, const ReadWords& read) const {
     const StreamKey stream{channel, slot};
     const StreamRow& row = streams_.RowOf(stream);
     const StreamWords words = read(stream);
-    if (row.open_uses + row.queued_prepares > 0 || words.done < std::max(row.last_value, words.begun))
+    if (row.open_uses + row.queued_prepares > 0 || words.done < row.last_value || words.in_doubt())
       return false;
   }
   return true;
@@ -315,8 +323,7 @@ void FenceTable::EndMarksOf(ChannelId channel, Fence& fence, const ReadWords& re
 void FenceTable::ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local) {
   bool working = false;
   for (uint32_t slot = 0; slot < streams_.SlotsOf(channel); ++slot) {
-    const StreamWords words = step.read({channel, slot});
-    working = working || words.done < words.begun;
+    working = working || step.read({channel, slot}).in_doubt();
   }
   std::set<BlockId> touched;
   if (working) {
@@ -368,6 +375,7 @@ bool FenceTable::EndHandOver(const FenceStep& step, BlockId block, ChannelId fro
   for (const HandedMark& mark : marks) {
     if (mark.slot >= streams_.SlotsOf(from) || mark.value >= kFenceTop) continue;
     const bool writes = Writes(mark.access);
+    streams_.Told({from, mark.slot}, mark.value);
     Raise(writes ? fence.writes : fence.reads, {from, mark.slot}, {.value = mark.value, .tears = writes});
   }
   Serve(step, {block});
@@ -377,6 +385,10 @@ bool FenceTable::EndHandOver(const FenceStep& step, BlockId block, ChannelId fro
 bool FenceTable::Torn(BlockId block) const {
   const auto fence = fences_.find(block);
   return fence != fences_.end() && fence->second.torn;
+}
+
+void FenceTable::ClearTorn(BlockId block) {
+  if (const auto fence = fences_.find(block); fence != fences_.end()) fence->second.torn = false;
 }
 
 std::vector<FenceWait> FenceTable::Pending(BlockId block, const ReadWords& read) {

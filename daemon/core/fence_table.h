@@ -79,7 +79,9 @@ class FenceTable {
                                                   absl::Time deadline);
   // The use ends when its stream's word is at `value`. Returns the blocks of it that are torn: the process of
   // a use that it waited for may have died meanwhile.
-  // Errors, with nothing changed: NOT_FOUND; INVALID_FIELD where the stream's values would not rise.
+  // Uses of one stream run in the order of their values, and may be told in any: one that is told late, because its
+  // request was, is recorded as what it was.
+  // Errors, with nothing changed: NOT_FOUND; INVALID_FIELD where it is no value.
   absl::StatusOr<std::vector<BlockId>> Finish(const FenceStep& step, ChannelId channel, UseId use,
                                               uint64_t value);
   // The launch never came about: as if it had not been prepared. Errors: NOT_FOUND.
@@ -93,11 +95,11 @@ class FenceTable {
   // InfiniteFuture for none.
   absl::Time next_deadline() const;
 
-  // Whether nothing of the process's is open or queued, and its words are where all that it began ends: then
+  // Whether nothing of the process's is open or queued, and its words say that all that it began has ended: then
   // nothing is lost when it is dropped alive.
   bool Quiet(ChannelId channel, const ReadWords& read) const;
   // The process is gone and its words are still as it left them. `local` are blocks that it tracked by itself
-  // and could write: they are torn if any of its streams had work under way.
+  // and could write: they are torn if it was in doubt about any of its streams.
   void ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local);
 
   // The process is asked to hand the block over: to everybody else it is in use until then.
@@ -111,6 +113,8 @@ class FenceTable {
 
   // Whether somebody died while writing the block, and nobody has written it since.
   bool Torn(BlockId block) const;
+  // Somebody who knows says that the block is whole.
+  void ClearTorn(BlockId block);
   // What has not ended yet of the block's finished uses.
   std::vector<FenceWait> Pending(BlockId block, const ReadWords& read);
   // Whether no use of the block is open and none pending.
@@ -198,7 +202,8 @@ class FenceTable {
   absl::StatusOr<Uses::iterator> FindUse(ChannelId channel, UseId use);
   // Takes the use out of everything but the marks. Returns what it was.
   OpenUse End(Uses::iterator at);
-  // What the finished use leaves behind at one of its blocks.
+  // What the finished use leaves behind at one of its blocks. While it was open no other stream's use could begin that
+  // it conflicts with: what is behind it is its own stream's.
   static void Record(Fence& fence, StreamKey stream, Access access, uint64_t value);
   Queued Dequeue(Ticket ticket);
   // Begins what is queued at these blocks and can begin now.

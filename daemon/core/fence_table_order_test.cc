@@ -145,7 +145,6 @@ class Model {
       ASSERT_TRUE(table_.Abandon(step(), launch.stream.channel, use).ok());
     } else {
       launch.value = ++values_[launch.stream];
-      words_[launch.stream].begun = launch.value;
       ASSERT_TRUE(table_.Finish(step(), launch.stream.channel, use, launch.value).ok());
       launches_.push_back(launch);
       streams_.at(launch.stream).push_back(launches_.size() - 1);

@@ -200,17 +200,50 @@ TEST_F(FenceTableTest, AWaiterPastItsDeadlineIsToldWhoIsInTheWay) {
   EXPECT_TRUE(Queues(c, {{kX, Access::kRead}}));
 }
 
-TEST_F(FenceTableTest, ValuesThatDoNotRiseAreRefusedAndTheUseStaysOpen) {
+TEST_F(FenceTableTest, WhatIsNoValueIsRefusedAndTheUseStaysOpen) {
   const StreamKey a = Stream(1), b = Stream(2);
-  EXPECT_TRUE(Finish(a, Begin(a, {{kX, Access::kWrite}}), 5).ok());
   const Prepared writing = Begin(a, {{kX, Access::kWrite}});
-  for (const uint64_t value : {uint64_t{0}, uint64_t{4}, uint64_t{5}, kFenceTop, UINT64_MAX}) {
+  for (const uint64_t value : {uint64_t{0}, kFenceTop, UINT64_MAX}) {
     EXPECT_TRUE(IsRefusal(Finish(a, writing, value).status(), Reason::kInvalidField)) << value;
   }
-  EXPECT_EQ(table_.Pending(kX, read_), Waits({{a, 5}}));
   EXPECT_TRUE(Queues(b, {{kX, Access::kRead}}));
   EXPECT_TRUE(Finish(a, writing, 6).ok());
   EXPECT_EQ(Outcome().result->waits, Waits({{a, 6}}));
+}
+
+TEST_F(FenceTableTest, AFinishThatIsOvertakenByThoseBehindItCountsAsWhatItWas) {
+  const StreamKey a = Stream(1), b = Stream(2), c = Stream(3);
+  const Access kinds[] = {Access::kRead, Access::kWrite, Access::kReadWrite};
+  for (const Access first : kinds) {
+    for (const Access second : kinds) {
+      const Prepared early = Begin(a, {{kX, first}});
+      const Prepared late = Begin(a, {{kX, second}});
+      const uint64_t value = values_[a] + 1;
+      values_[a] = value + 1;
+      ASSERT_TRUE(Finish(a, late, value + 1).ok());
+      ASSERT_TRUE(Finish(a, early, value).ok());
+      // The last write and the last read, by the stream's order.
+      const uint64_t write = Writes(second) ? value + 1 : Writes(first) ? value : 0;
+      const Prepared reading = Begin(b, {{kX, Access::kRead}});
+      EXPECT_EQ(reading.waits, write > 0 ? Waits({{a, write}}) : Waits());
+      EXPECT_TRUE(table_.Abandon(Step(), b.channel, reading.use).ok());
+      EXPECT_EQ(Use(c, {{kX, Access::kWrite}}), Waits({Last(a)}));
+      Done(a);
+      Done(c);
+    }
+  }
+}
+
+TEST_F(FenceTableTest, AWholeWriteThatIsToldLateMakesTheBlockWhole) {
+  const StreamKey a = Stream(1);
+  Begin(Stream(3), {{kX, Access::kWrite}});
+  Dies(3);
+  ASSERT_TRUE(table_.Torn(kX));
+  const Prepared whole = Begin(a, {{kX, Access::kWrite}});
+  const Prepared on_top = Begin(a, {{kX, Access::kReadWrite}});
+  EXPECT_EQ(*Finish(a, on_top, 2), std::vector<BlockId>({kX}));
+  EXPECT_EQ(*Finish(a, whole, 1), std::vector<BlockId>());
+  EXPECT_FALSE(table_.Torn(kX));
 }
 
 TEST_F(FenceTableTest, AUseIsFinishedOnceAndByItsOwnProcess) {
@@ -355,8 +388,8 @@ TEST_F(FenceTableTest, AHandOverThatDoesNotComeNamesItsProcess) {
 
 TEST_F(FenceTableTest, WhatTheDeadTrackedAloneIsTornOnlyIfItWasAtWork) {
   const StreamKey a = Stream(1), b = Stream(2);
-  words_[a] = {.done = 4, .begun = 4};
-  words_[b] = {.done = 4, .begun = 5};
+  words_[a] = {.begun = 4, .ended = 4};
+  words_[b] = {.begun = 5, .ended = 4};
   table_.BeginHandOver(now_, kX, a.channel, ProcessInfo{});
   table_.BeginHandOver(now_, kY, b.channel, ProcessInfo{});
   Dies(1, {kX});
@@ -382,7 +415,7 @@ TEST_F(FenceTableTest, AFreedBlockRefusesWhatIsQueuedAndIsIdleOnceAllHasEnded) {
 
 TEST_F(FenceTableTest, ViewsSayHowLongAUseIsOpen) {
   const StreamKey a = Stream(1);
-  words_[a] = {.done = 1, .begun = 2};
+  words_[a] = {.done = 1, .begun = 2, .ended = 1};
   now_ += absl::Seconds(3);
   Begin(a, {{kX, Access::kWrite}});
   const std::vector<StreamView> views = table_.View(read_);

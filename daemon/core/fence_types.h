@@ -21,10 +21,13 @@ struct StreamKey {
   friend auto operator<=>(const StreamKey&, const StreamKey&) = default;
 };
 
-// What the words of a stream say.
+// What the words of a stream say: common/fence_page.h.
 struct StreamWords {
   uint64_t done = 0;
   uint64_t begun = 0;
+  uint64_t ended = 0;
+  // Whether the process may have been at work on a block that it tracks alone.
+  bool in_doubt() const { return ended < begun; }
 };
 
 // Reads the words of a stream that is not gone: 0 where nothing is known of it. The core asks it as it is
@@ -62,7 +65,8 @@ struct Prepared {
   std::vector<BlockId> torn;
 };
 
-// A use of a block by a process that tracked it alone, told when it hands the block over: not known to have ended.
+// A use of a block by a process that tracked it alone, told when it hands the block over: not known to have ended, and
+// ended when the stream's `done` is at `value`.
 struct HandedMark {
   uint32_t slot = 0;
   uint64_t value = 0;

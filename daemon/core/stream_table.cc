@@ -36,11 +36,14 @@ absl::StatusOr<StreamKey> StreamTable::Open(absl::Time now, ChannelId channel, c
     for (id = 1; ids.contains(id);) ++id;
   }
   uint32_t slot = 0;
+  // Of the slot; none yet in a new one.
+  StreamWords words;
   for (; slot < rows.size(); ++slot) {
     if (rows[slot].open) continue;
-    const StreamWords words = read({channel, slot});
-    if (words.done >= std::max(rows[slot].last_value, words.begun)) break;
+    words = read({channel, slot});
+    if (words.done >= rows[slot].last_value && !words.in_doubt()) break;
   }
+  if (slot == rows.size()) words = {};
   if (slot == kFenceSlots) return AtLimit("streams_per_process", slot, kFenceSlots);
   Owner& owner = found == owners_.end() ? owners_[channel] : found->second;
   owner.process = process;
@@ -51,19 +54,38 @@ absl::StatusOr<StreamKey> StreamTable::Open(absl::Time now, ChannelId channel, c
                   .device = device,
                   .id = id,
                   .since = now,
-                  .last_value = row.last_value};
+                  // A value may have been written that was never told.
+                  .last_value = std::clamp(words.done, row.last_value, kFenceTop - 1)};
   return StreamKey{channel, slot};
 }
 
 absl::Status StreamTable::Close(StreamKey stream) {
   const absl::StatusOr<StreamRow*> row = Get(stream);
   if (!row.ok()) return row.status();
-  if ((*row)->open_uses + (*row)->queued_prepares > 0) {
-    return Refuse(Reason::kStreamMisuse, "stream {stream}: {why}",
-                  {{"stream", stream.slot}, {"why", "a use of it is open or queued"}});
-  }
-  (*row)->open = false;
+  (*row)->closing = true;
+  CloseIfQuiet(**row);
   return absl::OkStatus();
+}
+
+void StreamTable::CloseIfQuiet(StreamRow& row) {
+  if (row.closing && row.open_uses + row.queued_prepares == 0) row.open = false;
+}
+
+void StreamTable::EndUse(StreamKey stream) {
+  StreamRow& row = *Find(stream);
+  --row.open_uses;
+  CloseIfQuiet(row);
+}
+
+void StreamTable::EndPrepare(StreamKey stream) {
+  StreamRow& row = *Find(stream);
+  --row.queued_prepares;
+  CloseIfQuiet(row);
+}
+
+void StreamTable::Told(StreamKey stream, uint64_t value) {
+  uint64_t& last = owners_.at(stream.channel).rows[stream.slot].last_value;
+  last = std::max(last, value);
 }
 
 StreamRow* StreamTable::Find(StreamKey stream) {
@@ -74,7 +96,7 @@ StreamRow* StreamTable::Find(StreamKey stream) {
 }
 
 absl::StatusOr<StreamRow*> StreamTable::Get(StreamKey stream) {
-  if (StreamRow* const row = Find(stream)) return row;
+  if (StreamRow* const row = Find(stream); row != nullptr && !row->closing) return row;
   return Refuse(Reason::kNotFound, "no {kind} {id} in this process",
                 {{"kind", "stream"}, {"id", stream.slot}});
 }

@@ -25,7 +25,9 @@ struct StreamRow {
   uint32_t device = 0;
   uint32_t id = 0;
   absl::Time since;
-  // Of the last use finished in the slot, by whichever stream had it.
+  // To be closed when nothing of it is open or queued.
+  bool closing = false;
+  // The highest that was told of the slot, by whichever stream had it.
   uint64_t last_value = 0;
   uint64_t open_uses = 0;
   uint64_t queued_prepares = 0;
@@ -41,13 +43,20 @@ class StreamTable {
   // Errors: LIMIT; STREAM_MISUSE where the default stream is open already. Nothing changed then.
   absl::StatusOr<StreamKey> Open(absl::Time now, ChannelId channel, const ProcessInfo& process,
                                  uint32_t device, bool default_stream, const ReadWords& read);
-  // Its slot is used again once everything that was finished in it has ended.
-  // Errors: NOT_FOUND; STREAM_MISUSE while a use of it is open or queued.
+  // Its slot is used again once everything that was begun in it has ended. It stays open to what is open or queued,
+  // and closes with the last of that. Errors: NOT_FOUND.
   absl::Status Close(StreamKey stream);
+  // A use or a queued prepare of the stream has begun, or has ended. Requires: Find().
+  void AddUse(StreamKey stream) { ++Find(stream)->open_uses; }
+  void EndUse(StreamKey stream);
+  void AddPrepare(StreamKey stream) { ++Find(stream)->queued_prepares; }
+  void EndPrepare(StreamKey stream);
+  // A value of the slot's was told. Requires: slot < SlotsOf(channel).
+  void Told(StreamKey stream, uint64_t value);
   // Null for one that is not open.
   StreamRow* Find(StreamKey stream);
   const StreamRow* Find(StreamKey stream) const { return const_cast<StreamTable*>(this)->Find(stream); }
-  // Find(), or NOT_FOUND.
+  // Find(), or NOT_FOUND; also where it is to be closed.
   absl::StatusOr<StreamRow*> Get(StreamKey stream);
   // Whether the process opened one, ever: then it has a page.
   bool Knows(ChannelId channel) const { return owners_.contains(channel); }
@@ -67,6 +76,8 @@ class StreamTable {
     // By slot.
     std::vector<StreamRow> rows;
   };
+
+  static void CloseIfQuiet(StreamRow& row);
 
   const uint32_t per_device_;
   uint64_t last_number_ = 0;

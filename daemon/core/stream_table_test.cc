@@ -57,27 +57,49 @@ TEST_F(StreamTableTest, TheDefaultStreamIsIdZeroOnceAndBesideTheLimit) {
 TEST_F(StreamTableTest, AClosedStreamsIdAndSlotComeBackOnceItsWorkHasEnded) {
   const StreamKey first = *Open(kA);
   table_.Find(first)->last_value = 3;
-  words_[first] = {.done = 2, .begun = 3};
+  words_[first] = {.done = 2, .begun = 7, .ended = 6};
   ASSERT_TRUE(table_.Close(first).ok());
   EXPECT_EQ(table_.Find(first), nullptr);
   const StreamKey meanwhile = *Open(kA);
   EXPECT_EQ(meanwhile.slot, 1u);
   EXPECT_EQ(table_.Find(meanwhile)->id, 1u);
   words_[first].done = 3;
+  const StreamKey later = *Open(kA);
+  EXPECT_EQ(later.slot, 2u);
+  ASSERT_TRUE(table_.Close(later).ok());
+  words_[first].ended = 7;
   const StreamKey again = *Open(kA);
   EXPECT_EQ(again, first);
   EXPECT_EQ(table_.Find(again)->last_value, 3u);
 }
 
-TEST_F(StreamTableTest, WhatIsNotOpenIsNotFoundAndWhatIsInUseIsNotClosed) {
+TEST_F(StreamTableTest, AReopenedSlotGoesOnFromWhatWasWrittenThoughItWasNeverTold) {
+  const StreamKey first = *Open(kA);
+  words_[first].done = 9;
+  ASSERT_TRUE(table_.Close(first).ok());
+  EXPECT_EQ(table_.Find(*Open(kA))->last_value, 9u);
+  const StreamKey fresh = *Open(kA);
+  EXPECT_EQ(table_.Find(fresh)->last_value, 0u);
+  ASSERT_TRUE(table_.Close(fresh).ok());
+  ASSERT_TRUE(table_.Close(first).ok());
+  words_[first].done = UINT64_MAX;
+  EXPECT_EQ(table_.Find(*Open(kA))->last_value, kFenceTop - 1);
+}
+
+TEST_F(StreamTableTest, WhatIsNotOpenIsNotFoundAndWhatIsInUseClosesWithItsLastUse) {
   const StreamKey stream = *Open(kA);
   EXPECT_TRUE(IsRefusal(table_.Close({kA, 9}), Reason::kNotFound));
   EXPECT_TRUE(IsRefusal(table_.Close({kB, stream.slot}), Reason::kNotFound));
-  table_.Find(stream)->open_uses = 1;
-  EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kStreamMisuse));
-  table_.Find(stream)->open_uses = 0;
+  table_.AddUse(stream);
+  table_.AddPrepare(stream);
   EXPECT_TRUE(table_.Close(stream).ok());
+  // No more of it begins.
+  EXPECT_TRUE(IsRefusal(table_.Get(stream).status(), Reason::kNotFound));
   EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kNotFound));
+  table_.EndUse(stream);
+  ASSERT_NE(table_.Find(stream), nullptr);
+  table_.EndPrepare(stream);
+  EXPECT_EQ(table_.Find(stream), nullptr);
 }
 
 TEST_F(StreamTableTest, APageHasOnlySoManySlots) {
@@ -85,7 +107,7 @@ TEST_F(StreamTableTest, APageHasOnlySoManySlots) {
     const StreamKey stream = *Open(kA);
     EXPECT_EQ(stream.slot, i);
     // Never comes to its end, so its slot is never free again.
-    words_[stream] = {.done = 0, .begun = 1};
+    words_[stream] = {.begun = 1};
     ASSERT_TRUE(table_.Close(stream).ok());
   }
   const absl::Status refused = Open(kA).status();

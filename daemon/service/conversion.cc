@@ -437,7 +437,8 @@ void ToProto(const core::StreamView& view, v1::FenceStream* out) {
   out->set_id(view.id);
   ToProto(view.since, out->mutable_open_time());
   out->set_done(view.words.done);
-  out->set_begun(view.words.begun);
+  out->set_local_begun(view.words.begun);
+  out->set_local_ended(view.words.ended);
   out->set_last_value(view.last_value);
   out->set_open_uses(view.open_uses);
   if (view.open_uses > 0) ToProto(view.open_since, out->mutable_open_use_time());

@@ -47,6 +47,18 @@ grpc::ServerUnaryReactor* FenceService::AbandonUse(grpc::CallbackServerContext* 
       absl::StatusOr<core::AbandonUseRequest>(asked), response, &core::Core::AbandonUse);
 }
 
+grpc::ServerUnaryReactor* FenceService::ClearTorn(grpc::CallbackServerContext* context,
+                                                  const v1::ClearTornRequest* request, v1::Block* response) {
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok()) return FinishNow(context, caller.status());
+  absl::StatusOr<core::BlockView> view;
+  context_.broker->Step([&](core::Core& core, absl::Time, core::Effects*) {
+    view = core.ClearTorn(*caller, BlockId(request->block()));
+  });
+  if (view.ok()) ToProto(*view, response);
+  return FinishNow(context, view.status());
+}
+
 grpc::ServerUnaryReactor* FenceService::ListStreams(grpc::CallbackServerContext* context,
                                                     const v1::ListStreamsRequest* request,
                                                     v1::ListStreamsResponse* response) {

@@ -113,6 +113,8 @@ class FenceService final : public v1::FenceService::CallbackService {
                                        v1::PrepareUseResponse*) override;
   grpc::ServerUnaryReactor* FinishUse(grpc::CallbackServerContext*, const v1::FinishUseRequest*,
                                       v1::FinishUseResponse*) override;
+  grpc::ServerUnaryReactor* ClearTorn(grpc::CallbackServerContext*, const v1::ClearTornRequest*,
+                                      v1::Block*) override;
   grpc::ServerUnaryReactor* AbandonUse(grpc::CallbackServerContext*, const v1::AbandonUseRequest*,
                                        v1::AbandonUseResponse*) override;
   grpc::ServerUnaryReactor* ListStreams(grpc::CallbackServerContext*, const v1::ListStreamsRequest*,

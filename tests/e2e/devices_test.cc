@@ -352,6 +352,18 @@ TEST(DevicesTest, AFreedBlockAndAnEndedSessionAreSaidToReferences) {
   daemon.ExpectBooksBack();
 }
 
+TEST(DevicesTest, WhoHasEndedItsSessionFindsNoLeaseThatHasNotEnded) {
+  TestDaemon daemon(TwoDevices());
+  for (int round = 0; round < 50; ++round) {
+    Actor actor(daemon);
+    TakeBlock(actor);
+    actor.Do("end");
+    ASSERT_TRUE(Refused(actor.Ask("access a"), Reason::kStale, {{"why", "lease ended"}})) << "round " << round;
+    actor.Quit();
+  }
+  daemon.ExpectBooksBack();
+}
+
 TEST(DevicesTest, AnotherIncarnationIsSaidToReferencesBeforeAnybodyServes) {
   const std::string config = absl::StrCat(::testing::TempDir(), "/devices_test.toml");
   std::ofstream(config) << "";

@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<Figure>> Above(const Lanes& lanes, const std::string&
 }
 
 absl::Status Use(FenceLane& lane, const Mapping& mapping) {
-  LaunchRecorder launch(lane.tracked());
+  LaunchRecorder launch(*lane.tracked());
   launch.ReadWrite(mapping);
   BERTH_RETURN_IF_ERROR(launch.Preflight());
   return launch.Commit();

@@ -134,7 +134,7 @@ absl::StatusOr<uint64_t> FenceLane::Sync() {
 
 absl::StatusOr<bool> FenceLane::Queue(Use use, const Mapping& mapping,
                                       absl::FunctionRef<absl::Status()> work) {
-  LaunchRecorder launch(tracked_);
+  LaunchRecorder launch(*tracked_);
   if (use == Use::kRead) launch.Read(mapping);
   if (use == Use::kWrite) launch.Write(mapping);
   if (use == Use::kReadWrite) launch.ReadWrite(mapping);

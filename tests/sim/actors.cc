@@ -218,13 +218,18 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
   if (!process.uses.empty() && Chance(55)) {
     const auto use = std::next(process.uses.begin(), Draw(process.uses.size()));
     if (Chance(20)) return AbandonUseRequest{.use = use->first};
-    StreamWords& words = words_[{channel, use->second}];
+    uint64_t& queued = queued_[{channel, use->second.slot}];
     // Few lie about what they write.
-    const uint64_t value = Chance(3) ? Draw(10) : words.begun + 1;
-    words.begun = std::max(words.begun, value);
+    const uint64_t value = Chance(3) ? Draw(10) : queued + 1;
+    queued = std::max(queued, value);
     return FinishUseRequest{.use = use->first, .value = value};
   }
-  if (Chance(3)) return CloseStreamRequest{.slot = slot};
+  if (Chance(3)) {
+    if (process.streams.contains(slot) && Chance(80)) {
+      alone_.Drain({channel, slot}, &words_[{channel, slot}]);
+    }
+    return CloseStreamRequest{.slot = slot};
+  }
   PrepareUseRequest request{.slot = slot, .patience = absl::Milliseconds(Draw(1'500))};
   for (uint64_t i = 0; i <= Draw(3); ++i) {
     BlockId block(Draw(UINT64_MAX));
@@ -238,20 +243,37 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
 
 void Simulation::RunStreams() {
   for (auto& [stream, words] : words_) {
-    if (Chance(5) && words.done < words.begun) words.done += 1 + Draw(words.begun - words.done);
+    const uint64_t queued = queued_[stream];
+    if (Chance(5) && words.done < queued) words.done += 1 + Draw(queued - words.done);
+    if (Chance(5)) alone_.Run(stream, &words, [this](uint64_t percent) { return Chance(percent); });
   }
   for (auto& [channel, process] : processes_) {
+    if (process.hung_up || process.streams.empty()) continue;
+    UseAlone(channel, process);
     // Sometimes one hands over what nobody asked for.
-    if (process.hung_up || (process.wanted.empty() ? !Chance(1) : !Chance(70))) continue;
-    std::vector<HandedMark> marks;
-    for (const uint32_t slot : process.streams) {
-      marks.push_back(
-          {.slot = slot, .value = words_[{channel, slot}].begun, .access = static_cast<Access>(1 + Draw(3))});
-    }
-    const BlockId block = process.wanted.empty() ? BlockId(Draw(2'000)) : *process.wanted.begin();
-    counts_.handed_over += process.wanted.erase(block);
-    return core_->BlockHandedOver(now_, channel, block, marks, &effects_);
+    if (process.wanted.empty() ? Chance(1) : Chance(70)) return HandOver(channel, process);
   }
+}
+
+void Simulation::UseAlone(ChannelId channel, Process& process) {
+  for (const auto& [import, block] : process.mapped) {
+    // A block that is wanted is the daemon's to order.
+    if (!Chance(10) || !alone_.Tracks(channel, block) || process.wanted.contains(block)) continue;
+    const uint32_t slot = *std::next(process.streams.begin(), Draw(process.streams.size()));
+    const bool writes = process.writable.contains(import) && Chance(60);
+    alone_.Use({channel, slot}, block, writes, &words_[{channel, slot}]);
+  }
+}
+
+void Simulation::HandOver(ChannelId channel, Process& process) {
+  if (process.wanted.empty())
+    return core_->BlockHandedOver(now_, channel, BlockId(Draw(2'000)), {}, &effects_);
+  const BlockId block = *process.wanted.begin();
+  process.wanted.erase(block);
+  ++counts_.handed_over;
+  const std::vector<HandedMark> marks =
+      alone_.HandOver(channel, block, [this](StreamKey stream) { return ++queued_[stream]; });
+  core_->BlockHandedOver(now_, channel, block, marks, &effects_);
 }
 
 void Simulation::Ask() {
@@ -440,7 +462,19 @@ void Simulation::Kill(ChannelId channel) {
     core_->ChannelHungUp(now_, channel, &effects_);
     Carry();
   }
-  processes_.erase(channel);
+  // It may have been dropped alive before.
+  if (const auto process = processes_.find(channel); process != processes_.end()) {
+    alone_.Die(
+        channel,
+        [&](BlockId block) {
+          const auto& mapped = process->second.mapped;
+          return std::any_of(mapped.begin(), mapped.end(), [&](const auto& import) {
+            return import.second == block && process->second.writable.contains(import.first);
+          });
+        },
+        [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
+    processes_.erase(process);
+  }
   core_->ProcessGone(now_, channel, &effects_);
   if (!before) core_->ChannelHungUp(now_, channel, &effects_);
 }

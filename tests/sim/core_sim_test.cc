@@ -52,6 +52,8 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->reservations += counts.reservations;
   sum->drawn += counts.drawn;
   sum->published += counts.published;
+  sum->handed_waits += counts.handed_waits;
+  sum->torn_alone += counts.torn_alone;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -72,7 +74,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
             << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined
             << " joined again, " << sum.left_alive << " left alive, " << sum.finished << " uses, "
-            << sum.waits << " waits, " << sum.torn << " torn, " << sum.handed_over << " handed over, "
+            << sum.waits << " waits, " << sum.torn << " torn, " << sum.torn_alone << " by who was alone, "
+            << sum.handed_over << " handed over, " << sum.handed_waits << " waits for those, "
             << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
             << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.contexts
             << " context workers, " << sum.idle_contexts << " of them idle, " << sum.lost_blocks
@@ -84,7 +87,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   for (const uint64_t count :
        {sum.sessions, sum.grants, sum.nested, sum.allocations, sum.imports, sum.undone, sum.replayed,
         sum.quarantined, sum.worker_deaths, sum.rejoined, sum.left_alive, sum.finished, sum.waits, sum.torn,
-        sum.handed_over, sum.reservations, sum.contexts, sum.lost_blocks}) {
+         sum.handed_over, sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits, sum.torn_alone}) {
     EXPECT_GT(count, 30);
   }
   for (const uint64_t count : {sum.drawn, sum.published}) EXPECT_GT(count, 20);

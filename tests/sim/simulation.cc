@@ -197,7 +197,10 @@ void Simulation::Carry() {
       if (!pages_.insert(made->channel).second) Fail("a page is made twice");
     } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
       if (pages_.erase(gone->channel) == 0) Fail("a page is dropped that is not there");
-      std::erase_if(words_, [&](const auto& word) { return word.first.channel == gone->channel; });
+      const auto theirs = [&](const auto& word) { return word.first.channel == gone->channel; };
+      std::erase_if(words_, theirs);
+      std::erase_if(queued_, theirs);
+      alone_.Forget(gone->channel);
     } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
       CarryDropChannel(channel->channel);
     } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
@@ -285,6 +288,12 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
     if (!there) Fail("a delivery names a block that is not there");
     process.mapped.emplace(ImportId(deliver.delivery.import), block);
+    if (deliver.delivery.shared == 0) {
+      alone_.Map(deliver.channel, block);
+    } else {
+      alone_.Unmap(deliver.channel, block);
+    }
+    if (!deliver.read_only) process.writable.insert(ImportId(deliver.delivery.import));
   }
   process.fds_under_way.insert(deliver.delivery.number);
   if (process.fds_under_way.size() > config_.limits.unacknowledged_fds_per_channel)
@@ -359,7 +368,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
       Fail("a wait ends before its deadline");
     }
     request.first = reply.response;
-    if (ok) Learn(process, request, reply.response);
+    if (ok) Learn(call.channel, process, request, reply.response);
   }
   if (lost) return;
   request.settled = true;
@@ -389,7 +398,8 @@ void Simulation::CheckUndone(const Request& request) {
 }
 
 // What the first answer changes in the world, whether or not its client hears of it.
-void Simulation::Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response) {
+void Simulation::Learn(ChannelId channel, Process& process, const Request& request,
+                       const absl::StatusOr<Response>& response) {
   if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
     ++(acquired->nested ? counts_.nested : counts_.grants);
     auto& [session, acquisitions] = permits_[acquired->permit];
@@ -421,15 +431,28 @@ void Simulation::Learn(Process& process, const Request& request, const absl::Sta
     if (by_handle && *imported->ipc_handle != HandleFor(block.handle.block)) Fail("a handle is another's");
   } else if (const auto* opened = std::get_if<OpenStreamResult>(&*response)) {
     process.streams.insert(opened->stream.slot);
+    uint64_t& queued = queued_[opened->stream];
+    queued = std::max(queued, opened->last_value);
+    for (const BlockId block : opened->shared) alone_.Unmap(opened->stream.channel, block);
   } else if (std::holds_alternative<CloseStreamResult>(*response)) {
     process.streams.erase(std::get<CloseStreamRequest>(request.payload).slot);
   } else if (const auto* prepared = std::get_if<Prepared>(&*response)) {
-    process.uses[prepared->use] = std::get<PrepareUseRequest>(request.payload).slot;
+    const auto& asked = std::get<PrepareUseRequest>(request.payload);
+    process.uses[prepared->use] = asked;
+    const std::string wrong =
+        alone_.Check({channel, asked.slot}, asked.uses, *prepared,
+                     [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
+    if (!wrong.empty()) Fail(wrong);
+    counts_.handed_waits = alone_.waited();
+    counts_.torn_alone = alone_.told();
     counts_.waits += prepared->waits.size();
     counts_.torn += prepared->torn.size();
   } else if (std::holds_alternative<FinishUseResult>(*response)) {
     ++counts_.finished;
-    process.uses.erase(std::get<FinishUseRequest>(request.payload).use);
+    const auto use = process.uses.find(std::get<FinishUseRequest>(request.payload).use);
+    if (use == process.uses.end()) return;
+    alone_.Finish(use->second.uses);
+    process.uses.erase(use);
   } else if (std::holds_alternative<AbandonUseResult>(*response)) {
     process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
   } else if (std::holds_alternative<ReserveResult>(*response)) {

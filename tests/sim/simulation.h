@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "daemon/core/core.h"
+#include "tests/sim/alone_uses.h"
 
 namespace berth::core {
 
@@ -59,6 +60,9 @@ class Simulation {
     uint64_t rejoined = 0, left_alive = 0;
     // Uses that waited for a word, that were finished, and that were told of a torn block; hand-overs.
     uint64_t waits = 0, finished = 0, torn = 0, handed_over = 0;
+    // Launches that waited for what was handed over, and that were told what a process had left torn that had the block
+    // alone.
+    uint64_t handed_waits = 0, torn_alone = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
@@ -91,9 +95,11 @@ class Simulation {
     std::set<uint64_t> fds_under_way;
     // Fds that it was sent and has not let go.
     std::map<ImportId, BlockId> mapped;
+    // Those of them that it can write.
+    std::set<ImportId> writable;
     // Slots that it knows, and uses that it has begun on them.
     std::set<uint32_t> streams;
-    std::map<UseId, uint32_t> uses;
+    std::map<UseId, PrepareUseRequest> uses;
     // Blocks that it was asked to hand over.
     std::set<BlockId> wanted;
     // Whose pages it was sent.
@@ -148,7 +154,8 @@ class Simulation {
   void CarryPage(Process& process, const Deliver& deliver);
   void Remember(const Call& call, const Reply& reply, bool lost);
   void CheckUndone(const Request& request);
-  void Learn(Process& process, const Request& request, const absl::StatusOr<Response>& response);
+  void Learn(ChannelId channel, Process& process, const Request& request,
+             const absl::StatusOr<Response>& response);
   void Check();
   void CheckPools();
   void CheckDevices();
@@ -175,8 +182,10 @@ class Simulation {
   Payload NewPayload(Process& process);
   // One about streams and the uses of blocks on them.
   Payload NewFencePayload(ChannelId channel, Process& process);
-  // Work on some stream ends, or a wish for a block is met.
+  // Work on some stream ends, a block that one process alone maps is used, or a wish for a block is met.
   void RunStreams();
+  void UseAlone(ChannelId channel, Process& process);
+  void HandOver(ChannelId channel, Process& process);
   Client NewClient();
   // Of a process that has asked something.
   uint64_t SomeSequence(const Process& process);
@@ -234,8 +243,10 @@ class Simulation {
   std::set<CallId> reaps_;
   std::map<CallId, Call> calls_;
   std::map<WorkerKey, Worker> workers_;
-  // The words of pages that there are, and the channels that have one.
+  // The words of pages that there are, what streams have queued to write into theirs, and the channels that have one.
   std::map<StreamKey, StreamWords> words_;
+  std::map<StreamKey, uint64_t> queued_;
+  AloneUses alone_;
   std::set<ChannelId> pages_;
   bool workers_fail_ = true;
   // Blocks that the core has given up as gone with their workers.

@@ -16,13 +16,14 @@ std::string TornText(const LaunchRecorder& launch) { return launch.torn().empty(
 }  // namespace
 
 absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::vector<std::string>& words) {
-  static const auto* const kVerbs =
-      new std::set<std::string>{"stream",     "close-stream", "sync",      "gate",   "open-gate",
-                                "queue-fill", "queue-check",  "preflight", "commit", "abandon"};
+  static const auto* const kVerbs = new std::set<std::string>{
+      "stream",    "close-stream", "sync",    "gate",  "open-gate",   "queue-fill", "queue-check",
+      "preflight", "commit",       "abandon", "churn", "await-churn", "stop-churn", "count"};
   if (!kVerbs->contains(verb)) return absl::UnimplementedError(verb);
   if (words.empty()) return absl::InvalidArgumentError(verb);
   if (verb == "stream") return Open(words);
   if (verb == "preflight") return Preflight(words);
+  if (verb.ends_with("churn") || verb == "count") return DoChurn(verb, words);
   if (verb == "commit" || verb == "abandon") {
     const auto at = launches_.find(words[0]);
     if (at == launches_.end()) return absl::NotFoundError(words[0]);
@@ -82,10 +83,37 @@ absl::StatusOr<std::string> ActorFences::DoOn(Lane& lane, const std::string& ver
   return "";
 }
 
+absl::StatusOr<std::string> ActorFences::DoChurn(const std::string& verb,
+                                                 const std::vector<std::string>& words) {
+  if (verb == "await-churn" || verb == "stop-churn") {
+    const auto at = churns_.find(words[0]);
+    if (at == churns_.end()) return absl::NotFoundError(words[0]);
+    const std::unique_ptr<Churn> churn = std::move(at->second);
+    churns_.erase(at);
+    BERTH_ASSIGN_OR_RETURN(const uint64_t uses, verb == "stop-churn" ? churn->Stop() : churn->Await());
+    return absl::StrCat(uses);
+  }
+  BERTH_ASSIGN_OR_RETURN(const Mapping mapping, blocks_.MappingOf(words[0]));
+  if (verb == "count") {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t count, Churn::Count(mapping));
+    return absl::StrCat(count);
+  }
+  uint64_t uses = 0;
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (size_t i = 2; i < words.size(); ++i) {
+    const auto lane = lanes_.find(words[i]);
+    if (lane == lanes_.end()) return absl::NotFoundError(words[i]);
+    streams.push_back(lane->second.stream);
+  }
+  if (streams.empty() || !absl::SimpleAtoi(words[1], &uses)) return absl::InvalidArgumentError(verb);
+  churns_[words[0]] = std::make_unique<Churn>(mapping, std::move(streams), uses);
+  return "";
+}
+
 absl::StatusOr<std::string> ActorFences::Preflight(const std::vector<std::string>& words) {
   const auto lane = words.size() < 2 ? lanes_.end() : lanes_.find(words[1]);
   if (lane == lanes_.end()) return absl::NotFoundError("preflight LAUNCH STREAM");
-  auto launch = std::make_unique<LaunchRecorder>(lane->second.stream);
+  auto launch = std::make_unique<LaunchRecorder>(*lane->second.stream);
   absl::Duration patience = LaunchRecorder::kPatience;
   for (size_t i = 2; i < words.size(); ++i) {
     const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));

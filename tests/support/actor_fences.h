@@ -16,6 +16,7 @@
 #include "client/session.h"
 #include "client/stream.h"
 #include "tests/support/actor_blocks.h"
+#include "tests/support/actor_churn.h"
 
 namespace berth::testing {
 
@@ -25,6 +26,9 @@ namespace berth::testing {
 //   queue-fill S BLOCK SEED   queue-check S BLOCK SEED
 //   preflight L S BLOCK:r|w|rw… [ms=N]  begins the launch L; says "torn" if a block is
 //   commit L   abandon L                commit says "torn" too
+//   churn BLOCK N S…                    uses the block N times on these streams in turn (actor_churn.h)
+//   await-churn BLOCK   stop-churn BLOCK   count BLOCK
+//                                       say how often it was used here; by all
 class ActorFences {
  public:
   // `blocks` must outlive this.
@@ -47,11 +51,13 @@ class ActorFences {
   absl::StatusOr<std::string> DoOn(Lane& lane, const std::string& verb,
                                    const std::vector<std::string>& words);
   absl::StatusOr<std::string> Preflight(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> DoChurn(const std::string& verb, const std::vector<std::string>& words);
 
   const std::shared_ptr<Session> session_;
   ActorBlocks& blocks_;
   std::map<std::string, Lane> lanes_;
   std::map<std::string, std::unique_ptr<LaunchRecorder>> launches_;
+  std::map<std::string, std::unique_ptr<Churn>> churns_;
 };
 
 }  // namespace berth::testing

@@ -1,0 +1,175 @@
+// A block that one process maps alone, and what becomes of its uses when another process imports it, or when the one
+// dies.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/block_handle.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kBytes = 1 << 20;
+constexpr int kRounds = 2000;
+
+uint64_t NumberOf(const std::string& said) {
+  uint64_t number = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(said, &number)) << said;
+  return number;
+}
+
+TEST(FenceHandOverTest, NoUseIsLostWhereAnImportRacesWithUsesOfABlockThatWasAlone) {
+  TestDaemon daemon;
+  Actor owner(daemon), other(daemon);
+  for (const char* const stream : {"s", "t"}) owner.Do(absl::StrCat("stream ", stream));
+  other.Do("stream s");
+  uint64_t alone = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const BlockHandle handle = owner.Allocate("b", kBytes);
+    owner.Do("map b");
+    owner.Do(absl::StrCat("grant-session b ", other.session().value()));
+    owner.Do("churn b 1000000 s t");
+    const std::string import = absl::StrCat("import b ", FormatHandle(handle));
+    // A machine that has too much to do may keep the owner from finishing its use for a second.
+    absl::StatusOr<std::string> imported = other.Ask(import);
+    while (IsRefusal(imported.status(), Reason::kBlockInUse)) imported = other.Ask(import);
+    ASSERT_TRUE(Ok(imported));
+    other.Do("map b");
+    other.Do("churn b 3 s");
+    const uint64_t theirs = NumberOf(other.Do("await-churn b"));
+    const uint64_t ours = NumberOf(owner.Do("stop-churn b"));
+    ASSERT_EQ(NumberOf(other.Do("count b")), ours + theirs) << "round " << round;
+    alone += ours;
+    other.Do("unmap b");
+    other.Do("drop b");
+    owner.Do("unmap b");
+    owner.Do("free b");
+    owner.Do("drop b");
+  }
+  EXPECT_GT(alone, uint64_t{kRounds});
+  owner.Quit();
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+// The block belongs to a third session, so that it outlives whoever had it mapped alone.
+struct Heirs {
+  explicit Heirs(const TestDaemon& daemon) : owner(daemon), writer(daemon), heir(daemon) {
+    const BlockHandle handle = owner.Allocate("b", kBytes);
+    for (Actor* const actor : {&writer, &heir}) {
+      owner.Do(absl::StrCat("grant-session b ", actor->session().value()));
+      actor->Do("stream s");
+    }
+    import = absl::StrCat("import b ", FormatHandle(handle));
+    owner.Do("drop b");
+    writer.Do(import);
+    writer.Do("map b");
+  }
+  // What the heir is told of the block.
+  std::string Inherit() {
+    heir.Do(import);
+    heir.Do("map b");
+    const std::string said = heir.Do("preflight r s b:r");
+    heir.Do("commit r");
+    return said;
+  }
+  void Quit() {
+    owner.Quit();
+    heir.Quit();
+  }
+  Actor owner;
+  Actor writer;
+  Actor heir;
+  std::string import;
+};
+
+TEST(FenceHandOverTest, ABlockIsTornWhoseOnlyProcessDiedInsideItsWrite) {
+  TestDaemon daemon;
+  Heirs heirs(daemon);
+  heirs.writer.Do("preflight w s b:w");
+  heirs.writer.Do("gate s");
+  heirs.writer.Do("queue-fill s b 1");
+  heirs.writer.Do("commit w");
+  heirs.writer.Kill();
+  EXPECT_EQ(heirs.Inherit(), "torn");
+  heirs.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(FenceHandOverTest, ABlockIsTornWhoseOnlyProcessDiedBeforeItHadSeenTheEndOfItsWrite) {
+  TestDaemon daemon;
+  Heirs heirs(daemon);
+  heirs.writer.Do("preflight w s b:w");
+  heirs.writer.Do("commit w");
+  heirs.writer.Kill();
+  EXPECT_EQ(heirs.Inherit(), "torn");
+  heirs.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(FenceHandOverTest, ABlockIsWholeWhoseOnlyProcessHadSeenTheEndOfAllItsWrites) {
+  TestDaemon daemon;
+  Heirs heirs(daemon);
+  for (const char* const access : {"w", "rw", "r"}) {
+    heirs.writer.Do(absl::StrCat("preflight l s b:", access));
+    heirs.writer.Do("commit l");
+    if (*access != 'r' || access[1] == 'w') heirs.writer.Do("sync s");
+  }
+  heirs.writer.Kill();
+  EXPECT_EQ(heirs.Inherit(), "");
+  heirs.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(FenceHandOverTest, ABlockIsWholeWhoseOnlyProcessLeft) {
+  TestDaemon daemon;
+  Heirs heirs(daemon);
+  heirs.writer.Do("preflight w s b:w");
+  heirs.writer.Do("commit w");
+  heirs.writer.Quit();
+  EXPECT_EQ(heirs.Inherit(), "");
+  heirs.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(FenceHandOverTest, AStreamWhoseFenceGoesByAWordStillWaitsForUsesThatWereAlone) {
+  TestDaemon daemon;
+  Actor owner(daemon), other(daemon);
+  const BlockHandle shared = owner.Allocate("shared", kBytes);
+  const BlockHandle alone = owner.Allocate("alone", kBytes);
+  for (const char* const block : {"shared", "alone"}) {
+    owner.Do(absl::StrCat("map ", block));
+    owner.Do(absl::StrCat("grant-session ", block, " ", other.session().value()));
+  }
+  owner.Do("stream s");
+  other.Do("stream s");
+  other.Do(absl::StrCat("import shared ", FormatHandle(shared)));
+  // A use of what is alone, then a launch of both kinds behind it, both behind a gate.
+  owner.Do("preflight l s alone:w");
+  owner.Do("gate s");
+  owner.Do("queue-fill s alone 7");
+  owner.Do("commit l");
+  owner.Do("preflight l s alone:r shared:w");
+  owner.Do("commit l");
+  // What is handed over has the value of the word under way, and comes no sooner.
+  other.Do(absl::StrCat("import alone ", FormatHandle(alone)));
+  other.Do("map alone");
+  other.Do("preflight r s alone:r");
+  other.Do("queue-check s alone 7");
+  other.Do("commit r");
+  owner.Do("open-gate s");
+  EXPECT_TRUE(Ok(other.Ask("sync s")));
+  owner.Quit();
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,105 @@
+#include "tests/sim/alone_uses.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace berth::core {
+
+void AloneUses::Use(StreamKey stream, BlockId block, bool writes, StreamWords* words) {
+  queued_[stream].push_back({.block = block, .writes = writes});
+  if (writes) ++words->begun;
+}
+
+void AloneUses::Run(StreamKey stream, StreamWords* words, Chance chance) {
+  std::deque<Queued>& queue = queued_[stream];
+  while (!queue.empty() && chance(50)) {
+    unseen_[stream] += queue.front().writes ? 1 : 0;
+    queue.pop_front();
+  }
+  if (chance(30)) words->ended += std::exchange(unseen_[stream], 0);
+}
+
+void AloneUses::Drain(StreamKey stream, StreamWords* words) {
+  queued_.erase(stream);
+  unseen_.erase(stream);
+  words->ended = words->begun;
+}
+
+std::vector<HandedMark> AloneUses::HandOver(ChannelId channel, BlockId block,
+                                            absl::FunctionRef<uint64_t(StreamKey)> publish) {
+  std::vector<HandedMark> marks;
+  alone_.erase({channel, block});
+  for (auto& [stream, queue] : queued_) {
+    if (stream.channel != channel) continue;
+    for (const Queued& use : queue) {
+      if (use.block != block) continue;
+      const uint64_t value = publish(stream);
+      marks.push_back(
+          {.slot = stream.slot, .value = value, .access = use.writes ? Access::kWrite : Access::kRead});
+      handed_[block].push_back({.end = {stream, value}, .writes = use.writes});
+    }
+  }
+  return marks;
+}
+
+void AloneUses::Die(ChannelId channel, absl::FunctionRef<bool(BlockId)> writable, Reached reached) {
+  for (const auto& [block, marks] : handed_) {
+    for (const Handed& mark : marks) {
+      if (mark.end.stream.channel == channel && mark.writes && !reached(mark.end)) torn_.insert(block);
+    }
+  }
+  for (const auto& [stream, queue] : queued_) {
+    if (stream.channel != channel) continue;
+    for (const Queued& use : queue) {
+      if (use.writes && Tracks(channel, use.block) && writable(use.block)) torn_.insert(use.block);
+    }
+  }
+}
+
+void AloneUses::Forget(ChannelId channel) {
+  const auto of_channel = [channel](const auto& entry) { return entry.first.channel == channel; };
+  std::erase_if(queued_, of_channel);
+  std::erase_if(unseen_, of_channel);
+  std::erase_if(alone_, [channel](const auto& entry) { return entry.first == channel; });
+  for (auto& [block, marks] : handed_) {
+    std::erase_if(marks, [channel](const Handed& mark) { return mark.end.stream.channel == channel; });
+  }
+}
+
+std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses, const Prepared& prepared,
+                             Reached reached) {
+  for (const BlockUse& use : uses) {
+    if (torn_.contains(use.block)) {
+      if (std::find(prepared.torn.begin(), prepared.torn.end(), use.block) == prepared.torn.end())
+        return "a block that its only process left torn is not told to be";
+      ++told_;
+    }
+    const auto handed = handed_.find(use.block);
+    if (handed == handed_.end()) continue;
+    for (const Handed& mark : handed->second) {
+      if (mark.end.stream == stream || reached(mark.end)) continue;
+      if (!mark.writes && !Writes(use.access)) continue;
+      const bool waits =
+          std::any_of(prepared.waits.begin(), prepared.waits.end(), [&](const FenceWait& wait) {
+            return wait.stream == mark.end.stream && wait.value >= mark.end.value;
+          });
+      if (!waits) {
+        return absl::StrCat("a launch does not wait for what was handed over: value ", mark.end.value,
+                            " of slot ", mark.end.stream.slot);
+      }
+      ++waited_;
+    }
+    // Whoever comes next waits for this one.
+    if (Writes(use.access)) handed_.erase(handed);
+  }
+  return "";
+}
+
+void AloneUses::Finish(const std::vector<BlockUse>& uses) {
+  for (const BlockUse& use : uses) {
+    if (use.access == Access::kWrite) torn_.erase(use.block);
+  }
+}
+
+}  // namespace berth::core
