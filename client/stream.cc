@@ -57,7 +57,12 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Open(std::shared_ptr<Fences> fen
 
 Stream::~Stream() {
   // On a host stream what is queued writes the words, so it runs first.
-  if (!fences_->daemon->over()) Synchronize().IgnoreError();
+  if (fences_->daemon->over()) {
+    // What has not run may not run any more.
+    fences_->tracker.Look(*tracked_);
+  } else {
+    Synchronize().IgnoreError();
+  }
   fences_->tracker.Close(*tracked_);
   fences_->daemon->CloseStream(tracked_->slot());
 }

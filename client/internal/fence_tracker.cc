@@ -196,6 +196,7 @@ void FenceTracker::Finish(TrackedStream& stream, TrackedLaunch* launch) {
     end->place = stream.recorded() + 1;
     end->writes = stream.writes_;
     stream.recorded_.store(end->place, std::memory_order_relaxed);
+    stream.newest_ = end;
     for (const TrackedUse& use : launch->uses) {
       if (use.remote) continue;
       RecordUse(*use.block, end, use.access, &rest);
@@ -255,6 +256,13 @@ void FenceTracker::SawEnd(TrackedStream& stream, uint64_t point) {
 void FenceTracker::SawEndLocked(TrackedStream& stream, uint64_t point) {
   stream.seen_ = std::max(stream.seen_, point);
   stream.words_.ended.store(stream.seen_, std::memory_order_release);
+}
+
+void FenceTracker::Look(TrackedStream& stream) {
+  // It is recorded anew by nobody meanwhile, and stands for all before it.
+  if (stream.newest_ == nullptr) return;
+  const absl::StatusOr<bool> reached = stream.backend().Reached(*stream.newest_->event);
+  if (reached.ok() && *reached) SawEnd(stream, stream.newest_->writes);
 }
 
 void FenceTracker::Close(TrackedStream& stream) {

@@ -140,6 +140,8 @@ class FenceTracker {
   uint64_t Point(const TrackedStream& stream) const ABSL_LOCKS_EXCLUDED(mu_);
   // The stream has come there. Only what was seen to end is known to have, should the process die.
   void SawEnd(TrackedStream& stream, uint64_t point) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sees whether all that is queued on the stream has ended, without waiting for it. For who queues on it.
+  void Look(TrackedStream& stream) ABSL_LOCKS_EXCLUDED(mu_);
   // The stream goes; all that was queued on it has ended, or never will. Its events go with it, but for those that a
   // launch under way was told to wait for: these go with that launch.
   void Close(TrackedStream& stream) ABSL_LOCKS_EXCLUDED(mu_);

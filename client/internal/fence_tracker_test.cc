@@ -195,6 +195,18 @@ TEST_F(FenceTrackerTest, TheWordsSayWhatMayBeUnderWay) {
   EXPECT_EQ(Words(0).done.load(), 0u);
 }
 
+TEST_F(FenceTrackerTest, ALookSeesWhetherAllHasEnded) {
+  tracker_.Look(a_);
+  Use(a_, {{x_.get(), UseAccess::kWrite}});
+  Use(a_, {{y_.get(), UseAccess::kWrite}});
+  run_a_.ended = 1;
+  tracker_.Look(a_);
+  EXPECT_EQ(Words(0).ended.load(), 0u);
+  run_a_.ended = 2;
+  tracker_.Look(a_);
+  EXPECT_EQ(Words(0).ended.load(), 2u);
+}
+
 TEST_F(FenceTrackerTest, ReadsAndSharedBlocksLeaveNoDoubt) {
   const std::shared_ptr<TrackedBlock> shared = tracker_.Track(BlockId(30), /*shared=*/true);
   Use(a_, {{x_.get(), UseAccess::kRead}});

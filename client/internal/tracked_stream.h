@@ -57,6 +57,8 @@ class TrackedStream {
   // All of its events, and those of them that nobody refers to.
   std::vector<LaunchEnd*> ends_;
   std::vector<LaunchEnd*> free_;
+  // The last one recorded; null before the first.
+  LaunchEnd* newest_ = nullptr;
   std::atomic<uint64_t> recorded_ = 0;
   // Launches that write a block: finished, open, and those of the finished that were seen to have ended.
   uint64_t writes_;

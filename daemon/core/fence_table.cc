@@ -248,9 +248,13 @@ void FenceTable::Serve(const FenceStep& step, const std::set<BlockId>& blocks) {
     candidates.erase(candidates.begin());
     const Queued& waiting = queue_.at(ticket);
     if (!MayBegin(waiting.stream, waiting.blocks, ticket)) continue;
+    // One that is to be closed stays open from the queue to the use.
+    const StreamKey stream = waiting.stream;
+    streams_.AddUse(stream);
     Queued queued = Dequeue(ticket);
     for (const BlockUse& use : queued.blocks) add(use.block, ticket);
-    step.outcomes->push_back({queued.request, Begin(step, queued.stream, std::move(queued.blocks))});
+    step.outcomes->push_back({queued.request, Begin(step, stream, std::move(queued.blocks))});
+    streams_.EndUse(stream);
   }
 }
 

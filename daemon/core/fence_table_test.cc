@@ -234,6 +234,19 @@ TEST_F(FenceTableTest, AFinishThatIsOvertakenByThoseBehindItCountsAsWhatItWas) {
   }
 }
 
+TEST_F(FenceTableTest, AStreamThatIsToBeClosedStaysOpenForWhatIsQueuedOnIt) {
+  const StreamKey a = Stream(1), b = Stream(2);
+  const Prepared writing = Begin(a, {{kX, Access::kWrite}});
+  EXPECT_TRUE(Queues(b, {{kX, Access::kWrite}}));
+  EXPECT_TRUE(table_.streams().Close(b).ok());
+  EXPECT_TRUE(Finish(a, writing, 1).ok());
+  const PrepareOutcome begun = Outcome();
+  EXPECT_EQ(begun.result->waits, Waits({{a, 1}}));
+  ASSERT_NE(table_.streams().Find(b), nullptr);
+  EXPECT_TRUE(Finish(b, *begun.result, 1).ok());
+  EXPECT_EQ(table_.streams().Find(b), nullptr);
+}
+
 TEST_F(FenceTableTest, AWholeWriteThatIsToldLateMakesTheBlockWhole) {
   const StreamKey a = Stream(1);
   Begin(Stream(3), {{kX, Access::kWrite}});

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/block_handle.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/actor_handle.h"
@@ -414,6 +415,22 @@ TEST_F(CommandTest, ABlockIsAskedBackAndFreedByItsIdAndTheLogSaysSo) {
   actor.Quit();
 }
 
+TEST_F(CommandTest, ATornBlockIsShownAndSaidToBeWhole) {
+  Actor owner(daemon_), writer(daemon_);
+  const BlockHandle handle = owner.Allocate("b", 4096);
+  owner.Do(absl::StrCat("grant-session b ", writer.session().value()));
+  writer.Do("stream s");
+  writer.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  writer.Do("map b");
+  writer.Do("preflight w s b:w");
+  writer.Kill();
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Show({"blocks"}), "LIVE, torn"); }));
+  EXPECT_EQ(Run({"--admin", "blocks", "clear-torn", "4711"}), 1);
+  EXPECT_EQ(Run({"--admin", "blocks", "clear-torn", absl::StrCat(handle.block.value())}), 0);
+  EXPECT_FALSE(absl::StrContains(Show({"blocks"}), "torn"));
+  owner.Quit();
+}
+
 TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
   const std::string socket = daemon_.folder() + "/admin.sock";
   std::filesystem::permissions(socket, std::filesystem::perms::none);
@@ -426,6 +443,7 @@ TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
        std::vector<std::vector<std::string>>{{"permits", "set", "gpu-tests", "3"},
                                              {"budget", "set", "64MiB"},
                                              {"sessions", "end", "1"},
+                                             {"blocks", "clear-torn", "1"},
                                              {"--admin", "status"},
                                              {"--admin", "run", "--", "/bin/true"}}) {
     const absl::Time begin = absl::Now();

@@ -148,17 +148,13 @@ absl::StatusOr<std::vector<Figure>> OneProcess(const std::shared_ptr<Session>& s
                                 {"cuStreamWaitValue64+cuStreamWriteValue64", with_words}},
                                50));
   const auto use_alone = [&](int) { return Use(*lanes[0], mapping); };
-  const auto events_alone = [&](int) -> absl::Status {
-    BERTH_RETURN_IF_ERROR(driver.WaitEvent(lanes[0]->stream(), events[0]));
-    return driver.RecordEvent(events[0], lanes[0]->stream());
-  };
+  const auto event_alone = [&](int) { return driver.RecordEvent(events[0], lanes[0]->stream()); };
   const auto word_alone = [&](int) {
     return driver.WriteValue64(lanes[0]->stream(), words.word(0), ++value);
   };
-  BERTH_ASSIGN_OR_RETURN(
-      const std::vector<Figure> more,
-      Above(lanes, "prepare+finish on one stream", use_alone,
-            {{"cuStreamWaitEvent+cuEventRecord", events_alone}, {"cuStreamWriteValue64", word_alone}}, 50));
+  BERTH_ASSIGN_OR_RETURN(const std::vector<Figure> more,
+                         Above(lanes, "prepare+finish on one stream", use_alone,
+                               {{"cuEventRecord", event_alone}, {"cuStreamWriteValue64", word_alone}}, 50));
   figures.insert(figures.end(), more.begin(), more.end());
   for (const cuda::Event event : events) BERTH_RETURN_IF_ERROR(driver.DestroyEvent(event));
   words.Drop(driver);

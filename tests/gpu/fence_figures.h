@@ -13,9 +13,8 @@ namespace berth::gpu {
 
 // Of a block of one process, what preparing and finishing a use takes the caller above the driver's own calls, with
 // streams that are held up, so that every wait is queued:
-// - in turn on two streams, above cuStreamWaitEvent and cuEventRecord, and above the words' own wait and write, which
-//   says how much of it is the SDK's;
-// - on one stream, above a write.
+// - in turn on two streams, above cuStreamWaitEvent and cuEventRecord, and above the words' own wait and write;
+// - on one stream, above cuEventRecord, and above a write.
 // Of a block of two processes:
 // - how long their streams take to hand it over and back, beside two words that they wait for and write alone;
 // - what preparing and finishing a use takes the caller, beside two bare echoes.

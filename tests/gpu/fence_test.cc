@@ -180,6 +180,36 @@ TEST_F(GpuFenceTest, WhatOneProcessTrackedAloneIsHandedOverAtTheSecondImport) {
   reader.Quit();
 }
 
+TEST_F(GpuFenceTest, NoReaderOvertakesAWriteThatWasAloneWhenItsBlockIsImported) {
+  const std::unique_ptr<FenceLane> other = Must(FenceLane::Open(session_));
+  Actor reader = Process();
+  reader.Do("stream s");
+  // Each round has a block of its own: once shared, it stays so.
+  for (int round = 1; round <= kRounds; ++round) {
+    const Block block = Must(Block::Allocate(session_, {.bytes = MiB(2), .label = "test"}));
+    const Mapping mapping = Must(block.Map());
+    ASSERT_TRUE(Ok(block.GrantToSession(reader.session())));
+    FenceLane& writer = round % 2 == 0 ? *lane_ : *other;
+    FenceLane& checker = round % 2 == 0 ? *other : *lane_;
+    Must(writer.Queue(Use::kWrite, mapping, [&]() -> absl::Status {
+      absl::Status status = writer.QueueGate();
+      return status.ok() ? writer.QueueFill(mapping, round) : status;
+    }));
+    Must(checker.Queue(Use::kRead, mapping, [&] { return checker.QueueCheck(mapping, round); }));
+    reader.Do(absl::StrCat("import b ", FormatHandle(block.handle())));
+    EXPECT_EQ(reader.Do(absl::StrCat("check s b ", round)), "");
+    // The next write is behind the reader's check, by the daemon's word.
+    Must(checker.Queue(Use::kWrite, mapping, [&] { return checker.QueueFill(mapping, round + 1); }));
+    EXPECT_FALSE(Must(writer.driver().QueryStream(writer.stream())));
+    writer.OpenGate();
+    EXPECT_EQ(reader.Do("sync s"), "0") << "round " << round;
+    EXPECT_EQ(Must(checker.Sync()), 0u) << "round " << round;
+    EXPECT_EQ(Must(writer.Sync()), 0u) << "round " << round;
+    reader.Do("drop b");
+  }
+  reader.Quit();
+}
+
 TEST_F(GpuFenceTest, StreamsOfALaterContextGoOnFromThoseOfAnEarlierOne) {
   Actor other = Sharer();
   EXPECT_FALSE(Fill(1));

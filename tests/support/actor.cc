@@ -46,6 +46,7 @@
 #include "tests/support/actor_arena.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_fences.h"
+#include "tests/support/actor_lies.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
 
@@ -123,6 +124,7 @@ class Stage {
     if (Answer answer = permits_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = arena_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = fences_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
+    if (Answer answer = lies_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     return blocks_->Do(verb, words);
   }
 
@@ -143,6 +145,7 @@ class Stage {
     permits_ = std::make_unique<ActorPermits>(session_);
     blocks_ = std::make_unique<ActorBlocks>(session_);
     fences_ = std::make_unique<ActorFences>(session_, blocks_.get());
+    lies_ = std::make_unique<ActorLies>(session_, blocks_.get());
     arena_ = std::make_unique<ActorArena>(session_);
     return absl::StrCat(session_->id().value());
   }
@@ -150,6 +153,7 @@ class Stage {
   Answer Close() {
     permits_.reset();
     fences_.reset();
+    lies_.reset();
     blocks_.reset();
     arena_.reset();
     session_.reset();
@@ -239,6 +243,7 @@ class Stage {
   std::unique_ptr<ActorPermits> permits_;
   std::unique_ptr<ActorBlocks> blocks_;
   std::unique_ptr<ActorFences> fences_;
+  std::unique_ptr<ActorLies> lies_;
   std::unique_ptr<ActorArena> arena_;
   std::unique_ptr<Child> child_;
 };

@@ -6,6 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/inspector.h"
+#include "client/internal/fences.h"
 #include "common/status_macros.h"
 
 namespace berth::testing {
@@ -16,13 +18,20 @@ std::string TornText(const LaunchRecorder& launch) { return launch.torn().empty(
 }  // namespace
 
 absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::vector<std::string>& words) {
-  static const auto* const kVerbs = new std::set<std::string>{
-      "stream",    "close-stream", "sync",    "gate",  "open-gate",   "queue-fill", "queue-check",
-      "preflight", "commit",       "abandon", "churn", "await-churn", "stop-churn", "count"};
+  static const auto* const kVerbs =
+      new std::set<std::string>{"stream",     "close-stream", "sync",       "gate",   "open-gate",
+                                "queue-fill", "queue-check",  "preflight",  "commit", "abandon",
+                                "churn",      "await-churn",  "stop-churn", "count",  "clear-torn"};
   if (!kVerbs->contains(verb)) return absl::UnimplementedError(verb);
   if (words.empty()) return absl::InvalidArgumentError(verb);
   if (verb == "stream") return Open(words);
   if (verb == "preflight") return Preflight(words);
+  if (verb == "clear-torn") {
+    BERTH_ASSIGN_OR_RETURN(const Mapping mapping, blocks_.MappingOf(words[0]));
+    BERTH_RETURN_IF_ERROR(
+        Inspector(session_).ClearTorn(internal::RecordableOf(mapping).block->id()).status());
+    return "";
+  }
   if (verb.ends_with("churn") || verb == "count") return DoChurn(verb, words);
   if (verb == "commit" || verb == "abandon") {
     const auto at = launches_.find(words[0]);

@@ -26,6 +26,7 @@ namespace berth::testing {
 //   queue-fill S BLOCK SEED   queue-check S BLOCK SEED
 //   preflight L S BLOCK:r|w|rw… [ms=N]  begins the launch L; says "torn" if a block is
 //   commit L   abandon L                commit says "torn" too
+//   clear-torn BLOCK
 //   churn BLOCK N S…                    uses the block N times on these streams in turn (actor_churn.h)
 //   await-churn BLOCK   stop-churn BLOCK   count BLOCK
 //                                       say how often it was used here; by all
