@@ -225,7 +225,9 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .granularity = Bytes(record.granularity),
       .permit_reserve = settings.permit_reserve.value_or(Bytes()),
       .context = settings.context.value_or(record.backend == BackendKind::kCudaVmm ? kCudaContext : Bytes()),
-      .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes))};
+      .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
+      .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
+                 .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))}};
 }
 
 }  // namespace

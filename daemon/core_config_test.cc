@@ -175,5 +175,14 @@ TEST_F(CoreConfigTest, TheBudgetIsTheLessOfFreeAndHalfOfTotalUnlessSet) {
   EXPECT_EQ(MakeCoreConfig(1, 1, {record}, {.device_budget = GiB(12)}).devices[0].budget, GiB(12));
 }
 
+TEST_F(CoreConfigTest, WhatIsKnownOfADevicesClearingIsHandedOn) {
+  const DeviceRecord record = {
+      .granularity = MiB(2).count(),
+      .clears = {.outcome = ClearsOutcome::kClear, .detail = "no stale word seen in 1 GiB"}};
+  const core::ClearsCheck clears = MakeCoreConfig(1, 1, {record}, {}).devices[0].clears;
+  EXPECT_EQ(clears.outcome, core::ClearsCheck::Outcome::kClear);
+  EXPECT_EQ(clears.detail, "no stale word seen in 1 GiB");
+}
+
 }  // namespace
 }  // namespace berth

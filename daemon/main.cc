@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "daemon/clears_checks.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
 #include "daemon/run_broker.h"
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
       return berth::RunWorkerRole(options);
     case berth::Role::kInventory:
       return berth::RunInventoryRole(options);
+    case berth::Role::kClearsCheck:
+      return berth::RunClearsCheckRole(options);
   }
   return 1;
 }

@@ -19,7 +19,8 @@ const std::map<std::string, Role>& Roles() {
                                                                     {"broker", Role::kBroker},
                                                                     {"worker", Role::kWorker},
                                                                     {"context-worker", Role::kContextWorker},
-                                                                    {"inventory", Role::kInventory}};
+                                                                    {"inventory", Role::kInventory},
+                                                                    {"clears-check", Role::kClearsCheck}};
   return *kRoles;
 }
 
@@ -77,6 +78,10 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option_function<std::string>(
       "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes(text); },
       "Bytes of a host device, e.g. 4GiB; by default half of what is available, at most 8GiB");
+  app.add_flag(
+      "--clears-check,!--no-clears-check", options->clears_check,
+      "Before GPUs are shared, look for memory that the driver hands on uncleared: takes a second, and "
+      "1.5GiB of each GPU meanwhile");
   app.add_option("--config", options->config, "Configuration file");
   app.add_option_function<std::string>(
       "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
@@ -99,6 +104,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   // The daemon's own words to itself.
   app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
   app.add_option("--device", options->device, "")->check(CLI::Range(0u, kMaxDeviceOrdinals - 1))->group("");
+  app.add_flag("--first", options->first, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");
   try {
     app.parse(argc, argv);
@@ -115,6 +121,7 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
       absl::StrCat("--host-devices=", options.host_devices),
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
   };
+  if (!options.clears_check) flags.push_back("--no-clears-check");
   if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
   if (options.streams_per_device.has_value()) {
     flags.push_back(absl::StrCat("--streams-per-device=", *options.streams_per_device));

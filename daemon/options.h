@@ -18,7 +18,7 @@ namespace berth {
 // Less would take a worker that is only being started to hang: cuInit takes 0.2 s.
 inline constexpr absl::Duration kLeastCallDeadline = absl::Milliseconds(500);
 
-enum class Role { kVault, kBroker, kWorker, kContextWorker, kInventory };
+enum class Role { kVault, kBroker, kWorker, kContextWorker, kInventory, kClearsCheck };
 
 struct Options {
   Role role = Role::kVault;
@@ -28,6 +28,8 @@ struct Options {
   // Host devices, and the bytes of each; 0 means half of what is available, at most 8 GiB.
   uint32_t host_devices = 1;
   Bytes host_bytes;
+  // Whether GPUs are looked at for memory that comes back uncleared, before they are shared.
+  bool clears_check = true;
   // The configuration file; empty for none.
   std::string config;
   // Of every device; unset means min(free, total / 2).
@@ -47,6 +49,8 @@ struct Options {
 
   // The vault's words to its children.
   uint32_t device = 0;
+  // Of the inventory: no worker of the daemon's is there yet.
+  bool first = false;
   // The vault's pid; 0 for a role that was started by hand.
   int parent = 0;
   // Print the version and end.

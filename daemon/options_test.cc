@@ -20,6 +20,7 @@ TEST(OptionsTest, NoFlagsMeanTheVaultOnTheDefaultFolder) {
   EXPECT_EQ(options.folder, DefaultFolder());
   EXPECT_EQ(options.backend, BackendChoice::kAuto);
   EXPECT_EQ(options.device_budget, std::nullopt);
+  EXPECT_TRUE(options.clears_check);
   EXPECT_EQ(options.ready_fd, -1);
   EXPECT_FALSE(options.version);
 }
@@ -27,7 +28,7 @@ TEST(OptionsTest, NoFlagsMeanTheVaultOnTheDefaultFolder) {
 TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   Options options;
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
-                   "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0",
+                   "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0", "--no-clears-check",
                    "--streams-per-device=5", "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
                   &options),
             std::nullopt);
@@ -46,6 +47,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.device_budget, MiB(256));
   EXPECT_EQ(child.warm_blocks, 0u);
   EXPECT_EQ(child.streams_per_device, 5u);
+  EXPECT_FALSE(child.clears_check);
   EXPECT_EQ(child.max_connections, 7u);
   EXPECT_EQ(child.call_deadline, absl::Milliseconds(1500));
   EXPECT_EQ(child.ready_fd, -1) << "the vault alone says that it is ready";

@@ -14,6 +14,7 @@
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/clears_checks.h"
 #include "daemon/device/context_memory.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/device_runtimes.h"
@@ -76,10 +77,11 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
 
 absl::Status ListDevices(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
-  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records,
+  BERTH_ASSIGN_OR_RETURN(std::vector<DeviceRecord> records,
                          TakeInventory({.backend = options.backend,
                                         .host_devices = options.host_devices,
                                         .host_bytes = options.host_bytes}));
+  if (options.first && options.clears_check) RunClearsChecks(&records);
   return WriteInventory(kChildFd, records);
 }
 

@@ -29,14 +29,15 @@ std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& de
                {"BUDGET", Table::Align::kRight},
                {"OUTSTANDING", Table::Align::kRight},
                {"CONTEXT WORKER"},
+               {"CLEARS"},
                {"UUID"},
                {"LAST FAILURE"}});
   for (const v1::Device& device : devices) {
     table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
                   absl::StrCat(device.generation()), absl::StrCat(device.restarts_left()),
                   FormatCount(device.total_bytes()), FormatCount(device.budget_bytes()),
-                  FormatCount(device.bytes().outstanding()), FormatContext(device), device.uuid(),
-                  device.last_failure()});
+                  FormatCount(device.bytes().outstanding()), FormatContext(device),
+                  v1::Device::ClearsCheck_Name(device.clears_check()), device.uuid(), device.last_failure()});
   }
   return table.Format();
 }

@@ -213,6 +213,10 @@ class LoadedDriver : public Driver {
         return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
       case DeviceAttribute::kStreamMemoryOperations:
         return RawAttribute(ordinal, kStreamWords);
+      case DeviceAttribute::kManyContexts: {
+        BERTH_ASSIGN_OR_RETURN(const int mode, RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE));
+        return mode == CU_COMPUTEMODE_DEFAULT ? 1 : 0;
+      }
       case DeviceAttribute::kMemoryAsFd:
         break;
     }

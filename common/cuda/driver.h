@@ -45,6 +45,8 @@ enum class DeviceAttribute {
   kMemoryAsFd,
   // 1 if a stream can write and wait for 64-bit words.
   kStreamMemoryOperations,
+  // 1 if several processes may have a context on the device at a time.
+  kManyContexts,
 };
 
 enum class Access { kReadOnly, kReadWrite };

@@ -87,6 +87,8 @@ struct DeviceConfig {
   Bytes permit_reserve;
   Bytes context;
   Bytes others;
+  // Shown, and no more: what follows from it is the vault's.
+  ClearsCheck clears;
 };
 
 struct Config {

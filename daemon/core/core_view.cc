@@ -283,7 +283,8 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                   .bytes = device.account.counts(),
                   .failed_releases = device.account.failed_releases(),
                   .restarts_left = device.main.restarts_left,
-                  .last_failure = device.main.last_failure};
+                  .last_failure = device.main.last_failure,
+                  .clears = device.config.clears};
   if (device.config.cuda_ipc) {
     view.context = DeviceView::ContextWorker{.state = device.context.state,
                                              .generation = device.context.generation,

@@ -448,6 +448,13 @@ struct StreamView {
   absl::Time open_since = absl::InfiniteFuture();
 };
 
+// What is known of whether a device's driver clears memory between one owner and the next: the numbers are the wire's.
+struct ClearsCheck {
+  enum class Outcome { kNotTried = 1, kClear = 2, kStale = 3 };
+  Outcome outcome = Outcome::kNotTried;
+  std::string detail;
+};
+
 struct DeviceView {
   uint32_t ordinal = 0;
   std::string uuid;
@@ -473,6 +480,7 @@ struct DeviceView {
   };
   // Where the device offers CUDA_IPC blocks.
   std::optional<ContextWorker> context;
+  ClearsCheck clears;
 };
 
 // What the vault says of one of a device's workers beside whether it is there.

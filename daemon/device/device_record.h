@@ -29,6 +29,21 @@ enum class BackendChoice {
   kCuda,
 };
 
+// What is known of whether a device's driver clears memory between one owner and the next.
+enum class ClearsOutcome : uint32_t {
+  kNotTried = 1,
+  // Freed memory came back as zeroes.
+  kClear = 2,
+  // It came back as somebody left it.
+  kStale = 3,
+};
+
+struct ClearsFinding {
+  ClearsOutcome outcome = ClearsOutcome::kNotTried;
+  // For people; zero-terminated.
+  char detail[124] = {};
+};
+
 // Every device's granularity is a multiple of this and its blocks are rounded up to it, so that backends
 // round alike.
 inline constexpr uint64_t kBlockGranularity = uint64_t{2} << 20;
@@ -51,8 +66,10 @@ struct DeviceRecord {
   uint32_t compute_capability = 0;
   // Streaming multiprocessors; 0 for host.
   uint32_t multiprocessors = 0;
+  // When the daemon started.
+  ClearsFinding clears;
 };
-static_assert(std::is_trivially_copyable_v<DeviceRecord> && sizeof(DeviceRecord) == 200);
+static_assert(std::is_trivially_copyable_v<DeviceRecord> && sizeof(DeviceRecord) == 328);
 
 }  // namespace berth
 

@@ -67,6 +67,7 @@ std::vector<DeviceRecord> HostDevices(const InventoryOptions& options) {
     record.total_bytes = bytes.count();
     record.free_bytes = bytes.count();
     record.granularity = kBlockGranularity;
+    SetText("not tried: the kernel clears memory", record.clears.detail);
   }
   return records;
 }
@@ -90,6 +91,7 @@ absl::StatusOr<DeviceRecord> CudaDevice(cuda::Driver& driver, uint32_t ordinal) 
                          driver.Attribute(ordinal, cuda::DeviceAttribute::kMultiprocessors));
   SetText(uuid, record.uuid);
   SetText(name, record.name);
+  SetText("not tried: turned off", record.clears.detail);
   record.total_bytes = total.count();
   record.free_bytes = total.count();
   record.granularity = granularity.count();

@@ -27,6 +27,8 @@ TEST(InventoryTest, HostDevicesAreAsManyAndAsLargeAsAsked) {
     EXPECT_EQ(record.total_bytes, MiB(64).count()) << "whole blocks";
     EXPECT_EQ(record.free_bytes, record.total_bytes);
     EXPECT_EQ(record.granularity, kBlockGranularity);
+    EXPECT_EQ(record.clears.outcome, ClearsOutcome::kNotTried);
+    EXPECT_STREQ(record.clears.detail, "not tried: the kernel clears memory");
   }
 }
 

@@ -562,6 +562,8 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_failed_releases(view.failed_releases);
   out->set_restarts_left(view.restarts_left);
   out->set_last_failure(view.last_failure);
+  out->set_clears_check(static_cast<v1::Device::ClearsCheck>(view.clears.outcome));
+  out->set_clears_check_detail(view.clears.detail);
   if (!view.context.has_value()) return;
   v1::Device::ContextWorker* const context = out->mutable_context_worker();
   context->set_state(static_cast<v1::Device::State>(view.context->state));

@@ -100,7 +100,8 @@ class Vault {
   // Finds the node's devices.
   // Errors: kCancelled if a signal asked to stop meanwhile.
   absl::Status FindDevices();
-  absl::StatusOr<Inventory> StartInventory();
+  // The `first` may look at the devices as long as it likes: nobody uses them yet.
+  absl::StatusOr<Inventory> StartInventory(bool first);
   // Requires: it has ended, or its deadline has passed.
   static absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(Inventory& inventory);
   // Looks whether the node still has the devices that were lost; OnLookDone() drops those that it has not.

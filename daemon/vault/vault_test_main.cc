@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/fd_passing.h"
+#include "daemon/device/inventory.h"
 #include "daemon/device/worker_channel.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
@@ -46,8 +47,15 @@ int RunFakeWorker(const Options& options, const char* code) {
   return atoi(code);
 }
 
-// The node's devices; with $BERTH_FAKE_INVENTORY device 1 is gone once the daemon serves.
+// The node's devices; with $BERTH_FAKE_INVENTORY device 1 is gone once the daemon serves, with $BERTH_FAKE_STALE its
+// memory was found uncleared.
 int RunInventory(Options options) {
+  if (getenv("BERTH_FAKE_STALE") != nullptr) {
+    absl::StatusOr<std::vector<DeviceRecord>> records =
+        TakeInventory({.backend = BackendChoice::kHost, .host_devices = 2, .host_bytes = MiB(64)});
+    (*records)[1].clears = {.outcome = ClearsOutcome::kStale, .detail = "3 stale words seen in 1 GiB"};
+    return WriteInventory(kChildFd, *records).ok() ? 0 : 1;
+  }
   if (getenv("BERTH_FAKE_INVENTORY") != nullptr && std::filesystem::exists(options.folder + "/berthd.sock")) {
     options.host_devices = 1;
   }
@@ -74,6 +82,8 @@ int main(int argc, char** argv) {
         return berth::RunWorkerRole(options);
       case berth::Role::kInventory:
         return berth::RunInventory(options);
+      case berth::Role::kClearsCheck:
+        return 1;
       case berth::Role::kBroker:
         if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
         return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);

@@ -61,10 +61,11 @@ bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& record
 
 }  // namespace
 
-absl::StatusOr<Vault::Inventory> Vault::StartInventory() {
+absl::StatusOr<Vault::Inventory> Vault::StartInventory(bool first) {
   BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
   std::vector<std::string> flags = options_.child_flags;
   flags.push_back("--role=inventory");
+  if (first) flags.push_back("--first");
   BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, table.get()));
   return Inventory{
       .process = std::move(process), .table = std::move(table), .deadline = Now() + kInventoryLimit};
@@ -83,7 +84,7 @@ absl::StatusOr<std::vector<DeviceRecord>> Vault::TakeInventory(Inventory& invent
 }
 
 absl::Status Vault::FindDevices() {
-  BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory());
+  BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory(/*first=*/true));
   pollfd entries[] = {{.fd = inventory.process.pidfd(), .events = POLLIN, .revents = 0},
                       {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
   ::poll(entries, 2, PollTimeout(inventory.deadline));
@@ -101,7 +102,7 @@ absl::Status Vault::FindDevices() {
 
 void Vault::StartLook() {
   if (look_.has_value()) return;
-  absl::StatusOr<Inventory> look = StartInventory();
+  absl::StatusOr<Inventory> look = StartInventory(/*first=*/false);
   if (look.ok()) {
     look_ = *std::move(look);
   } else {

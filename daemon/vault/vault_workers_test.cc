@@ -215,6 +215,17 @@ TEST_F(VaultWorkersTest, ALostDeviceThatTheNodeHasNoMoreIsDropped) {
   EXPECT_EQ(Ask("create 0"), "2097152");
 }
 
+TEST_F(VaultWorkersTest, ADeviceWhoseMemoryIsHandedOnUnclearedIsStoppedUntilAnOperatorWantsItSo) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_STALE", "1"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("status 1"),
+            "left 0, generation 1: the driver hands memory on uncleared: 3 stale words seen in 1 GiB");
+  EXPECT_EQ(daemon.Child("berth-worker1"), 0);
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+}
+
 TEST_F(VaultWorkersTest, AWorkerThatSigkillDoesNotEndIsAbandonedAndItsDeviceComesBackAfterIt) {
   const auto daemon = StartReady();
   ASSERT_EQ(Ask("create 0"), "2097152");

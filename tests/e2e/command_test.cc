@@ -300,7 +300,10 @@ TEST_F(CommandTest, TablesShowWhoHoldsWhat) {
   EXPECT_EQ(ShowJson({"sessions"})["sessions"].size(), 4u);
   EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["out"], "1");
   EXPECT_EQ(ShowJson({"health"})["devices"]["devices"][0]["state"], "READY");
-  EXPECT_EQ(ShowJson({"devices"})["devices"][0]["uuid"], "HOST-0");
+  const Json device = ShowJson({"devices"})["devices"][0];
+  EXPECT_EQ(device["uuid"], "HOST-0");
+  EXPECT_EQ(device["clears_check"], "NOT_TRIED");
+  EXPECT_EQ(device["clears_check_detail"], "not tried: the kernel clears memory");
   actor.Kill();
   waiter.Kill();
 }
