@@ -122,9 +122,9 @@ absl::StatusOr<PoolView> Core::GetPool(absl::string_view pool) const {
 
 void Core::Impl::UpdatePlacement() {
   for (const auto& [ordinal, device] : devices_) {
-    placement_.Update(ordinal, {.generation = device.generation,
-                                .in_service = device.in_service(),
-                                .dropped = device.state == DeviceState::kDropped,
+    placement_.Update(ordinal, {.generation = device.main.generation,
+                                .in_service = device.main.in_service(),
+                                .dropped = device.main.state == DeviceState::kDropped,
                                 .ledger = device.account.counts().charged()});
   }
 }
