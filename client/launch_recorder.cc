@@ -53,7 +53,10 @@ void LaunchRecorder::Note(const Recordable& used, UseAccess access) {
     use.access = use.access | access;
     return;
   }
-  launch_.uses.push_back({.block = used.block, .access = access});
+  // Field by field: a struct that is copied whole waits for the stores of its parts.
+  TrackedUse& use = launch_.uses.emplace_back();
+  use.block = used.block;
+  use.access = access;
   leases_.push_back(used.lease);
 }
 

@@ -118,7 +118,10 @@ void FenceTracker::BeginLocked(TrackedStream& stream, TrackedLaunch* launch) {
     launch->local = true;
     launch->local_writes = launch->local_writes || Writes(use.access);
     CollectWaits(*use.block, stream, use.access, launch);
-    use.block->open_.push_back({&stream, use.access});
+    // Field by field: a struct that is copied whole waits for the stores of its parts.
+    TrackedBlock::Open& open = use.block->open_.emplace_back();
+    open.stream = &stream;
+    open.access = use.access;
   }
   if (launch->local && !stream.free_.empty()) {
     launch->end = stream.free_.back();
@@ -172,7 +175,7 @@ void FenceTracker::EndUse(const TrackedStream& stream, TrackedBlock& block, UseA
   const auto open = std::find_if(block.open_.begin(), block.open_.end(), [&](const TrackedBlock::Open& open) {
     return open.stream == &stream && open.access == access;
   });
-  *open = block.open_.back();
+  if (open != block.open_.end() - 1) *open = block.open_.back();
   block.open_.pop_back();
   if (block.hand_over_asked_ && block.open_.empty()) rest->leaving.push_back(TakeMarks(block));
 }

@@ -52,8 +52,8 @@ class TrackedBlock {
  private:
   friend class FenceTracker;
   struct Open {
-    const TrackedStream* stream;
-    UseAccess access;
+    const TrackedStream* stream = nullptr;
+    UseAccess access = UseAccess::kRead;
   };
 
   const BlockId id_;

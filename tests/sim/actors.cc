@@ -245,7 +245,7 @@ void Simulation::RunStreams() {
   for (auto& [stream, words] : words_) {
     const uint64_t queued = queued_[stream];
     if (Chance(5) && words.done < queued) words.done += 1 + Draw(queued - words.done);
-    if (Chance(5)) alone_.Run(stream, &words, [this](uint64_t percent) { return Chance(percent); });
+    if (Chance(2)) alone_.Run(stream, &words, [this](uint64_t percent) { return Chance(percent); });
   }
   for (auto& [channel, process] : processes_) {
     if (process.hung_up || process.streams.empty()) continue;
@@ -258,7 +258,7 @@ void Simulation::RunStreams() {
 void Simulation::UseAlone(ChannelId channel, Process& process) {
   for (const auto& [import, block] : process.mapped) {
     // A block that is wanted is the daemon's to order.
-    if (!Chance(10) || !alone_.Tracks(channel, block) || process.wanted.contains(block)) continue;
+    if (!Chance(60) || !alone_.Tracks(channel, block) || process.wanted.contains(block)) continue;
     const uint32_t slot = *std::next(process.streams.begin(), Draw(process.streams.size()));
     const bool writes = process.writable.contains(import) && Chance(60);
     alone_.Use({channel, slot}, block, writes, &words_[{channel, slot}]);
