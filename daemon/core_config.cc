@@ -148,7 +148,7 @@ class SettingsReader {
     const toml::node* const node = table.get(key);
     if (node == nullptr) return absl::OkStatus();
     std::string text = node->value_or<std::string>("");
-    if (text.empty() || text[0] != '/') return Bad(prefix + key, "an absolute path");
+    if (text.empty() || text[0] != '/') return Bad(*node, prefix + key, "an absolute path");
     *out = std::move(text);
     return absl::OkStatus();
   }

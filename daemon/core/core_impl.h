@@ -188,7 +188,7 @@ class Core::Impl {
   PermitPool* FindPool(absl::string_view name);
   // Tells the placement what the devices are and have.
   void UpdatePlacement();
-  // Grants what others' returned permits and freed blocks have made room for.
+  // Looks anew at those who wait where permits of other pools, blocks or devices have come or gone.
   void ServePlaced(const Step& step);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
                                                    AcquisitionId acquisition);

@@ -132,7 +132,7 @@ void Core::Impl::UpdatePlacement() {
 void Core::Impl::ServePlaced(const Step& step) {
   UpdatePlacement();
   const Placement::Changes changes = placement_.TakeChanges();
-  if (!changes.room && !changes.dropped) return;
+  if (!changes.verdicts && !changes.dropped) return;
   AcquireOutcomes outcomes;
   for (auto& [name, pool] : pools_) {
     if (changes.dropped) {

@@ -65,6 +65,22 @@ TEST(CorePlacementTest, ABlockThatGoesMakesRoomForWhoDeclaresBytes) {
   EXPECT_EQ(h.Get<AcquireResult>(waiting).device->uuid, "DEVICE-0");
 }
 
+TEST(CorePlacementTest, WhoWasWaitedForStandsAsideWhenABlockTakesWhatItWaitsFor) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 0;
+  CoreHarness h(config);
+  Peer a = h.Open(), b = h.Open();
+  AcquireRequest wish = On(DevicePick::kNamed, "1", MiB(50));
+  wish.device.uuid = "DEVICE-0";
+  h.MustAcquire(a, wish);
+  const CallId held = h.Acquire(b, wish);
+  const CallId behind = h.Acquire(b, Wide(1, "2"));
+  EXPECT_FALSE(h.Answered(behind));
+  h.MustAllocate(a, MiB(16));
+  EXPECT_TRUE(h.StatusOf(behind).ok());
+  EXPECT_FALSE(h.Answered(held));
+}
+
 TEST(CorePlacementTest, WhoWaitsForADeviceThatLeavesTheNodeIsRefused) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();

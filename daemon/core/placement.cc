@@ -23,7 +23,9 @@ bool Named(const DeviceWish& wish, const Placement::Facts& facts) {
 
 void Placement::Update(uint32_t ordinal, const State& state) {
   State& before = devices_.at(ordinal).state;
-  changes_.room = changes_.room || state.ledger < before.ledger || (state.in_service && !before.in_service);
+  // Less room counts as well: whom the pool was held for may stand aside now.
+  changes_.verdicts =
+      changes_.verdicts || state.ledger != before.ledger || state.in_service != before.in_service;
   changes_.dropped = changes_.dropped || (state.dropped && !before.dropped);
   before = state;
 }
@@ -107,7 +109,7 @@ void Placement::Give(uint32_t ordinal, Bytes declared) {
   Device& device = devices_.at(ordinal);
   BERTH_INVARIANT(device.permits > 0);
   --device.permits;
-  changes_.room = true;
+  changes_.verdicts = true;
   if (declared == Bytes()) return;
   device.declared = SaturatingSub(device.declared, declared);
   device.taken = SaturatingSub(device.taken, SaturatingAdd(declared, device.facts.context));

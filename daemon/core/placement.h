@@ -79,9 +79,10 @@ class Placement {
   Bytes DeclaredOn(uint32_t ordinal) const;
   uint64_t PermitsOn(uint32_t ordinal) const;
 
-  // What has changed since this was last asked: somebody may fit who did not, or can never fit any more.
+  // What has changed since this was last asked: whether somebody may be judged otherwise than before, or can never fit any
+  // more.
   struct Changes {
-    bool room = false;
+    bool verdicts = false;
     bool dropped = false;
   };
   Changes TakeChanges() { return std::exchange(changes_, Changes()); }

@@ -86,17 +86,19 @@ TEST_F(PlacementTest, WhatCanNeverBeIsSaid) {
   EXPECT_TRUE(IsRefusal(Placement().Check("p", {.pick = DevicePick::kAny}), Reason::kNotFound));
 }
 
-TEST_F(PlacementTest, ItTellsWhenSomebodyMayFitWhoDidNot) {
-  EXPECT_TRUE(placement_.TakeChanges().room);
-  EXPECT_FALSE(placement_.TakeChanges().room);
+TEST_F(PlacementTest, ItTellsWhenSomebodyMayBeJudgedOtherwise) {
+  EXPECT_TRUE(placement_.TakeChanges().verdicts);
+  EXPECT_FALSE(placement_.TakeChanges().verdicts);
+  Set(0, {.in_service = true, .ledger = GiB(10)});
+  EXPECT_FALSE(placement_.TakeChanges().verdicts);
   Set(0, {.in_service = true, .ledger = GiB(11)});
-  EXPECT_FALSE(placement_.TakeChanges().room);
+  EXPECT_TRUE(placement_.TakeChanges().verdicts) << "whom others are kept waiting for may stand aside";
   Set(0, {.in_service = true, .ledger = GiB(9)});
-  EXPECT_TRUE(placement_.TakeChanges().room);
+  EXPECT_TRUE(placement_.TakeChanges().verdicts);
   placement_.Take(1, Bytes());
-  EXPECT_FALSE(placement_.TakeChanges().room);
+  EXPECT_FALSE(placement_.TakeChanges().verdicts);
   placement_.Give(1, Bytes());
-  EXPECT_TRUE(placement_.TakeChanges().room);
+  EXPECT_TRUE(placement_.TakeChanges().verdicts);
   Set(1, {.dropped = true});
   EXPECT_TRUE(placement_.TakeChanges().dropped);
 }
