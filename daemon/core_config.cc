@@ -126,7 +126,7 @@ class SettingsReader {
     const toml::node* const node = table.get(key);
     if (node == nullptr) return absl::OkStatus();
     *out = node->value_exact<bool>();
-    return out->has_value() ? absl::OkStatus() : Bad(prefix + key, "true or false");
+    return out->has_value() ? absl::OkStatus() : Bad(*node, prefix + key, "true or false");
   }
 
   absl::Status ReadDuration(const toml::table& table, const std::string& prefix, const std::string& key,
