@@ -275,6 +275,11 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import, LogC
   record.process = ended.process;
   record.import = import;
   Log(step, std::move(record));
+  // It may have been the last that one held who is leaving.
+  if (const Channel* const importer = sessions_.FindChannel(ended.channel);
+      importer != nullptr && importer->hung_up) {
+    LookAtLater(step, ended.session);
+  }
   std::vector<Deliver> sends;
   mailboxes_.Withdraw(ended.channel, import, &sends);
   blocks_.EraseImport(block, import);

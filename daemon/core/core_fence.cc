@@ -237,7 +237,22 @@ void Core::Impl::ExpireFences(const Step& step) {
     const BlockId block = std::get<WaitingImport>(pending_.at(request).place).block;
     Answer(step, request, fences_.HandOverRefusal(step.now, block));
   }
-  if (next_poll_ <= step.now) Poll(step);
+  if (next_poll_ <= step.now) {
+    FinishLeaving(step);
+    Poll(step);
+  }
+}
+
+void Core::Impl::FinishLeaving(const Step& step) {
+  const std::set<SessionId> looked_at = leaving_;
+  for (const SessionId id : looked_at) {
+    Session* const session = sessions_.Find(id);
+    if (session == nullptr || !HoldsNothing(*session)) {
+      leaving_.erase(id);
+    } else {
+      FinishIfOver(step, *session);
+    }
+  }
 }
 
 absl::Time Core::Impl::next_fence_deadline() const {
@@ -259,10 +274,14 @@ bool Core::Impl::MayGoBack(const Step& step, Block& block) {
     ForEachBudget(block, [&](ByteBudget& budget) { budget.MarkBusy(block.bytes); });
     // Who waits only for what comes back by itself waits for this no longer.
     NoteRoom();
-    poll_pause_ = kFirstPollPause;
-    next_poll_ = std::min(next_poll_, step.now + poll_pause_);
+    PollSoon(step);
   }
   return false;
+}
+
+void Core::Impl::PollSoon(const Step& step) {
+  poll_pause_ = kFirstPollPause;
+  next_poll_ = std::min(next_poll_, step.now + poll_pause_);
 }
 
 void Core::Impl::Poll(const Step& step) {
@@ -272,7 +291,7 @@ void Core::Impl::Poll(const Step& step) {
     Block* const block = blocks_.Find(id);
     if (block->phase == BlockPhase::kRetired && !block->asked) AskRelease(step, *block);
   }
-  if (busy_.empty()) return;
+  if (busy_.empty() && leaving_.empty()) return;
   poll_pause_ = std::min(poll_pause_ * 2, kLongestPollPause);
   next_poll_ = step.now + poll_pause_;
 }

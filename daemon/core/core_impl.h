@@ -180,8 +180,12 @@ class Core::Impl {
   // Whether the session has ended and nobody can hold anything of it: every process is gone, or has hung up and it
   // holds no permit and imports no block.
   bool IsOver(const Session& session) const;
-  // Ends it for good where it is over. `session` is no more then.
+  // The same but for its streams' words, which change without a call.
+  bool HoldsNothing(const Session& session) const;
+  // Ends it for good where it is over; `session` is no more then. Where words alone keep it, it is looked at again.
   void FinishIfOver(const Step& step, Session& session);
+  // Has the session finished, if it is over then, by the next poll.
+  void LookAtLater(const Step& step, SessionId session);
 
   // ---- core_permit.cc -------------------------------------------------------------------------------------
 
@@ -388,6 +392,8 @@ class Core::Impl {
   bool MayGoBack(const Step& step, Block& block);
   // Looks at the blocks that wait for it.
   void Poll(const Step& step);
+  void PollSoon(const Step& step);
+  void FinishLeaving(const Step& step);
   absl::Status CheckFences() const;
 
   // ---- core_forget.cc -------------------------------------------------------------------------------------
@@ -488,8 +494,10 @@ class Core::Impl {
   std::set<std::pair<absl::Time, RequestId>> waiting_imports_;
   // Whose pages each channel was sent.
   std::map<ChannelId, std::set<ChannelId>> sent_pages_;
-  // Retired blocks that something still uses: looked at again at `next_poll_`, ever more seldom.
+  // Retired blocks that something still uses, and sessions that may be over: looked at again at `next_poll_`, ever more
+  // seldom.
   std::set<BlockId> busy_;
+  std::set<SessionId> leaving_;
   absl::Time next_poll_ = absl::InfiniteFuture();
   absl::Duration poll_pause_;
 };

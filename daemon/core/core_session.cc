@@ -153,21 +153,36 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   FinishIfOver(step, session);
 }
 
-bool Core::Impl::IsOver(const Session& session) const {
+bool Core::Impl::HoldsNothing(const Session& session) const {
   if (session.state != SessionState::kEnding) return false;
-  if (session.channels.empty()) return true;
   for (const ChannelId channel : session.channels) {
     if (!sessions_.FindChannel(channel)->hung_up || blocks_.CountImportsOf(channel) != 0) return false;
-    if (!fences_.Quiet(channel, read_words_)) return false;
   }
+  if (session.channels.empty()) return true;
   for (const auto& [name, pool] : pools_) {
     if (pool.UnitsOf(session.id) != 0) return false;
   }
   return true;
 }
 
+bool Core::Impl::IsOver(const Session& session) const {
+  if (!HoldsNothing(session)) return false;
+  for (const ChannelId channel : session.channels) {
+    if (!fences_.Quiet(channel, read_words_)) return false;
+  }
+  return true;
+}
+
+void Core::Impl::LookAtLater(const Step& step, SessionId session) {
+  if (leaving_.insert(session).second) PollSoon(step);
+}
+
 void Core::Impl::FinishIfOver(const Step& step, Session& session) {
-  if (!IsOver(session)) return;
+  if (!IsOver(session)) {
+    if (HoldsNothing(session)) LookAtLater(step, session.id);
+    return;
+  }
+  leaving_.erase(session.id);
   while (!session.channels.empty()) {
     const ChannelId channel = *session.channels.begin();
     EndFencesOf(step, channel);
