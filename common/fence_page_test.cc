@@ -45,7 +45,7 @@ TEST(FencePageTest, CannotBeCutOrGrown) {
   const absl::StatusOr<UniqueFd> fd = CreateFencePage(ChannelId(7));
   ASSERT_TRUE(fd.ok()) << fd.status();
   EXPECT_EQ(::ftruncate(fd->get(), 0), -1);
-  EXPECT_EQ(::ftruncate(fd->get(), 8192), -1);
+  EXPECT_EQ(::ftruncate(fd->get(), sizeof(FencePageLayout) + 4096), -1);
 }
 
 TEST(FencePageTest, AnotherFileIsRefused) {

@@ -277,9 +277,10 @@ TEST_F(CoreFenceTest, ItsOwnerOrAnOperatorSaysThatATornBlockIsWhole) {
   Import(b);
   const auto torn = [&] { return h.core->ListBlocks(CoreHarness::Admin()).at(0).torn; };
   ASSERT_TRUE(torn());
-  // Who was granted it is not its owner; a block that is not there is told from that by nobody.
+  // Another session is not its owner; a block that is not there is told from that by nobody.
+  const Peer stranger = h.Open();
   for (const BlockId other : {block, BlockId(987)}) {
-    const absl::Status denied = h.core->ClearTorn(b.caller(), other).status();
+    const absl::Status denied = h.core->ClearTorn(stranger.caller(), other).status();
     EXPECT_TRUE(IsRefusal(denied, Reason::kDenied)) << denied;
   }
   EXPECT_TRUE(torn());

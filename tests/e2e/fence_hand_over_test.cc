@@ -35,14 +35,14 @@ TEST(FenceHandOverTest, NoUseIsLostWhereAnImportRacesWithUsesOfABlockThatWasAlon
     const BlockHandle handle = owner.Allocate("b", kBytes);
     owner.Do("map b");
     owner.Do(absl::StrCat("grant-session b ", other.session().value()));
-    owner.Do("churn b 1000000 s t");
+    owner.Do("use-churn b 1000000 s t");
     const std::string import = absl::StrCat("import b ", FormatHandle(handle));
     // A machine that has too much to do may keep the owner from finishing its use for a second.
     absl::StatusOr<std::string> imported = other.Ask(import);
     while (IsRefusal(imported.status(), Reason::kBlockInUse)) imported = other.Ask(import);
     ASSERT_TRUE(Ok(imported));
     other.Do("map b");
-    other.Do("churn b 3 s");
+    other.Do("use-churn b 3 s");
     const uint64_t theirs = NumberOf(other.Do("await-churn b"));
     const uint64_t ours = NumberOf(owner.Do("stop-churn b"));
     ASSERT_EQ(NumberOf(other.Do("count b")), ours + theirs) << "round " << round;

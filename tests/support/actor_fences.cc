@@ -21,7 +21,7 @@ absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::
   static const auto* const kVerbs =
       new std::set<std::string>{"stream",     "close-stream", "sync",       "gate",   "open-gate",
                                 "queue-fill", "queue-check",  "preflight",  "commit", "abandon",
-                                "churn",      "await-churn",  "stop-churn", "count",  "clear-torn"};
+                                "use-churn",  "await-churn",  "stop-churn", "count",  "clear-torn"};
   if (!kVerbs->contains(verb)) return absl::UnimplementedError(verb);
   if (words.empty()) return absl::InvalidArgumentError(verb);
   if (verb == "stream") return Open(words);
