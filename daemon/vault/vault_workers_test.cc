@@ -223,6 +223,7 @@ TEST_F(VaultWorkersTest, ADeviceWhoseMemoryIsHandedOnUnclearedIsStoppedUntilAnOp
   EXPECT_EQ(daemon.Child("berth-worker1"), 0);
   EXPECT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_THAT(Ask("await up 1"), HasSubstr("up 1"));
   EXPECT_EQ(Ask("create 1"), "2097152");
 }
 

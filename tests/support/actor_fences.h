@@ -27,7 +27,7 @@ namespace berth::testing {
 //   preflight L S BLOCK:r|w|rw… [ms=N]  begins the launch L; says "torn" if a block is
 //   commit L   abandon L                commit says "torn" too
 //   clear-torn BLOCK
-//   churn BLOCK N S…                    uses the block N times on these streams in turn (actor_churn.h)
+//   use-churn BLOCK N S…                uses the block N times on these streams in turn (actor_churn.h)
 //   await-churn BLOCK   stop-churn BLOCK   count BLOCK
 //                                       say how often it was used here; by all
 class ActorFences {
