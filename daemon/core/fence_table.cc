@@ -208,7 +208,11 @@ absl::StatusOr<std::vector<BlockId>> FenceTable::Finish(const FenceStep& step, C
   for (const BlockUse& block : ended.blocks) {
     Fence& fence = fences_.at(block.block);
     Prune(fence, step.read);
-    Record(fence, ended.stream, block.access, value);
+    if (use <= fence.last_before_marks && Writes(block.access)) {
+      Raise(fence.writes, ended.stream, {.value = value, .tears = true});
+    } else {
+      Record(fence, ended.stream, block.access, value);
+    }
     if (fence.torn) torn.push_back(block.block);
   }
   Serve(step, BlocksOf(ended.blocks));
@@ -376,6 +380,7 @@ bool FenceTable::EndHandOver(const FenceStep& step, BlockId block, ChannelId fro
   Fence& fence = found->second;
   if (fence.hand_over->from != from) return false;
   fence.hand_over.reset();
+  fence.last_before_marks = UseId(last_use_);
   for (const HandedMark& mark : marks) {
     if (mark.slot >= streams_.SlotsOf(from) || mark.value >= kFenceTop) continue;
     const bool writes = Writes(mark.access);

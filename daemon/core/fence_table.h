@@ -163,6 +163,8 @@ class FenceTable {
     Marks superseded;
     std::map<UseId, Access> open;
     std::optional<HandOver> hand_over;
+    // The last use that began before marks were handed over: it did not wait for them, nor did those before it.
+    UseId last_before_marks;
     // Queued ones, in their order.
     std::map<Ticket, Access> queue;
     bool torn = false;

@@ -27,6 +27,12 @@ std::vector<std::string> ListFolder(const std::string& path) {
   return names;
 }
 
+std::string TargetOf(const std::string& link) {
+  char target[256];
+  const ssize_t size = ::readlink(link.c_str(), target, sizeof(target));
+  return std::string(target, size > 0 ? static_cast<size_t>(size) : 0);
+}
+
 struct Stat {
   std::string name;
   char state = 0;
@@ -62,7 +68,15 @@ std::vector<ChildInfo> ChildrenOf(pid_t pid) {
   return children;
 }
 
-size_t CountFds(pid_t pid) { return ListFolder(absl::StrCat("/proc/", pid, "/fd")).size(); }
+size_t CountFds(pid_t pid) {
+  const std::string folder = absl::StrCat("/proc/", pid, "/fd");
+  size_t count = 0;
+  for (const std::string& name : ListFolder(folder)) {
+    const std::string what = TargetOf(absl::StrCat(folder, "/", name));
+    count += what != "anon_inode:[eventfd]" && what != "anon_inode:[eventpoll]" ? 1 : 0;
+  }
+  return count;
+}
 
 uint64_t ResidentBytes(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
@@ -76,9 +90,7 @@ std::string DescribeFds(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid, "/fd");
   std::map<std::string, int> counts;
   for (const std::string& name : ListFolder(folder)) {
-    char target[256];
-    const ssize_t size = ::readlink(absl::StrCat(folder, "/", name).c_str(), target, sizeof(target));
-    std::string what(target, size > 0 ? static_cast<size_t>(size) : 0);
+    std::string what = TargetOf(absl::StrCat(folder, "/", name));
     // Sockets differ in their numbers alone.
     if (what.rfind("socket:", 0) == 0) what = "socket";
     ++counts[what];
