@@ -1,5 +1,7 @@
 #include "daemon/device/clears_check.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +54,8 @@ absl::StatusOr<uint64_t> CountStale(cuda::Driver& driver, const cuda::DeviceMapp
   uint64_t stale = 0;
   for (uint64_t at = 0; at < kPiece.count(); at += kLook.count()) {
     BERTH_RETURN_IF_ERROR(driver.CopyToHost(std::as_writable_bytes(std::span(words)), piece.ptr() + at));
+    // All of it is zero as a rule, which is seen faster than counted.
+    if (words[0] == 0 && memcmp(&words[0], &words[1], kLook.count() - sizeof(words[0])) == 0) continue;
     stale += words.size() - std::count(words.begin(), words.end(), 0);
   }
   return stale;

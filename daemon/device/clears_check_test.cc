@@ -13,6 +13,7 @@
 namespace berth {
 namespace {
 
+// Two pieces of it.
 constexpr Bytes kBytes = MiB(128);
 
 // A device whose memory is all zeroes, but for the first word of each read while `leftovers` last.
