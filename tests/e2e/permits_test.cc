@@ -201,6 +201,9 @@ TEST(PermitsTest, APermitNamesADeviceAndNoTwoAreLetInToTheSameBytes) {
 TEST(PermitsTest, AWishForADeviceThatCannotBeIsRefusedAndChangesNothing) {
   TestDaemon daemon({.flags = {"--host-devices=2", "--host-bytes=1GiB"}});
   Actor actor(daemon);
+  // Whoever may have to wait asks on a connection of its own.
+  actor.Do("acquire p");
+  actor.Do("release p");
   const Books before = daemon.TakeBooks();
   EXPECT_TRUE(Refused(actor.Ask("acquire p device=GPU-7"), Reason::kNotFound, {{"id", "GPU-7"}}));
   EXPECT_TRUE(Refused(actor.Ask("acquire p device=any declared=9999999999"), Reason::kOverCap,
