@@ -142,7 +142,7 @@ absl::Status Core::Impl::CheckDevices() const {
     for (const Retry& retry : device.retries) {
       if (retry.after_release > device.releases_ended) retried_later.insert(retry.block);
     }
-    blocks_.ForEach([&, ordinal = ordinal](const Block& block) {
+    blocks_.ForEach([&, ordinal = ordinal, &device = device](const Block& block) {
       if (block.device != ordinal) return;
       shelved += block.phase == BlockPhase::kWarm || block.phase == BlockPhase::kWarming ? 1 : 0;
       releasing += block.phase == BlockPhase::kRetired && block.asked ? 1 : 0;
