@@ -1,6 +1,6 @@
-// A process's fence page: 64-bit words that say, for each of its streams, how far the stream has come. Its owner's GPU (or host thread) raises the words; the owner's peers wait for them, on a stream or by reading;
-// the daemon reads them all and sets them to the top when the owner dies, so that whoever waits goes on. No
-// process needs CUDA for any of it.
+// A process's fence page: 64-bit words that say, for each of its streams, how far the stream has come. Its owner's GPU
+// (or host thread) raises the words; the owner's peers wait for them, on a stream or by reading; the daemon reads them
+// all and sets them to the top when the owner dies, so that whoever waits goes on. No process needs CUDA for any of it.
 //
 // The broker makes the page and keeps a writable mapping; the owner gets a writable fd, everyone else a read-only
 // reopening of the 0400 memfd: a word is written by its own process and the daemon alone.

@@ -79,8 +79,8 @@ class Placement {
   Bytes DeclaredOn(uint32_t ordinal) const;
   uint64_t PermitsOn(uint32_t ordinal) const;
 
-  // What has changed since this was last asked: whether somebody may be judged otherwise than before, or can never fit any
-  // more.
+  // What has changed since this was last asked: whether somebody may be judged otherwise than before, or can
+  // never fit any more.
   struct Changes {
     bool verdicts = false;
     bool dropped = false;

@@ -1,5 +1,5 @@
-// AloneUses: what simulated processes do with blocks that each maps alone. The core never hears of it until such a block
-// is handed over or its process dies; then this says what the core has to know, and checks that it does.
+// AloneUses: what simulated processes do with blocks that each maps alone. The core never hears of it until such a
+// block is handed over or its process dies; then this says what the core has to know, and checks that it does.
 
 #ifndef TESTS_SIM_ALONE_USES_H_
 #define TESTS_SIM_ALONE_USES_H_

@@ -20,8 +20,8 @@ struct ChildInfo {
 // The living children of `pid`, by pid; zombies are left out.
 std::vector<ChildInfo> ChildrenOf(pid_t pid);
 
-// Open file descriptors, without those that only wait (eventfd, epoll): gRPC opens more of these when first it has much to
-// do, and keeps them. And bytes resident in memory. 0 for a process that is gone.
+// Open file descriptors, without those that only wait (eventfd, epoll), of which gRPC opens more as it has more to do;
+// and bytes resident in memory. 0 for a process that is gone.
 size_t CountFds(pid_t pid);
 uint64_t ResidentBytes(pid_t pid);
 
