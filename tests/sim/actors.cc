@@ -260,7 +260,7 @@ void Simulation::UseAlone(ChannelId channel, Process& process) {
     // A block that is wanted is the daemon's to order.
     if (!Chance(60) || !alone_.Tracks(channel, block) || process.wanted.contains(block)) continue;
     const uint32_t slot = *std::next(process.streams.begin(), Draw(process.streams.size()));
-    const bool writes = process.writable.contains(import) && Chance(60);
+    const bool writes = process.Writes(import) && Chance(60);
     alone_.Use({channel, slot}, block, writes, &words_[{channel, slot}]);
   }
 }
@@ -469,7 +469,7 @@ void Simulation::Kill(ChannelId channel) {
         [&](BlockId block) {
           const auto& mapped = process->second.mapped;
           return std::any_of(mapped.begin(), mapped.end(), [&](const auto& import) {
-            return import.second == block && process->second.writable.contains(import.first);
+            return import.second == block && process->second.Writes(import.first);
           });
         },
         [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });

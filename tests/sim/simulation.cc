@@ -424,6 +424,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (const auto* imported = std::get_if<ImportResult>(&*response)) {
     ++counts_.imports;
     const BlockView& block = imported->block;
+    if (imported->read_only != ReadOnly::kNo) process.read_only.insert(imported->import);
     const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
     if (block.handle.generation != worker.generation) Fail("a stale block is imported");
     const bool by_handle = block.export_kind == ExportKind::kCudaIpc;

@@ -95,8 +95,10 @@ class Simulation {
     std::set<uint64_t> fds_under_way;
     // Fds that it was sent and has not let go.
     std::map<ImportId, BlockId> mapped;
-    // Those of them that it can write.
+    // Those of them whose fd it can write, and those that it has said to write nothing to.
     std::set<ImportId> writable;
+    std::set<ImportId> read_only;
+    bool Writes(ImportId import) const { return writable.contains(import) && !read_only.contains(import); }
     // Slots that it knows, and uses that it has begun on them.
     std::set<uint32_t> streams;
     std::map<UseId, PrepareUseRequest> uses;
