@@ -4,7 +4,7 @@
 //
 //   session                          its session's id
 //   allocate NAME BYTES [ipc]        import NAME HANDLE [ro|on=UUID]      grant NAME SESSION     drop NAME
-//   write NAME SEED                  sum NAME                     overwrite NAME
+//   write NAME SEED, answered by how many bytes                     sum NAME      overwrite NAME
 //   access NAME                      poison NAME
 //   acquire NAME                     try NAME                     release NAME
 
@@ -139,7 +139,8 @@ class GpuActor {
     BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words[2]));
     std::vector<uint32_t> pattern(mapping.size() / sizeof(uint32_t));
     for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = PatternWord(static_cast<uint32_t>(seed), i);
-    return Said(compute_->Write(mapping, pattern));
+    BERTH_RETURN_IF_ERROR(compute_->Write(mapping, pattern));
+    return absl::StrCat(pattern.size() * sizeof(uint32_t));
   }
 
   const std::shared_ptr<Session> session_;

@@ -35,7 +35,13 @@ Actor::Actor(const std::string& folder, const std::vector<std::string>& environm
           {.argv = {ProgramPath("tests/gpu/gpu_actor")}, .environment = WithFolder(folder, environment)})) {}
 
 absl::StatusOr<std::string> Actor::Ask(const std::string& command) {
-  process_.WriteLine(command);
+  Tell(command);
+  return Answer();
+}
+
+void Actor::Tell(const std::string& command) { process_.WriteLine(command); }
+
+absl::StatusOr<std::string> Actor::Answer() {
   const absl::StatusOr<std::string> line = process_.ReadLine(absl::Minutes(1));
   if (!line.ok()) return line.status();
   return testing::DecodeAnswer(*line);

@@ -33,6 +33,9 @@ class Actor {
   explicit Actor(const std::string& folder, const std::vector<std::string>& environment = {});
 
   absl::StatusOr<std::string> Ask(const std::string& command);
+  // The two halves of Ask(): commands are answered in their order.
+  void Tell(const std::string& command);
+  absl::StatusOr<std::string> Answer();
   // Ask(), fatal on an error.
   std::string Do(const std::string& command);
   void Kill();

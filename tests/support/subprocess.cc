@@ -73,8 +73,9 @@ struct ChildPlan {
 
 [[noreturn]] void BecomeProgram(const ChildPlan& plan) {
   char byte;
-  // The parent closes its end once the namespace's users are mapped.
-  if (::read(plan.go_ahead, &byte, 1) < 0) ::_exit(127);
+  // Comes once the namespace's users are mapped. A byte, not the end of the pipe: a child that another thread starts at
+  // the same time has that pipe too, and may wait for this one.
+  if (::read(plan.go_ahead, &byte, 1) != 1) ::_exit(127);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!plan.pid_namespace && ::getppid() != plan.parent) ::_exit(127);
   if (plan.pid_namespace && (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
@@ -139,17 +140,13 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .inherited_fd = options.inherited_fd,
                           .go_ahead = go_ahead.read.get(),
                           .parent = ::getpid()};
-  const int go_ahead_write = go_ahead.write.get();
   // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without
   // exec.
   const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
   if (pid < 0) Fatal(OsError("clone3", errno), options.argv[0]);
-  if (pid == 0) {
-    ::close(go_ahead_write);
-    BecomeProgram(plan);
-  }
+  if (pid == 0) BecomeProgram(plan);
   if (options.user_namespace) MapRootAlone(pid);
-  go_ahead.write.reset();
+  if (::write(go_ahead.write.get(), "g", 1) < 0) Fatal(OsError("write", errno), options.argv[0]);
   return Subprocess(pid, UniqueFd(pidfd), std::move(input.write), std::move(output.read));
 }
 

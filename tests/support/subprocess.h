@@ -35,7 +35,7 @@ struct SubprocessOptions {
 // when the starting thread ends.
 class Subprocess {
  public:
-  // Fatal where it cannot be started.
+  // Fatal where it cannot be started. Thread-safe.
   static Subprocess Start(const SubprocessOptions& options);
 
   Subprocess(Subprocess&& other) noexcept;
