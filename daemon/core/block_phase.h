@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "daemon/core/types.h"
+#include "daemon/core/block_types.h"
 
 namespace berth::core {
 

@@ -19,8 +19,9 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "daemon/core/block_phase.h"
+#include "daemon/core/block_types.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/request_memory.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 

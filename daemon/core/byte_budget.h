@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "common/bytes.h"
 #include "daemon/core/block_phase.h"
-#include "daemon/core/types.h"
+#include "daemon/core/device_types.h"
 
 namespace berth::core {
 

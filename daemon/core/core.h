@@ -24,10 +24,17 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/secret.h"
+#include "daemon/core/block_types.h"
+#include "daemon/core/budget_types.h"
 #include "daemon/core/call_watch.h"
+#include "daemon/core/caller.h"
+#include "daemon/core/device_types.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/fence_table.h"
-#include "daemon/core/types.h"
+#include "daemon/core/fence_types.h"
+#include "daemon/core/page.h"
+#include "daemon/core/permit_types.h"
+#include "daemon/core/session_types.h"
 
 namespace berth::core {
 

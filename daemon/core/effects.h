@@ -15,7 +15,7 @@
 #include "common/ids.h"
 #include "common/lane.h"
 #include "daemon/core/log_record.h"
-#include "daemon/core/types.h"
+#include "daemon/core/response.h"
 
 namespace berth::core {
 

@@ -33,10 +33,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/stream_table.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 

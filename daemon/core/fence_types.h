@@ -6,10 +6,11 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/ids.h"
+#include "daemon/core/caller.h"
 
 namespace berth::core {
 
@@ -72,6 +73,65 @@ struct HandedMark {
   uint64_t value = 0;
   Access access = Access::kRead;
 };
+
+struct OpenStreamRequest {
+  uint32_t device = 0;
+  bool default_stream = false;
+};
+
+struct CloseStreamRequest {
+  uint32_t slot = 0;
+};
+
+struct PrepareUseRequest {
+  uint32_t slot = 0;
+  std::vector<BlockUse> uses;
+  // How long to wait while others' uses are open; no longer than Limits::prepare_patience.
+  absl::Duration patience = absl::InfiniteDuration();
+};
+
+struct FinishUseRequest {
+  UseId use;
+  uint64_t value = 0;
+};
+
+struct AbandonUseRequest {
+  UseId use;
+};
+
+struct StreamView {
+  // Rises with every stream opened.
+  uint64_t number = 0;
+  StreamKey stream;
+  ProcessInfo process;
+  uint32_t device = 0;
+  // 0 is the device's default stream.
+  uint32_t id = 0;
+  absl::Time since;
+  StreamWords words;
+  // The last use that was finished: `words.done` comes to it.
+  uint64_t last_value = 0;
+  uint64_t open_uses = 0;
+  // Of the oldest open use; InfiniteFuture for none.
+  absl::Time open_since = absl::InfiniteFuture();
+};
+
+struct OpenStreamResult {
+  StreamKey stream;
+  uint32_t id = 0;
+  // What the slot's values go on from.
+  uint64_t last_value = 0;
+  // Blocks that the process has imported and others share.
+  std::vector<BlockId> shared;
+};
+
+struct CloseStreamResult {};
+
+struct FinishUseResult {
+  std::vector<BlockId> torn;
+};
+
+struct AbandonUseResult {};
 
 }  // namespace berth::core
 

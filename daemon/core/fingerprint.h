@@ -8,7 +8,10 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "daemon/core/types.h"
+#include "daemon/core/block_types.h"
+#include "daemon/core/budget_types.h"
+#include "daemon/core/fence_types.h"
+#include "daemon/core/permit_types.h"
 
 namespace berth::core {
 

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/request_memory.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 

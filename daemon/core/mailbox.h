@@ -15,8 +15,8 @@
 
 #include "common/attach_wire.h"
 #include "common/ids.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/effects.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 

@@ -22,9 +22,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/core/caller.h"
+#include "daemon/core/permit_types.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
-#include "daemon/core/types.h"
 #include "daemon/core/wait_queue.h"
 
 namespace berth::core {

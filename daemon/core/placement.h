@@ -17,7 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/bytes.h"
-#include "daemon/core/types.h"
+#include "daemon/core/device_types.h"
+#include "daemon/core/permit_types.h"
 
 namespace berth::core {
 

@@ -16,7 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
+#include "daemon/core/response.h"
+#include "daemon/core/session_types.h"
 
 namespace berth::core {
 

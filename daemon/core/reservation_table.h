@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
 
 namespace berth::core {
 

@@ -16,8 +16,9 @@
 #include "common/ids.h"
 #include "common/secret.h"
 #include "daemon/core/byte_budget.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/request_memory.h"
-#include "daemon/core/types.h"
+#include "daemon/core/session_types.h"
 
 namespace berth::core {
 

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/fence_types.h"
-#include "daemon/core/types.h"
 
 namespace berth::core {
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
 
 namespace berth::core {
 

@@ -24,8 +24,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "daemon/core/caller.h"
+#include "daemon/core/permit_types.h"
 #include "daemon/core/request_memory.h"
-#include "daemon/core/types.h"
 #include "daemon/core/virtual_clock.h"
 
 namespace berth::core {

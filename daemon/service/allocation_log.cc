@@ -9,7 +9,7 @@
 
 #include "berth/v1/resources.pb.h"
 #include "common/os_error.h"
-#include "daemon/service/conversion.h"
+#include "daemon/service/memory_conversion.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace berth::service {

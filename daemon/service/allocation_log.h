@@ -17,8 +17,9 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
+#include "daemon/core/caller.h"
 #include "daemon/core/log_record.h"
-#include "daemon/core/types.h"
+#include "daemon/core/page.h"
 
 namespace berth::service {
 

@@ -4,7 +4,7 @@
 #define DAEMON_SERVICE_CALLER_H_
 
 #include "absl/status/statusor.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
 #include "daemon/service/connection_table.h"
 #include "grpcpp/server_context.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
-#include "daemon/service/conversion.h"
+#include "daemon/service/device_conversion.h"
 #include "daemon/service/status_conversion.h"
 
 namespace berth::service {

@@ -17,7 +17,7 @@
 #include "berth/v1/device.pb.h"
 #include "common/mutex.h"
 #include "daemon/broker/broker.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "daemon/broker/event_loop.h"
+#include "daemon/service/memory_conversion.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 

@@ -4,6 +4,9 @@
 
 #include "common/error.h"
 #include "common/label.h"
+#include "daemon/service/device_conversion.h"
+#include "daemon/service/memory_conversion.h"
+#include "daemon/service/permit_conversion.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/core/types.h"
+#include "daemon/core/page.h"
 
 namespace berth::service {
 

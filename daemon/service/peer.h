@@ -4,7 +4,7 @@
 #define DAEMON_SERVICE_PEER_H_
 
 #include "absl/status/statusor.h"
-#include "daemon/core/types.h"
+#include "daemon/core/caller.h"
 
 namespace berth::service {
 

@@ -4,6 +4,7 @@
 #include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/page.h"
+#include "daemon/service/permit_conversion.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 

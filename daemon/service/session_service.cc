@@ -1,3 +1,4 @@
+#include "daemon/service/conversion.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
 

@@ -15,7 +15,6 @@
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
 #include "daemon/core/permit_pool.h"
-#include "daemon/core/types.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/support/raw_client.h"

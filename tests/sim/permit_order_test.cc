@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "common/ids.h"
 #include "daemon/core/permit_pool.h"
-#include "daemon/core/types.h"
+#include "daemon/core/permit_types.h"
 #include "gtest/gtest.h"
 
 namespace berth::core {

@@ -149,21 +149,23 @@ class Simulation {
   // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
   void Act();
   void Carry();
-  void CarryReply(const Reply& reply);
   void CarryDeliver(const Deliver& deliver);
   void CarryRelease(const ReleaseBlock& release);
   void CarryDropChannel(ChannelId channel);
   void CarryPage(Process& process, const Deliver& deliver);
-  void Remember(const Call& call, const Reply& reply, bool lost);
-  void CheckUndone(const Request& request);
-  void Learn(ChannelId channel, Process& process, const Request& request,
-             const absl::StatusOr<Response>& response);
   void Check();
   void CheckPools();
   void CheckDevices();
   // An operator deletes what outlives every session.
   void DeletePublished();
   void Fail(const std::string& what);
+
+  // ---- answers.cc: what clients are answered --------------------------------------------------------------
+  void CarryReply(const Reply& reply);
+  void Remember(const Call& call, const Reply& reply, bool lost);
+  void CheckUndone(const Request& request);
+  void Learn(ChannelId channel, Process& process, const Request& request,
+             const absl::StatusOr<Response>& response);
 
   // ---- actors.cc: what they do ----------------------------------------------------------------------------
   void OpenOrJoin();

@@ -1,0 +1,84 @@
+// Devices and the bytes on them, as they are told. Plain values.
+
+#ifndef DAEMON_CORE_DEVICE_TYPES_H_
+#define DAEMON_CORE_DEVICE_TYPES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/bytes.h"
+
+namespace berth::core {
+
+enum class MemoryKind { kHost = 1, kCudaVmm = 2, kCudaDirect = 3 };
+
+enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4, kIdle = 5 };
+
+struct ByteCounts {
+  Bytes live;
+  Bytes retired;
+  Bytes quarantined;
+  Bytes warm;
+  Bytes reserved;
+  // The daemon's own.
+  Bytes daemon;
+
+  Bytes outstanding() const { return Bytes(live.count() + retired.count() + quarantined.count()); }
+  // What counts against the budget.
+  Bytes charged() const {
+    return Bytes(outstanding().count() + warm.count() + reserved.count() + daemon.count());
+  }
+  friend bool operator==(const ByteCounts&, const ByteCounts&) = default;
+};
+
+// What is known of whether a device's driver clears memory between one owner and the next: the numbers are the wire's.
+struct ClearsCheck {
+  enum class Outcome { kNotTried = 1, kClear = 2, kStale = 3 };
+  Outcome outcome = Outcome::kNotTried;
+  std::string detail;
+};
+
+struct DeviceView {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  std::string name;
+  MemoryKind kind = MemoryKind::kHost;
+  DeviceState state = DeviceState::kRebuilding;
+  uint64_t generation = 0;
+  Bytes total;
+  Bytes budget;
+  Bytes granularity;
+  ByteCounts bytes;
+  // Blocks that the worker could not release, ever. Those still there are among the retired bytes.
+  uint64_t failed_releases = 0;
+  // Ends of its worker that would still be followed by another one.
+  uint32_t restarts_left = 0;
+  // Why its last worker ended, or the device is out of service; empty if nothing ever happened.
+  std::string last_failure;
+  struct ContextWorker {
+    DeviceState state = DeviceState::kIdle;
+    uint64_t generation = 0;
+    uint32_t restarts_left = 0;
+    std::string last_failure;
+  };
+  // Where the device offers CUDA_IPC blocks.
+  std::optional<ContextWorker> context;
+  ClearsCheck clears;
+};
+
+// What the vault says of one of a device's workers beside whether it is there.
+struct DeviceReport {
+  // Of the memory that it makes.
+  uint64_t generation = 1;
+  // Gone from the node for good.
+  bool dropped = false;
+  // A worker is there that SIGKILL does not end.
+  bool abandoned = false;
+  uint32_t restarts_left = 0;
+  std::string last_failure;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_DEVICE_TYPES_H_

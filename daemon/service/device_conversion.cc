@@ -1,0 +1,46 @@
+#include "daemon/service/device_conversion.h"
+
+namespace berth::service {
+namespace {
+
+// The core's enums carry the wire's numbers.
+static_assert(static_cast<int>(core::MemoryKind::kCudaDirect) == v1::MEMORY_KIND_CUDA_DIRECT);
+static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
+
+}  // namespace
+
+void ToProto(const core::ByteCounts& bytes, v1::ByteCounts* out) {
+  out->set_live(bytes.live.count());
+  out->set_retired(bytes.retired.count());
+  out->set_quarantined(bytes.quarantined.count());
+  out->set_warm(bytes.warm.count());
+  out->set_reserved(bytes.reserved.count());
+  out->set_outstanding(bytes.outstanding().count());
+  out->set_daemon(bytes.daemon.count());
+}
+
+void ToProto(const core::DeviceView& view, v1::Device* out) {
+  out->set_ordinal(view.ordinal);
+  out->set_uuid(view.uuid);
+  out->set_name(view.name);
+  out->set_kind(static_cast<v1::MemoryKind>(view.kind));
+  out->set_state(static_cast<v1::Device::State>(view.state));
+  out->set_generation(view.generation);
+  out->set_total_bytes(view.total.count());
+  out->set_budget_bytes(view.budget.count());
+  out->set_granularity(view.granularity.count());
+  ToProto(view.bytes, out->mutable_bytes());
+  out->set_failed_releases(view.failed_releases);
+  out->set_restarts_left(view.restarts_left);
+  out->set_last_failure(view.last_failure);
+  out->set_clears_check(static_cast<v1::Device::ClearsCheck>(view.clears.outcome));
+  out->set_clears_check_detail(view.clears.detail);
+  if (!view.context.has_value()) return;
+  v1::Device::ContextWorker* const context = out->mutable_context_worker();
+  context->set_state(static_cast<v1::Device::State>(view.context->state));
+  context->set_generation(view.context->generation);
+  context->set_restarts_left(view.context->restarts_left);
+  context->set_last_failure(view.context->last_failure);
+}
+
+}  // namespace berth::service

@@ -1,0 +1,62 @@
+#include "daemon/service/memory_conversion.h"
+
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth::service {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
+TEST(MemoryConversionTest, AHandleMustNameABlock) {
+  v1::FreeBlockRequest wire;
+  EXPECT_TRUE(IsRefusal(FromProto(wire).status(), Reason::kInvalidField));
+  wire.mutable_handle()->set_block(7);
+  EXPECT_TRUE(IsRefusal(FromProto(wire).status(), Reason::kInvalidField));
+  wire.mutable_handle()->set_device_uuid("HOST-0");
+  wire.add_let_go(3);
+  const auto request = FromProto(wire);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->handle.block, BlockId(7));
+  EXPECT_EQ(request->let_go, std::vector<ImportId>{ImportId(3)});
+}
+
+TEST(MemoryConversionTest, AGrantMustNameAGrantee) {
+  v1::GrantBlockRequest wire;
+  wire.mutable_handle()->set_block(7);
+  wire.mutable_handle()->set_device_uuid("HOST-0");
+  EXPECT_TRUE(IsRefusal(FromProto(wire).status(), Reason::kInvalidField));
+  wire.mutable_tenant()->set_uid(1000);
+  EXPECT_EQ(std::get<core::Tenant>(FromProto(wire)->grantee).uid, 1000u);
+  wire.set_session(9);
+  EXPECT_EQ(std::get<SessionId>(FromProto(wire)->grantee), SessionId(9));
+}
+
+TEST(MemoryConversionTest, ABlockKeepsItsFiguresOnTheWayOut) {
+  const core::BlockView view = {
+      .handle = {.node = 1,
+                 .incarnation = 2,
+                 .device_uuid = "HOST-0",
+                 .block = BlockId(3),
+                 .generation = 4,
+                 .block_generation = 5},
+      .device = 6,
+      .bytes = MiB(2),
+      .kind = core::MemoryKind::kHost,
+      .state = core::BlockState::kQuarantined,
+      .tenant = {.uid = 1000},
+      .label = "x",
+      .live_since = kNow,
+      .imports = {{.id = ImportId(8), .read_only = core::ReadOnly::kEnforced, .since = kNow}}};
+  v1::Block wire;
+  ToProto(view, &wire);
+  EXPECT_EQ(wire.handle().block_generation(), 5u);
+  EXPECT_EQ(wire.state(), v1::Block::QUARANTINED);
+  EXPECT_EQ(wire.bytes(), 2u << 20);
+  EXPECT_EQ(wire.create_time().seconds(), 1'000'000);
+  ASSERT_EQ(wire.imports_size(), 1);
+  EXPECT_EQ(wire.imports(0).read_only(), v1::READ_ONLY_ENFORCED);
+}
+
+}  // namespace
+}  // namespace berth::service

@@ -1,0 +1,211 @@
+// What clients are answered: the same again to a repeat, and what it changes in the world.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "tests/sim/simulation.h"
+
+namespace berth::core {
+namespace {
+
+// What of an answer must be the same when it is given again.
+std::string Gist(const absl::StatusOr<Response>& response) {
+  if (!response.ok()) return response.status().ToString();
+  if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
+    return absl::StrCat("acquired ", acquired->acquisition.value(), " of ", acquired->permit.value());
+  }
+  if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
+    return absl::StrCat("allocated ", allocated->block.handle.block.value(), " as ",
+                        allocated->import.value());
+  }
+  if (const auto* imported = std::get_if<ImportResult>(&*response)) {
+    return absl::StrCat("imported ", imported->import.value());
+  }
+  if (const auto* prepared = std::get_if<Prepared>(&*response)) {
+    return absl::StrCat("prepared ", prepared->use.value());
+  }
+  if (const auto* reserved = std::get_if<ReserveResult>(&*response)) {
+    return absl::StrCat("reserved ", reserved->reservation.id.value());
+  }
+  return absl::StrCat("answer ", response->index());
+}
+
+std::string NameOf(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return status.ToString();
+  return details->reason == Reason::kLimit ? details->metadata.at("what")
+                                           : std::string(ReasonName(details->reason));
+}
+
+// Refusals of the call rather than answers of the request.
+bool IsAboutTheCall(const absl::Status& status) {
+  for (const Reason reason : {Reason::kCancelled, Reason::kBadCredentials, Reason::kSessionEnded,
+                              Reason::kNotJoined, Reason::kRequestReused, Reason::kRequestForgotten}) {
+    if (IsRefusal(status, reason)) return true;
+  }
+  if (absl::IsUnavailable(status)) return true;
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  return details.has_value() && details->reason == Reason::kLimit &&
+         details->metadata.at("what") == "answers_per_channel";
+}
+
+}  // namespace
+
+void Simulation::CarryReply(const Reply& reply) {
+  if (reaps_.erase(reply.call) > 0) return;
+  const auto found = calls_.find(reply.call);
+  if (found == calls_.end()) return Fail("a call is answered twice");
+  const Call call = found->second;
+  calls_.erase(found);
+  if (!reply.response.ok()) ++counts_.refusals[NameOf(reply.response.status())];
+  Remember(call, reply, /*lost=*/Chance(8));
+}
+
+void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
+  const auto found = processes_.find(call.channel);
+  if (found == processes_.end()) return;
+  Process& process = found->second;
+  Request& request = process.requests[call.sequence];
+  const bool ok = reply.response.ok();
+  if (call.forget) {
+    if (!ok) return;
+    const ForgetOutcome outcome = std::get<ForgetResult>(*reply.response).outcome;
+    if (outcome == ForgetOutcome::kUndone) ++counts_.undone;
+    if (outcome == ForgetOutcome::kUndone && request.first.has_value() && request.first->ok()) {
+      if (const auto* acquired = std::get_if<AcquireResult>(&**request.first)) {
+        if (permits_.contains(acquired->permit))
+          permits_.at(acquired->permit).second.erase(acquired->acquisition);
+      }
+    }
+    if (outcome == ForgetOutcome::kUndone) CheckUndone(request);
+    request.forgotten = true;
+    request.settled = request.settled || !lost;
+    return;
+  }
+  if (call.reused) {
+    if (ok) Fail("a request with another payload is granted");
+    return;
+  }
+  if (!ok && IsAboutTheCall(reply.response.status())) return;
+  if (request.forgotten) return Fail("a forgotten request is answered");
+  if (request.first.has_value()) {
+    ++counts_.replayed;
+    if (Gist(*request.first) != Gist(reply.response)) {
+      Fail(absl::StrCat("a repeat is answered otherwise: ", Gist(*request.first), ", then ",
+                        Gist(reply.response)));
+    }
+  } else {
+    const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
+    const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
+    const absl::Time deadline = asked != nullptr    ? asked->deadline
+                                : wanted != nullptr ? wanted->deadline
+                                                    : absl::InfiniteFuture();
+    if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && deadline > now_) {
+      Fail("a wait ends before its deadline");
+    }
+    request.first = reply.response;
+    if (ok) Learn(call.channel, process, request, reply.response);
+  }
+  if (lost) return;
+  request.settled = true;
+  if (!ok) return;
+  Client& client = clients_.at(process.session);
+  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response)) {
+    client.acquisitions.push_back(acquired->acquisition);
+  } else if (const auto* allocated = std::get_if<AllocateResult>(&*reply.response)) {
+    client.blocks.push_back(allocated->block.handle);
+    counts_.drawn += std::get<AllocateRequest>(request.payload).reservation ? 1 : 0;
+    handles_.push_back(allocated->block.handle);
+    if (handles_.size() > 64) handles_.erase(handles_.begin());
+  } else if (const auto* reserved = std::get_if<ReserveResult>(&*reply.response)) {
+    client.reservations.push_back(reserved->reservation.id);
+  }
+}
+
+void Simulation::CheckUndone(const Request& request) {
+  if (!request.first.has_value() || !request.first->ok()) return;
+  const auto* const allocated = std::get_if<AllocateResult>(&**request.first);
+  if (allocated == nullptr) return;
+  for (const BlockView& block : core_->ListBlocks(Admin())) {
+    if (block.handle == allocated->block.handle && block.state == BlockState::kLive) {
+      Fail("a forgotten block lives on");
+    }
+  }
+}
+
+// What the first answer changes in the world, whether or not its client hears of it.
+void Simulation::Learn(ChannelId channel, Process& process, const Request& request,
+                       const absl::StatusOr<Response>& response) {
+  if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
+    ++(acquired->nested ? counts_.nested : counts_.grants);
+    auto& [session, acquisitions] = permits_[acquired->permit];
+    if (acquired->nested != !acquisitions.empty()) Fail("nested is not what it is called");
+    if (!acquisitions.empty() && session != process.session) Fail("a permit is shared between sessions");
+    session = process.session;
+    acquisitions.insert(acquired->acquisition);
+  } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
+    const AcquisitionId acquisition = std::get<AcquisitionId>(request.payload);
+    bool found = false;
+    for (auto& [permit, held] : permits_) {
+      if (held.second.erase(acquisition) == 0) continue;
+      found = true;
+      if (released->returned != held.second.empty()) Fail("a permit returns before its last acquisition");
+      if (held.first != process.session) Fail("a session releases another's permit");
+    }
+    if (!found) Fail("something is released that is not out");
+  } else if (std::holds_alternative<AllocateResult>(*response)) {
+    ++counts_.allocations;
+  } else if (const auto* freed = std::get_if<FreeResult>(&*response)) {
+    if (freed->state == BlockState::kQuarantined) ++counts_.quarantined;
+  } else if (const auto* imported = std::get_if<ImportResult>(&*response)) {
+    ++counts_.imports;
+    const BlockView& block = imported->block;
+    if (imported->read_only != ReadOnly::kNo) process.read_only.insert(imported->import);
+    const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
+    if (block.handle.generation != worker.generation) Fail("a stale block is imported");
+    const bool by_handle = block.export_kind == ExportKind::kCudaIpc;
+    if (by_handle != imported->ipc_handle.has_value()) Fail("a handle is told of another kind");
+    if (by_handle && *imported->ipc_handle != HandleFor(block.handle.block)) Fail("a handle is another's");
+  } else if (const auto* opened = std::get_if<OpenStreamResult>(&*response)) {
+    process.streams.insert(opened->stream.slot);
+    uint64_t& queued = queued_[opened->stream];
+    queued = std::max(queued, opened->last_value);
+    for (const BlockId block : opened->shared) alone_.Unmap(opened->stream.channel, block);
+  } else if (std::holds_alternative<CloseStreamResult>(*response)) {
+    process.streams.erase(std::get<CloseStreamRequest>(request.payload).slot);
+  } else if (const auto* prepared = std::get_if<Prepared>(&*response)) {
+    const auto& asked = std::get<PrepareUseRequest>(request.payload);
+    process.uses[prepared->use] = asked;
+    const std::string wrong =
+        alone_.Check({channel, asked.slot}, asked.uses, *prepared,
+                     [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
+    if (!wrong.empty()) Fail(wrong);
+    counts_.handed_waits = alone_.waited();
+    counts_.torn_alone = alone_.told();
+    counts_.waits += prepared->waits.size();
+    counts_.torn += prepared->torn.size();
+  } else if (std::holds_alternative<FinishUseResult>(*response)) {
+    ++counts_.finished;
+    const auto use = process.uses.find(std::get<FinishUseRequest>(request.payload).use);
+    if (use == process.uses.end()) return;
+    alone_.Finish(use->second.uses);
+    process.uses.erase(use);
+  } else if (std::holds_alternative<AbandonUseResult>(*response)) {
+    process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
+  } else if (std::holds_alternative<ReserveResult>(*response)) {
+    ++counts_.reservations;
+  } else if (const auto* published = std::get_if<PublishResult>(&*response)) {
+    ++counts_.published;
+    for (const BlockView& block : core_->ListBlocks(Admin())) {
+      if (block.handle != published->block.handle) continue;
+      for (const ImportView& import : block.imports) {
+        if (import.read_only == ReadOnly::kNo) Fail("a block is published that somebody can write to");
+      }
+    }
+  }
+}
+
+}  // namespace berth::core
