@@ -38,31 +38,32 @@ void WaitQueue::Push(Waiter waiter) {
   const Ticket ticket = waiter.number;
   const bool fresh = tickets_.emplace(waiter.request, ticket).second;
   BERTH_INVARIANT(fresh);
-  deadlines_.emplace(waiter.what.deadline, ticket);
-  by_session_.emplace(waiter.asker.session, ticket);
   const auto [tenant, first] = tenants_.try_emplace(waiter.asker.tenant);
   if (first) tenant->second.clock = clock_.Enter(tenant->first);
-  const LaneKey key = KeyOf(waiter);
-  Lane& lane = tenant->second.lanes[key];
-  places_.emplace(ticket, Place{.tenant = &*tenant, .key = key, .lane = &lane});
-  lane.emplace_hint(lane.end(), ticket, std::move(waiter));
+  Place place = {.tenant = tenant,
+                 .lane = tenant->second.lanes.try_emplace(KeyOf(waiter)).first,
+                 .waiter = {},
+                 .deadline = deadlines_.emplace(waiter.what.deadline, ticket).first,
+                 .session = by_session_.emplace(waiter.asker.session, ticket).first};
+  Lane& lane = place.lane->second;
+  place.waiter = lane.emplace_hint(lane.end(), ticket, std::move(waiter));
+  places_.emplace(ticket, place);
 }
 
 Waiter WaitQueue::Take(Ticket ticket) {
   const auto place = places_.find(ticket);
-  const auto [tenant, key, lane] = place->second;
+  const auto [tenant, lane, at, deadline, session] = place->second;
   places_.erase(place);
-  const auto at = lane->find(ticket);
   Waiter waiter = std::move(at->second);
-  lane->erase(at);
-  if (lane->empty()) tenant->second.lanes.erase(key);
+  lane->second.erase(at);
+  if (lane->second.empty()) tenant->second.lanes.erase(lane);
   if (tenant->second.lanes.empty()) {
     clock_.Leave(tenant->first, tenant->second.clock);
-    tenants_.erase(tenant->first);
+    tenants_.erase(tenant);
   }
   tickets_.erase(waiter.request);
-  deadlines_.erase({waiter.what.deadline, ticket});
-  by_session_.erase({waiter.asker.session, ticket});
+  deadlines_.erase(deadline);
+  by_session_.erase(session);
   held_.erase(ticket);
   return waiter;
 }
@@ -85,10 +86,10 @@ const Waiter* WaitQueue::Find(uint64_t number) const {
 void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
   const auto ticket = tickets_.find(request);
   BERTH_INVARIANT(ticket != tickets_.end());
-  Waiter& waiter = At(ticket->second);
-  deadlines_.erase({waiter.what.deadline, ticket->second});
-  waiter.what.deadline = deadline;
-  deadlines_.emplace(deadline, ticket->second);
+  Place& place = places_.at(ticket->second);
+  deadlines_.erase(place.deadline);
+  place.deadline = deadlines_.emplace(deadline, ticket->second).first;
+  place.waiter->second.what.deadline = deadline;
 }
 
 std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
@@ -157,7 +158,7 @@ std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {
   std::vector<Ticket> wanted;
   for (const auto& [ticket, place] : places_) {
-    if (condition(place.lane->at(ticket))) wanted.push_back(ticket);
+    if (condition(place.waiter->second)) wanted.push_back(ticket);
   }
   std::sort(wanted.begin(), wanted.end());
   std::vector<Waiter> taken;
@@ -253,7 +254,7 @@ bool WaitQueue::AnyoneIdle(Judge judge) const {
     if (verdict != Verdict::kAside) return verdict == Verdict::kFits;
   }
   for (const auto& [ticket, place] : places_) {
-    if (judge(place.lane->at(ticket)) == Verdict::kFits) return true;
+    if (judge(place.waiter->second) == Verdict::kFits) return true;
   }
   return false;
 }

@@ -138,11 +138,15 @@ class WaitQueue {
     std::map<LaneKey, Lane> lanes;
   };
   using TenantMap = std::map<Tenant, TenantLanes>;
-  // Where a waiter is. Map nodes stay where they are.
+  using Deadlines = std::set<std::pair<absl::Time, Ticket>>;
+  using Sessions = std::set<std::pair<SessionId, Ticket>>;
+  // Where a waiter is, so that nobody searches for it among thousands.
   struct Place {
-    TenantMap::value_type* tenant = nullptr;
-    LaneKey key;
-    Lane* lane = nullptr;
+    TenantMap::iterator tenant;
+    std::map<LaneKey, Lane>::iterator lane;
+    Lane::iterator waiter;
+    Deadlines::iterator deadline;
+    Sessions::iterator session;
   };
   // What decides between two: the lesser goes first.
   struct Rank {
@@ -161,8 +165,8 @@ class WaitQueue {
   static LaneKey KeyOf(const Waiter& waiter);
   double CostOf(const Tenant& tenant, uint64_t units) const;
   Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
-  Waiter& At(Ticket ticket) { return places_.at(ticket).lane->at(ticket); }
-  const Waiter& At(Ticket ticket) const { return places_.at(ticket).lane->at(ticket); }
+  Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
+  const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
   Waiter Take(Ticket ticket);
 
   Options options_;
@@ -174,8 +178,8 @@ class WaitQueue {
   absl::flat_hash_map<RequestId, Ticket> tickets_;
   // Whom nobody passes any more.
   std::set<Ticket> held_;
-  std::set<std::pair<absl::Time, Ticket>> deadlines_;
-  std::set<std::pair<SessionId, Ticket>> by_session_;
+  Deadlines deadlines_;
+  Sessions by_session_;
   // The first of each lane that races, while one is chosen; kept for its memory.
   std::vector<Racer> racers_;
 };
