@@ -1,5 +1,6 @@
 #include "client/inspector.h"
 
+#include <memory>
 #include <utility>
 
 #include "client/internal/session_core.h"
@@ -10,24 +11,30 @@ namespace {
 
 using internal::CallLimits;
 using internal::SessionCore;
+using internal::Stubs;
 
 template <typename Stub, typename Request, typename Response>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
+// One of internal::Stubs.
+template <typename Stub>
+using StubOf = const std::unique_ptr<Stub> Stubs::*;
+
 template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> Get(SessionCore& core, Cancellation* cancellation, Stub& stub,
+absl::StatusOr<Response> Get(SessionCore& core, Cancellation* cancellation, StubOf<Stub> stub,
                              Method<Stub, Request, Response> method, const Request& request) {
   Response response;
   CallLimits limits = core.DefaultLimits();
   limits.cancellation = cancellation;
-  BERTH_RETURN_IF_ERROR(core.Call(
-      limits, [&](grpc::ClientContext* context) { return (stub.*method)(context, request, &response); }));
+  BERTH_RETURN_IF_ERROR(core.Call(limits, [&](grpc::ClientContext* context) {
+    return (*(core.stubs().*stub).*method)(context, request, &response);
+  }));
   return response;
 }
 
 // Joins the pages of a list: repeated fields are appended by MergeFrom.
 template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, Stub& stub,
+absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, StubOf<Stub> stub,
                               Method<Stub, Request, Response> method, Request request) {
   Response all;
   do {
@@ -43,12 +50,12 @@ absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, Stu
 
 absl::StatusOr<v1::Node> Inspector::GetNode() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().node, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
+  return Get(core, cancellation_, &Stubs::node, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
 }
 
 absl::StatusOr<v1::ListDevicesResponse> Inspector::ListDevices() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().device, &v1::DeviceService::Stub::ListDevices,
+  return Get(core, cancellation_, &Stubs::device, &v1::DeviceService::Stub::ListDevices,
              v1::ListDevicesRequest());
 }
 
@@ -80,7 +87,7 @@ absl::Status Inspector::WatchDevices(
 
 absl::StatusOr<v1::ListPoolsResponse> Inspector::ListPools() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListPools,
+  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPools,
               v1::ListPoolsRequest());
 }
 
@@ -88,42 +95,42 @@ absl::StatusOr<v1::ListPermitsResponse> Inspector::ListPermits(absl::string_view
   SessionCore& core = *session_->core();
   v1::ListPermitsRequest request;
   request.set_pool(std::string(pool));
-  return List(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListPermits,
+  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPermits,
               std::move(request));
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListBlocks,
+  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListBlocks,
               v1::ListBlocksRequest());
 }
 
 absl::StatusOr<v1::ListStreamsResponse> Inspector::ListStreams() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().fence, &v1::FenceService::Stub::ListStreams,
+  return List(core, cancellation_, &Stubs::fence, &v1::FenceService::Stub::ListStreams,
               v1::ListStreamsRequest());
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Inspector::ListSessions() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::ListSessions,
+  return List(core, cancellation_, &Stubs::session, &v1::SessionService::Stub::ListSessions,
               v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::ListReservationsResponse> Inspector::ListReservations() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListReservations,
+  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListReservations,
               v1::ListReservationsRequest());
 }
 
 absl::StatusOr<v1::SetBudgetResponse> Inspector::SetBudget(const v1::SetBudgetRequest& request) const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::SetBudget, request);
+  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::SetBudget, request);
 }
 
 absl::StatusOr<v1::ListBudgetsResponse> Inspector::ListBudgets() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListBudgets,
+  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListBudgets,
               v1::ListBudgetsRequest());
 }
 
@@ -131,33 +138,33 @@ absl::StatusOr<v1::Block> Inspector::RecallBlock(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::RecallBlockRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::RecallBlock, request);
+  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::RecallBlock, request);
 }
 
 absl::StatusOr<v1::Block> Inspector::FreeBlock(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::FreeBlockByIdRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::FreeBlockById, request);
+  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::FreeBlockById, request);
 }
 
 absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::string_view after) const {
   SessionCore& core = *session_->core();
   v1::ListLogRecordsRequest request;
   request.set_page_token(std::string(after));
-  return List(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::ListLogRecords,
+  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListLogRecords,
               std::move(request));
 }
 
 absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ReapBlocks,
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReapBlocks,
              v1::ReapBlocksRequest());
 }
 
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().memory, &v1::MemoryService::Stub::GetUsage,
+  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::GetUsage,
              v1::GetUsageRequest());
 }
 
@@ -165,47 +172,47 @@ absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {
   SessionCore& core = *session_->core();
   v1::EndSessionRequest request;
   request.set_session(session.value());
-  return Get(core, cancellation_, *core.stubs().session, &v1::SessionService::Stub::EndSession, request);
+  return Get(core, cancellation_, &Stubs::session, &v1::SessionService::Stub::EndSession, request);
 }
 
 absl::StatusOr<v1::Block> Inspector::ClearTorn(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::ClearTornRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, *core.stubs().fence, &v1::FenceService::Stub::ClearTorn, request);
+  return Get(core, cancellation_, &Stubs::fence, &v1::FenceService::Stub::ClearTorn, request);
 }
 
 absl::StatusOr<v1::WaitExplanation> Inspector::ExplainWait(uint64_t waiter) const {
   SessionCore& core = *session_->core();
   v1::ExplainWaitRequest request;
   request.set_waiter(waiter);
-  return Get(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ExplainWait, request);
+  return Get(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ExplainWait, request);
 }
 
 absl::StatusOr<v1::Pool> Inspector::SetPool(const v1::SetPoolRequest& change) const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::SetPool, change);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::SetPool, change);
 }
 
 absl::StatusOr<v1::Permit> Inspector::RevokePermit(PermitId permit) const {
   SessionCore& core = *session_->core();
   v1::RevokePermitRequest request;
   request.set_permit(permit.value());
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RevokePermit, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RevokePermit, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::EnableDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::EnableDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::EnableDevice, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::EnableDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::RestartDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::RestartDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RestartDevice, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RestartDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::RestartContext(uint32_t device) const {
@@ -213,21 +220,21 @@ absl::StatusOr<v1::Device> Inspector::RestartContext(uint32_t device) const {
   v1::RestartDeviceRequest request;
   request.set_device(device);
   request.set_context_worker(true);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::RestartDevice, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RestartDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::ResetDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::ResetDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ResetDevice, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ResetDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::DropDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::DropDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::DropDevice, request);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::DropDevice, request);
 }
 
 }  // namespace berth

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/internal/attach.h"
 #include "client/internal/environment.h"
@@ -146,7 +147,7 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       joined_(!lifeline),
       page_(std::move(page)),
       guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(MakeGrpcChannel(folder_, options.admin))),
+      live_(std::make_unique<Live>(std::make_unique<Stubs>(MakeGrpcChannel(folder_, options.admin)))),
       capsule_(std::move(capsule)) {}
 
 absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
@@ -194,6 +195,7 @@ SessionCore::~SessionCore() {
 }
 
 void SessionCore::OnLost(const absl::Status& why) {
+  std::unique_ptr<Stubs> unused;
   {
     MutexLock lock(&mu_);
     if (lost_.ok()) {
@@ -201,6 +203,7 @@ void SessionCore::OnLost(const absl::Status& why) {
           absl::StrCat("session ", id().value(), " is over for this process: ", why.message()));
       over_.store(true, std::memory_order_relaxed);
     }
+    unused = TakeUnused();
   }
   live_->lost.Cancel();
 }
@@ -217,8 +220,28 @@ absl::StatusOr<OpenRequest> SessionCore::Begin() {
   return OpenRequest(this, tag);
 }
 
+absl::Status SessionCore::EnterCall() {
+  BERTH_RETURN_IF_ERROR(guard_.Check());
+  MutexLock lock(&mu_);
+  calls_ += lost_.ok() ? 1 : 0;
+  return lost_;
+}
+
+void SessionCore::LeaveCall() {
+  std::unique_ptr<Stubs> unused;
+  MutexLock lock(&mu_);
+  --calls_;
+  unused = TakeUnused();
+}
+
+std::unique_ptr<Stubs> SessionCore::TakeUnused() {
+  if (lost_.ok() || calls_ > 0) return nullptr;
+  return std::move(live_->stubs);
+}
+
 absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
-  BERTH_RETURN_IF_ERROR(Check());
+  BERTH_RETURN_IF_ERROR(EnterCall());
+  const absl::Cleanup leave = [this] { LeaveCall(); };
   grpc::ClientContext context;
   // A daemon that restarts is waited for; one that is gone ends the session, and with it the call.
   context.set_wait_for_ready(true);

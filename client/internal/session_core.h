@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -108,7 +109,8 @@ class SessionCore {
   const std::string& folder() const { return folder_; }
   bool joined() const { return joined_; }
   const StatePageLayout& page() const { return *page_; }
-  const Stubs& stubs() const { return live_->stubs; }
+  // For an attempt, as long as it lasts.
+  const Stubs& stubs() const { return *live_->stubs; }
   Channel& channel() const { return *live_->channel; }
   ChannelId channel_id() const { return credentials_.channel; }
   // Without its daemon until the first stream is opened (session_fences.h).
@@ -143,8 +145,9 @@ class SessionCore {
 
   // What needs threads or gRPC: leaked in a forked child, where neither exists.
   struct Live {
-    explicit Live(const std::shared_ptr<grpc::Channel>& grpc_channel) : stubs(grpc_channel) {}
-    const Stubs stubs;
+    explicit Live(std::unique_ptr<Stubs> grpc_stubs) : stubs(std::move(grpc_stubs)) {}
+    // Set but by TakeUnused(), and then null.
+    std::unique_ptr<Stubs> stubs;
     RequestBook book;
     // Cancelled by the loss of the session: whatever call is under way goes with it.
     Cancellation lost;
@@ -160,7 +163,13 @@ class SessionCore {
   // What becomes of a core that nobody refers to any more: deletes it, now or when its debts are settled.
   static void Retire(SessionCore* core);
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt);
+  absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
+  // Says that a call is under way, or why there can be none.
+  absl::Status EnterCall() ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaveCall() ABSL_LOCKS_EXCLUDED(mu_);
+  // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
+  // whoever serves next. To be let go of without the lock.
+  std::unique_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits before a call is sent again; returns false if there is no time left for that.
   bool WaitToRetry(const CallLimits& limits, const absl::Status& status, int attempts)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -181,6 +190,8 @@ class SessionCore {
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
+  // Attempts under way.
+  int calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Set once with lost_, for over().
   std::atomic<bool> over_ = false;
 };

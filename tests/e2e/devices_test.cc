@@ -302,9 +302,7 @@ TEST(DevicesTest, AResetMakesBlocksStaleAndTheNextOnesAreOfTheNextGeneration) {
   EXPECT_EQ(DeviceOf(daemon, 0).generation(), 2u);
   actor.Quit();
   other.Quit();
-  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) {
-    return books.sessions == 1 && books.blocks == 0 && books.live + books.retired + books.quarantined == 0;
-  }));
+  daemon.ExpectBooksBack();
 }
 
 TEST(DevicesTest, ADroppedDeviceIsTheFirstReasonAndStaysGone) {

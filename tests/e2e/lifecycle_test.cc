@@ -6,10 +6,13 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/inspector.h"
+#include "client/session.h"
 #include "common/block_handle.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -142,6 +145,29 @@ TEST(LifecycleTest, AKilledBrokersPlaceIsTakenAndItsListenersGoOn) {
     holder.Quit();
     daemon.ExpectBooksBack();
   }
+}
+
+TEST(LifecycleTest, ASessionThatEndedWithItsBrokerKeepsNoConnectionToTheNext) {
+  TestDaemon daemon;
+  const std::string socket = daemon.folder() + "/berthd.sock";
+  // Kept: whoever has something of an ended session holds on to that session.
+  std::vector<std::shared_ptr<Session>> ended;
+  for (int life = 0; life < 5; ++life) {
+    const std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon.folder()}));
+    Must(Inspector(session).GetNode());
+    EXPECT_TRUE(Eventually([&] { return CountConnections(socket) == 1; })) << CountConnections(socket);
+    // Somebody calls all the while, and is served by the next broker before the session is known to be over.
+    std::thread caller([&session] {
+      while (Inspector(session).GetNode().ok()) {
+      }
+    });
+    KillBroker(daemon);
+    caller.join();
+    EXPECT_TRUE(Eventually([&] { return !session->status().ok(); }));
+    ended.push_back(session);
+    EXPECT_TRUE(Eventually([&] { return CountConnections(socket) == 0; })) << CountConnections(socket);
+  }
+  daemon.ExpectBooksBack();
 }
 
 TEST(LifecycleTest, AClientWaitsForABrokerThatIsBeingStarted) {

@@ -13,6 +13,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace berth::testing {
 namespace {
@@ -98,6 +100,18 @@ std::string DescribeFds(pid_t pid) {
   std::string text;
   for (const auto& [what, count] : counts) absl::StrAppend(&text, "    ", count, " x ", what, "\n");
   return text;
+}
+
+size_t CountConnections(const std::string& path) {
+  constexpr absl::string_view kConnected = "03";
+  std::ifstream file("/proc/net/unix");
+  size_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    // Num RefCount Protocol Flags Type State Inode Path; the connecting end has no path.
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (columns.size() == 8 && columns[5] == kConnected && columns[7] == path) ++count;
+  }
+  return count;
 }
 
 bool IsAlive(pid_t pid) {

@@ -28,6 +28,9 @@ uint64_t ResidentBytes(pid_t pid);
 // Open file descriptors with what they are, for messages.
 std::string DescribeFds(pid_t pid);
 
+// Stream connections made to the Unix socket at `path` that its owner has not closed, accepted or not.
+size_t CountConnections(const std::string& path);
+
 // Whether `pid` is a process that is no zombie.
 bool IsAlive(pid_t pid);
 
