@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/time/clock.h"
 #include "common/fd_passing.h"
 #include "common/memfd.h"
 #include "common/secret.h"
@@ -20,8 +21,11 @@
 namespace berth {
 namespace {
 
-// Calls under way get this long when the daemon stops; the vault gives the whole broker 500 ms.
-constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
+// The answers to calls under way get this long to leave when the daemon stops; the vault gives the whole broker 500 ms.
+constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
+constexpr absl::Duration kStopPause = absl::Milliseconds(1);
+// And the log's file this long to take what waits for it.
+constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
 custody::OrderKind ToWire(core::DeviceOrder order) {
   switch (order) {
@@ -50,8 +54,10 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder
   BrokerProcess process(std::move(inheritance));
   BERTH_RETURN_IF_ERROR(process.Start(folder, settings));
   process.loop_->Run();
-  process.grpc_->ShutDown(kStopGrace);
-  return absl::OkStatus();
+  process.AwaitAnswers();
+  process.log_->Flush(kFlushPatience);
+  // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault waits.
+  ::_exit(0);
 }
 
 BrokerProcess::BrokerProcess(Inheritance inheritance)
@@ -250,6 +256,13 @@ void BrokerProcess::OnNotice(Notice notice) {
     }
   } else {
     Stop();
+  }
+}
+
+void BrokerProcess::AwaitAnswers() const {
+  const absl::Time deadline = EventLoop::SteadyNow() + kStopGrace;
+  while ((broker_->open_calls() > 0 || watches_->open() > 0) && EventLoop::SteadyNow() < deadline) {
+    absl::SleepFor(kStopPause);
   }
 }
 

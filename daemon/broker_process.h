@@ -34,7 +34,8 @@ namespace berth {
 // Serves from the vault's Inheritance until the vault asks it to stop.
 class BrokerProcess final : private EffectSink {
  public:
-  // `folder` is where the sockets are. Errors: whatever keeps it from serving.
+  // `folder` is where the sockets are. Ends the process once the vault asks for that. Returns: whatever keeps it from
+  // serving.
   static absl::Status Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings);
 
  private:
@@ -51,6 +52,8 @@ class BrokerProcess final : private EffectSink {
   void OnVaultEvent();
   void OnNotice(Notice notice);
   void Stop();
+  // Waits until whoever was answered has the answer, not for long.
+  void AwaitAnswers() const;
 
   void Carry(const core::CreateBlock& effect) override;
   void Carry(const core::ReleaseBlock& effect) override;

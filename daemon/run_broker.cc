@@ -43,7 +43,6 @@ int RunBroker(const BrokerOptions& options) {
   const absl::StatusOr<Settings> settings = CombineSettings(options);
   absl::Status status = settings.status();
   if (status.ok()) status = BrokerProcess::Run(UniqueFd(options.custody_fd), options.folder, *settings);
-  if (status.ok()) return 0;
   spdlog::critical("{}", std::string(status.message()));
   return 1;
 }

@@ -63,7 +63,14 @@ class Broker {
   using EventStep = absl::FunctionRef<void(core::Core&, absl::Time now, core::Effects*)>;
 
   // Draws the id under which a call is submitted, and may be cancelled.
-  CallId NewCall() { return CallId(next_call_.fetch_add(1, std::memory_order_relaxed)); }
+  CallId NewCall() {
+    open_calls_.fetch_add(1, std::memory_order_relaxed);
+    return CallId(next_call_.fetch_add(1, std::memory_order_relaxed));
+  }
+  // A call's answer has left the process, or never will.
+  void EndCall() { open_calls_.fetch_sub(1, std::memory_order_relaxed); }
+  // Calls drawn and not ended.
+  int64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
   // Puts a request to the core; `call` is answered now or later.
   void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
   // The caller of `id` is gone.
@@ -92,6 +99,7 @@ class Broker {
 
   // Synchronised by themselves.
   std::atomic<uint64_t> next_call_{1};
+  std::atomic<int64_t> open_calls_{0};
   EffectSink& sink_;
 
   // Guarded by mu_.

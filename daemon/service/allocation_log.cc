@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "berth/v1/resources.pb.h"
 #include "common/os_error.h"
 #include "daemon/service/memory_conversion.h"
@@ -69,6 +70,14 @@ core::Page<core::LogRecord> AllocationLog::List(const core::Caller& caller,
   return page;
 }
 
+void AllocationLog::Flush(absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  MutexLock lock(&mu_);
+  while (!waiting_.empty() || writing_ > 0) {
+    if (written_.WaitWithDeadline(&mu_, deadline)) return;
+  }
+}
+
 uint64_t AllocationLog::unwritten() const {
   MutexLock lock(&mu_);
   return unwritten_;
@@ -87,12 +96,15 @@ void AllocationLog::Write() {
       while (waiting_.empty() && !stop_) more_.Wait(&mu_);
       if (waiting_.empty()) return;
       batch.swap(waiting_);
+      writing_ = batch.size();
     }
     uint64_t unwritten = 0;
     for (const core::LogRecord& record : batch) unwritten += WriteLine(record) ? 0 : 1;
     batch.clear();
     MutexLock lock(&mu_);
+    writing_ = 0;
     unwritten_ += unwritten;
+    written_.SignalAll();
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/core/caller.h"
@@ -46,6 +47,9 @@ class AllocationLog {
   core::Page<core::LogRecord> List(const core::Caller& caller, const core::PageRequest& page) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Waits until the file has what was appended, or did not take it; `patience` long at the most.
+  void Flush(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Records that the file has not got.
   uint64_t unwritten() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -61,9 +65,12 @@ class AllocationLog {
 
   mutable Mutex mu_;
   CondVar more_;
+  CondVar written_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<core::LogRecord> kept_ ABSL_GUARDED_BY(mu_);
   std::deque<core::LogRecord> waiting_ ABSL_GUARDED_BY(mu_);
+  // Taken from there and being written.
+  size_t writing_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
 
   // Runs where there is a file.

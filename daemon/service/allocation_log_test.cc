@@ -80,6 +80,20 @@ TEST(AllocationLogTest, TheFileHasAnObjectALine) {
   EXPECT_EQ(info.st_mode & 0007, 0u);
 }
 
+TEST(AllocationLogTest, AfterAFlushTheFileHasWhatWasAppended) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/flushed.jsonl");
+  const auto log = AllocationLog::Open(path);
+  ASSERT_TRUE(log.ok()) << log.status();
+  (*log)->Flush(absl::InfiniteDuration());
+  for (uint64_t i = 1; i <= 1000; ++i) (*log)->Append(Record(i));
+  (*log)->Flush(absl::InfiniteDuration());
+  std::ifstream file(path);
+  std::string line;
+  uint64_t count = 0;
+  while (std::getline(file, line)) ++count;
+  EXPECT_EQ(count, 1000u);
+}
+
 TEST(AllocationLogTest, AFileThatTakesNothingDelaysNobodyAndIsCounted) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

@@ -159,4 +159,9 @@ void DeviceWatches::ShutDown() {
   for (const auto& watch : watches) watch->End(Stopping());
 }
 
+size_t DeviceWatches::open() const {
+  MutexLock lock(&mu_);
+  return watches_.size();
+}
+
 }  // namespace berth::service

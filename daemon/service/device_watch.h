@@ -46,6 +46,8 @@ class DeviceWatches {
 
   // The daemon stops: ends every call, and refuses those that come.
   void ShutDown() ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls whose end has not left the process.
+  size_t open() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   class Watch;
@@ -55,7 +57,7 @@ class DeviceWatches {
 
   Broker& broker_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, size_t> per_connection_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, size_t> per_uid_ ABSL_GUARDED_BY(mu_);

@@ -35,8 +35,6 @@ absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(
 
 void GrpcFront::AddConnection(int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); }
 
-void GrpcFront::ShutDown(absl::Duration grace) {
-  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(grace));
-}
+GrpcFront::~GrpcFront() { server_->Shutdown(std::chrono::system_clock::now()); }
 
 }  // namespace berth::service

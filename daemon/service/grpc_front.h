@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"
 
@@ -27,17 +26,18 @@ struct GrpcLimits {
   int threads = 32;
 };
 
-// Thread-safe.
+// Thread-safe. Whatever is under way is ended with it.
 class GrpcFront {
  public:
   // Serves `services`, which the front then owns.
   static absl::StatusOr<std::unique_ptr<GrpcFront>> Start(
       std::vector<std::unique_ptr<grpc::Service>> services, const GrpcLimits& limits = {});
+  GrpcFront(const GrpcFront&) = delete;
+  GrpcFront& operator=(const GrpcFront&) = delete;
+  ~GrpcFront();
 
   // Serves the connection behind a connected, non-blocking fd, and owns it.
   void AddConnection(int fd);
-  // Takes no more calls, lets those under way end within `grace`, then ends them.
-  void ShutDown(absl::Duration grace);
 
  private:
   GrpcFront(std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<grpc::Server> server)

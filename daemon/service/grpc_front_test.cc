@@ -70,7 +70,6 @@ class GrpcFrontTest : public testing::Test {
     ASSERT_TRUE(service_->EndOneOf(1));
     ASSERT_TRUE(AllAnswered());
   }
-  void TearDown() override { front_->ShutDown(absl::ZeroDuration()); }
 
   struct Call {
     grpc::ClientContext context;

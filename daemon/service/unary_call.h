@@ -40,7 +40,10 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
     Finish(ToGrpc(response.status()));
   }
   void OnCancel() override { broker_.Cancel(id_); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    broker_.EndCall();
+    delete this;
+  }
 
  private:
   Broker& broker_;

@@ -77,6 +77,13 @@ class Allocator {
   }
 
   const std::string& folder() const { return daemon_->folder(); }
+  // Ends the daemon, which is no more then. Returns the milliseconds that took. Errors: it did not end well.
+  absl::StatusOr<double> Stop() {
+    const int64_t start = MonotonicNanoseconds();
+    const int code = daemon_->Stop();
+    if (code != 0) return absl::InternalError(absl::StrCat("the daemon ended with ", code));
+    return (MonotonicNanoseconds() - start) * 1e-6;
+  }
   absl::Status Allocate() {
     BERTH_ASSIGN_OR_RETURN(block_, Block::Allocate(session_, {.bytes = kBlock, .label = "bench"}));
     return absl::OkStatus();
@@ -100,7 +107,12 @@ class Allocator {
   std::optional<Block> block_;
 };
 
-absl::StatusOr<Pairs> LoadedRound(const Programs& programs) {
+struct Round {
+  Pairs pairs;
+  double stop = 0;
+};
+
+absl::StatusOr<Round> LoadedRound(const Programs& programs) {
   constexpr int kCount = 500;
   constexpr int kWarmUp = 100;
   constexpr int kTurns = 6;
@@ -133,7 +145,9 @@ absl::StatusOr<Pairs> LoadedRound(const Programs& programs) {
     pairs.ours.push_back(ours);
     pairs.theirs.push_back(theirs);
   }
-  return pairs;
+  Round round = {.pairs = std::move(pairs)};
+  BERTH_ASSIGN_OR_RETURN(round.stop, full->Stop());
+  return round;
 }
 
 }  // namespace
@@ -142,12 +156,20 @@ absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs) {
   // The fewest whose median has a 95 % interval.
   constexpr int kRounds = 6;
   std::vector<Pairs> rounds;
+  std::vector<double> stops;
   for (int i = 0; i < kRounds; ++i) {
-    BERTH_ASSIGN_OR_RETURN(rounds.emplace_back(), LoadedRound(programs));
+    BERTH_ASSIGN_OR_RETURN(Round round, LoadedRound(programs));
+    rounds.push_back(std::move(round.pairs));
+    stops.push_back(round.stop);
   }
-  return std::vector<Figure>{CompareRounds(
-      absl::StrCat("warm block allocate beside ", kBlocks, " live blocks of ", kSessions, " sessions"),
-      rounds, "us", "the same in an empty daemon", 1.3)};
+  const std::string load = absl::StrCat(kBlocks, " live blocks of ", kSessions, " sessions");
+  return std::vector<Figure>{
+      CompareRounds(absl::StrCat("warm block allocate beside ", load), rounds, "us",
+                    "the same in an empty daemon", 1.3),
+      Figure{.name = absl::StrCat("the daemon's end with ", load),
+             .value = Median(stops),
+             .unit = "ms",
+             .bound = 1000}};
 }
 
 }  // namespace berth::bench

@@ -33,8 +33,13 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 Server::~Server() {
+  if (!stopped_) Stop();
+}
+
+int Server::Stop() {
+  stopped_ = true;
   process_.Signal(SIGTERM);
-  process_.Wait();
+  return process_.Wait();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std::vector<std::string> command,

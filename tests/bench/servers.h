@@ -48,6 +48,8 @@ class Server {
   // Where its sockets are.
   const std::string& folder() const { return folder_.path(); }
   int pid() const { return process_.pid(); }
+  // Asks it to stop and waits for that. Returns the exit code, or 128 + the signal. Once.
+  int Stop();
 
  private:
   friend absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder,
@@ -58,6 +60,7 @@ class Server {
 
   const TemporaryFolder folder_;
   ChildProcess process_;
+  bool stopped_ = false;
 };
 
 // Starts a daemon with a folder of its own. `flags` follow those of `programs`; `environment` is its BERTH_
