@@ -18,6 +18,7 @@ using internal::LaunchEnd;
 using internal::MappedPage;
 using internal::OwnWait;
 using internal::Recordable;
+using internal::RemotePrepared;
 using internal::RemoteUse;
 using internal::RemoteWait;
 using internal::TrackedUse;
@@ -76,9 +77,9 @@ absl::Status LaunchRecorder::PrepareRemote(absl::Duration patience) {
   for (const TrackedUse& use : launch_.uses) {
     if (use.remote) remote.push_back({.block = use.block->id(), .access = use.access});
   }
-  BERTH_ASSIGN_OR_RETURN(remote_,
+  BERTH_ASSIGN_OR_RETURN(RemotePrepared prepared,
                          stream_.fences_->daemon->Prepare(stream_.tracked_->slot(), remote, patience));
-  torn_ = remote_.torn;
+  remote_ = std::make_unique<RemotePrepared>(std::move(prepared));
   return absl::OkStatus();
 }
 
@@ -98,7 +99,7 @@ absl::Status LaunchRecorder::QueueOwnWaits() {
 
 absl::Status LaunchRecorder::QueueRemoteWaits(absl::Duration patience) {
   Fences& fences = *stream_.fences_;
-  for (const RemoteWait& wait : remote_.waits) {
+  for (const RemoteWait& wait : remote_->waits) {
     MappedPage* page = &stream_.tracked_->word().page();
     if (wait.owner != fences.daemon->channel()) {
       BERTH_ASSIGN_OR_RETURN(page, fences.pages.Await(wait.owner, absl::Now() + patience));
@@ -108,6 +109,11 @@ absl::Status LaunchRecorder::QueueRemoteWaits(absl::Duration patience) {
     BERTH_RETURN_IF_ERROR(stream_.tracked_->backend().Wait(*page, wait.slot, wait.value));
   }
   return absl::OkStatus();
+}
+
+const std::vector<BlockId>& LaunchRecorder::torn() const {
+  static const auto* const kNone = new std::vector<BlockId>;
+  return remote_ == nullptr ? *kNone : remote_->torn;
 }
 
 absl::Status LaunchRecorder::Preflight(absl::Duration patience) {
@@ -129,7 +135,7 @@ absl::Status LaunchRecorder::Preflight(absl::Duration patience) {
 void LaunchRecorder::Abandon() {
   state_ = State::kOver;
   stream_.fences_->tracker.Abandon(*stream_.tracked_, &launch_);
-  if (remote_.use) stream_.fences_->daemon->Abandon(remote_.use);
+  if (remote_ != nullptr) stream_.fences_->daemon->Abandon(remote_->use);
 }
 
 absl::Status LaunchRecorder::Commit() {
@@ -149,7 +155,7 @@ absl::Status LaunchRecorder::Commit() {
 absl::Status LaunchRecorder::CommitRemote() {
   internal::TrackedStream& stream = *stream_.tracked_;
   BERTH_ASSIGN_OR_RETURN(const uint64_t value, stream.word().Queue(stream.recorded()));
-  BERTH_ASSIGN_OR_RETURN(torn_, stream_.fences_->daemon->Finish(remote_.use, value));
+  BERTH_ASSIGN_OR_RETURN(remote_->torn, stream_.fences_->daemon->Finish(remote_->use, value));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #ifndef CLIENT_LAUNCH_RECORDER_H_
 #define CLIENT_LAUNCH_RECORDER_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -74,7 +75,7 @@ class LaunchRecorder {
 
   // Blocks of the launch that a process had begun to write when it died, as far as Preflight() and then
   // Commit() know.
-  const std::vector<BlockId>& torn() const { return torn_; }
+  const std::vector<BlockId>& torn() const;
 
  private:
   friend class LaunchRecorderPeer;
@@ -97,9 +98,8 @@ class LaunchRecorder {
   internal::TrackedLaunch launch_;
   // Of the same places.
   absl::InlinedVector<const internal::LeaseWord*, 4> leases_;
-  // The daemon's part of the launch; no use where it has none.
-  internal::RemotePrepared remote_;
-  std::vector<BlockId> torn_;
+  // The daemon's part of the launch; null where it has none.
+  std::unique_ptr<internal::RemotePrepared> remote_;
 };
 
 }  // namespace berth

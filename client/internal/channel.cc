@@ -33,6 +33,10 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
   return false;
 }
 
+// Between two looks at open uses that hold a hand-over up, in milliseconds.
+constexpr int kLeastPause = 1;
+constexpr int kLongestPause = 64;
+
 absl::Status SendHandOver(int socket, const attach::HandedOver& handed) {
   return SendMessage(socket,
                      std::as_bytes(std::span(&handed, 1)).first(attach::HandedOver::BytesOf(handed.count)));
@@ -72,6 +76,7 @@ void Channel::Wake() {
 }
 
 void Channel::Run() {
+  int pause = kLeastPause;
   while (true) {
     absl::Status state;
     bool wants_write;
@@ -85,11 +90,16 @@ void Channel::Run() {
     }
     // Asks streams' drivers, so without the lock, and on no thread of the program's.
     for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
-    if (!wanted.empty()) continue;
+    if (!wanted.empty()) {
+      pause = kLeastPause;
+      continue;
+    }
+    const bool held_up = fences_.tracker.FinishHandOvers();
     if (!state.ok()) return on_lost_(state);
     pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
                      {.fd = wake_.get(), .events = POLLIN}};
-    ::poll(fds, 2, -1);
+    ::poll(fds, 2, held_up ? pause : -1);
+    pause = std::min(pause * 2, kLongestPause);
     if (fds[1].revents != 0) {
       uint64_t count;
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));

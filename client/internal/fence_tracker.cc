@@ -27,17 +27,36 @@ std::shared_ptr<TrackedBlock> FenceTracker::Track(BlockId block, bool shared) {
   return tracked;
 }
 
-void FenceTracker::Forget(TrackedBlock* block) {
+FenceTracker::~FenceTracker() {
+  // What is still open then nobody knows the end of.
   Rest rest;
   {
     SpinLockHolder lock(&mu_);
-    DropMarks(*block, &rest);
+    for (const auto& block : unmapped_) {
+      for (const TrackedBlock::Open& open : block->open_) Drop(open.end);
+      for (LaunchEnd* const orphan : block->orphans_) Drop(orphan);
+      DropMarks(*block);
+    }
+    unmapped_.clear();
+    rest = TakeRest();
+  }
+  Settle(rest);
+}
+
+void FenceTracker::Forget(TrackedBlock* block) {
+  Rest rest;
+  std::unique_ptr<TrackedBlock> gone(block);
+  {
+    SpinLockHolder lock(&mu_);
     // It may have been imported anew meanwhile.
     const auto at = blocks_.find(block->id_);
     if (at != blocks_.end() && at->second.block == block) blocks_.erase(at);
+    block->attention_.store(true, std::memory_order_relaxed);
+    unmapped_.push_back(std::move(gone));
+    AttendUnmapped();
+    rest = TakeRest();
   }
-  delete block;
-  Settle(rest, /*wake=*/false);
+  Settle(rest);
 }
 
 void FenceTracker::MarkShared(BlockId block) {
@@ -47,208 +66,247 @@ void FenceTracker::MarkShared(BlockId block) {
 
 // ---- Uses
 
-const TrackedBlock* FenceTracker::FindObstacle(const TrackedStream& stream,
-                                               absl::Span<const TrackedUse> uses) {
-  for (const TrackedUse& use : uses) {
-    if (use.block->shared_) continue;
-    for (const TrackedBlock::Open& open : use.block->open_) {
-      if (open.stream != &stream && (Writes(open.access) || Writes(use.access))) return use.block;
-    }
+bool FenceTracker::InTheWay(const TrackedBlock& block, const TrackedStream& stream, UseAccess access) {
+  for (const TrackedBlock::Open& open : block.open_) {
+    if (open.end->stream != &stream && (Writes(open.access) || Writes(access))) return true;
   }
-  return nullptr;
+  return false;
 }
 
 absl::Status FenceTracker::Begin(TrackedStream& stream, TrackedLaunch* launch, absl::Duration patience) {
-  bool late = false;
-  // A clock is read by those alone who wait.
-  for (absl::Time deadline = absl::InfinitePast();;) {
-    BlockId in_use;
-    uint64_t seen = 0;
-    {
-      SpinLockHolder lock(&mu_);
-      const TrackedBlock* const obstacle = FindObstacle(stream, launch->uses);
-      if (obstacle == nullptr) {
-        BeginLocked(stream, launch);
-        return absl::OkStatus();
-      }
-      in_use = obstacle->id_;
-      waiting_ += late ? 0 : 1;
-      seen = changes_;
-    }
+  if (TryBegin(stream, launch) == nullptr) [[likely]]
+    return absl::OkStatus();
+  return AwaitBegin(stream, launch, patience);
+}
+
+absl::Status FenceTracker::AwaitBegin(TrackedStream& stream, TrackedLaunch* launch, absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  Backoff backoff;
+  while (true) {
+    const bool late = absl::Now() >= deadline;
+    const TrackedBlock* const obstacle = TryBegin(stream, launch);
+    if (obstacle == nullptr) return absl::OkStatus();
     if (late) {
       return Refuse(
           Reason::kBlockInUse,
           "block {block} is in use by another stream of this process (pid {pid}), and the use was not "
           "finished",
-          {{"block", absl::StrCat(absl::Hex(in_use.value()))}, {"pid", ::getpid()}});
+          {{"block", absl::StrCat(absl::Hex(obstacle->id_.value()))}, {"pid", ::getpid()}});
     }
-    if (deadline == absl::InfinitePast()) deadline = absl::Now() + patience;
-    late = AwaitChange(seen, deadline);
+    backoff.Wait();
   }
 }
 
-void FenceTracker::CollectWaits(TrackedBlock& block, const TrackedStream& stream, UseAccess access,
+void FenceTracker::CollectWaits(const TrackedBlock& block, const TrackedStream& stream, UseAccess access,
                                 TrackedLaunch* launch) {
+  // Its block keeps the end as long as the launch is open there.
   const auto add = [&](LaunchEnd* end) {
     if (end->stream == &stream) return;
     for (LaunchEnd*& wait : launch->waits) {
       if (wait->stream != end->stream) continue;
-      if (wait->place >= end->place) return;
-      // The one before is still its block's, so this is not the last reference.
-      --wait->references;
-      wait = end;
-      ++end->references;
+      if (wait->place < end->place) wait = end;
       return;
     }
     launch->waits.push_back(end);
-    ++end->references;
   };
   if (block.write_ != nullptr) add(block.write_);
   if (!Writes(access)) return;
   for (LaunchEnd* const read : block.reads_) add(read);
 }
 
-void FenceTracker::BeginLocked(TrackedStream& stream, TrackedLaunch* launch) {
+const TrackedBlock* FenceTracker::TryBegin(TrackedStream& stream, TrackedLaunch* launch) {
+  SpinLockHolder lock(&mu_);
+  bool local = false;
+  bool local_writes = false;
+  bool remote = false;
   for (TrackedUse& use : launch->uses) {
-    use.remote = use.block->shared_;
-    if (use.remote) {
-      launch->remote = true;
-      continue;
-    }
-    launch->local = true;
-    launch->local_writes = launch->local_writes || Writes(use.access);
+    TrackedBlock& block = *use.block;
+    use.remote = block.shared_;
+    remote |= use.remote;
+    if (use.remote) continue;
+    Fold(block);
+    if (InTheWay(block, stream, use.access)) return &block;
+    local = true;
+    local_writes |= Writes(use.access);
+  }
+  launch->local = local;
+  launch->local_writes = local_writes;
+  launch->remote = remote;
+  if (!local) return nullptr;
+  if (stream.free_.empty()) {
+    stream.ends_.push_back(new LaunchEnd(stream.backend().kind(), &stream));
+    stream.free_.push_back(stream.ends_.back());
+  }
+  LaunchEnd* const end = launch->end = stream.free_.back();
+  stream.free_.pop_back();
+  end->finished.store(false, std::memory_order_relaxed);
+  for (const TrackedUse& use : launch->uses) {
+    if (use.remote) continue;
     CollectWaits(*use.block, stream, use.access, launch);
     // Field by field: a struct that is copied whole waits for the stores of its parts.
     TrackedBlock::Open& open = use.block->open_.emplace_back();
-    open.stream = &stream;
+    open.end = end;
     open.access = use.access;
+    ++end->references;
   }
-  if (launch->local && !stream.free_.empty()) {
-    launch->end = stream.free_.back();
-    stream.free_.pop_back();
-    launch->end->references = 1;
-  }
-  if (!launch->local_writes) return;
-  ++stream.open_writes_;
-  stream.words_.begun.store(stream.writes_ + stream.open_writes_, std::memory_order_release);
+  if (launch->local_writes) stream.words_.begun.store(++stream.begun_, std::memory_order_release);
+  return nullptr;
 }
 
 absl::Status FenceTracker::Record(TrackedStream& stream, TrackedLaunch* launch) {
-  if (launch->end == nullptr) {
-    BERTH_ASSIGN_OR_RETURN(std::unique_ptr<StreamEvent> event, stream.backend().CreateEvent());
-    launch->end = new LaunchEnd{
-        .event = std::move(event), .kind = stream.backend().kind(), .stream = &stream, .references = 1};
-    SpinLockHolder lock(&mu_);
-    stream.ends_.push_back(launch->end);
+  LaunchEnd& end = *launch->end;
+  if (end.event == nullptr) [[unlikely]] {
+    BERTH_ASSIGN_OR_RETURN(end.event, stream.backend().CreateEvent());
   }
-  absl::Status recorded = stream.backend().Record(*launch->end->event);
-  if (!recorded.ok()) Strand(launch);
-  return recorded;
+  return stream.backend().Record(*end.event);
 }
 
-void FenceTracker::Strand(TrackedLaunch* launch) {
+void FenceTracker::SetFinished(TrackedStream& stream, const TrackedLaunch& launch) {
+  LaunchEnd& end = *launch.end;
+  end.place = stream.recorded() + 1;
+  end.writes = stream.writes_.load(std::memory_order_relaxed) + (launch.local_writes ? 1 : 0);
+  stream.recorded_.store(end.place, std::memory_order_relaxed);
+  stream.writes_.store(end.writes, std::memory_order_release);
+  stream.newest_ = &end;
+  // From here on it is everybody's: no block of the launch is looked at after it.
+  end.finished.store(true, std::memory_order_release);
+}
+
+void FenceTracker::Finish(TrackedStream& stream, TrackedLaunch* launch) {
+  bool attention = false;
+  for (const TrackedUse& use : launch->uses) {
+    attention = attention || (!use.remote && use.block->attention_.load(std::memory_order_relaxed));
+  }
+  if (!attention) [[likely]] {
+    SetFinished(stream, *launch);
+    return;
+  }
   Rest rest;
   {
     SpinLockHolder lock(&mu_);
-    DropEnds(launch, &rest);
+    SetFinished(stream, *launch);
+    for (const TrackedUse& use : launch->uses) {
+      if (!use.remote) Attend(*use.block);
+    }
+    AttendUnmapped();
+    rest = TakeRest();
   }
-  Settle(rest, /*wake=*/false);
+  Settle(rest);
 }
 
-void FenceTracker::RecordUse(TrackedBlock& block, LaunchEnd* end, UseAccess access, Rest* rest) {
-  ++end->references;
+void FenceTracker::Abandon(TrackedStream& stream, TrackedLaunch* launch) {
+  if (!launch->local) return;
+  Rest rest;
+  {
+    SpinLockHolder lock(&mu_);
+    for (const TrackedUse& use : launch->uses) {
+      if (use.remote) continue;
+      TrackedBlock& block = *use.block;
+      const auto open =
+          std::find_if(block.open_.begin(), block.open_.end(),
+                       [launch](const TrackedBlock::Open& open) { return open.end == launch->end; });
+      *open = block.open_.back();
+      block.open_.pop_back();
+      Drop(launch->end);
+      if (block.attention_.load(std::memory_order_relaxed)) Attend(block);
+    }
+    AttendUnmapped();
+    if (launch->local_writes) stream.words_.begun.store(--stream.begun_, std::memory_order_release);
+    rest = TakeRest();
+  }
+  Settle(rest);
+}
+
+void FenceTracker::Fold(TrackedBlock& block) {
+  while (true) {
+    // Those of one stream in the order in which they ended: others that are finished together do not conflict.
+    TrackedBlock::Open* next = nullptr;
+    for (TrackedBlock::Open& open : block.open_) {
+      if (!open.end->finished.load(std::memory_order_acquire)) continue;
+      if (next == nullptr || open.end->place < next->end->place) next = &open;
+    }
+    if (next == nullptr) return;
+    LaunchEnd* const end = next->end;
+    const UseAccess access = next->access;
+    if (next != &block.open_.back()) *next = block.open_.back();
+    block.open_.pop_back();
+    RecordUse(block, end, access);
+  }
+}
+
+void FenceTracker::RecordUse(TrackedBlock& block, LaunchEnd* end, UseAccess access) {
   if (Writes(access)) {
-    DropMarks(block, rest);
+    DropMarks(block);
     block.write_ = end;
     return;
   }
   for (LaunchEnd*& read : block.reads_) {
     if (read->stream != end->stream) continue;
-    Drop(read, rest);
+    Drop(read);
     read = end;
     return;
   }
   block.reads_.push_back(end);
 }
 
-void FenceTracker::EndUse(const TrackedStream& stream, TrackedBlock& block, UseAccess access, Rest* rest) {
-  const auto open = std::find_if(block.open_.begin(), block.open_.end(), [&](const TrackedBlock::Open& open) {
-    return open.stream == &stream && open.access == access;
-  });
-  if (open != block.open_.end() - 1) *open = block.open_.back();
-  block.open_.pop_back();
-  if (block.hand_over_asked_ && block.open_.empty()) rest->leaving.push_back(TakeMarks(block));
+void FenceTracker::Attend(TrackedBlock& block) {
+  Fold(block);
+  if (!block.open_.empty()) return;
+  block.attention_.store(false, std::memory_order_relaxed);
+  for (LaunchEnd* const orphan : block.orphans_) Drop(orphan);
+  block.orphans_.clear();
+  if (std::exchange(block.hand_over_asked_, false)) rest_.leaving.push_back(TakeMarks(block));
 }
 
-bool FenceTracker::EndLaunch(TrackedStream& stream, TrackedLaunch* launch, Rest* rest) {
-  DropEnds(launch, rest);
-  if (launch->local_writes) {
-    --stream.open_writes_;
-    stream.words_.begun.store(stream.writes_ + stream.open_writes_, std::memory_order_release);
-  }
-  return Change();
-}
-
-void FenceTracker::Finish(TrackedStream& stream, TrackedLaunch* launch) {
-  Rest rest;
-  bool wake;
-  {
-    SpinLockHolder lock(&mu_);
-    LaunchEnd* const end = launch->end;
-    if (launch->local_writes) ++stream.writes_;
-    end->place = stream.recorded() + 1;
-    end->writes = stream.writes_;
-    stream.recorded_.store(end->place, std::memory_order_relaxed);
-    stream.newest_ = end;
-    for (const TrackedUse& use : launch->uses) {
-      if (use.remote) continue;
-      RecordUse(*use.block, end, use.access, &rest);
-      EndUse(stream, *use.block, use.access, &rest);
+void FenceTracker::AttendUnmapped() {
+  for (size_t i = 0; i < unmapped_.size();) {
+    TrackedBlock& block = *unmapped_[i];
+    Attend(block);
+    if (!block.open_.empty()) {
+      ++i;
+      continue;
     }
-    wake = EndLaunch(stream, launch, &rest);
+    DropMarks(block);
+    rest_.gone.push_back(std::move(unmapped_[i]));
+    unmapped_[i] = std::move(unmapped_.back());
+    unmapped_.pop_back();
   }
-  Settle(rest, wake);
-}
-
-void FenceTracker::Abandon(TrackedStream& stream, TrackedLaunch* launch) {
-  Rest rest;
-  bool wake;
-  {
-    SpinLockHolder lock(&mu_);
-    for (const TrackedUse& use : launch->uses) {
-      if (!use.remote) EndUse(stream, *use.block, use.access, &rest);
-    }
-    wake = EndLaunch(stream, launch, &rest);
-  }
-  Settle(rest, wake);
 }
 
 // ---- Ends of launches
 
-void FenceTracker::Drop(LaunchEnd* end, Rest* rest) {
+void FenceTracker::Drop(LaunchEnd* end) {
   if (--end->references > 0) return;
   if (end->stream != nullptr) {
     end->stream->free_.push_back(end);
   } else {
-    rest->dead.push_back(end);
+    rest_.dead.push_back(end);
   }
 }
 
-void FenceTracker::DropEnds(TrackedLaunch* launch, Rest* rest) {
-  for (LaunchEnd* const wait : launch->waits) Drop(wait, rest);
-  launch->waits.clear();
-  if (launch->end != nullptr) Drop(std::exchange(launch->end, nullptr), rest);
-}
-
-void FenceTracker::DropMarks(TrackedBlock& block, Rest* rest) {
-  if (block.write_ != nullptr) Drop(std::exchange(block.write_, nullptr), rest);
-  for (LaunchEnd* const read : block.reads_) Drop(read, rest);
+void FenceTracker::DropMarks(TrackedBlock& block) {
+  if (block.write_ != nullptr) Drop(std::exchange(block.write_, nullptr));
+  for (LaunchEnd* const read : block.reads_) Drop(read);
   block.reads_.clear();
 }
 
-uint64_t FenceTracker::Point(const TrackedStream& stream) const {
-  SpinLockHolder lock(&mu_);
-  return stream.writes_;
+void FenceTracker::DropMarksOf(const TrackedStream& stream, TrackedBlock& block) {
+  // A launch that is open may have been told to wait for them.
+  const auto drop = [&](LaunchEnd* end) {
+    if (block.open_.empty()) return Drop(end);
+    block.orphans_.push_back(end);
+    block.attention_.store(true, std::memory_order_relaxed);
+  };
+  if (block.write_ != nullptr && block.write_->stream == &stream) drop(std::exchange(block.write_, nullptr));
+  const auto read = std::find_if(block.reads_.begin(), block.reads_.end(),
+                                 [&stream](const LaunchEnd* end) { return end->stream == &stream; });
+  if (read == block.reads_.end()) return;
+  drop(*read);
+  block.reads_.erase(read);
+}
+
+uint64_t FenceTracker::Point(const TrackedStream& stream) {
+  return stream.writes_.load(std::memory_order_acquire);
 }
 
 void FenceTracker::SawEnd(TrackedStream& stream, uint64_t point) {
@@ -270,42 +328,38 @@ void FenceTracker::Look(TrackedStream& stream) {
 
 void FenceTracker::Close(TrackedStream& stream) {
   Rest rest;
-  while (true) {
-    uint64_t seen = 0;
-    {
-      SpinLockHolder lock(&mu_);
-      if (stream.pins_ == 0) {
-        const auto of_stream = [&stream](const LaunchEnd* end) { return end->stream == &stream; };
-        for (auto& [id, known] : blocks_) {
-          TrackedBlock& block = *known.block;
-          if (block.write_ != nullptr && of_stream(block.write_)) {
-            Drop(std::exchange(block.write_, nullptr), &rest);
-          }
-          const auto read = std::find_if(block.reads_.begin(), block.reads_.end(), of_stream);
-          if (read == block.reads_.end()) continue;
-          Drop(*read, &rest);
-          block.reads_.erase(read);
-        }
-        for (LaunchEnd* const end : stream.ends_) {
-          end->stream = nullptr;
-          if (end->references == 0) rest.dead.push_back(end);
-        }
-        stream.ends_.clear();
-        stream.free_.clear();
-        break;
-      }
-      ++waiting_;
-      seen = changes_;
-    }
-    AwaitChange(seen, absl::InfiniteFuture());
+  {
+    // What was to be handed over of it pins it.
+    SpinLockHolder lock(&mu_);
+    AttendUnmapped();
+    rest = TakeRest();
   }
-  Settle(rest, /*wake=*/false);
+  Settle(rest);
+  for (Backoff backoff;; backoff.Wait()) {
+    SpinLockHolder lock(&mu_);
+    if (stream.pins_ > 0) continue;
+    const auto forget = [&](TrackedBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      Fold(block);
+      DropMarksOf(stream, block);
+    };
+    for (auto& [id, known] : blocks_) forget(*known.block);
+    for (const auto& block : unmapped_) forget(*block);
+    for (LaunchEnd* const end : stream.ends_) {
+      end->stream = nullptr;
+      if (end->references == 0) rest_.dead.push_back(end);
+    }
+    stream.ends_.clear();
+    stream.free_.clear();
+    rest = TakeRest();
+    break;
+  }
+  Settle(rest);
 }
 
 // ---- Hand-over
 
 FenceTracker::Leaving FenceTracker::TakeMarks(TrackedBlock& block) {
-  Leaving leaving{.block = &block};
+  Leaving leaving{.block = block.id_};
   if (block.write_ != nullptr) {
     leaving.marks.push_back({std::exchange(block.write_, nullptr), UseAccess::kWrite});
   }
@@ -318,24 +372,44 @@ FenceTracker::Leaving FenceTracker::TakeMarks(TrackedBlock& block) {
 void FenceTracker::AskHandOver(BlockId id) {
   // Outlives the lock, under which its last reference must not end.
   std::shared_ptr<TrackedBlock> block;
-  Rest rest;
   {
     SpinLockHolder lock(&mu_);
     if (const auto at = blocks_.find(id); at != blocks_.end()) block = at->second.shared.lock();
     if (block != nullptr) {
       block->shared_ = true;
       block->hand_over_asked_ = true;
-      if (!block->open_.empty()) return;
-      rest.leaving.push_back(TakeMarks(*block));
+      block->attention_.store(true, std::memory_order_relaxed);
+      held_up_.push_back(id);
     }
   }
   // Nothing here maps it any more, so nothing here uses it.
   if (block == nullptr) return send_({.block = id.value()});
-  Settle(rest, /*wake=*/false);
+  FinishHandOvers();
+}
+
+bool FenceTracker::FinishHandOvers() {
+  std::vector<std::shared_ptr<TrackedBlock>> looked_at;
+  Rest rest;
+  bool more;
+  {
+    SpinLockHolder lock(&mu_);
+    std::erase_if(held_up_, [&](BlockId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      const auto at = blocks_.find(id);
+      if (at == blocks_.end()) return true;
+      const auto& block = looked_at.emplace_back(at->second.shared.lock());
+      if (block == nullptr || !block->hand_over_asked_) return true;
+      Attend(*block);
+      return !block->hand_over_asked_;
+    });
+    more = !held_up_.empty();
+    rest = TakeRest();
+  }
+  Settle(rest);
+  return more;
 }
 
 void FenceTracker::HandOver(const Leaving& leaving) {
-  attach::HandedOver handed = {.block = leaving.block->id_.value()};
+  attach::HandedOver handed = {.block = leaving.block.value()};
   std::vector<LaunchEnd*> ended;
   absl::Status status;
   for (const Mark& mark : leaving.marks) {
@@ -352,17 +426,16 @@ void FenceTracker::HandOver(const Leaving& leaving) {
         .slot = stream.slot(), .access = static_cast<uint32_t>(mark.access), .value = *value};
   }
   Rest rest;
-  bool wake;
   {
     SpinLockHolder lock(&mu_);
     for (LaunchEnd* const end : ended) SawEndLocked(*end->stream, end->writes);
     for (const Mark& mark : leaving.marks) {
       --mark.end->stream->pins_;
-      Drop(mark.end, &rest);
+      Drop(mark.end);
     }
-    wake = Change();
+    rest = TakeRest();
   }
-  Settle(rest, wake);
+  Settle(rest);
   if (status.ok()) send_(handed);
 }
 
@@ -378,46 +451,17 @@ absl::StatusOr<OwnWait> FenceTracker::WordOf(LaunchEnd& wait) {
   }
   const absl::StatusOr<uint64_t> value = stream->word().Publish(*wait.event, place);
   const uint32_t slot = stream->slot();
-  bool wake;
   {
     SpinLockHolder lock(&mu_);
     --stream->pins_;
-    wake = Change();
   }
-  Settle({}, wake);
   if (!value.ok()) return value.status();
   return OwnWait{.slot = slot, .value = *value};
 }
 
-// ---- What is done without the lock
-
-bool FenceTracker::Change() {
-  if (waiting_ == 0) return false;
-  ++changes_;
-  return true;
-}
-
-void FenceTracker::Settle(const Rest& rest, bool wake) {
-  if (rest.dead.empty() && rest.leaving.empty() && !wake) return;
+void FenceTracker::Settle(const Rest& rest) {
   for (LaunchEnd* const end : rest.dead) delete end;
   for (const Leaving& leaving : rest.leaving) HandOver(leaving);
-  if (!wake) return;
-  MutexLock lock(&sleep_mu_);
-  changed_.SignalAll();
-}
-
-bool FenceTracker::AwaitChange(uint64_t seen, absl::Time deadline) {
-  MutexLock sleep(&sleep_mu_);
-  for (bool late = false;;) {
-    {
-      SpinLockHolder lock(&mu_);
-      if (changes_ != seen || late) {
-        --waiting_;
-        return changes_ == seen;
-      }
-    }
-    late = changed_.WaitWithDeadline(&sleep_mu_, deadline);
-  }
 }
 
 }  // namespace berth::internal

@@ -7,11 +7,31 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "absl/base/thread_annotations.h"
 
 namespace berth::internal {
+
+// What who waits for something that takes some microseconds as a rule does between two looks: nothing at first, then
+// it sleeps, longer and longer.
+class Backoff {
+ public:
+  void Wait() {
+    if (++looks_ < kLooks) return;
+    ::nanosleep(&nap_, nullptr);
+    nap_.tv_nsec = std::min(nap_.tv_nsec * 2, kLongestNap);
+  }
+
+ private:
+  // Some microseconds: longer than a short section takes whose thread has not been taken off its core.
+  static constexpr int kLooks = 1000;
+  static constexpr long kLongestNap = 1'000'000;
+
+  int looks_ = 0;
+  timespec nap_ = {.tv_sec = 0, .tv_nsec = 50'000};
+};
 
 // Thread-safe. Not reentrant. Neither fair nor in any order.
 class ABSL_LOCKABLE SpinLock {
@@ -21,20 +41,13 @@ class ABSL_LOCKABLE SpinLock {
   SpinLock& operator=(const SpinLock&) = delete;
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
-    while (held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
-      Await();
+    while (held_.exchange(true, std::memory_order_acquire)) [[unlikely]] Await();
   }
   void Unlock() ABSL_UNLOCK_FUNCTION() { held_.store(false, std::memory_order_release); }
 
  private:
-  // Some microseconds: longer than a section takes whose thread has not been taken off its core.
-  static constexpr int kLooks = 1000;
-  static constexpr timespec kNap = {.tv_sec = 0, .tv_nsec = 50'000};
-
   void Await() const {
-    for (int looks = 0; held_.load(std::memory_order_relaxed); ++looks) {
-      if (looks >= kLooks) ::nanosleep(&kNap, nullptr);
-    }
+    for (Backoff backoff; held_.load(std::memory_order_relaxed);) backoff.Wait();
   }
 
   std::atomic<bool> held_ = false;

@@ -18,20 +18,25 @@ namespace berth::internal {
 
 class TrackedStream;
 
-// The end of a launch, for other streams of the process to wait for. An event is used again once no block and no
-// launch refers to it.
+// The end of a launch, for other streams of the process to wait for. An event is used again once no block refers to it.
 struct LaunchEnd {
-  const std::unique_ptr<StreamEvent> event;
+  LaunchEnd(StreamKind of, TrackedStream* at) : kind(of), stream(at) {}
+
   const StreamKind kind;
-  // The rest is the tracker's. Null once the stream is closed: all that it had queued has ended.
+  // The tracker's, under its lock. Null once the stream is closed: all that it had queued has ended.
   TrackedStream* stream;
+  // Uses and marks of blocks.
+  uint32_t references = 0;
+
+  // Of who launches until the launch is finished, from then on everybody's to read.
+  std::unique_ptr<StreamEvent> event;
   // How many events the stream had recorded with this one, and how many writes it had made.
   uint64_t place = 0;
   uint64_t writes = 0;
-  uint32_t references = 0;
+  std::atomic<bool> finished = false;
 };
 
-// What is private is the tracker's, under its lock.
+// What is private is the tracker's.
 class TrackedStream {
  public:
   // `backend` and `page`, this process's own, must outlive the stream. `last` is where the slot's values go on from.
@@ -39,8 +44,9 @@ class TrackedStream {
       : backend_(*backend),
         word_(page, slot, backend, last),
         words_(page->page().writable_slot(slot)),
-        writes_(words_.ended.load(std::memory_order_relaxed)),
-        seen_(writes_) {}
+        begun_(words_.ended.load(std::memory_order_relaxed)),
+        writes_(begun_),
+        seen_(begun_) {}
 
   StreamBackend& backend() const { return backend_; }
   StreamWord& word() { return word_; }
@@ -54,15 +60,19 @@ class TrackedStream {
   StreamWord word_;
   FenceSlot& words_;
 
-  // All of its events, and those of them that nobody refers to.
+  // Of the thread that launches. The last end that was recorded, null before the first; launches that write a block,
+  // begun and not abandoned.
+  LaunchEnd* newest_ = nullptr;
+  uint64_t begun_;
+  // Written by that thread. Ends recorded; launches that write a block, finished.
+  std::atomic<uint64_t> recorded_ = 0;
+  std::atomic<uint64_t> writes_;
+
+  // What follows goes by the tracker's lock.
+  // All of its ends, and those of them that nobody refers to.
   std::vector<LaunchEnd*> ends_;
   std::vector<LaunchEnd*> free_;
-  // The last one recorded; null before the first.
-  LaunchEnd* newest_ = nullptr;
-  std::atomic<uint64_t> recorded_ = 0;
-  // Launches that write a block: finished, open, and those of the finished that were seen to have ended.
-  uint64_t writes_;
-  uint64_t open_writes_ = 0;
+  // Writes that were seen to have ended.
   uint64_t seen_;
   // Hand-overs that are at work on its events.
   uint32_t pins_ = 0;
