@@ -1,6 +1,6 @@
 #include "client/internal/cuda_stream.h"
 
-#include "client/internal/current_context.h"
+#include "common/cuda/current_context.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
@@ -12,7 +12,7 @@ class CudaEvent final : public StreamEvent {
   CudaEvent(cuda::Driver& driver, cuda::Context context, cuda::Event event)
       : driver_(driver), context_(context), event_(event) {}
   ~CudaEvent() override {
-    const absl::StatusOr<CurrentContext> current = CurrentContext::Enter(driver_, context_);
+    const absl::StatusOr<cuda::CurrentContext> current = cuda::CurrentContext::Enter(driver_, context_);
     driver_.DestroyEvent(event_).IgnoreError();
   }
   cuda::Event get() const { return event_; }
@@ -30,7 +30,7 @@ cuda::Event EventOf(StreamEvent& event) { return static_cast<CudaEvent&>(event).
 CudaStream::~CudaStream() {
   if (side_ == nullptr) return;
   side_event_.reset();
-  const absl::StatusOr<CurrentContext> current = CurrentContext::Enter(driver_, context_);
+  const absl::StatusOr<cuda::CurrentContext> current = cuda::CurrentContext::Enter(driver_, context_);
   // The words' page may go after this.
   driver_.SynchronizeStream(side_).IgnoreError();
   driver_.DestroyStream(side_).IgnoreError();
@@ -46,7 +46,7 @@ absl::Status CudaStream::CheckSupport() {
 }
 
 absl::StatusOr<std::unique_ptr<StreamEvent>> CudaStream::CreateEvent() {
-  BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver_, context_));
+  BERTH_ASSIGN_OR_RETURN(const cuda::CurrentContext current, cuda::CurrentContext::Enter(driver_, context_));
   BERTH_ASSIGN_OR_RETURN(const cuda::Event event, driver_.CreateEvent());
   return std::make_unique<CudaEvent>(driver_, context_, event);
 }
@@ -70,7 +70,7 @@ absl::Status CudaStream::Write(MappedPage& page, uint32_t slot, uint64_t value) 
 }
 
 absl::StatusOr<bool> CudaStream::Reached(StreamEvent& event) {
-  BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver_, context_));
+  BERTH_ASSIGN_OR_RETURN(const cuda::CurrentContext current, cuda::CurrentContext::Enter(driver_, context_));
   return driver_.QueryEvent(EventOf(event));
 }
 
@@ -86,7 +86,7 @@ absl::Status CudaStream::OpenSide() {
 }
 
 absl::Status CudaStream::Publish(StreamEvent& event, MappedPage& page, uint32_t slot, uint64_t value) {
-  BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver_, context_));
+  BERTH_ASSIGN_OR_RETURN(const cuda::CurrentContext current, cuda::CurrentContext::Enter(driver_, context_));
   BERTH_RETURN_IF_ERROR(OpenSide());
   BERTH_ASSIGN_OR_RETURN(const cuda::DevicePointer word, page.DeviceWord(driver_, slot));
   // The user's stream is left alone: it may be another thread's by the driver's rules (one per thread), be captured

@@ -18,8 +18,6 @@ class BudgetResource : public MemoryDecorator {
       : MemoryDecorator(std::move(inner)), limit_(limit) {}
 
   Bytes limit() const { return limit_; }
-  // May be below what is outstanding: nothing is granted until that has drained.
-  void set_limit(Bytes limit) { limit_ = limit; }
 
   // What fits exactly is granted. What passes the limit alone is refused at once; what does not fit beside the others,
   // after one Reap().
@@ -29,7 +27,7 @@ class BudgetResource : public MemoryDecorator {
  private:
   Bytes Remaining() const { return SaturatingSub(limit_, outstanding()); }
 
-  Bytes limit_;
+  const Bytes limit_;
 };
 
 }  // namespace berth

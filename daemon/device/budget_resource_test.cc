@@ -125,19 +125,6 @@ TEST_F(BudgetResourceTest, FreeingWhatIsNotThereGivesNothingBack) {
   Refused(MiB(2));
 }
 
-TEST_F(BudgetResourceTest, ALimitBelowWhatIsOutstandingDrains) {
-  MemoryBlock first = Make(MiB(4));
-  MemoryBlock second = Make(MiB(4));
-  budget_.set_limit(MiB(4));
-  EXPECT_EQ(Refused(MiB(2)).at("remaining"), "0");
-  ASSERT_TRUE(budget_.Deallocate(first).ok());
-  EXPECT_EQ(Refused(MiB(2)).at("current"), "4194304");
-  ASSERT_TRUE(budget_.Deallocate(second).ok());
-  Make(MiB(4));
-  budget_.set_limit(MiB(6));
-  Make(MiB(2));
-}
-
 TEST_F(BudgetResourceTest, WhatIsHandedOverIsNotChargedHere) {
   MemoryBlock block = Make(MiB(8));
   ASSERT_TRUE(budget_.HandOver(block).ok());

@@ -50,11 +50,6 @@ DeviceRuntime::DeviceRuntime(std::unique_ptr<MemoryResource> backend, const Runt
   stack_ = std::make_unique<BudgetResource>(std::move(logging), options.limit.value_or(kNoLimit));
 }
 
-void DeviceRuntime::set_limit(Bytes limit) {
-  MutexLock lock(&mu_);
-  stack_->set_limit(limit);
-}
-
 MemoryStatistics DeviceRuntime::statistics() const {
   MutexLock lock(&mu_);
   return statistics_->statistics();

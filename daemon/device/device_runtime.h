@@ -54,7 +54,6 @@ class DeviceRuntime : public MemoryResource {
   static std::unique_ptr<DeviceRuntime> Compose(std::unique_ptr<MemoryResource> backend,
                                                 const RuntimeOptions& options);
 
-  void set_limit(Bytes limit) ABSL_LOCKS_EXCLUDED(mu_);
   MemoryStatistics statistics() const ABSL_LOCKS_EXCLUDED(mu_);
   // The last kLogRecords calls, oldest first. What the budget refuses is not among them.
   std::vector<MemoryRecord> log() const ABSL_LOCKS_EXCLUDED(mu_);

@@ -65,13 +65,6 @@ TEST_F(DeviceRuntimeTest, WhatTheBackendFailsIsCountedAndLogged) {
   EXPECT_EQ(runtime_->outstanding(), Bytes(0));
 }
 
-TEST_F(DeviceRuntimeTest, TheLimitCanBeChangedWhileItRuns) {
-  runtime_->set_limit(MiB(2));
-  EXPECT_TRUE(IsRefusal(runtime_->Allocate(MiB(4), "").status(), Reason::kOverBudget));
-  runtime_->set_limit(MiB(4));
-  EXPECT_TRUE(runtime_->Allocate(MiB(4), "").ok());
-}
-
 TEST_F(DeviceRuntimeTest, TheLogKeepsTheLast) {
   for (size_t i = 0; i < 2 * DeviceRuntime::kLogRecords; ++i) EXPECT_TRUE(runtime_->Reap().ok());
   EXPECT_EQ(runtime_->log().size(), DeviceRuntime::kLogRecords);

@@ -1,8 +1,8 @@
 // Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own
 // processes. The count never exceeds the cap, by a witness of its own, and everything comes back.
 //
-// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500), BERTH_FAULT_SEED replays a
-// run.
+// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500) and over blocks (default 120),
+// BERTH_FAULT_SEED replays a run.
 
 #include <poll.h>
 #include <signal.h>
@@ -187,8 +187,8 @@ TEST_F(KillsTest, NeverMoreThanTheCapOfKilledClientsHold) {
 
 TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
   TestDaemon daemon;
-  constexpr int kRounds = 60;
-  for (int round = 0; round < kRounds; ++round) {
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 120);
+  for (uint64_t killed = 0; killed < kills; killed += 2) {
     Actor owner(daemon);
     Actor importer(daemon);
     const BlockHandle handle = owner.Allocate("b", 1 << 20);
