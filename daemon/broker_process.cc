@@ -56,7 +56,8 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder
   process.loop_->Run();
   process.AwaitAnswers();
   process.log_->Flush(kFlushPatience);
-  // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault waits.
+  // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
+  // waits.
   ::_exit(0);
 }
 

@@ -61,8 +61,8 @@ class TrackedBlock {
   };
 
   const BlockId id_;
-  // The end of an open use is waited for by more than the next use. Set under the lock, read without: who finishes a use
-  // may not see it yet.
+  // The end of an open use is waited for by more than the next use. Set under the lock, read without: who finishes a
+  // use may not see it yet.
   std::atomic<bool> attention_ = false;
 
   // Tracked by the daemon, now or as soon as the open uses are finished and it is handed over.
@@ -132,8 +132,8 @@ class FenceTracker {
   // finished. Where a stream's driver fails, nothing is sent: nobody can tell when its work ends, so the daemon is to
   // wait for the end of the process.
   void AskHandOver(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends what open uses held up that are finished by now, and that was not sent as they were: a finish and the daemon's
-  // wish may pass each other. To be called now and then as long as it returns that more is held up.
+  // Sends what open uses held up that are finished by now, and that was not sent as they were: a finish and the
+  // daemon's wish may pass each other. To be called now and then as long as it returns that more is held up.
   bool FinishHandOvers() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Begins a use of all the blocks: all or none. Waits while a use that conflicts is open on another stream,

@@ -1,5 +1,5 @@
-// CurrentContext: makes a context the calling thread's for as long as the object lives, for calls that are our own. Until
-// its end such calls are no concern of a graph that the program captures meanwhile: else they would end the capture.
+// CurrentContext: makes a context the calling thread's for as long as the object lives, for calls that are our own.
+// Until its end they are no concern of a graph that the program captures meanwhile: else they would end the capture.
 //
 //   BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver, context));
 

@@ -94,7 +94,6 @@ absl::Status Serve(const std::string& path) {
       loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());
   if (::write(kChildPipeFd, "ready\n", 6) != 6) return OsError("write", errno);
   loop->Run();
-  front->ShutDown(absl::ZeroDuration());
   return absl::OkStatus();
 }
 
