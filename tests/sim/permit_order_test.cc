@@ -44,33 +44,32 @@ class Market {
     const uint64_t number = ++last_;
     asked_.emplace(number, ask);
     AcquireOutcomes outcomes;
-    pool_.Acquire(now, {ChannelId(1), number}, {.session = SessionId(number), .tenant = {.uid = ask.uid}},
+    pool_.Acquire({now, &outcomes}, {ChannelId(1), number}, {.session = SessionId(number), .tenant = {.uid = ask.uid}},
                   {.units = ask.units,
                    .holder_key = "h",
                    .deadline = ask.deadline,
                    .priority = ask.priority,
-                   .exclusive = ask.exclusive},
-                  &outcomes);
+                   .exclusive = ask.exclusive});
     Take(outcomes);
     return number;
   }
   void Cancel(uint64_t number) {
     AcquireOutcomes outcomes;
     pool_.Leave({ChannelId(1), number});
-    pool_.Serve(now, &outcomes);
+    pool_.Serve({now, &outcomes});
     asked_.erase(number);
     Take(outcomes);
   }
   void Release(size_t index) {
     AcquireOutcomes outcomes;
-    pool_.Release(now, held[index].acquisition, &outcomes);
+    pool_.Release({now, &outcomes}, held[index].acquisition);
     held.erase(held.begin() + index);
     Take(outcomes);
   }
   void Expire() {
     AcquireOutcomes outcomes;
-    std::vector<SessionId> revoked;
-    pool_.Expire(now, &outcomes, &revoked);
+    std::vector<PermitView> revoked;
+    pool_.Expire({now, &outcomes}, &revoked);
     for (const SessionId session : revoked) {
       std::erase_if(held, [&](const Held& one) { return one.number == session.value(); });
     }
@@ -80,7 +79,7 @@ class Market {
     AcquireOutcomes outcomes;
     PoolConfig config = pool_.config();
     config.cap = cap;
-    pool_.SetConfig(now, std::move(config), &outcomes);
+    pool_.SetConfig({now, &outcomes}, std::move(config));
     Take(outcomes);
   }
   const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
@@ -100,7 +99,7 @@ class Market {
       const auto asked = asked_.find(number);
       ASSERT_NE(asked, asked_.end()) << "somebody is told twice, or after it left";
       if (outcome.result.ok()) {
-        held.push_back({number, asked->second, outcome.result->acquisition});
+        held.push_back({number, asked->second, std::get<AcquireResult>(*outcome.result).acquisition});
         granted.push_back(held.back());
       } else {
         ++refused;
