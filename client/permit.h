@@ -30,7 +30,11 @@ namespace berth {
 
 namespace internal {
 class Holding;
+class SessionCore;
 }  // namespace internal
+namespace v1 {
+class AcquirePermitResponse;
+}  // namespace v1
 
 struct PermitOptions {
   // Empty is "gpu-tests".
@@ -109,6 +113,10 @@ class Permit {
   const std::string& Share() const;
 
  private:
+  friend class Gang;
+  // The guard of what was just granted; an empty `holder_key` is the calling thread.
+  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, absl::string_view pool,
+                     absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted);
   explicit Permit(internal::Holding* holding) : holding_(holding) {}
   void Reset();
   internal::Holding* holding_ = nullptr;

@@ -171,17 +171,21 @@ class SettingsReader {
   absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) const {
     core::PoolConfig pool;
     BERTH_RETURN_IF_ERROR(
-        CheckKeys(table, prefix, {"cap", "tenant_cap", "ageing", "hold_warning", "hold_limit", "weights"}));
-    std::optional<uint64_t> cap, tenant_cap;
+        CheckKeys(table, prefix, {"cap", "tenant_cap", "device_cap", "device_caps", "ageing", "hold_warning",
+                                    "hold_limit", "weights"}));
+    std::optional<uint64_t> cap, tenant_cap, device_cap;
     std::optional<absl::Duration> ageing, hold_warning, hold_limit;
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
     if (!cap.has_value()) return Bad(table, prefix + "cap", "a whole number");
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "tenant_cap", 1, &tenant_cap));
+    BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "device_cap", 1, &device_cap));
+    BERTH_RETURN_IF_ERROR(ReadDeviceCaps(table, prefix, &pool));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "ageing", absl::ZeroDuration(), &ageing));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_warning", core::kLeastHold, &hold_warning));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_limit", core::kLeastHold, &hold_limit));
     pool.cap = *cap;
     pool.tenant_cap = tenant_cap.value_or(pool.tenant_cap);
+    pool.device_cap = device_cap.value_or(pool.device_cap);
     pool.ageing = ageing.value_or(pool.ageing);
     pool.hold_warning = hold_warning.value_or(pool.hold_warning);
     pool.hold_limit = hold_limit.value_or(pool.hold_limit);
@@ -199,6 +203,22 @@ class SettingsReader {
       pool.weights[uid] = static_cast<uint32_t>(*weight);
     }
     return pool;
+  }
+
+  // {UUID = units}.
+  absl::Status ReadDeviceCaps(const toml::table& table, const std::string& prefix, core::PoolConfig* pool) const {
+    const toml::node* const caps = table.get("device_caps");
+    if (caps == nullptr) return absl::OkStatus();
+    if (!caps->is_table()) return Bad(*caps, prefix + "device_caps", "a table of caps by device UUID");
+    for (const auto& [uuid_text, node] : *caps->as_table()) {
+      const std::string uuid(uuid_text.str());
+      const std::optional<int64_t> cap = node.is_integer() ? node.value<int64_t>() : std::nullopt;
+      if (!cap.has_value() || *cap < 0 || uuid.empty() || !ValidateLabel("uuid", uuid).ok()) {
+        return Bad(node, absl::StrCat(prefix, "device_caps.", uuid), "a whole number from 0 on, by a device's UUID");
+      }
+      pool->device_caps[uuid] = static_cast<uint64_t>(*cap);
+    }
+    return absl::OkStatus();
   }
 
   const std::string& path_;

@@ -50,6 +50,8 @@ struct Settings {
 //   [pools.gpu-tests]
 //   cap = 4
 //   tenant_cap = 3
+//   device_cap = 2
+//   device_caps = {GPU-0f1a = 1}
 //   ageing = "10m"
 //   hold_warning = "1h"
 //   hold_limit = "2h"

@@ -44,6 +44,8 @@ class PermitService final : public v1::PermitService::CallbackService {
   explicit PermitService(ServiceContext context) : context_(context) {}
   grpc::ServerUnaryReactor* AcquirePermit(grpc::CallbackServerContext*, const v1::AcquirePermitRequest*,
                                           v1::AcquirePermitResponse*) override;
+  grpc::ServerUnaryReactor* AcquireGang(grpc::CallbackServerContext*, const v1::AcquireGangRequest*,
+                                        v1::AcquireGangResponse*) override;
   grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,
                                           v1::ReleasePermitResponse*) override;
   grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*,

@@ -70,8 +70,8 @@ class Market {
     AcquireOutcomes outcomes;
     std::vector<PermitView> revoked;
     pool_.Expire({now, &outcomes}, &revoked);
-    for (const SessionId session : revoked) {
-      std::erase_if(held, [&](const Held& one) { return one.number == session.value(); });
+    for (const PermitView& permit : revoked) {
+      std::erase_if(held, [&](const Held& one) { return one.number == permit.session.value(); });
     }
     Take(outcomes);
   }
