@@ -73,7 +73,7 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
     const int nth = ++seen[member.pool()];
     // The first of a pool is its holder's; the others have keys of their own.
     const std::string key = nth == 1 ? options.holder_key : absl::StrCat(request.holder_key(), "#", nth);
-    gang.permits_.push_back(Permit::Make(core, member.pool(), key, member.units(), response.permits(i)));
+    gang.permits_.push_back(Permit::Make(core, member.pool(), key, member.units(), response.permits(i), options.on_event));
   }
   if (response.has_reservation()) {
     gang.reservation_.emplace(Reservation(core, ReservationId(response.reservation().id())));

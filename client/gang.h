@@ -10,6 +10,7 @@
 #define CLIENT_GANG_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,8 @@ struct GangOptions {
   bool exclusive = false;
   bool independent = false;
   bool adoptable = false;
+  // For each of the permits.
+  std::function<void(PermitEvent)> on_event;
   Cancellation* cancellation = nullptr;
 };
 

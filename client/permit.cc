@@ -100,14 +100,16 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
-  return Make(core, key.pool, options.holder_key, options.units, response);
+  return Make(core, key.pool, options.holder_key, options.units, response, options.on_event);
 }
 
 Permit Permit::Make(const std::shared_ptr<SessionCore>& core, absl::string_view pool,
-                    absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted) {
+                    absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
+                    std::function<void(PermitEvent)> on_event) {
   const HoldingKey key = {.session = core.get(), .pool = pool, .holder_key = holder_key};
   Permit permit(
-      Holding::Make(key, units, std::make_unique<AcquisitionReleaser>(core, granted.acquisition())));
+      Holding::Make(key, units, std::make_unique<AcquisitionReleaser>(core, granted.acquisition()),
+                               core->channel().permits().Watch(granted.permit(), std::move(on_event))));
   if (granted.has_device()) {
     Permit::Placed placed = {.uuid = granted.device().uuid(), .environment = {}};
     for (const auto& [name, value] : granted.environment()) {
@@ -133,6 +135,10 @@ void Permit::Leave() {
 }
 
 void Permit::Reset() { Release().IgnoreError(); }
+
+bool Permit::revoked() const { return holding_ != nullptr && holding_->revoked(); }
+
+bool Permit::overdue() const { return holding_ != nullptr && holding_->overdue(); }
 
 const std::string& Permit::Share() const { return holding_->holder_key(); }
 

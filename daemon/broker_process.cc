@@ -283,6 +283,8 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kEnded:
     case attach::DeliveryKind::kAskBack:
     case attach::DeliveryKind::kHandleBlock:
+    case attach::DeliveryKind::kOverdue:
+    case attach::DeliveryKind::kRevoked:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:

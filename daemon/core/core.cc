@@ -54,11 +54,13 @@ Step Core::Impl::Begin(absl::Time now, Effects* effects) {
 
 void Core::Impl::Expire(const Step& step) {
   PermitRun run(this, &step);
-  std::vector<PermitView> revoked;
+  std::vector<PermitView> revoked, overdue;
   run.Expire();
-  for (auto& [name, pool] : pools_) pool.Expire(run.step(), &revoked);
+  for (auto& [name, pool] : pools_) pool.Expire(run.step(), &revoked, &overdue);
   run.Answer();
+  for (const PermitView& permit : overdue) TellHolders(step, permit, attach::DeliveryKind::kOverdue);
   for (const PermitView& permit : revoked) {
+    TellHolders(step, permit, attach::DeliveryKind::kRevoked);
     // One that has ended may have waited for nothing else.
     if (Session* const session = sessions_.Find(permit.session)) FinishIfOver(step, *session);
   }

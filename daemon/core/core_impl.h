@@ -205,6 +205,8 @@ class Core::Impl {
   // What gangs would reserve may be free now, or can never be.
   void ServeGangRoom(const Step& step);
 
+  // Tells every process of the permit's session what becomes of it: which of them nest in it they know themselves.
+  void TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what);
   // Tells the placement what the devices are and have.
   void UpdatePlacement();
   // Looks anew at those who wait where permits of other pools, blocks or devices have come or gone.

@@ -104,6 +104,7 @@ absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, E
     std::optional<PermitView> revoked = pool.Revoke(run.step(), permit);
     if (!revoked.has_value()) continue;
     run.Answer();
+    impl_->TellHolders(step, *revoked, attach::DeliveryKind::kRevoked);
     impl_->FinishIfOver(step, *impl_->sessions_.Find(revoked->session));
     return *std::move(revoked);
   }
@@ -134,6 +135,14 @@ absl::StatusOr<PoolView> Core::GetPool(absl::string_view pool) const {
   const PermitPool* const found = impl_->FindPool(pool);
   if (found == nullptr) return NoPool(pool);
   return found->View();
+}
+
+void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what) {
+  std::vector<Deliver> sends;
+  for (const ChannelId channel : sessions_.Find(permit.session)->channels) {
+    mailboxes_.Post({.channel = channel, .delivery = {.what = what, .permit = permit.id.value()}}, &sends);
+  }
+  SendAll(step, std::move(sends));
 }
 
 void Core::Impl::UpdatePlacement() {

@@ -1,6 +1,7 @@
 #include "daemon/core/permit_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -394,10 +395,12 @@ absl::Time PermitPool::next_deadline() const {
   return next;
 }
 
-void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked) {
+void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
+                        std::vector<PermitView>* overdue) {
   for (auto at = permits_.upper_bound(warned_);
        at != permits_.end() && at->second.view.granted_at + config_.hold_warning <= step.now; ++at) {
     warned_ = at->first;
+    if (!std::exchange(at->second.warned, true)) overdue->push_back(ViewPermit(at->second));
   }
   while (!permits_.empty() && permits_.begin()->second.view.granted_at + config_.hold_limit <= step.now) {
     revoked->push_back(*Revoke(step, permits_.begin()->first));

@@ -141,9 +141,9 @@ class PermitPool {
   // Grants what can be granted.
   void Serve(const PoolStep& step);
 
-  // Lets those whose deadline has passed time out, and revokes permits held past the limit; adds whose they
-  // were to `revoked`.
-  void Expire(const PoolStep& step, std::vector<PermitView>* revoked);
+  // Lets those whose deadline has passed time out, and revokes permits held past the limit; adds them to `revoked`, and
+  // to `overdue` those that have come past the warning.
+  void Expire(const PoolStep& step, std::vector<PermitView>* revoked, std::vector<PermitView>* overdue);
   absl::Time next_deadline() const;
 
   // Takes a permit from its holder, who is not asked; what is acquired in it is known no more.
@@ -174,6 +174,8 @@ class PermitPool {
     PermitView view;
     Tenant tenant;
     std::set<AcquisitionId> acquisitions;
+    // It has been told that it is overdue.
+    bool warned = false;
   };
   using Holder = std::pair<SessionId, std::string>;
 

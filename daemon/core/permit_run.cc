@@ -141,6 +141,9 @@ void PermitRun::Grant(const RequestId& request) {
   const Gang gang = core_->gangs_.Take(request);
   const Placement::Choices choices = core_->placement_.ChooseAll(AsksOf(gang), BesidesOf(gang));
   const std::vector<size_t> placed = Placed(gang);
+  // Before those who are told that they nest in it.
+  const size_t told = outcomes_.size();
+  outcomes_.push_back({request, Response(GangResult())});
   GangResult result;
   for (size_t i = 0; i < gang.permits.size(); ++i) {
     PermitPool& pool = *core_->FindPool(gang.permits[i].pool);
@@ -162,7 +165,7 @@ void PermitRun::Grant(const RequestId& request) {
                        device));
   }
   if (!gang.room.empty()) result.reservation = core_->ReserveForGang(*step_, WaitingOf(gang));
-  outcomes_.push_back({request, Response(std::move(result))});
+  outcomes_[told].result = Response(std::move(result));
   core_->serve_pools_ = true;
 }
 

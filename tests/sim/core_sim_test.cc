@@ -31,6 +31,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->grants += counts.grants;
   sum->nested += counts.nested;
   sum->gangs += counts.gangs;
+  sum->told_revoked += counts.told_revoked;
   sum->allocations += counts.allocations;
   sum->imports += counts.imports;
   sum->undone += counts.undone;
@@ -86,7 +87,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   if (one != 0) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t count :
-       {sum.sessions,     sum.gangs,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
+       {sum.sessions,     sum.gangs,  sum.told_revoked,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
         sum.undone,       sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined,
         sum.left_alive,   sum.finished, sum.waits,       sum.torn,          sum.handed_over,
         sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits,  sum.drawn,

@@ -68,8 +68,8 @@ class Market {
   }
   void Expire() {
     AcquireOutcomes outcomes;
-    std::vector<PermitView> revoked;
-    pool_.Expire({now, &outcomes}, &revoked);
+    std::vector<PermitView> revoked, overdue;
+    pool_.Expire({now, &outcomes}, &revoked, &overdue);
     for (const PermitView& permit : revoked) {
       std::erase_if(held, [&](const Held& one) { return one.number == permit.session.value(); });
     }

@@ -230,6 +230,12 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   // A recall may come late, for a block that is gone.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   if (deliver.delivery.what == attach::DeliveryKind::kAskBack) return;
+  if (deliver.delivery.what == attach::DeliveryKind::kOverdue) return;
+  if (deliver.delivery.what == attach::DeliveryKind::kRevoked) {
+    ++counts_.told_revoked;
+    if (permits_.contains(PermitId(deliver.delivery.permit))) Fail("a permit is said to be revoked that is not");
+    return;
+  }
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
     process.wanted.insert(BlockId(deliver.delivery.block));
     return;

@@ -51,7 +51,7 @@ class Simulation {
   uint64_t steps() const { return step_; }
   // What came of it all, to see that a run is not idle.
   struct Counts {
-    uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
+    uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, told_revoked = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
