@@ -45,10 +45,11 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings) {
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings,
+                                ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance));
-  BERTH_RETURN_IF_ERROR(process.Start(folder, settings));
+  BERTH_RETURN_IF_ERROR(process.Start(folder, settings, std::move(reread)));
   process.loop_->Run();
   process.grpc_->ShutDown(kStopGrace);
   return absl::OkStatus();
@@ -59,10 +60,12 @@ BrokerProcess::BrokerProcess(Inheritance inheritance)
       held_(std::move(inheritance.held)),
       custody_(std::move(inheritance.custody)) {}
 
-absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings) {
+absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings,
+                                  ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
-  BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(settings));
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
@@ -71,6 +74,10 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  config_ = std::make_unique<ConfigDesk>(
+      broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
+        return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
+      });
   BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
   for (HeldFd& held : held_) {
     const bool context = held.key.kind == custody::Kind::kContextWorker;
@@ -159,8 +166,8 @@ absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const
   return devices;
 }
 
-absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const Settings& settings) const {
-  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const std::vector<DeviceRecord>& devices,
+                                                       const Settings& settings) const {
   BERTH_ASSIGN_OR_RETURN(const StatePage page, StatePage::MapReadOnly(page_fd_.get()));
   core::Config config = MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings);
   config.epoch = facts_.epoch;
@@ -197,7 +204,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
-  services.push_back(std::make_unique<service::AdminService>(context));
+  services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
   services.push_back(std::make_unique<service::NodeService>(std::move(node)));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
 

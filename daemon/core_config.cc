@@ -1,5 +1,6 @@
 #include "daemon/core_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -72,6 +73,7 @@ class SettingsReader {
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "streams_per_device", 1, &settings.streams_per_device));
     }
+    settings.origins = std::move(origins_);
     return settings;
   }
 
@@ -83,8 +85,11 @@ class SettingsReader {
   }
 
   absl::Status CheckKeys(const toml::table& table, const std::string& prefix,
-                         const std::set<std::string>& known) const {
+                         const std::set<std::string>& known) {
     for (const auto& [key, value] : table) {
+      origins_[prefix + std::string(key.str())] = {
+          .origin = service::ConfigOrigin::kFile,
+          .where = absl::StrCat(path_, ":", value.source().begin.line)};
       if (!known.contains(std::string(key.str())))
         return Bad(value, prefix + std::string(key.str()), "no such key");
     }
@@ -153,7 +158,7 @@ class SettingsReader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadPools(Settings* settings) const {
+  absl::Status ReadPools(Settings* settings) {
     BERTH_ASSIGN_OR_RETURN(const toml::table* const pools, Table("pools"));
     if (pools == nullptr) return absl::OkStatus();
     for (const auto& [name, node] : *pools) {
@@ -168,7 +173,7 @@ class SettingsReader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) const {
+  absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) {
     core::PoolConfig pool;
     BERTH_RETURN_IF_ERROR(
         CheckKeys(table, prefix, {"cap", "tenant_cap", "device_cap", "device_caps", "ageing", "hold_warning",
@@ -223,6 +228,7 @@ class SettingsReader {
 
   const std::string& path_;
   const toml::table& root_;
+  std::map<std::string, Settings::Origin> origins_;
 };
 
 // More than any that was seen on a card (518 to 582 MiB).
@@ -260,6 +266,32 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
   }
+}
+
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
+  absl::StatusOr<Settings> settings = Settings{};
+  if (!options.config.empty()) settings = ReadSettings(options.config);
+  if (!settings.ok()) return settings;
+  const auto take = [&](const auto& flag, const char* name, const char* key, auto* to) {
+    if (!flag.has_value()) return;
+    *to = flag;
+    settings->origins[key] = {.origin = service::ConfigOrigin::kFlag, .where = name};
+  };
+  take(options.device_budget, "--device-budget", "memory.device_budget", &settings->device_budget);
+  take(options.warm_blocks, "--warm-blocks", "memory.warm_blocks", &settings->warm_blocks);
+  take(options.streams_per_device, "--streams-per-device", "limits.streams_per_device",
+       &settings->streams_per_device);
+  take(options.call_deadline, "--call-deadline", "workers.call_deadline", &settings->call_deadline);
+  take(options.context_idle, "--context-idle", "workers.context_idle", &settings->context_idle);
+  take(options.max_connections, "--max-connections", "limits.connections", &settings->connections);
+  for (const char* const name : {kConcurrencyVariable, kConcurrencyAlias}) {
+    const char* const text = getenv(name);
+    if (text == nullptr) continue;
+    settings->origins[absl::StrCat("pools.", kDefaultPool, ".cap")] = {
+        .origin = service::ConfigOrigin::kEnvironment, .where = absl::StrCat(name, "=", ToLabel(text))};
+    break;
+  }
+  return settings;
 }
 
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

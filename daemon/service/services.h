@@ -13,6 +13,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/caller.h"
+#include "daemon/service/config_source.h"
 #include "daemon/service/device_watch.h"
 
 namespace berth::service {
@@ -153,7 +154,12 @@ class NodeService final : public v1::NodeService::CallbackService {
 
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  explicit AdminService(ServiceContext context) : context_(context) {}
+  // `config` outlives this.
+  AdminService(ServiceContext context, ConfigSource* config) : context_(context), config_(*config) {}
+  grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext*, const v1::GetConfigRequest*,
+                                      v1::Config*) override;
+  grpc::ServerUnaryReactor* ReloadConfig(grpc::CallbackServerContext*, const v1::ReloadConfigRequest*,
+                                         v1::ReloadConfigResponse*) override;
   grpc::ServerUnaryReactor* SetPool(grpc::CallbackServerContext*, const v1::SetPoolRequest*,
                                     v1::Pool*) override;
   grpc::ServerUnaryReactor* RevokePermit(grpc::CallbackServerContext*, const v1::RevokePermitRequest*,
@@ -171,6 +177,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
  private:
   const ServiceContext context_;
+  ConfigSource& config_;
 };
 
 }  // namespace berth::service

@@ -232,8 +232,10 @@ TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberO
       // more (two, as it may have been one behind); and past each of these, and past it, that is the first of all and
       // does not fit, at most `passes`.
       const uint64_t each = alike ? *own + 2 : own_units + 2 * cap;
-      const uint64_t turns = *own + (tenants - 1) * each;
-      ASSERT_LE(after, alike ? turns : turns + (turns + 1) * passes) << "cap " << cap << ", tenants " << tenants;
+      const uint64_t before_it = *own + (tenants - 1) * each;
+      // With its own.
+      const uint64_t turns = before_it + 1;
+      ASSERT_LE(after, alike ? turns : turns + turns * passes) << "cap " << cap << ", tenants " << tenants;
     }
   });
 }

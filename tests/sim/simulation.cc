@@ -304,7 +304,11 @@ void Simulation::CheckPools() {
     if (pool.out > config.cap && pool.out > before)
       Fail(absl::StrCat("pool ", config.name, " is over its cap"));
     before = pool.out;
-    if (pool.exclusive && pool.holders != 1) Fail("an exclusive permit is not alone");
+    if (!pool.exclusive || pool.holders == 1) continue;
+    // Or with its gang.
+    std::set<uint64_t> gangs;
+    for (const PermitView& permit : core_->ListPermits(Admin(), config.name)) gangs.insert(permit.gang);
+    if (gangs.size() != 1 || gangs.contains(0)) Fail("an exclusive permit is not alone");
   }
 }
 
