@@ -156,6 +156,18 @@ absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::strin
               std::move(request));
 }
 
+absl::StatusOr<v1::Config> Inspector::GetConfig() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::GetConfig,
+             v1::GetConfigRequest());
+}
+
+absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ReloadConfig,
+             v1::ReloadConfigRequest());
+}
+
 absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReapBlocks,

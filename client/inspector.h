@@ -81,6 +81,9 @@ class Inspector {
   // On admin.sock alone (ADMIN_ONLY).
   // What is not set in `change` stays as it is.
   absl::StatusOr<v1::Pool> SetPool(const v1::SetPoolRequest& change) const;
+  // How the daemon is configured; and has its file read anew (INVALID_FIELD: nothing has changed).
+  absl::StatusOr<v1::Config> GetConfig() const;
+  absl::StatusOr<v1::ReloadConfigResponse> ReloadConfig() const;
   // Returns: the permit as it was.
   absl::StatusOr<v1::Permit> RevokePermit(PermitId permit) const;
   // Waits until every failed release was tried again.

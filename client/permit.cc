@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/device_wish.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "common/concurrency_limit.h"
@@ -60,13 +61,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   request.set_priority(options.priority);
   request.set_exclusive(options.exclusive);
   if (!options.device.empty()) {
-    v1::DeviceWish* const wish = request.mutable_device();
-    const bool any = options.device == "any";
-    const bool named = !any && options.device != "best";
-    wish->set_pick(any ? v1::DeviceWish::ANY : named ? v1::DeviceWish::NAMED : v1::DeviceWish::BEST);
-    if (named) wish->set_uuid(options.device);
-    wish->set_min_free_bytes(options.min_free.count());
-    wish->set_declared_bytes(options.declared.count());
+    internal::FillWish(options.device, options.min_free, options.declared, request.mutable_device());
   }
   return request;
 }
@@ -95,10 +90,7 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   if (options.max_wait < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("max_wait is negative");
   }
-  if (options.device.empty() && (options.min_free > Bytes() || options.declared > Bytes())) {
-    return absl::InvalidArgumentError("bytes are asked of no device");
-  }
-
+  BERTH_RETURN_IF_ERROR(internal::Wishes(options.device, options.min_free, options.declared).status());
   v1::AcquirePermitRequest request = MakeRequest(options, key);
   v1::AcquirePermitResponse response;
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
@@ -108,11 +100,19 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
+  return Make(core, key.pool, options.holder_key, options.units, response, options.on_event);
+}
+
+Permit Permit::Make(const std::shared_ptr<SessionCore>& core, absl::string_view pool,
+                    absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
+                    std::function<void(PermitEvent)> on_event) {
+  const HoldingKey key = {.session = core.get(), .pool = pool, .holder_key = holder_key};
   Permit permit(
-      Holding::Make(key, options.units, std::make_unique<AcquisitionReleaser>(core, response.acquisition())));
-  if (response.has_device()) {
-    Permit::Placed placed = {.uuid = response.device().uuid(), .environment = {}};
-    for (const auto& [name, value] : response.environment()) {
+      Holding::Make(key, units, std::make_unique<AcquisitionReleaser>(core, granted.acquisition()),
+                               core->channel().permits().Watch(granted.permit(), std::move(on_event))));
+  if (granted.has_device()) {
+    Permit::Placed placed = {.uuid = granted.device().uuid(), .environment = {}};
+    for (const auto& [name, value] : granted.environment()) {
       placed.environment.push_back(absl::StrCat(name, "=", value));
     }
     permit.placed_ = std::make_unique<const Permit::Placed>(std::move(placed));
@@ -135,6 +135,10 @@ void Permit::Leave() {
 }
 
 void Permit::Reset() { Release().IgnoreError(); }
+
+bool Permit::revoked() const { return holding_ != nullptr && holding_->revoked(); }
+
+bool Permit::overdue() const { return holding_ != nullptr && holding_->overdue(); }
 
 const std::string& Permit::Share() const { return holding_->holder_key(); }
 

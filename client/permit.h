@@ -13,6 +13,7 @@
 #define CLIENT_PERMIT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cancellation.h"
+#include "client/internal/permit_watch.h"
 #include "client/session.h"
 #include "common/bytes.h"
 
@@ -30,7 +32,11 @@ namespace berth {
 
 namespace internal {
 class Holding;
+class SessionCore;
 }  // namespace internal
+namespace v1 {
+class AcquirePermitResponse;
+}  // namespace v1
 
 struct PermitOptions {
   // Empty is "gpu-tests".
@@ -56,6 +62,10 @@ struct PermitOptions {
   bool independent = false;
   // Let every process of the session nest in it, as `berth run` does.
   bool adoptable = false;
+  // Called when the permit is overdue, and when it is revoked; once each, on a thread of the SDK's, which waits for it: it
+  // must return soon, and not wait for a call of the SDK's. Not called once this guard and those that nest in it here are
+  // gone, nor for a guard that nests without a call.
+  std::function<void(PermitEvent)> on_event;
   // Ends the wait. Not owned; must outlive the call. May be null.
   Cancellation* cancellation = nullptr;
 };
@@ -102,6 +112,11 @@ class Permit {
     return placed_ == nullptr ? std::vector<std::string>() : placed_->environment;
   }
 
+  // Whether the daemon has taken the permit away, or shows it as held for too long. What is revoked counts no more: others
+  // may use the GPU. Acquire anew, after giving this guard back.
+  bool revoked() const;
+  bool overdue() const;
+
   // Whether the guard still counts.
   explicit operator bool() const { return holding_ != nullptr; }
   // The key under which other threads nest in this permit (PermitOptions::holder_key). Requires: not
@@ -109,6 +124,11 @@ class Permit {
   const std::string& Share() const;
 
  private:
+  friend class Gang;
+  // The guard of what was just granted; an empty `holder_key` is the calling thread.
+  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, absl::string_view pool,
+                     absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
+                     std::function<void(PermitEvent)> on_event);
   explicit Permit(internal::Holding* holding) : holding_(holding) {}
   void Reset();
   internal::Holding* holding_ = nullptr;

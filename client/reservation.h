@@ -64,6 +64,7 @@ class Reservation {
   absl::Status Release();
 
  private:
+  friend class Gang;
   Reservation(std::shared_ptr<internal::SessionCore> core, ReservationId id)
       : core_(std::move(core)), id_(id) {}
 

@@ -100,6 +100,10 @@ enum class DeliveryKind : uint32_t {
   kHandleBlock = 7,
   // Somebody asks the importers of `block`, which stays, to let go of it.
   kAskBack = 8,
+  // `permit`, of the process's session, is held for longer than its pool would have it.
+  kOverdue = 9,
+  // `permit`, of the process's session, was taken away.
+  kRevoked = 10,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
@@ -115,6 +119,8 @@ struct Delivery {
   uint64_t import = 0;
   // A channel (kForeignPage), else 0.
   uint64_t owner = 0;
+  // kOverdue, kRevoked; else 0.
+  uint64_t permit = 0;
   // With a block (kBlock, kHandleBlock): 1 if its fences are the daemon's to track, 0 if this process's alone.
   uint64_t shared = 0;
 };

@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 30> kReasons = {{
+constexpr std::array<ReasonRow, 31> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -49,6 +49,7 @@ constexpr std::array<ReasonRow, 30> kReasons = {{
     {Reason::kNameTaken, "NAME_TAKEN", Code::kAlreadyExists},
     {Reason::kBlockMapped, "BLOCK_MAPPED", Code::kFailedPrecondition},
     {Reason::kExportKind, "EXPORT_KIND", Code::kFailedPrecondition},
+    {Reason::kAlreadyHeld, "ALREADY_HELD", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

@@ -51,6 +51,7 @@ enum class Reason {
   kNameTaken,
   kBlockMapped,
   kExportKind,
+  kAlreadyHeld,
 };
 
 // "OVER_BUDGET" for kOverBudget.

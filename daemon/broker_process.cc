@@ -49,10 +49,11 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings) {
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings,
+                                ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance));
-  BERTH_RETURN_IF_ERROR(process.Start(folder, settings));
+  BERTH_RETURN_IF_ERROR(process.Start(folder, settings, std::move(reread)));
   process.loop_->Run();
   process.AwaitAnswers();
   process.log_->Flush(kFlushPatience);
@@ -66,10 +67,12 @@ BrokerProcess::BrokerProcess(Inheritance inheritance)
       held_(std::move(inheritance.held)),
       custody_(std::move(inheritance.custody)) {}
 
-absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings) {
+absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings,
+                                  ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
-  BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(settings));
+  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
@@ -78,6 +81,10 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  config_ = std::make_unique<ConfigDesk>(
+      broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
+        return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
+      });
   BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
   for (HeldFd& held : held_) {
     const bool context = held.key.kind == custody::Kind::kContextWorker;
@@ -166,8 +173,8 @@ absl::StatusOr<std::vector<DeviceRecord>> BrokerProcess::ReadDeviceTable() const
   return devices;
 }
 
-absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const Settings& settings) const {
-  BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const std::vector<DeviceRecord>& devices,
+                                                       const Settings& settings) const {
   BERTH_ASSIGN_OR_RETURN(const StatePage page, StatePage::MapReadOnly(page_fd_.get()));
   core::Config config = MakeCoreConfig(facts_.node, facts_.incarnation, devices, settings);
   config.epoch = facts_.epoch;
@@ -204,7 +211,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
-  services.push_back(std::make_unique<service::AdminService>(context));
+  services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
   services.push_back(std::make_unique<service::NodeService>(std::move(node)));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
 
@@ -297,6 +304,8 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kEnded:
     case attach::DeliveryKind::kAskBack:
     case attach::DeliveryKind::kHandleBlock:
+    case attach::DeliveryKind::kOverdue:
+    case attach::DeliveryKind::kRevoked:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:

@@ -18,6 +18,7 @@
 #include "daemon/broker/event_loop.h"
 #include "daemon/broker/fence_keeper.h"
 #include "daemon/core/core.h"
+#include "daemon/config_desk.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
 #include "daemon/service/acceptor.h"
@@ -36,17 +37,19 @@ class BrokerProcess final : private EffectSink {
  public:
   // `folder` is where the sockets are. Ends the process once the vault asks for that. Returns: whatever keeps it from
   // serving.
-  static absl::Status Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings);
+  static absl::Status Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings,
+                          ConfigDesk::Reader reread);
 
  private:
   explicit BrokerProcess(Inheritance inheritance);
-  absl::Status Start(const std::string& folder, const Settings& settings);
+  absl::Status Start(const std::string& folder, const Settings& settings, ConfigDesk::Reader reread);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
   // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
   void LetGo(HeldFd held);
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
-  absl::StatusOr<core::Config> MakeConfig(const Settings& settings) const;
+  absl::StatusOr<core::Config> MakeConfig(const std::vector<DeviceRecord>& devices,
+                                          const Settings& settings) const;
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
   void OnVaultEvent();
@@ -86,6 +89,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<BlockKeeper> keeper_;
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
+  std::unique_ptr<ConfigDesk> config_;
   std::unique_ptr<service::DeviceWatches> watches_;
   std::unique_ptr<service::GrpcFront> grpc_;
   std::unique_ptr<service::Acceptor> acceptor_;

@@ -1,5 +1,6 @@
 #include "daemon/core_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -72,6 +73,7 @@ class SettingsReader {
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "streams_per_device", 1, &settings.streams_per_device));
     }
+    settings.origins = std::move(origins_);
     return settings;
   }
 
@@ -83,8 +85,11 @@ class SettingsReader {
   }
 
   absl::Status CheckKeys(const toml::table& table, const std::string& prefix,
-                         const std::set<std::string>& known) const {
+                         const std::set<std::string>& known) {
     for (const auto& [key, value] : table) {
+      origins_[prefix + std::string(key.str())] = {
+          .origin = service::ConfigOrigin::kFile,
+          .where = absl::StrCat(path_, ":", value.source().begin.line)};
       if (!known.contains(std::string(key.str())))
         return Bad(value, prefix + std::string(key.str()), "no such key");
     }
@@ -153,7 +158,7 @@ class SettingsReader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadPools(Settings* settings) const {
+  absl::Status ReadPools(Settings* settings) {
     BERTH_ASSIGN_OR_RETURN(const toml::table* const pools, Table("pools"));
     if (pools == nullptr) return absl::OkStatus();
     for (const auto& [name, node] : *pools) {
@@ -168,20 +173,24 @@ class SettingsReader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) const {
+  absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) {
     core::PoolConfig pool;
     BERTH_RETURN_IF_ERROR(
-        CheckKeys(table, prefix, {"cap", "tenant_cap", "ageing", "hold_warning", "hold_limit", "weights"}));
-    std::optional<uint64_t> cap, tenant_cap;
+        CheckKeys(table, prefix, {"cap", "tenant_cap", "device_cap", "device_caps", "ageing", "hold_warning",
+                                    "hold_limit", "weights"}));
+    std::optional<uint64_t> cap, tenant_cap, device_cap;
     std::optional<absl::Duration> ageing, hold_warning, hold_limit;
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
     if (!cap.has_value()) return Bad(table, prefix + "cap", "a whole number");
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "tenant_cap", 1, &tenant_cap));
+    BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "device_cap", 1, &device_cap));
+    BERTH_RETURN_IF_ERROR(ReadDeviceCaps(table, prefix, &pool));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "ageing", absl::ZeroDuration(), &ageing));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_warning", core::kLeastHold, &hold_warning));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_limit", core::kLeastHold, &hold_limit));
     pool.cap = *cap;
     pool.tenant_cap = tenant_cap.value_or(pool.tenant_cap);
+    pool.device_cap = device_cap.value_or(pool.device_cap);
     pool.ageing = ageing.value_or(pool.ageing);
     pool.hold_warning = hold_warning.value_or(pool.hold_warning);
     pool.hold_limit = hold_limit.value_or(pool.hold_limit);
@@ -201,8 +210,25 @@ class SettingsReader {
     return pool;
   }
 
+  // {UUID = units}.
+  absl::Status ReadDeviceCaps(const toml::table& table, const std::string& prefix, core::PoolConfig* pool) const {
+    const toml::node* const caps = table.get("device_caps");
+    if (caps == nullptr) return absl::OkStatus();
+    if (!caps->is_table()) return Bad(*caps, prefix + "device_caps", "a table of caps by device UUID");
+    for (const auto& [uuid_text, node] : *caps->as_table()) {
+      const std::string uuid(uuid_text.str());
+      const std::optional<int64_t> cap = node.is_integer() ? node.value<int64_t>() : std::nullopt;
+      if (!cap.has_value() || *cap < 0 || uuid.empty() || !ValidateLabel("uuid", uuid).ok()) {
+        return Bad(node, absl::StrCat(prefix, "device_caps.", uuid), "a whole number from 0 on, by a device's UUID");
+      }
+      pool->device_caps[uuid] = static_cast<uint64_t>(*cap);
+    }
+    return absl::OkStatus();
+  }
+
   const std::string& path_;
   const toml::table& root_;
+  std::map<std::string, Settings::Origin> origins_;
 };
 
 // More than any that was seen on a card (518 to 582 MiB).
@@ -240,6 +266,32 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
   }
+}
+
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
+  absl::StatusOr<Settings> settings = Settings{};
+  if (!options.config.empty()) settings = ReadSettings(options.config);
+  if (!settings.ok()) return settings;
+  const auto take = [&](const auto& flag, const char* name, const char* key, auto* to) {
+    if (!flag.has_value()) return;
+    *to = flag;
+    settings->origins[key] = {.origin = service::ConfigOrigin::kFlag, .where = name};
+  };
+  take(options.device_budget, "--device-budget", "memory.device_budget", &settings->device_budget);
+  take(options.warm_blocks, "--warm-blocks", "memory.warm_blocks", &settings->warm_blocks);
+  take(options.streams_per_device, "--streams-per-device", "limits.streams_per_device",
+       &settings->streams_per_device);
+  take(options.call_deadline, "--call-deadline", "workers.call_deadline", &settings->call_deadline);
+  take(options.context_idle, "--context-idle", "workers.context_idle", &settings->context_idle);
+  take(options.max_connections, "--max-connections", "limits.connections", &settings->connections);
+  for (const char* const name : {kConcurrencyVariable, kConcurrencyAlias}) {
+    const char* const text = getenv(name);
+    if (text == nullptr) continue;
+    settings->origins[absl::StrCat("pools.", kDefaultPool, ".cap")] = {
+        .origin = service::ConfigOrigin::kEnvironment, .where = absl::StrCat(name, "=", ToLabel(text))};
+    break;
+  }
+  return settings;
 }
 
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

@@ -5,6 +5,7 @@
 #define DAEMON_CORE_CONFIG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "common/bytes.h"
 #include "daemon/core/core.h"
 #include "daemon/device/device_record.h"
+#include "daemon/options.h"
+#include "daemon/service/config_source.h"
 
 namespace berth {
 
@@ -44,12 +47,21 @@ struct Settings {
   // Where the log of what happens to memory is appended; by default nowhere.
   std::optional<std::string> log_file;
   std::optional<uint32_t> streams_per_device;
+
+  // Where each value came from, by its key; of those that nobody gave there is none.
+  struct Origin {
+    service::ConfigOrigin origin = service::ConfigOrigin::kDefault;
+    std::string where;
+  };
+  std::map<std::string, Origin> origins;
 };
 
 // Reads a TOML file:
 //   [pools.gpu-tests]
 //   cap = 4
 //   tenant_cap = 3
+//   device_cap = 2
+//   device_caps = {GPU-0f1a = 1}
 //   ageing = "10m"
 //   hold_warning = "1h"
 //   hold_limit = "2h"
@@ -78,6 +90,10 @@ struct Settings {
 // Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
 // errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);
+
+// What flags and file say together: a flag's word comes before the file's. The environment's on the cap of gpu-tests,
+// which comes before both, is noted. Errors: ReadSettings()'s.
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options);
 
 // Puts the core's configuration together. Reads the environment's concurrency variables.
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

@@ -44,6 +44,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     hold_warning = "1s"
     hold_limit = "1h"
     weights = {1000 = 3, 1001 = 1000}
+    device_cap = 2
+    device_caps = {GPU-1 = 0}
     [memory]
     device_budget = "100GiB"
     warm_blocks = 0
@@ -68,6 +70,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   const core::PoolConfig& bench = settings->pools[0];
   EXPECT_EQ(bench.name, "bench");
   EXPECT_EQ(bench.tenant_cap, 3u);
+  EXPECT_EQ(bench.device_cap, 2u);
+  EXPECT_EQ(bench.device_caps, (std::map<std::string, uint64_t>{{"GPU-1", 0}}));
   EXPECT_EQ(bench.ageing, absl::Seconds(90));
   EXPECT_EQ(bench.hold_warning, absl::Seconds(1));
   EXPECT_EQ(bench.hold_limit, absl::Hours(1));
@@ -111,6 +115,9 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[pools.x]\n", "pools.x.cap"},
            {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},
            {"[pools.x]\ncap = 1\ntenant_cap = 0", "pools.x.tenant_cap"},
+           {"[pools.x]\ncap = 1\ndevice_cap = 0", ":3: pools.x.device_cap"},
+           {"[pools.x]\ncap = 1\ndevice_caps = 3", ":3: pools.x.device_caps"},
+           {"[pools.x]\ncap = 1\ndevice_caps = {GPU-1 = -1}", "pools.x.device_caps.GPU-1"},
            {"[pools.x]\ncap = 1\nageing = \"-1s\"", "pools.x.ageing"},
            {"[pools.x]\ncap = 1\nhold_limit = \"999ms\"", "pools.x.hold_limit"},
            {"[pools.x]\ncap = 1\nweights = 3", ":3: pools.x.weights"},

@@ -25,9 +25,13 @@ std::string Cause(const v1::WaitExplanation& wait) {
                           " that a tenant may have");
     case v1::WaitExplanation::DEVICE:
       return absl::StrCat(
-          "device ", wait.waiter().device(), " has not ",
+          "device ", wait.waiter().gang().empty() ? wait.waiter().device() : "(one of several)", " has not ",
           FormatCount(std::max(wait.waiter().declared_bytes(), wait.waiter().min_free_bytes())),
           " free, or does not serve");
+    case v1::WaitExplanation::ELSEWHERE:
+      return "another pool has not what it asks there; both are given together";
+    case v1::WaitExplanation::ROOM:
+      return "the bytes that it would reserve are not free";
     case v1::WaitExplanation::CLIENT_CAP:
       return "more are out than its own environment allows";
     default:
@@ -41,7 +45,7 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
       absl::StrCat("waiter ", waiter.number(), ": ", FormatProcess(waiter.process()), " asks ",
                    waiter.units(), waiter.exclusive() ? " exclusively" : "", " of pool ", waiter.pool(),
                    ", priority ", waiter.priority(), ", since ", FormatSince(waiter.wait_start_time(), now),
-                   "\n", "because: ", Cause(wait), "\n", "place: ", waiter.position(), " of ",
+                   "\n", waiter.gang().empty() ? "" : absl::StrCat("together: ", waiter.gang(), "\n"), "because: ", Cause(wait), "\n", "place: ", waiter.position(), " of ",
                    wait.pool().waiters(), ", ", wait.units_ahead(), " units asked before it",
                    wait.passes() > 0 ? absl::StrCat(", passed ", wait.passes(), " times") : "", "\n");
   absl::StrAppend(&text, "estimate: ",

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", globals.json, "Print JSON for programs");
   Verb chosen;
   for (const auto add :
-       {&AddRun, &AddStatus, &AddPermits, &AddExplain, &AddBlocks, &AddBytes, &AddStreams, &AddSessions,
+       {&AddRun, &AddStatus, &AddPermits, &AddExplain, &AddBlocks, &AddBytes, &AddConfig, &AddStreams, &AddSessions,
         &AddHealth, &AddDevices, &AddDevice, &AddBudget, &AddReservations, &AddReap, &AddLog}) {
     add(app, globals, &chosen);
   }

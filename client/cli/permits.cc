@@ -23,6 +23,8 @@ struct Options {
   std::string hold_limit;
   // UID=WEIGHT.
   std::vector<std::string> weights;
+  // N, UUID=N, or UUID= for no cap of its own.
+  std::vector<std::string> device_caps;
   std::string permit;
 };
 
@@ -106,6 +108,23 @@ absl::Status ReadTime(const std::string& text, google::protobuf::Duration* (v1::
   return absl::OkStatus();
 }
 
+absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  uint64_t cap = 0;
+  const bool without = parts.size() == 2 && parts[1].empty();
+  if (!without && (parts.back().find('-') == 0 || !absl::SimpleAtoi(parts.back(), &cap))) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not N, UUID=N or UUID="));
+  }
+  if (parts.size() == 1) {
+    change->set_device_cap(cap);
+    return absl::OkStatus();
+  }
+  v1::DeviceCap* const to = change->add_device_caps();
+  to->set_uuid(parts[0]);
+  if (!without) to->set_cap(cap);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
   v1::SetPoolRequest change;
   change.set_pool(options.pool);
@@ -124,6 +143,7 @@ absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
     to->set_uid(uid);
     to->set_weight(weight);
   }
+  for (const std::string& text : options.device_caps) BERTH_RETURN_IF_ERROR(ReadDeviceCap(text, &change));
   return change;
 }
 
@@ -131,6 +151,10 @@ absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
 std::string DescribePool(const v1::Pool& pool) {
   std::vector<std::string> parts = {absl::StrCat("cap ", pool.cap()), absl::StrCat("out ", pool.out()),
                                     absl::StrCat("ageing ", FormatDuration(pool.ageing()))};
+  if (pool.device_cap() > 0) parts.push_back(absl::StrCat("device cap ", pool.device_cap()));
+  for (const v1::DeviceCap& cap : pool.device_caps()) {
+    parts.push_back(absl::StrCat("on ", cap.uuid(), " ", cap.cap()));
+  }
   if (pool.tenant_cap() > 0) parts.push_back(absl::StrCat("tenant cap ", pool.tenant_cap()));
   if (pool.has_hold_warning())
     parts.push_back(absl::StrCat("hold warning ", FormatDuration(pool.hold_warning())));
@@ -185,6 +209,8 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
                   "A permit held for so long is shown as overdue; or never");
   set->add_option("--hold-limit", options->hold_limit, "A permit held for so long is revoked; or never");
   set->add_option("--weight", options->weights, "UID=WEIGHT: what a user's tenants get; 1 for all others");
+  set->add_option("--device-cap", options->device_caps,
+                  "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
   CLI::App* const revoke = verb->add_subcommand(
       "revoke", "Take a permit from its holder (operator), whose process is not stopped");
   revoke->add_option("PERMIT", options->permit, "The permit's number, as `berth permits` shows it")

@@ -32,6 +32,7 @@ using Verb = std::function<ExitStatus()>;
 void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddConfig(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);

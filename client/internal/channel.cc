@@ -28,6 +28,8 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
     case attach::DeliveryKind::kEnded:
     case attach::DeliveryKind::kAskBack:
     case attach::DeliveryKind::kHandleBlock:
+    case attach::DeliveryKind::kOverdue:
+    case attach::DeliveryKind::kRevoked:
       return fds == 0;
   }
   return false;
@@ -90,7 +92,8 @@ void Channel::Run() {
     }
     // Asks streams' drivers, so without the lock, and on no thread of the program's.
     for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
-    if (!wanted.empty()) {
+    const bool called_back = permits_.CallBack();
+    if (!wanted.empty() || called_back) {
       pause = kLeastPause;
       continue;
     }
@@ -259,6 +262,12 @@ absl::Status Channel::DispatchLocked(Message message) {
       break;
     case attach::DeliveryKind::kEnded:
       EndLeasesLocked();
+      break;
+    case attach::DeliveryKind::kOverdue:
+    case attach::DeliveryKind::kRevoked:
+      permits_.Tell(delivery.permit, delivery.what == attach::DeliveryKind::kRevoked ? PermitEvent::kRevoked
+                                                                                     : PermitEvent::kOverdue);
+      Wake();
       break;
   }
   return absl::OkStatus();

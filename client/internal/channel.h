@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "client/internal/fences.h"
 #include "client/internal/lease_word.h"
+#include "client/internal/permit_watch.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
@@ -72,6 +73,9 @@ class Channel {
   // not take is sent later.
   void LetGo(ImportId import) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What the daemon says of permits. Callbacks are called from the channel's thread, without a lock of its own.
+  PermitWatch& permits() { return permits_; }
+
   // Ends every lease of this process, as the daemon will say too: the session is over.
   void EndLeases() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -111,6 +115,8 @@ class Channel {
   Fences& fences_;
   const UniqueFd wake_;
   const std::function<void(const absl::Status&)> on_lost_;
+  // Synchronised by itself.
+  PermitWatch permits_;
 
   mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

@@ -33,7 +33,9 @@ class ThreadHoldings {
   Holding* Nest(const HoldingKey& key, uint64_t units) {
     if (!SameProcess()) Forget();
     for (Holding* holding : list_) {
-      if (holding->Matches(key) && holding->units() >= units && holding->AddGuard()) return holding;
+      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() &&
+          holding->AddGuard())
+        return holding;
     }
     return nullptr;
   }
@@ -62,17 +64,20 @@ class ThreadHoldings {
   uint32_t fork_depth_ = fork_depth.load(std::memory_order_relaxed);
 };
 
-Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser)
+Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+                 std::shared_ptr<const PermitRecord> record)
     : session_(key.session),
       pool_(key.pool),
       holder_key_(key.holder_key.empty() ? ThreadHolderKey() : std::string(key.holder_key)),
       of_thread_(holder_key_ == ThreadHolderKey()),
       units_(units),
+      record_(std::move(record)),
       state_(2 * kReference + 1),
       releaser_(std::move(releaser)) {}
 
-Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser) {
-  auto* const holding = new Holding(key, units, std::move(releaser));
+Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+                       std::shared_ptr<const PermitRecord> record) {
+  auto* const holding = new Holding(key, units, std::move(releaser), std::move(record));
   ThreadHoldings::Get().Add(holding);
   return holding;
 }

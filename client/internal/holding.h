@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/internal/permit_watch.h"
 
 namespace berth::internal {
 
@@ -40,10 +41,11 @@ class Holding {
 
   // Starts with one guard, the caller's, and is remembered by the calling thread. `releaser` is destroyed
   // after its Release().
-  static Holding* Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser);
+  static Holding* Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+                       std::shared_ptr<const PermitRecord> record = nullptr);
 
-  // Adds a guard to what the calling thread remembers under `key`, if it is still held and has `units`; else
-  // null.
+  // Adds a guard to what the calling thread remembers under `key`, if it is still held, has `units` and was not revoked;
+  // else null.
   static Holding* Nest(const HoldingKey& key, uint64_t units);
 
   // Drops one guard; the last gives the acquisition back and returns how that went. `this` may be gone
@@ -53,6 +55,9 @@ class Holding {
   void Leave();
 
   uint64_t units() const { return units_; }
+  // What the daemon has said of its permit.
+  bool overdue() const { return record_ != nullptr && record_->overdue.load(std::memory_order_acquire); }
+  bool revoked() const { return record_ != nullptr && record_->revoked.load(std::memory_order_acquire); }
   const std::string& pool() const { return pool_; }
   // Never empty: that of the thread it was made on where no other was given.
   const std::string& holder_key() const { return holder_key_; }
@@ -65,7 +70,8 @@ class Holding {
   static constexpr uint64_t kGuards = 0xffffffff;
   static constexpr uint64_t kReference = uint64_t{1} << 32;
 
-  Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser);
+  Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+          std::shared_ptr<const PermitRecord> record);
   bool Matches(const HoldingKey& key) const {
     return session_ == key.session && pool_ == key.pool &&
            (key.holder_key.empty() ? of_thread_ : holder_key_ == key.holder_key);
@@ -91,6 +97,7 @@ class Holding {
   // Made under the key of the thread that remembers it: found without comparing text.
   const bool of_thread_;
   const uint64_t units_;
+  const std::shared_ptr<const PermitRecord> record_;
   std::atomic<uint64_t> state_;
   // Used by the last guard alone.
   std::unique_ptr<Releaser> releaser_;

@@ -53,13 +53,16 @@ Step Core::Impl::Begin(absl::Time now, Effects* effects) {
 }
 
 void Core::Impl::Expire(const Step& step) {
-  AcquireOutcomes outcomes;
-  std::vector<SessionId> revoked;
-  for (auto& [name, pool] : pools_) pool.Expire(step.now, &outcomes, &revoked);
-  AnswerAll(step, std::move(outcomes));
-  for (const SessionId id : revoked) {
+  PermitRun run(this, &step);
+  std::vector<PermitView> revoked, overdue;
+  run.Expire();
+  for (auto& [name, pool] : pools_) pool.Expire(run.step(), &revoked, &overdue);
+  run.Answer();
+  for (const PermitView& permit : overdue) TellHolders(step, permit, attach::DeliveryKind::kOverdue);
+  for (const PermitView& permit : revoked) {
+    TellHolders(step, permit, attach::DeliveryKind::kRevoked);
     // One that has ended may have waited for nothing else.
-    if (Session* const session = sessions_.Find(id)) FinishIfOver(step, *session);
+    if (Session* const session = sessions_.Find(permit.session)) FinishIfOver(step, *session);
   }
   ExpireFences(step);
   ExpireRoom(step);
@@ -119,6 +122,9 @@ std::optional<Core::Impl::Admitted> Core::Impl::Admit(const Step& step, CallId c
   if (PermitPool** const pool = std::get_if<PermitPool*>(&pending.place)) {
     (*pool)->SetDeadline(request, deadline);
     Expire(step);
+  } else if (GangTable** const gangs = std::get_if<GangTable*>(&pending.place)) {
+    (*gangs)->SetDeadline(request, deadline);
+    Expire(step);
   } else if (RoomQueue** const room = std::get_if<RoomQueue*>(&pending.place)) {
     (*room)->SetDeadline(request, deadline);
     Expire(step);
@@ -141,16 +147,6 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   if (call) Reply(step, call, std::move(response));
 }
 
-void Core::Impl::AnswerAll(const Step& step, AcquireOutcomes outcomes) {
-  for (AcquireOutcome& outcome : outcomes) {
-    if (outcome.result.ok()) {
-      Answer(step, outcome.request, Response(*outcome.result));
-    } else {
-      Answer(step, outcome.request, outcome.result.status());
-    }
-  }
-}
-
 void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status) {
   bool room = false;
   PrepareOutcomes prepares;
@@ -162,6 +158,8 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     LogAnswer(step, pending, status);
     if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
       (*pool)->Leave(request);
+    } else if (std::holds_alternative<GangTable*>(pending.place)) {
+      for (const Gang::Part& part : gangs_.Take(request).parts) part.pool->Leave(request);
     } else if (std::holds_alternative<RoomQueue*>(pending.place)) {
       GiveUp(room_.Take(request));
       room = true;
@@ -176,9 +174,9 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     if (pending.call) Reply(step, pending.call, status);
   }
   AnswerPrepares(step, std::move(prepares));
-  AcquireOutcomes outcomes;
-  for (auto& [name, pool] : pools_) pool.Serve(step.now, &outcomes);
-  AnswerAll(step, std::move(outcomes));
+  PermitRun run(this, &step);
+  for (auto& [name, pool] : pools_) pool.Serve(run.step());
+  run.Answer();
   if (room) NoteRoom();
 }
 
@@ -218,7 +216,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 
 absl::Time Core::next_deadline() const {
   absl::Time next = std::min(
-      {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline()});
+      {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline(),
+       impl_->gangs_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),

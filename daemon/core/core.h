@@ -32,6 +32,7 @@
 #include "daemon/core/effects.h"
 #include "daemon/core/fence_table.h"
 #include "daemon/core/fence_types.h"
+#include "daemon/core/gang_types.h"
 #include "daemon/core/page.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/session_types.h"
@@ -173,6 +174,8 @@ class Core {
 
   void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                const AcquireRequest& request, Effects* effects);
+  void AcquireGang(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                   const GangRequest& request, Effects* effects);
   void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                AcquisitionId acquisition, Effects* effects);
   void Allocate(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -313,6 +316,7 @@ class Core {
 
  private:
   class Impl;
+  friend class PermitRun;
   friend class Step;
   std::unique_ptr<Impl> impl_;
 };

@@ -28,7 +28,8 @@ absl::Status Core::CheckBooks() const {
   }
   // What has room now, not what had at the last step.
   impl_->UpdatePlacement();
-  for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks());
+  PermitRun run(impl_.get(), nullptr);
+  for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks(&run));
   BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
@@ -94,6 +95,9 @@ absl::Status Core::Impl::CheckPending() const {
     if (const auto* const pool = std::get_if<PermitPool*>(&pending.place); pool != nullptr) {
       if (!(*pool)->Waits(request) || !pending.call)
         return Broken("a request waits in no pool, or for no call");
+    }
+    if (std::holds_alternative<GangTable*>(pending.place) && (!pending.call || !gangs_.gangs().contains(request))) {
+      return Broken("a gang waits nowhere, or for no call");
     }
     if (std::holds_alternative<FenceTable*>(pending.place) && !fences_.Waits(request)) {
       return Broken("a prepare waits for nothing");

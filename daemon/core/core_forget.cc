@@ -53,6 +53,16 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
   bool undone = false;
   if (const auto* const acquired = std::get_if<AcquireResult>(&answer)) {
     undone = ReleaseAcquisition(step, channel.session, acquired->acquisition).ok();
+  } else if (const auto* const gang = std::get_if<GangResult>(&answer)) {
+    for (const AcquireResult& permit : gang->permits) {
+      undone = ReleaseAcquisition(step, channel.session, permit.acquisition).ok() || undone;
+    }
+    if (gang->reservation.has_value()) {
+      if (Reservation* const reservation = reservations_.Find(gang->reservation->id)) {
+        DropReservation(step, *reservation, LogCause::kForgotten);
+        undone = true;
+      }
+    }
   } else if (const auto* const allocated = std::get_if<AllocateResult>(&answer)) {
     // The fd may be with the process already; then its import ends by the process's word or death alone.
     WithdrawImport(step, channel.id, allocated->import);

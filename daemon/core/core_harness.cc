@@ -53,6 +53,12 @@ CallId CoreHarness::Acquire(Peer& peer, const AcquireRequest& request) {
   });
 }
 
+CallId CoreHarness::AcquireGang(Peer& peer, const GangRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.AcquireGang(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
 CallId CoreHarness::Release(Peer& peer, AcquisitionId acquisition) {
   return Ask([&](Core& core, CallId call, Effects* effects) {
     core.Release(now, call, peer.caller(), peer.Next(), acquisition, effects);

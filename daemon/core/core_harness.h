@@ -52,6 +52,7 @@ class CoreHarness {
   Peer JoinTo(const Peer& peer);
 
   CallId Acquire(Peer& peer, const AcquireRequest& request);
+  CallId AcquireGang(Peer& peer, const GangRequest& request);
   CallId Release(Peer& peer, AcquisitionId acquisition);
   CallId Allocate(Peer& peer, Bytes bytes, uint32_t device = 0);
   CallId Allocate(Peer& peer, const AllocateRequest& request);

@@ -22,9 +22,11 @@
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
 #include "daemon/core/fence_table.h"
+#include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/permit_pool.h"
+#include "daemon/core/permit_run.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/reservation_table.h"
@@ -166,7 +168,6 @@ class Core::Impl {
                                 uint64_t fingerprint, absl::Time deadline = absl::InfiniteFuture());
   // Ends a pending request.
   void Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response);
-  void AnswerAll(const Step& step, AcquireOutcomes outcomes);
   // Takes pending requests from where they wait, answers their calls with `status`, and serves those behind
   // them once all have left. Their memory is the caller's to settle.
   void Leave(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
@@ -190,6 +191,22 @@ class Core::Impl {
   // ---- core_permit.cc -------------------------------------------------------------------------------------
 
   PermitPool* FindPool(absl::string_view name);
+  // ---- core_gang.cc: several permits at once (permit_run.h) -----------------------------------------------
+
+  // Errors: INVALID_FIELD; NOT_FOUND (pool); those of a reservation.
+  absl::StatusOr<Gang> MakeGang(const Admitted& admitted, const GangRequest& request, absl::Time now);
+  // Errors: ALREADY_HELD.
+  absl::Status CheckNotHeld(const Gang& gang) const;
+  static absl::Status AlreadyHeld(const PermitView& permit);
+  void NumberGang(const RequestId& request) { gangs_.Find(request)->number = ++permit_ids_.last_waiter; }
+  // Sends warm blocks back where that makes room for what it would reserve.
+  void TrimForGang(const Step& step, const Gang& gang);
+  ReservationView ReserveForGang(const Step& step, const Waiting& waiting);
+  // What gangs would reserve may be free now, or can never be.
+  void ServeGangRoom(const Step& step);
+
+  // Tells every process of the permit's session what becomes of it: which of them nest in it they know themselves.
+  void TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what);
   // Tells the placement what the devices are and have.
   void UpdatePlacement();
   // Looks anew at those who wait where permits of other pools, blocks or devices have come or gone.
@@ -234,7 +251,7 @@ class Core::Impl {
   // Whether it may wait, lacking that. Errors: LIMIT; DEVICE_REBUILDING.
   absl::Status MayWait(const Waiting& waiting, const Shortage& shortage) const;
   // Those who wait are looked at as the step ends.
-  void NoteRoom() { room_changed_ = true; }
+  void NoteRoom() { room_changed_ = gang_room_changed_ = true; }
   // Serves those who wait where there was something of note.
   void ServeRoom(const Step& step);
   // Serves those who wait, in their order, as far as bytes and workers go.
@@ -280,6 +297,7 @@ class Core::Impl {
   // Errors: LIMIT.
   absl::Status MayReserve(SessionId session) const;
   void MakeReservation(const Step& step, const Waiting& waiting);
+  Reservation& AddReservation(const Step& step, const Waiting& waiting);
   // Sets bytes aside in every layer that the reservation counts in, or gives them up.
   void Claim(const Reservation& reservation, uint32_t device, Bytes bytes);
   void Unclaim(SessionId session, const Tenant& tenant, uint32_t device, Bytes bytes);
@@ -446,7 +464,8 @@ class Core::Impl {
 
   // Where a pending request waits: nowhere yet, in a pool, for bytes, for its block to be made, for others' uses to be
   // finished, or for a block to be handed over.
-  using Place = std::variant<std::monostate, PermitPool*, RoomQueue*, BlockId, FenceTable*, WaitingImport>;
+  using Place =
+      std::variant<std::monostate, PermitPool*, GangTable*, RoomQueue*, BlockId, FenceTable*, WaitingImport>;
   struct Pending {
     // 0 if nobody waits for the answer.
     CallId call;
@@ -482,10 +501,15 @@ class Core::Impl {
   PermitIds permit_ids_;
   Placement placement_;
   std::map<std::string, PermitPool, std::less<>> pools_;
+  GangTable gangs_;
+  // A gang has come to something: those behind it may go on.
+  bool serve_pools_ = false;
   std::map<uint32_t, Device> devices_;
   std::map<Tenant, TenantAccount> tenants_;
   RoomQueue room_;
   bool room_changed_ = false;
+  // The same for gangs that would reserve some.
+  bool gang_room_changed_ = false;
   ReservationTable reservations_;
   BlockTable blocks_;
   Mailboxes mailboxes_;
@@ -504,6 +528,7 @@ class Core::Impl {
 
 inline Step::~Step() {
   core_->ServeRoom(*this);
+  core_->ServeGangRoom(*this);
   core_->ServePlaced(*this);
 }
 

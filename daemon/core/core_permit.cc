@@ -48,9 +48,9 @@ void Core::Acquire(absl::Time now, CallId call, const Caller& caller, const Requ
                     .tenant = admitted->session.tenant,
                     .process = admitted->channel.process};
   impl_->pending_.at(admitted->request).place = pool;
-  AcquireOutcomes outcomes;
-  pool->Acquire(now, admitted->request, asker, request, &outcomes);
-  impl_->AnswerAll(step, std::move(outcomes));
+  PermitRun run(impl_.get(), &step);
+  pool->Acquire(run.step(), admitted->request, asker, request);
+  run.Answer();
 }
 
 void Core::Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -83,9 +83,15 @@ absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, c
     config.weights.erase(uid);
     if (weight != 1) config.weights.emplace(uid, weight);
   }
-  AcquireOutcomes outcomes;
-  found->SetConfig(now, std::move(config), &outcomes);
-  impl_->AnswerAll(step, std::move(outcomes));
+  config.device_cap = change.device_cap.value_or(config.device_cap);
+  for (const auto& [uuid, cap] : change.device_caps) {
+    config.device_caps.erase(uuid);
+    if (cap.has_value()) config.device_caps.emplace(uuid, *cap);
+  }
+  PermitRun run(impl_.get(), &step);
+  found->SetConfig(run.step(), std::move(config));
+  run.Reconsider();
+  run.Answer();
   // Of those that are out some may be past the new limits already.
   impl_->Expire(step);
   return found->View();
@@ -94,10 +100,11 @@ absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, c
 absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   for (auto& [name, pool] : impl_->pools_) {
-    AcquireOutcomes outcomes;
-    std::optional<PermitView> revoked = pool.Revoke(now, permit, &outcomes);
+    PermitRun run(impl_.get(), &step);
+    std::optional<PermitView> revoked = pool.Revoke(run.step(), permit);
     if (!revoked.has_value()) continue;
-    impl_->AnswerAll(step, std::move(outcomes));
+    run.Answer();
+    impl_->TellHolders(step, *revoked, attach::DeliveryKind::kRevoked);
     impl_->FinishIfOver(step, *impl_->sessions_.Find(revoked->session));
     return *std::move(revoked);
   }
@@ -105,10 +112,20 @@ absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, E
 }
 
 absl::StatusOr<WaitView> Core::ExplainWait(const Caller& caller, uint64_t waiter) const {
+  PermitRun run(impl_.get(), nullptr);
+  std::optional<WaitView> elsewhere;
   for (const auto& [name, pool] : impl_->pools_) {
-    if (std::optional<WaitView> view = pool.Explain(waiter, caller.admin ? nullptr : &caller.tenant)) {
-      return *std::move(view);
+    std::optional<WaitView> view = pool.Explain(waiter, caller.admin ? nullptr : &caller.tenant, &run);
+    if (!view.has_value()) continue;
+    // Of a gang's pools the first that it lacks something of.
+    if (view->cause != WaitCause::kElsewhere) return *std::move(view);
+    if (!elsewhere.has_value()) elsewhere = std::move(view);
+  }
+  if (elsewhere.has_value()) {
+    for (const auto& [request, gang] : impl_->gangs_.gangs()) {
+      if (gang.number == waiter) elsewhere->cause = run.CauseOf(gang);
     }
+    return *std::move(elsewhere);
   }
   return Refuse(Reason::kNotFound, "no {kind} {id}; it may have been granted or have left",
                 {{"kind", "waiter"}, {"id", waiter}});
@@ -118,6 +135,14 @@ absl::StatusOr<PoolView> Core::GetPool(absl::string_view pool) const {
   const PermitPool* const found = impl_->FindPool(pool);
   if (found == nullptr) return NoPool(pool);
   return found->View();
+}
+
+void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what) {
+  std::vector<Deliver> sends;
+  for (const ChannelId channel : sessions_.Find(permit.session)->channels) {
+    mailboxes_.Post({.channel = channel, .delivery = {.what = what, .permit = permit.id.value()}}, &sends);
+  }
+  SendAll(step, std::move(sends));
 }
 
 void Core::Impl::UpdatePlacement() {
@@ -132,16 +157,17 @@ void Core::Impl::UpdatePlacement() {
 void Core::Impl::ServePlaced(const Step& step) {
   UpdatePlacement();
   const Placement::Changes changes = placement_.TakeChanges();
-  if (!changes.verdicts && !changes.dropped) return;
-  AcquireOutcomes outcomes;
-  for (auto& [name, pool] : pools_) {
-    if (changes.dropped) {
-      pool.Reconsider(step.now, &outcomes);
-    } else {
-      pool.Serve(step.now, &outcomes);
-    }
+  bool again = changes.verdicts || changes.dropped;
+  PermitRun run(this, &step);
+  if (changes.dropped) {
+    run.Reconsider();
+    for (auto& [name, pool] : pools_) pool.Reconsider(run.step());
   }
-  AnswerAll(step, std::move(outcomes));
+  // Who goes with its gang may leave units to those behind it in pools that have been served.
+  while (std::exchange(serve_pools_, false) || std::exchange(again, false)) {
+    for (auto& [name, pool] : pools_) pool.Serve(run.step());
+  }
+  run.Answer();
 }
 
 PermitPool* Core::Impl::FindPool(absl::string_view name) {
@@ -153,9 +179,9 @@ absl::StatusOr<ReleaseResult> Core::Impl::ReleaseAcquisition(const Step& step, S
                                                              AcquisitionId acquisition) {
   for (auto& [name, pool] : pools_) {
     if (!pool.Holds(session, acquisition)) continue;
-    AcquireOutcomes outcomes;
-    const ReleaseResult result = pool.Release(step.now, acquisition, &outcomes);
-    AnswerAll(step, std::move(outcomes));
+    PermitRun run(this, &step);
+    const ReleaseResult result = pool.Release(run.step(), acquisition);
+    run.Answer();
     return result;
   }
   return Refuse(Reason::kNotFound, "no {kind} {id} in this session",

@@ -1,3 +1,6 @@
+#include <set>
+#include <string>
+
 #include "daemon/core/core_harness.h"
 
 namespace berth::core {
@@ -404,6 +407,41 @@ TEST(CorePermitTest, WhoHoldsTooLongIsShownAndThenRevoked) {
             .ok());
   });
   EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());
+}
+
+TEST(CorePermitTest, AHolderIsToldThatItIsOverdueAndThatItsPermitWasTaken) {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[1].hold_warning = absl::Seconds(10);
+  config.pools[1].hold_limit = absl::Seconds(20);
+  CoreHarness h(config);
+  Peer a = h.Open(), b = h.JoinTo(a), other = h.Open();
+  const AcquireResult held = h.MustAcquire(a, Wide(1, "1"));
+  const AcquireResult fast = h.MustAcquire(a, One("2"));
+  const auto told = [&](attach::DeliveryKind what, PermitId permit) {
+    std::set<ChannelId> channels;
+    for (const Deliver& deliver : h.deliveries) {
+      if (deliver.delivery.what == what && deliver.delivery.permit == permit.value()) {
+        EXPECT_TRUE(channels.insert(deliver.channel).second) << "twice";
+      }
+    }
+    return channels;
+  };
+  const std::set<ChannelId> both = {a.channel, b.channel};
+  h.now += absl::Seconds(10);
+  h.Tick();
+  h.Tick();
+  EXPECT_EQ(told(attach::DeliveryKind::kOverdue, held.permit), both);
+  // A pool that is set anew does not warn anew.
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.SetPool(h.now, "wide", {.cap = 7}, effects).ok()); });
+  h.Tick();
+  EXPECT_EQ(told(attach::DeliveryKind::kOverdue, held.permit), both);
+  EXPECT_TRUE(told(attach::DeliveryKind::kRevoked, held.permit).empty());
+  h.now += absl::Seconds(10);
+  h.Tick();
+  EXPECT_EQ(told(attach::DeliveryKind::kRevoked, held.permit), both);
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.RevokePermit(h.now, fast.permit, effects).ok()); });
+  EXPECT_EQ(told(attach::DeliveryKind::kRevoked, fast.permit), both);
+  EXPECT_EQ(h.deliveries.size(), 6u);
 }
 
 TEST(CorePermitTest, AWaiterIsToldWhyItWaits) {

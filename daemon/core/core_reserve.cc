@@ -84,7 +84,7 @@ absl::Status Core::Impl::MayReserve(SessionId session) const {
   for (const Waiting& entry : room_.entries()) {
     waiting += entry.session == session && entry.reserve_for.has_value() ? 1 : 0;
   }
-  const uint64_t current = reservations_.CountOf(session) + waiting;
+  const uint64_t current = reservations_.CountOf(session) + waiting + gangs_.CountReserving(session);
   const uint64_t limit = config_.limits.reservations_per_session;
   if (current < limit) return absl::OkStatus();
   return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
@@ -92,6 +92,11 @@ absl::Status Core::Impl::MayReserve(SessionId session) const {
 }
 
 void Core::Impl::MakeReservation(const Step& step, const Waiting& waiting) {
+  const Reservation& reservation = AddReservation(step, waiting);
+  Answer(step, waiting.request, Response(ReserveResult{.reservation = ViewReservation(reservation)}));
+}
+
+Reservation& Core::Impl::AddReservation(const Step& step, const Waiting& waiting) {
   Reservation& reservation = reservations_.Add({.id = NewId<ReservationId>(),
                                                 .session = waiting.session,
                                                 .tenant = waiting.tenant,
@@ -102,7 +107,44 @@ void Core::Impl::MakeReservation(const Step& step, const Waiting& waiting) {
     reservation.claims[ask.device] = {.bytes = ask.bytes, .left = ask.bytes};
     Claim(reservation, ask.device, ask.bytes);
   }
-  Answer(step, waiting.request, Response(ReserveResult{.reservation = ViewReservation(reservation)}));
+  return reservation;
+}
+
+ReservationView Core::Impl::ReserveForGang(const Step& step, const Waiting& waiting) {
+  for (Waiting& entry : room_.entries()) {
+    if (entry.patient && Takes(waiting, Assess(entry, {}).lacking)) room_.NotePassed(entry, step.now);
+  }
+  const ReservationView view = ViewReservation(AddReservation(step, waiting));
+  LogRecord record{.action = LogAction::kReserve,
+                   .session = view.session,
+                   .tenant = view.tenant,
+                   .request = waiting.request,
+                   .device = waiting.asks.front().device,
+                   .reservation = view.id,
+                   .label = view.label};
+  for (const RoomAsk& ask : waiting.asks) {
+    record.bytes = CheckedAdd(record.bytes, ask.bytes).value_or(record.bytes);
+  }
+  Log(step, std::move(record));
+  return view;
+}
+
+void Core::Impl::TrimForGang(const Step& step, const Gang& gang) {
+  if (gang.room.empty()) return;
+  const Waiting waiting = PermitRun::WaitingOf(gang);
+  const Shortage shortage = Assess(waiting, {});
+  if (shortage.kind == Shortage::Kind::kComing) TrimFor(step, waiting, shortage);
+}
+
+void Core::Impl::ServeGangRoom(const Step& step) {
+  if (!std::exchange(gang_room_changed_, false) || gangs_.gangs().empty()) return;
+  PermitRun run(this, &step);
+  run.Reconsider();
+  run.Answer();
+  for (const auto& [request, gang] : gangs_.gangs()) {
+    TrimForGang(step, gang);
+    serve_pools_ = serve_pools_ || !gang.room.empty();
+  }
 }
 
 void Core::Impl::Claim(const Reservation& reservation, uint32_t device, Bytes bytes) {

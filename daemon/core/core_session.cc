@@ -189,9 +189,9 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
     Emit(step, DropChannel{.channel = channel});
     sessions_.EraseChannel(channel);
   }
-  AcquireOutcomes outcomes;
-  for (auto& [name, pool] : pools_) pool.ReturnAll(step.now, session.id, &outcomes);
-  AnswerAll(step, std::move(outcomes));
+  PermitRun run(this, &step);
+  for (auto& [name, pool] : pools_) pool.ReturnAll(run.step(), session.id);
+  run.Answer();
   for (Block* const block : blocks_.OwnedBy(session.id)) {
     if (block->phase == BlockPhase::kLive) FreeBlock(step, *block, LogCause::kSessionEnd);
     // What is on its way back stays with the tenant.

@@ -18,7 +18,8 @@ enum class Kind : uint64_t {
   kReserve,
   kReleaseReservation,
   kPublish,
-  kUnpublish
+  kUnpublish,
+  kAcquireGang
 };
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
@@ -30,6 +31,19 @@ void AddHandle(const BlockHandle& handle, Fingerprint* fingerprint) {
       .Add(handle.block.value())
       .Add(handle.generation)
       .Add(handle.block_generation);
+}
+
+void AddWish(const DeviceWish& wish, Fingerprint* fingerprint) {
+  fingerprint->Add(static_cast<uint64_t>(wish.pick))
+      .Add(wish.uuid)
+      .Add(wish.min_free.count())
+      .Add(wish.declared.count());
+}
+
+void AddItems(const std::vector<ReserveItem>& items, Fingerprint* fingerprint) {
+  for (const ReserveItem& item : items) {
+    fingerprint->Add(uint64_t{item.device}).Add(item.device_uuid).Add(item.bytes.count());
+  }
 }
 
 uint64_t BitsOf(const ExportKinds& kinds) { return (kinds.fd ? 1 : 0) | (kinds.cuda_ipc ? 2 : 0); }
@@ -47,9 +61,27 @@ Fingerprint& Fingerprint::Add(absl::string_view text) {
   return *this;
 }
 
+uint64_t FingerprintOf(const GangRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kAcquireGang).Add(uint64_t{request.members.size()});
+  for (const GangMember& member : request.members) {
+    fingerprint.Add(member.pool).Add(member.units).Add(member.client_cap);
+    AddWish(member.device, &fingerprint);
+  }
+  AddItems(request.reserve, &fingerprint);
+  return fingerprint.Add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(request.reserve_for)))
+      .Add(request.holder_key)
+      .Add(request.label)
+      .Add(uint64_t{request.wait})
+      .Add(uint64_t{request.adoptable})
+      .Add(uint64_t{request.independent})
+      .Add(static_cast<uint64_t>(int64_t{request.priority}))
+      .Add(uint64_t{request.exclusive})
+      .value();
+}
+
 uint64_t FingerprintOf(const AcquireRequest& request) {
-  return Begin(Kind::kAcquire)
-      .Add(request.pool)
+  Fingerprint fingerprint = Begin(Kind::kAcquire);
+  fingerprint.Add(request.pool)
       .Add(request.units)
       .Add(request.holder_key)
       .Add(request.label)
@@ -58,12 +90,9 @@ uint64_t FingerprintOf(const AcquireRequest& request) {
       .Add(uint64_t{request.adoptable})
       .Add(uint64_t{request.independent})
       .Add(static_cast<uint64_t>(int64_t{request.priority}))
-      .Add(uint64_t{request.exclusive})
-      .Add(static_cast<uint64_t>(request.device.pick))
-      .Add(request.device.uuid)
-      .Add(request.device.min_free.count())
-      .Add(request.device.declared.count())
-      .value();
+      .Add(uint64_t{request.exclusive});
+  AddWish(request.device, &fingerprint);
+  return fingerprint.value();
 }
 
 uint64_t FingerprintOf(AcquisitionId released) { return Begin(Kind::kRelease).Add(released.value()).value(); }
@@ -82,9 +111,7 @@ uint64_t FingerprintOf(const AllocateRequest& request) {
 
 uint64_t FingerprintOf(const ReserveRequest& request) {
   Fingerprint fingerprint = Begin(Kind::kReserve);
-  for (const ReserveItem& item : request.items) {
-    fingerprint.Add(uint64_t{item.device}).Add(item.device_uuid).Add(item.bytes.count());
-  }
+  AddItems(request.items, &fingerprint);
   return fingerprint.Add(request.label)
       .Add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(request.ttl)))
       .value();

@@ -11,6 +11,7 @@
 #include "daemon/core/block_types.h"
 #include "daemon/core/budget_types.h"
 #include "daemon/core/fence_types.h"
+#include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
 
 namespace berth::core {
@@ -31,6 +32,7 @@ class Fingerprint {
 
 // Of each request with its kind. Deadlines are left out: a retry has another one.
 uint64_t FingerprintOf(const AcquireRequest& request);
+uint64_t FingerprintOf(const GangRequest& request);
 uint64_t FingerprintOf(AcquisitionId released);
 uint64_t FingerprintOf(const AllocateRequest& request);
 uint64_t FingerprintOf(const FreeRequest& request);

@@ -1,6 +1,7 @@
 #include "daemon/core/permit_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,6 +19,18 @@ constexpr size_t kMaxAcquisitions = 65'536;
 // Holds that the mean goes back over.
 constexpr int kHoldsRemembered = 8;
 
+WaitQueue::Verdict ToQueue(Placement::Verdict verdict) {
+  switch (verdict) {
+    case Placement::Verdict::kFits:
+      return WaitQueue::Verdict::kFits;
+    case Placement::Verdict::kWaits:
+      return WaitQueue::Verdict::kWaits;
+    case Placement::Verdict::kAside:
+      break;
+  }
+  return WaitQueue::Verdict::kAside;
+}
+
 }  // namespace
 
 PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement)
@@ -30,69 +43,73 @@ PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement)
               .ageing = config_.ageing,
               .weights = config_.weights}) {
   BERTH_INVARIANT(config_.cap > 0);
+  shares_.cap = config_.device_cap;
+  shares_.caps = config_.device_caps;
 }
 
-void PermitPool::Acquire(absl::Time now, const RequestId& request, const Asker& asker,
-                         const AcquireRequest& what, AcquireOutcomes* outcomes) {
+void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
+                         const AcquireRequest& what) {
   if (what.units == 0) {
-    Tell(request,
-         Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
-                {{"field", "units"}, {"value", 0}, {"limit", 1}}),
-         outcomes);
-    return;
+    return Tell(step, request,
+                Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                       {{"field", "units"}, {"value", 0}, {"limit", 1}}));
   }
-  if (Permit* const held = FindNest(asker, what); held != nullptr) {
-    Tell(request, Nest(*held, what), outcomes);
-    return;
-  }
-  if (absl::Status never = CheckCaps(what); !never.ok()) {
-    Tell(request, std::move(never), outcomes);
-    return;
+  if (const Permit* const held = FindNest(asker, what); held != nullptr) {
+    return Tell(step, request, Nest(permits_.at(held->view.id), what));
   }
   Waiter waiter{.number = ++ids_->last_waiter,
                 .request = request,
                 .asker = asker,
                 .what = what,
-                .since = now,
+                .since = step.now,
                 .charge = what.exclusive ? config_.cap : what.units};
-  if (queue_.empty() && Judge(waiter) == WaitQueue::Verdict::kFits) {
-    Grant(now, std::move(waiter), outcomes);
-    return;
-  }
+  // In a pool of devices each permit names one.
+  if (shares_.per_device() && what.device.pick == DevicePick::kNone) waiter.what.device.pick = DevicePick::kAny;
+  if (absl::Status never = CheckCaps(waiter.what); !never.ok()) return Tell(step, request, std::move(never));
+  if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) return Grant(step, waiter);
+  const AcquireRequest asked = waiter.what;
   // Whether it is its turn the queue says. Who will not wait leaves it at once.
   queue_.Push(std::move(waiter));
-  Serve(now, outcomes);
+  Serve(step);
   if (!queue_.Contains(request)) return;
-  if (absl::Status refusal = WhyNotWait(now, asker, what); !refusal.ok()) {
+  if (absl::Status refusal = WhyNotWait(step.now, asker, asked); !refusal.ok()) {
     queue_.Remove(request);
-    Tell(request, std::move(refusal), outcomes);
+    Tell(step, request, std::move(refusal));
     // Units may have been kept for it.
-    Serve(now, outcomes);
+    Serve(step);
   }
 }
 
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
   if (!what.wait) return NoPermit(asker, what);
   if (what.deadline <= now) return TimedOut(what, queue_.size());
-  if (queue_.size() > max_waiters_) {
-    return RefuseWithRetry(Reason::kLimit, absl::Seconds(1),
-                           "permit pool {pool}: {current} wait, limit {limit}",
-                           {{"what", "waiters_per_pool"},
-                            {"pool", config_.name},
-                            {"current", queue_.size() - 1},
-                            {"limit", max_waiters_}});
-  }
-  return absl::OkStatus();
+  return queue_.size() > max_waiters_ ? FullQueue(queue_.size() - 1) : absl::OkStatus();
 }
 
-PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) {
+absl::Status PermitPool::FullQueue(uint64_t waiting) const {
+  return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
+                         {{"what", "waiters_per_pool"},
+                          {"pool", config_.name},
+                          {"current", waiting},
+                          {"limit", max_waiters_}});
+}
+
+const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) const {
   if (const auto own = by_holder_.find({asker.session, what.holder_key}); own != by_holder_.end()) {
     return &permits_.at(own->second);
   }
-  if (what.independent) return nullptr;
-  const auto adoptable = adoptable_.lower_bound({asker.session, PermitId()});
-  if (adoptable == adoptable_.end() || adoptable->first != asker.session) return nullptr;
-  return &permits_.at(adoptable->second);
+  return what.independent ? nullptr : FindAdoptable(asker.session, what);
+}
+
+const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const AcquireRequest& what) const {
+  const Permit* first = nullptr;
+  for (auto it = adoptable_.lower_bound({session, PermitId()}); it != adoptable_.end() && it->first == session;
+       ++it) {
+    const Permit* const permit = &permits_.at(it->second);
+    if (CheckNest(*permit, what).ok()) return permit;
+    if (first == nullptr) first = permit;
+  }
+  return first;
 }
 
 absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& what) const {
@@ -149,31 +166,48 @@ bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
   return out < config_.tenant_cap && units <= config_.tenant_cap - out;
 }
 
-WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter) const {
+Placement::Ask PermitPool::AskOf(const AcquireRequest& what) const {
+  return {.wish = what.device, .units = what.units, .shares = &shares_};
+}
+
+WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter, Gangs* gangs) const {
+  if (!waiter.gang.empty()) return gangs->Judge(waiter);
   const AcquireRequest& what = waiter.what;
-  if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitQueue::Verdict::kAside;
-  if (!MayHaveUnits(what)) return WaitQueue::Verdict::kWaits;
-  if (what.device.pick == DevicePick::kNone) return WaitQueue::Verdict::kFits;
-  switch (placement_->Choose(what.device).verdict) {
-    case Placement::Verdict::kFits:
-      return WaitQueue::Verdict::kFits;
-    case Placement::Verdict::kWaits:
-      return WaitQueue::Verdict::kWaits;
-    case Placement::Verdict::kAside:
-      // No unit that comes back helps it: the others need not wait for it.
-      return WaitQueue::Verdict::kAside;
+  const WaitQueue::Verdict units = JudgeUnits({.tenant = waiter.asker.tenant,
+                                               .units = what.units,
+                                               .exclusive = what.exclusive,
+                                               .client_cap = what.client_cap});
+  if (units != WaitQueue::Verdict::kFits || what.device.pick == DevicePick::kNone) return units;
+  // Where no unit that comes back helps it, the others need not wait for it.
+  return ToQueue(placement_->Choose(AskOf(what)).verdict);
+}
+
+WaitQueue::Verdict PermitPool::JudgeUnits(const GangPart& part) const {
+  if (!TenantMayHave(part.tenant, part.units)) return WaitQueue::Verdict::kAside;
+  return MayHaveUnits(part.units, part.exclusive, part.client_cap) ? WaitQueue::Verdict::kFits
+                                                                   : WaitQueue::Verdict::kWaits;
+}
+
+bool PermitPool::MayHaveUnits(uint64_t units, bool exclusive, uint64_t client_cap) const {
+  if (exclusive_out_ > 0) return false;
+  if (exclusive && out_ > 0) return false;
+  return out_ < config_.cap && units <= config_.cap - out_ && (client_cap == 0 || out_ < client_cap);
+}
+
+void PermitPool::Grant(const PoolStep& step, const Waiter& waiter) {
+  std::optional<uint32_t> device;
+  if (waiter.what.device.pick != DevicePick::kNone) {
+    const Placement::Choice choice = placement_->Choose(AskOf(waiter.what));
+    BERTH_INVARIANT(choice.verdict == Placement::Verdict::kFits);
+    device = choice.ordinal;
   }
-  return WaitQueue::Verdict::kAside;
+  Permit& permit = Admit(step, waiter, device);
+  Tell(step, waiter.request, AddAcquisition(permit, /*nested=*/false));
+  NestWaiters(step, permit);
 }
 
-bool PermitPool::MayHaveUnits(const AcquireRequest& what) const {
-  if (exclusive_out_) return false;
-  if (what.exclusive) return out_ == 0;
-  return out_ < config_.cap && what.units <= config_.cap - out_ &&
-         (what.client_cap == 0 || out_ < what.client_cap);
-}
-
-void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes) {
+PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter,
+                                      std::optional<uint32_t> device) {
   const PermitId id(++ids_->last_permit);
   Permit& permit = permits_[id];
   permit.view = PermitView{.id = id,
@@ -185,16 +219,16 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
                            .adoptable = waiter.what.adoptable,
                            .exclusive = waiter.what.exclusive,
                            .priority = waiter.what.priority,
-                           .granted_at = now,
-                           .waited = now - waiter.since,
+                           .gang = waiter.gang.empty() ? 0 : waiter.number,
+                           .granted_at = step.now,
+                           .waited = step.now - waiter.since,
                            .process = waiter.asker.process};
   permit.tenant = waiter.asker.tenant;
-  if (const DeviceWish& wish = waiter.what.device; wish.pick != DevicePick::kNone) {
-    const Placement::Choice choice = placement_->Choose(wish);
-    BERTH_INVARIANT(choice.verdict == Placement::Verdict::kFits);
-    permit.view.device = placement_->Describe(choice.ordinal);
-    permit.view.declared = wish.declared;
-    placement_->Take(choice.ordinal, wish.declared);
+  if (device.has_value()) {
+    permit.view.device = placement_->Describe(*device);
+    permit.view.declared = waiter.what.device.declared;
+    placement_->Take(*device, waiter.what.device.declared);
+    shares_.out[*device] += waiter.what.units;
   }
   const bool first = by_holder_.emplace(Holder(waiter.asker.session, waiter.what.holder_key), id).second;
   BERTH_INVARIANT(first);
@@ -202,29 +236,93 @@ void PermitPool::Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes)
   out_ += waiter.what.units;
   out_by_tenant_[waiter.asker.tenant] += waiter.what.units;
   queue_.Charge(waiter.asker.tenant, waiter.charge);
-  exclusive_out_ = waiter.what.exclusive;
+  exclusive_out_ += waiter.what.exclusive ? 1 : 0;
   peak_ = std::max(peak_, out_);
   ++granted_total_;
-  Tell(waiter.request, AddAcquisition(permit, /*nested=*/false), outcomes);
-  NestWaiters(permit, outcomes);
+  return permit;
 }
 
-void PermitPool::NestWaiters(Permit& permit, AcquireOutcomes* outcomes) {
-  const auto nests = [&permit](const Waiter& waiter) {
-    return waiter.what.holder_key == permit.view.holder_key ||
-           (permit.view.adoptable && !waiter.what.independent);
+AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device) {
+  Permit& permit = Admit(step, waiter, device);
+  const AcquireResult result = AddAcquisition(permit, /*nested=*/false);
+  NestWaiters(step, permit);
+  return result;
+}
+
+void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
+  const PermitView view = permit.view;
+  const auto nests = [&](const Waiter& waiter) {
+    return waiter.gang.empty() && (waiter.what.holder_key == view.holder_key ||
+                                   (view.adoptable && !waiter.what.independent));
   };
-  for (const Waiter& waiter : queue_.TakeOf(permit.view.session, nests)) {
-    Tell(waiter.request, Nest(permit, waiter.what), outcomes);
+  for (const Waiter& waiter : queue_.TakeOf(view.session, nests)) {
+    Tell(step, waiter.request, Nest(permit, waiter.what));
+  }
+  if (step.gangs == nullptr) return;
+  for (const RequestId& request : queue_.GangsOf(view.session)) {
+    if (queue_.Contains(request)) step.gangs->PermitGranted(request, view);
   }
 }
 
-void PermitPool::Serve(absl::Time now, AcquireOutcomes* outcomes) {
-  while (out_ < config_.cap && !exclusive_out_ && !queue_.empty()) {
-    std::optional<Waiter> next = queue_.TakeNext(now, [this](const Waiter& waiter) { return Judge(waiter); });
-    if (!next.has_value()) return;
-    Grant(now, *std::move(next), outcomes);
+void PermitPool::Serve(const PoolStep& step) {
+  const auto judge = [&](const Waiter& waiter) { return Judge(waiter, step.gangs); };
+  while (out_ < config_.cap && exclusive_out_ == 0 && !queue_.empty()) {
+    const std::optional<WaitQueue::Turn> turn = queue_.Next(step.now, judge);
+    NoteHeld(step);
+    if (!turn.has_value()) return;
+    if (const Waiter& next = *queue_.Find(turn->number); !next.gang.empty()) {
+      step.gangs->Grant(RequestId(next.request));
+    } else {
+      Grant(step, queue_.Take(*turn));
+    }
   }
+}
+
+void PermitPool::NoteHeld(const PoolStep& step) {
+  const uint64_t held = queue_.TakeNewlyHeld();
+  if (held == 0) return;
+  if (const Waiter& waiter = *queue_.Find(held); !waiter.gang.empty()) step.gangs->Hold(waiter.request);
+}
+
+std::optional<PermitView> PermitPool::FindHeld(const Asker& asker, const AcquireRequest& what) const {
+  const Permit* const held = FindNest(asker, what);
+  if (held == nullptr) return std::nullopt;
+  return ViewPermit(*held);
+}
+
+absl::Status PermitPool::Push(Waiter waiter) {
+  if (queue_.size() >= max_waiters_) return FullQueue(queue_.size());
+  queue_.Push(std::move(waiter));
+  return absl::OkStatus();
+}
+
+bool PermitPool::MayGo(const PoolStep& step, uint64_t number) {
+  const bool may =
+      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number).has_value();
+  NoteHeld(step);
+  return may;
+}
+
+void PermitPool::TakeTurn(const PoolStep& step, uint64_t number) {
+  const std::optional<WaitQueue::Turn> turn =
+      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number);
+  BERTH_INVARIANT(turn.has_value());
+  queue_.Take(*turn);
+}
+
+uint64_t PermitPool::PositionOf(uint64_t number) const {
+  uint64_t position = 0;
+  queue_.Walk([&](const Waiter& waiter) {
+    ++position;
+    return waiter.number != number;
+  });
+  return position;
+}
+
+bool PermitPool::KeptFrom(uint64_t number, Gangs* gangs) const {
+  return queue_.KeptFrom(number, [&](const Waiter& waiter) {
+    return waiter.gang.empty() ? Judge(waiter, nullptr) : gangs->JudgeParts(waiter);
+  });
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
@@ -232,26 +330,26 @@ bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
   return found != acquisitions_.end() && permits_.at(found->second).view.session == session;
 }
 
-ReleaseResult PermitPool::Release(absl::Time now, AcquisitionId acquisition, AcquireOutcomes* outcomes) {
+ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisition) {
   const auto found = acquisitions_.find(acquisition);
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
   acquisitions_.erase(found);
   at->second.acquisitions.erase(acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
-  Return(now, at);
-  Serve(now, outcomes);
+  Return(step.now, at);
+  Serve(step);
   return ReleaseResult{.returned = true};
 }
 
-void PermitPool::ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* outcomes) {
+void PermitPool::ReturnAll(const PoolStep& step, SessionId session) {
   for (auto it = by_holder_.lower_bound({session, ""});
        it != by_holder_.end() && it->first.first == session;) {
     const PermitId id = it->second;
     ++it;
-    Return(now, permits_.find(id));
+    Return(step.now, permits_.find(id));
   }
-  Serve(now, outcomes);
+  Serve(step);
 }
 
 void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at) {
@@ -259,8 +357,13 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
   const bool first = mean_hold_ == absl::ZeroDuration();
   mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
-  if (permit.view.exclusive) exclusive_out_ = false;
-  if (permit.view.device.has_value()) placement_->Give(permit.view.device->ordinal, permit.view.declared);
+  if (permit.view.exclusive) --exclusive_out_;
+  if (const auto& device = permit.view.device; device.has_value()) {
+    placement_->Give(device->ordinal, permit.view.declared);
+    const auto share = shares_.out.find(device->ordinal);
+    share->second -= permit.view.units;
+    if (share->second == 0) shares_.out.erase(share);
+  }
   for (const AcquisitionId acquisition : permit.acquisitions) acquisitions_.erase(acquisition);
   by_holder_.erase({permit.view.session, permit.view.holder_key});
   adoptable_.erase({permit.view.session, permit.view.id});
@@ -272,13 +375,13 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   permits_.erase(at);
 }
 
-std::optional<PermitView> PermitPool::Revoke(absl::Time now, PermitId permit, AcquireOutcomes* outcomes) {
+std::optional<PermitView> PermitPool::Revoke(const PoolStep& step, PermitId permit) {
   const auto at = permits_.find(permit);
   if (at == permits_.end()) return std::nullopt;
   PermitView view = ViewPermit(at->second);
   ++revoked_total_;
-  Return(now, at);
-  Serve(now, outcomes);
+  Return(step.now, at);
+  Serve(step);
   return view;
 }
 
@@ -292,59 +395,68 @@ absl::Time PermitPool::next_deadline() const {
   return next;
 }
 
-void PermitPool::Expire(absl::Time now, AcquireOutcomes* outcomes, std::vector<SessionId>* revoked) {
+void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
+                        std::vector<PermitView>* overdue) {
   for (auto at = permits_.upper_bound(warned_);
-       at != permits_.end() && at->second.view.granted_at + config_.hold_warning <= now; ++at) {
+       at != permits_.end() && at->second.view.granted_at + config_.hold_warning <= step.now; ++at) {
     warned_ = at->first;
+    if (!std::exchange(at->second.warned, true)) overdue->push_back(ViewPermit(at->second));
   }
-  while (!permits_.empty() && permits_.begin()->second.view.granted_at + config_.hold_limit <= now) {
-    revoked->push_back(permits_.begin()->second.view.session);
-    Revoke(now, permits_.begin()->first, outcomes);
+  while (!permits_.empty() && permits_.begin()->second.view.granted_at + config_.hold_limit <= step.now) {
+    revoked->push_back(*Revoke(step, permits_.begin()->first));
   }
-  const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(now);
-  for (const auto& [waiter, position] : expired) {
-    Tell(waiter.request, TimedOut(waiter.what, position), outcomes);
-  }
+  const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(step.now);
+  for (const auto& [waiter, position] : expired) Tell(step, waiter.request, TimedOut(waiter.what, position));
   // Units may have been kept for one that left.
-  if (!expired.empty()) Serve(now, outcomes);
+  if (!expired.empty()) Serve(step);
 }
 
-void PermitPool::SetConfig(absl::Time now, PoolConfig config, AcquireOutcomes* outcomes) {
+void PermitPool::SetConfig(const PoolStep& step, PoolConfig config) {
   BERTH_INVARIANT(config.cap > 0 && config.name == config_.name);
   config_ = std::move(config);
+  shares_.cap = config_.device_cap;
+  shares_.caps = config_.device_caps;
   queue_.SetOptions({.passes_before_hold = queue_.options().passes_before_hold,
                      .ageing = config_.ageing,
                      .weights = config_.weights});
   // Who is held past the warning is looked at anew.
   warned_ = PermitId();
-  Reconsider(now, outcomes);
+  Reconsider(step);
 }
 
-void PermitPool::Reconsider(absl::Time now, AcquireOutcomes* outcomes) {
-  for (const Waiter& waiter :
-       queue_.TakeIf([this](const Waiter& waiter) { return !CheckCaps(waiter.what).ok(); })) {
-    Tell(waiter.request, CheckCaps(waiter.what), outcomes);
+void PermitPool::Reconsider(const PoolStep& step) {
+  const auto never = [this](const Waiter& waiter) {
+    return waiter.gang.empty() && !CheckCaps(waiter.what).ok();
+  };
+  for (const Waiter& waiter : queue_.TakeIf(never)) Tell(step, waiter.request, CheckCaps(waiter.what));
+  Serve(step);
+}
+
+void PermitPool::Tell(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result) {
+  if (result.ok()) {
+    step.outcomes->push_back({request, Response(*std::move(result))});
+  } else {
+    ++refused_total_;
+    step.outcomes->push_back({request, result.status()});
   }
-  Serve(now, outcomes);
-}
-
-void PermitPool::Tell(const RequestId& request, absl::StatusOr<AcquireResult> result,
-                      AcquireOutcomes* outcomes) {
-  if (!result.ok()) ++refused_total_;
-  outcomes->push_back({request, std::move(result)});
 }
 
 absl::Status PermitPool::CheckCaps(const AcquireRequest& what) const {
-  if (what.units > config_.cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
-                  {{"pool", config_.name}, {"asked", what.units}, {"cap", config_.cap}});
-  }
-  if (config_.tenant_cap != 0 && what.units > config_.tenant_cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
-                  {{"pool", config_.name}, {"asked", what.units}, {"cap", config_.tenant_cap}});
-  }
+  BERTH_RETURN_IF_ERROR(CheckUnits(what.units));
   if (what.device.pick == DevicePick::kNone) return absl::OkStatus();
-  return placement_->Check(config_.name, what.device);
+  return placement_->Check(config_.name, AskOf(what));
+}
+
+absl::Status PermitPool::CheckUnits(uint64_t units) const {
+  if (units > config_.cap) {
+    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
+                  {{"pool", config_.name}, {"asked", units}, {"cap", config_.cap}});
+  }
+  if (config_.tenant_cap != 0 && units > config_.tenant_cap) {
+    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
+                  {{"pool", config_.name}, {"asked", units}, {"cap", config_.tenant_cap}});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
@@ -358,12 +470,23 @@ absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position)
 }
 
 absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what) const {
-  return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
-                {{"pool", config_.name},
-                 {"asked", what.units},
-                 {"out", out_},
-                 {"cap", config_.cap},
-                 {"holders", NameHolders(asker)}});
+  std::vector<Figure> figures = {{"pool", config_.name},
+                                 {"asked", what.units},
+                                 {"out", out_},
+                                 {"cap", config_.cap},
+                                 {"holders", NameHolders(asker)}};
+  if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
+    return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
+                  figures);
+  }
+  // The pool has the units; what lacks is a device.
+  figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
+  figures.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
+  figures.emplace_back("free", placement_->MostFree(what.device).count());
+  return Refuse(Reason::kNoPermit,
+                "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
+                "bytes free and room in the pool: the most is {free}; held by {holders}",
+                figures);
 }
 
 std::string PermitPool::NameHolders(const Asker& asker) const {

@@ -26,16 +26,42 @@
 #include "daemon/core/permit_types.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
+#include "daemon/core/response.h"
 #include "daemon/core/wait_queue.h"
 
 namespace berth::core {
 
-// What became of an acquire.
+// What became of an acquire: an AcquireResult, or a GangResult.
 struct AcquireOutcome {
   RequestId request;
-  absl::StatusOr<AcquireResult> result;
+  absl::StatusOr<Response> result;
 };
 using AcquireOutcomes = std::vector<AcquireOutcome>;
+
+// Those who wait in several pools at once, of which each pool sees its own part (Waiter::gang).
+class Gangs {
+ public:
+  virtual ~Gangs() = default;
+  // Of all its parts: kFits where every pool has what it asks and nothing is kept there for another.
+  virtual WaitQueue::Verdict Judge(const Waiter& waiter) = 0;
+  // The same, but for what is kept for others.
+  virtual WaitQueue::Verdict JudgeParts(const Waiter& waiter) = 0;
+  // It is a fitting gang's turn in one of its pools. Where it may not pass whom it would pass in another, that one is
+  // held for from now on, and the gang no longer fits.
+  virtual void Grant(const RequestId& request) = 0;
+  // One of its pools is held for it: so are the others.
+  virtual void Hold(const RequestId& request) = 0;
+  // Its session has just been granted a permit in one of its pools. Where it could nest in that, it is refused.
+  virtual void PermitGranted(const RequestId& request, const PermitView& permit) = 0;
+};
+
+// One step of a pool: what waiters are told comes out in `outcomes`.
+struct PoolStep {
+  absl::Time now;
+  AcquireOutcomes* outcomes;
+  // Null where no gang ever waits.
+  Gangs* gangs = nullptr;
+};
 
 // Ids count up over all pools of the node.
 struct PermitIds {
@@ -60,16 +86,51 @@ class PermitPool {
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
   // LIMIT.
-  void Acquire(absl::Time now, const RequestId& request, const Asker& asker, const AcquireRequest& what,
-               AcquireOutcomes* outcomes);
+  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
-  ReleaseResult Release(absl::Time now, AcquisitionId acquisition, AcquireOutcomes* outcomes);
+  ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition);
   // Gives back every permit of the session.
-  void ReturnAll(absl::Time now, SessionId session, AcquireOutcomes* outcomes);
+  void ReturnAll(const PoolStep& step, SessionId session);
 
   // Refuses those who wait and can never be granted any more, as devices have changed, and grants what can be.
-  void Reconsider(absl::Time now, AcquireOutcomes* outcomes);
+  void Reconsider(const PoolStep& step);
+
+  // ---- Gangs ----------------------------------------------------------------------------------------------
+
+  // What one gang asks of this pool.
+  struct GangPart {
+    Tenant tenant;
+    uint64_t units = 0;
+    bool exclusive = false;
+    uint64_t client_cap = 0;
+  };
+  // OK, or why so many units can never be granted.
+  absl::Status CheckUnits(uint64_t units) const;
+  // Whether a gang may have its units, whatever its devices.
+  WaitQueue::Verdict JudgeUnits(const GangPart& part) const;
+  const DeviceShares& shares() const { return shares_; }
+  // A permit that an acquire by that holder would nest in; nothing for none.
+  std::optional<PermitView> FindHeld(const Asker& asker, const AcquireRequest& what) const;
+  // A gang's part waits from now on; then Serve(). Errors: LIMIT.
+  absl::Status Push(Waiter waiter);
+  // Requires: a fitting gang that waits here. Whether it may pass whom it would pass; if not, that one is held for.
+  bool MayGo(const PoolStep& step, uint64_t number);
+  // Requires: MayGo(). Takes it out of the queue, and counts whom it passes.
+  void TakeTurn(const PoolStep& step, uint64_t number);
+  // Grants one permit of a gang, which is `waiter` with what that permit is asked with, on that device.
+  AcquireResult GrantPart(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
+  void Hold(uint64_t number) { queue_.Hold(number); }
+  bool KeptFrom(uint64_t number, Gangs* gangs) const;
+  // Its place in the queue, 1 is next.
+  uint64_t PositionOf(uint64_t number) const;
+  void NoteRefused() { ++refused_total_; }
+  // NO_PERMIT and WAIT_TIMED_OUT, as the pool is now.
+  absl::Status NoPermit(const Asker& asker, const AcquireRequest& what) const;
+  absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
+
+  // ---------------------------------------------------------------------------------------------------------
+
 
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Requires: Waits(request).
@@ -78,20 +139,20 @@ class PermitPool {
   // other pools.
   void Leave(const RequestId& request) { queue_.Remove(request); }
   // Grants what can be granted.
-  void Serve(absl::Time now, AcquireOutcomes* outcomes);
+  void Serve(const PoolStep& step);
 
-  // Lets those whose deadline has passed time out, and revokes permits held past the limit; adds whose they
-  // were to `revoked`.
-  void Expire(absl::Time now, AcquireOutcomes* outcomes, std::vector<SessionId>* revoked);
+  // Lets those whose deadline has passed time out, and revokes permits held past the limit; adds them to `revoked`, and
+  // to `overdue` those that have come past the warning.
+  void Expire(const PoolStep& step, std::vector<PermitView>* revoked, std::vector<PermitView>* overdue);
   absl::Time next_deadline() const;
 
   // Takes a permit from its holder, who is not asked; what is acquired in it is known no more.
   // Returns: what it was; nothing if it is not out here.
-  std::optional<PermitView> Revoke(absl::Time now, PermitId permit, AcquireOutcomes* outcomes);
+  std::optional<PermitView> Revoke(const PoolStep& step, PermitId permit);
 
   // Requires: a cap and weights of at least 1, the name as it was. Waiters that can never fit any more are
   // refused with OVER_CAP.
-  void SetConfig(absl::Time now, PoolConfig config, AcquireOutcomes* outcomes);
+  void SetConfig(const PoolStep& step, PoolConfig config);
   const PoolConfig& config() const { return config_; }
 
   PoolView View() const;
@@ -104,38 +165,47 @@ class PermitPool {
   void AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const;
   // Why the waiter of that number waits, for the eyes of `viewer` or of an operator; nothing if there is none,
   // or it is not for these eyes.
-  std::optional<WaitView> Explain(uint64_t number, const Tenant* viewer) const;
+  std::optional<WaitView> Explain(uint64_t number, const Tenant* viewer, Gangs* gangs) const;
   // OK, or what is broken.
-  absl::Status CheckBooks() const;
+  absl::Status CheckBooks(Gangs* gangs = nullptr) const;
 
  private:
   struct Permit {
     PermitView view;
     Tenant tenant;
     std::set<AcquisitionId> acquisitions;
+    // It has been told that it is overdue.
+    bool warned = false;
   };
   using Holder = std::pair<SessionId, std::string>;
 
-  Permit* FindNest(const Asker& asker, const AcquireRequest& what);
+  const Permit* FindNest(const Asker& asker, const AcquireRequest& what) const;
+  // The same for any of the session's permits that others may nest in; one that has what is asked before others.
+  const Permit* FindAdoptable(SessionId session, const AcquireRequest& what) const;
   absl::StatusOr<AcquireResult> Nest(Permit& permit, const AcquireRequest& what);
   absl::Status WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const;
-  WaitQueue::Verdict Judge(const Waiter& waiter) const;
-  bool MayHaveUnits(const AcquireRequest& what) const;
+  WaitQueue::Verdict Judge(const Waiter& waiter, Gangs* gangs) const;
+  // Whether the pool has the units now; `client_cap` as in AcquireRequest.
+  bool MayHaveUnits(uint64_t units, bool exclusive, uint64_t client_cap) const;
+  Placement::Ask AskOf(const AcquireRequest& what) const;
   // Errors: NESTED_OVER_HELD, naming what the permit does not have.
   absl::Status CheckNest(const Permit& permit, const AcquireRequest& what) const;
-  WaitCause CauseOf(const Waiter& waiter) const;
+  WaitCause CauseOf(const Waiter& waiter, Gangs* gangs) const;
   PermitView ViewPermit(const Permit& permit) const;
   WaiterView ViewWaiter(const Waiter& waiter, uint64_t position) const;
   bool TenantMayHave(const Tenant& tenant, uint64_t units) const;
-  void Grant(absl::Time now, Waiter waiter, AcquireOutcomes* outcomes);
-  void NestWaiters(Permit& permit, AcquireOutcomes* outcomes);
+  void Grant(const PoolStep& step, const Waiter& waiter);
+  // Makes the permit that `waiter` asks for, without an acquisition.
+  Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
+  // Tells a gang that the pool is held for it.
+  void NoteHeld(const PoolStep& step);
+  absl::Status FullQueue(uint64_t waiting) const;
+  void NestWaiters(const PoolStep& step, Permit& permit);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
   void Return(absl::Time now, std::map<PermitId, Permit>::iterator at);
-  void Tell(const RequestId& request, absl::StatusOr<AcquireResult> result, AcquireOutcomes* outcomes);
+  void Tell(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
   // OK, or why it can never be granted.
   absl::Status CheckCaps(const AcquireRequest& what) const;
-  absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
-  absl::Status NoPermit(const Asker& asker, const AcquireRequest& what) const;
   std::string NameHolders(const Asker& asker) const;
 
   const uint64_t max_waiters_;
@@ -143,6 +213,7 @@ class PermitPool {
   PermitIds* const ids_;
   Placement* const placement_;
   PoolConfig config_;
+  DeviceShares shares_;
   uint64_t out_ = 0;
   // Of each tenant that has any.
   absl::flat_hash_map<Tenant, uint64_t> out_by_tenant_;
@@ -153,8 +224,8 @@ class PermitPool {
   absl::Duration mean_hold_;
   // Permits up to this one are held past the warning: ids rise with the time of the grant.
   PermitId warned_;
-  // An exclusive permit is out.
-  bool exclusive_out_ = false;
+  // Exclusive permits that are out: one, or all that a gang has here.
+  uint64_t exclusive_out_ = 0;
   std::map<PermitId, Permit> permits_;
   std::map<Holder, PermitId> by_holder_;
   std::set<std::pair<SessionId, PermitId>> adoptable_;

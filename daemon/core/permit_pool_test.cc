@@ -14,10 +14,14 @@ class PermitPoolTest : public ::testing::Test {
   const AcquireOutcome* Acquire(uint64_t session, const std::string& key, uint64_t units = 1) {
     const RequestId request{ChannelId(session), ++sequence_};
     outcomes_.clear();
-    pool_.Acquire(now_, request, {.session = SessionId(session)}, {.units = units, .holder_key = key},
-                  &outcomes_);
+    pool_.Acquire(Step(), request, {.session = SessionId(session)}, {.units = units, .holder_key = key});
     EXPECT_TRUE(pool_.CheckBooks().ok()) << pool_.CheckBooks();
     return !outcomes_.empty() && outcomes_[0].request == request ? &outcomes_[0] : nullptr;
+  }
+
+  PoolStep Step() { return {.now = now_, .outcomes = &outcomes_}; }
+  static AcquisitionId AcquisitionOf(const AcquireOutcome* outcome) {
+    return std::get<AcquireResult>(*outcome->result).acquisition;
   }
 
   PermitIds ids_;
@@ -30,12 +34,12 @@ class PermitPoolTest : public ::testing::Test {
 };
 
 TEST_F(PermitPoolTest, OneReleaseServesAllWhoFit) {
-  const AcquisitionId all = Acquire(1, "a", 4)->result->acquisition;
+  const AcquisitionId all = AcquisitionOf(Acquire(1, "a", 4));
   EXPECT_EQ(Acquire(2, "b", 2), nullptr);
   EXPECT_EQ(Acquire(3, "c", 2), nullptr);
   EXPECT_EQ(Acquire(4, "d", 1), nullptr);
   outcomes_.clear();
-  EXPECT_TRUE(pool_.Release(now_, all, &outcomes_).returned);
+  EXPECT_TRUE(pool_.Release(Step(), all).returned);
   ASSERT_EQ(outcomes_.size(), 2);
   EXPECT_EQ(pool_.View().out, 4);
   EXPECT_EQ(pool_.View().waiters, 1);
@@ -44,12 +48,12 @@ TEST_F(PermitPoolTest, OneReleaseServesAllWhoFit) {
 
 TEST_F(PermitPoolTest, ReturnAllGivesBackEverythingOfOneSessionAndNothingElse) {
   Acquire(1, "a");
-  const AcquisitionId nested = Acquire(1, "a")->result->acquisition;
+  const AcquisitionId nested = AcquisitionOf(Acquire(1, "a"));
   Acquire(1, "b", 2);
-  const AcquisitionId other = Acquire(2, "a")->result->acquisition;
+  const AcquisitionId other = AcquisitionOf(Acquire(2, "a"));
   EXPECT_EQ(pool_.UnitsOf(SessionId(1)), 3);
   outcomes_.clear();
-  pool_.ReturnAll(now_, SessionId(1), &outcomes_);
+  pool_.ReturnAll(Step(), SessionId(1));
   EXPECT_EQ(pool_.View().out, 1);
   EXPECT_FALSE(pool_.Holds(SessionId(1), nested));
   EXPECT_TRUE(pool_.Holds(SessionId(2), other));
@@ -67,23 +71,23 @@ TEST_F(PermitPoolTest, ThoseWhoLeaveTogetherLeaveBeforeAnybodyIsServed) {
   pool_.Leave(big);
   pool_.Leave(small);
   outcomes_.clear();
-  pool_.Serve(now_, &outcomes_);
+  pool_.Serve(Step());
   EXPECT_TRUE(outcomes_.empty());
   EXPECT_FALSE(pool_.Waits(big));
   EXPECT_EQ(pool_.View().waiters, 0);
 }
 
 TEST_F(PermitPoolTest, NobodyBargesPastOneWhoseUnitsAreKept) {
-  const AcquisitionId held = Acquire(1, "a", 2)->result->acquisition;
+  const AcquisitionId held = AcquisitionOf(Acquire(1, "a", 2));
   EXPECT_EQ(Acquire(2, "big", 4), nullptr);
-  const AcquisitionId x = Acquire(3, "x")->result->acquisition;
-  const AcquisitionId y = Acquire(3, "y")->result->acquisition;
+  const AcquisitionId x = AcquisitionOf(Acquire(3, "x"));
+  const AcquisitionId y = AcquisitionOf(Acquire(3, "y"));
   outcomes_.clear();
-  pool_.Release(now_, x, &outcomes_);
+  pool_.Release(Step(), x);
   EXPECT_TRUE(outcomes_.empty());
   EXPECT_EQ(Acquire(4, "new"), nullptr);
-  pool_.Release(now_, y, &outcomes_);
-  pool_.Release(now_, held, &outcomes_);
+  pool_.Release(Step(), y);
+  pool_.Release(Step(), held);
   ASSERT_EQ(outcomes_.size(), 1);
   EXPECT_EQ(outcomes_[0].request.channel, ChannelId(2));
 }
@@ -93,7 +97,7 @@ TEST_F(PermitPoolTest, UnitsNearTheTopOfTheRangeDoNotWrap) {
   const AcquireOutcome* const outcome = Acquire(2, "b", UINT64_MAX);
   ASSERT_NE(outcome, nullptr);
   EXPECT_TRUE(IsRefusal(outcome->result.status(), Reason::kOverCap));
-  pool_.SetConfig(now_, {.name = "p", .cap = UINT64_MAX}, &outcomes_);
+  pool_.SetConfig(Step(), {.name = "p", .cap = UINT64_MAX});
   EXPECT_EQ(Acquire(2, "b", UINT64_MAX), nullptr);
   EXPECT_NE(Acquire(2, "c", UINT64_MAX - 1), nullptr);
   EXPECT_EQ(pool_.View().out, UINT64_MAX);

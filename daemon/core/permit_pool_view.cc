@@ -21,7 +21,7 @@ PoolView PermitPool::View() const {
                 .granted_total = granted_total_,
                 .refused_total = refused_total_,
                 .revoked_total = revoked_total_,
-                .exclusive = exclusive_out_,
+                .exclusive = exclusive_out_ > 0,
                 .mean_hold = mean_hold_};
   for (auto it = permits_.begin(); it != permits_.end() && it->first <= warned_; ++it) ++view.overdue;
   return view;
@@ -44,6 +44,7 @@ WaiterView PermitPool::ViewWaiter(const Waiter& waiter, uint64_t position) const
                     .label = waiter.what.label,
                     .priority = waiter.what.priority,
                     .exclusive = waiter.what.exclusive,
+                    .gang = waiter.gang,
                     .device = waiter.what.device,
                     .since = waiter.since,
                     .process = waiter.asker.process};
@@ -80,20 +81,23 @@ void PermitPool::AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView
   });
 }
 
-WaitCause PermitPool::CauseOf(const Waiter& waiter) const {
+WaitCause PermitPool::CauseOf(const Waiter& waiter, Gangs* gangs) const {
   const AcquireRequest& what = waiter.what;
   if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitCause::kTenantCap;
-  if (exclusive_out_) return WaitCause::kExclusiveOut;
+  if (exclusive_out_ > 0) return WaitCause::kExclusiveOut;
   if (what.exclusive && out_ > 0) return WaitCause::kOthersOut;
   if (out_ >= config_.cap || what.units > config_.cap - out_) return WaitCause::kUnits;
-  if (!MayHaveUnits(what)) return WaitCause::kClientCap;
-  return Judge(waiter) == WaitQueue::Verdict::kFits ? WaitCause::kKeptForAnother : WaitCause::kDevice;
+  if (!MayHaveUnits(what.units, what.exclusive, what.client_cap)) return WaitCause::kClientCap;
+  if (KeptFrom(waiter.number, gangs)) return WaitCause::kKeptForAnother;
+  // Of a gang this pool has what it asks here.
+  if (!waiter.gang.empty()) return WaitCause::kElsewhere;
+  return Judge(waiter, gangs) == WaitQueue::Verdict::kFits ? WaitCause::kKeptForAnother : WaitCause::kDevice;
 }
 
-std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer) const {
+std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer, Gangs* gangs) const {
   const Waiter* const waiter = queue_.Find(number);
   if (waiter == nullptr || (viewer != nullptr && *viewer != waiter->asker.tenant)) return std::nullopt;
-  WaitView view{.pool = View(), .cause = CauseOf(*waiter), .passes = waiter->passes};
+  WaitView view{.pool = View(), .cause = CauseOf(*waiter, gangs), .passes = waiter->passes};
   double charged = 0;
   uint64_t position = 0;
   queue_.Walk([&](const Waiter& before) {
@@ -125,7 +129,7 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
   return view;
 }
 
-absl::Status PermitPool::CheckBooks() const {
+absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
   const auto broken = [this](absl::string_view what) {
     return absl::InternalError(absl::StrCat("pool ", config_.name, ": ", what));
   };
@@ -133,12 +137,16 @@ absl::Status PermitPool::CheckBooks() const {
   uint64_t depth = 0;
   uint64_t adoptable = 0;
   uint64_t exclusive = 0;
+  uint64_t one_gang = 0;
+  std::map<uint32_t, uint64_t> by_device;
   absl::flat_hash_map<Tenant, uint64_t> by_tenant;
   for (const auto& [id, permit] : permits_) {
     units += permit.view.units;
     by_tenant[permit.tenant] += permit.view.units;
     depth += permit.acquisitions.size();
     exclusive += permit.view.exclusive ? 1 : 0;
+    one_gang += permit.view.gang != 0 && permit.view.gang == permits_.begin()->second.view.gang ? 1 : 0;
+    if (permit.view.device.has_value()) by_device[permit.view.device->ordinal] += permit.view.units;
     adoptable += permit.view.adoptable ? 1 : 0;
     if (permit.acquisitions.empty()) return broken("a permit is out without an acquisition");
     for (const AcquisitionId acquisition : permit.acquisitions) {
@@ -151,15 +159,18 @@ absl::Status PermitPool::CheckBooks() const {
     if (permit.view.adoptable && !adoptable_.contains({permit.view.session, id}))
       return broken("an adoption is lost");
   }
-  if (exclusive != (exclusive_out_ ? 1u : 0u)) return broken("an exclusive permit is miscounted");
-  if (exclusive > 0 && permits_.size() > 1) return broken("an exclusive permit is not alone");
+  if (exclusive != exclusive_out_) return broken("an exclusive permit is miscounted");
+  if (exclusive > 0 && permits_.size() > 1 && one_gang < permits_.size()) {
+    return broken("an exclusive permit is not alone");
+  }
+  if (by_device != shares_.out) return broken("what is out on a device is miscounted");
   if (units != out_) return broken(absl::StrCat(out_, " out, but the permits sum to ", units));
   if (by_tenant != out_by_tenant_) return broken("what tenants have out is miscounted");
   if (depth != acquisitions_.size() || permits_.size() != by_holder_.size() ||
       adoptable != adoptable_.size()) {
     return broken("an index holds more than the permits");
   }
-  if (queue_.AnyoneIdle([this](const Waiter& waiter) { return Judge(waiter); })) {
+  if (queue_.AnyoneIdle([&](const Waiter& waiter) { return Judge(waiter, gangs); })) {
     return broken("a waiter waits that could be granted");
   }
   absl::Status waiting = absl::OkStatus();
@@ -167,6 +178,7 @@ absl::Status PermitPool::CheckBooks() const {
   queue_.Walk([&](const Waiter& waiter) {
     ++waiters;
     const SessionId session = waiter.asker.session;
+    if (!waiter.gang.empty()) return true;
     if (by_holder_.contains({session, waiter.what.holder_key}))
       waiting = broken("a waiter waits that could nest");
     if (!CheckCaps(waiter.what).ok()) waiting = broken("a waiter waits that can never be granted");

@@ -70,6 +70,10 @@ struct PoolConfig {
   // A permit held for so long is shown as overdue, or revoked.
   absl::Duration hold_warning = absl::InfiniteDuration();
   absl::Duration hold_limit = absl::InfiniteDuration();
+  // Units that may be out at once on each device, and on those of these UUIDs; 0 is no limit, and none at all. With
+  // either, each permit of the pool names a device.
+  uint64_t device_cap = 0;
+  std::map<std::string, uint64_t> device_caps = {};
 };
 
 inline constexpr uint32_t kMostWeight = 1'000;
@@ -85,6 +89,9 @@ struct PoolChange {
   std::optional<absl::Duration> hold_limit;
   // By uid; 1 takes a weight away.
   std::map<uint32_t, uint32_t> weights = {};
+  std::optional<uint64_t> device_cap;
+  // By UUID; nothing takes a device's own cap away.
+  std::map<std::string, std::optional<uint64_t>> device_caps = {};
 };
 
 struct PoolView {
@@ -129,6 +136,8 @@ struct PermitView {
   bool overdue = false;
   std::optional<PlacedDevice> device;
   Bytes declared;
+  // Of the gang that it was granted in; 0 for none.
+  uint64_t gang = 0;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
@@ -145,6 +154,8 @@ struct WaiterView {
   std::string label;
   int32_t priority = 0;
   bool exclusive = false;
+  // All that its gang asks; empty for one that asks for one permit.
+  std::string gang;
   DeviceWish device;
   absl::Time since;
   ProcessInfo process;
@@ -166,6 +177,10 @@ enum class WaitCause {
   kClientCap = 6,
   // No device that it would take has the bytes free, or serves.
   kDevice = 7,
+  // The pool has what it asks here; another pool has not what its gang asks there.
+  kElsewhere = 8,
+  // The bytes that its gang would reserve are not free.
+  kRoom = 9,
 };
 
 // Why somebody waits.

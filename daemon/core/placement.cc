@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include "common/error.h"
@@ -19,7 +19,57 @@ bool Named(const DeviceWish& wish, const Placement::Facts& facts) {
   return wish.pick != DevicePick::kNamed || facts.uuid == wish.uuid;
 }
 
+uint64_t UnitsIn(const std::map<const DeviceShares*, uint64_t>& units, const DeviceShares* shares) {
+  const auto found = units.find(shares);
+  return found == units.end() ? 0 : found->second;
+}
+
+// Gives each of several a candidate of its own (augmenting paths), its first choice where that can be.
+class Matching {
+ public:
+  explicit Matching(const std::vector<std::vector<uint32_t>>& candidates) : candidates_(candidates) {}
+
+  // Nothing where not all can have one.
+  std::optional<std::vector<uint32_t>> Find() {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      seen_.clear();
+      if (!Place(i)) return std::nullopt;
+    }
+    std::vector<uint32_t> found(candidates_.size());
+    for (const auto& [candidate, owner] : owners_) found[owner] = candidate;
+    return found;
+  }
+
+ private:
+  // Who has a candidate may be moved to another one. As deep as there are devices at most.
+  bool Place(size_t i) {
+    for (const uint32_t candidate : candidates_[i]) {
+      if (!seen_.insert(candidate).second) continue;
+      const auto owner = owners_.find(candidate);
+      if (owner != owners_.end() && !Place(owner->second)) continue;
+      owners_[candidate] = i;
+      return true;
+    }
+    return false;
+  }
+
+  const std::vector<std::vector<uint32_t>>& candidates_;
+  std::map<uint32_t, size_t> owners_;
+  std::set<uint32_t> seen_;
+};
+
 }  // namespace
+
+uint64_t DeviceShares::CapOf(const std::string& uuid) const {
+  const auto found = caps.find(uuid);
+  if (found != caps.end()) return found->second;
+  return cap == 0 ? UINT64_MAX : cap;
+}
+
+uint64_t DeviceShares::OutOn(uint32_t ordinal) const {
+  const auto found = out.find(ordinal);
+  return found == out.end() ? 0 : found->second;
+}
 
 void Placement::Update(uint32_t ordinal, const State& state) {
   State& before = devices_.at(ordinal).state;
@@ -43,17 +93,28 @@ Bytes Placement::FreeOf(const Device& device, Bytes taken) {
   return free;
 }
 
-absl::Status Placement::Check(absl::string_view pool, const DeviceWish& wish) const {
+Bytes Placement::RoomOf(const Device& device) {
+  return SaturatingSub(device.facts.total, device.facts.reserve);
+}
+
+std::tuple<uint64_t, uint64_t> Placement::RankOf(const Device& device, DevicePick pick) {
+  return {pick == DevicePick::kBest ? 0 : device.permits,
+          std::numeric_limits<uint64_t>::max() - FreeOf(device, device.taken).count()};
+}
+
+absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
+  const DeviceWish& wish = ask.wish;
   const Device* largest = nullptr;
   bool dropped = false;
-  const auto room = [](const Device& device) {
-    return SaturatingSub(device.facts.total, device.facts.reserve);
-  };
+  uint64_t most_units = 0;
   for (const auto& [ordinal, device] : devices_) {
     if (!Named(wish, device.facts)) continue;
     dropped = dropped || device.state.dropped;
     if (device.state.dropped) continue;
-    if (largest == nullptr || room(*largest) < room(device)) largest = &device;
+    const uint64_t cap = ask.shares == nullptr ? UINT64_MAX : ask.shares->CapOf(device.facts.uuid);
+    most_units = std::max(most_units, cap);
+    // The largest of those that may have the units.
+    if (largest == nullptr || (ask.units <= cap && RoomOf(*largest) < RoomOf(device))) largest = &device;
   }
   const std::string name = wish.pick == DevicePick::kNamed ? wish.uuid : "of any kind";
   if (largest == nullptr && dropped) {
@@ -63,38 +124,123 @@ absl::Status Placement::Check(absl::string_view pool, const DeviceWish& wish) co
   if (largest == nullptr) {
     return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", name}});
   }
-  if (const Bytes need = NeedOf(*largest, wish); need > room(*largest)) {
+  if (ask.units > most_units) {
+    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked} units on device {device}, cap there {cap}",
+                  {{"pool", pool}, {"asked", ask.units}, {"device", name}, {"cap", most_units}});
+  }
+  if (const Bytes need = NeedOf(*largest, wish); need > RoomOf(*largest)) {
     return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked} bytes of a device, the most is {cap}",
-                  {{"pool", pool}, {"asked", need.count()}, {"cap", room(*largest).count()}});
+                  {{"pool", pool}, {"asked", need.count()}, {"cap", RoomOf(*largest).count()}});
   }
   return absl::OkStatus();
 }
 
-Placement::Choice Placement::Judge(uint32_t ordinal, const Device& device, const DeviceWish& wish) const {
-  if (!device.state.in_service || !Named(wish, device.facts)) return {.verdict = Verdict::kAside};
-  const Bytes need = NeedOf(device, wish);
-  if (need <= FreeOf(device, device.taken)) return {.verdict = Verdict::kFits, .ordinal = ordinal};
-  return {.verdict = need <= FreeOf(device, Bytes()) ? Verdict::kWaits : Verdict::kAside};
+Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
+  if (!device.state.in_service || !Named(ask.wish, device.facts)) return Verdict::kAside;
+  const Bytes need = SaturatingAdd(NeedOf(device, ask.wish), load.bytes);
+  if (need > FreeOf(device, Bytes())) return Verdict::kAside;
+  if (ask.shares != nullptr) {
+    const uint64_t cap = ask.shares->CapOf(device.facts.uuid);
+    const uint64_t units = ask.units + UnitsIn(load.units, ask.shares);
+    if (units > cap) return Verdict::kAside;
+    if (ask.shares->OutOn(ordinal) > cap - units) return Verdict::kWaits;
+  }
+  return need <= FreeOf(device, device.taken) ? Verdict::kFits : Verdict::kWaits;
 }
 
-Placement::Choice Placement::Choose(const DeviceWish& wish) const {
+Placement::Verdict Placement::JudgeEmpty(uint32_t, const Device& device, const Ask& ask, const Load& load) {
+  if (device.state.dropped || !Named(ask.wish, device.facts)) return Verdict::kAside;
+  if (SaturatingAdd(NeedOf(device, ask.wish), load.bytes) > RoomOf(device)) return Verdict::kAside;
+  if (ask.shares == nullptr) return Verdict::kFits;
+  const uint64_t units = ask.units + UnitsIn(load.units, ask.shares);
+  return units <= ask.shares->CapOf(device.facts.uuid) ? Verdict::kFits : Verdict::kAside;
+}
+
+Placement::Choice Placement::Choose(const Ask& ask) const {
   Choice best{.verdict = Verdict::kAside};
-  // Fewer permits and more bytes are better, in this order.
   std::tuple<uint64_t, uint64_t> best_rank;
+  const Load alone;
   for (const auto& [ordinal, device] : devices_) {
-    const Choice choice = Judge(ordinal, device, wish);
-    if (choice.verdict != Verdict::kFits) {
-      if (best.verdict == Verdict::kAside) best.verdict = choice.verdict;
+    const Verdict verdict = Judge(ordinal, device, ask, alone);
+    if (verdict != Verdict::kFits) {
+      if (best.verdict == Verdict::kAside) best.verdict = verdict;
       continue;
     }
-    const std::tuple<uint64_t, uint64_t> rank = {
-        wish.pick == DevicePick::kBest ? 0 : device.permits,
-        std::numeric_limits<uint64_t>::max() - FreeOf(device, device.taken).count()};
+    const std::tuple<uint64_t, uint64_t> rank = RankOf(device, ask.wish.pick);
     if (best.verdict == Verdict::kFits && best_rank <= rank) continue;
-    best = choice;
+    best = {.verdict = verdict, .ordinal = ordinal};
     best_rank = rank;
   }
   return best;
+}
+
+std::vector<uint32_t> Placement::Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,
+                                            Verdict worst, JudgeOne judge) const {
+  std::vector<std::tuple<std::tuple<uint64_t, uint64_t>, uint32_t>> ranked;
+  const Load none;
+  for (const auto& [ordinal, device] : devices_) {
+    if (taken.contains(ordinal)) continue;
+    const auto load = loads.find(ordinal);
+    if (judge(ordinal, device, ask, load == loads.end() ? none : load->second) > worst) continue;
+    ranked.emplace_back(RankOf(device, ask.wish.pick), ordinal);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<uint32_t> ordinals;
+  for (const auto& [rank, ordinal] : ranked) ordinals.push_back(ordinal);
+  return ordinals;
+}
+
+Placement::Choices Placement::Assign(const std::vector<Ask>& asks, const BytesByDevice& besides,
+                                     JudgeOne judge) const {
+  Choices choices{.verdict = Verdict::kFits, .ordinals = std::vector<uint32_t>(asks.size())};
+  Loads loads;
+  for (const auto& [ordinal, bytes] : besides) loads[ordinal].bytes = bytes;
+  // Those that say which may share it; they come first, and take it from the others.
+  std::set<uint32_t> taken;
+  std::vector<size_t> open;
+  for (size_t i = 0; i < asks.size(); ++i) {
+    if (asks[i].wish.pick != DevicePick::kNamed) {
+      open.push_back(i);
+      continue;
+    }
+    Verdict verdict = Verdict::kAside;
+    for (const auto& [ordinal, device] : devices_) {
+      if (!Named(asks[i].wish, device.facts)) continue;
+      Load& load = loads[ordinal];
+      verdict = judge(ordinal, device, asks[i], load);
+      load.bytes = SaturatingAdd(load.bytes, NeedOf(device, {.declared = asks[i].wish.declared}));
+      load.units[asks[i].shares] += asks[i].units;
+      taken.insert(ordinal);
+      choices.ordinals[i] = ordinal;
+    }
+    choices.verdict = std::max(choices.verdict, verdict);
+  }
+  for (const Verdict worst : {Verdict::kFits, Verdict::kWaits}) {
+    std::vector<std::vector<uint32_t>> candidates;
+    for (const size_t i : open) candidates.push_back(Candidates(asks[i], loads, taken, worst, judge));
+    const std::optional<std::vector<uint32_t>> found = Matching(candidates).Find();
+    if (!found.has_value()) continue;
+    for (size_t i = 0; i < open.size(); ++i) choices.ordinals[open[i]] = (*found)[i];
+    choices.verdict = std::max(choices.verdict, worst);
+    return choices;
+  }
+  choices.verdict = Verdict::kAside;
+  return choices;
+}
+
+Placement::Choices Placement::ChooseAll(const std::vector<Ask>& asks, const BytesByDevice& besides) const {
+  return Assign(asks, besides, Judge);
+}
+
+absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>& asks,
+                                 const BytesByDevice& besides) const {
+  if (Assign(asks, besides, JudgeEmpty).verdict == Verdict::kFits) return absl::OkStatus();
+  const uint64_t there = std::count_if(devices_.begin(), devices_.end(),
+                                       [](const auto& device) { return !device.second.state.dropped; });
+  return Refuse(Reason::kOverCap,
+                "permit pool {pool}: {asked} devices are asked together, with their bytes and units; of the {cap} that "
+                "the node has not enough would do, were they empty: ask for fewer, or for less of each",
+                {{"pool", pool}, {"asked", asks.size()}, {"cap", there}});
 }
 
 void Placement::Take(uint32_t ordinal, Bytes declared) {
@@ -126,6 +272,15 @@ PlacedDevice Placement::Describe(uint32_t ordinal) const {
 Bytes Placement::FreeOn(uint32_t ordinal) const {
   const Device& device = devices_.at(ordinal);
   return FreeOf(device, device.taken);
+}
+
+Bytes Placement::MostFree(const DeviceWish& wish) const {
+  Bytes most;
+  for (const auto& [ordinal, device] : devices_) {
+    if (!device.state.in_service || !Named(wish, device.facts)) continue;
+    most = std::max(most, FreeOf(device, device.taken));
+  }
+  return most;
 }
 
 Bytes Placement::DeclaredOn(uint32_t ordinal) const { return devices_.at(ordinal).declared; }

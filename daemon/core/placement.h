@@ -11,9 +11,13 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/bytes.h"
@@ -21,6 +25,22 @@
 #include "daemon/core/permit_types.h"
 
 namespace berth::core {
+
+// What of one pool's units is out on each device, and how much may be there at once.
+struct DeviceShares {
+  // Of every device that is not named in `caps`; 0 is no limit.
+  uint64_t cap = 0;
+  // By UUID; 0 keeps the pool off the device.
+  std::map<std::string, uint64_t> caps;
+  // By ordinal.
+  std::map<uint32_t, uint64_t> out;
+
+  // The pool is one of devices: each of its permits names one.
+  bool per_device() const { return cap > 0 || !caps.empty(); }
+  // UINT64_MAX for no limit.
+  uint64_t CapOf(const std::string& uuid) const;
+  uint64_t OutOn(uint32_t ordinal) const;
+};
 
 class Placement {
  public:
@@ -57,17 +77,37 @@ class Placement {
     // kFits: the device.
     uint32_t ordinal = 0;
   };
+  // A device that is wished for.
+  struct Ask {
+    DeviceWish wish;
+    // Units of the pool that go there, and how the pool's are shared out; null for no limit.
+    uint64_t units = 0;
+    const DeviceShares* shares = nullptr;
+  };
+  struct Choices {
+    Verdict verdict = Verdict::kAside;
+    // kFits: the device of each ask, in their order.
+    std::vector<uint32_t> ordinals;
+  };
+  // Bytes by ordinal.
+  using BytesByDevice = std::map<uint32_t, Bytes>;
 
   void Add(uint32_t ordinal, Facts facts) { devices_[ordinal].facts = std::move(facts); }
   // Requires: it was added.
   void Update(uint32_t ordinal, const State& state);
 
-  // OK if the wish may be met some time. Errors: NOT_FOUND (device); DEVICE_STOPPED (gone for good); OVER_CAP (more
-  // than the device has).
-  absl::Status Check(absl::string_view pool, const DeviceWish& wish) const;
+  // OK if the ask may be met some time. Errors: NOT_FOUND (device); DEVICE_STOPPED (gone for good); OVER_CAP (more
+  // than the device has, or than the pool lets there).
+  absl::Status Check(absl::string_view pool, const Ask& ask) const;
   // Requires: a wish. Of several devices: for `any` that with the fewest permits, then the most free bytes; for `best`
   // the most free bytes; then the least ordinal.
-  Choice Choose(const DeviceWish& wish) const;
+  Choice Choose(const Ask& ask) const;
+
+  // The same for several at once, and bytes set aside besides. Those that wish for any or the best get different
+  // devices, which are no other's by name either.
+  Choices ChooseAll(const std::vector<Ask>& asks, const BytesByDevice& besides) const;
+  // Errors: those of Check(), which each of them passes alone; OVER_CAP (all of them together).
+  absl::Status CheckAll(absl::string_view pool, const std::vector<Ask>& asks, const BytesByDevice& besides) const;
 
   // A permit with `declared` bytes goes to the device, and comes back. Requires: it is known.
   void Take(uint32_t ordinal, Bytes declared);
@@ -76,6 +116,8 @@ class Placement {
   PlacedDevice Describe(uint32_t ordinal) const;
   // By the formula; 0 where it would be negative.
   Bytes FreeOn(uint32_t ordinal) const;
+  // Of those that serve and that the wish would take; 0 for none.
+  Bytes MostFree(const DeviceWish& wish) const;
   // Of the permits that are out.
   Bytes DeclaredOn(uint32_t ordinal) const;
   uint64_t PermitsOn(uint32_t ordinal) const;
@@ -97,9 +139,28 @@ class Placement {
     Bytes taken;
     uint64_t permits = 0;
   };
+  // What else goes to a device together with an ask.
+  struct Load {
+    Bytes bytes;
+    std::map<const DeviceShares*, uint64_t> units;
+  };
+  using Loads = std::map<uint32_t, Load>;
+  // How an ask would do on one device.
+  using JudgeOne = absl::FunctionRef<Verdict(uint32_t, const Device&, const Ask&, const Load&)>;
+
   static Bytes NeedOf(const Device& device, const DeviceWish& wish);
   static Bytes FreeOf(const Device& device, Bytes taken);
-  Choice Judge(uint32_t ordinal, const Device& device, const DeviceWish& wish) const;
+  // What an empty device has for permits.
+  static Bytes RoomOf(const Device& device);
+  // The lesser is preferred: fewer permits, then more bytes.
+  static std::tuple<uint64_t, uint64_t> RankOf(const Device& device, DevicePick pick);
+  // As things are now, and if nothing were out and nothing allocated.
+  static Verdict Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load);
+  static Verdict JudgeEmpty(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load);
+  Choices Assign(const std::vector<Ask>& asks, const BytesByDevice& besides, JudgeOne judge) const;
+  // The devices not in `taken` where the ask would do no worse than `worst`, the preferred first.
+  std::vector<uint32_t> Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,
+                                   Verdict worst, JudgeOne judge) const;
 
   std::map<uint32_t, Device> devices_;
   Changes changes_;

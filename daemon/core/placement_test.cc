@@ -19,7 +19,7 @@ class PlacementTest : public ::testing::Test {
   void Set(uint32_t ordinal, const Placement::State& state) { placement_.Update(ordinal, state); }
   // The device's ordinal, or -1 where it waits for permits, -2 where it waits for something else.
   int Choose(const DeviceWish& wish) {
-    const Placement::Choice choice = placement_.Choose(wish);
+    const Placement::Choice choice = placement_.Choose({.wish = wish});
     if (choice.verdict == Placement::Verdict::kFits) return static_cast<int>(choice.ordinal);
     return choice.verdict == Placement::Verdict::kWaits ? -1 : -2;
   }
@@ -70,20 +70,20 @@ TEST_F(PlacementTest, OnlyADeviceWithTheBytesIsTaken) {
 }
 
 TEST_F(PlacementTest, WhatCanNeverBeIsSaid) {
-  EXPECT_TRUE(placement_.Check("p", {.pick = DevicePick::kAny, .declared = GiB(97)}).ok());
-  const absl::Status large = placement_.Check("p", {.pick = DevicePick::kAny, .declared = GiB(98)});
+  EXPECT_TRUE(placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = GiB(97)}}).ok());
+  const absl::Status large = placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = GiB(98)}});
   EXPECT_TRUE(IsRefusal(large, Reason::kOverCap)) << large;
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.pick = DevicePick::kNamed, .uuid = "B", .declared = GiB(51)}),
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B", .declared = GiB(51)}}),
                         Reason::kOverCap));
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.pick = DevicePick::kNamed, .uuid = "C"}), Reason::kNotFound));
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.pick = DevicePick::kAny, .declared = Bytes(UINT64_MAX)}),
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "C"}}), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = Bytes(UINT64_MAX)}}),
                         Reason::kOverCap));
   Set(1, {.dropped = true});
   EXPECT_TRUE(
-      IsRefusal(placement_.Check("p", {.pick = DevicePick::kNamed, .uuid = "B"}), Reason::kDeviceStopped));
+      IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B"}}), Reason::kDeviceStopped));
   Set(0, {.dropped = true});
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.pick = DevicePick::kBest}), Reason::kDeviceStopped));
-  EXPECT_TRUE(IsRefusal(Placement().Check("p", {.pick = DevicePick::kAny}), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kBest}}), Reason::kDeviceStopped));
+  EXPECT_TRUE(IsRefusal(Placement().Check("p", {.wish = {.pick = DevicePick::kAny}}), Reason::kNotFound));
 }
 
 TEST_F(PlacementTest, ItTellsWhenSomebodyMayBeJudgedOtherwise) {

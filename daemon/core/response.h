@@ -8,6 +8,7 @@
 #include "daemon/core/block_types.h"
 #include "daemon/core/budget_types.h"
 #include "daemon/core/fence_types.h"
+#include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/session_types.h"
 
@@ -16,7 +17,7 @@ namespace berth::core {
 using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
                               ImportResult, PublishResult, UnpublishResult, ReserveResult,
                               ReleaseReservationResult, ReapResult, ForgetResult, OpenStreamResult,
-                              CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult>;
+                              CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult, GangResult>;
 
 }  // namespace berth::core
 

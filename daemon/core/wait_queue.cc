@@ -19,7 +19,8 @@ WaitQueue::LaneKey WaitQueue::KeyOf(const Waiter& waiter) {
           .units = waiter.what.units,
           .client_cap = waiter.what.client_cap,
           .exclusive = waiter.what.exclusive,
-          .device = waiter.what.device};
+          .device = waiter.what.device,
+          .gang = waiter.gang};
 }
 
 double WaitQueue::CostOf(const Tenant& tenant, uint64_t units) const {
@@ -93,11 +94,26 @@ void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
 }
 
 std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
+  const std::optional<Turn> turn = Next(now, judge);
+  if (!turn.has_value()) return std::nullopt;
+  return Take(*turn);
+}
+
+std::optional<WaitQueue::Turn> WaitQueue::Next(absl::Time now, Judge judge) {
+  return Search(now, judge, std::nullopt);
+}
+
+std::optional<WaitQueue::Turn> WaitQueue::NextIf(absl::Time now, Judge judge, uint64_t number) {
+  return Search(now, judge, number);
+}
+
+std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Judge judge, std::optional<Ticket> only) {
   now_ = std::max(now_, now);
   for (const Ticket ticket : held_) {
+    if (only == ticket) return Turn{.number = ticket};
     const Verdict verdict = judge(At(ticket));
-    if (verdict == Verdict::kFits) return Take(ticket);
-    if (verdict == Verdict::kWaits) return std::nullopt;
+    if (verdict == Verdict::kFits && !only.has_value()) return Turn{.number = ticket};
+    if (verdict != Verdict::kAside) return std::nullopt;
   }
   racers_.clear();
   int32_t top_priority = kNoPriority;
@@ -121,15 +137,28 @@ std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
     if (racer.verdict != Verdict::kFits) continue;
     if (next == nullptr || racer.rank < next->rank) next = &racer;
   }
-  if (next == nullptr) return std::nullopt;
-  if (next != head) {
-    if (head->waiter->passes >= options_.passes_before_hold) {
-      held_.insert(head->rank.ticket);
-      return std::nullopt;
-    }
-    ++head->waiter->passes;
+  if (next == nullptr && !only.has_value()) return std::nullopt;
+  const Ticket going = only.has_value() ? *only : next->rank.ticket;
+  if (head == nullptr || head->rank.ticket == going) return Turn{.number = going};
+  if (head->waiter->passes >= options_.passes_before_hold) {
+    newly_held_ = head->rank.ticket;
+    held_.insert(newly_held_);
+    return std::nullopt;
   }
-  return Take(next->rank.ticket);
+  return Turn{.number = going, .passed = head->rank.ticket};
+}
+
+Waiter WaitQueue::Take(const Turn& turn) {
+  if (turn.passed != 0) ++At(turn.passed).passes;
+  return Take(turn.number);
+}
+
+bool WaitQueue::KeptFrom(uint64_t number, Judge judge) const {
+  for (const Ticket ticket : held_) {
+    if (ticket == number) return false;
+    if (judge(At(ticket)) != Verdict::kAside) return true;
+  }
+  return false;
 }
 
 void WaitQueue::Charge(const Tenant& tenant, uint64_t units) {
@@ -153,6 +182,15 @@ std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
   std::vector<Waiter> taken;
   for (const Ticket ticket : wanted) taken.push_back(Take(ticket));
   return taken;
+}
+
+std::vector<RequestId> WaitQueue::GangsOf(SessionId session) const {
+  std::vector<RequestId> gangs;
+  for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;
+       ++it) {
+    if (const Waiter& waiter = At(it->second); !waiter.gang.empty()) gangs.push_back(waiter.request);
+  }
+  return gangs;
 }
 
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {

@@ -18,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct Waiter {
   absl::Time since;
   // Units that its tenant is charged for it.
   uint64_t charge = 1;
+  // Of a gang, which waits in several pools with one number: all that it asks, so that the same is judged alike. Empty
+  // for one that asks for one permit.
+  std::string gang;
   // How often somebody behind it was granted first while it was the first of all.
   uint64_t passes = 0;
 };
@@ -89,14 +93,34 @@ class WaitQueue {
   // A retry of the request has another deadline. Requires: it waits here.
   void SetDeadline(const RequestId& request, absl::Time deadline);
 
-  // Takes the next that may be granted, and counts whom it passes. Its tenant is to be charged for it.
+  // Whose turn it is.
+  struct Turn {
+    uint64_t number = 0;
+    // Whom it passes; 0 for nobody.
+    uint64_t passed = 0;
+  };
+  // The next that may be granted; nothing if nobody may. Who has been passed too often is held for from now on.
+  std::optional<Turn> Next(absl::Time now, Judge judge);
+  // The same if `number`, which fits, were alone in being able to go. Requires: it waits here.
+  std::optional<Turn> NextIf(absl::Time now, Judge judge, uint64_t number);
+  // Takes it out and counts whom it passes. Its tenant is to be charged for it.
+  Waiter Take(const Turn& turn);
+  // Next() and Take().
   std::optional<Waiter> TakeNext(absl::Time now, Judge judge);
+  // Nobody passes `number` any more, which waits here.
+  void Hold(uint64_t number) { held_.insert(number); }
+  // Whom Next() has begun to hold for since this was last asked; 0 for nobody.
+  uint64_t TakeNewlyHeld() { return std::exchange(newly_held_, 0); }
+  // Whether it is kept for somebody whom `number`, which waits here, may not pass.
+  bool KeptFrom(uint64_t number, Judge judge) const;
   // `tenant` was given `units`, out of the queue or past it.
   void Charge(const Tenant& tenant, uint64_t units);
 
   // Takes all those for which `condition` holds, as they came; of one session, or of everybody.
   std::vector<Waiter> TakeOf(SessionId session, Condition condition);
   std::vector<Waiter> TakeIf(Condition condition);
+  // The session's waiters that are gangs, as they came.
+  std::vector<RequestId> GangsOf(SessionId session) const;
 
   struct Expired {
     Waiter waiter;
@@ -129,6 +153,7 @@ class WaitQueue {
     uint64_t client_cap = 0;
     bool exclusive = false;
     DeviceWish device;
+    std::string gang;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
   using Lane = std::map<Ticket, Waiter>;
@@ -168,6 +193,7 @@ class WaitQueue {
   Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
   const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
   Waiter Take(Ticket ticket);
+  std::optional<Turn> Search(absl::Time now, Judge judge, std::optional<Ticket> only);
 
   Options options_;
   // Of the last step.
@@ -178,6 +204,7 @@ class WaitQueue {
   absl::flat_hash_map<RequestId, Ticket> tickets_;
   // Whom nobody passes any more.
   std::set<Ticket> held_;
+  Ticket newly_held_ = 0;
   Deadlines deadlines_;
   Sessions by_session_;
   // The first of each lane that races, while one is chosen; kept for its memory.

@@ -81,6 +81,41 @@ grpc::ServerUnaryReactor* AdminService::SetPool(grpc::CallbackServerContext* con
   return FinishNow(context, view.status());
 }
 
+grpc::ServerUnaryReactor* AdminService::GetConfig(grpc::CallbackServerContext* context,
+                                                  const v1::GetConfigRequest*, v1::Config* response) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "GetConfig"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  for (const ConfigValue& value : config_.Describe()) {
+    v1::ConfigValue* const to = response->add_values();
+    to->set_key(value.key);
+    to->set_value(value.value);
+    to->set_source(static_cast<v1::ConfigValue::Source>(value.origin));
+    to->set_where(value.where);
+    to->set_while_running(value.while_running);
+    to->set_pending(value.pending);
+  }
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::ReloadConfig(grpc::CallbackServerContext* context,
+                                                     const v1::ReloadConfigRequest*,
+                                                     v1::ReloadConfigResponse* response) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "ReloadConfig"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  const absl::StatusOr<std::vector<ConfigChange>> changes = config_.Reload();
+  if (!changes.ok()) return FinishNow(context, changes.status());
+  for (const ConfigChange& change : *changes) {
+    v1::ReloadConfigResponse::Change* const to = response->add_changes();
+    to->set_key(change.key);
+    to->set_from(change.from);
+    to->set_to(change.to);
+    to->set_why_not(change.why_not);
+  }
+  return FinishNow(context, absl::OkStatus());
+}
+
 grpc::ServerUnaryReactor* AdminService::RevokePermit(grpc::CallbackServerContext* context,
                                                      const v1::RevokePermitRequest* request,
                                                      v1::Permit* response) {

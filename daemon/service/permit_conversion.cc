@@ -1,12 +1,16 @@
 #include "daemon/service/permit_conversion.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/error.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/service/conversion.h"
+#include "daemon/service/memory_conversion.h"
 
 namespace berth::service {
 namespace {
@@ -60,9 +64,45 @@ std::string NameOf(const core::DeviceWish& wish) {
   return "";
 }
 
+// What every request for permits says of who asks.
+template <typename Request>
+absl::Status CheckHolder(const Request& request) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("holder_key", request.holder_key()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
+  if (request.holder_key().empty()) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\" names no holder; expected {limit}",
+                  {{"field", "holder_key"}, {"value", ""}, {"limit", "1 to 128 bytes"}});
+  }
+  if (request.priority() >= core::kLeastPriority && request.priority() <= core::kMostPriority) {
+    return absl::OkStatus();
+  }
+  return Refuse(
+      Reason::kInvalidField, "{field}: {value} is no priority; expected {limit}",
+      {{"field", "priority"},
+       {"value", request.priority()},
+       {"limit", absl::StrCat("a number from ", core::kLeastPriority, " to ", core::kMostPriority)}});
+}
+
+// Whether it waits, and until when.
+template <typename Request, typename Out>
+absl::Status ReadWait(const Request& request, absl::Time now, Out* out) {
+  if (!request.has_max_wait()) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, service::FromProto("max_wait", request.max_wait()));
+  out->wait = wait > absl::ZeroDuration();
+  out->deadline = now + wait;
+  return absl::OkStatus();
+}
+
+// For processes that are to use these devices and no other.
+void SetEnvironment(const std::vector<std::string>& uuids, google::protobuf::Map<std::string, std::string>* out) {
+  if (uuids.empty()) return;
+  (*out)["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(uuids, ",");
+  (*out)["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+}
+
 // The core's enums carry the wire's numbers.
 static_assert(static_cast<int>(core::DevicePick::kNamed) == v1::DeviceWish::NAMED);
-static_assert(static_cast<int>(core::WaitCause::kDevice) == v1::WaitExplanation::DEVICE);
+static_assert(static_cast<int>(core::WaitCause::kRoom) == v1::WaitExplanation::ROOM);
 
 }  // namespace
 
@@ -70,12 +110,7 @@ std::string PoolName(const std::string& name) { return name.empty() ? "gpu-tests
 
 absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& request, absl::Time now) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request.pool()));
-  BERTH_RETURN_IF_ERROR(ValidateLabel("holder_key", request.holder_key()));
-  BERTH_RETURN_IF_ERROR(ValidateLabel("label", request.label()));
-  if (request.holder_key().empty()) {
-    return Refuse(Reason::kInvalidField, "{field}: \"{value}\" names no holder; expected {limit}",
-                  {{"field", "holder_key"}, {"value", ""}, {"limit", "1 to 128 bytes"}});
-  }
+  BERTH_RETURN_IF_ERROR(CheckHolder(request));
   core::AcquireRequest out = {.pool = PoolName(request.pool()),
                               .units = request.units() == 0 ? 1 : request.units(),
                               .holder_key = request.holder_key(),
@@ -85,19 +120,36 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
                               .independent = request.independent(),
                               .priority = request.priority(),
                               .exclusive = request.exclusive()};
-  if (out.priority < core::kLeastPriority || out.priority > core::kMostPriority) {
-    return Refuse(
-        Reason::kInvalidField, "{field}: {value} is no priority; expected {limit}",
-        {{"field", "priority"},
-         {"value", out.priority},
-         {"limit", absl::StrCat("a number from ", core::kLeastPriority, " to ", core::kMostPriority)}});
-  }
   BERTH_ASSIGN_OR_RETURN(out.device, FromProto(request.device()));
-  if (request.has_max_wait()) {
-    BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
-    out.wait = wait > absl::ZeroDuration();
-    out.deadline = now + wait;
+  BERTH_RETURN_IF_ERROR(ReadWait(request, now, &out));
+  return out;
+}
+
+absl::StatusOr<core::GangRequest> FromProto(const v1::AcquireGangRequest& request, absl::Time now) {
+  BERTH_RETURN_IF_ERROR(CheckHolder(request));
+  core::GangRequest out = {.holder_key = request.holder_key(),
+                           .label = request.label(),
+                           .adoptable = request.adoptable(),
+                           .independent = request.independent(),
+                           .priority = request.priority(),
+                           .exclusive = request.exclusive()};
+  for (const v1::AcquireGangRequest::Member& member : request.members()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("members.pool", member.pool()));
+    core::GangMember& to =
+        out.members.emplace_back(core::GangMember{.pool = PoolName(member.pool()),
+                                                  .units = member.units() == 0 ? 1 : member.units(),
+                                                  .client_cap = member.client_cap()});
+    BERTH_ASSIGN_OR_RETURN(to.device, FromProto(member.device()));
   }
+  for (const v1::AcquireGangRequest::Bytes& item : request.reserve()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("reserve.device_uuid", item.device_uuid()));
+    out.reserve.push_back(
+        {.device = item.device(), .device_uuid = item.device_uuid(), .bytes = Bytes(item.bytes())});
+  }
+  if (request.has_reserve_ttl()) {
+    BERTH_ASSIGN_OR_RETURN(out.reserve_for, FromProto("reserve_ttl", request.reserve_ttl()));
+  }
+  BERTH_RETURN_IF_ERROR(ReadWait(request, now, &out));
   return out;
 }
 
@@ -116,6 +168,12 @@ absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request) {
     BERTH_ASSIGN_OR_RETURN(change.hold_limit, HoldFromProto("hold_limit", request.hold_limit()));
   }
   for (const v1::TenantWeight& weight : request.weights()) change.weights[weight.uid()] = weight.weight();
+  if (request.has_device_cap()) change.device_cap = request.device_cap();
+  for (const v1::DeviceCap& cap : request.device_caps()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel("device_caps.uuid", cap.uuid()));
+    std::optional<uint64_t>& to = change.device_caps[cap.uuid()];
+    if (cap.has_cap()) to = cap.cap();
+  }
   return change;
 }
 
@@ -127,8 +185,19 @@ void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out) 
   if (!result.device.has_value()) return;
   ToProto(*result.device, out->mutable_device());
   if (result.device->kind == core::MemoryKind::kHost) return;
-  (*out->mutable_environment())["CUDA_VISIBLE_DEVICES"] = result.device->uuid;
-  (*out->mutable_environment())["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  SetEnvironment({result.device->uuid}, out->mutable_environment());
+}
+
+void ToProto(const core::GangResult& result, v1::AcquireGangResponse* out) {
+  std::vector<std::string> uuids;
+  for (const core::AcquireResult& permit : result.permits) {
+    ToProto(permit, out->add_permits());
+    if (!permit.device.has_value() || permit.device->kind == core::MemoryKind::kHost) continue;
+    const std::string& uuid = permit.device->uuid;
+    if (std::find(uuids.begin(), uuids.end(), uuid) == uuids.end()) uuids.push_back(uuid);
+  }
+  SetEnvironment(uuids, out->mutable_environment());
+  if (result.reservation.has_value()) ToProto(*result.reservation, out->mutable_reservation());
 }
 
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) {
@@ -161,6 +230,12 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
   out->set_revoked_total(view.revoked_total);
   out->set_exclusive(view.exclusive);
   if (view.mean_hold > absl::ZeroDuration()) ToProto(view.mean_hold, out->mutable_mean_hold());
+  out->set_device_cap(view.config.device_cap);
+  for (const auto& [uuid, cap] : view.config.device_caps) {
+    v1::DeviceCap* const to = out->add_device_caps();
+    to->set_uuid(uuid);
+    to->set_cap(cap);
+  }
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -180,6 +255,7 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_overdue(view.overdue);
   if (view.device.has_value()) ToProto(*view.device, out->mutable_device());
   out->set_declared_bytes(view.declared.count());
+  out->set_gang(view.gang);
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
@@ -197,6 +273,7 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   out->set_device(NameOf(view.device));
   out->set_declared_bytes(view.device.declared.count());
   out->set_min_free_bytes(view.device.min_free.count());
+  out->set_gang(view.gang);
 }
 
 void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {

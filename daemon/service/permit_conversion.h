@@ -10,6 +10,7 @@
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
+#include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
 
 namespace berth::service {
@@ -20,11 +21,13 @@ namespace berth::service {
 std::string PoolName(const std::string& name);
 // `now` turns a wait into a time.
 absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& request, absl::Time now);
+absl::StatusOr<core::GangRequest> FromProto(const v1::AcquireGangRequest& request, absl::Time now);
 absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request);
 
 // ---- Out.
 
 void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out);
+void ToProto(const core::GangResult& result, v1::AcquireGangResponse* out);
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out);
 void ToProto(const core::PoolView& view, v1::Pool* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);

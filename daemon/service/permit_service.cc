@@ -27,6 +27,14 @@ grpc::ServerUnaryReactor* PermitService::AcquirePermit(grpc::CallbackServerConte
                                             &core::Core::Acquire);
 }
 
+grpc::ServerUnaryReactor* PermitService::AcquireGang(grpc::CallbackServerContext* context,
+                                                     const v1::AcquireGangRequest* request,
+                                                     v1::AcquireGangResponse* response) {
+  return SubmitRequest<core::GangResult>(*context_.callers, context_.broker, context, request->request(),
+                                         FromProto(*request, EventLoop::SteadyNow()), response,
+                                         &core::Core::AcquireGang);
+}
+
 grpc::ServerUnaryReactor* PermitService::ReleasePermit(grpc::CallbackServerContext* context,
                                                        const v1::ReleasePermitRequest* request,
                                                        v1::ReleasePermitResponse* response) {

@@ -13,6 +13,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/caller.h"
+#include "daemon/service/config_source.h"
 #include "daemon/service/device_watch.h"
 
 namespace berth::service {
@@ -44,6 +45,8 @@ class PermitService final : public v1::PermitService::CallbackService {
   explicit PermitService(ServiceContext context) : context_(context) {}
   grpc::ServerUnaryReactor* AcquirePermit(grpc::CallbackServerContext*, const v1::AcquirePermitRequest*,
                                           v1::AcquirePermitResponse*) override;
+  grpc::ServerUnaryReactor* AcquireGang(grpc::CallbackServerContext*, const v1::AcquireGangRequest*,
+                                        v1::AcquireGangResponse*) override;
   grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,
                                           v1::ReleasePermitResponse*) override;
   grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*,
@@ -151,7 +154,12 @@ class NodeService final : public v1::NodeService::CallbackService {
 
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  explicit AdminService(ServiceContext context) : context_(context) {}
+  // `config` outlives this.
+  AdminService(ServiceContext context, ConfigSource* config) : context_(context), config_(*config) {}
+  grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext*, const v1::GetConfigRequest*,
+                                      v1::Config*) override;
+  grpc::ServerUnaryReactor* ReloadConfig(grpc::CallbackServerContext*, const v1::ReloadConfigRequest*,
+                                         v1::ReloadConfigResponse*) override;
   grpc::ServerUnaryReactor* SetPool(grpc::CallbackServerContext*, const v1::SetPoolRequest*,
                                     v1::Pool*) override;
   grpc::ServerUnaryReactor* RevokePermit(grpc::CallbackServerContext*, const v1::RevokePermitRequest*,
@@ -169,6 +177,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
  private:
   const ServiceContext context_;
+  ConfigSource& config_;
 };
 
 }  // namespace berth::service

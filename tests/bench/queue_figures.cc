@@ -44,9 +44,8 @@ class Queue {
 
   void Enqueue() {
     const RequestId request{ChannelId(1), ++last_};
-    pool_.Acquire(now_, request, {.session = SessionId(last_), .tenant = {.uid = Draw(8)}},
-                  {.units = 1 + Draw(2), .holder_key = "h", .priority = static_cast<int32_t>(Draw(3))},
-                  &outcomes_);
+    pool_.Acquire({now_, &outcomes_}, request, {.session = SessionId(last_), .tenant = {.uid = Draw(8)}},
+                  {.units = 1 + Draw(2), .holder_key = "h", .priority = static_cast<int32_t>(Draw(3))});
     waiting_.push_back(request);
     Take();
   }
@@ -57,7 +56,7 @@ class Queue {
       waiting_.pop_back();
       if (!pool_.Waits(request)) continue;
       pool_.Leave(request);
-      pool_.Serve(now_, &outcomes_);
+      pool_.Serve({now_, &outcomes_});
       return Take();
     }
   }
@@ -65,14 +64,14 @@ class Queue {
     const AcquisitionId held = held_.back();
     held_.pop_back();
     now_ += absl::Milliseconds(1);
-    pool_.Release(now_, held, &outcomes_);
+    pool_.Release({now_, &outcomes_}, held);
     Take();
   }
 
  private:
   uint32_t Draw(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
   void Take() {
-    for (const AcquireOutcome& outcome : outcomes_) held_.push_back(outcome.result->acquisition);
+    for (const AcquireOutcome& outcome : outcomes_) held_.push_back(std::get<core::AcquireResult>(*outcome.result).acquisition);
     outcomes_.clear();
   }
 

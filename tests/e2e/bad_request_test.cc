@@ -170,6 +170,12 @@ TEST_F(BadRequestTest, PermitsHaveLimits) {
   acquire.mutable_max_wait()->set_seconds(INT64_MAX);
   EXPECT_TRUE(Refused(client_->Call(&Permits::AcquirePermit, acquire), Reason::kInvalidField,
                       {{"field", "max_wait"}}));
+  for (const int priority : {-11, 11, INT32_MIN, INT32_MAX}) {
+    acquire = Acquire();
+    acquire.set_priority(priority);
+    EXPECT_TRUE(Refused(client_->Call(&Permits::AcquirePermit, acquire), Reason::kInvalidField,
+                        {{"field", "priority"}, {"value", absl::StrCat(priority)}}));
+  }
   v1::GetPoolRequest get;
   get.set_pool("of-nobody");
   EXPECT_TRUE(Refused(client_->Call(&Permits::GetPool, get), Reason::kNotFound, {{"id", "of-nobody"}}));
@@ -182,6 +188,56 @@ TEST_F(BadRequestTest, PermitsHaveLimits) {
   EXPECT_TRUE(
       Refused(client_->Call(&Permits::ListPools, list), Reason::kInvalidField, {{"field", "page_token"}}));
   ExpectNothingChanged();
+}
+
+TEST_F(BadRequestTest, GangsHaveLimits) {
+  const auto refused = [&](const v1::AcquireGangRequest& request, Reason reason,
+                           const std::map<std::string, std::string>& figures = {}) {
+    v1::AcquireGangRequest tagged = request;
+    *tagged.mutable_request() = client_->NextTag();
+    EXPECT_TRUE(Refused(client_->Call(&Permits::AcquireGang, tagged), reason, figures));
+  };
+  v1::AcquireGangRequest gang;
+  gang.set_holder_key("key");
+  refused(gang, Reason::kInvalidField, {{"field", "members"}, {"value", "0"}});
+  gang.add_members();
+  v1::AcquireGangRequest other = gang;
+  other.clear_holder_key();
+  refused(other, Reason::kInvalidField, {{"field", "holder_key"}});
+  other = gang;
+  other.set_priority(11);
+  refused(other, Reason::kInvalidField, {{"field", "priority"}});
+  other = gang;
+  other.mutable_max_wait()->set_nanos(-1);
+  refused(other, Reason::kInvalidField, {{"field", "max_wait"}});
+  other = gang;
+  other.mutable_members(0)->set_pool("of-nobody");
+  refused(other, Reason::kNotFound, {{"id", "of-nobody"}});
+  other = gang;
+  other.mutable_members(0)->set_units(UINT64_MAX);
+  other.add_members()->set_units(UINT64_MAX);
+  refused(other, Reason::kOverCap, {{"pool", "gpu-tests"}, {"cap", "2"}});
+  other = gang;
+  other.mutable_members(0)->mutable_device()->set_declared_bytes(1);
+  refused(other, Reason::kInvalidField, {{"field", "device.pick"}});
+  other = gang;
+  other.add_reserve();
+  refused(other, Reason::kInvalidField, {{"field", "bytes"}});
+  other = gang;
+  for (int i = 0; i < 64; ++i) other.add_members();
+  refused(other, Reason::kInvalidField, {{"field", "members"}, {"value", "65"}});
+  ExpectNothingChanged();
+}
+
+TEST_F(BadRequestTest, AnotherSessionsHolderKeyNestsInNothing) {
+  RawClient other = RawClient::Open(daemon_.folder());
+  v1::AcquirePermitRequest acquire = Acquire();
+  EXPECT_TRUE(Ok(client_->Call(&Permits::AcquirePermit, acquire)));
+  *acquire.mutable_request() = other.NextTag();
+  const absl::StatusOr<v1::AcquirePermitResponse> granted = other.Call(&Permits::AcquirePermit, acquire);
+  ASSERT_TRUE(Ok(granted));
+  EXPECT_FALSE(granted->nested());
+  EXPECT_EQ(daemon_.TakeBooks().units, 2u);
 }
 
 TEST_F(BadRequestTest, ReleasingTwiceOrWhatIsAnothersDoesNotRaiseTheCount) {

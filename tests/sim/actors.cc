@@ -118,6 +118,26 @@ AcquireRequest Simulation::NewAcquire() {
       .device = NewWish()};
 }
 
+GangRequest Simulation::NewGang() {
+  GangRequest request{.holder_key = absl::StrCat("thread ", Draw(4)),
+                      .wait = !Chance(15),
+                      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
+                      .adoptable = Chance(10),
+                      .independent = Chance(40),
+                      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
+                      .exclusive = Chance(5)};
+  for (uint64_t members = Chance(97) ? 1 + Draw(3) : 0; members > 0; --members) {
+    request.members.push_back({.pool = Chance(50) ? "gpu-tests" : (Chance(98) ? "wide" : "none"),
+                               .units = Chance(80) ? 1 : Draw(5),
+                               .client_cap = Chance(90) ? 0 : Draw(4),
+                               .device = NewWish()});
+  }
+  for (uint64_t items = Chance(30) ? 1 + Draw(2) : 0; items > 0; --items) {
+    request.reserve.push_back({.device = static_cast<uint32_t>(Draw(2)), .bytes = Bytes(1 + Draw(12 << 20))});
+  }
+  return request;
+}
+
 AllocateRequest Simulation::NewAllocate(const Client& client) {
   const uint64_t sizes[] = {1, 2 << 20, (2 << 20) + 1, 6 << 20, 30 << 20, 0, UINT64_MAX, uint64_t{1} << 63};
   AllocateRequest request{
@@ -168,7 +188,8 @@ BlockHandle Simulation::SomeHandle(const Client& client) {
 Simulation::Payload Simulation::NewPayload(Process& process) {
   Client& client = clients_.at(process.session);
   const uint64_t die = Draw(100);
-  if (die < 28) return NewAcquire();
+  if (die < 22) return NewAcquire();
+  if (die < 28) return NewGang();
   if (die < 52) {
     if (Chance(5)) return AcquisitionId(Draw(1'000));
     if (client.acquisitions.empty()) return NewAcquire();
@@ -318,6 +339,8 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
         using What = std::decay_t<decltype(what)>;
         if constexpr (std::is_same_v<What, AcquireRequest>) {
           core_->Acquire(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, GangRequest>) {
+          core_->AcquireGang(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, AcquisitionId>) {
           core_->Release(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, AllocateRequest>) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,11 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (!response.ok()) return response.status().ToString();
   if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
     return absl::StrCat("acquired ", acquired->acquisition.value(), " of ", acquired->permit.value());
+  }
+  if (const auto* gang = std::get_if<GangResult>(&*response)) {
+    std::string gist = "acquired together";
+    for (const AcquireResult& permit : gang->permits) absl::StrAppend(&gist, " ", permit.acquisition.value());
+    return gang->reservation.has_value() ? absl::StrCat(gist, " reserved ", gang->reservation->id.value()) : gist;
   }
   if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
     return absl::StrCat("allocated ", allocated->block.handle.block.value(), " as ",
@@ -78,6 +84,10 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
       if (const auto* acquired = std::get_if<AcquireResult>(&**request.first)) {
         if (permits_.contains(acquired->permit))
           permits_.at(acquired->permit).second.erase(acquired->acquisition);
+      } else if (const auto* gang = std::get_if<GangResult>(&**request.first)) {
+        for (const AcquireResult& permit : gang->permits) {
+          if (permits_.contains(permit.permit)) permits_.at(permit.permit).second.erase(permit.acquisition);
+        }
       }
     }
     if (outcome == ForgetOutcome::kUndone) CheckUndone(request);
@@ -99,8 +109,10 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     }
   } else {
     const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
+    const auto* const gang = std::get_if<GangRequest>(&request.payload);
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
     const absl::Time deadline = asked != nullptr    ? asked->deadline
+                                : gang != nullptr   ? gang->deadline
                                 : wanted != nullptr ? wanted->deadline
                                                     : absl::InfiniteFuture();
     if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && deadline > now_) {
@@ -115,6 +127,9 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
   Client& client = clients_.at(process.session);
   if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response)) {
     client.acquisitions.push_back(acquired->acquisition);
+  } else if (const auto* gang = std::get_if<GangResult>(&*reply.response)) {
+    for (const AcquireResult& permit : gang->permits) client.acquisitions.push_back(permit.acquisition);
+    if (gang->reservation.has_value()) client.reservations.push_back(gang->reservation->id);
   } else if (const auto* allocated = std::get_if<AllocateResult>(&*reply.response)) {
     client.blocks.push_back(allocated->block.handle);
     counts_.drawn += std::get<AllocateRequest>(request.payload).reservation ? 1 : 0;
@@ -122,6 +137,25 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     if (handles_.size() > 64) handles_.erase(handles_.begin());
   } else if (const auto* reserved = std::get_if<ReserveResult>(&*reply.response)) {
     client.reservations.push_back(reserved->reservation.id);
+  }
+}
+
+void Simulation::LearnGang(const Process& process, const GangRequest& asked, const GangResult& gang) {
+  ++counts_.gangs;
+  if (gang.permits.size() != asked.members.size()) Fail("a gang is granted in part");
+  if (gang.reservation.has_value() != !asked.reserve.empty()) Fail("a gang is granted without its bytes");
+  std::set<uint32_t> own;
+  for (size_t i = 0; i < gang.permits.size(); ++i) {
+    const AcquireResult& permit = gang.permits[i];
+    if (permit.nested) Fail("a gang nests");
+    const DevicePick pick = asked.members[i].device.pick;
+    if (pick != DevicePick::kNone && !permit.device.has_value()) Fail("a gang lacks a device");
+    const bool chosen = pick == DevicePick::kAny || pick == DevicePick::kBest;
+    if (chosen && !own.insert(permit.device->ordinal).second) Fail("a gang has one device twice");
+    auto& [session, acquisitions] = permits_[permit.permit];
+    if (!acquisitions.empty()) Fail("a gang's permit was out already");
+    session = process.session;
+    acquisitions.insert(permit.acquisition);
   }
 }
 
@@ -146,6 +180,8 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     if (!acquisitions.empty() && session != process.session) Fail("a permit is shared between sessions");
     session = process.session;
     acquisitions.insert(acquired->acquisition);
+  } else if (const auto* gang = std::get_if<GangResult>(&*response)) {
+    LearnGang(process, std::get<GangRequest>(request.payload), *gang);
   } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
     const AcquisitionId acquisition = std::get<AcquisitionId>(request.payload);
     bool found = false;

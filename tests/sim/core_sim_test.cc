@@ -30,6 +30,8 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->sessions += counts.sessions;
   sum->grants += counts.grants;
   sum->nested += counts.nested;
+  sum->gangs += counts.gangs;
+  sum->told_revoked += counts.told_revoked;
   sum->allocations += counts.allocations;
   sum->imports += counts.imports;
   sum->undone += counts.undone;
@@ -69,7 +71,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   }
   std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
-            << " nested, " << sum.allocations << " allocations, " << sum.imports << " imports, "
+            << " nested, " << sum.gangs << " gangs, " << sum.allocations << " allocations, " << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
             << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined
@@ -85,7 +87,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   if (one != 0) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t count :
-       {sum.sessions,     sum.grants,   sum.nested,      sum.allocations,   sum.imports,
+       {sum.sessions,     sum.gangs,  sum.told_revoked,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
         sum.undone,       sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined,
         sum.left_alive,   sum.finished, sum.waits,       sum.torn,          sum.handed_over,
         sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits,  sum.drawn,
@@ -96,7 +98,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                sum.idle_contexts, sum.torn_alone}) {
     EXPECT_GT(count, 5);
   }
-  for (const char* const reason : {"BAD_CREDENTIALS",
+  for (const char* const reason : {"ALREADY_HELD",
+                                   "BAD_CREDENTIALS",
                                    "BLOCK_IN_USE",
                                    "CANCELLED",
                                    "DENIED",

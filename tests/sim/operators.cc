@@ -49,6 +49,14 @@ void Simulation::OperateBlock() {
   if (view.ok() && !caller.admin && view->tenant != client.tenant) Fail("a stranger names a block");
 }
 
+PoolChange Simulation::NewPoolChange() {
+  PoolChange change{.cap = Draw(9)};
+  if (Chance(20)) change.device_cap = Chance(50) ? 0 : 1 + Draw(4);
+  if (Chance(10)) change.device_caps["HOST-1"] = Draw(3);
+  if (Chance(20)) change.device_caps["HOST-1"] = std::nullopt;
+  return change;
+}
+
 void Simulation::Operate() {
   if (Chance(30)) return OperateDevice();
   if (Chance(20)) return OperateBlock();
@@ -60,7 +68,7 @@ void Simulation::Operate() {
     return;
   }
   if (Chance(50)) {
-    const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", {.cap = Draw(9)}, &effects_);
+    const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", NewPoolChange(), &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
   } else {
     if (clients_.empty()) return;

@@ -230,6 +230,12 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   // A recall may come late, for a block that is gone.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   if (deliver.delivery.what == attach::DeliveryKind::kAskBack) return;
+  if (deliver.delivery.what == attach::DeliveryKind::kOverdue) return;
+  if (deliver.delivery.what == attach::DeliveryKind::kRevoked) {
+    ++counts_.told_revoked;
+    if (permits_.contains(PermitId(deliver.delivery.permit))) Fail("a permit is said to be revoked that is not");
+    return;
+  }
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
     process.wanted.insert(BlockId(deliver.delivery.block));
     return;
@@ -298,7 +304,11 @@ void Simulation::CheckPools() {
     if (pool.out > config.cap && pool.out > before)
       Fail(absl::StrCat("pool ", config.name, " is over its cap"));
     before = pool.out;
-    if (pool.exclusive && pool.holders != 1) Fail("an exclusive permit is not alone");
+    if (!pool.exclusive || pool.holders == 1) continue;
+    // Or with its gang.
+    std::set<uint64_t> gangs;
+    for (const PermitView& permit : core_->ListPermits(Admin(), config.name)) gangs.insert(permit.gang);
+    if (gangs.size() != 1 || gangs.contains(0)) Fail("an exclusive permit is not alone");
   }
 }
 

@@ -51,7 +51,7 @@ class Simulation {
   uint64_t steps() const { return step_; }
   // What came of it all, to see that a run is not idle.
   struct Counts {
-    uint64_t sessions = 0, grants = 0, nested = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
+    uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, told_revoked = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
@@ -72,7 +72,7 @@ class Simulation {
   using Payload =
       std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest,
                    OpenStreamRequest, CloseStreamRequest, PrepareUseRequest, FinishUseRequest,
-                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest>;
+                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest, GangRequest>;
 
   struct Request {
     Payload payload;
@@ -163,6 +163,7 @@ class Simulation {
   // ---- answers.cc: what clients are answered --------------------------------------------------------------
   void CarryReply(const Reply& reply);
   void Remember(const Call& call, const Reply& reply, bool lost);
+  void LearnGang(const Process& process, const GangRequest& asked, const GangResult& gang);
   void CheckUndone(const Request& request);
   void Learn(ChannelId channel, Process& process, const Request& request,
              const absl::StatusOr<Response>& response);
@@ -194,6 +195,8 @@ class Simulation {
   // Of a process that has asked something.
   uint64_t SomeSequence(const Process& process);
   AcquireRequest NewAcquire();
+  GangRequest NewGang();
+  PoolChange NewPoolChange();
   AllocateRequest NewAllocate(const Client& client);
   ReserveRequest NewReserve();
   PublishRequest NewPublish(const Process& process, const Client& client);

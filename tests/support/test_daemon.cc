@@ -68,9 +68,9 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   }
   for (const std::string& flag : options.flags) process.argv.push_back(flag);
   if (!options.config.empty()) {
-    const std::string path = absl::StrCat(folder_, "/berthd.toml");
-    std::ofstream(path) << options.config;
-    process.argv.push_back(absl::StrCat("--config=", path));
+    config_path_ = absl::StrCat(folder_, "/berthd.toml");
+    std::ofstream(config_path_) << options.config;
+    process.argv.push_back(absl::StrCat("--config=", config_path_));
   }
   for (const std::string& entry : options.environment) process.environment.push_back(entry);
   vault_.emplace(Subprocess::Start(process));

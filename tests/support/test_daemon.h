@@ -44,6 +44,8 @@ class TestDaemon {
   ~TestDaemon();
 
   const std::string& folder() const { return folder_; }
+  // Of its configuration file, where it has one.
+  const std::string& config_path() const { return config_path_; }
   Subprocess& vault() { return *vault_; }
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
   // workers that there are.
@@ -79,6 +81,7 @@ class TestDaemon {
   std::map<std::string, pid_t> Processes() const;
 
   std::string folder_;
+  std::string config_path_;
   std::optional<Subprocess> vault_;
   std::shared_ptr<Session> admin_;
   Books books_at_start_;

@@ -1,0 +1,102 @@
+#include "daemon/config_table.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/bytes.h"
+#include "daemon/service/attach_front.h"
+#include "daemon/service/connection_table.h"
+
+namespace berth {
+namespace {
+
+using service::ConfigValue;
+
+std::string TextOf(absl::Duration duration) {
+  return duration == absl::InfiniteDuration() ? "never" : absl::FormatDuration(duration);
+}
+
+std::string TextOf(const std::optional<Bytes>& bytes, absl::string_view without) {
+  return bytes.has_value() ? FormatBytes(*bytes) : std::string(without);
+}
+
+template <typename Key>
+std::string TextOf(const std::map<Key, uint64_t>& caps) {
+  return absl::StrCat("{", absl::StrJoin(caps, ", ", absl::PairFormatter(" = ")), "}");
+}
+
+// Takes rows, and adds where each came from.
+class Table {
+ public:
+  explicit Table(const Settings& settings) : settings_(settings) {}
+
+  void Add(std::string key, std::string value, bool while_running = false) {
+    ConfigValue& row = rows_.emplace_back(
+        ConfigValue{.key = std::move(key), .value = std::move(value), .while_running = while_running});
+    const auto origin = settings_.origins.find(row.key);
+    if (origin == settings_.origins.end()) return;
+    row.origin = origin->second.origin;
+    row.where = origin->second.where;
+  }
+  std::vector<ConfigValue> Build() { return std::move(rows_); }
+
+ private:
+  const Settings& settings_;
+  std::vector<ConfigValue> rows_;
+};
+
+void AddPool(const core::PoolConfig& pool, Table* table) {
+  const auto add = [&](absl::string_view key, std::string value) {
+    table->Add(absl::StrCat("pools.", pool.name, ".", key), std::move(value), /*while_running=*/true);
+  };
+  add("cap", absl::StrCat(pool.cap));
+  add("tenant_cap", pool.tenant_cap == 0 ? "none" : absl::StrCat(pool.tenant_cap));
+  add("device_cap", pool.device_cap == 0 ? "none" : absl::StrCat(pool.device_cap));
+  add("device_caps", TextOf(pool.device_caps));
+  add("ageing", TextOf(pool.ageing));
+  add("hold_warning", TextOf(pool.hold_warning));
+  add("hold_limit", TextOf(pool.hold_limit));
+  add("weights", TextOf(std::map<uint32_t, uint64_t>(pool.weights.begin(), pool.weights.end())));
+}
+
+}  // namespace
+
+std::vector<ConfigValue> TableOf(const Settings& settings, const core::PoolConfig& pool) {
+  Table table(settings);
+  AddPool(pool, &table);
+  return table.Build();
+}
+
+std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& config) {
+  Table table(settings);
+  for (const core::PoolConfig& pool : config.pools) AddPool(pool, &table);
+  const service::ConnectionLimits connections;
+  const service::AttachLimits attach;
+  table.Add("memory.device_budget", TextOf(settings.device_budget, "min(free, total / 2)"),
+            /*while_running=*/true);
+  table.Add("memory.tenant_budget", TextOf(settings.tenant_budget, "none"));
+  table.Add("memory.session_budget", TextOf(settings.session_budget, "none"));
+  table.Add("memory.warm_blocks", absl::StrCat(config.warm_blocks_per_size));
+  table.Add("memory.warm_limit", FormatBytes(config.warm_limit));
+  table.Add("memory.cuda_ipc", settings.cuda_ipc.value_or(true) ? "true" : "false");
+  table.Add("memory.permit_reserve", FormatBytes(settings.permit_reserve.value_or(Bytes())));
+  table.Add("memory.context", TextOf(settings.context, "600MiB on CUDA, nothing on the host"));
+  table.Add("workers.call_deadline", TextOf(config.calls.base));
+  table.Add("workers.call_deadline_per_gib", TextOf(config.calls.per_gib));
+  table.Add("workers.context_idle", TextOf(config.context_idle));
+  table.Add("log.file", settings.log_file.value_or("none"));
+  table.Add("limits.connections", absl::StrCat(settings.connections.value_or(connections.total)));
+  table.Add("limits.connections_per_uid",
+            absl::StrCat(settings.connections_per_uid.value_or(connections.per_uid)));
+  table.Add("limits.attach_fds_per_uid",
+            absl::StrCat(settings.attach_fds_per_uid.value_or(attach.fds_per_uid)));
+  table.Add("limits.imports_per_process", absl::StrCat(config.limits.imports_per_channel));
+  table.Add("limits.streams_per_device", absl::StrCat(config.limits.fences.streams_per_device));
+  return table.Build();
+}
+
+}  // namespace berth

@@ -1,0 +1,53 @@
+// Gangs: several permits, and perhaps reserved bytes, all or nothing, in one step. Plain values.
+
+#ifndef DAEMON_CORE_GANG_TYPES_H_
+#define DAEMON_CORE_GANG_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "daemon/core/budget_types.h"
+#include "daemon/core/permit_types.h"
+
+namespace berth::core {
+
+struct GangMember {
+  std::string pool;
+  uint64_t units = 1;
+  uint64_t client_cap = 0;
+  // Members that wish for any or the best device get different ones.
+  DeviceWish device;
+};
+
+struct GangRequest {
+  // 1 to kMaxGangMembers.
+  std::vector<GangMember> members;
+  // Bytes of devices, as by ReserveRequest.
+  std::vector<ReserveItem> reserve;
+  absl::Duration reserve_for = absl::InfiniteDuration();
+  // The rest as in AcquireRequest.
+  std::string holder_key;
+  std::string label;
+  bool wait = true;
+  absl::Time deadline = absl::InfiniteFuture();
+  bool adoptable = false;
+  bool independent = false;
+  int32_t priority = 0;
+  bool exclusive = false;
+};
+
+inline constexpr size_t kMaxGangMembers = 64;
+
+struct GangResult {
+  // In the order of the members.
+  std::vector<AcquireResult> permits;
+  std::optional<ReservationView> reservation;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_GANG_TYPES_H_

@@ -1,0 +1,130 @@
+// The configuration as it is shown, and read anew while the daemon runs.
+
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Source = v1::ConfigValue;
+
+constexpr char kConfig[] = "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 4\n[memory]\nwarm_limit = \"64MiB\"\n";
+
+std::map<std::string, v1::ConfigValue> Shown(TestDaemon& daemon) {
+  std::map<std::string, v1::ConfigValue> values;
+  const v1::Config config = Must(daemon.inspector().GetConfig(), "the configuration");
+  for (const v1::ConfigValue& value : config.values()) values[value.key()] = value;
+  return values;
+}
+
+void Write(const TestDaemon& daemon, const std::string& text) {
+  std::ofstream(daemon.config_path()) << text;
+}
+
+TEST(ConfigTest, EveryValueIsShownWithWhereItCameFrom) {
+  TestDaemon daemon({.flags = {"--max-connections=100"},
+                     .config = kConfig,
+                     .environment = {"REALIZAR_GPU_TEST_CONCURRENCY=x"}});
+  std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+  const v1::ConfigValue cap = shown["pools.gpu-tests.cap"];
+  EXPECT_EQ(cap.value(), "2") << "what is no number is 2";
+  EXPECT_EQ(cap.source(), Source::ENVIRONMENT);
+  EXPECT_EQ(cap.where(), "REALIZAR_GPU_TEST_CONCURRENCY=x");
+  EXPECT_EQ(shown["pools.b.cap"].value(), "4");
+  EXPECT_EQ(shown["pools.b.cap"].source(), Source::FILE);
+  EXPECT_EQ(shown["pools.b.cap"].where(), absl::StrCat(daemon.config_path(), ":4"));
+  EXPECT_EQ(shown["pools.b.ageing"].source(), Source::DEFAULT);
+  EXPECT_EQ(shown["pools.b.ageing"].value(), "10m");
+  EXPECT_EQ(shown["limits.connections"].value(), "100");
+  EXPECT_EQ(shown["limits.connections"].source(), Source::FLAG);
+  EXPECT_EQ(shown["limits.connections"].where(), "--max-connections");
+  EXPECT_EQ(shown["memory.warm_limit"].source(), Source::FILE);
+  EXPECT_FALSE(shown["memory.warm_limit"].while_running());
+  v1::SetPoolRequest change;
+  change.set_pool("b");
+  change.set_cap(7);
+  Must(daemon.inspector().SetPool(change));
+  shown = Shown(daemon);
+  EXPECT_EQ(shown["pools.b.cap"].value(), "7");
+  EXPECT_EQ(shown["pools.b.cap"].source(), Source::OPERATOR);
+}
+
+TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {
+  TestDaemon daemon({.config = kConfig});
+  Actor holder(daemon), waiter(daemon);
+  holder.Do("acquire p pool=b units=4");
+  waiter.Tell("acquire p pool=b units=2");
+  ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPermits()).waiters_size() == 1; }));
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 0);
+  Write(daemon,
+        "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 6\nhold_warning = \"1h\"\n[pools.c]\ncap = 1\n"
+        "[memory]\nwarm_limit = \"32MiB\"\ndevice_budget = \"128MiB\"\n");
+  std::map<std::string, v1::ReloadConfigResponse::Change> changes;
+  const v1::ReloadConfigResponse answer = Must(daemon.inspector().ReloadConfig());
+  for (const auto& change : answer.changes()) changes[change.key()] = change;
+  EXPECT_EQ(changes["pools.b.cap"].from(), "4");
+  EXPECT_EQ(changes["pools.b.cap"].to(), "6");
+  EXPECT_EQ(changes["pools.b.cap"].why_not(), "");
+  EXPECT_EQ(changes["pools.b.hold_warning"].why_not(), "");
+  EXPECT_EQ(changes["memory.device_budget"].why_not(), "");
+  EXPECT_NE(changes["memory.warm_limit"].why_not(), "");
+  EXPECT_NE(changes["pools.c.cap"].why_not(), "");
+  EXPECT_EQ(changes.count("pools.gpu-tests.cap"), 0u);
+  EXPECT_TRUE(Ok(waiter.Answer())) << "a raised cap serves who waits";
+  const v1::Usage usage = Must(daemon.inspector().GetUsage());
+  EXPECT_EQ(usage.devices(0).budget_bytes(), uint64_t{128} << 20);
+  std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+  EXPECT_EQ(shown["pools.b.cap"].value(), "6");
+  EXPECT_EQ(shown["pools.b.cap"].source(), Source::FILE);
+  EXPECT_EQ(shown["memory.warm_limit"].value(), "64MiB");
+  EXPECT_EQ(shown["memory.warm_limit"].pending(), "32MiB");
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 9) << "what waits for a new daemon is named again";
+}
+
+TEST(ConfigTest, WhatAnOperatorSetStaysUnlessTheFileSaysOtherwiseThanBefore) {
+  TestDaemon daemon({.config = kConfig});
+  v1::SetPoolRequest change;
+  change.set_pool("b");
+  change.set_cap(7);
+  change.set_tenant_cap(2);
+  Must(daemon.inspector().SetPool(change));
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 0);
+  EXPECT_EQ(Shown(daemon)["pools.b.cap"].value(), "7");
+  Write(daemon, "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 5\n[memory]\nwarm_limit = \"64MiB\"\n");
+  Must(daemon.inspector().ReloadConfig());
+  EXPECT_EQ(Shown(daemon)["pools.b.cap"].value(), "5");
+  EXPECT_EQ(Shown(daemon)["pools.b.tenant_cap"].value(), "2");
+}
+
+TEST(ConfigTest, AMistakeNamesLineAndKeyAndTheOldConfigurationStays) {
+  TestDaemon daemon({.config = kConfig});
+  const std::map<std::string, v1::ConfigValue> before = Shown(daemon);
+  for (const auto& [text, where] : std::vector<std::pair<std::string, std::string>>{
+           {"[pools.gpu-tests]\ncap = 9\n[pools.b]\ncapp = 4\n", ":4: pools.b.capp"},
+           {"[pools.b]\ncap = 0\n", ":2: pools.b.cap"},
+           {"[pools.b]\ncap = -1\n", ":2: pools.b.cap"},
+           {"[pools.b]\ncap = \"x\"\n", ":2: pools.b.cap"},
+           {"[pools.b\n", ":1"}}) {
+    Write(daemon, text);
+    const absl::Status status = daemon.inspector().ReloadConfig().status();
+    EXPECT_TRUE(IsRefusal(status, Reason::kInvalidField)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(daemon.config_path(), where))) << status;
+    const std::map<std::string, v1::ConfigValue> after = Shown(daemon);
+    ASSERT_EQ(after.size(), before.size());
+    for (const auto& [key, value] : before) {
+      EXPECT_EQ(after.at(key).SerializeAsString(), value.SerializeAsString()) << key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing

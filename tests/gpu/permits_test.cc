@@ -1,0 +1,165 @@
+// What permits are for, on a GPU: many test processes and two at a time, and jobs that say how many bytes they take.
+// $BERTH_GPU_TEST_BACKEND=host plays the same on host memory, less what only a GPU can show. $BERTH_STORM_SEED replays
+// the draws of a run.
+
+#include <poll.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/inspector.h"
+#include "common/bytes.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/gpu_job.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::gpu {
+namespace {
+
+using testing::Eventually;
+using testing::Must;
+using testing::ProgramPath;
+using testing::Subprocess;
+
+constexpr absl::Duration kPatience = absl::Minutes(3);
+constexpr int kTests = 200;
+constexpr int kAtATime = 20;
+constexpr uint64_t kCap = 2;
+constexpr int kJobs = 40;
+
+class GpuPermitsTest : public GpuJob {
+ protected:
+  GpuPermitsTest() {
+    const char* const text = getenv("BERTH_STORM_SEED");
+    if (text == nullptr || !absl::SimpleAtoi(text, &seed_)) seed_ = std::random_device()();
+  }
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << "BERTH_STORM_SEED=" << seed_;
+    GpuJob::TearDown();
+  }
+
+  v1::Pool Pool() const {
+    const v1::ListPoolsResponse pools = Must(Inspector(session_).ListPools());
+    for (const v1::Pool& pool : pools.pools()) {
+      if (pool.name() == "gpu-tests") return pool;
+    }
+    ADD_FAILURE() << "no pool gpu-tests";
+    return {};
+  }
+
+  // Starts one with `arguments`; with a permit of its own, or under `berth run`.
+  Subprocess StartTest(const std::vector<std::string>& arguments, bool knows_berth) const {
+    std::vector<std::string> argv;
+    if (!knows_berth) argv = {ProgramPath("client/cli/berth"), "run", "--quiet", "--"};
+    argv.push_back(ProgramPath("tests/gpu/gpu_test"));
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    if (knows_berth) argv.emplace_back("--permit");
+    return Subprocess::Start({.argv = argv, .environment = {"BERTH_FOLDER=" + folder()}});
+  }
+
+  // While `work` is at it: the most permits out by the daemon, and the most processes with a context by NVML.
+  struct Most {
+    uint64_t permits = 0;
+    size_t contexts = 0;
+  };
+  Most During(const std::function<void()>& work) const {
+    Most most;
+    std::atomic<bool> over = false;
+    std::thread witness([&] {
+      while (!over) {
+        most.permits = std::max<uint64_t>(most.permits, Pool().out());
+        if (cuda()) most.contexts = std::max(most.contexts, DeviceProcesses() - processes_before_);
+      }
+    });
+    work();
+    over = true;
+    witness.join();
+    return most;
+  }
+
+  void ExpectNothingLost() const {
+    EXPECT_TRUE(Eventually([this] { return Pool().out() == 0 && Pool().waiters() == 0; }));
+    EXPECT_TRUE(Eventually([this] { return DeviceProcesses() == processes_before_; }));
+    EXPECT_TRUE(DeviceComesBackTo(before_));
+  }
+
+  uint64_t seed_ = 0;
+};
+
+TEST_F(GpuPermitsTest, TwoHundredTestProcessesTwentyAtATimeAreNeverMoreThanTwoAtTheGpu) {
+  std::atomic<int> next = 0;
+  std::atomic<int> right = 0, killed = 0;
+  const Most most = During([&] {
+    std::vector<std::thread> runners;
+    for (int runner = 0; runner < kAtATime; ++runner) {
+      runners.emplace_back([&] {
+        for (int number = next++; number < kTests; number = next++) {
+          std::mt19937_64 random(seed_ + number);
+          Subprocess test = StartTest({absl::StrCat(number), absl::StrCat(MiB(64 + random() % 192).count())},
+                                      /*knows_berth=*/number % 2 == 0);
+          if (random() % 4 == 0) {
+            // Somewhere in its life; what runs under `berth run` may go on without it.
+            pollfd end = {.fd = test.pidfd(), .events = POLLIN, .revents = 0};
+            if (::poll(&end, 1, static_cast<int>(random() % 2'000)) == 0) ++killed;
+            test.Kill();
+            continue;
+          }
+          const std::string said = test.ReadAll();
+          EXPECT_EQ(said, "right\n") << "test " << number;
+          EXPECT_EQ(test.Wait(kPatience), 0) << "test " << number;
+          ++right;
+        }
+      });
+    }
+    for (std::thread& runner : runners) runner.join();
+  });
+  EXPECT_EQ(most.permits, kCap) << "never more, and work was conserved";
+  EXPECT_LE(most.contexts, kCap);
+  EXPECT_EQ(Pool().peak(), kCap);
+  EXPECT_GT(right, kTests / 2);
+  std::cout << "test processes, " << kAtATime << " at a time under cap " << kCap << " | " << right << " right, " << killed
+            << " killed, at most " << most.permits << " permits, " << most.contexts << " contexts" << std::endl;
+  ExpectNothingLost();
+}
+
+TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemory) {
+  Subprocess raise = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "--admin", "permits", "set",
+                                                 "gpu-tests", absl::StrCat(kJobs)},
+                                        .environment = {"BERTH_FOLDER=" + folder()}});
+  ASSERT_EQ(raise.Wait(), 0);
+  const uint64_t total = Must(Inspector(session_).GetUsage()).devices(0).total_bytes();
+  // 20 GiB of a card of 139; of another one as much less.
+  const Bytes bytes = cuda() && total >= GiB(130).count() ? GiB(20) : Bytes(total / 139 * 20);
+  // Six and their contexts have room where a context takes what it is taken to.
+  const uint64_t at_a_time = 6;
+  const Most most = During([&] {
+    std::vector<Subprocess> jobs;
+    for (int job = 0; job < kJobs; ++job) {
+      jobs.push_back(
+          StartTest({absl::StrCat(job), absl::StrCat(bytes.count()), "--declare"}, /*knows_berth=*/true));
+    }
+    for (Subprocess& job : jobs) {
+      EXPECT_EQ(job.ReadAll(), "right\n");
+      EXPECT_EQ(job.Wait(kPatience), 0);
+    }
+  });
+  EXPECT_LE(most.permits, at_a_time);
+  EXPECT_LE(most.contexts, at_a_time);
+  EXPECT_EQ(Pool().peak(), at_a_time) << "as many as have room are let in";
+  std::cout << kJobs << " jobs of " << bytes.count() << " bytes, started together | at most " << Pool().peak()
+            << " at a time, " << most.contexts << " contexts" << std::endl;
+  ExpectNothingLost();
+}
+
+}  // namespace
+}  // namespace berth::gpu
