@@ -1,7 +1,5 @@
 #include <stdio.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,15 +8,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/cgroup.h"
 #include "client/cli/child.h"
-#include "client/cli/format.h"
+#include "client/cli/permit_wish.h"
 #include "client/cli/signal_relay.h"
 #include "client/cli/verbs.h"
-#include "client/cli/wait_notice.h"
 #include "client/permit.h"
-#include "common/error.h"
-#include "common/label.h"
-#include "common/secret.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
@@ -28,14 +23,11 @@ namespace {
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
 
 struct Options {
-  std::string pool;
-  uint64_t units = 1;
-  std::string timeout;
-  bool no_wait = false;
-  std::string until = "command";
-  std::string label;
-  bool independent = false;
-  bool quiet = false;
+  PermitWish wish;
+  // Empty is "command".
+  std::string until;
+  bool exec = false;
+  bool cgroup = false;
   std::vector<std::string> command;
 };
 
@@ -45,82 +37,61 @@ ExitStatus Fail(const absl::Status& status, int code) {
   return {.code = code};
 }
 
-ExitStatus FailedToOpen(const absl::Status& status) {
-  const ExitStatus end = Report(status);
-  return end.code == kFailed ? ExitStatus{.code = kRunFailed} : end;
-}
-
-ExitStatus FailedToAcquire(const absl::Status& status, const Options& options, const SignalRelay& relay) {
-  if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
-  // A wait of no time at all ends with the one or the other refusal; the code says which option asked for it.
-  if (IsRefusal(status, Reason::kNoPermit) || IsRefusal(status, Reason::kWaitTimedOut)) {
-    return Fail(status, options.no_wait ? kNotGranted : kTimedOut);
-  }
-  return FailedToOpen(status);
-}
-
-ExitStatus FailedToSpawn(const absl::Status& status) {
+ExitStatus FailedToStart(const absl::Status& status) {
   if (absl::IsNotFound(status)) return Fail(status, kCommandNotFound);
   return Fail(status, absl::IsFailedPrecondition(status) ? kCannotExecute : kRunFailed);
 }
 
-// The label where none was given: the command's name, as far as it can be one.
-std::string LabelOf(const Options& options) {
-  if (!options.label.empty()) return options.label;
-  const std::string& program = options.command[0];
-  return ToLabel(absl::string_view(program).substr(program.rfind('/') + 1));
+ExitStatus InterruptedBy(int signal) { return {.code = 128 + signal, .signal = signal}; }
+
+// Becomes the command, which the daemon knows by its pid already: the permit is out until it has ended, whatever it
+// closes, and until everybody has who inherits the session from it.
+ExitStatus Become(const Options& options, const std::vector<std::string>& environment, SignalRelay& relay) {
+  relay.Stop();
+  if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
+  return FailedToStart(ExecCommand(options.command, environment));
 }
 
-absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session, const Options& options,
-                               absl::Duration max_wait, SignalRelay& relay) {
-  std::optional<WaitNotice> notice;
-  if (!options.quiet && max_wait > WaitNotice::kPatience) notice.emplace(session, options.pool);
-  return Permit::Acquire(session, {.pool = options.pool,
-                                   .units = options.units,
-                                   .label = LabelOf(options),
-                                   .max_wait = max_wait,
-                                   .holder_key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId())),
-                                   .independent = options.independent,
-                                   // Beside an adoptable permit another one would make it a matter of luck
-                                   // which is adopted.
-                                   .adoptable = !(options.independent && session->joined()),
-                                   .cancellation = &relay.cancellation()});
-}
-
-absl::StatusOr<pid_t> Spawn(Session& session, const Options& options, const SignalRelay& relay) {
-  BERTH_ASSIGN_OR_RETURN(std::string inherited, session.Inherit());
-  const std::vector<std::string> environment =
-      EnvironmentWith({std::move(inherited), absl::StrCat("BERTH_FOLDER=", session.folder())});
-  return SpawnCommand(options.command, environment, relay.original_mask());
+// Runs the command, and waits for what it leaves in its cgroup, if it has one.
+ExitStatus Attend(const Options& options, const std::vector<std::string>& environment, SignalRelay& relay) {
+  std::optional<Cgroup> cgroup;
+  if (options.cgroup) {
+    absl::StatusOr<Cgroup> made = Cgroup::Make();
+    if (!made.ok()) return Fail(made.status(), kRunFailed);
+    cgroup.emplace(*std::move(made));
+  }
+  const absl::StatusOr<pid_t> child =
+      SpawnCommand(options.command, EnvironmentWith(environment), relay.original_mask(), cgroup ? cgroup->fd() : -1);
+  if (!child.ok()) return FailedToStart(child.status());
+  relay.PassTo(*child);
+  AwaitEnd(*child);
+  if (cgroup) {
+    relay.PassTo([&](int signal) { cgroup->Signal(signal); });
+    cgroup->AwaitEmpty();
+  }
+  relay.Stop();
+  return Reap(*child);
 }
 
 ExitStatus Run(const Globals& globals, const Options& options) {
-  absl::Duration max_wait = absl::InfiniteDuration();
-  if (options.no_wait) {
-    max_wait = absl::ZeroDuration();
-  } else if (!options.timeout.empty()) {
-    const absl::StatusOr<absl::Duration> timeout = ParseWait(options.timeout);
-    if (!timeout.ok()) return Fail(timeout.status(), kUsage);
-    max_wait = *timeout;
-  }
+  const absl::Status sensible = Check(options.wish);
+  if (!sensible.ok()) return Fail(sensible, kUsage);
   const absl::StatusOr<std::unique_ptr<SignalRelay>> started = SignalRelay::Start();
   if (!started.ok()) return Fail(started.status(), kRunFailed);
   SignalRelay& relay = **started;
 
+  const std::string label = LabelOf(options.wish, options.command[0]);
   const absl::StatusOr<std::shared_ptr<Session>> session =
-      Session::Open({.folder = globals.folder, .label = LabelOf(options), .admin = globals.admin});
-  if (!session.ok()) return FailedToOpen(session.status());
-  absl::StatusOr<Permit> permit = Acquire(*session, options, max_wait, relay);
-  if (!permit.ok()) return FailedToAcquire(permit.status(), options, relay);
-  if (const int signal = relay.interrupted_by(); signal != 0) return {.code = 128 + signal, .signal = signal};
+      Session::Open({.folder = globals.folder, .label = label, .admin = globals.admin});
+  if (!session.ok()) return FailedToAcquire(session.status(), options.wish);
+  absl::StatusOr<Permit> permit = AcquireWish(*session, options.wish, label, &relay.cancellation());
+  if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
+  if (!permit.ok()) return FailedToAcquire(permit.status(), options.wish);
 
-  const absl::StatusOr<pid_t> child = Spawn(**session, options, relay);
-  if (!child.ok()) return FailedToSpawn(child.status());
-  relay.PassTo(*child);
-  AwaitEnd(*child);
-  relay.Stop();
-  const ExitStatus status = Reap(*child);
-
+  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permit);
+  if (!environment.ok()) return Fail(environment.status(), kRunFailed);
+  if (options.exec) return Become(options, EnvironmentWith(*environment), relay);
+  const ExitStatus status = Attend(options, *environment, relay);
   if (options.until == "tree") {
     // The lifeline's last holder ends the session, and with it the permit.
     permit->Leave();
@@ -137,29 +108,25 @@ ExitStatus Run(const Globals& globals, const Options& options) {
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand(
       "run", "Run a command while holding permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
-  verb->footer(
-      "Ends as the command does: with its code, or by its signal. Else\n"
-      "  124  no permit in time (--timeout)\n"
-      "  75   no permit free (--no-wait)\n"
-      "  69   no daemon answers\n"
-      "  77   not allowed\n"
-      "  64   a wrong command line\n"
-      "  126  the command cannot be executed; 127: it is not there\n"
-      "  125  anything else");
+  verb->footer(absl::StrCat("Ends as the command does: with its code, or by its signal. Else\n", kPermitExitCodes,
+                            "  126  the command cannot be executed; 127: it is not there\n"
+                            "  125  anything else"));
   const auto options = std::make_shared<Options>();
-  verb->add_option("--pool", options->pool, "The pool (default: gpu-tests)");
-  verb->add_option("--permits", options->units, "Units to take (default: 1)")->check(CheckCount);
-  auto* const timeout = verb->add_option("--timeout", options->timeout,
-                                         "Wait at most so long, e.g. 90, 5m (default: for ever)");
-  verb->add_flag("--no-wait", options->no_wait, "Do not wait at all")->excludes(timeout);
-  verb->add_option("--until", options->until,
-                   "Hold until the command has ended (command, the default), or until its whole tree of "
-                   "processes has (tree)")
-      ->check(CLI::IsMember({"command", "tree"}));
-  verb->add_option("--label", options->label, "What others see (default: the command's name)");
-  verb->add_flag("--independent", options->independent,
-                 "Inside another `berth run`: take permits besides its own");
-  verb->add_flag("--quiet", options->quiet, "Do not say who holds what is waited for");
+  AddPermitOptions(verb, &options->wish);
+  auto* const until =
+      verb->add_option("--until", options->until,
+                       "Hold until the command has ended (command, the default), or until its whole tree of "
+                       "processes has (tree)")
+          ->check(CLI::IsMember({"command", "tree"}));
+  auto* const exec = verb->add_flag("--exec", options->exec,
+                                    "Become the command, with no process beside it; holds as --until=tree does, and "
+                                    "until the command itself has ended");
+  verb->add_flag("--cgroup", options->cgroup,
+                 "Run the command in a control group of its own, and hold and wait until the last process in it has "
+                 "ended, whatever it closed")
+      ->excludes(until)
+      ->excludes(exec);
+  exec->excludes(until);
   // From the first word that is no option of run's on, every word is the command's, with and without "--".
   verb->fallthrough(false);
   verb->prefix_command();
