@@ -17,7 +17,8 @@ namespace berth::cli {
 class Cgroup {
  public:
   // Makes one below the group of this process (cgroup v2).
-  // Errors: kFailedPrecondition where there is no cgroup v2; kPermissionDenied where this user may make none below its own.
+  // Errors: kFailedPrecondition where there is no cgroup v2; kPermissionDenied where this user may make none below
+  // its own.
   static absl::StatusOr<Cgroup> Make();
 
   Cgroup(Cgroup&&) = default;

@@ -41,8 +41,8 @@ TEST_F(CgroupTest, OneThatNobodyIsInIsEmptyAndIsRemoved) {
 TEST_F(CgroupTest, WhoDetachedItselfIsStillInIt) {
   // The shell ends; what it left waits on a fifo that nobody opens, in a session of its own, without any fd.
   const std::string fifo = testing::TempDir() + "/cgroup_test_" + std::to_string(::getpid());
-  const absl::StatusOr<pid_t> child =
-      Spawn({"sh", "-c", "mkfifo " + fifo + " && { setsid sh -c 'exec cat <" + fifo + "' >/dev/null 2>&1 <&- & }"});
+  const absl::StatusOr<pid_t> child = Spawn(
+      {"sh", "-c", "mkfifo " + fifo + " && { setsid sh -c 'exec cat <" + fifo + "' >/dev/null 2>&1 <&- & }"});
   ASSERT_TRUE(child.ok()) << child.status();
   AwaitEnd(*child);
   EXPECT_EQ(Reap(*child).code, 0);

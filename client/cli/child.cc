@@ -84,7 +84,8 @@ std::vector<std::string> EnvironmentWith(const std::vector<std::string>& entries
 }
 
 absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
-                                   const std::vector<std::string>& environment, const sigset_t& mask, int cgroup) {
+                                   const std::vector<std::string>& environment, const sigset_t& mask,
+                                   int cgroup) {
   if (cgroup >= 0) return SpawnInto(cgroup, command, environment, mask);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
@@ -98,7 +99,8 @@ absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
   return NotExecuted(command[0], error);
 }
 
-absl::Status ExecCommand(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+absl::Status ExecCommand(const std::vector<std::string>& command,
+                         const std::vector<std::string>& environment) {
   ::execvpe(command[0].c_str(), Pointers(command).data(), Pointers(environment).data());
   return NotExecuted(command[0], errno);
 }

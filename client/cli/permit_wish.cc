@@ -32,27 +32,33 @@ std::string DeviceOf(const PermitWish& wish) {
 void AddPermitOptions(CLI::App* verb, PermitWish* wish) {
   verb->add_option("--pool", wish->pool, "The pool (default: gpu-tests)");
   verb->add_option("--permits", wish->units, "Units to take (default: 1)")->check(CheckCount);
-  verb->add_flag("--exclusive", wish->exclusive, "Only while nobody else has a permit, and nobody else gets one");
+  verb->add_flag("--exclusive", wish->exclusive,
+                 "Only while nobody else has a permit, and nobody else gets one");
   verb->add_option("--priority", wish->priority, "From -10 to 10, higher goes first (default: 0)");
-  verb->add_option("--gpus", wish->gpus,
-                   "Name so many devices for the command, in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; only 1 for now")
+  verb->add_option(
+          "--gpus", wish->gpus,
+          "Name so many devices for the command, in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; only 1 for now")
       ->check(CheckCount);
-  verb->add_option("--device", wish->device, "Which: any (the default), best, or a UUID; --gpus 1 is implied");
-  verb->add_option("--mem", wish->mem,
-                   "Bytes that the command takes on its device, e.g. 20GiB: waits until they are free and keeps them "
-                   "for it; --gpus 1 is implied");
+  verb->add_option("--device", wish->device,
+                   "Which: any (the default), best, or a UUID; --gpus 1 is implied");
+  verb->add_option(
+      "--mem", wish->mem,
+      "Bytes that the command takes on its device, e.g. 20GiB: waits until they are free and keeps them "
+      "for it; --gpus 1 is implied");
   auto* const timeout =
       verb->add_option("--timeout", wish->timeout, "Wait at most so long, e.g. 90, 5m (default: for ever)");
   verb->add_flag("--no-wait", wish->no_wait, "Do not wait at all")->excludes(timeout);
   verb->add_option("--label", wish->label, "What others see (default: the command's name)");
-  verb->add_flag("--independent", wish->independent, "Inside another `berth run`: take permits besides its own");
+  verb->add_flag("--independent", wish->independent,
+                 "Inside another `berth run`: take permits besides its own");
   verb->add_flag("--quiet", wish->quiet, "Do not say after 2 s why it waits");
 }
 
 absl::Status Check(const PermitWish& wish) {
   if (!wish.timeout.empty()) BERTH_RETURN_IF_ERROR(ParseWait(wish.timeout).status());
   if (!wish.mem.empty()) BERTH_RETURN_IF_ERROR(ParseBytes(wish.mem).status());
-  if (wish.gpus > 1) return absl::InvalidArgumentError(absl::StrCat("--gpus ", wish.gpus, ": only 1 for now"));
+  if (wish.gpus > 1)
+    return absl::InvalidArgumentError(absl::StrCat("--gpus ", wish.gpus, ": only 1 for now"));
   return absl::OkStatus();
 }
 

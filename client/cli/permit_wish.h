@@ -58,8 +58,8 @@ absl::Duration MaxWait(const PermitWish& wish);
 // The label where none was given: the name of `program`, as far as it can be one.
 std::string LabelOf(const PermitWish& wish, absl::string_view program);
 
-// Acquires what is wished, adoptable, so that what the command and its children acquire nests in it; says on stderr who
-// holds what is waited for, once that is long. `cancellation` ends the wait. Requires: Check() was OK.
+// Acquires what is wished, adoptable, so that what the command and its children acquire nests in it; says on stderr
+// who holds what is waited for, once that is long. `cancellation` ends the wait. Requires: Check() was OK.
 absl::StatusOr<Permit> AcquireWish(const std::shared_ptr<Session>& session, const PermitWish& wish,
                                    absl::string_view label, Cancellation* cancellation);
 

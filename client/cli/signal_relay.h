@@ -40,13 +40,13 @@ class SignalRelay {
 
   // From now on signals go to `child`; one that came since the wait ended goes there at once.
   void PassTo(pid_t child) ABSL_LOCKS_EXCLUDED(mu_);
-  // From now on `take` gets them, those of the terminal too: for what is left when the child has ended. It is called on a
-  // thread of the relay's, under its lock, until Stop().
+  // From now on `take` gets them, those of the terminal too: for what is left when the child has ended. It is called
+  // on a thread of the relay's, under its lock, until Stop().
   void PassTo(std::function<void(int)> take) ABSL_LOCKS_EXCLUDED(mu_);
 
   // From now on signals do what they did before Start(). Those that came until now and went to nobody are
-  // interrupted_by()'s. Call it when the child has ended and before its pid is given up (client/cli/child.h); call it, and
-  // the destructor, on the thread that called Start().
+  // interrupted_by()'s. Call it when the child has ended and before its pid is given up (client/cli/child.h); call
+  // it, and the destructor, on the thread that called Start().
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The signals blocked before, for the command to start with.

@@ -25,10 +25,11 @@ std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now) {
   std::vector<std::string> holders;
   for (const v1::Permit& permit : wait.holders()) {
     if (holders.size() == kMaxNamed) break;
-    holders.push_back(absl::StrCat(permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()), " for ",
-                                   FormatSince(permit.grant_time(), now)));
+    holders.push_back(absl::StrCat(permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()),
+                                   " for ", FormatSince(permit.grant_time(), now)));
   }
-  if (pool.holders() > holders.size()) holders.push_back(absl::StrCat(pool.holders() - holders.size(), " more"));
+  if (pool.holders() > holders.size())
+    holders.push_back(absl::StrCat(pool.holders() - holders.size(), " more"));
   return absl::StrCat("waiting for pool ", pool.name(), ": ", DescribeCause(wait), ", place ",
                       wait.waiter().position(), " of ", pool.waiters(),
                       holders.empty() ? "" : absl::StrCat("; held by ", absl::StrJoin(holders, ", ")),

@@ -33,9 +33,10 @@ class DescribeWaitTest : public testing::Test {
 TEST_F(DescribeWaitTest, HoldersAreNamedWithTheirAge) {
   AddHolder(11, "train", 192);
   AddHolder(13, "eval", 10);
-  EXPECT_EQ(Describe(),
-            "waiting for pool gpu-tests: 0 of 2 free, place 1 of 1; held by train(11) for 3m12s, eval(13) for 10s; "
-            "see berth explain 17");
+  EXPECT_EQ(
+      Describe(),
+      "waiting for pool gpu-tests: 0 of 2 free, place 1 of 1; held by train(11) for 3m12s, eval(13) for 10s; "
+      "see berth explain 17");
 }
 
 TEST_F(DescribeWaitTest, OtherTenantsAreNotNamed) {
@@ -43,16 +44,18 @@ TEST_F(DescribeWaitTest, OtherTenantsAreNotNamed) {
   AddHolder(0, "", 5);
   wait_.mutable_pool()->set_waiters(3);
   EXPECT_EQ(Describe(),
-            "waiting for pool gpu-tests: 0 of 2 free, place 1 of 3; held by train(11) for 1s, another tenant for 5s; "
+            "waiting for pool gpu-tests: 0 of 2 free, place 1 of 3; held by train(11) for 1s, another tenant "
+            "for 5s; "
             "see berth explain 17");
 }
 
 TEST_F(DescribeWaitTest, ManyHoldersAreCutShort) {
   wait_.mutable_pool()->set_holders(9);
   for (uint64_t id = 1; id <= 8; ++id) AddHolder(id, "t", 1);
-  EXPECT_EQ(Describe(),
-            "waiting for pool gpu-tests: 0 of 2 free, place 1 of 1; held by t(1) for 1s, t(2) for 1s, t(3) for 1s, "
-            "t(4) for 1s, 5 more; see berth explain 17");
+  EXPECT_EQ(
+      Describe(),
+      "waiting for pool gpu-tests: 0 of 2 free, place 1 of 1; held by t(1) for 1s, t(2) for 1s, t(3) for 1s, "
+      "t(4) for 1s, 5 more; see berth explain 17");
 }
 
 TEST_F(DescribeWaitTest, WhatIsInTheWayIsNotAlwaysUnits) {
@@ -62,9 +65,10 @@ TEST_F(DescribeWaitTest, WhatIsInTheWayIsNotAlwaysUnits) {
   wait_.mutable_waiter()->set_device("any");
   wait_.mutable_waiter()->set_declared_bytes(uint64_t{20} << 30);
   AddHolder(11, "train", 1);
-  EXPECT_EQ(Describe(),
-            "waiting for pool gpu-tests: device any has not 20 GiB free, or does not serve, place 1 of 1; held by "
-            "train(11) for 1s; see berth explain 17");
+  EXPECT_EQ(
+      Describe(),
+      "waiting for pool gpu-tests: device any has not 20 GiB free, or does not serve, place 1 of 1; held by "
+      "train(11) for 1s; see berth explain 17");
 }
 
 }  // namespace

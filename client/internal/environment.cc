@@ -44,8 +44,8 @@ std::string Absolute(const std::string& folder) {
 absl::StatusOr<InheritedFds> ParseInheritedFds(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
   InheritedFds fds;
-  if (parts.size() < 2 || parts.size() > 3 || !absl::SimpleAtoi(parts[0], &fds.lifeline) || fds.lifeline < 0 ||
-      !absl::SimpleAtoi(parts[1], &fds.capsule) || fds.capsule < 0 ||
+  if (parts.size() < 2 || parts.size() > 3 || !absl::SimpleAtoi(parts[0], &fds.lifeline) ||
+      fds.lifeline < 0 || !absl::SimpleAtoi(parts[1], &fds.capsule) || fds.capsule < 0 ||
       (parts.size() == 3 && (!absl::SimpleAtoi(parts[2], &fds.keeper) || fds.keeper <= 0))) {
     return absl::InvalidArgumentError(absl::StrCat(kSessionVariable, "=\"", text.substr(0, 64),
                                                    "\" is not <lifeline fd>,<capsule fd>[,<keeper's pid>]"));

@@ -32,8 +32,8 @@ TEST(EnvironmentTest, InheritedFdsAreTwoNumbersAndWhoKeepsThem) {
   ASSERT_TRUE(kept.ok());
   EXPECT_EQ(kept->keeper, 4711);
   EXPECT_EQ(FormatInheritedFds(*kept), "5,7,4711");
-  for (const char* text : {"", "5", "5,", ",7", "5,7,", "5,7,0", "5,7,-9", "5,7,x", "5,7,9,11", "-1,7", "5,-7", "a,b",
-                           "5;7", "99999999999,1"}) {
+  for (const char* text : {"", "5", "5,", ",7", "5,7,", "5,7,0", "5,7,-9", "5,7,x", "5,7,9,11", "-1,7",
+                           "5,-7", "a,b", "5;7", "99999999999,1"}) {
     EXPECT_EQ(ParseInheritedFds(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }

@@ -335,10 +335,9 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(capsule_.get()));
   guard_.KeepLifeline();
-  return absl::StrCat(kSessionVariable, "=",
-                      FormatInheritedFds({.lifeline = guard_.lifeline(),
-                                          .capsule = capsule_.get(),
-                                          .keeper = ::getpid()}));
+  return absl::StrCat(
+      kSessionVariable, "=",
+      FormatInheritedFds({.lifeline = guard_.lifeline(), .capsule = capsule_.get(), .keeper = ::getpid()}));
 }
 
 absl::Status SessionCore::End(absl::Duration max_wait) {

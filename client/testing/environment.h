@@ -12,8 +12,8 @@
 //   berth::testing::Install();
 //   return RUN_ALL_TESTS();
 //
-// Without a daemon the tests that need one are skipped, aloud. BERTH_REQUIRE=1 in the environment makes that a failure:
-// set it where there must be a daemon, as in CI.
+// Without a daemon the tests that need one are skipped, aloud. BERTH_REQUIRE=1 in the environment makes that a
+// failure: set it where there must be a daemon, as in CI.
 
 #ifndef CLIENT_TESTING_ENVIRONMENT_H_
 #define CLIENT_TESTING_ENVIRONMENT_H_

@@ -19,7 +19,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(5);
 
 uint64_t More(uint64_t before, uint64_t after) { return after > before ? after - before : 0; }
 
-std::string Counted(uint64_t count, const char* what) { return absl::StrCat(count, " ", what, count == 1 ? "" : "s"); }
+std::string Counted(uint64_t count, const char* what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
 
 // What the daemon says of the test's session, to find the leak by: labels are the test's own.
 std::string AskTheDaemon() {
@@ -40,8 +42,8 @@ std::string AskTheDaemon() {
       bool ours = block.owner() == session;
       for (const v1::Import& import : block.imports()) ours = ours || import.session() == session;
       if (!ours) continue;
-      absl::StrAppend(&text, "\n  the session has block ", block.handle().block(), ": ", FormatBytes(Bytes(block.bytes())),
-                      ", \"", block.label(), "\"");
+      absl::StrAppend(&text, "\n  the session has block ", block.handle().block(), ": ",
+                      FormatBytes(Bytes(block.bytes())), ", \"", block.label(), "\"");
     }
   }
   return text;
@@ -51,7 +53,8 @@ std::string AskTheDaemon() {
 std::string FindLeak(const Holdings& before) {
   const absl::Time deadline = absl::Now() + LeakListener::kPatience;
   std::string leak;
-  while (!(leak = DescribeLeak(before, Holdings::Now())).empty() && absl::Now() < deadline) absl::SleepFor(kPause);
+  while (!(leak = DescribeLeak(before, Holdings::Now())).empty() && absl::Now() < deadline)
+    absl::SleepFor(kPause);
   return leak;
 }
 
@@ -69,7 +72,8 @@ std::string DescribeLeak(const Holdings& before, const Holdings& after) {
   std::vector<std::string> parts;
   if (const uint64_t more = More(before.permits, after.permits)) parts.push_back(Counted(more, "permit"));
   if (const uint64_t more = More(before.blocks, after.blocks)) {
-    parts.push_back(absl::StrCat(Counted(more, "block"), " of ", FormatBytes(Bytes(More(before.bytes, after.bytes)))));
+    parts.push_back(
+        absl::StrCat(Counted(more, "block"), " of ", FormatBytes(Bytes(More(before.bytes, after.bytes)))));
   }
   if (const uint64_t more = More(before.reservations, after.reservations)) {
     parts.push_back(Counted(more, "reservation"));

@@ -1,5 +1,5 @@
-// LeakListener fails a test that ends with more of Berth than it began with: permits, blocks, their bytes, reservations
-// of this process. A test suite, too: what SetUpTestSuite() took, TearDownTestSuite() gives back.
+// LeakListener fails a test that ends with more of Berth than it began with: permits, blocks, their bytes,
+// reservations of this process. A test suite, too: what SetUpTestSuite() took, TearDownTestSuite() gives back.
 //
 // It looks at what the SDK's objects hold, in every session of this process; that another process of the test (a child
 // that it forgot) holds something is not seen. What Permit::Leave() left is meant to stay and no leak.

@@ -11,7 +11,8 @@ namespace berth::testing {
 void PermitTest::SetUp() {
   const Environment* const environment = Environment::Get();
   ASSERT_NE(environment, nullptr) << "berth::testing::Install() was not called before RUN_ALL_TESTS()";
-  if (environment->session() == nullptr) GTEST_SKIP() << "needs a Berth daemon: " << environment->status().message();
+  if (environment->session() == nullptr)
+    GTEST_SKIP() << "needs a Berth daemon: " << environment->status().message();
   PermitOptions wanted = options();
   if (wanted.label.empty()) {
     const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();

@@ -1,5 +1,5 @@
-// PermitTest: a fixture whose tests each hold a permit, from before anything of the GPU is made until after all of it is
-// gone. See environment.h for the program around it.
+// PermitTest: a fixture whose tests each hold a permit, from before anything of the GPU is made until after all of it
+// is gone. See environment.h for the program around it.
 
 #ifndef CLIENT_TESTING_PERMIT_FIXTURE_H_
 #define CLIENT_TESTING_PERMIT_FIXTURE_H_

@@ -24,11 +24,13 @@ namespace berth::testing {
 namespace {
 
 // Lets go of the session that it inherited, as a runner does that closes what it does not know.
-constexpr char kLetGo[] = "IFS=, read lifeline capsule rest <<<$BERTH_SESSION; exec {lifeline}>&- {capsule}>&-; ";
+constexpr char kLetGo[] =
+    "IFS=, read lifeline capsule rest <<<$BERTH_SESSION; exec {lifeline}>&- {capsule}>&-; ";
 
 class RunTest : public ::testing::Test {
  protected:
-  explicit RunTest(int cap = 1) : daemon_({.environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}}) {}
+  explicit RunTest(int cap = 1)
+      : daemon_({.environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}}) {}
 
   void TearDown() override { daemon_.ExpectBooksBack(); }
 
@@ -114,7 +116,8 @@ TEST_F(RunTest, TheCommandIsToldItsDevice) {
 }
 
 TEST_F(RunWithCapFourTest, BytesAreKeptForTheCommand) {
-  Subprocess command = Start({"--mem", "64MiB", "--", "/bin/sh", "-c", "echo on $BERTH_DEVICE; read line; exit 0"});
+  Subprocess command =
+      Start({"--mem", "64MiB", "--", "/bin/sh", "-c", "echo on $BERTH_DEVICE; read line; exit 0"});
   EXPECT_EQ(Must(command.ReadLine()), "on HOST-0");
   const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
   ASSERT_EQ(permits.permits_size(), 1);
@@ -135,7 +138,8 @@ TEST_F(RunTest, WhyItWaitsIsSaidAfterTwoSecondsUnlessQuiet) {
   Subprocess aloud = Start({"--", "/bin/true"});
   const std::string line = Must(aloud.ReadLine());
   EXPECT_GE(absl::Now() - begin, absl::Seconds(2));
-  EXPECT_TRUE(absl::StartsWith(line, "berth: waiting for pool gpu-tests: 0 of 1 free, place 2 of 2; held by actor("))
+  EXPECT_TRUE(
+      absl::StartsWith(line, "berth: waiting for pool gpu-tests: 0 of 1 free, place 2 of 2; held by actor("))
       << line;
   holder.Do("release p");
   EXPECT_EQ(quiet.ReadAll(), "");
@@ -179,7 +183,8 @@ TEST_F(RunWithCapFourTest, TheEnvironmentCanOnlyLowerHowManyMayBeOut) {
         environment.push_back(entry);
       }
       EXPECT_EQ(Run({"--no-wait", "--", "/bin/true"}, environment), out < row.limit ? 0 : 75)
-          << out << " out, " << (row.environment.empty() ? "nothing set" : row.environment.back()) << ": " << said_;
+          << out << " out, " << (row.environment.empty() ? "nothing set" : row.environment.back()) << ": "
+          << said_;
     }
     if (out < 4) holder.Do(absl::StrCat("acquire p", out, " key=k", out));
   }
@@ -198,7 +203,8 @@ TEST_F(RunTest, TheCommandInheritsTheSessionAndNothingElse) {
   Subprocess direct_fds = StartAs(ask_fds);
   const std::vector<std::string> fds_before = absl::StrSplit(direct_fds.ReadAll(), '\n', absl::SkipEmpty());
   EXPECT_EQ(direct_fds.Wait(), 0);
-  for (const std::vector<std::string>& way : std::vector<std::vector<std::string>>{{}, {"--exec"}, {"--cgroup"}}) {
+  for (const std::vector<std::string>& way :
+       std::vector<std::vector<std::string>>{{}, {"--exec"}, {"--cgroup"}}) {
     std::vector<std::string> ask = way;
     ask.insert(ask.end(), {"--", "/bin/sh", "-c", kAskSignals});
     if (Run(ask) == 125 && absl::StrContains(said_, "cgroup")) continue;
@@ -224,7 +230,9 @@ TEST_F(RunTest, ExecutedInPlaceTheCommandIsTheHolder) {
   EXPECT_TRUE(PermitsBecome(0));
   // What acquires inside nests, there too.
   const std::string berth = ProgramPath("client/cli/berth");
-  EXPECT_EQ(Run({"--exec", "--", berth, "run", "--no-wait", "--", berth, "run", "--exec", "--no-wait", "/bin/true"}), 0)
+  EXPECT_EQ(Run({"--exec", "--", berth, "run", "--no-wait", "--", berth, "run", "--exec", "--no-wait",
+                 "/bin/true"}),
+            0)
       << said_;
   EXPECT_EQ(Run({"--exec", "--", "no-such-command-anywhere"}), 127);
   EXPECT_EQ(Run({"--exec", "--", daemon_.folder()}), 126);
@@ -281,7 +289,8 @@ class TerminalTest : public RunTest {
  protected:
   Subprocess OnATerminal(const std::string& command) {
     // Who started the tests in the background has these ignored, and so would their children.
-    return StartAs({"/usr/bin/env", "--default-signal=INT,QUIT", "/usr/bin/script", "--quiet", "--flush", "--return", "--command", command, "/dev/null"},
+    return StartAs({"/usr/bin/env", "--default-signal=INT,QUIT", "/usr/bin/script", "--quiet", "--flush",
+                    "--return", "--command", command, "/dev/null"},
                    {absl::StrCat("BERTH=", ProgramPath("client/cli/berth"))});
   }
 

@@ -67,7 +67,8 @@ TEST_F(PlacedTest, HasItsDevice) {
 TEST(CleanTest, GivesBackWhatItTakes) {
   const absl::StatusOr<Permit> permit = Permit::Acquire(TheSession());
   const absl::StatusOr<Block> block = Block::Allocate(TheSession(), {.bytes = MiB(2)});
-  const absl::StatusOr<Reservation> reservation = Reservation::Make(TheSession(), {.items = {{.bytes = MiB(2)}}});
+  const absl::StatusOr<Reservation> reservation =
+      Reservation::Make(TheSession(), {.items = {{.bytes = MiB(2)}}});
   EXPECT_TRUE(permit.ok() && block.ok() && reservation.ok());
 }
 
@@ -91,14 +92,18 @@ TEST_F(SuiteTest, UsesTheSuitesBlock) { EXPECT_TRUE(block_->Map().ok()); }
 
 class LeakySuiteTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { Leak(Block::Allocate(TheSession(), {.bytes = MiB(4), .label = "of a suite"})); }
+  static void SetUpTestSuite() {
+    Leak(Block::Allocate(TheSession(), {.bytes = MiB(4), .label = "of a suite"}));
+  }
 };
 
 TEST_F(LeakySuiteTest, IsNotToBlame) {}
 
 TEST(LeakyTest, APermit) { Leak(Permit::Acquire(TheSession(), {.label = "forgotten permit"})); }
 
-TEST(LeakyTest, ABlock) { Leak(Block::Allocate(TheSession(), {.bytes = MiB(6), .label = "forgotten block"})); }
+TEST(LeakyTest, ABlock) {
+  Leak(Block::Allocate(TheSession(), {.bytes = MiB(6), .label = "forgotten block"}));
+}
 
 TEST(LeakyTest, AMapping) {
   const absl::StatusOr<Block> block = Block::Allocate(TheSession(), {.bytes = MiB(2)});

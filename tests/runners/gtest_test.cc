@@ -1,12 +1,13 @@
 // GoogleTest with client/testing: a program as users write it is run, with a daemon and without.
 
+#include "gtest/gtest.h"
+
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
@@ -23,7 +24,8 @@ class GtestTest : public ::testing::Test {
     argv.push_back(ProgramPath("tests/runners/gtest_program"));
     argv.push_back("--gtest_filter=" + filter);
     environment.push_back("BERTH_FOLDER=" + (daemon_.has_value() ? daemon_->folder() : "/nowhere"));
-    if (environment.empty() || !absl::StartsWith(environment[0], "BERTH_SESSION=")) environment.push_back("BERTH_SESSION");
+    if (environment.empty() || !absl::StartsWith(environment[0], "BERTH_SESSION="))
+      environment.push_back("BERTH_SESSION");
     Subprocess program = Subprocess::Start({.argv = argv, .environment = environment});
     said_ = program.ReadAll();
     return program.Wait();
@@ -32,7 +34,8 @@ class GtestTest : public ::testing::Test {
   void ExpectLeak(const std::string& filter, const std::vector<std::string>& said) {
     for (const bool under_run : {false, true}) {
       EXPECT_EQ(Run(filter, {}, under_run), 1) << said_;
-      for (const std::string& text : said) EXPECT_TRUE(absl::StrContains(said_, text)) << text << " in\n" << said_;
+      for (const std::string& text : said)
+        EXPECT_TRUE(absl::StrContains(said_, text)) << text << " in\n" << said_;
       // Whatever it leaked came back when it ended.
       daemon_->ExpectBooksBack();
     }
@@ -50,7 +53,8 @@ TEST_F(GtestTest, TestsThatGiveBackPass) {
   StartDaemon();
   for (const bool under_run : {false, true}) {
     // Under `berth run` the permit is that one's, with its label and without a device.
-    const std::string filter = under_run ? "HeldTest.WhatIt*:CleanTest*:SuiteTest*" : "Held*:Placed*:Clean*:SuiteTest*";
+    const std::string filter =
+        under_run ? "HeldTest.WhatIt*:CleanTest*:SuiteTest*" : "Held*:Placed*:Clean*:SuiteTest*";
     EXPECT_EQ(Run(filter, {"BERTH_REQUIRE=1"}, under_run), 0) << said_;
     EXPECT_TRUE(Said(under_run ? "[  PASSED  ] 4 tests" : "[  PASSED  ] 6 tests")) << said_;
   }
@@ -59,8 +63,9 @@ TEST_F(GtestTest, TestsThatGiveBackPass) {
 
 TEST_F(GtestTest, ATestThatLeaksFailsAndIsToldWhat) {
   StartDaemon();
-  ExpectLeak("LeakyTest.APermit:LeakyTest.ThoseAfterIt*",
-             {"LeakyTest.APermit leaks 1 permit", "pool gpu-tests", "[  FAILED  ] 1 test,", "[  PASSED  ] 1 test."});
+  ExpectLeak(
+      "LeakyTest.APermit:LeakyTest.ThoseAfterIt*",
+      {"LeakyTest.APermit leaks 1 permit", "pool gpu-tests", "[  FAILED  ] 1 test,", "[  PASSED  ] 1 test."});
   ExpectLeak("LeakyTest.ABlock", {"LeakyTest.ABlock leaks 1 block of 6 MiB", "6 MiB, \"forgotten block\""});
   ExpectLeak("LeakyTest.AMapping", {"LeakyTest.AMapping leaks 1 block of 2 MiB"});
   ExpectLeak("LeakyTest.AReservation", {"LeakyTest.AReservation leaks 1 reservation"});
