@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/internal/census.h"
 #include "client/internal/duration.h"
 #include "client/internal/session_core.h"
 #include "common/status_macros.h"
@@ -33,6 +34,7 @@ absl::StatusOr<Reservation> Reservation::Make(const std::shared_ptr<Session>& se
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
+  internal::census.reservations.fetch_add(1, std::memory_order_relaxed);
   return Reservation(core, ReservationId(response.id()));
 }
 
@@ -54,6 +56,7 @@ absl::StatusOr<Block> Reservation::Allocate(const BlockOptions& options) const {
 absl::Status Reservation::Release() {
   const std::shared_ptr<SessionCore> core = std::move(core_);
   if (core == nullptr) return absl::OkStatus();
+  internal::census.reservations.fetch_sub(1, std::memory_order_relaxed);
   const absl::Status status = core->GiveBack([&](const OpenRequest& open) -> Attempt {
     v1::ReleaseReservationRequest request;
     open.Fill(request.mutable_request());

@@ -55,7 +55,8 @@ class Session {
   bool joined() const;
 
   // Lets processes that this one execs from now on inherit the session. Returns the environment entry to give
-  // them, e.g. "BERTH_SESSION=5,6".
+  // them, e.g. "BERTH_SESSION=5,6,4711". Those to whom the fds do not come down (Python's subprocess closes them)
+  // join all the same as long as this process lives, if they are of its user and PID namespace.
   absl::StatusOr<std::string> Inherit();
 
   // Ends the session at the daemon, for every process in it; tries no longer than `max_wait`, and no longer

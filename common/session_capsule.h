@@ -1,5 +1,6 @@
 // The session capsule: a sealed memfd with what proves a session, inherited beside the lifeline, so that the secret is
-// never in argv or the environment. BERTH_SESSION=<lifeline fd>,<capsule fd> names both to descendants.
+// never in argv or the environment. BERTH_SESSION=<lifeline fd>,<capsule fd>,<pid> names both to descendants,
+// and the process that has them, from which who did not inherit them reads the capsule.
 //
 // And the credentials that ride on every RPC, made from it.
 

@@ -49,9 +49,12 @@ void SignalRelay::Stop() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
   thread_.join();
-  // What came before now was for the command: it must not end this process.
+  // What came before now was for the command: it must not end this process, unless there is no command yet.
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    MutexLock lock(&mu_);
+    if (child_ == 0 && EndsAWait(signal) && interrupted_by_ == 0) interrupted_by_ = signal;
   }
   ::pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }
@@ -72,7 +75,9 @@ void SignalRelay::Take(int signal, bool from_terminal) {
   bool cancel = false;
   {
     MutexLock lock(&mu_);
-    if (child_ != 0) {
+    if (take_ != nullptr) {
+      take_(signal);
+    } else if (child_ != 0) {
       if (!from_terminal) ::kill(child_, signal);
     } else if (EndsAWait(signal)) {
       cancel = interrupted_by_ == 0;
@@ -93,6 +98,11 @@ void SignalRelay::PassTo(pid_t child) {
   MutexLock lock(&mu_);
   child_ = child;
   if (interrupted_by_ != 0) ::kill(child_, interrupted_by_);
+}
+
+void SignalRelay::PassTo(std::function<void(int)> take) {
+  MutexLock lock(&mu_);
+  take_ = std::move(take);
 }
 
 }  // namespace berth::cli

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -39,9 +40,13 @@ class SignalRelay {
 
   // From now on signals go to `child`; one that came since the wait ended goes there at once.
   void PassTo(pid_t child) ABSL_LOCKS_EXCLUDED(mu_);
+  // From now on `take` gets them, those of the terminal too: for what is left when the child has ended. It is called
+  // on a thread of the relay's, under its lock, until Stop().
+  void PassTo(std::function<void(int)> take) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on signals do what they did before Start(). Call it when the child has ended and before its pid is
-  // given up (client/cli/child.h); call it, and the destructor, on the thread that called Start().
+  // From now on signals do what they did before Start(). Those that came until now and went to nobody are
+  // interrupted_by()'s. Call it when the child has ended and before its pid is given up (client/cli/child.h); call
+  // it, and the destructor, on the thread that called Start().
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The signals blocked before, for the command to start with.
@@ -60,6 +65,7 @@ class SignalRelay {
   mutable Mutex mu_;
   int interrupted_by_ ABSL_GUARDED_BY(mu_) = 0;
   pid_t child_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void(int)> take_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };

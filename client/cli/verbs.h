@@ -29,10 +29,13 @@ struct Globals {
 
 using Verb = std::function<ExitStatus()>;
 
+void AddAcquire(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddConfig(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddCtestRun(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddCtestSpec(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);
@@ -40,6 +43,7 @@ void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddLog(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddRelease(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);

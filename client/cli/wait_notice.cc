@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/format.h"
+#include "client/cli/wait_cause.h"
 #include "client/inspector.h"
 #include "common/concurrency_limit.h"
 
@@ -15,28 +16,30 @@ namespace berth::cli {
 namespace {
 
 // More names than this say nothing on one line.
-constexpr int kMaxNamed = 4;
+constexpr size_t kMaxNamed = 4;
 
 }  // namespace
 
-std::string DescribeWait(const v1::Pool& pool, const v1::ListPermitsResponse& permits, absl::Time now) {
+std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now) {
+  const v1::Pool& pool = wait.pool();
   std::vector<std::string> holders;
-  uint64_t named = 0;
-  for (const v1::Permit& permit : permits.permits()) {
-    if (permit.pool() != pool.name() || named == kMaxNamed) continue;
-    ++named;
-    holders.push_back(
-        absl::StrCat(FormatProcess(permit.process()), " for ", FormatSince(permit.grant_time(), now)));
+  for (const v1::Permit& permit : wait.holders()) {
+    if (holders.size() == kMaxNamed) break;
+    holders.push_back(absl::StrCat(permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()),
+                                   " for ", FormatSince(permit.grant_time(), now)));
   }
-  if (pool.holders() > named) holders.push_back(absl::StrCat(pool.holders() - named, " more"));
-  return absl::StrCat("waiting for pool ", pool.name(), ": ", pool.out(), " of ", pool.cap(), " out, ",
-                      pool.waiters(), pool.waiters() == 1 ? " waits" : " wait",
-                      holders.empty() ? "" : absl::StrCat("; held by ", absl::StrJoin(holders, ", ")));
+  if (pool.holders() > holders.size())
+    holders.push_back(absl::StrCat(pool.holders() - holders.size(), " more"));
+  return absl::StrCat("waiting for pool ", pool.name(), ": ", DescribeCause(wait), ", place ",
+                      wait.waiter().position(), " of ", pool.waiters(),
+                      holders.empty() ? "" : absl::StrCat("; held by ", absl::StrJoin(holders, ", ")),
+                      "; see berth explain ", wait.waiter().number());
 }
 
-WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool)
+WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool, std::string holder_key)
     : session_(std::move(session)),
       pool_(pool.empty() ? std::string(kDefaultPool) : std::move(pool)),
+      holder_key_(std::move(holder_key)),
       thread_([this] { Run(); }) {}
 
 WaitNotice::~WaitNotice() {
@@ -47,14 +50,15 @@ WaitNotice::~WaitNotice() {
 
 void WaitNotice::Run() {
   if (over_.WaitForNotificationWithTimeout(kPatience)) return;
-  const Inspector inspector(session_, &cancellation_);
-  const auto pools = inspector.ListPools();
-  const auto permits = inspector.ListPermits(pool_);
   // Only a courtesy: the wait itself says what is wrong, if something is.
-  if (!pools.ok() || !permits.ok() || over_.HasBeenNotified()) return;
-  for (const v1::Pool& pool : pools->pools()) {
-    if (pool.name() != pool_) continue;
-    ::fprintf(stderr, "berth: %s\n", DescribeWait(pool, *permits, absl::Now()).c_str());
+  const Inspector inspector(session_, &cancellation_);
+  const auto permits = inspector.ListPermits(pool_);
+  if (!permits.ok()) return;
+  for (const v1::Waiter& waiter : permits->waiters()) {
+    if (waiter.session() != session_->id().value() || waiter.holder_key() != holder_key_) continue;
+    const auto wait = inspector.ExplainWait(waiter.number());
+    if (!wait.ok() || over_.HasBeenNotified()) return;
+    ::fprintf(stderr, "berth: %s\n", DescribeWait(*wait, absl::Now()).c_str());
   }
 }
 

@@ -1,5 +1,4 @@
-// WaitNotice says on stderr who holds the permits that this process waits for, once the wait is long enough
-// to wonder.
+// WaitNotice says on stderr why this process waits for permits, once the wait is long enough to wonder.
 
 #ifndef CLIENT_CLI_WAIT_NOTICE_H_
 #define CLIENT_CLI_WAIT_NOTICE_H_
@@ -8,7 +7,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
@@ -17,15 +15,16 @@
 
 namespace berth::cli {
 
-// One line, without its end: "waiting for pool gpu-tests: 2 of 2 out, 1 waits; held by train(4711) for 3m12s,
-// eval(4712) for 10s". Who is of another tenant is counted and not named.
-std::string DescribeWait(const v1::Pool& pool, const v1::ListPermitsResponse& permits, absl::Time now);
+// One line, without its end: "waiting for pool gpu-tests: 0 of 2 free, place 1 of 1; held by train(4711) for 3m12s,
+// another tenant for 10s; see berth explain 17".
+std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now);
 
 class WaitNotice {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
-  WaitNotice(std::shared_ptr<Session> session, std::string pool);
+  // For the wait of `session` under `holder_key`.
+  WaitNotice(std::shared_ptr<Session> session, std::string pool, std::string holder_key);
   // Says nothing any more, and ends the calls under way.
   ~WaitNotice();
 
@@ -34,6 +33,7 @@ class WaitNotice {
 
   const std::shared_ptr<Session> session_;
   const std::string pool_;
+  const std::string holder_key_;
   absl::Notification over_;
   Cancellation cancellation_;
   std::thread thread_;

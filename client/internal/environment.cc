@@ -44,16 +44,18 @@ std::string Absolute(const std::string& folder) {
 absl::StatusOr<InheritedFds> ParseInheritedFds(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
   InheritedFds fds;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &fds.lifeline) || fds.lifeline < 0 ||
-      !absl::SimpleAtoi(parts[1], &fds.capsule) || fds.capsule < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kSessionVariable, "=\"", text.substr(0, 64), "\" is not <lifeline fd>,<capsule fd>"));
+  if (parts.size() < 2 || parts.size() > 3 || !absl::SimpleAtoi(parts[0], &fds.lifeline) ||
+      fds.lifeline < 0 || !absl::SimpleAtoi(parts[1], &fds.capsule) || fds.capsule < 0 ||
+      (parts.size() == 3 && (!absl::SimpleAtoi(parts[2], &fds.keeper) || fds.keeper <= 0))) {
+    return absl::InvalidArgumentError(absl::StrCat(kSessionVariable, "=\"", text.substr(0, 64),
+                                                   "\" is not <lifeline fd>,<capsule fd>[,<keeper's pid>]"));
   }
   return fds;
 }
 
 std::string FormatInheritedFds(const InheritedFds& fds) {
-  return absl::StrCat(fds.lifeline, ",", fds.capsule);
+  const std::string text = absl::StrCat(fds.lifeline, ",", fds.capsule);
+  return fds.keeper == 0 ? text : absl::StrCat(text, ",", fds.keeper);
 }
 
 absl::StatusOr<std::optional<InheritedFds>> InheritedFdsFromEnvironment() {

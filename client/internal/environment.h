@@ -24,13 +24,16 @@ std::string DefaultFolder();
 // `folder` as seen from "/", so that it means the same after a change of the working folder.
 std::string Absolute(const std::string& folder);
 
-// The two fds that BERTH_SESSION names.
+// What BERTH_SESSION names.
 struct InheritedFds {
   int lifeline = -1;
   int capsule = -1;
+  // The process that opened the session and has both fds under these numbers, for those to whom they were not handed
+  // down: a runner closed them, or a shell that the session was opened for never had them. 0 for none.
+  int keeper = 0;
 };
 
-// "<lifeline>,<capsule>". Errors: kInvalidArgument naming the text.
+// "<lifeline>,<capsule>" or "<lifeline>,<capsule>,<keeper>". Errors: kInvalidArgument naming the text.
 absl::StatusOr<InheritedFds> ParseInheritedFds(absl::string_view text);
 std::string FormatInheritedFds(const InheritedFds& fds);
 

@@ -21,13 +21,19 @@ TEST(EnvironmentTest, AFolderMeansTheSameAfterAChangeOfTheWorkingFolder) {
   EXPECT_EQ(Absolute("/run/berth"), "/run/berth");
 }
 
-TEST(EnvironmentTest, InheritedFdsAreTwoNumbers) {
+TEST(EnvironmentTest, InheritedFdsAreTwoNumbersAndWhoKeepsThem) {
   const auto fds = ParseInheritedFds("5,7");
   ASSERT_TRUE(fds.ok());
   EXPECT_EQ(fds->lifeline, 5);
   EXPECT_EQ(fds->capsule, 7);
   EXPECT_EQ(FormatInheritedFds(*fds), "5,7");
-  for (const char* text : {"", "5", "5,", ",7", "5,7,9", "-1,7", "5,-7", "a,b", "5;7", "99999999999,1"}) {
+  EXPECT_EQ(fds->keeper, 0);
+  const auto kept = ParseInheritedFds("5,7,4711");
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->keeper, 4711);
+  EXPECT_EQ(FormatInheritedFds(*kept), "5,7,4711");
+  for (const char* text : {"", "5", "5,", ",7", "5,7,", "5,7,0", "5,7,-9", "5,7,x", "5,7,9,11", "-1,7",
+                           "5,-7", "a,b", "5;7", "99999999999,1"}) {
     EXPECT_EQ(ParseInheritedFds(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/census.h"
 #include "client/internal/fork_guard.h"
 #include "common/secret.h"
 
@@ -73,7 +74,9 @@ Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser
       units_(units),
       record_(std::move(record)),
       state_(2 * kReference + 1),
-      releaser_(std::move(releaser)) {}
+      releaser_(std::move(releaser)) {
+  census.permits.fetch_add(1, std::memory_order_relaxed);
+}
 
 Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
                        std::shared_ptr<const PermitRecord> record) {
@@ -91,6 +94,7 @@ void Holding::Unreference() {
 }
 
 absl::Status Holding::GiveBack() {
+  census.permits.fetch_sub(1, std::memory_order_relaxed);
   const std::unique_ptr<Releaser> releaser = std::move(releaser_);
   const absl::Status status = releaser->Release();
   Unreference();
@@ -99,6 +103,7 @@ absl::Status Holding::GiveBack() {
 
 void Holding::Leave() {
   if (!DropGuard()) return;
+  census.permits.fetch_sub(1, std::memory_order_relaxed);
   releaser_.reset();
   Unreference();
 }

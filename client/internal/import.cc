@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/internal/census.h"
 #include "client/internal/import_table.h"
 #include "common/block_handle.h"
 #include "common/error.h"
@@ -20,9 +21,14 @@ Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arriva
       read_only_(read_only),
       device_(std::move(device)),
       fd_(std::move(arrival.fd)),
-      handle_(handle) {}
+      handle_(handle) {
+  census.blocks.fetch_add(1, std::memory_order_relaxed);
+  census.bytes.fetch_add(block_.bytes(), std::memory_order_relaxed);
+}
 
 Import::~Import() {
+  census.blocks.fetch_sub(1, std::memory_order_relaxed);
+  census.bytes.fetch_sub(block_.bytes(), std::memory_order_relaxed);
   MutexLock lock(&mu_);
   memory_.reset();
   fd_.reset();

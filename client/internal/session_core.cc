@@ -2,12 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/internal/attach.h"
 #include "client/internal/environment.h"
@@ -22,6 +26,8 @@
 namespace berth::internal {
 namespace {
 
+// What the fd of a capsule (session_capsule.h) is a link to.
+constexpr char kCapsuleTarget[] = "/memfd:berth-session";
 // Between the attempts of one call; each try waits for the connection besides.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
 
@@ -69,8 +75,24 @@ struct Entry {
   UniqueFd capsule_fd;
 };
 
+// Reads the capsule from the process that keeps it, of this user's; kNotFound where there is no such.
+absl::StatusOr<SessionCapsule> ReadKeptCapsule(const InheritedFds& fds) {
+  const std::string path = absl::StrCat("/proc/", fds.keeper, "/fd/", fds.capsule);
+  // Its number may be somebody else's by now, and opening what that one has under it may do anything.
+  std::error_code error;
+  const std::string target = std::filesystem::read_symlink(path, error).string();
+  if (error || !absl::StartsWith(target, kCapsuleTarget)) return absl::NotFoundError("no capsule is kept");
+  const UniqueFd kept(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!kept) return OsError(path, errno);
+  return ReadCapsule(kept.get());
+}
+
 absl::StatusOr<Entry> Inherited(const InheritedFds& fds, const SessionOptions& options) {
   absl::StatusOr<SessionCapsule> capsule = ReadCapsule(fds.capsule);
+  if (!capsule.ok() && fds.keeper != 0) {
+    absl::StatusOr<SessionCapsule> kept = ReadKeptCapsule(fds);
+    if (kept.ok()) capsule = std::move(kept);
+  }
   if (!capsule.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(kSessionVariable, "=", FormatInheritedFds(fds),
                                                       " names a session that this process did not inherit (",
@@ -336,8 +358,9 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(capsule_.get()));
   guard_.KeepLifeline();
-  return absl::StrCat(kSessionVariable, "=",
-                      FormatInheritedFds({.lifeline = guard_.lifeline(), .capsule = capsule_.get()}));
+  return absl::StrCat(
+      kSessionVariable, "=",
+      FormatInheritedFds({.lifeline = guard_.lifeline(), .capsule = capsule_.get(), .keeper = ::getpid()}));
 }
 
 absl::Status SessionCore::End(absl::Duration max_wait) {

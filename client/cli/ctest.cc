@@ -1,0 +1,121 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/ctest_resources.h"
+#include "client/cli/run_command.h"
+#include "client/cli/verbs.h"
+#include "common/concurrency_limit.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+struct SpecOptions {
+  std::string pool = kDefaultPool;
+  std::string output;
+};
+
+struct CtestRunOptions {
+  RunOptions run;
+  bool any_device = false;
+};
+
+// Writes a file that is there whole or not at all: several runs may write one and read it.
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const std::string unfinished = absl::StrCat(path, ".", ::getpid());
+  FILE* const file = ::fopen(unfinished.c_str(), "we");
+  if (file == nullptr) return OsError(unfinished, errno);
+  const bool written = ::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = ::fclose(file) == 0;
+  if (written && closed && ::rename(unfinished.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const int error = errno;
+  ::unlink(unfinished.c_str());
+  return OsError(path, error);
+}
+
+ExitStatus WriteSpec(const Globals& globals, const SpecOptions& options) {
+  return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
+    BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, inspector.ListDevices());
+    for (const v1::Pool& pool : pools.pools()) {
+      if (pool.name() != options.pool) continue;
+      BERTH_ASSIGN_OR_RETURN(const std::string spec, MakeCtestSpec(devices, pool.cap()));
+      if (!options.output.empty()) return WriteWhole(options.output, spec);
+      ::fputs(spec.c_str(), stdout);
+      return absl::OkStatus();
+    }
+    return absl::NotFoundError(absl::StrCat("no permit pool ", options.pool));
+  });
+}
+
+std::optional<std::string> Variable(const std::string& name) {
+  const char* const value = ::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+// Wishes for what CTest has given the test: so many units, on that device.
+absl::Status Take(const CtestSlots& slots, bool any_device, const std::shared_ptr<Session>& session,
+                  PermitWish* wish) {
+  if (slots.size() > 1) return absl::UnimplementedError("CTest gave several devices; only one for now");
+  const auto& [id, count] = *slots.begin();
+  wish->units = count;
+  wish->gpus = 1;
+  if (any_device) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, Inspector(session).ListDevices());
+  for (const v1::Device& device : devices.devices()) {
+    if (CtestId(device.uuid()) != id) continue;
+    wish->device = device.uuid();
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("CTest gave device ", id,
+                                          ", which is not here: write the file of "
+                                          "`berth ctest-spec` again"));
+}
+
+ExitStatus RunTest(const Globals& globals, CtestRunOptions& options) {
+  const absl::StatusOr<std::optional<CtestSlots>> slots = ReadCtestSlots(&Variable);
+  if (!slots.ok()) return FailedToAcquire(slots.status(), options.run.wish);
+  if (slots->has_value()) {
+    options.run.complete = [slots = **slots, any = options.any_device](
+                               const std::shared_ptr<Session>& session, PermitWish* wish) {
+      return Take(slots, any, session, wish);
+    };
+  }
+  return RunCommand(globals, options.run);
+}
+
+}  // namespace
+
+void AddCtestSpec(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand(
+      "ctest-spec",
+      "Write CTest's resource specification: what tests may ask for as RESOURCE_GROUPS \"gpus:1\"");
+  const auto options = std::make_shared<SpecOptions>();
+  verb->add_option("--pool", options->pool, "The pool whose cap the slots add up to (default: gpu-tests)");
+  verb->add_option("--output", options->output, "Write it to this file (default: to standard output)");
+  verb->callback([&globals, chosen, options] {
+    *chosen = [&globals, options] { return WriteSpec(globals, *options); };
+  });
+}
+
+void AddCtestRun(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand(
+      "ctest-run",
+      "Run a test of CTest's while holding what CTest gave it: berth ctest-run -- COMMAND [ARGUMENTS]...");
+  const auto options = std::make_shared<CtestRunOptions>();
+  verb->add_flag("--any-device", options->any_device,
+                 "As many slots as CTest gave, on whichever device has them");
+  AddRunOptions(verb, globals, &options->run, chosen,
+                [&globals, options] { return RunTest(globals, *options); });
+}
+
+}  // namespace berth::cli

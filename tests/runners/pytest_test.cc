@@ -1,0 +1,95 @@
+// pytest under `berth run`, and with a permit for each test: with the real runner, whose children inherit no fds.
+
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+class PytestTest : public ::testing::Test {
+ protected:
+  PytestTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
+
+  void TearDown() override { daemon_.ExpectBooksBack(); }
+
+  // pytest with those words behind a wrapper.
+  Subprocess Start(std::vector<std::string> wrapper, const std::string& cases,
+                   std::vector<std::string> environment = {}) {
+    wrapper.insert(wrapper.end(), {"/usr/bin/python3", "-m", "pytest", "-v", "-p", "no:cacheprovider",
+                                   absl::StrCat(Path("tests/runners/pytest_cases.py"), cases)});
+    wrapper.insert(wrapper.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    environment.insert(
+        environment.end(),
+        {absl::StrCat("PYTHONPATH=",
+                      std::filesystem::path(Path("client/testing/berth_pytest.py")).parent_path().string()),
+         "PYTHONDONTWRITEBYTECODE=1", "PYTHONHOME",
+         absl::StrCat("BERTH_COMMAND=", ProgramPath("client/cli/berth")), "BERTH_SESSION",
+         "BERTH_PERMIT_KEEPER"});
+    return Subprocess::Start({.argv = std::move(wrapper), .environment = std::move(environment)});
+  }
+
+  int Run(std::vector<std::string> wrapper, const std::string& cases,
+          std::vector<std::string> environment = {}) {
+    environment.push_back(absl::StrCat("BERTH_FOLDER=", daemon_.folder()));
+    Subprocess pytest = Start(std::move(wrapper), cases, std::move(environment));
+    said_ = pytest.ReadAll();
+    return pytest.Wait();
+  }
+
+  static std::string Path(const std::string& name) {
+    return std::filesystem::absolute(ProgramPath(name)).string();
+  }
+
+  bool Said(absl::string_view text) const { return absl::StrContains(said_, text); }
+
+  TestDaemon daemon_;
+  std::string said_;
+};
+
+TEST_F(PytestTest, UnderARunNothingLeaksAndNothingIsFreedEarly) {
+  const std::string berth = ProgramPath("client/cli/berth");
+  for (const char* const way : {"--until=command", "--until=tree", "--exec"}) {
+    EXPECT_EQ(Run({berth, "run", way, "--"}, "::TestUnderRun"), 0) << way << said_;
+    EXPECT_TRUE(Said("4 passed")) << said_;
+    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; })) << way;
+  }
+}
+
+TEST_F(PytestTest, WithTheFixtureEachTestHoldsItsOwn) {
+  EXPECT_EQ(Run({}, "::TestWithTheFixture"), 0) << said_;
+  EXPECT_TRUE(Said("6 passed, 1 xfailed")) << said_;
+  // Inside a run the fixture nests.
+  EXPECT_EQ(Run({ProgramPath("client/cli/berth"), "run", "--"},
+                "::TestWithTheFixture::test_it_is_held_while_the_test_runs"),
+            0)
+      << said_;
+}
+
+TEST_F(PytestTest, APytestThatIsKilledHoldsNothing) {
+  EXPECT_EQ(Run({}, "::TestThatDies"), 128 + SIGKILL) << said_;
+  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; }));
+}
+
+TEST_F(PytestTest, WithoutADaemonTheFixtureSkipsUnlessOneIsRequired) {
+  const std::string one = "::TestWithTheFixture::test_it_is_held_while_the_test_runs";
+  Subprocess skipped = Start({}, one, {"BERTH_FOLDER=/nowhere"});
+  EXPECT_TRUE(absl::StrContains(skipped.ReadAll(), "1 skipped"));
+  EXPECT_EQ(skipped.Wait(), 0);
+  Subprocess failed = Start({}, one, {"BERTH_FOLDER=/nowhere", "BERTH_REQUIRE=1"});
+  EXPECT_TRUE(absl::StrContains(failed.ReadAll(), "1 error"));
+  EXPECT_EQ(failed.Wait(), 1);
+}
+
+}  // namespace
+}  // namespace berth::testing

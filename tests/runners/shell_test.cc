@@ -1,0 +1,242 @@
+// `berth acquire` and `berth release` in real shells: what they hold, and that it comes back however the shell ends.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/actor_handle.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kAcquire[] = "eval \"$($BERTH acquire --shell)\"; ";
+constexpr char kRelease[] = "eval \"$($BERTH release --shell)\"; ";
+
+// A shell that does what it is told, line by line.
+class ShellTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  ShellTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
+
+  void TearDown() override { daemon_.ExpectBooksBack(); }
+
+  Subprocess Start(std::vector<std::string> argv) {
+    return Subprocess::Start({.argv = std::move(argv),
+                              .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
+                                              absl::StrCat("BERTH_FOLDER=", daemon_.folder()),
+                                              "BERTH_SESSION", "BERTH_PERMIT_KEEPER", "BERTH_DEVICE"}});
+  }
+  Subprocess StartShell() { return Start({GetParam(), "-s"}); }
+  // What a script prints, stderr too; its exit code is in code_.
+  std::string Script(const std::string& script) {
+    Subprocess shell = Start({GetParam(), "-c", absl::StrCat("exec 2>&1; ", script)});
+    std::string said = shell.ReadAll();
+    code_ = shell.Wait();
+    return said;
+  }
+  // Tells a shell what to do, and returns the line that it prints.
+  static std::string Tell(Subprocess& shell, const std::string& line) {
+    shell.WriteLine(line);
+    return Must(shell.ReadLine(), line);
+  }
+
+  int RunBeside() {
+    return Start({ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"}).Wait();
+  }
+
+  bool BooksBecome(uint64_t permits, uint64_t waiters = 0) {
+    return daemon_.BooksBecome(
+        [=](const Books& books) { return books.permits == permits && books.waiters == waiters; });
+  }
+
+  TestDaemon daemon_;
+  int code_ = -1;
+};
+
+TEST_P(ShellTest, APermitIsHeldUntilTheShellEnds) {
+  Subprocess shell = StartShell();
+  EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+  EXPECT_EQ(RunBeside(), 75);
+  // Whatever the shell starts nests in it.
+  EXPECT_EQ(Tell(shell, "$BERTH run --no-wait -- $BERTH run --no-wait -- echo nested"), "nested");
+  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+  const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+  EXPECT_EQ(permits.permits(0).label(), std::filesystem::path(GetParam()).filename().string());
+  EXPECT_EQ(permits.permits(0).process().name(), "berth-keeper");
+  shell.WriteLine("exit 5");
+  EXPECT_EQ(shell.Wait(), 5);
+  EXPECT_TRUE(BooksBecome(0));
+}
+
+TEST_P(ShellTest, AKilledShellHoldsNothing) {
+  for (const int signal : {SIGKILL, SIGTERM, SIGHUP}) {
+    Subprocess shell = StartShell();
+    EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+    EXPECT_EQ(RunBeside(), 75);
+    shell.Signal(signal);
+    EXPECT_EQ(shell.Wait(), 128 + signal);
+    EXPECT_TRUE(BooksBecome(0));
+  }
+}
+
+TEST_P(ShellTest, AReleaseLeavesTheShellAsItWas) {
+  Subprocess shell = StartShell();
+  const std::string before =
+      Tell(shell, "export BERTH_DEVICE=\"mine'\"; env | grep ^BERTH | sort | tr '\\n' ' '; echo");
+  EXPECT_EQ(Tell(shell, "eval \"$($BERTH acquire --shell --gpus 1)\"; echo $?:$BERTH_DEVICE"), "0:HOST-0");
+  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  // When release has ended, the permit is back.
+  EXPECT_EQ(daemon_.TakeBooks().permits, 0u);
+  EXPECT_EQ(Tell(shell, "env | grep ^BERTH | sort | tr '\\n' ' '; echo"), before);
+  EXPECT_EQ(Tell(shell, "$BERTH run --no-wait -- echo free"), "free");
+  shell.CloseInput();
+  shell.Wait();
+}
+
+TEST_P(ShellTest, WhatNestsIsReleasedOneByOne) {
+  Subprocess shell = StartShell();
+  EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, kAcquire, "echo $?")), "0");
+  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  EXPECT_EQ(RunBeside(), 75);
+  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  EXPECT_EQ(RunBeside(), 0);
+  EXPECT_EQ(Tell(shell, absl::StrCat("exec 2>&1; ", kRelease, "echo $?")),
+            "berth: nothing was acquired here: BERTH_PERMIT_KEEPER is not set");
+  EXPECT_EQ(Must(shell.ReadLine()), "1");
+  shell.CloseInput();
+  shell.Wait();
+}
+
+TEST_P(ShellTest, InsideARunItNestsInThatOnes) {
+  Subprocess run = Start({ProgramPath("client/cli/berth"), "run", "--", GetParam(), "-s"});
+  const std::string session = Tell(run, "echo $BERTH_SESSION");
+  EXPECT_EQ(Tell(run, absl::StrCat(kAcquire, "echo $?:$BERTH_SESSION")), "0:" + session);
+  EXPECT_EQ(Tell(run, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION")), "0:" + session);
+  EXPECT_EQ(Tell(run, "$BERTH run --no-wait -- echo still in"), "still in");
+  EXPECT_EQ(RunBeside(), 75);
+  run.CloseInput();
+  run.Wait();
+}
+
+TEST_P(ShellTest, EvalEndsAsTheAcquireDid) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  EXPECT_EQ(
+      Script("eval \"$($BERTH acquire --shell --no-wait --quiet 2>/dev/null)\"; echo $?:$BERTH_SESSION"),
+      "75:\n");
+  EXPECT_EQ(Script("eval \"$($BERTH acquire --shell --timeout 0.1 2>/dev/null)\"; echo $?"), "124\n");
+  EXPECT_EQ(Script("eval \"$($BERTH --folder /nowhere acquire --shell 2>/dev/null)\"; echo $?"), "69\n");
+  EXPECT_EQ(Script("eval \"$($BERTH acquire --shell --mem plenty 2>/dev/null)\"; echo $?"), "64\n");
+  EXPECT_EQ(Script("eval \"$($BERTH acquire --shell --permits 2 2>/dev/null)\"; echo $?"), "125\n");
+  EXPECT_EQ(Script("set -e; eval \"$($BERTH acquire --shell --no-wait)\"; echo went on"),
+            "berth: permit pool gpu-tests: asked 1, out 1, cap 1\n")
+      << "and says why, once";
+  EXPECT_EQ(code_, 75);
+  const std::string said = Script("$BERTH acquire");
+  EXPECT_TRUE(absl::StrContains(said, "say --shell")) << said;
+  EXPECT_EQ(code_, 64);
+  holder.Quit();
+}
+
+TEST_P(ShellTest, AWaitEndsWithTheShellAndWithItsCommand) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Subprocess shell = StartShell();
+  shell.WriteLine(kAcquire);
+  ASSERT_TRUE(BooksBecome(1, 1));
+  shell.Kill();
+  shell.Wait();
+  EXPECT_TRUE(BooksBecome(1, 0));
+  // Without a shell between: the command itself is interrupted.
+  Subprocess command = Start({ProgramPath("client/cli/berth"), "acquire", "--shell"});
+  ASSERT_TRUE(BooksBecome(1, 1));
+  command.Signal(SIGINT);
+  EXPECT_EQ(command.Wait(), 128 + SIGINT);
+  EXPECT_TRUE(BooksBecome(1, 0));
+  holder.Quit();
+}
+
+TEST_P(ShellTest, AShellThatWasMadeForTheAcquireAloneIsNoOwner) {
+  const std::string said = Script("eval \"$(: first; $BERTH acquire --shell; : last)\"; echo $?");
+  EXPECT_TRUE(absl::StrContains(said, "has ended: use --owner $$") && absl::EndsWith(said, "\n125\n"))
+      << said;
+  EXPECT_TRUE(BooksBecome(0));
+  EXPECT_EQ(
+      Script(
+          "eval \"$(: first; $BERTH acquire --shell --owner $$; : last)\"; $BERTH permits | wc -l; echo $?"),
+      "2\n0\n");
+  const std::string gone = Script("eval \"$($BERTH acquire --shell --owner 999999999)\"; echo $?");
+  EXPECT_TRUE(absl::StrContains(gone, "process 999999999") && absl::EndsWith(gone, "\n125\n")) << gone;
+}
+
+TEST_P(ShellTest, TheKeeperKeepsNothingOfTheShellOpen) {
+  const std::string file = daemon_.folder() + "/../held";
+  Subprocess shell = StartShell();
+  EXPECT_EQ(Tell(shell, absl::StrCat("cd ", daemon_.folder(), "; exec 7>", file, "; ", kAcquire, "echo $?")),
+            "0");
+  const std::vector<std::string> named = absl::StrSplit(Tell(shell, "echo $BERTH_PERMIT_KEEPER"), ' ');
+  const std::string proc = "/proc/" + named[0];
+  EXPECT_EQ(std::filesystem::read_symlink(proc + "/cwd"), "/");
+  for (const auto& entry : std::filesystem::directory_iterator(proc + "/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    EXPECT_FALSE(absl::StartsWith(target, "pipe:") || absl::EndsWith(target, "/held"))
+        << entry.path() << target;
+  }
+  // One that is killed takes the permit along; the release says that it was none.
+  pid_t keeper = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(named[0], &keeper));
+  ::kill(keeper, SIGKILL);
+  EXPECT_TRUE(BooksBecome(0));
+  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION:")), "1::");
+  shell.CloseInput();
+  shell.Wait();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shells, ShellTest, ::testing::Values("/bin/sh", "/bin/bash"), [](const auto& shell) {
+  return std::filesystem::path(shell.param).filename().string();
+});
+
+class ProgramTest : public ShellTest {};
+
+TEST_P(ProgramTest, AProgramAcquiresForItselfAndItsChildrenJoinWithoutFds) {
+  Subprocess owner = Start({"/bin/cat"});
+  Subprocess acquire = Start({ProgramPath("client/cli/berth"), "--json", "acquire", "--owner",
+                              absl::StrCat(owner.pid()), "--label", "tool"});
+  const Json answer = Json::parse(Must(acquire.ReadLine()));
+  EXPECT_EQ(acquire.Wait(), 0);
+  EXPECT_EQ(answer["owner"], owner.pid());
+  EXPECT_EQ(Must(daemon_.inspector().ListPermits()).permits(0).label(), "tool");
+  SubprocessOptions nested = {
+      .argv = {ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"}};
+  for (const auto& [name, value] : answer["environment"].items()) {
+    nested.environment.push_back(absl::StrCat(name, "=", value.get<std::string>()));
+  }
+  EXPECT_EQ(Subprocess::Start(nested).Wait(), 0);
+  EXPECT_EQ(RunBeside(), 75);
+  owner.CloseInput();
+  owner.Wait();
+  EXPECT_TRUE(BooksBecome(0));
+  // The session is over, and who still has its name is told so.
+  EXPECT_EQ(Subprocess::Start(nested).Wait(), 125);
+}
+
+INSTANTIATE_TEST_SUITE_P(Once, ProgramTest, ::testing::Values("/bin/sh"));
+
+}  // namespace
+}  // namespace berth::testing
