@@ -292,7 +292,7 @@ void FenceTracker::DropMarks(TrackedBlock& block) {
 
 void FenceTracker::DropMarksOf(const TrackedStream& stream, TrackedBlock& block) {
   // A launch that is open may have been told to wait for them.
-  const auto drop = [&](LaunchEnd* end) {
+  const auto drop = [&](LaunchEnd* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (block.open_.empty()) return Drop(end);
     block.orphans_.push_back(end);
     block.attention_.store(true, std::memory_order_relaxed);
