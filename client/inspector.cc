@@ -158,13 +158,13 @@ absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::strin
 
 absl::StatusOr<v1::Config> Inspector::GetConfig() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::GetConfig,
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::GetConfig,
              v1::GetConfigRequest());
 }
 
 absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().admin, &v1::AdminService::Stub::ReloadConfig,
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReloadConfig,
              v1::ReloadConfigRequest());
 }
 
