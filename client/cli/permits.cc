@@ -33,9 +33,10 @@ std::string FormatUnits(uint64_t units, bool exclusive) {
   return absl::StrCat(units, exclusive ? " exclusive" : "");
 }
 
-// "3m12s", "3m12s overdue".
+// "3m12s", "3m12s overdue", "3m12s idle".
 std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
-  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "");
+  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
+                      permit.idle() ? " idle" : "");
 }
 
 std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
