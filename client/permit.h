@@ -35,12 +35,10 @@
 namespace berth {
 
 namespace internal {
+struct Granted;
 class Holding;
 class SessionCore;
 }  // namespace internal
-namespace v1 {
-class AcquirePermitResponse;
-}  // namespace v1
 
 struct PermitOptions {
   // Empty is "gpu-tests".
@@ -138,10 +136,8 @@ class Permit {
 
  private:
   friend class Gang;
-  // The guard of what was just granted; an empty `holder_key` is the calling thread.
-  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, absl::string_view pool,
-                     absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
-                     std::function<void(PermitEvent)> on_event);
+  // The guard of what was just granted.
+  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, internal::Granted granted);
   explicit Permit(internal::Holding* holding) : holding_(holding) {}
   void Reset();
   internal::Holding* holding_ = nullptr;
@@ -151,7 +147,6 @@ class Permit {
     std::vector<std::string> environment;
   };
   std::unique_ptr<const Placed> placed_;
-  void Place(const v1::AcquirePermitResponse& response);
 };
 
 }  // namespace berth

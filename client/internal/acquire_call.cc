@@ -5,7 +5,6 @@
 
 #include "absl/time/clock.h"
 #include "client/cancellation.h"
-#include "client/internal/session_permits.h"
 #include "grpcpp/alarm.h"
 
 namespace berth::internal {
@@ -52,14 +51,8 @@ class Running {
 
   void Finish(const absl::Status& status) {
     open_.Resolve(status);
-    absl::StatusOr<Holding*> result = status;
-    if (status.ok()) {
-      result = HoldGranted(call_.core,
-                           {.session = call_.core.get(), .pool = call_.request.pool()},
-                           call_.request, response_, /*remembered=*/false);
-    }
     const std::unique_ptr<Running> self(this);
-    call_.done(std::move(result), response_);
+    call_.done(status, call_.request, response_);
   }
 
   AcquireCall call_;
@@ -77,7 +70,7 @@ class Running {
 
 void StartAcquire(AcquireCall call) {
   absl::StatusOr<OpenRequest> open = call.core->Begin();
-  if (!open.ok()) return call.done(open.status(), v1::AcquirePermitResponse());
+  if (!open.ok()) return call.done(open.status(), call.request, v1::AcquirePermitResponse());
   // Deletes itself.
   (new Running(std::move(call), *std::move(open)))->Start();
 }

@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
+#include "client/internal/permit_watch.h"
 #include "client/internal/spin_lock.h"
 #include "common/permit_word.h"
 
@@ -25,6 +28,8 @@ class PermitCache {
     uint64_t acquisition = 0;
     // The daemon knows the permit by it.
     std::string holder_key;
+    // What the daemon says of the permit.
+    std::shared_ptr<PermitRecord> record;
   };
 
   // Whether the calling thread is the one to find this process's word: true once; then it calls Open().
@@ -47,12 +52,12 @@ class PermitCache {
     return use_;
   }
 
-  // A permit of `pool` was granted, to be kept. Requires: open().
-  Use Keep(absl::string_view pool, uint64_t permit, uint64_t acquisition, std::string holder_key)
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  // A permit of `pool` was granted, to be kept; its word is this process's. Requires: open().
+  Use Keep(absl::string_view pool, Use use) ABSL_LOCKS_EXCLUDED(mu_) {
     SpinLockHolder lock(&mu_);
     pool_ = std::string(pool);
-    use_ = {.word = word_, .permit = permit, .acquisition = acquisition, .holder_key = std::move(holder_key)};
+    use_ = std::move(use);
+    use_.word = word_;
     return use_;
   }
 

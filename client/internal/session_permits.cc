@@ -104,23 +104,28 @@ void OpenPermitCache(SessionCore& core) {
 
 Holding* HoldKept(const std::shared_ptr<SessionCore>& core, const HoldingKey& key, PermitCache::Use use) {
   auto keeper = std::make_unique<Keeper>(core, use);
-  return Holding::Make(key, /*units=*/1, std::move(keeper), std::move(use.holder_key));
+  // Of the use before.
+  use.record->overdue.store(false, std::memory_order_relaxed);
+  return Holding::Make(key, /*units=*/1, std::move(keeper), std::move(use.record), std::move(use.holder_key));
 }
 
-Holding* HoldGranted(const std::shared_ptr<SessionCore>& core, HoldingKey key,
-                     const v1::AcquirePermitRequest& request, const v1::AcquirePermitResponse& response,
-                     bool remembered) {
+Holding* HoldGranted(const std::shared_ptr<SessionCore>& core, Granted granted) {
+  const v1::AcquirePermitResponse& response = granted.response;
+  std::shared_ptr<PermitRecord> record =
+      core->channel().permits().Watch(response.permit(), std::move(granted.on_event));
   if (response.kept()) {
-    return HoldKept(core, key,
-                    core->permit_cache().Keep(key.pool, response.permit(), response.acquisition(),
-                                              request.holder_key()));
+    return HoldKept(core, granted.key,
+                    core->permit_cache().Keep(granted.key.pool, {.permit = response.permit(),
+                                                                 .acquisition = response.acquisition(),
+                                                                 .holder_key = std::move(granted.known_as),
+                                                                 .record = std::move(record)}));
   }
   auto releaser = std::make_unique<AcquisitionReleaser>(core, response.acquisition());
-  if (!remembered) {
-    key.holder_key = request.holder_key();
-    return Holding::MakeForNoThread(key, request.units(), std::move(releaser));
+  if (!granted.remembered) {
+    return Holding::MakeForNoThread(granted.key, granted.units, std::move(releaser), std::move(record));
   }
-  return Holding::Make(key, request.units(), std::move(releaser), request.holder_key());
+  return Holding::Make(granted.key, granted.units, std::move(releaser), std::move(record),
+                       std::move(granted.known_as));
 }
 
 std::string FreshHolderKey() {
