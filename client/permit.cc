@@ -91,10 +91,10 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   }
   // What this thread has and cannot nest in here it nests in there.
   Permit outer(usable ? Holding::Nest(key, /*units=*/0) : nullptr);
-  request.set_holder_key(outer                         ? outer.Share()
-                         : request.keep()              ? internal::FreshHolderKey()
+  request.set_holder_key(outer                        ? outer.Share()
+                         : request.keep()             ? internal::FreshHolderKey()
                          : options.holder_key.empty() ? internal::ThreadHolderKey()
-                                                       : options.holder_key);
+                                                      : options.holder_key);
   v1::AcquirePermitResponse response;
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());

@@ -89,10 +89,10 @@ class Permit {
   static absl::StatusOr<Permit> TryAcquire(const std::shared_ptr<Session>& session,
                                            PermitOptions options = {});
 
-  // Acquires, and calls `done` once with what came of it: from a thread of the SDK's, where it must not wait for long, or
-  // before this returns where nothing can be sent. The permit is no thread's: others nest in it by Share(), or by the
-  // holder key that was given; without one, each call is for a permit of its own. The session stays open until then.
-  // What is to be cancelled by `options` must outlive `done`. Errors as of Acquire().
+  // Acquires, and calls `done` once with what came of it: from a thread of the SDK's, where it must not wait for long,
+  // or before this returns where nothing can be sent. The permit is no thread's: others nest in it by Share(), or by
+  // the holder key that was given; without one, each call is for a permit of its own. The session stays open until
+  // then. What is to be cancelled by `options` must outlive `done`. Errors as of Acquire().
   static void AcquireAsync(const std::shared_ptr<Session>& session, const PermitOptions& options,
                            std::function<void(absl::StatusOr<Permit>)> done);
 

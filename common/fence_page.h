@@ -3,8 +3,8 @@
 // all and sets them to the top when the owner dies, so that whoever waits goes on. No process needs CUDA for any of it.
 //
 // The broker makes the page and keeps a writable mapping; the owner gets a writable fd, everyone else a read-only
-// reopening of the 0400 memfd: a word is written by its own process and the daemon alone. So the word of the permit that
-// the process keeps (common/permit_word.h) lies there, too.
+// reopening of the 0400 memfd: a word is written by its own process and the daemon alone. So the word of the permit
+// that the process keeps (common/permit_word.h) lies there, too.
 
 #ifndef COMMON_FENCE_PAGE_H_
 #define COMMON_FENCE_PAGE_H_

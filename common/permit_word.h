@@ -7,10 +7,10 @@
 //   process: word USED → IDLE, then reads `waiting`; where that is set, it tells the daemon to look at the word
 //   daemon:  sets `waiting`, then word IDLE → NONE; where that works, the unit is the next one's
 //
-// Either side moves the word from what it saw to what it wants in one step, and all steps on both words are in one order
-// that every side sees (sequentially consistent). So a unit is in use or taken back, never both; and one side sees
-// the other: the daemon finds IDLE, or the process finds `waiting`. No answer is awaited: a process that is stopped
-// right after its step keeps nothing. tests/model proves it for three processes and two units.
+// Either side moves the word from what it saw to what it wants in one step, and all steps on both words are in one
+// order that every side sees (sequentially consistent). So a unit is in use or taken back, never both; and one side
+// sees the other: the daemon finds IDLE, or the process finds `waiting`. No answer is awaited: a process that is
+// stopped right after its step keeps nothing. tests/model proves it for three processes and two units.
 //
 // The daemon believes IDLE alone: a process that writes anything else keeps the one permit that it was given, and one
 // that writes IDLE while it goes on is one that released and goes on. No word speaks of another process's permit.

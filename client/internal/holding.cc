@@ -69,7 +69,7 @@ Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser
                  std::shared_ptr<const PermitRecord> record, std::string known_as, uint64_t references)
     : session_(key.session),
       pool_(key.pool),
-      holder_key_(!known_as.empty()         ? std::move(known_as)
+      holder_key_(!known_as.empty()        ? std::move(known_as)
                   : key.holder_key.empty() ? ThreadHolderKey()
                                            : std::string(key.holder_key)),
       of_thread_(key.holder_key.empty() || key.holder_key == ThreadHolderKey()),

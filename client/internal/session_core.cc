@@ -286,7 +286,8 @@ std::optional<absl::Duration> SessionCore::PauseBeforeRetry(const CallLimits& li
                                                             const absl::Status& status, int attempts) const {
   // Who was in the way of this one may be so still: waiting on is for the caller to decide.
   const bool in_use = IsRefusal(status, Reason::kBlockInUse);
-  if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok()) return std::nullopt;
+  if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok())
+    return std::nullopt;
   absl::Duration pause = kRetryPause * attempts;
   if (const std::optional<ErrorDetails> details = GetErrorDetails(status); details && details->retry_after) {
     pause = std::max(pause, *details->retry_after);

@@ -49,7 +49,8 @@ class Keeper final : public Holding::Releaser {
   absl::Status Release() override {
     // The word is the parent's.
     if (core_->forked()) return core_->Check();
-    if (shared_.load(std::memory_order_acquire)) return GiveBackToDaemon(*core_, acquisition_, /*if_idle=*/false);
+    if (shared_.load(std::memory_order_acquire))
+      return GiveBackToDaemon(*core_, acquisition_, /*if_idle=*/false);
     switch (word_->Put(permit_)) {
       case PermitWord::PutBack::kKept:
         return absl::OkStatus();
@@ -131,7 +132,8 @@ Holding* HoldGranted(const std::shared_ptr<SessionCore>& core, Granted granted) 
 std::string FreshHolderKey() {
   const uint64_t id = RandomId();
   // Short, so that a copy of it takes no memory.
-  return absl::StrCat("k", absl::WebSafeBase64Escape(absl::string_view(reinterpret_cast<const char*>(&id), 8)));
+  return absl::StrCat("k",
+                      absl::WebSafeBase64Escape(absl::string_view(reinterpret_cast<const char*>(&id), 8)));
 }
 
 }  // namespace berth::internal

@@ -1,5 +1,5 @@
-// The daemon's side of permits over a session's gRPC and its word: what is asked, what becomes of the answer, and how it
-// is given back.
+// The daemon's side of permits over a session's gRPC and its word: what is asked, what becomes of the answer, and how
+// it is given back.
 
 #ifndef CLIENT_INTERNAL_SESSION_PERMITS_H_
 #define CLIENT_INTERNAL_SESSION_PERMITS_H_

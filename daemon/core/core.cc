@@ -41,7 +41,8 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
 }
 
 Core::Core(Config config, DrawId draw_id, ReadWords read, FindPermitWord find)
-    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id), std::move(read), std::move(find))) {}
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id), std::move(read), std::move(find))) {
+}
 Core::~Core() = default;
 
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {

@@ -4,8 +4,8 @@
 // holder (session, key), or by anybody of a session whose adoptable permit is out. A waiter that could nest
 // never waits on.
 //
-// A permit may be kept by its process between uses (permit_words.h). While somebody waits, or a lowered cap drains, what
-// is kept and not in use is taken back, without a word to its process.
+// A permit may be kept by its process between uses (permit_words.h). While somebody waits, or a lowered cap drains,
+// what is kept and not in use is taken back, without a word to its process.
 //
 // Pure and thread-compatible. What waiters are told comes out as outcomes, in the order of the decisions.
 

@@ -11,8 +11,8 @@
 namespace berth::core {
 namespace {
 
-// Between two looks at the words while somebody waits. A process that puts its permit back tells the daemon; this is for
-// one that is stopped before it does.
+// Between two looks at the words while somebody waits. A process that puts its permit back tells the daemon; this is
+// for one that is stopped before it does.
 constexpr absl::Duration kLookPause = absl::Milliseconds(50);
 
 // What a process may keep: nothing that the next use might not want.
@@ -167,7 +167,8 @@ absl::Status PermitPool::CheckKept() const {
   if (kept != kept_.size() || fresh_.size() + overdue_.size() != permits_.size()) {
     return broken("more is kept than is out");
   }
-  if (kept > 0 && wanted_ != NeedsUnits()) return broken("who keeps a permit is not told whether somebody waits");
+  if (kept > 0 && wanted_ != NeedsUnits())
+    return broken("who keeps a permit is not told whether somebody waits");
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// PermitWords: which process keeps a permit between its uses, and where it says so (common/permit_word.h). A process has
-// one word, so it keeps one permit, of whatever pool.
+// PermitWords: which process keeps a permit between its uses, and where it says so (common/permit_word.h). A process
+// has one word, so it keeps one permit, of whatever pool.
 
 #ifndef DAEMON_CORE_PERMIT_WORDS_H_
 #define DAEMON_CORE_PERMIT_WORDS_H_

@@ -41,8 +41,8 @@ grpc::ServerUnaryReactor* PermitService::ReleasePermit(grpc::CallbackServerConte
   if (request->if_idle()) {
     return SubmitRequest<core::ReleaseResult>(
         *context_.callers, context_.broker, context, request->request(),
-        absl::StatusOr<core::ReleaseIfIdleRequest>({.acquisition = AcquisitionId(request->acquisition())}), response,
-        &core::Core::ReleaseIfIdle);
+        absl::StatusOr<core::ReleaseIfIdleRequest>({.acquisition = AcquisitionId(request->acquisition())}),
+        response, &core::Core::ReleaseIfIdle);
   }
   return SubmitRequest<core::ReleaseResult>(
       *context_.callers, context_.broker, context, request->request(),
@@ -54,7 +54,8 @@ grpc::ServerUnaryReactor* PermitService::KeepPermits(grpc::CallbackServerContext
                                                      v1::KeepPermitsResponse* response) {
   return SubmitRequest<core::KeepPermitsResult>(
       *context_.callers, context_.broker, context, request->request(),
-      absl::StatusOr<core::KeepPermitsRequest>(core::KeepPermitsRequest()), response, &core::Core::KeepPermits);
+      absl::StatusOr<core::KeepPermitsRequest>(core::KeepPermitsRequest()), response,
+      &core::Core::KeepPermits);
 }
 
 grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* context,

@@ -4,7 +4,7 @@
 //   bench_client permit FOLDER   opens a session, acquires a permit, releases it
 //   bench_client hold FOLDER     acquires a permit, tells so on fd 3, holds it until killed
 //   bench_client cycle FOLDER    acquires and releases until killed, telling both on fd 3
-//   bench_client turn FOLDER     acquires when it reads a byte, telling so on fd 3, and releases at the next, to its end
+//   bench_client turn FOLDER     acquires when it reads a byte, telling so on fd 3, and releases at the next
 //   bench_client contend FILE KIND WHERE   contends for a lock (peer_locks.h) until killed, once FILE is there
 //   bench_client echo-exec SOCKET          one bare echo, then execs /bin/true
 //   bench_client fill FOLDER S B opens S sessions of B small blocks each, tells so on fd 3, holds them until killed

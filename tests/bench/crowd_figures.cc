@@ -51,9 +51,8 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs) {
   for (int round = 0; round < kRounds; ++round) {
     BERTH_ASSIGN_OR_RETURN(commands.theirs.emplace_back(),
                            RunCrowd({programs.client, "echo-exec", echo_socket}));
-    BERTH_ASSIGN_OR_RETURN(
-        commands.ours.emplace_back(),
-        RunCrowd({programs.berth, "--folder", wide->folder(), "run", "--", "/bin/true"}));
+    BERTH_ASSIGN_OR_RETURN(commands.ours.emplace_back(),
+                           RunCrowd({programs.berth, "--folder", wide->folder(), "run", "--", "/bin/true"}));
   }
   return std::vector<Figure>{ComparePairs(absl::StrCat(kCrowd, " processes: session, acquire, release"),
                                           pairs, "s", "the same, one bare echo each", 1.3),

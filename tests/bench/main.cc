@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
   app.add_option("--backend", programs.backend, "What blocks are made of: host or cuda");
   app.add_option("--filter", filter, "Take only the figures whose name this regular expression finds");
   bool peers = false;
-  app.add_flag("--peers", peers, "Only the figures beside others' locks, whose servers must be installed (README.md)");
+  app.add_flag("--peers", peers,
+               "Only the figures beside others' locks, whose servers must be installed (README.md)");
   app.add_flag("--json", json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);
   std::vector<NamedFigures> all = {

@@ -35,8 +35,8 @@ constexpr int64_t kWindowNanoseconds = 2'000'000'000;
 
 // What became of one system in one round.
 struct Contention {
-  // Microseconds from a release to the next grant, and milliseconds from asking to the grant: medians; and the wait that
-  // one in a hundred exceeds.
+  // Microseconds from a release to the next grant, and milliseconds from asking to the grant: medians; and the wait
+  // that one in a hundred exceeds.
   double hand_over = 0;
   double wait = 0;
   double wait_p99 = 0;
@@ -103,8 +103,8 @@ class PeerServer {
                                           std::vector<std::string> command) {
     BERTH_RETURN_IF_ERROR(folder.status());
     const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-    BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
-                                                                      .output = nowhere.get()}));
+    BERTH_ASSIGN_OR_RETURN(ChildProcess process,
+                           ChildProcess::Start({.command = std::move(command), .output = nowhere.get()}));
     return PeerServer(port, *std::move(folder), std::move(process));
   }
   TemporaryFolder folder_;
@@ -125,7 +125,8 @@ class Ledger {
         asked_[fact.pid] = fact.nanoseconds;
         break;
       case Fact::Kind::kHolds:
-        if (counts && released_ > 0) hand_overs_.push_back(std::max(0.0, (fact.nanoseconds - released_) * 1e-3));
+        if (counts && released_ > 0)
+          hand_overs_.push_back(std::max(0.0, (fact.nanoseconds - released_) * 1e-3));
         if (counts) waits_.push_back((fact.nanoseconds - asked_[fact.pid]) * 1e-6);
         if (counts) ++grants_[fact.pid];
         asked_.erase(fact.pid);
@@ -177,7 +178,8 @@ absl::StatusOr<Fact> NextFact(int pipe) {
   return fact;
 }
 
-absl::StatusOr<Contention> Contend(const Programs& programs, const std::string& kind, const std::string& where) {
+absl::StatusOr<Contention> Contend(const Programs& programs, const std::string& kind,
+                                   const std::string& where) {
   BERTH_RETURN_IF_ERROR(PrepareLock(kind, where));
   BERTH_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
   const std::string start = folder.path() + "/start";
@@ -243,7 +245,8 @@ absl::StatusOr<std::vector<Figure>> PeerFigures(const Programs& programs) {
         Compare("release to the next grant", berth, peer, &Contention::hand_over, "us", /*bound=*/true));
     figures.push_back(Compare("a wait, median", berth, peer, &Contention::wait, "ms", /*bound=*/false));
     figures.push_back(Compare("a wait, p99", berth, peer, &Contention::wait_p99, "ms", /*bound=*/true));
-    figures.push_back(Compare("grants of each, 1/Jain", berth, peer, &Contention::spread, "", /*bound=*/true));
+    figures.push_back(
+        Compare("grants of each, 1/Jain", berth, peer, &Contention::spread, "", /*bound=*/true));
     figures.push_back(Compare("grants of each, most by least", berth, peer, &Contention::most_by_least, "",
                               /*bound=*/false));
   }

@@ -60,9 +60,7 @@ class PollingRedisLock final : public PeerLock {
       absl::SleepFor(kRedisPause);
     }
   }
-  absl::Status Release() override {
-    return client_.Call({"EVAL", kFreeIfMine, "1", key_, mine_}).status();
-  }
+  absl::Status Release() override { return client_.Call({"EVAL", kFreeIfMine, "1", key_, mine_}).status(); }
 
  private:
   RedisClient client_;

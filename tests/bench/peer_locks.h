@@ -24,7 +24,7 @@ class PeerLock {
 // Connects. `kind` and `where`:
 //
 //   berth   FOLDER     a permit of a pool of one
-//   redis   PORT/KEY   SET NX, tried again every 100 ms as redis-py's Lock does unless told otherwise; freed by a script
+//   redis   PORT/KEY   SET NX, tried again every 100 ms as redis-py's Lock does by default; freed by a script
 //   blpop   PORT/KEY   a token that is popped from a list and pushed back
 //   etcd    PORT/NAME  its lock service, with a lease
 //   flock   FILE       flock(2), as flock(1) takes it

@@ -60,7 +60,8 @@ class Turner {
 };
 
 // The microseconds from this process's release to the grant of the one that waits.
-absl::StatusOr<double> Turn(const std::shared_ptr<Session>& session, const Inspector& inspector, Turner& turner) {
+absl::StatusOr<double> Turn(const std::shared_ptr<Session>& session, const Inspector& inspector,
+                            Turner& turner) {
   BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
   BERTH_RETURN_IF_ERROR(turner.Go());
   for (const absl::Time deadline = absl::Now() + kPatience;;) {

@@ -304,7 +304,8 @@ TEST(AsyncPermitsTest, AWaitIsEndedByAStopTokenWhereAThreadWaitsToo) {
 TEST(AsyncPermitsTest, FiveHundredWaitWithoutAThreadEach) {
   TestDaemon daemon({.environment = {kOnePermit}});
   {
-    const std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
+    const std::shared_ptr<Session> session =
+        Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
     constexpr int kWaiters = 500;
     std::atomic<int> granted = 0;
     std::atomic<int> done = 0;

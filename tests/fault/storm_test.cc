@@ -1,5 +1,5 @@
-// A storm of SIGKILLs over those who hold and wait: at any moment of acquiring, using, keeping and releasing. After each
-// death the daemon's count is compared with who lives, holder for holder, and the next grant is timed.
+// A storm of SIGKILLs over those who hold and wait: at any moment of acquiring, using, keeping and releasing. After
+// each death the daemon's count is compared with who lives, holder for holder, and the next grant is timed.
 //
 // BERTH_FAULT_STORM sets how many are killed (default 60; 1,000 for the figure), BERTH_FAULT_SEED replays a run.
 

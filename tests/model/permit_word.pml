@@ -7,9 +7,9 @@
  *   conservation    what is out is what is kept and what is held, after every request of the broker's
  *   no lost wake-up nobody waits when all that is going to happen has happened (no invalid end state)
  *
- * STOPS: a process may be halted for ever right after it has put its permit back; then the broker also looks at the words
- * from time to time. DIES: a process may end while it uses a permit, which the broker is told. REVOKES: a permit is taken
- * from its holder, who goes on.
+ * STOPS: a process may be halted for ever right after it has put its permit back; then the broker also looks at the
+ * words from time to time. DIES: a process may end while it uses a permit, which the broker is told. REVOKES: a permit
+ * is taken from its holder, who goes on.
  *
  * Broken on purpose, each of these must be found: NO_SECOND_READ, READ_FIRST (the process), TAKE_FIRST, NO_CAS (the
  * broker), BLIND_PUT (the process puts back what is not its own any more: with REVOKES), NO_LOOK (with STOPS).

@@ -32,10 +32,10 @@ class PermitWordModelTest : public testing::Test {
 
   // What spin says of the model with these definitions.
   std::string Search(const std::string& definitions) {
-    const std::string steps =
-        absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_,
-                     // For few runs the compiler would take longer than the search.
-                     " && gcc ", absl::StrContains(definitions, kThree) ? "-O2" : "-O1", " -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000");
+    const std::string steps = absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_,
+                                           // For few runs the compiler would take longer than the search.
+                                           " && gcc ", absl::StrContains(definitions, kThree) ? "-O2" : "-O1",
+                                           " -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000");
     const int status = std::system(absl::StrCat("(", steps, ") >", folder_, "/said 2>&1").c_str());
     std::stringstream said;
     said << std::ifstream(folder_ + "/said").rdbuf();
@@ -53,7 +53,8 @@ class PermitWordModelTest : public testing::Test {
   }
   void ExpectFound(const std::string& variant, const std::string& what) {
     const std::string said = Search(absl::StrCat(kTwo, " ", variant));
-    EXPECT_TRUE(absl::StrContains(said, what) && absl::StrContains(said, "errors: 1")) << variant << "\n" << said;
+    EXPECT_TRUE(absl::StrContains(said, what) && absl::StrContains(said, "errors: 1")) << variant << "\n"
+                                                                                       << said;
   }
 
  private:
@@ -61,7 +62,9 @@ class PermitWordModelTest : public testing::Test {
   std::string model_;
 };
 
-TEST_F(PermitWordModelTest, ExclusionConservationAndWakeUpsHoldForThreeProcessesAndTwoUnits) { ExpectHolds(""); }
+TEST_F(PermitWordModelTest, ExclusionConservationAndWakeUpsHoldForThreeProcessesAndTwoUnits) {
+  ExpectHolds("");
+}
 
 TEST_F(PermitWordModelTest, TheyHoldWhereProcessesAreStoppedEndAndArePutOut) {
   ExpectHolds("-DSTOPS");

@@ -197,7 +197,9 @@ class KeptPermits {
     } else if (const auto out = h_.core->ListPermits(h_.Admin(), "gpu-tests"); !out.empty() && Chance(30)) {
       ++revoked;
       const PermitId permit = out[random_() % out.size()].id;
-      h_.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.RevokePermit(h_.now, permit, effects).ok()); });
+      h_.Do([&](Core& core, Effects* effects) {
+        EXPECT_TRUE(core.RevokePermit(h_.now, permit, effects).ok());
+      });
     }
   }
 
@@ -234,11 +236,12 @@ TEST(KeptPermitsSimTest, NoUnitIsUsedTwiceNoneIsLostAndNobodyWaitsForAnIdleOne) 
     run.Run(1'500);
     run.Finish();
     ASSERT_FALSE(HasFailure()) << "replay: BERTH_SIM_SEED=" << seed;
-    const uint64_t counts[6] = {run.taken_again, run.taken_back, run.looks, run.stopped, run.revoked, run.drained};
+    const uint64_t counts[6] = {run.taken_again, run.taken_back, run.looks,
+                                run.stopped,     run.revoked,    run.drained};
     for (int i = 0; i < 6; ++i) sums[i] += counts[i];
   }
-  std::cout << sums[0] << " taken again, " << sums[1] << " looks while somebody waited, " << sums[2] << " told, "
-            << sums[3] << " stopped, " << sums[4] << " revoked, " << sums[5] << " drained\n";
+  std::cout << sums[0] << " taken again, " << sums[1] << " looks while somebody waited, " << sums[2]
+            << " told, " << sums[3] << " stopped, " << sums[4] << " revoked, " << sums[5] << " drained\n";
   if (text != nullptr) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t sum : sums) EXPECT_GT(sum, 50u);
