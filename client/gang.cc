@@ -18,7 +18,8 @@ using internal::SessionCore;
 
 absl::StatusOr<v1::AcquireGangRequest> MakeRequest(const GangOptions& options) {
   if (options.max_wait < absl::ZeroDuration()) return absl::InvalidArgumentError("max_wait is negative");
-  if (options.reserve_ttl < absl::ZeroDuration()) return absl::InvalidArgumentError("reserve_ttl is negative");
+  if (options.reserve_ttl < absl::ZeroDuration())
+    return absl::InvalidArgumentError("reserve_ttl is negative");
   v1::AcquireGangRequest request;
   for (const GangMember& member : options.members) {
     v1::AcquireGangRequest::Member* const to = request.add_members();

@@ -143,11 +143,12 @@ void Permit::AcquireAsync(const std::shared_ptr<Session>& session, const PermitO
                   const absl::Status& status, const v1::AcquirePermitRequest& request,
                   const v1::AcquirePermitResponse& response) {
     if (!status.ok()) return done(status);
-    done(Make(core, {.key = {.session = core.get(), .pool = request.pool(), .holder_key = request.holder_key()},
-                     .units = request.units(),
-                     .response = response,
-                     .on_event = on_event,
-                     .remembered = false}));
+    done(Make(core,
+              {.key = {.session = core.get(), .pool = request.pool(), .holder_key = request.holder_key()},
+               .units = request.units(),
+               .response = response,
+               .on_event = on_event,
+               .remembered = false}));
   };
   call.request.set_holder_key(options.holder_key.empty() ? internal::FreshHolderKey() : options.holder_key);
   internal::StartAcquire(std::move(call));

@@ -34,8 +34,7 @@ class ThreadHoldings {
   Holding* Nest(const HoldingKey& key, uint64_t units) {
     if (!SameProcess()) Forget();
     for (Holding* holding : list_) {
-      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() &&
-          holding->AddGuard())
+      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() && holding->AddGuard())
         return holding;
     }
     return nullptr;

@@ -217,9 +217,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 }
 
 absl::Time Core::next_deadline() const {
-  absl::Time next = std::min(
-      {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline(),
-       impl_->gangs_.next_deadline()});
+  absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
+                              impl_->reservations_.next_deadline(), impl_->gangs_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),

@@ -65,7 +65,8 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
                 .since = step.now,
                 .charge = what.exclusive ? config_.cap : what.units};
   // In a pool of devices each permit names one.
-  if (shares_.per_device() && what.device.pick == DevicePick::kNone) waiter.what.device.pick = DevicePick::kAny;
+  if (shares_.per_device() && what.device.pick == DevicePick::kNone)
+    waiter.what.device.pick = DevicePick::kAny;
   if (absl::Status never = CheckCaps(waiter.what); !never.ok()) return Tell(step, request, std::move(never));
   if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) return Grant(step, waiter);
   const AcquireRequest asked = waiter.what;
@@ -90,11 +91,9 @@ absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const Ac
 }
 
 absl::Status PermitPool::FullQueue(uint64_t waiting) const {
-  return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
-                         {{"what", "waiters_per_pool"},
-                          {"pool", config_.name},
-                          {"current", waiting},
-                          {"limit", max_waiters_}});
+  return RefuseWithRetry(
+      Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
+      {{"what", "waiters_per_pool"}, {"pool", config_.name}, {"current", waiting}, {"limit", max_waiters_}});
 }
 
 const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) const {
@@ -106,8 +105,8 @@ const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const Acquire
 
 const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const AcquireRequest& what) const {
   const Permit* first = nullptr;
-  for (auto it = adoptable_.lower_bound({session, PermitId()}); it != adoptable_.end() && it->first == session;
-       ++it) {
+  for (auto it = adoptable_.lower_bound({session, PermitId()});
+       it != adoptable_.end() && it->first == session; ++it) {
     const Permit* const permit = &permits_.at(it->second);
     if (CheckNest(*permit, what).ok()) return permit;
     if (first == nullptr) first = permit;
@@ -250,7 +249,8 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
   return permit;
 }
 
-AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device) {
+AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter,
+                                    std::optional<uint32_t> device) {
   Permit& permit = Admit(step, waiter, device);
   const AcquireResult result = AddAcquisition(permit, /*nested=*/false);
   NestWaiters(step, permit);
@@ -260,8 +260,8 @@ AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter, 
 void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
   const PermitView view = permit.view;
   const auto nests = [&](const Waiter& waiter) {
-    return waiter.gang.empty() && (waiter.what.holder_key == view.holder_key ||
-                                   (view.adoptable && !waiter.what.independent));
+    return waiter.gang.empty() &&
+           (waiter.what.holder_key == view.holder_key || (view.adoptable && !waiter.what.independent));
   };
   for (const Waiter& waiter : queue_.TakeOf(view.session, nests)) {
     Tell(step, waiter.request, Nest(permit, waiter.what));
@@ -311,15 +311,17 @@ absl::Status PermitPool::Push(Waiter waiter) {
 }
 
 bool PermitPool::MayGo(const PoolStep& step, uint64_t number) {
-  const bool may =
-      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number).has_value();
+  const bool may = queue_
+                       .NextIf(
+                           step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number)
+                       .has_value();
   NoteHeld(step);
   return may;
 }
 
 void PermitPool::TakeTurn(const PoolStep& step, uint64_t number) {
-  const std::optional<WaitQueue::Turn> turn =
-      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number);
+  const std::optional<WaitQueue::Turn> turn = queue_.NextIf(
+      step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number);
   BERTH_INVARIANT(turn.has_value());
   queue_.Take(*turn);
 }
@@ -485,17 +487,18 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
                                  {"cap", config_.cap},
                                  {"holders", NameHolders(asker)}};
   if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
-    return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
-                  figures);
+    return Refuse(Reason::kNoPermit,
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}", figures);
   }
   // The pool has the units; what lacks is a device.
   figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
   figures.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
   figures.emplace_back("free", placement_->MostFree(what.device).count());
-  return Refuse(Reason::kNoPermit,
-                "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
-                "bytes free and room in the pool: the most is {free}; held by {holders}",
-                figures);
+  return Refuse(
+      Reason::kNoPermit,
+      "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
+      "bytes free and room in the pool: the most is {free}; held by {holders}",
+      figures);
 }
 
 std::string PermitPool::NameHolders(const Asker& asker) const {

@@ -90,7 +90,8 @@ class PermitPool {
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
   // LIMIT.
-  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
+  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
+               const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
   ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition);
@@ -138,7 +139,6 @@ class PermitPool {
   absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
 
   // ---------------------------------------------------------------------------------------------------------
-
 
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Requires: Waits(request).

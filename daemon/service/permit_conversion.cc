@@ -94,7 +94,8 @@ absl::Status ReadWait(const Request& request, absl::Time now, Out* out) {
 }
 
 // For processes that are to use these devices and no other.
-void SetEnvironment(const std::vector<std::string>& uuids, google::protobuf::Map<std::string, std::string>* out) {
+void SetEnvironment(const std::vector<std::string>& uuids,
+                    google::protobuf::Map<std::string, std::string>* out) {
   if (uuids.empty()) return;
   (*out)["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(uuids, ",");
   (*out)["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";

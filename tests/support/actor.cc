@@ -46,8 +46,8 @@
 #include "tests/support/actor_arena.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_fences.h"
-#include "tests/support/actor_lies.h"
 #include "tests/support/actor_gangs.h"
+#include "tests/support/actor_lies.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
 
