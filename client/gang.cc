@@ -6,6 +6,7 @@
 #include "client/internal/duration.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
+#include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
 
@@ -17,7 +18,8 @@ using internal::SessionCore;
 
 absl::StatusOr<v1::AcquireGangRequest> MakeRequest(const GangOptions& options) {
   if (options.max_wait < absl::ZeroDuration()) return absl::InvalidArgumentError("max_wait is negative");
-  if (options.reserve_ttl < absl::ZeroDuration()) return absl::InvalidArgumentError("reserve_ttl is negative");
+  if (options.reserve_ttl < absl::ZeroDuration())
+    return absl::InvalidArgumentError("reserve_ttl is negative");
   v1::AcquireGangRequest request;
   for (const GangMember& member : options.members) {
     v1::AcquireGangRequest::Member* const to = request.add_members();
@@ -54,6 +56,16 @@ absl::StatusOr<v1::AcquireGangRequest> MakeRequest(const GangOptions& options) {
 absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, const GangOptions& options) {
   const std::shared_ptr<SessionCore>& core = session->core();
   BERTH_ASSIGN_OR_RETURN(v1::AcquireGangRequest request, MakeRequest(options));
+  // One that this thread keeps between uses the daemon knows by a key of its own: by that it is told what stands in the
+  // way.
+  std::vector<Permit> outer;
+  for (const v1::AcquireGangRequest::Member& member : request.members()) {
+    internal::Holding* const held = internal::Holding::Nest(
+        {.session = core.get(), .pool = member.pool(), .holder_key = options.holder_key}, /*units=*/0);
+    if (held == nullptr) continue;
+    outer.push_back(Permit(held));
+    request.set_holder_key(outer.back().Share());
+  }
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
   v1::AcquireGangResponse response;
@@ -73,7 +85,12 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
     const int nth = ++seen[member.pool()];
     // The first of a pool is its holder's; the others have keys of their own.
     const std::string key = nth == 1 ? options.holder_key : absl::StrCat(request.holder_key(), "#", nth);
-    gang.permits_.push_back(Permit::Make(core, member.pool(), key, member.units(), response.permits(i), options.on_event));
+    gang.permits_.push_back(
+        Permit::Make(core, {.key = {.session = core.get(), .pool = member.pool(), .holder_key = key},
+                            .known_as = nth == 1 ? request.holder_key() : "",
+                            .units = member.units(),
+                            .response = response.permits(i),
+                            .on_event = options.on_event}));
   }
   if (response.has_reservation()) {
     gang.reservation_.emplace(Reservation(core, ReservationId(response.reservation().id())));

@@ -3,52 +3,35 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/acquire_call.h"
 #include "client/internal/device_wish.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
+#include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
 
 namespace berth {
 namespace {
 
-using internal::Attempt;
 using internal::CallLimits;
 using internal::Holding;
 using internal::HoldingKey;
 using internal::OpenRequest;
+using internal::PermitCache;
 using internal::SessionCore;
 
-// Gives one acquisition back to the daemon.
-class AcquisitionReleaser final : public Holding::Releaser {
- public:
-  AcquisitionReleaser(std::shared_ptr<SessionCore> core, uint64_t acquisition)
-      : core_(std::move(core)), acquisition_(acquisition) {}
-
-  absl::Status Release() override {
-    const absl::Status status = core_->GiveBack([this](const OpenRequest& open) -> Attempt {
-      v1::ReleasePermitRequest request;
-      open.Fill(request.mutable_request());
-      request.set_acquisition(acquisition_);
-      return [core = core_.get(), request](grpc::ClientContext* context) {
-        v1::ReleasePermitResponse response;
-        return core->stubs().permit->ReleasePermit(context, request, &response);
-      };
-    });
-    // What the daemon does not know is back already.
-    return absl::IsNotFound(status) ? absl::OkStatus() : status;
-  }
-
- private:
-  const std::shared_ptr<SessionCore> core_;
-  const uint64_t acquisition_;
-};
+// Whether the next use will not know it from any other.
+bool MayKeep(const PermitOptions& options) {
+  return options.units == 1 && options.label.empty() && options.priority == 0 && options.holder_key.empty() &&
+         !options.exclusive && options.device.empty() && !options.independent && !options.adoptable &&
+         !options.on_event;
+}
 
 v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const HoldingKey& key) {
   v1::AcquirePermitRequest request;
   request.set_pool(std::string(key.pool));
   request.set_units(options.units);
-  request.set_holder_key(options.holder_key.empty() ? internal::ThreadHolderKey() : options.holder_key);
   request.set_label(options.label);
   if (options.max_wait != absl::InfiniteDuration()) {
     absl::Duration rest;
@@ -64,6 +47,13 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
     internal::FillWish(options.device, options.min_free, options.declared, request.mutable_device());
   }
   return request;
+}
+
+absl::Status CheckOptions(const PermitOptions& options) {
+  if (options.max_wait < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("max_wait is negative");
+  }
+  return internal::Wishes(options.device, options.min_free, options.declared).status();
 }
 
 CallLimits LimitsOf(const PermitOptions& options) {
@@ -83,41 +73,85 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
       .pool = options.pool.empty() ? absl::string_view(kDefaultPool) : absl::string_view(options.pool),
       .holder_key = options.holder_key};
   // What an independent, an adoptable, an exclusive one or one for a device may nest in the daemon knows.
-  if (!options.independent && !options.adoptable && !options.exclusive && options.device.empty() &&
-      !core->over()) {
+  const bool usable = !core->over() && !core->forked();
+  if (!options.independent && !options.adoptable && !options.exclusive && options.device.empty() && usable) {
     if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   }
-  if (options.max_wait < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("max_wait is negative");
+  const bool keep = core->caches_permits() && MayKeep(options);
+  if (keep && usable) {
+    if (std::optional<PermitCache::Use> use = core->permit_cache().Take(key.pool)) {
+      return Permit(internal::HoldKept(core, key, *std::move(use)));
+    }
   }
-  BERTH_RETURN_IF_ERROR(internal::Wishes(options.device, options.min_free, options.declared).status());
+  BERTH_RETURN_IF_ERROR(CheckOptions(options));
   v1::AcquirePermitRequest request = MakeRequest(options, key);
+  if (keep && request.client_cap() == 0) {
+    internal::OpenPermitCache(*core);
+    request.set_keep(core->permit_cache().open());
+  }
+  // What this thread has and cannot nest in here it nests in there.
+  Permit outer(usable ? Holding::Nest(key, /*units=*/0) : nullptr);
+  request.set_holder_key(outer                        ? outer.Share()
+                         : request.keep()             ? internal::FreshHolderKey()
+                         : options.holder_key.empty() ? internal::ThreadHolderKey()
+                                                      : options.holder_key);
   v1::AcquirePermitResponse response;
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
-  const absl::Status status = core->Call(LimitsOf(options), [&](grpc::ClientContext* context) {
+  // Either of the two that a caller has ends it.
+  Cancellation either;
+  const Cancellation::Hook cancelled(options.cancellation, [&either] { either.Cancel(); });
+  const std::stop_callback stopped(options.stop, [&either] { either.Cancel(); });
+  CallLimits limits = LimitsOf(options);
+  if (options.stop.stop_possible()) limits.cancellation = &either;
+  const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
     return core->stubs().permit->AcquirePermit(context, request, &response);
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
-  return Make(core, key.pool, options.holder_key, options.units, response, options.on_event);
+  return Make(core, {.key = key,
+                     .known_as = request.holder_key(),
+                     .units = options.units,
+                     .response = response,
+                     .on_event = options.on_event});
 }
 
-Permit Permit::Make(const std::shared_ptr<SessionCore>& core, absl::string_view pool,
-                    absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
-                    std::function<void(PermitEvent)> on_event) {
-  const HoldingKey key = {.session = core.get(), .pool = pool, .holder_key = holder_key};
-  Permit permit(
-      Holding::Make(key, units, std::make_unique<AcquisitionReleaser>(core, granted.acquisition()),
-                               core->channel().permits().Watch(granted.permit(), std::move(on_event))));
-  if (granted.has_device()) {
-    Permit::Placed placed = {.uuid = granted.device().uuid(), .environment = {}};
-    for (const auto& [name, value] : granted.environment()) {
+Permit Permit::Make(const std::shared_ptr<SessionCore>& core, internal::Granted granted) {
+  const v1::AcquirePermitResponse& response = granted.response;
+  Permit permit(internal::HoldGranted(core, std::move(granted)));
+  if (response.has_device()) {
+    Placed placed = {.uuid = response.device().uuid(), .environment = {}};
+    for (const auto& [name, value] : response.environment()) {
       placed.environment.push_back(absl::StrCat(name, "=", value));
     }
-    permit.placed_ = std::make_unique<const Permit::Placed>(std::move(placed));
+    permit.placed_ = std::make_unique<const Placed>(std::move(placed));
   }
   return permit;
+}
+
+void Permit::AcquireAsync(const std::shared_ptr<Session>& session, const PermitOptions& options,
+                          std::function<void(absl::StatusOr<Permit>)> done) {
+  if (const absl::Status wrong = CheckOptions(options); !wrong.ok()) return done(wrong);
+  const HoldingKey key = {.pool = options.pool.empty() ? absl::string_view(kDefaultPool)
+                                                       : absl::string_view(options.pool)};
+  internal::AcquireCall call = {.core = session->core(),
+                                .request = MakeRequest(options, key),
+                                .limits = LimitsOf(options),
+                                .stop = options.stop};
+  // What was given may be gone by then, but for what is to be cancelled.
+  call.done = [core = session->core(), on_event = options.on_event, done = std::move(done)](
+                  const absl::Status& status, const v1::AcquirePermitRequest& request,
+                  const v1::AcquirePermitResponse& response) {
+    if (!status.ok()) return done(status);
+    done(Make(core,
+              {.key = {.session = core.get(), .pool = request.pool(), .holder_key = request.holder_key()},
+               .units = request.units(),
+               .response = response,
+               .on_event = on_event,
+               .remembered = false}));
+  };
+  call.request.set_holder_key(options.holder_key.empty() ? internal::FreshHolderKey() : options.holder_key);
+  internal::StartAcquire(std::move(call));
 }
 
 absl::StatusOr<Permit> Permit::TryAcquire(const std::shared_ptr<Session>& session, PermitOptions options) {
@@ -140,6 +174,6 @@ bool Permit::revoked() const { return holding_ != nullptr && holding_->revoked()
 
 bool Permit::overdue() const { return holding_ != nullptr && holding_->overdue(); }
 
-const std::string& Permit::Share() const { return holding_->holder_key(); }
+const std::string& Permit::Share() const { return holding_->Share(); }
 
 }  // namespace berth

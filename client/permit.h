@@ -8,6 +8,9 @@
 //   // Returned when `permit` goes, on whatever thread, or when the process ends, however it ends.
 //
 //   auto maybe = berth::Permit::TryAcquire(session);                          // NO_PERMIT instead of waiting
+//
+//   std::stop_source stop;                                                    // no thread waits
+//   berth::Permit::AcquireAsync(session, {.stop = stop.get_token()}, [](absl::StatusOr<berth::Permit> permit) { … });
 
 #ifndef CLIENT_PERMIT_H_
 #define CLIENT_PERMIT_H_
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,12 +35,10 @@
 namespace berth {
 
 namespace internal {
+struct Granted;
 class Holding;
 class SessionCore;
 }  // namespace internal
-namespace v1 {
-class AcquirePermitResponse;
-}  // namespace v1
 
 struct PermitOptions {
   // Empty is "gpu-tests".
@@ -68,6 +70,8 @@ struct PermitOptions {
   std::function<void(PermitEvent)> on_event;
   // Ends the wait. Not owned; must outlive the call. May be null.
   Cancellation* cancellation = nullptr;
+  // Ends it, too.
+  std::stop_token stop = {};
 };
 
 // Move-only, movable between threads; one thread at a time uses one guard.
@@ -84,6 +88,13 @@ class Permit {
   // Acquires only what is free now: Acquire() with max_wait 0.
   static absl::StatusOr<Permit> TryAcquire(const std::shared_ptr<Session>& session,
                                            PermitOptions options = {});
+
+  // Acquires, and calls `done` once with what came of it: from a thread of the SDK's, where it must not wait for long,
+  // or before this returns where nothing can be sent. The permit is no thread's: others nest in it by Share(), or by
+  // the holder key that was given; without one, each call is for a permit of its own. The session stays open until
+  // then. What is to be cancelled by `options` must outlive `done`. Errors as of Acquire().
+  static void AcquireAsync(const std::shared_ptr<Session>& session, const PermitOptions& options,
+                           std::function<void(absl::StatusOr<Permit>)> done);
 
   Permit(Permit&& other) noexcept
       : holding_(std::exchange(other.holding_, nullptr)), placed_(std::move(other.placed_)) {}
@@ -119,16 +130,14 @@ class Permit {
 
   // Whether the guard still counts.
   explicit operator bool() const { return holding_ != nullptr; }
-  // The key under which other threads nest in this permit (PermitOptions::holder_key). Requires: not
-  // released.
+  // The key under which other threads, and processes of the session, nest in this permit (PermitOptions::holder_key).
+  // Requires: not released.
   const std::string& Share() const;
 
  private:
   friend class Gang;
-  // The guard of what was just granted; an empty `holder_key` is the calling thread.
-  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, absl::string_view pool,
-                     absl::string_view holder_key, uint64_t units, const v1::AcquirePermitResponse& granted,
-                     std::function<void(PermitEvent)> on_event);
+  // The guard of what was just granted.
+  static Permit Make(const std::shared_ptr<internal::SessionCore>& core, internal::Granted granted);
   explicit Permit(internal::Holding* holding) : holding_(holding) {}
   void Reset();
   internal::Holding* holding_ = nullptr;

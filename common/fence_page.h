@@ -3,7 +3,8 @@
 // all and sets them to the top when the owner dies, so that whoever waits goes on. No process needs CUDA for any of it.
 //
 // The broker makes the page and keeps a writable mapping; the owner gets a writable fd, everyone else a read-only
-// reopening of the 0400 memfd: a word is written by its own process and the daemon alone.
+// reopening of the 0400 memfd: a word is written by its own process and the daemon alone. So the word of the permit
+// that the process keeps (common/permit_word.h) lies there, too.
 
 #ifndef COMMON_FENCE_PAGE_H_
 #define COMMON_FENCE_PAGE_H_
@@ -14,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "common/permit_word.h"
 #include "common/unique_fd.h"
 
 namespace berth {
@@ -43,7 +45,8 @@ struct FencePageLayout {
   uint64_t magic;
   // Whose it is: a ChannelId.
   uint64_t channel;
-  std::atomic<uint64_t> reserved[14];
+  PermitWord permit;
+  std::atomic<uint64_t> reserved[12];
   FenceSlot slots[kFenceSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -69,6 +72,8 @@ class FencePage {
   const FenceSlot& slot(uint32_t slot) const { return layout_->slots[slot]; }
   // Requires: mapped writable, slot < kFenceSlots.
   FenceSlot& writable_slot(uint32_t slot) { return layout_->slots[slot]; }
+  // Requires: mapped writable.
+  PermitWord& permit_word() { return layout_->permit; }
   // For what registers the page's memory.
   void* address() const { return layout_; }
 

@@ -77,7 +77,8 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
       std::move(config), RandomId,
-      [keeper = fences_.get()](core::StreamKey stream) { return keeper->Read(stream); });
+      [keeper = fences_.get()](core::StreamKey stream) { return keeper->Read(stream); },
+      [keeper = fences_.get()](ChannelId channel) { return keeper->FindPermitWord(channel); });
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());

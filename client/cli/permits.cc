@@ -33,9 +33,10 @@ std::string FormatUnits(uint64_t units, bool exclusive) {
   return absl::StrCat(units, exclusive ? " exclusive" : "");
 }
 
-// "3m12s", "3m12s overdue".
+// "3m12s", "3m12s overdue", "3m12s idle".
 std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
-  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "");
+  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
+                      permit.idle() ? " idle" : "");
 }
 
 std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
@@ -209,8 +210,9 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
                   "A permit held for so long is shown as overdue; or never");
   set->add_option("--hold-limit", options->hold_limit, "A permit held for so long is revoked; or never");
   set->add_option("--weight", options->weights, "UID=WEIGHT: what a user's tenants get; 1 for all others");
-  set->add_option("--device-cap", options->device_caps,
-                  "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
+  set->add_option(
+      "--device-cap", options->device_caps,
+      "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
   CLI::App* const revoke = verb->add_subcommand(
       "revoke", "Take a permit from its holder (operator), whose process is not stopped");
   revoke->add_option("PERMIT", options->permit, "The permit's number, as `berth permits` shows it")

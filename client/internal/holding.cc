@@ -34,8 +34,7 @@ class ThreadHoldings {
   Holding* Nest(const HoldingKey& key, uint64_t units) {
     if (!SameProcess()) Forget();
     for (Holding* holding : list_) {
-      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() &&
-          holding->AddGuard())
+      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() && holding->AddGuard())
         return holding;
     }
     return nullptr;
@@ -66,23 +65,31 @@ class ThreadHoldings {
 };
 
 Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-                 std::shared_ptr<const PermitRecord> record)
+                 std::shared_ptr<const PermitRecord> record, std::string known_as, uint64_t references)
     : session_(key.session),
       pool_(key.pool),
-      holder_key_(key.holder_key.empty() ? ThreadHolderKey() : std::string(key.holder_key)),
-      of_thread_(holder_key_ == ThreadHolderKey()),
+      holder_key_(!known_as.empty()        ? std::move(known_as)
+                  : key.holder_key.empty() ? ThreadHolderKey()
+                                           : std::string(key.holder_key)),
+      of_thread_(key.holder_key.empty() || key.holder_key == ThreadHolderKey()),
       units_(units),
       record_(std::move(record)),
-      state_(2 * kReference + 1),
+      state_(references * kReference + 1),
       releaser_(std::move(releaser)) {
   census.permits.fetch_add(1, std::memory_order_relaxed);
 }
 
 Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-                       std::shared_ptr<const PermitRecord> record) {
-  auto* const holding = new Holding(key, units, std::move(releaser), std::move(record));
+                       std::shared_ptr<const PermitRecord> record, std::string known_as) {
+  auto* const holding = new Holding(key, units, std::move(releaser), std::move(record), std::move(known_as),
+                                    /*references=*/2);
   ThreadHoldings::Get().Add(holding);
   return holding;
+}
+
+Holding* Holding::MakeForNoThread(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+                                  std::shared_ptr<const PermitRecord> record) {
+  return new Holding(key, units, std::move(releaser), std::move(record), /*known_as=*/"", /*references=*/1);
 }
 
 Holding* Holding::Nest(const HoldingKey& key, uint64_t units) {

@@ -37,12 +37,17 @@ class Holding {
    public:
     virtual ~Releaser() = default;
     virtual absl::Status Release() = 0;
+    // Somebody was told the holder key while a guard was alive; on any thread, also more than once.
+    virtual void Share() {}
   };
 
   // Starts with one guard, the caller's, and is remembered by the calling thread. `releaser` is destroyed
-  // after its Release().
+  // after its Release(). The daemon knows it by `known_as`, or by its holder key where that is empty.
   static Holding* Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-                       std::shared_ptr<const PermitRecord> record = nullptr);
+                       std::shared_ptr<const PermitRecord> record = nullptr, std::string known_as = "");
+  // The same, remembered by no thread: nobody nests in it here. Requires: a holder key.
+  static Holding* MakeForNoThread(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
+                                  std::shared_ptr<const PermitRecord> record = nullptr);
 
   // Adds a guard to what the calling thread remembers under `key`, if it is still held, has `units` and was not revoked;
   // else null.
@@ -61,6 +66,11 @@ class Holding {
   const std::string& pool() const { return pool_; }
   // Never empty: that of the thread it was made on where no other was given.
   const std::string& holder_key() const { return holder_key_; }
+  // The same for somebody who is to nest under it. Requires: a guard is alive.
+  const std::string& Share() {
+    releaser_->Share();
+    return holder_key_;
+  }
   // Guards alive; for tests and those who look.
   uint64_t depth() const { return state_.load(std::memory_order_relaxed) & kGuards; }
 
@@ -71,7 +81,7 @@ class Holding {
   static constexpr uint64_t kReference = uint64_t{1} << 32;
 
   Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-          std::shared_ptr<const PermitRecord> record);
+          std::shared_ptr<const PermitRecord> record, std::string known_as, uint64_t references);
   bool Matches(const HoldingKey& key) const {
     return session_ == key.session && pool_ == key.pool &&
            (key.holder_key.empty() ? of_thread_ : holder_key_ == key.holder_key);
@@ -99,7 +109,7 @@ class Holding {
   const uint64_t units_;
   const std::shared_ptr<const PermitRecord> record_;
   std::atomic<uint64_t> state_;
-  // Used by the last guard alone.
+  // Released by the last guard alone.
   std::unique_ptr<Releaser> releaser_;
 };
 

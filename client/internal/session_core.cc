@@ -167,6 +167,7 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       encoded_credentials_(EncodeCredentials(credentials)),
       timeout_(options.timeout),
       joined_(!lifeline),
+      caches_permits_(options.cache_permits),
       page_(std::move(page)),
       guard_(std::move(lifeline), std::move(channel)),
       live_(std::make_unique<Live>(std::make_unique<Stubs>(MakeGrpcChannel(folder_, options.admin)))),
@@ -261,17 +262,15 @@ std::unique_ptr<Stubs> SessionCore::TakeUnused() {
   return std::move(live_->stubs);
 }
 
-absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
-  BERTH_RETURN_IF_ERROR(EnterCall());
-  const absl::Cleanup leave = [this] { LeaveCall(); };
-  grpc::ClientContext context;
+void SessionCore::PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const {
   // A daemon that restarts is waited for; one that is gone ends the session, and with it the call.
-  context.set_wait_for_ready(true);
-  context.set_deadline(absl::ToChronoTime(limits.deadline));
-  context.AddMetadata(kCredentialsHeader, encoded_credentials_);
-  const Cancellation::Hook lost(&live_->lost, [&context] { context.TryCancel(); });
-  const Cancellation::Hook cancelled(limits.cancellation, [&context] { context.TryCancel(); });
-  const absl::Status status = FromGrpc(attempt(&context));
+  context->set_wait_for_ready(true);
+  context->set_deadline(absl::ToChronoTime(limits.deadline));
+  context->AddMetadata(kCredentialsHeader, encoded_credentials_);
+}
+
+absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status& answer) const {
+  const absl::Status status = FromGrpc(answer);
   if (absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value()) {
     return absl::DeadlineExceededError(absl::StrCat("the daemon in ", folder_, " did not answer in time"));
   }
@@ -283,28 +282,39 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
   return absl::UnavailableError("the daemon ended the call");
 }
 
-absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
-  for (int attempts = 1;; ++attempts) {
-    const absl::Status status = CallOnce(limits, attempt);
-    // Who was in the way of this one may be so still: waiting on is for the caller to decide.
-    const bool in_use = IsRefusal(status, Reason::kBlockInUse);
-    if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok() ||
-        !WaitToRetry(limits, status, attempts)) {
-      return status;
-    }
-  }
-}
-
-bool SessionCore::WaitToRetry(const CallLimits& limits, const absl::Status& status, int attempts) {
+std::optional<absl::Duration> SessionCore::PauseBeforeRetry(const CallLimits& limits,
+                                                            const absl::Status& status, int attempts) const {
+  // Who was in the way of this one may be so still: waiting on is for the caller to decide.
+  const bool in_use = IsRefusal(status, Reason::kBlockInUse);
+  if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok())
+    return std::nullopt;
   absl::Duration pause = kRetryPause * attempts;
   if (const std::optional<ErrorDetails> details = GetErrorDetails(status); details && details->retry_after) {
     pause = std::max(pause, *details->retry_after);
   }
-  if (absl::Now() + pause >= limits.deadline) return false;
-  if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return false;
+  if (absl::Now() + pause >= limits.deadline) return std::nullopt;
+  if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return std::nullopt;
+  return pause;
+}
+
+absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
+  BERTH_RETURN_IF_ERROR(EnterCall());
+  const absl::Cleanup leave = [this] { LeaveCall(); };
+  grpc::ClientContext context;
+  PrepareCall(limits, &context);
+  const CallHooks hooks(this, limits, &context);
+  return JudgeCall(limits, attempt(&context));
+}
+
+absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
   const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !lost_.ok(); };
-  MutexLock lock(&mu_);
-  return !mu_.AwaitWithTimeout(absl::Condition(&over), pause);
+  for (int attempts = 1;; ++attempts) {
+    const absl::Status status = CallOnce(limits, attempt);
+    const std::optional<absl::Duration> pause = PauseBeforeRetry(limits, status, attempts);
+    if (!pause.has_value()) return status;
+    MutexLock lock(&mu_);
+    if (mu_.AwaitWithTimeout(absl::Condition(&over), *pause)) return status;
+  }
 }
 
 void SessionCore::OweForget(uint64_t sequence) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,7 @@
 #include "client/cancellation.h"
 #include "client/internal/channel.h"
 #include "client/internal/fork_guard.h"
+#include "client/internal/permit_cache.h"
 #include "client/internal/request_book.h"
 #include "client/internal/settler.h"
 #include "client/session_options.h"
@@ -115,11 +117,17 @@ class SessionCore {
   ChannelId channel_id() const { return credentials_.channel; }
   // Without its daemon until the first stream is opened (session_fences.h).
   Fences& fences() const { return live_->fences; }
+  PermitCache& permit_cache() { return permit_cache_; }
+  // Whether the session was opened so (SessionOptions).
+  bool caches_permits() const { return caches_permits_; }
   // Requests open, and debts not settled: 0 when nothing is under way and nothing is owed.
   size_t open_requests() const { return live_->book.open(); }
 
   // Whether the session is over for this process; a single load, for the nested acquire.
   bool over() const { return over_.load(std::memory_order_relaxed); }
+
+  // Whether this process is a forked child of the one whose session it is.
+  bool forked() const { return guard_.forked(); }
 
   // OK while the session can be used.
   absl::Status Check() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -132,6 +140,30 @@ class SessionCore {
 
   // Sends an RPC, and again where the daemon was away or restarting.
   absl::Status Call(const CallLimits& limits, const Attempt& attempt);
+
+  // ---- Call() in parts, for who does not wait for it -----------------------------------------------------------
+
+  // Says that an attempt is under way, until LeaveCall(); or why there can be none.
+  absl::Status EnterCall() ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaveCall() ABSL_LOCKS_EXCLUDED(mu_);
+  // Gives the context of one attempt its deadline and credentials.
+  void PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const;
+  // Cancels the attempt when the session is lost or the caller cancels.
+  class CallHooks {
+   public:
+    CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context)
+        : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
+          cancelled_(limits.cancellation, [context] { context->TryCancel(); }) {}
+
+   private:
+    const Cancellation::Hook lost_;
+    const Cancellation::Hook cancelled_;
+  };
+  // What the answer of an attempt means to the caller.
+  absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
+  // How long to wait before the call is sent again; nothing if `status` is what it came to.
+  std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, const absl::Status& status,
+                                                 int attempts) const;
 
   // Opens a request that gives something back, sends what `make_attempt` makes of it and waits at most
   // kReturnPatience; without an answer goes on in the background, and returns how the first try went.
@@ -164,15 +196,9 @@ class SessionCore {
   static void Retire(SessionCore* core);
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
-  // Says that a call is under way, or why there can be none.
-  absl::Status EnterCall() ABSL_LOCKS_EXCLUDED(mu_);
-  void LeaveCall() ABSL_LOCKS_EXCLUDED(mu_);
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
   // whoever serves next. To be let go of without the lock.
   std::unique_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits before a call is sent again; returns false if there is no time left for that.
-  bool WaitToRetry(const CallLimits& limits, const absl::Status& status, int attempts)
-      ABSL_LOCKS_EXCLUDED(mu_);
   void OweForget(uint64_t sequence);
 
   const std::string folder_;
@@ -180,10 +206,13 @@ class SessionCore {
   const std::string encoded_credentials_;
   const absl::Duration timeout_;
   const bool joined_;
+  const bool caches_permits_;
   const StatePage page_;
   // Owns lifeline and channel.
   ForkGuard guard_;
   std::unique_ptr<Live> live_;
+  // Its word lies in a page of live_.
+  PermitCache permit_cache_;
 
   mutable Mutex mu_;
   // Of the session opened here; empty where it was joined.

@@ -59,8 +59,17 @@ core::StreamWords FenceKeeper::Read(core::StreamKey stream) const {
           .ended = slot.ended.load(std::memory_order_acquire)};
 }
 
+PermitWord* FenceKeeper::FindPermitWord(ChannelId channel) {
+  MutexLock lock(&mu_);
+  const auto found = pages_.find(channel);
+  return found == pages_.end() ? nullptr : &found->second.page.permit_word();
+}
+
 void FenceKeeper::LetGo(HeldFd held) {
-  if (absl::StatusOr<FencePage> page = FencePage::MapWritable(held.fd.get()); page.ok()) page->SetTop();
+  if (absl::StatusOr<FencePage> page = FencePage::MapWritable(held.fd.get()); page.ok()) {
+    page->SetTop();
+    page->permit_word().Clear();
+  }
   custody_.Drop(held.key);
 }
 

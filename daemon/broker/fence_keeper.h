@@ -10,13 +10,14 @@
 #include "common/fence_page.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/permit_word.h"
 #include "common/unique_fd.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/vault/custody.h"
 
 namespace berth {
 
-// Thread-safe. Read() is called with the broker's lock held, so nothing here calls the broker.
+// Thread-safe. Read() and FindPermitWord() are called with the broker's lock held, so nothing here calls the broker.
 class FenceKeeper {
  public:
   // `custody` must outlive the keeper.
@@ -31,7 +32,12 @@ class FenceKeeper {
   // 0 for a page that is not there.
   core::StreamWords Read(core::StreamKey stream) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A page that an earlier broker made: its session is over, so nobody shall wait for its words.
+  // Where the process says whether it uses the permit that it keeps; null for a page that is not there. Valid until
+  // Drop().
+  PermitWord* FindPermitWord(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A page that an earlier broker made: its session is over, so nobody shall wait for its words, and what it keeps is
+  // nobody's.
   void LetGo(HeldFd held) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -10,10 +10,11 @@
 
 namespace berth::core {
 
-Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
+Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord find)
     : config_(std::move(config)),
       draw_id_(std::move(draw_id)),
       read_words_(std::move(read)),
+      permit_words_(std::move(find)),
       room_(config_.limits.passes_before_keep, config_.limits.longest_keep),
       mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant),
       fences_(config_.limits.fences) {
@@ -23,7 +24,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
                                            .max_waiters = config_.limits.waiters_per_pool,
                                            .passes_before_hold = config_.limits.passes_before_hold,
                                            .epoch = config_.epoch},
-                       &permit_ids_, &placement_);
+                       &permit_ids_, &placement_, &permit_words_);
   }
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
@@ -39,8 +40,9 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read)
   UpdatePlacement();
 }
 
-Core::Core(Config config, DrawId draw_id, ReadWords read)
-    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id), std::move(read))) {}
+Core::Core(Config config, DrawId draw_id, ReadWords read, FindPermitWord find)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(draw_id), std::move(read), std::move(find))) {
+}
 Core::~Core() = default;
 
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
@@ -215,9 +217,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 }
 
 absl::Time Core::next_deadline() const {
-  absl::Time next = std::min(
-      {impl_->next_fence_deadline(), impl_->room_.next_deadline(), impl_->reservations_.next_deadline(),
-       impl_->gangs_.next_deadline()});
+  absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
+                              impl_->reservations_.next_deadline(), impl_->gangs_.next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),

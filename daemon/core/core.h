@@ -35,6 +35,7 @@
 #include "daemon/core/gang_types.h"
 #include "daemon/core/page.h"
 #include "daemon/core/permit_types.h"
+#include "daemon/core/permit_words.h"
 #include "daemon/core/session_types.h"
 
 namespace berth::core {
@@ -129,8 +130,8 @@ class Core {
   // Draws ids that nobody can guess and that never repeat: sessions, channels and blocks.
   using DrawId = std::function<uint64_t()>;
 
-  // `read` reads the words of processes' pages.
-  Core(Config config, DrawId draw_id, ReadWords read);
+  // `read` reads the words of processes' pages, `find` finds those of permits there; without, no process keeps any.
+  Core(Config config, DrawId draw_id, ReadWords read, FindPermitWord find = nullptr);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -178,6 +179,11 @@ class Core {
                    const GangRequest& request, Effects* effects);
   void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                AcquisitionId acquisition, Effects* effects);
+  // Has the process's page delivered, so that it may keep a permit.
+  void KeepPermits(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                   const KeepPermitsRequest& request, Effects* effects);
+  void ReleaseIfIdle(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                     const ReleaseIfIdleRequest& request, Effects* effects);
   void Allocate(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                 const AllocateRequest& request, Effects* effects);
   void Free(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,

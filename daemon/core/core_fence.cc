@@ -34,18 +34,11 @@ void Core::OpenStream(absl::Time now, CallId call, const Caller& caller, const R
   }
   const ChannelId channel = admitted->channel.id;
   if (const absl::Status room = impl_->MayDeliver(admitted->channel); !room.ok()) return refuse(room);
-  const bool first = !impl_->fences_.streams().Knows(channel);
   const absl::StatusOr<StreamKey> stream =
       impl_->fences_.streams().Open(step.now, channel, admitted->channel.process, request.device,
                                     request.default_stream, impl_->read_words_);
   if (!stream.ok()) return refuse(stream.status());
-  if (first) impl_->Emit(step, MakeFencePage{.channel = channel});
-  std::vector<Deliver> sends;
-  impl_->mailboxes_.Post(
-      Deliver{.channel = channel,
-              .delivery = {.what = attach::DeliveryKind::kOwnPage, .sequence = admitted->request.sequence}},
-      &sends);
-  impl_->SendAll(step, std::move(sends));
+  impl_->SendOwnPage(step, admitted->request);
   const StreamRow& row = *impl_->fences_.streams().Find(*stream);
   OpenStreamResult result = {.stream = *stream, .id = row.id, .last_value = row.last_value};
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
@@ -53,6 +46,16 @@ void Core::OpenStream(absl::Time now, CallId call, const Caller& caller, const R
     if (block.shared) result.shared.push_back(block.id);
   }
   impl_->Answer(step, admitted->request, Response(std::move(result)));
+}
+
+void Core::Impl::SendOwnPage(const Step& step, const RequestId& request) {
+  Channel& channel = *sessions_.FindChannel(request.channel);
+  if (!std::exchange(channel.has_page, true)) Emit(step, MakeFencePage{.channel = channel.id});
+  std::vector<Deliver> sends;
+  mailboxes_.Post(Deliver{.channel = channel.id,
+                          .delivery = {.what = attach::DeliveryKind::kOwnPage, .sequence = request.sequence}},
+                  &sends);
+  SendAll(step, std::move(sends));
 }
 
 void Core::CloseStream(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -297,7 +300,9 @@ void Core::Impl::Poll(const Step& step) {
 }
 
 void Core::Impl::EndFencesOf(const Step& step, ChannelId channel) {
-  if (!fences_.streams().Knows(channel)) return;
+  EndKeepingBy(step, channel);
+  if (!sessions_.FindChannel(channel)->has_page) return;
+  if (!fences_.streams().Knows(channel)) return Emit(step, DropFencePage{.channel = channel});
   std::vector<BlockId> local;
   for (const ImportId id : blocks_.ImportsOf(channel)) {
     const Block& block = *blocks_.FindByImport(id);

@@ -21,7 +21,8 @@ Config CoreHarness::DefaultConfig() {
 
 CoreHarness::CoreHarness(const Config& config) {
   core = std::make_unique<Core>(
-      config, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; });
+      config, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; },
+      [this](ChannelId channel) { return pages.contains(channel) ? &permit_words[channel] : nullptr; });
   for (const DeviceConfig& device : config.devices) {
     Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, Lane::kMain, effects); });
   }
@@ -122,6 +123,18 @@ CallId CoreHarness::Grant(Peer& peer, const BlockHandle& handle, const Grantee& 
 CallId CoreHarness::Import(Peer& peer, const BlockHandle& handle, bool read_only) {
   return Ask([&](Core& core, CallId call, Effects* effects) {
     core.Import(now, call, peer.caller(), peer.Next(), {.handle = handle, .read_only = read_only}, effects);
+  });
+}
+
+CallId CoreHarness::KeepPermits(Peer& peer) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.KeepPermits(now, call, peer.caller(), peer.Next(), {}, effects);
+  });
+}
+
+CallId CoreHarness::ReleaseIfIdle(Peer& peer, AcquisitionId acquisition) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.ReleaseIfIdle(now, call, peer.caller(), peer.Next(), {.acquisition = acquisition}, effects);
   });
 }
 

@@ -65,6 +65,8 @@ class CoreHarness {
   CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
   CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
   CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
+  CallId KeepPermits(Peer& peer);
+  CallId ReleaseIfIdle(Peer& peer, AcquisitionId acquisition);
   CallId OpenStream(Peer& peer, uint32_t device = 0, bool default_stream = false);
   CallId CloseStream(Peer& peer, uint32_t slot);
   CallId Prepare(Peer& peer, uint32_t slot, std::vector<BlockUse> uses);
@@ -135,6 +137,7 @@ class CoreHarness {
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   // What the words of pages say.
   std::map<StreamKey, StreamWords> words;
+  std::map<ChannelId, PermitWord> permit_words;
   // What came out, in order. Tests take from these as they like.
   std::map<CallId, absl::StatusOr<Response>> replies;
   std::deque<std::variant<CreateBlock, ReleaseBlock>> jobs;

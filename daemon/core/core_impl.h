@@ -27,6 +27,7 @@
 #include "daemon/core/mailbox.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/permit_run.h"
+#include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/reservation_table.h"
@@ -137,7 +138,7 @@ struct Shortage {
 
 class Core::Impl {
  public:
-  Impl(Config config, DrawId draw_id, ReadWords read);
+  Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord find);
 
   // ---- core.cc: requests and their answers ----------------------------------------------------------------
 
@@ -211,6 +212,10 @@ class Core::Impl {
   void UpdatePlacement();
   // Looks anew at those who wait where permits of other pools, blocks or devices have come or gone.
   void ServePlaced(const Step& step);
+  // The process keeps no permit any more.
+  void EndKeepingBy(const Step& step, ChannelId channel);
+  // Has the process's page made where it has none, and delivered for the request.
+  void SendOwnPage(const Step& step, const RequestId& request);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
                                                    AcquisitionId acquisition);
 
@@ -500,6 +505,7 @@ class Core::Impl {
   absl::flat_hash_map<CallId, RequestId> calls_;
   PermitIds permit_ids_;
   Placement placement_;
+  PermitWords permit_words_;
   std::map<std::string, PermitPool, std::less<>> pools_;
   GangTable gangs_;
   // A gang has come to something: those behind it may go on.

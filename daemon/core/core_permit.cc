@@ -67,6 +67,40 @@ void Core::Release(absl::Time now, CallId call, const Caller& caller, const Requ
   }
 }
 
+void Core::ReleaseIfIdle(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                         const ReleaseIfIdleRequest& request, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
+  if (!admitted.has_value()) return;
+  ReleaseResult result;
+  PermitRun run(impl_.get(), &step);
+  for (auto& [name, pool] : impl_->pools_) {
+    if (!pool.Holds(admitted->session.id, request.acquisition)) continue;
+    result.returned = pool.ReleaseIfIdle(run.step(), request.acquisition);
+  }
+  run.Answer();
+  // What is not out any more was taken back before.
+  impl_->Answer(step, admitted->request, Response(result));
+}
+
+void Core::KeepPermits(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                       const KeepPermitsRequest& request, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
+  if (!admitted.has_value()) return;
+  if (const absl::Status room = impl_->MayDeliver(admitted->channel); !room.ok()) {
+    return impl_->Answer(step, admitted->request, room);
+  }
+  impl_->SendOwnPage(step, admitted->request);
+  impl_->Answer(step, admitted->request, Response(KeepPermitsResult()));
+}
+
+void Core::Impl::EndKeepingBy(const Step& step, ChannelId channel) {
+  PermitRun run(this, &step);
+  for (auto& [name, pool] : pools_) pool.EndKeepingBy(run.step(), channel);
+  run.Answer();
+}
+
 absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, const PoolChange& change,
                                        Effects* effects) {
   const Step step = impl_->Begin(now, effects);

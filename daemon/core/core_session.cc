@@ -64,6 +64,7 @@ void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
   for (const ImportId import : unsent) {
     impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import, LogCause::kNeverSent);
   }
+  impl_->EndKeepingBy(step, channel);
   impl_->Emit(step, CloseChannel{.channel = channel});
   impl_->FinishIfOver(step, *impl_->sessions_.Find(found->session));
 }
@@ -142,6 +143,7 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  for (const ChannelId channel : session.channels) EndKeepingBy(step, channel);
   for (Reservation* const reservation : reservations_.OfSession(session.id)) {
     DropReservation(step, *reservation, LogCause::kSessionEnd);
   }

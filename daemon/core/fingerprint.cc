@@ -19,7 +19,9 @@ enum class Kind : uint64_t {
   kReleaseReservation,
   kPublish,
   kUnpublish,
-  kAcquireGang
+  kAcquireGang,
+  kKeepPermits,
+  kReleaseIfIdle
 };
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
@@ -90,7 +92,8 @@ uint64_t FingerprintOf(const AcquireRequest& request) {
       .Add(uint64_t{request.adoptable})
       .Add(uint64_t{request.independent})
       .Add(static_cast<uint64_t>(int64_t{request.priority}))
-      .Add(uint64_t{request.exclusive});
+      .Add(uint64_t{request.exclusive})
+      .Add(uint64_t{request.keep});
   AddWish(request.device, &fingerprint);
   return fingerprint.value();
 }
@@ -163,6 +166,12 @@ uint64_t FingerprintOf(const UnpublishRequest& request) {
       .Add(uint64_t{tenant.uid})
       .Add(tenant.container)
       .value();
+}
+
+uint64_t FingerprintOf(const KeepPermitsRequest&) { return Begin(Kind::kKeepPermits).value(); }
+
+uint64_t FingerprintOf(const ReleaseIfIdleRequest& request) {
+  return Begin(Kind::kReleaseIfIdle).Add(request.acquisition.value()).value();
 }
 
 uint64_t FingerprintOf(const OpenStreamRequest& request) {

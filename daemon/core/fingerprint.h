@@ -42,6 +42,8 @@ uint64_t FingerprintOf(const ReserveRequest& request);
 uint64_t FingerprintOf(ReservationId released);
 uint64_t FingerprintOf(const GrantRequest& request);
 uint64_t FingerprintOf(const ImportRequest& request);
+uint64_t FingerprintOf(const KeepPermitsRequest& request);
+uint64_t FingerprintOf(const ReleaseIfIdleRequest& request);
 uint64_t FingerprintOf(const OpenStreamRequest& request);
 uint64_t FingerprintOf(const CloseStreamRequest& request);
 uint64_t FingerprintOf(const PrepareUseRequest& request);

@@ -33,11 +33,12 @@ WaitQueue::Verdict ToQueue(Placement::Verdict verdict) {
 
 }  // namespace
 
-PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement)
+PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, PermitWords* words)
     : max_waiters_(options.max_waiters),
       epoch_(options.epoch),
       ids_(ids),
       placement_(placement),
+      words_(words),
       config_(std::move(options.config)),
       queue_({.passes_before_hold = options.passes_before_hold,
               .ageing = config_.ageing,
@@ -64,13 +65,16 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
                 .since = step.now,
                 .charge = what.exclusive ? config_.cap : what.units};
   // In a pool of devices each permit names one.
-  if (shares_.per_device() && what.device.pick == DevicePick::kNone) waiter.what.device.pick = DevicePick::kAny;
+  if (shares_.per_device() && what.device.pick == DevicePick::kNone)
+    waiter.what.device.pick = DevicePick::kAny;
   if (absl::Status never = CheckCaps(waiter.what); !never.ok()) return Tell(step, request, std::move(never));
   if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) return Grant(step, waiter);
   const AcquireRequest asked = waiter.what;
   // Whether it is its turn the queue says. Who will not wait leaves it at once.
   queue_.Push(std::move(waiter));
   Serve(step);
+  // What was put back a moment ago by one that has not said so yet.
+  if (!what.wait && queue_.Contains(request)) TakeIdleBack(step);
   if (!queue_.Contains(request)) return;
   if (absl::Status refusal = WhyNotWait(step.now, asker, asked); !refusal.ok()) {
     queue_.Remove(request);
@@ -87,11 +91,9 @@ absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const Ac
 }
 
 absl::Status PermitPool::FullQueue(uint64_t waiting) const {
-  return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
-                         {{"what", "waiters_per_pool"},
-                          {"pool", config_.name},
-                          {"current", waiting},
-                          {"limit", max_waiters_}});
+  return RefuseWithRetry(
+      Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
+      {{"what", "waiters_per_pool"}, {"pool", config_.name}, {"current", waiting}, {"limit", max_waiters_}});
 }
 
 const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) const {
@@ -103,8 +105,8 @@ const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const Acquire
 
 const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const AcquireRequest& what) const {
   const Permit* first = nullptr;
-  for (auto it = adoptable_.lower_bound({session, PermitId()}); it != adoptable_.end() && it->first == session;
-       ++it) {
+  for (auto it = adoptable_.lower_bound({session, PermitId()});
+       it != adoptable_.end() && it->first == session; ++it) {
     const Permit* const permit = &permits_.at(it->second);
     if (CheckNest(*permit, what).ok()) return permit;
     if (first == nullptr) first = permit;
@@ -202,7 +204,10 @@ void PermitPool::Grant(const PoolStep& step, const Waiter& waiter) {
     device = choice.ordinal;
   }
   Permit& permit = Admit(step, waiter, device);
-  Tell(step, waiter.request, AddAcquisition(permit, /*nested=*/false));
+  AcquireResult granted = AddAcquisition(permit, /*nested=*/false);
+  Lend(permit, waiter, granted.acquisition);
+  granted.kept = permit.word != nullptr;
+  Tell(step, waiter.request, std::move(granted));
   NestWaiters(step, permit);
 }
 
@@ -224,6 +229,8 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
                            .waited = step.now - waiter.since,
                            .process = waiter.asker.process};
   permit.tenant = waiter.asker.tenant;
+  permit.held_since = step.now;
+  fresh_.emplace(step.now, id);
   if (device.has_value()) {
     permit.view.device = placement_->Describe(*device);
     permit.view.declared = waiter.what.device.declared;
@@ -242,7 +249,8 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
   return permit;
 }
 
-AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device) {
+AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter,
+                                    std::optional<uint32_t> device) {
   Permit& permit = Admit(step, waiter, device);
   const AcquireResult result = AddAcquisition(permit, /*nested=*/false);
   NestWaiters(step, permit);
@@ -252,8 +260,8 @@ AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter, 
 void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
   const PermitView view = permit.view;
   const auto nests = [&](const Waiter& waiter) {
-    return waiter.gang.empty() && (waiter.what.holder_key == view.holder_key ||
-                                   (view.adoptable && !waiter.what.independent));
+    return waiter.gang.empty() &&
+           (waiter.what.holder_key == view.holder_key || (view.adoptable && !waiter.what.independent));
   };
   for (const Waiter& waiter : queue_.TakeOf(view.session, nests)) {
     Tell(step, waiter.request, Nest(permit, waiter.what));
@@ -265,6 +273,12 @@ void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
 }
 
 void PermitPool::Serve(const PoolStep& step) {
+  GrantFitting(step);
+  // Those who are told already say so when they put a permit back.
+  if (!kept_.empty() && NeedsUnits() != wanted_) TakeIdleBack(step);
+}
+
+void PermitPool::GrantFitting(const PoolStep& step) {
   const auto judge = [&](const Waiter& waiter) { return Judge(waiter, step.gangs); };
   while (out_ < config_.cap && exclusive_out_ == 0 && !queue_.empty()) {
     const std::optional<WaitQueue::Turn> turn = queue_.Next(step.now, judge);
@@ -297,15 +311,17 @@ absl::Status PermitPool::Push(Waiter waiter) {
 }
 
 bool PermitPool::MayGo(const PoolStep& step, uint64_t number) {
-  const bool may =
-      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number).has_value();
+  const bool may = queue_
+                       .NextIf(
+                           step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number)
+                       .has_value();
   NoteHeld(step);
   return may;
 }
 
 void PermitPool::TakeTurn(const PoolStep& step, uint64_t number) {
-  const std::optional<WaitQueue::Turn> turn =
-      queue_.NextIf(step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number);
+  const std::optional<WaitQueue::Turn> turn = queue_.NextIf(
+      step.now, [&](const Waiter& waiter) { return Judge(waiter, step.gangs); }, number);
   BERTH_INVARIANT(turn.has_value());
   queue_.Take(*turn);
 }
@@ -334,6 +350,7 @@ ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisitio
   const auto found = acquisitions_.find(acquisition);
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
+  if (at->second.kept == acquisition) EndKeeping(at->second);
   acquisitions_.erase(found);
   at->second.acquisitions.erase(acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
@@ -353,10 +370,15 @@ void PermitPool::ReturnAll(const PoolStep& step, SessionId session) {
 }
 
 void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at) {
-  const Permit& permit = at->second;
-  const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
-  const bool first = mean_hold_ == absl::ZeroDuration();
-  mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
+  Permit& permit = at->second;
+  EndKeeping(permit);
+  EndHold(permit);
+  // How long one is held that is kept between its uses the daemon does not see.
+  if (!permit.was_kept) {
+    const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
+    const bool first = mean_hold_ == absl::ZeroDuration();
+    mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
+  }
   if (permit.view.exclusive) --exclusive_out_;
   if (const auto& device = permit.view.device; device.has_value()) {
     placement_->Give(device->ordinal, permit.view.declared);
@@ -386,29 +408,17 @@ std::optional<PermitView> PermitPool::Revoke(const PoolStep& step, PermitId perm
 }
 
 absl::Time PermitPool::next_deadline() const {
-  absl::Time next = queue_.next_deadline();
-  if (!permits_.empty()) next = std::min(next, permits_.begin()->second.view.granted_at + config_.hold_limit);
-  const auto unwarned = permits_.upper_bound(warned_);
-  if (unwarned != permits_.end()) {
-    next = std::min(next, unwarned->second.view.granted_at + config_.hold_warning);
-  }
-  return next;
+  return std::min({queue_.next_deadline(), next_hold(), next_look()});
 }
 
 void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
                         std::vector<PermitView>* overdue) {
-  for (auto at = permits_.upper_bound(warned_);
-       at != permits_.end() && at->second.view.granted_at + config_.hold_warning <= step.now; ++at) {
-    warned_ = at->first;
-    if (!std::exchange(at->second.warned, true)) overdue->push_back(ViewPermit(at->second));
-  }
-  while (!permits_.empty() && permits_.begin()->second.view.granted_at + config_.hold_limit <= step.now) {
-    revoked->push_back(*Revoke(step, permits_.begin()->first));
-  }
+  ExpireHolds(step, revoked, overdue);
   const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(step.now);
   for (const auto& [waiter, position] : expired) Tell(step, waiter.request, TimedOut(waiter.what, position));
   // Units may have been kept for one that left.
   if (!expired.empty()) Serve(step);
+  if (next_look() <= step.now) TakeIdleBack(step);
 }
 
 void PermitPool::SetConfig(const PoolStep& step, PoolConfig config) {
@@ -420,7 +430,8 @@ void PermitPool::SetConfig(const PoolStep& step, PoolConfig config) {
                      .ageing = config_.ageing,
                      .weights = config_.weights});
   // Who is held past the warning is looked at anew.
-  warned_ = PermitId();
+  fresh_.merge(overdue_);
+  TakeIdleBack(step);
   Reconsider(step);
 }
 
@@ -476,17 +487,18 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
                                  {"cap", config_.cap},
                                  {"holders", NameHolders(asker)}};
   if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
-    return Refuse(Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}",
-                  figures);
+    return Refuse(Reason::kNoPermit,
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}", figures);
   }
   // The pool has the units; what lacks is a device.
   figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
   figures.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
   figures.emplace_back("free", placement_->MostFree(what.device).count());
-  return Refuse(Reason::kNoPermit,
-                "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
-                "bytes free and room in the pool: the most is {free}; held by {holders}",
-                figures);
+  return Refuse(
+      Reason::kNoPermit,
+      "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
+      "bytes free and room in the pool: the most is {free}; held by {holders}",
+      figures);
 }
 
 std::string PermitPool::NameHolders(const Asker& asker) const {

@@ -4,6 +4,9 @@
 // holder (session, key), or by anybody of a session whose adoptable permit is out. A waiter that could nest
 // never waits on.
 //
+// A permit may be kept by its process between uses (permit_words.h). While somebody waits, or a lowered cap drains,
+// what is kept and not in use is taken back, without a word to its process.
+//
 // Pure and thread-compatible. What waiters are told comes out as outcomes, in the order of the decisions.
 
 #ifndef DAEMON_CORE_PERMIT_POOL_H_
@@ -24,6 +27,7 @@
 #include "absl/time/time.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/permit_types.h"
+#include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/response.h"
@@ -80,16 +84,21 @@ class PermitPool {
     uint64_t epoch = 0;
   };
 
-  // `ids` and `placement` outlive the pool. Requires: a cap and weights of at least 1.
-  PermitPool(Options options, PermitIds* ids, Placement* placement);
+  // The others outlive the pool. Without `words` nobody keeps anything. Requires: a cap and weights of at least 1.
+  PermitPool(Options options, PermitIds* ids, Placement* placement, PermitWords* words = nullptr);
 
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
   // LIMIT.
-  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
+  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
+               const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
   ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition);
+  // Releases it if its process keeps it and does not use it. Returns whether it did. Requires: as Release().
+  bool ReleaseIfIdle(const PoolStep& step, AcquisitionId acquisition);
+  // The process keeps nothing any more: what it uses is as any other permit, what it does not is back.
+  void EndKeepingBy(const PoolStep& step, ChannelId channel);
   // Gives back every permit of the session.
   void ReturnAll(const PoolStep& step, SessionId session);
 
@@ -130,7 +139,6 @@ class PermitPool {
   absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
 
   // ---------------------------------------------------------------------------------------------------------
-
 
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Requires: Waits(request).
@@ -176,8 +184,18 @@ class PermitPool {
     std::set<AcquisitionId> acquisitions;
     // It has been told that it is overdue.
     bool warned = false;
+    // Since when it is in use, as far as the daemon knows.
+    absl::Time held_since;
+    // Where its process says whether it uses it; null if it does not keep it.
+    PermitWord* word = nullptr;
+    ChannelId keeper;
+    AcquisitionId kept;
+    // How often it had been taken again at the last look.
+    uint32_t uses = 0;
+    bool was_kept = false;
   };
   using Holder = std::pair<SessionId, std::string>;
+  using Hold = std::pair<absl::Time, PermitId>;
 
   const Permit* FindNest(const Asker& asker, const AcquireRequest& what) const;
   // The same for any of the session's permits that others may nest in; one that has what is asked before others.
@@ -197,6 +215,8 @@ class PermitPool {
   void Grant(const PoolStep& step, const Waiter& waiter);
   // Makes the permit that `waiter` asks for, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
+  // Grants what fits, in its order.
+  void GrantFitting(const PoolStep& step);
   // Tells a gang that the pool is held for it.
   void NoteHeld(const PoolStep& step);
   absl::Status FullQueue(uint64_t waiting) const;
@@ -204,6 +224,27 @@ class PermitPool {
   AcquireResult AddAcquisition(Permit& permit, bool nested);
   void Return(absl::Time now, std::map<PermitId, Permit>::iterator at);
   void Tell(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
+
+  // ---- permit_pool_kept.cc --------------------------------------------------------------------------------
+
+  // Whether what is kept is wanted by somebody, or by nobody any more.
+  bool NeedsUnits() const { return !queue_.empty() || out_ > config_.cap; }
+  void Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquisition);
+  void EndKeeping(Permit& permit);
+  // Returns whether it was kept and not in use: then `at` may be gone, and somebody else may be served.
+  bool TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at);
+  void SetWanted(absl::Time now, bool wanted);
+  void TakeIdleBack(const PoolStep& step);
+  // A use that began after the last look is taken to begin now. Returns whether it did. Requires: it is kept.
+  bool RenewHold(absl::Time now, Permit& permit);
+  // Whether it is kept, and its process has put it back since it was held: then it is back, or held from now on.
+  bool IsNotHeld(absl::Time now, PermitId id);
+  void EndHold(const Permit& permit);
+  void ExpireHolds(const PoolStep& step, std::vector<PermitView>* revoked, std::vector<PermitView>* overdue);
+  absl::Time next_hold() const;
+  absl::Time next_look() const;
+  absl::Status CheckKept() const;
+
   // OK, or why it can never be granted.
   absl::Status CheckCaps(const AcquireRequest& what) const;
   std::string NameHolders(const Asker& asker) const;
@@ -212,6 +253,7 @@ class PermitPool {
   const uint64_t epoch_;
   PermitIds* const ids_;
   Placement* const placement_;
+  PermitWords* const words_;
   PoolConfig config_;
   DeviceShares shares_;
   uint64_t out_ = 0;
@@ -222,8 +264,13 @@ class PermitPool {
   uint64_t refused_total_ = 0;
   uint64_t revoked_total_ = 0;
   absl::Duration mean_hold_;
-  // Permits up to this one are held past the warning: ids rise with the time of the grant.
-  PermitId warned_;
+  // Permits by the time since which they are held: those not past the warning, and the others.
+  std::set<Hold> fresh_;
+  std::set<Hold> overdue_;
+  // Permits that are kept, by who keeps them; whether these know that somebody waits; when their words were looked at.
+  std::map<ChannelId, PermitId> kept_;
+  bool wanted_ = false;
+  absl::Time looked_at_;
   // Exclusive permits that are out: one, or all that a gang has here.
   uint64_t exclusive_out_ = 0;
   std::map<PermitId, Permit> permits_;

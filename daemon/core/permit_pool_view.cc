@@ -1,6 +1,7 @@
 // What a pool shows, and the check of its books.
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "daemon/core/permit_pool.h"
 
 namespace berth::core {
@@ -23,14 +24,16 @@ PoolView PermitPool::View() const {
                 .revoked_total = revoked_total_,
                 .exclusive = exclusive_out_ > 0,
                 .mean_hold = mean_hold_};
-  for (auto it = permits_.begin(); it != permits_.end() && it->first <= warned_; ++it) ++view.overdue;
+  view.overdue = overdue_.size();
+  for (const auto& [channel, id] : kept_) view.idle += ViewPermit(permits_.at(id)).idle ? 1 : 0;
   return view;
 }
 
 PermitView PermitPool::ViewPermit(const Permit& permit) const {
   PermitView view = permit.view;
   view.depth = permit.acquisitions.size();
-  view.overdue = view.id <= warned_;
+  view.overdue = overdue_.contains({permit.held_since, view.id});
+  view.idle = permit.word != nullptr && permit.word->Look(view.id.value()).idle;
   return view;
 }
 
@@ -122,6 +125,7 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
                 .units = holder.units,
                 .exclusive = holder.exclusive,
                 .overdue = holder.overdue,
+                .idle = holder.idle,
                 .granted_at = holder.granted_at};
     }
     view.holders.push_back(std::move(holder));
@@ -159,6 +163,7 @@ absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
     if (permit.view.adoptable && !adoptable_.contains({permit.view.session, id}))
       return broken("an adoption is lost");
   }
+  BERTH_RETURN_IF_ERROR(CheckKept());
   if (exclusive != exclusive_out_) return broken("an exclusive permit is miscounted");
   if (exclusive > 0 && permits_.size() > 1 && one_gang < permits_.size()) {
     return broken("an exclusive permit is not alone");

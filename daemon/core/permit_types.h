@@ -51,6 +51,16 @@ struct AcquireRequest {
   // While nobody else has a permit of the pool, and nobody else gets one.
   bool exclusive = false;
   DeviceWish device;
+  // The process may keep it between its uses; has no effect beside most of the above.
+  bool keep = false;
+};
+
+// The process wants its page, for the word of a permit that it keeps.
+struct KeepPermitsRequest {};
+
+// Gives an acquisition back if its process keeps it and does not use it.
+struct ReleaseIfIdleRequest {
+  AcquisitionId acquisition;
 };
 
 inline constexpr int32_t kLeastPriority = -10;
@@ -106,6 +116,8 @@ struct PoolView {
   uint64_t revoked_total = 0;
   // Permits held past the warning.
   uint64_t overdue = 0;
+  // Permits that their processes keep and do not use, at this moment.
+  uint64_t idle = 0;
   // The one permit that is out keeps the others out.
   bool exclusive = false;
   // For how long permits were held, the latest counting most; zero while none has come back.
@@ -134,6 +146,8 @@ struct PermitView {
   int32_t priority = 0;
   // Held past the pool's warning.
   bool overdue = false;
+  // Its process keeps it and does not use it.
+  bool idle = false;
   std::optional<PlacedDevice> device;
   Bytes declared;
   // Of the gang that it was granted in; 0 for none.
@@ -204,6 +218,8 @@ struct AcquireResult {
   AcquisitionId acquisition;
   PermitId permit;
   bool nested = false;
+  // The process may keep it between its uses.
+  bool kept = false;
   // Of the permit.
   std::optional<PlacedDevice> device;
   uint64_t epoch = 0;
@@ -212,6 +228,8 @@ struct AcquireResult {
 struct ReleaseResult {
   bool returned = false;
 };
+
+struct KeepPermitsResult {};
 
 }  // namespace berth::core
 

@@ -14,10 +14,11 @@
 
 namespace berth::core {
 
-using Response = std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult,
-                              ImportResult, PublishResult, UnpublishResult, ReserveResult,
-                              ReleaseReservationResult, ReapResult, ForgetResult, OpenStreamResult,
-                              CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult, GangResult>;
+using Response =
+    std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult,
+                 PublishResult, UnpublishResult, ReserveResult, ReleaseReservationResult, ReapResult,
+                 ForgetResult, OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult,
+                 AbandonUseResult, GangResult, KeepPermitsResult>;
 
 }  // namespace berth::core
 

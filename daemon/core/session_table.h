@@ -43,6 +43,8 @@ struct Channel {
   SessionId session;
   ProcessInfo process;
   bool hung_up = false;
+  // It was sent its page.
+  bool has_page = false;
   RequestMemory requests;
 };
 

@@ -94,7 +94,8 @@ absl::Status ReadWait(const Request& request, absl::Time now, Out* out) {
 }
 
 // For processes that are to use these devices and no other.
-void SetEnvironment(const std::vector<std::string>& uuids, google::protobuf::Map<std::string, std::string>* out) {
+void SetEnvironment(const std::vector<std::string>& uuids,
+                    google::protobuf::Map<std::string, std::string>* out) {
   if (uuids.empty()) return;
   (*out)["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(uuids, ",");
   (*out)["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
@@ -119,7 +120,8 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
                               .adoptable = request.adoptable(),
                               .independent = request.independent(),
                               .priority = request.priority(),
-                              .exclusive = request.exclusive()};
+                              .exclusive = request.exclusive(),
+                              .keep = request.keep()};
   BERTH_ASSIGN_OR_RETURN(out.device, FromProto(request.device()));
   BERTH_RETURN_IF_ERROR(ReadWait(request, now, &out));
   return out;
@@ -182,6 +184,7 @@ void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out) 
   out->set_permit(result.permit.value());
   out->set_nested(result.nested);
   out->set_epoch(result.epoch);
+  out->set_kept(result.kept);
   if (!result.device.has_value()) return;
   ToProto(*result.device, out->mutable_device());
   if (result.device->kind == core::MemoryKind::kHost) return;
@@ -199,6 +202,8 @@ void ToProto(const core::GangResult& result, v1::AcquireGangResponse* out) {
   SetEnvironment(uuids, out->mutable_environment());
   if (result.reservation.has_value()) ToProto(*result.reservation, out->mutable_reservation());
 }
+
+void ToProto(const core::KeepPermitsResult&, v1::KeepPermitsResponse*) {}
 
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out) {
   out->set_returned(result.returned);
@@ -236,6 +241,7 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
     to->set_uuid(uuid);
     to->set_cap(cap);
   }
+  out->set_idle(view.idle);
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -253,6 +259,7 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_priority(view.priority);
   out->set_exclusive(view.exclusive);
   out->set_overdue(view.overdue);
+  out->set_idle(view.idle);
   if (view.device.has_value()) ToProto(*view.device, out->mutable_device());
   out->set_declared_bytes(view.declared.count());
   out->set_gang(view.gang);

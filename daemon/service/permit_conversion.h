@@ -29,6 +29,7 @@ absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request);
 void ToProto(const core::AcquireResult& result, v1::AcquirePermitResponse* out);
 void ToProto(const core::GangResult& result, v1::AcquireGangResponse* out);
 void ToProto(const core::ReleaseResult& result, v1::ReleasePermitResponse* out);
+void ToProto(const core::KeepPermitsResult& result, v1::KeepPermitsResponse* out);
 void ToProto(const core::PoolView& view, v1::Pool* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);
 void ToProto(const core::WaiterView& view, v1::Waiter* out);

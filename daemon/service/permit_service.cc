@@ -38,9 +38,24 @@ grpc::ServerUnaryReactor* PermitService::AcquireGang(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* PermitService::ReleasePermit(grpc::CallbackServerContext* context,
                                                        const v1::ReleasePermitRequest* request,
                                                        v1::ReleasePermitResponse* response) {
+  if (request->if_idle()) {
+    return SubmitRequest<core::ReleaseResult>(
+        *context_.callers, context_.broker, context, request->request(),
+        absl::StatusOr<core::ReleaseIfIdleRequest>({.acquisition = AcquisitionId(request->acquisition())}),
+        response, &core::Core::ReleaseIfIdle);
+  }
   return SubmitRequest<core::ReleaseResult>(
       *context_.callers, context_.broker, context, request->request(),
       absl::StatusOr<AcquisitionId>(AcquisitionId(request->acquisition())), response, &core::Core::Release);
+}
+
+grpc::ServerUnaryReactor* PermitService::KeepPermits(grpc::CallbackServerContext* context,
+                                                     const v1::KeepPermitsRequest* request,
+                                                     v1::KeepPermitsResponse* response) {
+  return SubmitRequest<core::KeepPermitsResult>(
+      *context_.callers, context_.broker, context, request->request(),
+      absl::StatusOr<core::KeepPermitsRequest>(core::KeepPermitsRequest()), response,
+      &core::Core::KeepPermits);
 }
 
 grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* context,

@@ -49,6 +49,8 @@ class PermitService final : public v1::PermitService::CallbackService {
                                         v1::AcquireGangResponse*) override;
   grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,
                                           v1::ReleasePermitResponse*) override;
+  grpc::ServerUnaryReactor* KeepPermits(grpc::CallbackServerContext*, const v1::KeepPermitsRequest*,
+                                        v1::KeepPermitsResponse*) override;
   grpc::ServerUnaryReactor* GetPool(grpc::CallbackServerContext*, const v1::GetPoolRequest*,
                                     v1::Pool*) override;
   grpc::ServerUnaryReactor* ListPools(grpc::CallbackServerContext*, const v1::ListPoolsRequest*,

@@ -4,20 +4,27 @@
 //   bench_client permit FOLDER   opens a session, acquires a permit, releases it
 //   bench_client hold FOLDER     acquires a permit, tells so on fd 3, holds it until killed
 //   bench_client cycle FOLDER    acquires and releases until killed, telling both on fd 3
+//   bench_client turn FOLDER     acquires when it reads a byte, telling so on fd 3, and releases at the next
+//   bench_client contend FILE KIND WHERE   contends for a lock (peer_locks.h) until killed, once FILE is there
+//   bench_client echo-exec SOCKET          one bare echo, then execs /bin/true
 //   bench_client fill FOLDER S B opens S sessions of B small blocks each, tells so on fd 3, holds them until killed
 //
 // Ends with 0 if all went well.
 
+#include <errno.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "client/block.h"
 #include "client/permit.h"
 #include "client/session.h"
@@ -25,6 +32,7 @@
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo_client.h"
+#include "tests/bench/peer_locks.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/bench/witness.h"
 
@@ -64,6 +72,47 @@ absl::Status Cycle(const std::string& folder) {
   }
 }
 
+absl::Status Turn(const std::string& folder) {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
+  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReady));
+  std::optional<Permit> permit;
+  char byte;
+  while (::read(STDIN_FILENO, &byte, 1) == 1) {
+    if (permit.has_value()) {
+      BERTH_RETURN_IF_ERROR(permit->Release());
+      permit.reset();
+      BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+    } else {
+      BERTH_ASSIGN_OR_RETURN(permit, Permit::Acquire(session));
+      BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Contend(const std::string& start, const std::string& kind, const std::string& where) {
+  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<PeerLock> lock, ConnectLock(kind, where));
+  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReady));
+  while (::access(start.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(20));
+  while (true) {
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kAsks));
+    BERTH_RETURN_IF_ERROR(lock->Acquire());
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+    BERTH_RETURN_IF_ERROR(lock->Release());
+    // Does something else, as who has released does: it is behind those who wait.
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+absl::Status EchoThenExec(const std::string& socket) {
+  BERTH_RETURN_IF_ERROR(EchoClient(socket).Call());
+  char name[] = "/bin/true";
+  char* argv[] = {name, nullptr};
+  ::execv(name, argv);
+  return OsError("execv", errno);
+}
+
 absl::Status Fill(const std::string& folder, int sessions, int blocks_each) {
   std::vector<Block> blocks;
   for (int i = 0; i < sessions; ++i) {
@@ -83,6 +132,8 @@ absl::Status Run(const std::string& mode, const std::string& where) {
   if (mode == "permit") return AcquireAndRelease(where);
   if (mode == "hold") return Hold(where);
   if (mode == "cycle") return Cycle(where);
+  if (mode == "turn") return Turn(where);
+  if (mode == "echo-exec") return EchoThenExec(where);
   return absl::InvalidArgumentError(mode);
 }
 
@@ -90,13 +141,18 @@ absl::Status Run(const std::string& mode, const std::string& where) {
 }  // namespace berth::bench
 
 int main(int argc, char** argv) {
-  const bool fills = argc == 5 && absl::string_view(argv[1]) == "fill";
-  if (argc != 3 && !fills) {
-    std::cerr << "usage: bench_client echo|permit|hold|cycle WHERE | fill FOLDER SESSIONS BLOCKS\n";
+  const absl::string_view mode = argc > 1 ? argv[1] : "";
+  absl::Status status;
+  if (argc == 5 && mode == "fill") {
+    status = berth::bench::Fill(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
+  } else if (argc == 5 && mode == "contend") {
+    status = berth::bench::Contend(argv[2], argv[3], argv[4]);
+  } else if (argc == 3) {
+    status = berth::bench::Run(argv[1], argv[2]);
+  } else {
+    std::cerr << "usage: see tests/bench/bench_client.cc\n";
     return 2;
   }
-  const absl::Status status = fills ? berth::bench::Fill(argv[2], std::atoi(argv[3]), std::atoi(argv[4]))
-                                    : berth::bench::Run(argv[1], argv[2]);
   if (!status.ok()) {
     std::cerr << "bench_client " << argv[1] << ": " << status << "\n";
     return 1;

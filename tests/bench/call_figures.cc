@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
   std::vector<double> one_echo;
   for (const Pairs& pairs : rounds) one_echo.push_back(Median(pairs.theirs).value / 2);
   return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
-                             CompareRounds("permit acquire+release", rounds, "us", "two bare echoes", 1.3)};
+                             CompareRounds("permit acquire+release", rounds, "us", "two bare echoes", 1.15)};
 }
 
 absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/figures.h"
@@ -13,21 +14,21 @@ constexpr int kCrowd = 512;
 // The fewest whose median has a 95 % interval is 6.
 constexpr int kRounds = 7;
 
-// Starts kCrowd processes of `mode` together and waits for the last. Returns the seconds that took.
+// Starts kCrowd processes of `command` together and waits for the last. Returns the seconds that took.
 // Errors: kInternal if one was not served.
-absl::StatusOr<double> RunCrowd(const Programs& programs, const std::string& mode, const std::string& where) {
+absl::StatusOr<double> RunCrowd(const std::vector<std::string>& command) {
   const int64_t start = MonotonicNanoseconds();
   std::vector<ChildProcess> crowd;
   for (int i = 0; i < kCrowd; ++i) {
-    BERTH_ASSIGN_OR_RETURN(ChildProcess child,
-                           ChildProcess::Start({.command = {programs.client, mode, where}}));
+    BERTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.command = command}));
     crowd.push_back(std::move(child));
   }
   int refused = 0;
   for (ChildProcess& child : crowd) refused += child.Wait() != 0;
   const double seconds = (MonotonicNanoseconds() - start) * 1e-9;
   if (refused > 0)
-    return absl::InternalError(absl::StrCat(refused, " of ", kCrowd, " ", mode, " clients were not served"));
+    return absl::InternalError(
+        absl::StrCat(refused, " of ", kCrowd, " were not served: ", absl::StrJoin(command, " ")));
   return seconds;
 }
 
@@ -39,11 +40,24 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs) {
   const std::string echo_socket = EchoSocket(echo_server->folder());
   Pairs pairs;
   for (int round = 0; round < kRounds; ++round) {
-    BERTH_ASSIGN_OR_RETURN(pairs.theirs.emplace_back(), RunCrowd(programs, "echo", echo_socket));
-    BERTH_ASSIGN_OR_RETURN(pairs.ours.emplace_back(), RunCrowd(programs, "permit", daemon->folder()));
+    BERTH_ASSIGN_OR_RETURN(pairs.theirs.emplace_back(), RunCrowd({programs.client, "echo", echo_socket}));
+    BERTH_ASSIGN_OR_RETURN(pairs.ours.emplace_back(),
+                           RunCrowd({programs.client, "permit", daemon->folder()}));
+  }
+  // And as a test runner starts them: all are admitted at once.
+  BERTH_ASSIGN_OR_RETURN(const auto wide,
+                         StartDaemon(programs, {}, {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", kCrowd)}));
+  Pairs commands;
+  for (int round = 0; round < kRounds; ++round) {
+    BERTH_ASSIGN_OR_RETURN(commands.theirs.emplace_back(),
+                           RunCrowd({programs.client, "echo-exec", echo_socket}));
+    BERTH_ASSIGN_OR_RETURN(commands.ours.emplace_back(),
+                           RunCrowd({programs.berth, "--folder", wide->folder(), "run", "--", "/bin/true"}));
   }
   return std::vector<Figure>{ComparePairs(absl::StrCat(kCrowd, " processes: session, acquire, release"),
-                                          pairs, "s", "the same, one bare echo each", 1.3)};
+                                          pairs, "s", "the same, one bare echo each", 1.3),
+                             ComparePairs(absl::StrCat(kCrowd, " processes through `berth run`"), commands,
+                                          "s", "the same, one bare echo each and then exec", 1.3)};
 }
 
 }  // namespace berth::bench

@@ -29,9 +29,15 @@ absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs);
 
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs);
 // (arena_figures.cc)
 absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs);
+
+// From one process's release to another's grant (turn_figures.cc).
+absl::StatusOr<std::vector<Figure>> TurnFigures(const Programs& programs);
+// Many that contend, beside others' locks (peer_figures.cc).
+absl::StatusOr<std::vector<Figure>> PeerFigures(const Programs& programs);
 
 // Many that wait (queue_figures.cc).
 absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs& programs);

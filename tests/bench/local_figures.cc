@@ -66,6 +66,19 @@ absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs
   });
 }
 
+absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
+  BERTH_ASSIGN_OR_RETURN(const auto session,
+                         Session::Open({.folder = daemon->folder(), .cache_permits = true}));
+  return Measure("acquire+release of a permit that is kept", 200, [&](benchmark::State& state) {
+    for (auto _ : state) {
+      absl::StatusOr<Permit> permit = Permit::Acquire(session);
+      if (!permit.ok()) state.SkipWithError("an acquire failed");
+      benchmark::DoNotOptimize(permit);
+    }
+  });
+}
+
 absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs) {
   // Host memory whatever the machine: what is looked at is the same, and nothing is mapped by a driver.
   Programs host = programs;

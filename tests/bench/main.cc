@@ -16,13 +16,19 @@ int main(int argc, char** argv) {
   app.add_option("--berthd", programs.berthd, "The daemon")->required();
   app.add_option("--echo-server", programs.echo_server, "The yardstick")->required();
   app.add_option("--client", programs.client, "bench_client")->required();
+  app.add_option("--berth", programs.berth, "The command")->required();
   app.add_option("--backend", programs.backend, "What blocks are made of: host or cuda");
   app.add_option("--filter", filter, "Take only the figures whose name this regular expression finds");
+  bool peers = false;
+  app.add_flag("--peers", peers,
+               "Only the figures beside others' locks, whose servers must be installed (README.md)");
   app.add_flag("--json", json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);
-  const std::vector<NamedFigures> all = {
+  std::vector<NamedFigures> all = {
       {"permit acquire+release", PermitFigures},
+      {"kept acquire+release", KeptPermitFigures},
       {"nested acquire+release", NestedPermitFigures},
+      {"release to grant", TurnFigures},
       {"Access()", AccessFigures},
       {"arena", ArenaFigures},
       {"warm block", WarmBlockFigures},
@@ -33,5 +39,6 @@ int main(int argc, char** argv) {
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},
   };
+  if (peers) all = {{"64 clients", PeerFigures}};
   return RunFigures(all, programs, filter, json ? Format::kJson : Format::kTable) == 0 ? 0 : 1;
 }

@@ -21,8 +21,8 @@ constexpr absl::Duration kStartPatience = absl::Seconds(30);
 
 }  // namespace
 
-absl::StatusOr<TemporaryFolder> TemporaryFolder::Make() {
-  std::string path = absl::StrCat("/tmp/berth-bench-", std::string(6, 'X'));
+absl::StatusOr<TemporaryFolder> TemporaryFolder::Make(const std::string& under) {
+  std::string path = absl::StrCat(under, "/berth-bench-", std::string(6, 'X'));
   if (::mkdtemp(path.data()) == nullptr) return OsError("mkdtemp", errno);
   return TemporaryFolder(std::move(path));
 }

@@ -17,17 +17,19 @@ namespace berth::bench {
 struct Programs {
   std::string berthd;
   std::string echo_server;
+  // The command line.
+  std::string berth;
   // bench_client.
   std::string client;
   // Of the daemon's --backend.
   std::string backend = "host";
 };
 
-// A folder under the system's temporary one, removed with all it holds when destroyed. Its path is short
+// A folder of its own, removed with all it holds when destroyed. Its path is short
 // enough for sockets.
 class TemporaryFolder {
  public:
-  static absl::StatusOr<TemporaryFolder> Make();
+  static absl::StatusOr<TemporaryFolder> Make(const std::string& under = "/tmp");
   TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
   ~TemporaryFolder();

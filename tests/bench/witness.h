@@ -15,6 +15,10 @@ struct Fact {
     kHolds = 1,
     // Will release it, told before the release. So what is told lies inside what is true.
     kReleases = 2,
+    // Is connected, and will ask from now on.
+    kReady = 3,
+    // Asks now.
+    kAsks = 4,
   };
   Kind kind;
   int32_t pid;

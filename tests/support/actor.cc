@@ -1,9 +1,9 @@
 // actor: a client of Berth that does what it is told. It reads commands from standard input, one per line,
 // and answers each on standard output (actor_wire.h). The end of its input is its end.
 //
-//   open [label=TEXT]                 opens the session, or joins the one in BERTH_SESSION
+//   open [label=TEXT] [cache]         opens the session, or joins the one in BERTH_SESSION
 //   acquire NAME [key=K] [pool=P] [units=N] [wait_ms=N] [try] [independent] [adoptable] [label=TEXT]
-//   begin NAME [as acquire]           the same on a thread of its own
+//   begin NAME [as acquire]           the same on a thread of its own; async NAME: on none
 //   join NAME   cancel NAME           waits for what was begun, ends it
 //   release NAME   drop-elsewhere NAME   leave NAME   share NAME
 //   allocate NAME BYTES [device=N] [label=TEXT] [kind=fd|ipc|any]   import NAME HANDLE [ro] [kind=K]
@@ -46,8 +46,8 @@
 #include "tests/support/actor_arena.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_fences.h"
-#include "tests/support/actor_lies.h"
 #include "tests/support/actor_gangs.h"
+#include "tests/support/actor_lies.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
 
@@ -142,6 +142,7 @@ class Stage {
       const std::pair<std::string, std::string> option = absl::StrSplit(word, absl::MaxSplits('=', 1));
       if (option.first == "label") options.label = option.second;
       if (option.first == "new") options.always_new = true;
+      if (option.first == "cache") options.cache_permits = true;
     }
     BERTH_ASSIGN_OR_RETURN(session_, Session::Open(options));
     permits_ = std::make_unique<ActorPermits>(session_);
@@ -205,6 +206,7 @@ class Stage {
     if (pid == 0) {
       std::vector<std::string> said;
       if (permits_ != nullptr) said.push_back(permits_->Do("acquire", {"forked", "try"}).status().ToString());
+      if (permits_ != nullptr) said.push_back(permits_->DoInForkedChild().ToString());
       if (blocks_ != nullptr) said.push_back(blocks_->Do("allocate", {"forked", "4096"}).status().ToString());
       if (arena_ != nullptr) said.push_back(arena_->Do("arena", {}).status().ToString());
       said.push_back(Session::Open().status().ToString());

@@ -13,8 +13,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/internal/session_core.h"
 #include "common/error.h"
 #include "common/os_error.h"
+#include "common/permit_word.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 
@@ -72,7 +74,7 @@ uint64_t Number(const std::vector<std::string>& words, size_t index) {
 ActorPermits::~ActorPermits() {
   for (auto& [name, begun] : begun_) {
     begun->cancellation.Cancel();
-    begun->thread.join();
+    Wait(*begun);
   }
 }
 
@@ -83,6 +85,13 @@ absl::StatusOr<std::string> ActorPermits::Do(const std::string& verb, const std:
   const std::string& name = words[0];
   if (verb == "acquire") return Acquire(words);
   if (verb == "begin") return Begin(words);
+  if (verb == "async") return Async(words);
+  if (verb == "word") return WriteWord(name);
+  if (verb == "spin") return Spin(Number(words, 0));
+  if (verb == "stop" && begun_.contains(name)) {
+    begun_[name]->stop.request_stop();
+    return "";
+  }
   if (verb == "join") return Join(name);
   if (verb == "release") return Release(name);
   if (verb == "drop-elsewhere") return DropElsewhere(name);
@@ -111,10 +120,65 @@ absl::StatusOr<std::string> ActorPermits::Begin(const std::vector<std::string>& 
   BERTH_ASSIGN_OR_RETURN(PermitOptions options, ReadOptions(words));
   auto begun = std::make_unique<Begun>();
   options.cancellation = &begun->cancellation;
+  options.stop = begun->stop.get_token();
   begun->thread =
       std::thread([this, options, raw = begun.get()] { raw->result = Permit::Acquire(session_, options); });
   begun_[words[0]] = std::move(begun);
   return "";
+}
+
+absl::StatusOr<std::string> ActorPermits::Async(const std::vector<std::string>& words) {
+  BERTH_ASSIGN_OR_RETURN(PermitOptions options, ReadOptions(words));
+  auto begun = std::make_unique<Begun>();
+  options.cancellation = &begun->cancellation;
+  options.stop = begun->stop.get_token();
+  Begun& raw = *begun;
+  begun_[words[0]] = std::move(begun);
+  Permit::AcquireAsync(session_, options, [&raw](absl::StatusOr<Permit> permit) {
+    raw.result = std::move(permit);
+    raw.done.Notify();
+  });
+  return "";
+}
+
+void ActorPermits::Wait(Begun& begun) {
+  if (begun.thread.joinable()) {
+    begun.thread.join();
+  } else {
+    begun.done.WaitForNotification();
+  }
+}
+
+absl::StatusOr<std::string> ActorPermits::WriteWord(const std::string& what) {
+  internal::MappedPage* const own = session_->core()->fences().pages.own();
+  if (own == nullptr) return absl::FailedPreconditionError("no page");
+  PermitWord& word = own->page().permit_word();
+  static_assert(sizeof(PermitWord) == 2 * sizeof(uint64_t));
+  auto* const raw = reinterpret_cast<std::atomic<uint64_t>*>(&word);
+  if (what == "junk") raw->store(0x123456789abcdef3);
+  // As one that was stopped before it told anybody.
+  if (what == "idle") raw->store((raw->load() & ~uint64_t{3}) | 1);
+  if (what == "deaf") raw[1].store(0);
+  return "";
+}
+
+absl::StatusOr<std::string> ActorPermits::Spin(uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session_));
+    BERTH_RETURN_IF_ERROR(permit.Release());
+  }
+  return "";
+}
+
+absl::Status ActorPermits::DoInForkedChild() {
+  std::optional<absl::Status> async;
+  // Nothing can be sent, so it is called at once.
+  Permit::AcquireAsync(session_, {.max_wait = absl::ZeroDuration()},
+                       [&async](absl::StatusOr<Permit> permit) { async = permit.status(); });
+  absl::Status released = absl::FailedPreconditionError("nothing is held");
+  for (auto& [name, permit] : permits_) released = permit.Release();
+  if (!async.has_value()) return absl::OkStatus();
+  return released.ok() ? released : *async;
 }
 
 absl::StatusOr<std::string> ActorPermits::Join(const std::string& name) {
@@ -122,7 +186,7 @@ absl::StatusOr<std::string> ActorPermits::Join(const std::string& name) {
   if (it == begun_.end()) return absl::NotFoundError(name);
   const std::unique_ptr<Begun> begun = std::move(it->second);
   begun_.erase(it);
-  begun->thread.join();
+  Wait(*begun);
   if (!begun->result->ok()) return begun->result->status();
   permits_.insert_or_assign(name, **std::move(begun->result));
   return "";

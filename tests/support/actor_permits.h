@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "client/cancellation.h"
 #include "client/permit.h"
 #include "client/session.h"
@@ -25,18 +27,29 @@ class ActorPermits {
 
   // Errors: kUnimplemented for a verb that is not about permits.
   absl::StatusOr<std::string> Do(const std::string& verb, const std::vector<std::string>& words);
+  // What a forked child is told that acquires without waiting, and gives back what its parent has.
+  absl::Status DoInForkedChild();
 
  private:
   // An acquire on a thread of its own.
   struct Begun {
     Cancellation cancellation;
+    std::stop_source stop;
     std::thread thread;
+    // Of an asynchronous one.
+    absl::Notification done;
     std::optional<absl::StatusOr<Permit>> result;
   };
 
+  static void Wait(Begun& begun);
   absl::StatusOr<std::string> Acquire(const std::vector<std::string>& words);
   absl::StatusOr<std::string> Begin(const std::vector<std::string>& words);
+  absl::StatusOr<std::string> Async(const std::vector<std::string>& words);
   absl::StatusOr<std::string> Join(const std::string& name);
+  // Writes into this process's word what an honest one would not.
+  absl::StatusOr<std::string> WriteWord(const std::string& what);
+  // Acquires and releases so many times.
+  absl::StatusOr<std::string> Spin(uint64_t count);
   absl::StatusOr<std::string> Release(const std::string& name);
   absl::StatusOr<std::string> DropElsewhere(const std::string& name);
   // `count` times: acquires, counts itself in at a counter that all processes share, and out again. Answers

@@ -1,0 +1,78 @@
+#include "client/internal/acquire_call.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "client/cancellation.h"
+#include "grpcpp/alarm.h"
+
+namespace berth::internal {
+namespace {
+
+// One call from its start to its end, over its attempts. Owns itself: gone when it is done.
+class Running {
+ public:
+  Running(AcquireCall call, OpenRequest open)
+      : call_(std::move(call)),
+        open_(std::move(open)),
+        stopped_(call_.stop, [this] { stop_.Cancel(); }),
+        cancelled_(call_.limits.cancellation, [this] { stop_.Cancel(); }) {
+    open_.Fill(call_.request.mutable_request());
+  }
+
+  void Start() {
+    if (const absl::Status status = call_.core->EnterCall(); !status.ok()) return Finish(status);
+    ++attempts_;
+    attempt_.emplace();
+    call_.core->PrepareCall(limits(), &attempt_->context);
+    attempt_->hooks.emplace(call_.core.get(), limits(), &attempt_->context);
+    call_.core->stubs().permit->async()->AcquirePermit(&attempt_->context, &call_.request, &response_,
+                                                       [this](grpc::Status status) { OnAnswer(status); });
+  }
+
+ private:
+  struct Attempt {
+    grpc::ClientContext context;
+    std::optional<SessionCore::CallHooks> hooks;
+  };
+
+  CallLimits limits() { return {.deadline = call_.limits.deadline, .cancellation = &stop_}; }
+
+  void OnAnswer(const grpc::Status& answer) {
+    attempt_.reset();
+    call_.core->LeaveCall();
+    const absl::Status status = call_.core->JudgeCall(limits(), answer);
+    const std::optional<absl::Duration> pause = call_.core->PauseBeforeRetry(limits(), status, attempts_);
+    if (!pause.has_value()) return Finish(status);
+    // Too short for who cancels meanwhile to mind.
+    again_.Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
+  }
+
+  void Finish(const absl::Status& status) {
+    open_.Resolve(status);
+    const std::unique_ptr<Running> self(this);
+    call_.done(status, call_.request, response_);
+  }
+
+  AcquireCall call_;
+  OpenRequest open_;
+  Cancellation stop_;
+  const std::stop_callback<std::function<void()>> stopped_;
+  const Cancellation::Hook cancelled_;
+  v1::AcquirePermitResponse response_;
+  int attempts_ = 0;
+  std::optional<Attempt> attempt_;
+  grpc::Alarm again_;
+};
+
+}  // namespace
+
+void StartAcquire(AcquireCall call) {
+  absl::StatusOr<OpenRequest> open = call.core->Begin();
+  if (!open.ok()) return call.done(open.status(), call.request, v1::AcquirePermitResponse());
+  // Deletes itself.
+  (new Running(std::move(call), *std::move(open)))->Start();
+}
+
+}  // namespace berth::internal

@@ -1,0 +1,156 @@
+// A storm of SIGKILLs over those who hold and wait: at any moment of acquiring, using, keeping and releasing. After
+// each death the daemon's count is compared with who lives, holder for holder, and the next grant is timed.
+//
+// BERTH_FAULT_STORM sets how many are killed (default 60; 1,000 for the figure), BERTH_FAULT_SEED replays a run.
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <iostream>
+#include <list>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = getenv(name);
+  uint64_t number = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
+}
+
+constexpr size_t kCap = 4;
+
+class StormTest : public ::testing::Test {
+ protected:
+  StormTest()
+      : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())),
+        random_(seed_),
+        daemon_({.config = absl::StrCat("[pools.gpu-tests]\ncap = ", kCap, "\n")}) {}
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
+  }
+
+  // One that keeps its permit, or one that does not.
+  std::unique_ptr<Actor> Start() {
+    auto actor = std::make_unique<Actor>(daemon_, ActorOptions{.open = false});
+    actor->Do(random_() % 2 == 0 ? "open cache" : "open");
+    return actor;
+  }
+  void Hold() {
+    holders_.push_back(Start());
+    holders_.back()->Do("acquire p");
+  }
+  std::unique_ptr<Actor> TakeHolder() {
+    auto at = std::next(holders_.begin(), static_cast<ptrdiff_t>(random_() % holders_.size()));
+    std::unique_ptr<Actor> holder = std::move(*at);
+    holders_.erase(at);
+    return holder;
+  }
+  // Somewhere in what was begun.
+  void AnyMoment() {
+    const absl::Time until = absl::Now() + absl::Microseconds(static_cast<int64_t>(random_() % 2'000));
+    while (absl::Now() < until) {
+    }
+  }
+
+  // The daemon's holders are those who live and hold, and no others.
+  void ExpectExact(const std::string& after) {
+    std::set<int32_t> expected;
+    for (const auto& holder : holders_) expected.insert(holder->pid());
+    std::set<int32_t> seen;
+    const bool exact = Eventually([&] {
+      seen.clear();
+      const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+      for (const v1::Permit& permit : permits.permits()) seen.insert(permit.process().pid());
+      return seen == expected && static_cast<size_t>(permits.permits_size()) == expected.size() &&
+             permits.waiters_size() == 0;
+    });
+    EXPECT_TRUE(exact) << "after " << after << ": " << seen.size() << " of " << expected.size();
+  }
+
+  // Kills one that holds, uses, keeps, or is about to give back, while another waits; times that one's grant.
+  void KillHolder() {
+    const std::unique_ptr<Actor> waiter = Start();
+    waiter->Tell("acquire p");
+    ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+    const std::unique_ptr<Actor> victim = TakeHolder();
+    if (random_() % 2 == 0) {
+      victim->Tell(random_() % 2 == 0 ? "release p" : "spin 100000");
+      AnyMoment();
+    }
+    victim->Kill();
+    const absl::Time gone = absl::Now();
+    ASSERT_TRUE(Ok(waiter->Answer()));
+    grants_.push_back(absl::Now() - gone);
+    waiter->Do("release p");
+  }
+  // Kills one that keeps what nobody waits for.
+  void KillIdleKeeper() {
+    const std::unique_ptr<Actor> victim = TakeHolder();
+    victim->Do("release p");
+    AnyMoment();
+    victim->Kill();
+  }
+  // Kills one that asks, waits or has just been granted.
+  void KillWaiter() {
+    if (random_() % 2 == 0) {
+      const std::unique_ptr<Actor> gone = TakeHolder();
+      gone->Do("release p");
+      gone->Quit();
+    }
+    const std::unique_ptr<Actor> victim = Start();
+    victim->Tell("acquire p");
+    AnyMoment();
+    victim->Kill();
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+  TestDaemon daemon_;
+  std::list<std::unique_ptr<Actor>> holders_;
+  std::vector<absl::Duration> grants_;
+};
+
+TEST_F(StormTest, TheCountIsExactAfterEachDeath) {
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_STORM", 60);
+  for (uint64_t kill = 0; kill < kills && !HasFailure(); ++kill) {
+    while (holders_.size() < kCap) Hold();
+    switch (random_() % 4) {
+      case 0:
+        KillIdleKeeper();
+        ExpectExact("an idle keeper's death");
+        break;
+      case 1:
+        KillWaiter();
+        ExpectExact("a waiter's death");
+        break;
+      default:
+        KillHolder();
+        ExpectExact("a holder's death");
+    }
+  }
+  holders_.clear();
+  daemon_.ExpectBooksBack();
+  ASSERT_FALSE(grants_.empty());
+  std::sort(grants_.begin(), grants_.end());
+  std::cout << kills << " killed; from a holder proved gone to the next grant: median "
+            << absl::FormatDuration(grants_[grants_.size() / 2]) << ", p99 "
+            << absl::FormatDuration(grants_[grants_.size() * 99 / 100]) << ", most "
+            << absl::FormatDuration(grants_.back()) << "\n";
+}
+
+}  // namespace
+}  // namespace berth::testing

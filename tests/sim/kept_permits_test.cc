@@ -1,0 +1,251 @@
+// Permits that are kept between uses, over many random runs: processes that keep, use, put back, stop anywhere, hang up
+// and die; operators who revoke and change caps; time. BERTH_SIM_SEED replays one.
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/core/core_harness.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+using PutBack = PermitWord::PutBack;
+
+class KeptPermits {
+ public:
+  explicit KeptPermits(uint64_t seed) : random_(seed) {
+    for (int i = 0; i < 6; ++i) Join();
+  }
+
+  void Run(int steps) {
+    for (step_ = 0; step_ < steps && !::testing::Test::HasFailure(); ++step_) {
+      if (Chance(90)) {
+        Act(Some());
+      } else if (Chance(40)) {
+        PassTime();
+      } else {
+        Operate();
+      }
+      Check();
+    }
+  }
+  void Finish() {
+    finishing_ = true;
+    while (!processes_.empty()) {
+      Die(processes_.begin());
+      Check();
+    }
+    for (const Peer& peer : ended_) h_.HangUp(peer);
+    EXPECT_EQ(h_.Pool().out, 0u);
+    EXPECT_EQ(h_.Pool().waiters, 0u);
+    EXPECT_TRUE(h_.pages.empty());
+    EXPECT_EQ(h_.core->next_deadline(), absl::InfiniteFuture());
+  }
+
+  uint64_t taken_again = 0, taken_back = 0, looks = 0, stopped = 0, revoked = 0, drained = 0;
+
+ private:
+  struct Process {
+    Peer peer;
+    bool keeps = false;
+    // Takes no step until it is let go on.
+    bool stopped = false;
+    std::optional<CallId> asked;
+    // What it believes to use, and what it kept last.
+    std::optional<AcquireResult> uses;
+    std::optional<AcquireResult> kept;
+    // It has put back what somebody waits for, and has not told the daemon yet.
+    bool owes_look = false;
+    bool hung_up = false;
+  };
+  using At = std::map<uint64_t, Process>::iterator;
+
+  bool Chance(uint64_t percent) { return random_() % 100 < percent; }
+  At Some() { return std::next(processes_.begin(), static_cast<int64_t>(random_() % processes_.size())); }
+
+  void Join() {
+    Process& process = processes_[++last_];
+    process.peer = h_.Open(static_cast<uint32_t>(1000 + random_() % 3));
+    process.keeps = Chance(80);
+    if (!process.keeps) return;
+    EXPECT_TRUE(h_.StatusOf(h_.KeepPermits(process.peer)).ok());
+  }
+
+  // Whether the daemon has it out, and so whether who uses it may.
+  bool Out(const AcquireResult& permit) {
+    for (const PermitView& view : h_.core->ListPermits(h_.Admin(), "")) {
+      if (view.id == permit.permit) return true;
+    }
+    return false;
+  }
+
+  void Act(At at) {
+    Process& process = at->second;
+    Hear(process);
+    if (Chance(1)) return Die(at);
+    if (process.stopped ? Chance(10) : Chance(2)) {
+      process.stopped = !process.stopped;
+      stopped += process.stopped ? 1 : 0;
+    }
+    if (process.stopped) return;
+    if (process.hung_up) return;
+    if (Chance(1)) {
+      process.hung_up = true;
+      process.asked.reset();
+      process.owes_look = false;
+      return h_.HangUpChannel(process.peer);
+    }
+    if (process.owes_look && Chance(50)) {
+      process.owes_look = false;
+      ++looks;
+      h_.ReleaseIfIdle(process.peer, process.kept->acquisition);
+    } else if (process.uses.has_value()) {
+      PutDown(process);
+    } else if (!process.asked.has_value()) {
+      PickUp(process);
+    } else if (Chance(5)) {
+      h_.Forget(process.peer, process.peer.sequence);
+      process.asked.reset();
+    }
+  }
+
+  // It hears of what was granted.
+  void Hear(Process& process) {
+    if (!process.asked.has_value() || !h_.Answered(*process.asked)) return;
+    if (h_.StatusOf(*process.asked).ok()) {
+      process.uses = h_.Get<AcquireResult>(*process.asked);
+      if (process.uses->kept) process.kept = process.uses;
+    }
+    process.asked.reset();
+  }
+
+  void PickUp(Process& process) {
+    if (process.kept.has_value() && Word(process)->Take(process.kept->permit.value())) {
+      EXPECT_TRUE(Out(*process.kept)) << "what is taken is out no more";
+      process.uses = process.kept;
+      ++taken_again;
+      return;
+    }
+    process.asked = h_.Acquire(process.peer, {.pool = "gpu-tests",
+                                              .holder_key = absl::StrCat("use ", ++last_),
+                                              .wait = Chance(80),
+                                              .keep = process.keeps});
+    Hear(process);
+  }
+
+  void PutDown(Process& process) {
+    const AcquireResult permit = *std::exchange(process.uses, std::nullopt);
+    if (!permit.kept || Chance(5)) {
+      h_.Release(process.peer, permit.acquisition);
+      return;
+    }
+    const PutBack put = Word(process)->Put(permit.permit.value());
+    if (put == PutBack::kWanted) process.owes_look = true;
+    if (put == PutBack::kNotOurs) h_.Release(process.peer, permit.acquisition);
+  }
+
+  PermitWord* Word(Process& process) { return &h_.permit_words.at(process.peer.channel); }
+
+  void Die(At at) {
+    Process& process = at->second;
+    h_.Gone(process.peer);
+    if (Chance(50)) {
+      h_.HangUp(process.peer);
+    } else {
+      ended_.push_back(process.peer);
+    }
+    processes_.erase(at);
+    if (!finishing_ && processes_.size() < 4) Join();
+    // A session that goes on holds what its dead process used, for as long as it goes on.
+    if (ended_.size() > 1) {
+      h_.HangUp(ended_.front());
+      ended_.erase(ended_.begin());
+    }
+  }
+
+  void PassTime() {
+    h_.now += absl::Milliseconds(random_() % 200);
+    const absl::Time due = h_.core->next_deadline();
+    if (due != absl::InfiniteFuture()) h_.now = std::max(h_.now, due);
+    h_.Tick();
+    if (h_.Pool().waiters == 0) return;
+    // Whoever it is that has put something back: it is not kept from those who wait.
+    for (const PermitView& view : h_.core->ListPermits(h_.Admin(), "gpu-tests")) {
+      EXPECT_FALSE(view.idle) << "somebody waits for what is idle";
+    }
+    ++taken_back;
+  }
+
+  void Operate() {
+    if (Chance(50)) {
+      h_.Do([&](Core& core, Effects* effects) {
+        EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.cap = 1 + random_() % 3}, effects).ok());
+      });
+      const PoolView pool = h_.Pool();
+      if (pool.out > pool.config.cap) ++drained;
+      // Nothing idle is out beyond a cap.
+      EXPECT_TRUE(pool.out <= pool.config.cap || pool.idle == 0);
+    } else if (const auto out = h_.core->ListPermits(h_.Admin(), "gpu-tests"); !out.empty() && Chance(30)) {
+      ++revoked;
+      const PermitId permit = out[random_() % out.size()].id;
+      h_.Do([&](Core& core, Effects* effects) {
+        EXPECT_TRUE(core.RevokePermit(h_.now, permit, effects).ok());
+      });
+    }
+  }
+
+  void Check() {
+    uint64_t in_use = 0;
+    for (auto& [number, process] : processes_) {
+      Hear(process);
+      in_use += process.uses.has_value() && Out(*process.uses) ? 1 : 0;
+    }
+    const PoolView pool = h_.Pool();
+    EXPECT_LE(in_use, pool.out) << "step " << step_;
+    EXPECT_TRUE(pool.out <= pool.config.cap || pool.out <= out_before_) << "over the cap, step " << step_;
+    out_before_ = pool.out;
+  }
+
+  CoreHarness h_;
+  std::mt19937_64 random_;
+  std::map<uint64_t, Process> processes_;
+  // Sessions without a process, and with their lifeline.
+  std::vector<Peer> ended_;
+  uint64_t last_ = 0;
+  uint64_t out_before_ = 0;
+  int step_ = 0;
+  bool finishing_ = false;
+};
+
+TEST(KeptPermitsSimTest, NoUnitIsUsedTwiceNoneIsLostAndNobodyWaitsForAnIdleOne) {
+  const char* const text = std::getenv("BERTH_SIM_SEED");
+  uint64_t one = 0;
+  ASSERT_TRUE(text == nullptr || absl::SimpleAtoi(text, &one));
+  uint64_t sums[6] = {};
+  for (uint64_t seed = text == nullptr ? 1 : one; seed <= (text == nullptr ? 60 : one); ++seed) {
+    KeptPermits run(seed);
+    run.Run(1'500);
+    run.Finish();
+    ASSERT_FALSE(HasFailure()) << "replay: BERTH_SIM_SEED=" << seed;
+    const uint64_t counts[6] = {run.taken_again, run.taken_back, run.looks,
+                                run.stopped,     run.revoked,    run.drained};
+    for (int i = 0; i < 6; ++i) sums[i] += counts[i];
+  }
+  std::cout << sums[0] << " taken again, " << sums[1] << " looks while somebody waited, " << sums[2]
+            << " told, " << sums[3] << " stopped, " << sums[4] << " revoked, " << sums[5] << " drained\n";
+  if (text != nullptr) return;
+  // Runs that don't meet these test nothing.
+  for (const uint64_t sum : sums) EXPECT_GT(sum, 50u);
+}
+
+}  // namespace
+}  // namespace berth::core
