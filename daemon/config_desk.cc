@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
       BERTH_RETURN_IF_ERROR(ChangePool(pool, *now));
     }
   }
-  if (settings_.device_budget != read->device_budget) BERTH_RETURN_IF_ERROR(ChangeDeviceBudget(to));
+  if (settings_.device_budget != read->device_budget) ChangeDeviceBudget(to);
   // What runs from now on: the pools that there are, as the file has them, and what else can change.
   std::vector<core::PoolConfig> pools;
   for (const core::PoolConfig& pool : from.pools) {
@@ -147,16 +147,12 @@ absl::Status ConfigDesk::ChangePool(const core::PoolConfig& from, const core::Po
   return status;
 }
 
-absl::Status ConfigDesk::ChangeDeviceBudget(const core::Config& to) {
-  absl::Status status;
-  for (const core::DeviceConfig& device : to.devices) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      status.Update(core.SetBudget(now, {.admin = true},
-                                   {.device = device.ordinal, .limit = device.budget}, effects)
-                        .status());
-    });
-  }
-  return status;
+void ConfigDesk::ChangeDeviceBudget(const core::Config& to) {
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const core::DeviceConfig& device : to.devices) {
+      core.ConfigureBudget(now, device.ordinal, device.budget, effects);
+    }
+  });
 }
 
 }  // namespace berth

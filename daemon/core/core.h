@@ -260,6 +260,8 @@ class Core {
   // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
   absl::StatusOr<std::vector<BudgetView>> SetBudget(absl::Time now, const Caller& caller,
                                                     const SetBudgetRequest& request, Effects* effects);
+  // The same for a device's own limit, as the configuration has it now. A device that is not there is left alone.
+  void ConfigureBudget(absl::Time now, uint32_t device, Bytes limit, Effects* effects);
   // Asks who maps a block to let go of it, without freeing it; each once. For the block's tenant and operators, as the
   // next. Errors: NOT_FOUND.
   absl::StatusOr<BlockView> Recall(absl::Time now, const Caller& caller, BlockId block, Effects* effects);

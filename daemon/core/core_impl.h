@@ -288,6 +288,7 @@ class Core::Impl {
   // Gives a new account its place in the list.
   ByteBudget& Number(ByteBudget& budget);
   static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
+  void SetDeviceLimit(const Step& step, Device& device, Bytes limit);
   absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
   absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
 
