@@ -35,6 +35,7 @@ core::PoolChange Difference(const core::PoolConfig& from, const core::PoolConfig
   if (from.ageing != to.ageing) change.ageing = to.ageing;
   if (from.hold_warning != to.hold_warning) change.hold_warning = to.hold_warning;
   if (from.hold_limit != to.hold_limit) change.hold_limit = to.hold_limit;
+  if (from.idle_warning != to.idle_warning) change.idle_warning = to.idle_warning;
   if (from.device_cap != to.device_cap) change.device_cap = to.device_cap;
   for (const auto& [uid, weight] : from.weights) change.weights[uid] = 1;
   for (const auto& [uid, weight] : to.weights) change.weights[uid] = weight;

@@ -91,7 +91,8 @@ WaitCause PermitPool::CauseOf(const Waiter& waiter, Gangs* gangs) const {
   if (KeptFrom(waiter.number, gangs)) return WaitCause::kKeptForAnother;
   // Of a gang this pool has what it asks here.
   if (!waiter.gang.empty()) return WaitCause::kElsewhere;
-  return Judge(waiter, gangs) == WaitQueue::Verdict::kFits ? WaitCause::kKeptForAnother : WaitCause::kDevice;
+  if (Judge(waiter, gangs) == WaitQueue::Verdict::kFits) return WaitCause::kKeptForAnother;
+  return placement_->OnlyOld(what.device) ? WaitCause::kOldReading : WaitCause::kDevice;
 }
 
 std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer, Gangs* gangs) const {

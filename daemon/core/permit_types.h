@@ -74,6 +74,8 @@ struct PoolConfig {
   // either, each permit of the pool names a device.
   uint64_t device_cap = 0;
   std::map<std::string, uint64_t> device_caps = {};
+  // A permit is shown as idle when its device has been at nothing for so long.
+  absl::Duration idle_warning = absl::Minutes(10);
 };
 
 inline constexpr uint32_t kMostWeight = 1'000;
@@ -92,6 +94,7 @@ struct PoolChange {
   std::optional<uint64_t> device_cap;
   // By UUID; nothing takes a device's own cap away.
   std::map<std::string, std::optional<uint64_t>> device_caps = {};
+  std::optional<absl::Duration> idle_warning;
 };
 
 struct PoolView {
@@ -138,6 +141,9 @@ struct PermitView {
   Bytes declared;
   // Of the gang that it was granted in; 0 for none.
   uint64_t gang = 0;
+  // For how long its device, or for one that names none every device, has been at nothing while it was held; zero for
+  // less than the pool's warning, and where nobody reads that.
+  absl::Duration idle;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
@@ -181,6 +187,8 @@ enum class WaitCause {
   kElsewhere = 8,
   // The bytes that its gang would reserve are not free.
   kRoom = 9,
+  // The device's figures are old: nobody is let in to bytes by them.
+  kOldReading = 10,
 };
 
 // Why somebody waits.
