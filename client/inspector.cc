@@ -168,6 +168,12 @@ absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
              v1::ReloadConfigRequest());
 }
 
+absl::StatusOr<v1::ListStraysResponse> Inspector::ListStrays() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListStrays,
+             v1::ListStraysRequest());
+}
+
 absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReapBlocks,

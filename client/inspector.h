@@ -58,6 +58,8 @@ class Inspector {
   absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
   absl::StatusOr<v1::ListReservationsResponse> ListReservations() const;
+  // Who is at a device without a permit: this user's processes, or on admin.sock everybody's.
+  absl::StatusOr<v1::ListStraysResponse> ListStrays() const;
   absl::StatusOr<v1::ListBudgetsResponse> ListBudgets() const;
   absl::StatusOr<v1::Usage> GetUsage() const;
 

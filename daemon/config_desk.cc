@@ -35,6 +35,7 @@ core::PoolChange Difference(const core::PoolConfig& from, const core::PoolConfig
   if (from.ageing != to.ageing) change.ageing = to.ageing;
   if (from.hold_warning != to.hold_warning) change.hold_warning = to.hold_warning;
   if (from.hold_limit != to.hold_limit) change.hold_limit = to.hold_limit;
+  if (from.idle_warning != to.idle_warning) change.idle_warning = to.idle_warning;
   if (from.device_cap != to.device_cap) change.device_cap = to.device_cap;
   for (const auto& [uid, weight] : from.weights) change.weights[uid] = 1;
   for (const auto& [uid, weight] : to.weights) change.weights[uid] = weight;
@@ -113,7 +114,7 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
       BERTH_RETURN_IF_ERROR(ChangePool(pool, *now));
     }
   }
-  if (settings_.device_budget != read->device_budget) BERTH_RETURN_IF_ERROR(ChangeDeviceBudget(to));
+  if (settings_.device_budget != read->device_budget) ChangeDeviceBudget(to);
   // What runs from now on: the pools that there are, as the file has them, and what else can change.
   std::vector<core::PoolConfig> pools;
   for (const core::PoolConfig& pool : from.pools) {
@@ -147,16 +148,12 @@ absl::Status ConfigDesk::ChangePool(const core::PoolConfig& from, const core::Po
   return status;
 }
 
-absl::Status ConfigDesk::ChangeDeviceBudget(const core::Config& to) {
-  absl::Status status;
-  for (const core::DeviceConfig& device : to.devices) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      status.Update(core.SetBudget(now, {.admin = true},
-                                   {.device = device.ordinal, .limit = device.budget}, effects)
-                        .status());
-    });
-  }
-  return status;
+void ConfigDesk::ChangeDeviceBudget(const core::Config& to) {
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const core::DeviceConfig& device : to.devices) {
+      core.ConfigureBudget(now, device.ordinal, device.budget, effects);
+    }
+  });
 }
 
 }  // namespace berth

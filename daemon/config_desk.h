@@ -38,7 +38,7 @@ class ConfigDesk final : public service::ConfigSource {
  private:
   // Errors: the core's.
   absl::Status ChangePool(const core::PoolConfig& from, const core::PoolConfig& to);
-  absl::Status ChangeDeviceBudget(const core::Config& to);
+  void ChangeDeviceBudget(const core::Config& to);
 
   Broker& broker_;
   const Reader read_;

@@ -177,9 +177,9 @@ class SettingsReader {
     core::PoolConfig pool;
     BERTH_RETURN_IF_ERROR(
         CheckKeys(table, prefix, {"cap", "tenant_cap", "device_cap", "device_caps", "ageing", "hold_warning",
-                                    "hold_limit", "weights"}));
+                                    "hold_limit", "idle_warning", "weights"}));
     std::optional<uint64_t> cap, tenant_cap, device_cap;
-    std::optional<absl::Duration> ageing, hold_warning, hold_limit;
+    std::optional<absl::Duration> ageing, hold_warning, hold_limit, idle_warning;
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
     if (!cap.has_value()) return Bad(table, prefix + "cap", "a whole number");
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "tenant_cap", 1, &tenant_cap));
@@ -188,6 +188,8 @@ class SettingsReader {
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "ageing", absl::ZeroDuration(), &ageing));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_warning", core::kLeastHold, &hold_warning));
     BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "hold_limit", core::kLeastHold, &hold_limit));
+    BERTH_RETURN_IF_ERROR(ReadDuration(table, prefix, "idle_warning", core::kLeastHold, &idle_warning));
+    pool.idle_warning = idle_warning.value_or(pool.idle_warning);
     pool.cap = *cap;
     pool.tenant_cap = tenant_cap.value_or(pool.tenant_cap);
     pool.device_cap = device_cap.value_or(pool.device_cap);
@@ -251,6 +253,8 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .granularity = Bytes(record.granularity),
       .permit_reserve = settings.permit_reserve.value_or(Bytes()),
       .context = settings.context.value_or(record.backend == BackendKind::kCudaVmm ? kCudaContext : Bytes()),
+      .measure_context =
+          !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
                  .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))}};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -12,9 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/driver.h"
+#include "common/cuda/nvml.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/clears_checks.h"
+#include "daemon/device/device_meter.h"
 #include "daemon/device/context_memory.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/device_runtimes.h"
@@ -54,6 +57,27 @@ BackendKind KindOf(const Options& options) {
   return host ? BackendKind::kHost : BackendKind::kCudaVmm;
 }
 
+// Reads the worker's device once a second, where there is something to read; null where there is not.
+std::unique_ptr<MeterLoop> StartMeter(const Options& options) {
+  if (options.role != Role::kWorker) return nullptr;
+  std::unique_ptr<DeviceMeter> meter;
+  if (options.backend == BackendChoice::kHost) {
+    const char* const path = getenv("BERTH_HOST_READINGS");
+    if (path == nullptr) return nullptr;
+    meter = NewScriptedMeter(path, options.device, options.parent);
+  } else {
+    const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get();
+    const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+    if (!nvml.ok() || !driver.ok()) return nullptr;
+    absl::StatusOr<std::string> uuid = (*driver)->DeviceUuid(static_cast<int>(options.device));
+    if (!uuid.ok()) return nullptr;
+    meter = NewNvmlMeter(*nvml, *std::move(uuid), options.parent);
+  }
+  absl::StatusOr<std::unique_ptr<MeterLoop>> loop = MeterLoop::Start(kChildFd, std::move(meter));
+  Report("berth-worker", loop.status());
+  return loop.ok() ? *std::move(loop) : nullptr;
+}
+
 absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   const char* const poison = getenv("BERTH_POISON");
@@ -70,6 +94,7 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
   BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
   std::optional<Bytes> context;
   if (options.role == Role::kContextWorker) context = meter.has_value() ? meter->Measure() : Bytes(0);
+  const std::unique_ptr<MeterLoop> meter_loop = StartMeter(options);
   absl::StatusOr<WorkerEnd> end = ServeWorker(kChildFd, *runtime, context);
   if (!end.ok() || end->exit != WorkerExit::kDone) ReportRuntime(name, *runtime);
   return end;

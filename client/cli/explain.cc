@@ -29,7 +29,7 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
   for (const v1::Permit& permit : wait.holders()) {
     holders.AddRow({absl::StrCat(permit.units(), permit.exclusive() ? " exclusive" : ""),
                     absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
-                                 permit.idle() ? " idle" : ""),
+                                 permit.kept() ? " kept" : ""),
                     permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()), permit.label()});
   }
   const int64_t more = static_cast<int64_t>(wait.pool().holders()) - wait.holders_size();

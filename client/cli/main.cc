@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   Verb chosen;
   for (const auto add :
        {&AddRun, &AddAcquire, &AddRelease, &AddCtestSpec, &AddCtestRun, &AddStatus, &AddPermits, &AddExplain,
-        &AddBlocks, &AddBytes, &AddConfig, &AddStreams, &AddSessions, &AddHealth, &AddDevices, &AddDevice, &AddBudget,
+        &AddBlocks, &AddBytes, &AddConfig, &AddStrays, &AddStreams, &AddSessions, &AddHealth, &AddDevices, &AddDevice, &AddBudget,
         &AddReservations, &AddReap, &AddLog}) {
     add(app, globals, &chosen);
   }

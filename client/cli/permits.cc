@@ -21,6 +21,7 @@ struct Options {
   std::string ageing;
   std::string hold_warning;
   std::string hold_limit;
+  std::string idle_warning;
   // UID=WEIGHT.
   std::vector<std::string> weights;
   // N, UUID=N, or UUID= for no cap of its own.
@@ -33,10 +34,11 @@ std::string FormatUnits(uint64_t units, bool exclusive) {
   return absl::StrCat(units, exclusive ? " exclusive" : "");
 }
 
-// "3m12s", "3m12s overdue", "3m12s idle".
+// "3m12s", "3m12s overdue", "3m12s idle 1m", "3m12s kept".
 std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
   return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
-                      permit.idle() ? " idle" : "");
+                      permit.has_idle() ? absl::StrCat(" idle ", FormatDuration(permit.idle())) : "",
+                      permit.kept() ? " kept" : "");
 }
 
 std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
@@ -134,6 +136,7 @@ absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
   BERTH_RETURN_IF_ERROR(ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change));
   BERTH_RETURN_IF_ERROR(ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change));
   BERTH_RETURN_IF_ERROR(ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.idle_warning, &v1::SetPoolRequest::mutable_idle_warning, &change));
   for (const std::string& text : options.weights) {
     const std::vector<std::string> parts = absl::StrSplit(text, '=');
     uint32_t uid = 0, weight = 0;
@@ -210,9 +213,10 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
                   "A permit held for so long is shown as overdue; or never");
   set->add_option("--hold-limit", options->hold_limit, "A permit held for so long is revoked; or never");
   set->add_option("--weight", options->weights, "UID=WEIGHT: what a user's tenants get; 1 for all others");
-  set->add_option(
-      "--device-cap", options->device_caps,
-      "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
+  set->add_option("--idle-warning", options->idle_warning,
+                  "A permit whose device is at nothing for so long is shown as idle; or never");
+  set->add_option("--device-cap", options->device_caps,
+                  "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
   CLI::App* const revoke = verb->add_subcommand(
       "revoke", "Take a permit from its holder (operator), whose process is not stopped");
   revoke->add_option("PERMIT", options->permit, "The permit's number, as `berth permits` shows it")

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include <memory>
 #include <utility>
 
@@ -25,6 +27,11 @@ struct MemoryV1 {
   unsigned long long total;
   unsigned long long free;
   unsigned long long used;
+};
+
+struct UtilizationRates {
+  unsigned int gpu;
+  unsigned int memory;
 };
 
 struct ProcessInfoV3 {
@@ -55,6 +62,9 @@ class LoadedNvml : public Nvml {
         !Find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml->get_processes_)) {
       return Absent("libnvidia-ml.so.1 is too old");
     }
+    // These two may be missing.
+    Find(library, "nvmlDeviceGetUtilizationRates", &nvml->get_utilization_);
+    Find(library, "nvmlDeviceGetGraphicsRunningProcesses_v3", &nvml->get_graphics_);
     if (const Result result = init(); result != kSuccess) return nvml->Error("nvmlInit", result);
     return nvml;
   }
@@ -89,19 +99,49 @@ class LoadedNvml : public Nvml {
     return Memory{.total = Bytes(memory.total), .free = Bytes(memory.free), .used = Bytes(memory.used)};
   }
 
+  absl::StatusOr<uint32_t> Utilization(const std::string& uuid) override {
+    BERTH_ASSIGN_OR_RETURN(const Device device, Find(uuid));
+    if (get_utilization_ == nullptr) return Absent("libnvidia-ml.so.1 knows no utilisation");
+    UtilizationRates rates = {};
+    const Result result = get_utilization_(device, &rates);
+    if (result != kSuccess) return Error("nvmlDeviceGetUtilizationRates", result);
+    return rates.gpu;
+  }
+
   absl::StatusOr<std::vector<Process>> Processes(const std::string& uuid) override {
     BERTH_ASSIGN_OR_RETURN(const Device device, Find(uuid));
+    BERTH_ASSIGN_OR_RETURN(std::vector<Process> processes,
+                           ProcessesBy(get_processes_, "nvmlDeviceGetComputeRunningProcesses", device));
+    if (get_graphics_ == nullptr) return processes;
+    // Where the driver does not tell of these, those that compute are known all the same.
+    const absl::StatusOr<std::vector<Process>> drawing =
+        ProcessesBy(get_graphics_, "nvmlDeviceGetGraphicsRunningProcesses", device);
+    if (!drawing.ok()) return processes;
+    for (const Process& process : *drawing) {
+      const auto both = std::find_if(processes.begin(), processes.end(),
+                                     [&](const Process& other) { return other.pid == process.pid; });
+      // The bytes of one that does both are the same in either list.
+      if (both == processes.end()) processes.push_back(process);
+    }
+    return processes;
+  }
+
+ private:
+  using GetProcesses = Result (*)(Device, unsigned int*, ProcessInfoV3*);
+
+  absl::StatusOr<std::vector<Process>> ProcessesBy(GetProcesses get, absl::string_view call,
+                                                   Device device) const {
     std::vector<ProcessInfoV3> found(64);
     Result result;
     while (true) {
       unsigned int count = static_cast<unsigned int>(found.size());
-      result = get_processes_(device, &count, found.data());
+      result = get(device, &count, found.data());
       if (result == kSuccess) found.resize(count);
       if (result != kInsufficientSize) break;
       // Some more than it says: processes come and go.
       found.resize(count + 64);
     }
-    if (result != kSuccess) return Error("nvmlDeviceGetComputeRunningProcesses", result);
+    if (result != kSuccess) return Error(call, result);
     std::vector<Process> processes;
     for (const ProcessInfoV3& process : found) {
       const bool known = process.used_gpu_memory != kValueNotAvailable;
@@ -110,7 +150,6 @@ class LoadedNvml : public Nvml {
     return processes;
   }
 
- private:
   template <typename F>
   static bool Find(void* library, const char* name, F* function) {
     *function = reinterpret_cast<F>(::dlsym(library, name));
@@ -136,7 +175,9 @@ class LoadedNvml : public Nvml {
   Result (*get_uuid_)(Device, char*, unsigned int) = nullptr;
   Result (*get_name_)(Device, char*, unsigned int) = nullptr;
   Result (*get_memory_)(Device, MemoryV1*) = nullptr;
-  Result (*get_processes_)(Device, unsigned int*, ProcessInfoV3*) = nullptr;
+  GetProcesses get_processes_ = nullptr;
+  GetProcesses get_graphics_ = nullptr;
+  Result (*get_utilization_)(Device, UtilizationRates*) = nullptr;
 };
 
 }  // namespace

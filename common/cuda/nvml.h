@@ -40,7 +40,11 @@ class Nvml {
     uint32_t pid = 0;
     Bytes bytes;
   };
+  // Of every kind: those that compute, and those that draw.
   virtual absl::StatusOr<std::vector<Process>> Processes(const std::string& uuid) = 0;
+
+  // Of the time since the driver last looked, the percent in which the device was at something.
+  virtual absl::StatusOr<uint32_t> Utilization(const std::string& uuid) = 0;
 };
 
 }  // namespace berth::cuda

@@ -1,13 +1,17 @@
 #include "daemon/broker/block_keeper.h"
 
+#include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/label.h"
 #include "common/fd_passing.h"
 #include "spdlog/spdlog.h"
 
@@ -18,6 +22,35 @@ custody::Key BlockKey(BlockId block) { return custody::KeyOf(custody::Kind::kBlo
 
 // Answers taken of a worker before others get their turn.
 constexpr int kRepliesPerEvent = 16;
+
+// A clock's reading of the worker's, in the broker's time.
+absl::Time TimeOf(int64_t monotonic_ns) {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const absl::Duration age = absl::DurationFromTimespec(now) - absl::Nanoseconds(monotonic_ns);
+  return EventLoop::SteadyNow() - std::max(age, absl::ZeroDuration());
+}
+
+core::DeviceReading FromWire(const worker::Reading& reading) {
+  core::DeviceReading out = {.taken = TimeOf(reading.taken_ns),
+                             .total = Bytes(reading.total),
+                             .free = Bytes(reading.free),
+                             .rest = Bytes(reading.rest)};
+  if (reading.utilisation >= 0) out.utilisation = static_cast<uint32_t>(reading.utilisation);
+  for (uint32_t i = 0; i < reading.count; ++i) {
+    const worker::ProcessReading& process = reading.processes[i];
+    core::ProcessReading& to = out.processes.emplace_back();
+    to.pid = process.pid;
+    to.uid = process.uid;
+    to.name = ToLabel(absl::string_view(process.name, strnlen(process.name, sizeof(process.name))));
+    to.bytes = Bytes(process.bytes);
+    to.daemon = process.daemon != 0;
+    for (const int32_t ancestor : process.ancestors) {
+      if (ancestor != 0) to.ancestors.push_back(ancestor);
+    }
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -231,6 +264,11 @@ bool BlockKeeper::TakeReply(Key key) {
     }
   } else if (const auto* const released = std::get_if<ReleasedBlock>(&*reply)) {
     OnReleased(released->block, released->status);
+  } else if (const auto* const reading = std::get_if<worker::Reading>(&*reply)) {
+    const core::DeviceReading read = FromWire(*reading);
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.DeviceRead(now, key.first, read, effects);
+    });
   } else {
     const Bytes bytes = std::get<MeasuredContext>(*reply).bytes;
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

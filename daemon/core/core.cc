@@ -55,6 +55,7 @@ Step Core::Impl::Begin(absl::Time now, Effects* effects) {
 }
 
 void Core::Impl::Expire(const Step& step) {
+  placement_.SetNow(step.now);
   PermitRun run(this, &step);
   std::vector<PermitView> revoked, overdue;
   run.Expire();

@@ -92,9 +92,10 @@ struct DeviceConfig {
   // Whether its memory's uses can be ordered by fences.
   bool tracks_fences = true;
   // For permits that name a device (placement.h): bytes never given to anybody, those that a process takes for its
-  // context, and those that others had when the daemon started.
+  // context, whether a context worker's tell better, and those that others had when the daemon started.
   Bytes permit_reserve;
   Bytes context;
+  bool measure_context = false;
   Bytes others;
   // Shown, and no more: what follows from it is the vault's.
   ClearsCheck clears;
@@ -232,6 +233,8 @@ class Core {
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
   void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
+  // The device's driver was read. One that is older than the last is left alone.
+  void DeviceRead(absl::Time now, uint32_t device, const DeviceReading& reading, Effects* effects);
   // A context worker takes so many bytes of its device for itself.
   void ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects);
   // A worker of the device died. What it was asked and has not answered is asked of the next one; whoever knows that a
@@ -266,6 +269,8 @@ class Core {
   // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
   absl::StatusOr<std::vector<BudgetView>> SetBudget(absl::Time now, const Caller& caller,
                                                     const SetBudgetRequest& request, Effects* effects);
+  // The same for a device's own limit, as the configuration has it now. A device that is not there is left alone.
+  void ConfigureBudget(absl::Time now, uint32_t device, Bytes limit, Effects* effects);
   // Asks who maps a block to let go of it, without freeing it; each once. For the block's tenant and operators, as the
   // next. Errors: NOT_FOUND.
   absl::StatusOr<BlockView> Recall(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
@@ -315,6 +320,9 @@ class Core {
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
+  // Processes that are at a device without a permit, as the last reading had them, by device and pid: the caller's
+  // user's.
+  std::vector<StrayView> ListStrays(const Caller& caller) const;
 
   // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
   // is broken. For tests and the simulator; costs time linear in everything held.

@@ -104,10 +104,7 @@ absl::StatusOr<std::vector<BudgetView>> Core::SetBudget(absl::Time now, const Ca
       impl_->SessionBudget(*session, ordinal)
           .set_limit(request.limit.has_value() ? request.limit : impl_->config_.session_budget);
     } else {
-      device->account.set_limit(*request.limit);
-      impl_->Emit(step, DevicesChanged());
-      // What nobody holds goes first.
-      impl_->Trim(step, *device, Bytes(0));
+      impl_->SetDeviceLimit(step, *device, *request.limit);
     }
   }
   if (tenant != nullptr) {
@@ -122,6 +119,21 @@ absl::StatusOr<std::vector<BudgetView>> Core::SetBudget(absl::Time now, const Ca
   }
   if (tenant != nullptr) impl_->EraseIfIdle(*tenant);
   return views;
+}
+
+void Core::ConfigureBudget(absl::Time now, uint32_t device, Bytes limit, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->devices_.find(device);
+  if (found == impl_->devices_.end()) return;
+  impl_->SetDeviceLimit(step, found->second, limit);
+  impl_->NoteRoom();
+}
+
+void Core::Impl::SetDeviceLimit(const Step& step, Device& device, Bytes limit) {
+  device.account.set_limit(limit);
+  Emit(step, DevicesChanged());
+  // What nobody holds goes first.
+  Trim(step, device, Bytes(0));
 }
 
 absl::Status Core::Impl::CheckMaySet(const Caller& caller, const SetBudgetRequest& request) {

@@ -73,6 +73,11 @@ void Core::ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects
   const auto found = impl_->devices_.find(device);
   if (found == impl_->devices_.end() || found->second.context.state != DeviceState::kReady) return;
   found->second.account.set_daemon(bytes);
+  // Once for each model, and kept: a process of anybody's pays as much.
+  for (const auto& [ordinal, other] : impl_->devices_) {
+    const bool alike = other.config.name == found->second.config.name;
+    if (alike && other.config.measure_context) impl_->placement_.SetContext(ordinal, bytes);
+  }
   impl_->NoteRoom();
 }
 

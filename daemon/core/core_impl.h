@@ -108,6 +108,10 @@ struct Device {
   uint64_t releases_asked = 0;
   uint64_t releases_ended = 0;
   std::deque<Retry> retries;
+  // What the driver said last, and when it first said that it was at something, or had that process.
+  std::optional<DeviceReading> reading;
+  absl::Time busy_at = absl::InfinitePast();
+  std::map<int32_t, absl::Time> seen;
 };
 
 // A tenant's shares of the devices. There while it has a session, bytes, or a limit of its own.
@@ -206,6 +210,16 @@ class Core::Impl {
   // What gangs would reserve may be free now, or can never be.
   void ServeGangRoom(const Step& step);
 
+  // ---- core_reading.cc: what drivers say of their devices --------------------------------------------------
+
+  // Whose a process is: a channel's that is its own or an ancestor's.
+  using SessionsByPid = absl::flat_hash_map<int32_t, SessionId>;
+  SessionsByPid PidsOfSessions() const;
+  static SessionId SessionOf(const SessionsByPid& pids, const ProcessReading& process);
+  Placement::Usage UsageOf(const Device& device, const SessionsByPid& pids);
+  bool HasPermit(SessionId session) const;
+  void SetIdle(PermitView* permit) const;
+
   // Tells every process of the permit's session what becomes of it: which of them nest in it they know themselves.
   void TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what);
   // Tells the placement what the devices are and have.
@@ -293,6 +307,7 @@ class Core::Impl {
   // Gives a new account its place in the list.
   ByteBudget& Number(ByteBudget& budget);
   static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
+  void SetDeviceLimit(const Step& step, Device& device, Bytes limit);
   absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
   absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
 

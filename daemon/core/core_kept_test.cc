@@ -28,7 +28,7 @@ struct Keeper {
   PermitWord& word() { return h.permit_words.at(peer.channel); }
   bool Take() { return word().Take(held.permit.value()); }
   PutBack Put() { return word().Put(held.permit.value()); }
-  bool idle() const { return h.core->ListPermits(h.Admin(), "").at(0).idle; }
+  bool idle() const { return h.core->ListPermits(h.Admin(), "").at(0).kept; }
 
   CoreHarness& h;
   Peer peer;
@@ -53,9 +53,9 @@ TEST_F(CoreKeptTest, IsUsedAgainWithoutTheDaemonAndShownAsIdleBetween) {
   EXPECT_EQ(a.Put(), PutBack::kKept);
   EXPECT_TRUE(a.idle());
   EXPECT_EQ(h_.Pool().out, 1u);
-  EXPECT_EQ(h_.Pool().idle, 1u);
+  EXPECT_EQ(h_.Pool().kept, 1u);
   EXPECT_TRUE(a.Take());
-  EXPECT_EQ(h_.Pool().idle, 0u);
+  EXPECT_EQ(h_.Pool().kept, 0u);
   EXPECT_EQ(h_.Pool().granted_total, 1u);
 }
 

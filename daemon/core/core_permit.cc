@@ -24,7 +24,9 @@ absl::Status CheckChange(const PoolChange& change) {
                   {{"field", "weight"}, {"uid", uid}, {"value", weight}, {"limit", kMostWeight}});
   }
   const std::pair<const char*, std::optional<absl::Duration>> holds[] = {
-      {"hold_warning", change.hold_warning}, {"hold_limit", change.hold_limit}};
+      {"hold_warning", change.hold_warning},
+      {"hold_limit", change.hold_limit},
+      {"idle_warning", change.idle_warning}};
   for (const auto& [field, hold] : holds) {
     if (!hold.has_value() || *hold >= kLeastHold) continue;
     return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
@@ -118,6 +120,7 @@ absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, c
     if (weight != 1) config.weights.emplace(uid, weight);
   }
   config.device_cap = change.device_cap.value_or(config.device_cap);
+  config.idle_warning = change.idle_warning.value_or(config.idle_warning);
   for (const auto& [uuid, cap] : change.device_caps) {
     config.device_caps.erase(uuid);
     if (cap.has_value()) config.device_caps.emplace(uuid, *cap);

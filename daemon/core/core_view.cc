@@ -123,6 +123,7 @@ Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
   for (PermitView& view : found) {
     if (builder.Full()) break;
     const uint64_t id = view.id.value();
+    impl_->SetIdle(&view);
     builder.Add(id, 0, std::move(view));
   }
   return builder.Build();
@@ -290,6 +291,12 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                                              .generation = device.context.generation,
                                              .restarts_left = device.context.restarts_left,
                                              .last_failure = device.context.last_failure};
+  }
+  if (device.reading.has_value()) {
+    view.reading = DeviceView::Reading{.taken = device.reading->taken,
+                                       .free = device.reading->free,
+                                       .others = placement_.OthersOn(device.config.ordinal),
+                                       .utilisation = device.reading->utilisation};
   }
   return view;
 }

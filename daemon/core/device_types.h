@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "common/bytes.h"
+#include "common/ids.h"
 
 namespace berth::core {
 
@@ -65,6 +68,51 @@ struct DeviceView {
   // Where the device offers CUDA_IPC blocks.
   std::optional<ContextWorker> context;
   ClearsCheck clears;
+  // What the driver said last; nothing where nobody reads it.
+  struct Reading {
+    absl::Time taken;
+    Bytes free;
+    // Of processes that are of no session.
+    Bytes others;
+    std::optional<uint32_t> utilisation;
+  };
+  std::optional<Reading> reading;
+};
+
+// A process that uses a device, as its driver says.
+struct ProcessReading {
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  std::string name;
+  // With its context.
+  Bytes bytes;
+  // Its parent first.
+  std::vector<int32_t> ancestors;
+  // Of the daemon's own.
+  bool daemon = false;
+};
+
+// What a device's driver says of it.
+struct DeviceReading {
+  absl::Time taken;
+  Bytes total;
+  Bytes free;
+  // In percent; nothing where the driver does not say.
+  std::optional<uint32_t> utilisation;
+  std::vector<ProcessReading> processes;
+  // Of those for which there was no more room.
+  Bytes rest;
+};
+
+// A process at a device without a permit: its session, if it is of one, has none.
+struct StrayView {
+  uint32_t device = 0;
+  std::string uuid;
+  ProcessReading process;
+  // 0 where it is of none.
+  SessionId session;
+  // When it was seen first.
+  absl::Time since;
 };
 
 // What the vault says of one of a device's workers beside whether it is there.

@@ -234,7 +234,7 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
   if (device.has_value()) {
     permit.view.device = placement_->Describe(*device);
     permit.view.declared = waiter.what.device.declared;
-    placement_->Take(*device, waiter.what.device.declared);
+    placement_->Take(*device, waiter.asker.session, waiter.what.device.declared);
     shares_.out[*device] += waiter.what.units;
   }
   const bool first = by_holder_.emplace(Holder(waiter.asker.session, waiter.what.holder_key), id).second;
@@ -381,7 +381,7 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   }
   if (permit.view.exclusive) --exclusive_out_;
   if (const auto& device = permit.view.device; device.has_value()) {
-    placement_->Give(device->ordinal, permit.view.declared);
+    placement_->Give(device->ordinal, permit.view.session, permit.view.declared);
     const auto share = shares_.out.find(device->ordinal);
     share->second -= permit.view.units;
     if (share->second == 0) shares_.out.erase(share);
@@ -489,6 +489,12 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
   if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
     return Refuse(Reason::kNoPermit,
                   "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}", figures);
+  }
+  if (placement_->OnlyOld(what.device)) {
+    return Refuse(Reason::kNoPermit,
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; what is free on the devices was last read too "
+                  "long ago to go by; held by {holders}",
+                  figures);
   }
   // The pool has the units; what lacks is a device.
   figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");

@@ -25,7 +25,7 @@ PoolView PermitPool::View() const {
                 .exclusive = exclusive_out_ > 0,
                 .mean_hold = mean_hold_};
   view.overdue = overdue_.size();
-  for (const auto& [channel, id] : kept_) view.idle += ViewPermit(permits_.at(id)).idle ? 1 : 0;
+  for (const auto& [channel, id] : kept_) view.kept += ViewPermit(permits_.at(id)).kept ? 1 : 0;
   return view;
 }
 
@@ -33,7 +33,7 @@ PermitView PermitPool::ViewPermit(const Permit& permit) const {
   PermitView view = permit.view;
   view.depth = permit.acquisitions.size();
   view.overdue = overdue_.contains({permit.held_since, view.id});
-  view.idle = permit.word != nullptr && permit.word->Look(view.id.value()).idle;
+  view.kept = permit.word != nullptr && permit.word->Look(view.id.value()).idle;
   return view;
 }
 
@@ -94,7 +94,8 @@ WaitCause PermitPool::CauseOf(const Waiter& waiter, Gangs* gangs) const {
   if (KeptFrom(waiter.number, gangs)) return WaitCause::kKeptForAnother;
   // Of a gang this pool has what it asks here.
   if (!waiter.gang.empty()) return WaitCause::kElsewhere;
-  return Judge(waiter, gangs) == WaitQueue::Verdict::kFits ? WaitCause::kKeptForAnother : WaitCause::kDevice;
+  if (Judge(waiter, gangs) == WaitQueue::Verdict::kFits) return WaitCause::kKeptForAnother;
+  return placement_->OnlyOld(what.device) ? WaitCause::kOldReading : WaitCause::kDevice;
 }
 
 std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewer, Gangs* gangs) const {
@@ -125,7 +126,7 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
                 .units = holder.units,
                 .exclusive = holder.exclusive,
                 .overdue = holder.overdue,
-                .idle = holder.idle,
+                .kept = holder.kept,
                 .granted_at = holder.granted_at};
     }
     view.holders.push_back(std::move(holder));

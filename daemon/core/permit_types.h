@@ -84,6 +84,8 @@ struct PoolConfig {
   // either, each permit of the pool names a device.
   uint64_t device_cap = 0;
   std::map<std::string, uint64_t> device_caps = {};
+  // A permit is shown as idle when its device has been at nothing for so long.
+  absl::Duration idle_warning = absl::Minutes(10);
 };
 
 inline constexpr uint32_t kMostWeight = 1'000;
@@ -102,6 +104,7 @@ struct PoolChange {
   std::optional<uint64_t> device_cap;
   // By UUID; nothing takes a device's own cap away.
   std::map<std::string, std::optional<uint64_t>> device_caps = {};
+  std::optional<absl::Duration> idle_warning;
 };
 
 struct PoolView {
@@ -117,7 +120,7 @@ struct PoolView {
   // Permits held past the warning.
   uint64_t overdue = 0;
   // Permits that their processes keep and do not use, at this moment.
-  uint64_t idle = 0;
+  uint64_t kept = 0;
   // The one permit that is out keeps the others out.
   bool exclusive = false;
   // For how long permits were held, the latest counting most; zero while none has come back.
@@ -147,11 +150,14 @@ struct PermitView {
   // Held past the pool's warning.
   bool overdue = false;
   // Its process keeps it and does not use it.
-  bool idle = false;
+  bool kept = false;
   std::optional<PlacedDevice> device;
   Bytes declared;
   // Of the gang that it was granted in; 0 for none.
   uint64_t gang = 0;
+  // For how long its device, or for one that names none every device, has been at nothing while it was held; zero for
+  // less than the pool's warning, and where nobody reads that.
+  absl::Duration idle;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;
@@ -195,6 +201,8 @@ enum class WaitCause {
   kElsewhere = 8,
   // The bytes that its gang would reserve are not free.
   kRoom = 9,
+  // The device's figures are old: nobody is let in to bytes by them.
+  kOldReading = 10,
 };
 
 // Why somebody waits.

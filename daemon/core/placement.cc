@@ -85,12 +85,32 @@ Bytes Placement::NeedOf(const Device& device, const DeviceWish& wish) {
   return std::max(wish.min_free, SaturatingAdd(wish.declared, device.facts.context));
 }
 
-Bytes Placement::FreeOf(const Device& device, Bytes taken) {
-  Bytes free = device.facts.total;
-  for (const Bytes part : {device.facts.reserve, device.state.ledger, device.facts.others, taken}) {
-    free = SaturatingSub(free, part);
+Bytes Placement::ChargeOf(const Device& device, const Share& share) {
+  uint64_t contexts = 0;
+  if (__builtin_mul_overflow(share.declaring, device.facts.context.count(), &contexts)) {
+    contexts = std::numeric_limits<uint64_t>::max();
   }
-  return free;
+  return std::max(SaturatingAdd(share.declared, Bytes(contexts)), share.used);
+}
+
+void Placement::Recount(Device* device) {
+  device->charged = device->loose = Bytes();
+  for (const auto& [session, share] : device->shares) {
+    device->charged = SaturatingAdd(device->charged, ChargeOf(*device, share));
+    if (share.declaring == 0) device->loose = SaturatingAdd(device->loose, share.used);
+  }
+}
+
+Bytes Placement::FreeOf(const Device& device) {
+  return SaturatingSub(RoomOf(device), SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.charged));
+}
+
+Bytes Placement::FreeWithoutPermits(const Device& device) {
+  return SaturatingSub(RoomOf(device), SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.loose));
+}
+
+bool Placement::TooOld(const Device& device, const DeviceWish& wish) {
+  return !device.fresh && (wish.declared > Bytes() || wish.min_free > Bytes());
 }
 
 Bytes Placement::RoomOf(const Device& device) {
@@ -99,7 +119,7 @@ Bytes Placement::RoomOf(const Device& device) {
 
 std::tuple<uint64_t, uint64_t> Placement::RankOf(const Device& device, DevicePick pick) {
   return {pick == DevicePick::kBest ? 0 : device.permits,
-          std::numeric_limits<uint64_t>::max() - FreeOf(device, device.taken).count()};
+          std::numeric_limits<uint64_t>::max() - FreeOf(device).count()};
 }
 
 absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
@@ -137,15 +157,16 @@ absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
 
 Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
   if (!device.state.in_service || !Named(ask.wish, device.facts)) return Verdict::kAside;
+  if (TooOld(device, ask.wish)) return Verdict::kAside;
   const Bytes need = SaturatingAdd(NeedOf(device, ask.wish), load.bytes);
-  if (need > FreeOf(device, Bytes())) return Verdict::kAside;
+  if (need > FreeWithoutPermits(device)) return Verdict::kAside;
   if (ask.shares != nullptr) {
     const uint64_t cap = ask.shares->CapOf(device.facts.uuid);
     const uint64_t units = ask.units + UnitsIn(load.units, ask.shares);
     if (units > cap) return Verdict::kAside;
     if (ask.shares->OutOn(ordinal) > cap - units) return Verdict::kWaits;
   }
-  return need <= FreeOf(device, device.taken) ? Verdict::kFits : Verdict::kWaits;
+  return need <= FreeOf(device) ? Verdict::kFits : Verdict::kWaits;
 }
 
 Placement::Verdict Placement::JudgeEmpty(uint32_t, const Device& device, const Ask& ask, const Load& load) {
@@ -243,22 +264,77 @@ absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>&
                 {{"pool", pool}, {"asked", asks.size()}, {"cap", there}});
 }
 
-void Placement::Take(uint32_t ordinal, Bytes declared) {
+void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {
   Device& device = devices_.at(ordinal);
   ++device.permits;
   if (declared == Bytes()) return;
   device.declared = SaturatingAdd(device.declared, declared);
-  device.taken = SaturatingAdd(device.taken, SaturatingAdd(declared, device.facts.context));
+  Share& share = device.shares[session];
+  const Bytes before = ChargeOf(device, share);
+  if (share.declaring == 0) device.loose = SaturatingSub(device.loose, share.used);
+  share.declared = SaturatingAdd(share.declared, declared);
+  ++share.declaring;
+  device.charged = SaturatingAdd(SaturatingSub(device.charged, before), ChargeOf(device, share));
 }
 
-void Placement::Give(uint32_t ordinal, Bytes declared) {
+void Placement::Give(uint32_t ordinal, SessionId session, Bytes declared) {
   Device& device = devices_.at(ordinal);
   BERTH_INVARIANT(device.permits > 0);
   --device.permits;
   changes_.verdicts = true;
   if (declared == Bytes()) return;
   device.declared = SaturatingSub(device.declared, declared);
-  device.taken = SaturatingSub(device.taken, SaturatingAdd(declared, device.facts.context));
+  const auto share = device.shares.find(session);
+  BERTH_INVARIANT(share != device.shares.end() && share->second.declaring > 0);
+  const Bytes before = ChargeOf(device, share->second);
+  share->second.declared = SaturatingSub(share->second.declared, declared);
+  --share->second.declaring;
+  device.charged = SaturatingAdd(SaturatingSub(device.charged, before), ChargeOf(device, share->second));
+  if (share->second.declaring == 0) device.loose = SaturatingAdd(device.loose, share->second.used);
+  if (share->second.declaring == 0 && share->second.used == Bytes()) device.shares.erase(share);
+}
+
+void Placement::Measure(uint32_t ordinal, Usage usage) {
+  Device& device = devices_.at(ordinal);
+  const Bytes before = FreeOf(device), without = FreeWithoutPermits(device);
+  device.read_at = usage.taken;
+  device.others = usage.others;
+  for (auto it = device.shares.begin(); it != device.shares.end();) {
+    const auto share = it++;
+    share->second.used = Bytes();
+    if (share->second.declaring == 0) device.shares.erase(share);
+  }
+  for (const auto& [session, used] : usage.sessions) {
+    if (used > Bytes()) device.shares[session].used = used;
+  }
+  Recount(&device);
+  changes_.verdicts =
+      changes_.verdicts || FreeOf(device) != before || FreeWithoutPermits(device) != without;
+}
+
+void Placement::SetContext(uint32_t ordinal, Bytes context) {
+  Device& device = devices_.at(ordinal);
+  changes_.verdicts = changes_.verdicts || device.facts.context != context;
+  device.facts.context = context;
+  Recount(&device);
+}
+
+void Placement::SetNow(absl::Time now) {
+  for (auto& [ordinal, device] : devices_) {
+    const bool fresh = !device.read_at.has_value() || now - *device.read_at <= kFresh;
+    changes_.verdicts = changes_.verdicts || fresh != device.fresh;
+    device.fresh = fresh;
+  }
+}
+
+bool Placement::OnlyOld(const DeviceWish& wish) const {
+  bool any = false;
+  for (const auto& [ordinal, device] : devices_) {
+    if (!device.state.in_service || !Named(wish, device.facts)) continue;
+    if (!TooOld(device, wish)) return false;
+    any = true;
+  }
+  return any;
 }
 
 PlacedDevice Placement::Describe(uint32_t ordinal) const {
@@ -270,15 +346,14 @@ PlacedDevice Placement::Describe(uint32_t ordinal) const {
 }
 
 Bytes Placement::FreeOn(uint32_t ordinal) const {
-  const Device& device = devices_.at(ordinal);
-  return FreeOf(device, device.taken);
+  return FreeOf(devices_.at(ordinal));
 }
 
 Bytes Placement::MostFree(const DeviceWish& wish) const {
   Bytes most;
   for (const auto& [ordinal, device] : devices_) {
     if (!device.state.in_service || !Named(wish, device.facts)) continue;
-    most = std::max(most, FreeOf(device, device.taken));
+    most = std::max(most, FreeOf(device));
   }
   return most;
 }

@@ -2,7 +2,10 @@
 // for their processes, so that two are never let in to the same bytes.
 //
 //   free = total − reserve − the ledger's bytes (live, warm, retired, quarantined, being made)
-//        − Σ over permits (declared + context) − what others had when the daemon started
+//        − Σ over sessions max(declared + contexts, what their processes have beside blocks) − what others have
+//
+// What processes have the driver's readings say; where nobody takes these, sessions have what they declared, and others
+// what they had when the daemon started. Readings that are old let nobody in to bytes.
 //
 // Arithmetic only: it is told of devices. Thread-compatible.
 
@@ -11,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -20,7 +24,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/bytes.h"
+#include "common/ids.h"
 #include "daemon/core/device_types.h"
 #include "daemon/core/permit_types.h"
 
@@ -64,6 +70,17 @@ class Placement {
     // What the ledger charges there.
     Bytes ledger;
   };
+  // What a reading of the driver's came to.
+  struct Usage {
+    absl::Time taken;
+    // What processes have that are of no session and not the daemon's, and what no process accounts for.
+    Bytes others;
+    // What sessions' processes have beside the blocks that they map.
+    std::map<SessionId, Bytes> sessions;
+  };
+  // Older ones are not gone by: five were missed.
+  static constexpr absl::Duration kFresh = absl::Seconds(5);
+
   enum class Verdict {
     // A device has room now.
     kFits,
@@ -109,9 +126,20 @@ class Placement {
   // Errors: those of Check(), which each of them passes alone; OVER_CAP (all of them together).
   absl::Status CheckAll(absl::string_view pool, const std::vector<Ask>& asks, const BytesByDevice& besides) const;
 
-  // A permit with `declared` bytes goes to the device, and comes back. Requires: it is known.
-  void Take(uint32_t ordinal, Bytes declared);
-  void Give(uint32_t ordinal, Bytes declared);
+  // A permit of the session with `declared` bytes goes to the device, and comes back. Requires: it is known.
+  void Take(uint32_t ordinal, SessionId session, Bytes declared);
+  void Give(uint32_t ordinal, SessionId session, Bytes declared);
+
+  // The driver was read. Requires: it is known.
+  void Measure(uint32_t ordinal, Usage usage);
+  // What a process's context takes of the device was measured.
+  void SetContext(uint32_t ordinal, Bytes context);
+  // Time has passed: readings grow old.
+  void SetNow(absl::Time now);
+  // Whether the wish is for bytes, and every device that it would take has an old reading.
+  bool OnlyOld(const DeviceWish& wish) const;
+  // What others have, by the last reading or at the start.
+  Bytes OthersOn(uint32_t ordinal) const { return OthersOf(devices_.at(ordinal)); }
 
   PlacedDevice Describe(uint32_t ordinal) const;
   // By the formula; 0 where it would be negative.
@@ -131,13 +159,26 @@ class Placement {
   Changes TakeChanges() { return std::exchange(changes_, Changes()); }
 
  private:
+  // What one session has there.
+  struct Share {
+    Bytes declared;
+    // Permits that declare bytes: each is charged a context.
+    uint64_t declaring = 0;
+    Bytes used;
+  };
   struct Device {
     Facts facts;
     State state;
     Bytes declared;
-    // With their contexts.
-    Bytes taken;
     uint64_t permits = 0;
+    std::map<SessionId, Share> shares;
+    // Nothing while there was no reading.
+    std::optional<absl::Time> read_at;
+    bool fresh = true;
+    Bytes others;
+    // Of all shares: what is charged; and what sessions have that declared nothing, which no permit's return brings back.
+    Bytes charged;
+    Bytes loose;
   };
   // What else goes to a device together with an ask.
   struct Load {
@@ -149,7 +190,16 @@ class Placement {
   using JudgeOne = absl::FunctionRef<Verdict(uint32_t, const Device&, const Ask&, const Load&)>;
 
   static Bytes NeedOf(const Device& device, const DeviceWish& wish);
-  static Bytes FreeOf(const Device& device, Bytes taken);
+  // Now, and once all permits are back.
+  static Bytes FreeOf(const Device& device);
+  static Bytes FreeWithoutPermits(const Device& device);
+  static Bytes OthersOf(const Device& device) {
+    return device.read_at.has_value() ? device.others : device.facts.others;
+  }
+  static Bytes ChargeOf(const Device& device, const Share& share);
+  static void Recount(Device* device);
+  // What the wish needs there it may not have, as nobody knows what is free.
+  static bool TooOld(const Device& device, const DeviceWish& wish);
   // What an empty device has for permits.
   static Bytes RoomOf(const Device& device);
   // The lesser is preferred: fewer permits, then more bytes.

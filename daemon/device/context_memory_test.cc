@@ -15,6 +15,7 @@ class FakeNvml : public cuda::Nvml {
     if (silent) return absl::InternalError("no answer");
     return Memory{.used = used};
   }
+  absl::StatusOr<uint32_t> Utilization(const std::string&) override { return 0; }
   absl::StatusOr<std::vector<Process>> Processes(const std::string&) override { return processes; }
 
   bool silent = false;

@@ -22,6 +22,7 @@
 #include "common/ipc_handle.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
+#include "daemon/device/worker_wire.h"
 
 namespace berth {
 
@@ -42,7 +43,8 @@ struct ReleasedBlock {
 struct MeasuredContext {
   Bytes bytes;
 };
-using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext>;
+// A worker::Reading comes unasked.
+using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext, worker::Reading>;
 
 // WorkerChannel is thread-safe; Read() has one caller at a time. No method blocks: what the socket has no
 // room for waits in an outbox until Flush().

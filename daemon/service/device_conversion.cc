@@ -1,5 +1,7 @@
 #include "daemon/service/device_conversion.h"
 
+#include "daemon/service/conversion.h"
+
 namespace berth::service {
 namespace {
 
@@ -35,6 +37,13 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_last_failure(view.last_failure);
   out->set_clears_check(static_cast<v1::Device::ClearsCheck>(view.clears.outcome));
   out->set_clears_check_detail(view.clears.detail);
+  if (view.reading.has_value()) {
+    v1::Device::Reading* const reading = out->mutable_reading();
+    service::ToProto(view.reading->taken, reading->mutable_read_time());
+    reading->set_free_bytes(view.reading->free.count());
+    reading->set_others_bytes(view.reading->others.count());
+    if (view.reading->utilisation.has_value()) reading->set_utilisation(*view.reading->utilisation);
+  }
   if (!view.context.has_value()) return;
   v1::Device::ContextWorker* const context = out->mutable_context_worker();
   context->set_state(static_cast<v1::Device::State>(view.context->state));

@@ -103,7 +103,7 @@ void SetEnvironment(const std::vector<std::string>& uuids,
 
 // The core's enums carry the wire's numbers.
 static_assert(static_cast<int>(core::DevicePick::kNamed) == v1::DeviceWish::NAMED);
-static_assert(static_cast<int>(core::WaitCause::kRoom) == v1::WaitExplanation::ROOM);
+static_assert(static_cast<int>(core::WaitCause::kOldReading) == v1::WaitExplanation::OLD_READING);
 
 }  // namespace
 
@@ -170,6 +170,9 @@ absl::StatusOr<core::PoolChange> FromProto(const v1::SetPoolRequest& request) {
     BERTH_ASSIGN_OR_RETURN(change.hold_limit, HoldFromProto("hold_limit", request.hold_limit()));
   }
   for (const v1::TenantWeight& weight : request.weights()) change.weights[weight.uid()] = weight.weight();
+  if (request.has_idle_warning()) {
+    BERTH_ASSIGN_OR_RETURN(change.idle_warning, HoldFromProto("idle_warning", request.idle_warning()));
+  }
   if (request.has_device_cap()) change.device_cap = request.device_cap();
   for (const v1::DeviceCap& cap : request.device_caps()) {
     BERTH_RETURN_IF_ERROR(ValidateLabel("device_caps.uuid", cap.uuid()));
@@ -235,13 +238,16 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
   out->set_revoked_total(view.revoked_total);
   out->set_exclusive(view.exclusive);
   if (view.mean_hold > absl::ZeroDuration()) ToProto(view.mean_hold, out->mutable_mean_hold());
+  if (view.config.idle_warning != absl::InfiniteDuration()) {
+    ToProto(view.config.idle_warning, out->mutable_idle_warning());
+  }
   out->set_device_cap(view.config.device_cap);
   for (const auto& [uuid, cap] : view.config.device_caps) {
     v1::DeviceCap* const to = out->add_device_caps();
     to->set_uuid(uuid);
     to->set_cap(cap);
   }
-  out->set_idle(view.idle);
+  out->set_kept(view.kept);
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -259,10 +265,11 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_priority(view.priority);
   out->set_exclusive(view.exclusive);
   out->set_overdue(view.overdue);
-  out->set_idle(view.idle);
+  out->set_kept(view.kept);
   if (view.device.has_value()) ToProto(*view.device, out->mutable_device());
   out->set_declared_bytes(view.declared.count());
   out->set_gang(view.gang);
+  if (view.idle > absl::ZeroDuration()) ToProto(view.idle, out->mutable_idle());
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
@@ -292,6 +299,17 @@ void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
   out->set_units_ahead(view.units_ahead);
   out->set_passes(view.passes);
   if (view.estimate != absl::InfiniteDuration()) ToProto(view.estimate, out->mutable_estimate());
+}
+
+void ToProto(const core::StrayView& view, v1::Stray* out) {
+  out->set_device(view.device);
+  out->set_device_uuid(view.uuid);
+  out->mutable_process()->set_pid(view.process.pid);
+  out->mutable_process()->set_uid(view.process.uid);
+  out->mutable_process()->set_name(view.process.name);
+  out->set_bytes(view.process.bytes.count());
+  out->set_session(view.session.value());
+  ToProto(view.since, out->mutable_first_seen_time());
 }
 
 }  // namespace berth::service

@@ -10,6 +10,7 @@
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
+#include "daemon/core/device_types.h"
 #include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
 
@@ -34,6 +35,7 @@ void ToProto(const core::PoolView& view, v1::Pool* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);
 void ToProto(const core::WaiterView& view, v1::Waiter* out);
 void ToProto(const core::WaitView& view, v1::WaitExplanation* out);
+void ToProto(const core::StrayView& view, v1::Stray* out);
 
 }  // namespace berth::service
 

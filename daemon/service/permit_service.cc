@@ -58,6 +58,19 @@ grpc::ServerUnaryReactor* PermitService::KeepPermits(grpc::CallbackServerContext
       &core::Core::KeepPermits);
 }
 
+grpc::ServerUnaryReactor* PermitService::ListStrays(grpc::CallbackServerContext* context,
+                                                    const v1::ListStraysRequest*,
+                                                    v1::ListStraysResponse* response) {
+  return ServeLook(
+      *context_.callers, context_.broker, context,
+      [](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<std::vector<core::StrayView>> {
+        return core.ListStrays(caller);
+      },
+      [&](const std::vector<core::StrayView>& strays) {
+        for (const core::StrayView& stray : strays) ToProto(stray, response->add_strays());
+      });
+}
+
 grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* context,
                                                  const v1::GetPoolRequest* request, v1::Pool* response) {
   return ServeLook(

@@ -45,6 +45,8 @@ class PermitService final : public v1::PermitService::CallbackService {
   explicit PermitService(ServiceContext context) : context_(context) {}
   grpc::ServerUnaryReactor* AcquirePermit(grpc::CallbackServerContext*, const v1::AcquirePermitRequest*,
                                           v1::AcquirePermitResponse*) override;
+  grpc::ServerUnaryReactor* ListStrays(grpc::CallbackServerContext*, const v1::ListStraysRequest*,
+                                       v1::ListStraysResponse*) override;
   grpc::ServerUnaryReactor* AcquireGang(grpc::CallbackServerContext*, const v1::AcquireGangRequest*,
                                         v1::AcquireGangResponse*) override;
   grpc::ServerUnaryReactor* ReleasePermit(grpc::CallbackServerContext*, const v1::ReleasePermitRequest*,

@@ -87,7 +87,7 @@ TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {
   EXPECT_EQ(shown["pools.b.cap"].source(), Source::FILE);
   EXPECT_EQ(shown["memory.warm_limit"].value(), "64MiB");
   EXPECT_EQ(shown["memory.warm_limit"].pending(), "32MiB");
-  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 9) << "what waits for a new daemon is named again";
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 10) << "what waits for a new daemon is named again";
 }
 
 TEST(ConfigTest, WhatAnOperatorSetStaysUnlessTheFileSaysOtherwiseThanBefore) {

@@ -42,18 +42,18 @@ Actor IdleKeeper(TestDaemon& daemon) {
   actor.Do("acquire p");
   actor.Do("release p");
   EXPECT_EQ(PoolOf(daemon).out(), 1u);
-  EXPECT_EQ(PoolOf(daemon).idle(), 1u);
+  EXPECT_EQ(PoolOf(daemon).kept(), 1u);
   return actor;
 }
 
 TEST(KeptPermitsTest, AreUsedAgainWithoutACallAndShown) {
   TestDaemon daemon({.environment = {kOnePermit}});
   Actor keeper = IdleKeeper(daemon);
-  EXPECT_TRUE(Must(daemon.inspector().ListPermits()).permits(0).idle());
+  EXPECT_TRUE(Must(daemon.inspector().ListPermits()).permits(0).kept());
   keeper.Do("spin 10000");
   EXPECT_EQ(PoolOf(daemon).granted_total(), 1u);
   keeper.Do("acquire p");
-  EXPECT_FALSE(Must(daemon.inspector().ListPermits()).permits(0).idle());
+  EXPECT_FALSE(Must(daemon.inspector().ListPermits()).permits(0).kept());
   keeper.Do("release p");
   keeper.Quit();
   daemon.ExpectBooksBack();
@@ -152,11 +152,11 @@ TEST(KeptPermitsTest, AForkedChildIsToldSoAndTouchesNothing) {
     const std::string said = keeper.Do("fork-try");
     EXPECT_TRUE(absl::StartsWith(said, "FAILED_PRECONDITION")) << said;
     EXPECT_FALSE(absl::StrContains(said, "OK")) << said;
-    EXPECT_EQ(PoolOf(daemon).idle(), i == 0 ? 1u : 0u);
+    EXPECT_EQ(PoolOf(daemon).kept(), i == 0 ? 1u : 0u);
     if (i == 0) keeper.Do("acquire p");
   }
   EXPECT_TRUE(Ok(keeper.Ask("release p")));
-  EXPECT_EQ(PoolOf(daemon).idle(), 1u);
+  EXPECT_EQ(PoolOf(daemon).kept(), 1u);
   keeper.Quit();
   daemon.ExpectBooksBack();
 }

@@ -180,7 +180,7 @@ class KeptPermits {
     if (h_.Pool().waiters == 0) return;
     // Whoever it is that has put something back: it is not kept from those who wait.
     for (const PermitView& view : h_.core->ListPermits(h_.Admin(), "gpu-tests")) {
-      EXPECT_FALSE(view.idle) << "somebody waits for what is idle";
+      EXPECT_FALSE(view.kept) << "somebody waits for what is idle";
     }
     ++taken_back;
   }
@@ -193,7 +193,7 @@ class KeptPermits {
       const PoolView pool = h_.Pool();
       if (pool.out > pool.config.cap) ++drained;
       // Nothing idle is out beyond a cap.
-      EXPECT_TRUE(pool.out <= pool.config.cap || pool.idle == 0);
+      EXPECT_TRUE(pool.out <= pool.config.cap || pool.kept == 0);
     } else if (const auto out = h_.core->ListPermits(h_.Admin(), "gpu-tests"); !out.empty() && Chance(30)) {
       ++revoked;
       const PermitId permit = out[random_() % out.size()].id;

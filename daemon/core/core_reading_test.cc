@@ -1,0 +1,131 @@
+#include <string>
+#include <vector>
+
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+class CoreReadingTest : public ::testing::Test {
+ protected:
+  CoreReadingTest() : h_(MakeConfig()), peer_(h_.Open()) {}
+
+  static Config MakeConfig() {
+    Config config = CoreHarness::DefaultConfig();
+    config.pools[1].idle_warning = absl::Seconds(30);
+    return config;
+  }
+  void Read(Bytes free, std::vector<ProcessReading> processes, std::optional<uint32_t> utilisation = 0) {
+    h_.Do([&](Core& core, Effects* effects) {
+      core.DeviceRead(h_.now, 0,
+                      {.taken = h_.now,
+                       .total = MiB(64),
+                       .free = free,
+                       .utilisation = utilisation,
+                       .processes = std::move(processes)},
+                      effects);
+    });
+  }
+  // A permit of device 0 that declares so much, by a holder of its own.
+  CallId Declare(Bytes bytes, bool wait = false) {
+    return h_.Acquire(peer_, {.pool = "wide",
+                              .holder_key = "k" + std::to_string(++keys_),
+                              .wait = wait,
+                              .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0", .declared = bytes}});
+  }
+  bool Fits(Bytes bytes) {
+    const CallId call = Declare(bytes);
+    if (!h_.StatusOf(call).ok()) return false;
+    h_.Release(peer_, h_.Get<AcquireResult>(call).acquisition);
+    return true;
+  }
+  // The pid of a peer's process, as the kernel said it.
+  int32_t PidOf(const Peer& peer) const {
+    return h_.core->GetSession(CoreHarness::Admin(), peer.session)->processes.at(0).pid;
+  }
+
+  CoreHarness h_;
+  Peer peer_;
+  int keys_ = 0;
+};
+
+TEST_F(CoreReadingTest, FreeIsByTheFormulaOverTheLastReading) {
+  EXPECT_TRUE(Fits(MiB(64)));
+  Peer other = h_.Open();
+  h_.MustAllocate(other, MiB(8));
+  // A stranger's 10, and 6 more that nobody is listed for; the block's process has that mapped and 3 besides.
+  Read(MiB(64 - 10 - 6 - 11), {{.pid = 77, .bytes = MiB(10)}, {.pid = PidOf(other), .bytes = MiB(11)}});
+  EXPECT_TRUE(Fits(MiB(64 - 10 - 6 - 8 - 3)));
+  EXPECT_FALSE(Fits(Bytes(MiB(64 - 10 - 6 - 8 - 3).count() + 1)));
+  EXPECT_EQ(h_.core->ListDevices()[0].reading->others, MiB(16));
+  // The daemon's own are in the ledger.
+  Read(MiB(56), {{.pid = 5, .bytes = MiB(4), .daemon = true}});
+  EXPECT_TRUE(Fits(MiB(56)));
+}
+
+TEST_F(CoreReadingTest, WhoWaitsForBytesGoesOnWhenAReadingSaysThatTheyAreFree) {
+  Read(MiB(24), {{.pid = 77, .bytes = MiB(40)}});
+  const CallId waits = Declare(MiB(30), /*wait=*/true);
+  EXPECT_FALSE(h_.Answered(waits));
+  Read(MiB(64), {});
+  EXPECT_EQ(h_.Get<AcquireResult>(waits).device->ordinal, 0u);
+}
+
+TEST_F(CoreReadingTest, TwoThatStartTogetherAreNotLetInToTheSameBytesByOneReading) {
+  Read(MiB(64), {});
+  h_.Get<AcquireResult>(Declare(MiB(40)));
+  EXPECT_TRUE(h_.Refused(Declare(MiB(40)), Reason::kNoPermit)) << "though the driver has seen nothing yet";
+}
+
+TEST_F(CoreReadingTest, AnOlderReadingChangesNothing) {
+  h_.now += absl::Seconds(2);
+  Read(MiB(64), {});
+  h_.now -= absl::Seconds(1);
+  Read(MiB(4), {{.pid = 77, .bytes = MiB(60)}});
+  h_.now += absl::Seconds(1);
+  EXPECT_TRUE(Fits(MiB(60)));
+}
+
+TEST_F(CoreReadingTest, WhoIsThereWithoutAPermitIsAStray) {
+  Peer holder = h_.Open(), none = h_.Open(2000);
+  h_.MustAcquire(holder, {.pool = "wide", .holder_key = "h"});
+  const absl::Time first = h_.now;
+  Read(MiB(1), {{.pid = PidOf(holder), .uid = 1000},
+                {.pid = 900, .uid = 1000, .ancestors = {901, PidOf(holder)}},
+                {.pid = PidOf(none), .uid = 2000},
+                {.pid = 902, .uid = 3000, .name = "lone"},
+                {.pid = 903, .daemon = true}});
+  h_.now += absl::Seconds(1);
+  Read(MiB(1), {{.pid = PidOf(none), .uid = 2000}, {.pid = 902, .uid = 3000, .name = "lone"}});
+  const std::vector<StrayView> strays = h_.core->ListStrays(CoreHarness::Admin());
+  ASSERT_EQ(strays.size(), 2u);
+  EXPECT_EQ(strays[0].session, none.session);
+  EXPECT_EQ(strays[1].process.name, "lone");
+  EXPECT_EQ(strays[1].session, SessionId());
+  EXPECT_EQ(strays[1].since, first);
+  EXPECT_EQ(h_.core->ListStrays(none.caller()).size(), 1u) << "one's own";
+  EXPECT_EQ(h_.core->ListStrays(holder.caller()).size(), 0u);
+}
+
+TEST_F(CoreReadingTest, AHeldPermitWhoseDeviceIsAtNothingIsShownAndNotTaken) {
+  const AcquireRequest request{.pool = "wide", .holder_key = "h", .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0"}};
+  Read(MiB(64), {});
+  h_.MustAcquire(peer_, request);
+  const auto idle = [&] { return h_.core->ListPermits(peer_.caller(), "wide").at(0).idle; };
+  h_.now += absl::Seconds(29);
+  Read(MiB(64), {});
+  EXPECT_EQ(idle(), absl::ZeroDuration());
+  h_.now += absl::Seconds(1);
+  Read(MiB(64), {});
+  EXPECT_EQ(idle(), absl::Seconds(30));
+  Read(MiB(64), {}, 1);
+  EXPECT_EQ(idle(), absl::ZeroDuration());
+  h_.now += absl::Seconds(40);
+  Read(MiB(64), {});
+  EXPECT_EQ(idle(), absl::Seconds(40));
+  Read(MiB(64), {}, std::nullopt);
+  EXPECT_EQ(idle(), absl::ZeroDuration()) << "nobody says";
+}
+
+}  // namespace
+}  // namespace berth::core

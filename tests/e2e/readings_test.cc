@@ -1,0 +1,159 @@
+// What drivers say of devices while the daemon runs: who has their memory, and whether they are at anything. The driver's
+// words are a script's.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr Bytes kTotal = MiB(64);
+// Of nobody.
+constexpr int kStranger = 2'000'000'000;
+
+// A daemon whose one device says what the test writes.
+class ReadingsTest : public ::testing::Test {
+ protected:
+  ReadingsTest() { Say(kTotal, ""); }
+  ~ReadingsTest() override { ::unlink(path_.c_str()); }
+
+  static std::string Process(int64_t pid, Bytes bytes) {
+    return absl::StrCat("0 process ", pid, " ", bytes.count(), "\n");
+  }
+  void Say(Bytes free, const std::string& processes, int utilisation = 0) const {
+    // In one piece: a reading may come at any time.
+    const std::string next = path_ + ".next";
+    std::ofstream(next) << "0 memory " << kTotal.count() << " " << free.count() << "\n0 utilisation "
+                        << utilisation << "\n"
+                        << processes;
+    ASSERT_EQ(::rename(next.c_str(), path_.c_str()), 0);
+  }
+  absl::Status TryDeclare(Actor& actor, Bytes bytes) const {
+    return actor.Ask(absl::StrCat("acquire d key=d device=any declared=", bytes.count(), " try")).status();
+  }
+  // Whether a permit that declares so much comes to be granted; it is given back.
+  bool Granted(Actor& actor, Bytes bytes) const {
+    if (!TryDeclare(actor, bytes).ok()) return false;
+    actor.Do("release d");
+    return true;
+  }
+  int Strays() { return Must(daemon_.inspector().ListStrays()).strays_size(); }
+
+  const std::string path_ = absl::StrCat(::testing::TempDir(), "/readings-", ::getpid());
+  TestDaemon daemon_{{.flags = {absl::StrCat("--host-bytes=", kTotal.count())},
+                      .config = "[pools.gpu-tests]\ncap = 8\nidle_warning = \"1s\"\n",
+                      .environment = {absl::StrCat("BERTH_HOST_READINGS=", path_)}}};
+};
+
+TEST_F(ReadingsTest, WhatOthersHaveIsLookedAtAllTheTime) {
+  Actor actor(daemon_);
+  EXPECT_TRUE(Eventually([&] { return Granted(actor, MiB(60)); }));
+  Say(MiB(34), Process(kStranger, MiB(30)));
+  EXPECT_TRUE(Eventually([&] { return !Granted(actor, MiB(60)); }));
+  EXPECT_TRUE(IsRefusal(TryDeclare(actor, MiB(35)), Reason::kNoPermit));
+  EXPECT_TRUE(Granted(actor, MiB(34)));
+  // One who waits goes on when a process ends that is nobody's.
+  actor.Tell(absl::StrCat("acquire w device=any declared=", MiB(60).count()));
+  ASSERT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPermits()).waiters_size() == 1; }));
+  Say(kTotal, "");
+  EXPECT_TRUE(Ok(actor.Answer()));
+}
+
+TEST_F(ReadingsTest, WhatNoProcessIsListedForCountsAsOthers) {
+  Actor actor(daemon_);
+  Say(MiB(40), "");
+  EXPECT_TRUE(Eventually([&] { return !Granted(actor, MiB(41)); }));
+  EXPECT_TRUE(Granted(actor, MiB(40)));
+}
+
+TEST_F(ReadingsTest, ASessionIsChargedTheMoreOfWhatItDeclaredAndWhatItTakes) {
+  Actor taker(daemon_), other(daemon_);
+  taker.Do(absl::StrCat("acquire p device=any declared=", MiB(20).count()));
+  EXPECT_TRUE(Eventually([&] { return Granted(other, MiB(44)); }));
+  // Less than it declared: nobody else is let in to the rest.
+  Say(MiB(54), Process(taker.pid(), MiB(10)));
+  EXPECT_FALSE(Granted(other, MiB(45)));
+  EXPECT_TRUE(Granted(other, MiB(44)));
+  Say(MiB(14), Process(taker.pid(), MiB(50)));
+  EXPECT_TRUE(Eventually([&] { return !Granted(other, MiB(44)); }));
+  EXPECT_TRUE(Granted(other, MiB(14)));
+  // And still, when it has given its permit back and kept the bytes.
+  taker.Do("release p");
+  EXPECT_FALSE(Granted(other, MiB(15)));
+  Say(kTotal, "");
+  EXPECT_TRUE(Eventually([&] { return Granted(other, MiB(60)); }));
+}
+
+TEST_F(ReadingsTest, ABlockThatAProcessMapsIsCountedOnce) {
+  Actor owner(daemon_), other(daemon_);
+  const uint64_t block = MiB(16).count();
+  owner.Allocate("b", block);
+  EXPECT_TRUE(Eventually([&] { return Granted(other, MiB(48)); }));
+  Say(MiB(48), Process(owner.pid(), MiB(16)));
+  EXPECT_TRUE(Granted(other, MiB(48)));
+  EXPECT_FALSE(Granted(other, MiB(49)));
+}
+
+TEST_F(ReadingsTest, WhoIsAtADeviceWithoutAPermitIsListed) {
+  Actor actor(daemon_);
+  Say(MiB(40), absl::StrCat(Process(kStranger, MiB(8)), Process(actor.pid(), MiB(8)),
+                            Process(daemon_.broker(), MiB(8))));
+  ASSERT_TRUE(Eventually([&] { return Strays() == 2; })) << "the daemon's own is none";
+  const v1::ListStraysResponse strays = Must(daemon_.inspector().ListStrays());
+  EXPECT_EQ(strays.strays(0).process().pid(), actor.pid());
+  EXPECT_EQ(SessionId(strays.strays(0).session()), actor.session());
+  EXPECT_EQ(strays.strays(0).bytes(), MiB(8).count());
+  EXPECT_EQ(strays.strays(1).process().pid(), kStranger);
+  EXPECT_EQ(strays.strays(1).session(), 0u);
+  actor.Do("acquire p");
+  EXPECT_EQ(Strays(), 1);
+  // What a process of the session has started is the session's.
+  Actor parent(daemon_);
+  parent.Do("acquire p");
+  Say(MiB(40), absl::StrCat(Process(parent.pid(), MiB(8)), Process(::getpid(), MiB(8))));
+  ASSERT_TRUE(Eventually([&] {
+    const v1::ListStraysResponse now = Must(daemon_.inspector().ListStrays());
+    return now.strays_size() == 1 && now.strays(0).process().pid() == ::getpid();
+  })) << "this process is no descendant of it";
+}
+
+TEST_F(ReadingsTest, OldFiguresLetNobodyInToBytesAndItIsSaid) {
+  Actor actor(daemon_);
+  EXPECT_TRUE(Eventually([&] { return Granted(actor, MiB(1)); }));
+  ::unlink(path_.c_str());
+  ASSERT_TRUE(Eventually([&] { return !Granted(actor, MiB(1)); })) << "readings grow old";
+  EXPECT_TRUE(Ok(actor.Ask("acquire n device=any key=n try"))) << "no bytes, no figures";
+  actor.Do("release n");
+  actor.Tell("acquire w device=any declared=1");
+  ASSERT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPermits()).waiters_size() == 1; }));
+  const uint64_t number = Must(daemon_.inspector().ListPermits()).waiters(0).number();
+  EXPECT_EQ(Must(daemon_.inspector().ExplainWait(number)).cause(), v1::WaitExplanation::OLD_READING);
+  Say(kTotal, "");
+  EXPECT_TRUE(Ok(actor.Answer()));
+}
+
+TEST_F(ReadingsTest, APermitWhoseDeviceIsAtNothingIsShownAsIdle) {
+  Actor actor(daemon_);
+  actor.Do("acquire p device=any");
+  const auto idle = [&] { return Must(daemon_.inspector().ListPermits()).permits(0).has_idle(); };
+  EXPECT_TRUE(Eventually(idle));
+  Say(kTotal, "", /*utilisation=*/40);
+  EXPECT_TRUE(Eventually([&] { return !idle(); }));
+  Say(kTotal, "");
+  EXPECT_TRUE(Eventually(idle));
+  EXPECT_EQ(Must(daemon_.inspector().ListPermits()).permits_size(), 1) << "it is not taken away";
+}
+
+}  // namespace
+}  // namespace berth::testing
