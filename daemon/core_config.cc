@@ -55,8 +55,9 @@ class SettingsReader {
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const log, Table("log"));
     if (log != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file", "fences"}));
       BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "file", &settings.log_file));
+      BERTH_RETURN_IF_ERROR(ReadFlag(*log, "log.", "fences", &settings.log_fences));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
@@ -311,6 +312,7 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   if (settings.imports_per_process.has_value())
     config.limits.imports_per_channel = *settings.imports_per_process;
   if (settings.context_idle.has_value()) config.context_idle = *settings.context_idle;
+  config.log_fences = settings.log_fences.value_or(false);
   if (settings.streams_per_device.has_value())
     config.limits.fences.streams_per_device = *settings.streams_per_device;
   if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;
