@@ -95,8 +95,7 @@ absl::StatusOr<v1::ListPermitsResponse> Inspector::ListPermits(absl::string_view
   SessionCore& core = *session_->core();
   v1::ListPermitsRequest request;
   request.set_pool(std::string(pool));
-  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPermits,
-              std::move(request));
+  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPermits, std::move(request));
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
@@ -158,8 +157,7 @@ absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::strin
 
 absl::StatusOr<v1::Config> Inspector::GetConfig() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::GetConfig,
-             v1::GetConfigRequest());
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
 }
 
 absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
@@ -182,8 +180,7 @@ absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
 
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::GetUsage,
-             v1::GetUsageRequest());
+  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest());
 }
 
 absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {

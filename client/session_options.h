@@ -21,7 +21,7 @@ struct SessionOptions {
   // Open a new session even if the environment has one to join.
   bool always_new = false;
   // Keep one permit between its uses: who acquires and releases often does so without a call, as long as nobody else
-  // waits. Meanwhile the permit shows as out and idle; whoever comes has it at once (docs/fairness.md).
+  // waits. Meanwhile the permit shows as out and kept; whoever comes has it at once (docs/fairness.md).
   bool cache_permits = false;
   // Bounds each step of Open(), and every call that does not wait for a lease.
   absl::Duration timeout = absl::Seconds(10);

@@ -73,7 +73,7 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
-  BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file));
+  BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file, facts_.incarnation));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   core_ = std::make_unique<core::Core>(
       std::move(config), RandomId,
@@ -213,7 +213,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node)));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node), log_.get()));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
 
   acceptor_ = std::make_unique<service::Acceptor>(loop_.get(), connections_.get(),

@@ -90,6 +90,7 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("workers.call_deadline_per_gib", TextOf(config.calls.per_gib));
   table.Add("workers.context_idle", TextOf(config.context_idle));
   table.Add("log.file", settings.log_file.value_or("none"));
+  table.Add("log.fences", config.log_fences ? "true" : "false");
   table.Add("limits.connections", absl::StrCat(settings.connections.value_or(connections.total)));
   table.Add("limits.connections_per_uid",
             absl::StrCat(settings.connections_per_uid.value_or(connections.per_uid)));

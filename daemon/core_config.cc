@@ -55,8 +55,9 @@ class SettingsReader {
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const log, Table("log"));
     if (log != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file", "fences"}));
       BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "file", &settings.log_file));
+      BERTH_RETURN_IF_ERROR(ReadFlag(*log, "log.", "fences", &settings.log_fences));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
@@ -175,9 +176,9 @@ class SettingsReader {
 
   absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) {
     core::PoolConfig pool;
-    BERTH_RETURN_IF_ERROR(
-        CheckKeys(table, prefix, {"cap", "tenant_cap", "device_cap", "device_caps", "ageing", "hold_warning",
-                                    "hold_limit", "idle_warning", "weights"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(table, prefix,
+                                    {"cap", "tenant_cap", "device_cap", "device_caps", "ageing",
+                                     "hold_warning", "hold_limit", "idle_warning", "weights"}));
     std::optional<uint64_t> cap, tenant_cap, device_cap;
     std::optional<absl::Duration> ageing, hold_warning, hold_limit, idle_warning;
     BERTH_RETURN_IF_ERROR(ReadNumber(table, prefix, "cap", 1, &cap));
@@ -213,7 +214,8 @@ class SettingsReader {
   }
 
   // {UUID = units}.
-  absl::Status ReadDeviceCaps(const toml::table& table, const std::string& prefix, core::PoolConfig* pool) const {
+  absl::Status ReadDeviceCaps(const toml::table& table, const std::string& prefix,
+                              core::PoolConfig* pool) const {
     const toml::node* const caps = table.get("device_caps");
     if (caps == nullptr) return absl::OkStatus();
     if (!caps->is_table()) return Bad(*caps, prefix + "device_caps", "a table of caps by device UUID");
@@ -221,7 +223,8 @@ class SettingsReader {
       const std::string uuid(uuid_text.str());
       const std::optional<int64_t> cap = node.is_integer() ? node.value<int64_t>() : std::nullopt;
       if (!cap.has_value() || *cap < 0 || uuid.empty() || !ValidateLabel("uuid", uuid).ok()) {
-        return Bad(node, absl::StrCat(prefix, "device_caps.", uuid), "a whole number from 0 on, by a device's UUID");
+        return Bad(node, absl::StrCat(prefix, "device_caps.", uuid),
+                   "a whole number from 0 on, by a device's UUID");
       }
       pool->device_caps[uuid] = static_cast<uint64_t>(*cap);
     }
@@ -253,8 +256,7 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .granularity = Bytes(record.granularity),
       .permit_reserve = settings.permit_reserve.value_or(Bytes()),
       .context = settings.context.value_or(record.backend == BackendKind::kCudaVmm ? kCudaContext : Bytes()),
-      .measure_context =
-          !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
+      .measure_context = !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
                  .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))}};
@@ -315,6 +317,7 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   if (settings.imports_per_process.has_value())
     config.limits.imports_per_channel = *settings.imports_per_process;
   if (settings.context_idle.has_value()) config.context_idle = *settings.context_idle;
+  config.log_fences = settings.log_fences.value_or(false);
   if (settings.streams_per_device.has_value())
     config.limits.fences.streams_per_device = *settings.streams_per_device;
   if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;

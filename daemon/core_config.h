@@ -46,6 +46,8 @@ struct Settings {
   std::optional<uint32_t> imports_per_process;
   // Where the log of what happens to memory is appended; by default nowhere.
   std::optional<std::string> log_file;
+  // Whether it has the uses of shared blocks, too.
+  std::optional<bool> log_fences;
   std::optional<uint32_t> streams_per_device;
 
   // Where each value came from, by its key; of those that nobody gave there is none.

@@ -57,6 +57,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     call_deadline_per_gib = "0s"
     [log]
     file = "/var/log/memory.jsonl"
+    fences = true
     [limits]
     connections = 100
     connections_per_uid = 50
@@ -85,6 +86,7 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(config.calls.base, absl::Minutes(1));
   EXPECT_EQ(config.calls.per_gib, absl::ZeroDuration());
   EXPECT_EQ(settings->log_file, "/var/log/memory.jsonl");
+  EXPECT_EQ(settings->log_fences, true);
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);

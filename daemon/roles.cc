@@ -17,8 +17,8 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/clears_checks.h"
-#include "daemon/device/device_meter.h"
 #include "daemon/device/context_memory.h"
+#include "daemon/device/device_meter.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/device_runtimes.h"
 #include "daemon/device/fault.h"
@@ -78,16 +78,16 @@ std::unique_ptr<MeterLoop> StartMeter(const Options& options) {
   return loop.ok() ? *std::move(loop) : nullptr;
 }
 
-absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options) {
+absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options,
+                                      const RuntimeOpener& open) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   const char* const poison = getenv("BERTH_POISON");
   RuntimeOptions runtime_options;
   BERTH_ASSIGN_OR_RETURN(runtime_options.poison, ParsePoison(poison == nullptr ? "" : poison));
   const BackendKind kind = KindOf(options);
   DeviceRuntimes runtimes([&](uint32_t ordinal) {
-    return DeviceRuntime::Open(
-        {.kind = kind, .ordinal = ordinal, .total = options.host_bytes, .folder = options.folder},
-        runtime_options);
+    return open({.kind = kind, .ordinal = ordinal, .total = options.host_bytes, .folder = options.folder},
+                runtime_options);
   });
   std::optional<ContextMeter> meter;
   if (kind == BackendKind::kCudaDirect) meter.emplace(options.device);
@@ -118,10 +118,12 @@ int RunVaultRole(const Options& options) {
                                         .ready_fd = options.ready_fd}));
 }
 
-int RunWorkerRole(const Options& options) {
+int RunWorkerRole(const Options& options) { return RunWorkerRole(options, DeviceRuntime::Open); }
+
+int RunWorkerRole(const Options& options, const RuntimeOpener& open) {
   const std::string name =
       absl::StrCat(options.role == Role::kWorker ? "berth-worker" : "berth-context", options.device);
-  const absl::StatusOr<WorkerEnd> end = ServeDevice(name, options);
+  const absl::StatusOr<WorkerEnd> end = ServeDevice(name, options, open);
   const absl::Status why = end.ok() ? end->fault : end.status();
   Report(name, why);
   if (end.ok()) return static_cast<int>(end->exit);

@@ -31,7 +31,8 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
   for (const v1::Block& block : answer.blocks()) {
     table.AddRow({absl::StrCat(block.handle().block()), absl::StrCat(block.device()),
                   FormatCount(block.bytes()), FormatExportKind(block.export_kind()),
-                  absl::StrCat(v1::Block::State_Name(block.state()), block.torn() ? ", torn" : ""),
+                  absl::StrCat(v1::Block::State_Name(block.state()), block.torn() ? ", torn" : "",
+                               block.release_error().empty() ? "" : ", stuck"),
                   FormatSince(block.create_time(), now),
                   block.owner() == 0 ? "" : absl::StrCat(block.owner()), FormatTenant(block.tenant()),
                   absl::StrJoin(block.imports(), ",",
@@ -40,7 +41,13 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
                                 }),
                   block.name(), block.label()});
   }
-  return table.Format();
+  std::string text = table.Format();
+  for (const v1::Block& block : answer.blocks()) {
+    if (block.release_error().empty()) continue;
+    absl::StrAppend(&text, "block ", block.handle().block(), " is not taken back: ", block.release_error(),
+                    "\n");
+  }
+  return text;
 }
 
 std::string ImportsForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {

@@ -33,6 +33,10 @@ std::string Line(const v1::LogRecord& record) {
   std::string line =
       absl::StrCat(absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone()), "  ", Words(record));
   if (record.block() != 0) absl::StrAppend(&line, "  block ", record.block());
+  if (record.use() != 0) absl::StrAppend(&line, "  use ", record.use());
+  if (record.access() != v1::LogRecord::ACCESS_UNSPECIFIED) {
+    absl::StrAppend(&line, "  ", absl::AsciiStrToLower(v1::LogRecord::Access_Name(record.access())));
+  }
   if (record.reservation() != 0) absl::StrAppend(&line, "  reservation ", record.reservation());
   absl::StrAppend(&line, "  device ", record.device(), "  ", FormatCount(record.bytes()));
   if (record.session() != 0) absl::StrAppend(&line, "  session ", record.session());
@@ -41,6 +45,11 @@ std::string Line(const v1::LogRecord& record) {
   if (!record.label().empty()) absl::StrAppend(&line, "  \"", record.label(), "\"");
   if (!record.error().empty()) absl::StrAppend(&line, "  ", record.error(), ": ", record.message());
   return line + "\n";
+}
+
+// For who may take the file for the whole of it.
+std::string Unwritten(uint64_t records) {
+  return absl::StrCat("berth log: ", records, " records are not in the log's file, which was slow or full\n");
 }
 
 // Prints what there is. Returns whether anybody reads on.
@@ -60,7 +69,10 @@ absl::Status Tail(const Globals& globals, const Inspector& inspector, bool follo
   while (true) {
     BERTH_ASSIGN_OR_RETURN(const v1::ListLogRecordsResponse answer, inspector.ListLogRecords(after));
     BERTH_ASSIGN_OR_RETURN(const bool read, Print(globals, answer));
-    if (!follow || !read) return absl::OkStatus();
+    if (!follow || !read) {
+      if (answer.unwritten_total() > 0) ::fputs(Unwritten(answer.unwritten_total()).c_str(), stderr);
+      return absl::OkStatus();
+    }
     after = answer.follow_token();
     absl::SleepFor(kFollowPause);
   }

@@ -215,8 +215,9 @@ void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
   set->add_option("--weight", options->weights, "UID=WEIGHT: what a user's tenants get; 1 for all others");
   set->add_option("--idle-warning", options->idle_warning,
                   "A permit whose device is at nothing for so long is shown as idle; or never");
-  set->add_option("--device-cap", options->device_caps,
-                  "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
+  set->add_option(
+      "--device-cap", options->device_caps,
+      "N: units out at once on each device, 0 for no limit; UUID=N: on this one; UUID=: as on the others");
   CLI::App* const revoke = verb->add_subcommand(
       "revoke", "Take a permit from its holder (operator), whose process is not stopped");
   revoke->add_option("PERMIT", options->permit, "The permit's number, as `berth permits` shows it")

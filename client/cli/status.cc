@@ -27,6 +27,14 @@ std::string PoolTable(const v1::ListPoolsResponse& answer) {
   return table.Format();
 }
 
+// What the log's file lacks, where it lacks anything.
+std::string Unwritten(const v1::Node& node) {
+  if (node.unwritten_log_records() == 0) return "";
+  return absl::StrCat(
+      "\n", node.unwritten_log_records(),
+      " records of what happened to memory are not in the log's file, which was slow or full\n");
+}
+
 absl::Status Look(const Globals& globals, const Inspector& inspector) {
   BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
   BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
@@ -40,7 +48,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   const std::string text = absl::StrCat(
       "Berth ", node.version(), ", serving for ", FormatSince(node.serve_time(), absl::Now()), ", epoch ",
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
-      PoolTable(pools), "\n", DeviceTable(devices.devices()));
+      PoolTable(pools), "\n", DeviceTable(devices.devices()), Unwritten(node));
   ::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -29,8 +29,8 @@ std::string ForPeople(const v1::ListStraysResponse& answer, absl::Time now) {
 }  // namespace
 
 void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("strays", "Show processes that are at a device without a permit, as the driver lists them");
+  CLI::App* const verb = app.add_subcommand(
+      "strays", "Show processes that are at a device without a permit, as the driver lists them");
   verb->callback([&globals, chosen] {
     *chosen = [&globals] {
       return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {

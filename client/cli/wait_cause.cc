@@ -28,7 +28,8 @@ std::string DescribeCause(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::ELSEWHERE:
       return "another pool has not what it asks there; both are given together";
     case v1::WaitExplanation::OLD_READING:
-      return "what is free on the devices was last read too long ago to go by: does the worker's driver answer?";
+      return "what is free on the devices was last read too long ago to go by: does the worker's driver "
+             "answer?";
     case v1::WaitExplanation::ROOM:
       return "the bytes that it would reserve are not free";
     case v1::WaitExplanation::CLIENT_CAP:

@@ -2,17 +2,17 @@
 
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <sys/socket.h>
+#include <time.h>
 
-#include <cstdlib>
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "common/label.h"
 #include "common/fd_passing.h"
+#include "common/label.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {

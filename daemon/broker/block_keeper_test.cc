@@ -62,10 +62,9 @@ class FakeWorker {
   }
   void Send(const worker::Measured& measured) { EXPECT_TRUE(SendStruct(socket_.get(), measured).ok()); }
   void AnswerRelease(BlockId block, absl::StatusCode code = absl::StatusCode::kOk) {
-    EXPECT_TRUE(SendStruct(socket_.get(), worker::BlockMessage{.kind = worker::Kind::kReleased,
-                                                               .code = static_cast<int32_t>(code),
-                                                               .block = block.value()})
-                    .ok());
+    worker::Released released = {.block = block.value()};
+    worker::SetStatus(absl::Status(code, "the driver says no"), &released.outcome);
+    EXPECT_TRUE(SendStruct(socket_.get(), released).ok());
   }
   void Die() {
     held_.clear();

@@ -50,8 +50,9 @@ struct Block {
   BlockPhase phase = BlockPhase::kWarming;
   // In the making or retired: the worker has been asked and has not answered.
   bool asked = false;
-  // Retired, and the worker could not release it.
+  // Retired, and the worker could not release it; what it said, until the driver has taken it.
   bool stuck = false;
+  std::string release_error;
   // Retired, and its uses have not ended.
   bool busy = false;
   // Reserved: its making was tried again after a reap already.

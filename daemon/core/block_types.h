@@ -118,6 +118,8 @@ struct BlockView {
   absl::Time live_since;
   // Somebody died while writing it, and nobody has written it since.
   bool torn = false;
+  // Why the driver has not taken its memory back.
+  std::string release_error;
   std::vector<ImportView> imports;
 };
 

@@ -123,6 +123,8 @@ struct Config {
   // take.
   uint32_t warm_sizes = 4;
   Bytes warm_limit = GiB(1);
+  // Whether the log has the uses of shared blocks, too: several records for each launch.
+  bool log_fences = false;
   Limits limits;
 };
 
@@ -213,7 +215,7 @@ class Core {
   void AbandonUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                   const AbandonUseRequest& request, Effects* effects);
   // The block's owner, or an operator, says that it is whole. Errors: DENIED, as for a block that is not there.
-  absl::StatusOr<BlockView> ClearTorn(const Caller& caller, BlockId block);
+  absl::StatusOr<BlockView> ClearTorn(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
   // Settles the channel's request of that sequence, whatever became of it; see
   // berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);

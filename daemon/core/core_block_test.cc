@@ -91,6 +91,7 @@ TEST(CoreBlockTest, AFailedReleaseStaysChargedAndIsCountedUntilAnotherWorkerSucc
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
   EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
   EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).state, BlockState::kRetired);
+  EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).release_error, "no");
   h.Do([&](Core& core, Effects* effects) {
     core.WorkerDown(h.now, 0, Lane::kMain, DeviceState::kRebuilding, effects);
   });

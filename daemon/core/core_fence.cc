@@ -94,6 +94,7 @@ void Core::PrepareUse(absl::Time now, CallId call, const Caller& caller, const R
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  impl_->NoteUses(*admitted, LogAction::kUsePrepare, request.uses, {.slot = request.slot});
   for (const BlockUse& use : request.uses) {
     const absl::Status valid = impl_->CheckUse(admitted->channel.id, use);
     if (!valid.ok()) return impl_->Answer(step, admitted->request, valid);
@@ -113,6 +114,8 @@ void Core::FinishUse(absl::Time now, CallId call, const Caller& caller, const Re
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  impl_->NoteUses(*admitted, LogAction::kUseFinish, impl_->fences_.UsesOf(admitted->channel.id, request.use),
+                  {.use = request.use, .value = request.value});
   PrepareOutcomes outcomes;
   absl::StatusOr<std::vector<BlockId>> torn =
       impl_->fences_.Finish(impl_->StepOf(step, &outcomes), admitted->channel.id, request.use, request.value);
@@ -126,6 +129,8 @@ void Core::AbandonUse(absl::Time now, CallId call, const Caller& caller, const R
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
+  impl_->NoteUses(*admitted, LogAction::kUseAbandon, impl_->fences_.UsesOf(admitted->channel.id, request.use),
+                  {.use = request.use});
   PrepareOutcomes outcomes;
   const absl::Status abandoned =
       impl_->fences_.Abandon(impl_->StepOf(step, &outcomes), admitted->channel.id, request.use);
@@ -162,13 +167,20 @@ void Core::Impl::AnswerPrepare(const Step& step, const RequestId& request,
   Answer(step, request, Response(*prepared));
 }
 
-absl::StatusOr<BlockView> Core::ClearTorn(const Caller& caller, BlockId id) {
+absl::StatusOr<BlockView> Core::ClearTorn(absl::Time now, const Caller& caller, BlockId id,
+                                          Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
   BERTH_ASSIGN_OR_RETURN(const Session* const own, impl_->Authenticate(caller));
   const Block* const block = impl_->blocks_.Find(id);
   const bool live = block != nullptr && block->phase == BlockPhase::kLive;
   if (!live || (block->owner != own->id && !caller.admin)) {
     return Refuse(Reason::kDenied, "{kind} {id} does not exist, or is not for this caller",
                   {{"kind", "block"}, {"id", absl::StrCat(absl::Hex(id.value()))}});
+  }
+  if (impl_->fences_.Torn(id)) {
+    LogRecord record = impl_->RecordOf(*block, LogAction::kClearTorn);
+    record.session = own->id;
+    impl_->Log(step, std::move(record));
   }
   impl_->fences_.ClearTorn(id);
   return impl_->ViewBlock(*block, caller.admin ? nullptr : &caller.tenant);
@@ -200,7 +212,10 @@ void Core::BlockHandedOver(absl::Time now, ChannelId channel, BlockId block,
   const Step step = impl_->Begin(now, effects);
   PrepareOutcomes outcomes;
   if (!impl_->fences_.EndHandOver(impl_->StepOf(step, &outcomes), block, channel, marks)) return;
-  if (Block* const handed = impl_->blocks_.Find(block)) handed->shared = true;
+  if (Block* const handed = impl_->blocks_.Find(block)) {
+    handed->shared = true;
+    impl_->LogHandOver(step, *handed, channel);
+  }
   impl_->AnswerPrepares(step, std::move(outcomes));
   impl_->ServeImports(step);
 }
@@ -309,7 +324,9 @@ void Core::Impl::EndFencesOf(const Step& step, ChannelId channel) {
     if (!block.shared && block.imports.at(id).read_only == ReadOnly::kNo) local.push_back(block.id);
   }
   PrepareOutcomes outcomes;
-  fences_.ProcessGone(StepOf(step, &outcomes), channel, local);
+  for (const BlockId id : fences_.ProcessGone(StepOf(step, &outcomes), channel, local)) {
+    LogTorn(step, id, channel);
+  }
   // The next process to map a torn block alone would not be told: the core tracks it from now on.
   for (const BlockId id : local) {
     if (fences_.Torn(id)) blocks_.Find(id)->shared = true;

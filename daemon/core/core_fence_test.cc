@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "common/fence_page.h"
@@ -31,6 +32,11 @@ class CoreFenceTest : public testing::Test {
   }
   Prepared Begin(Peer& peer, uint32_t slot, Access access) {
     return h.Get<Prepared>(h.Prepare(peer, slot, {{block, access}}));
+  }
+  absl::StatusOr<BlockView> ClearTorn(const Caller& caller, BlockId id) {
+    absl::StatusOr<BlockView> view;
+    h.Do([&](Core& core, Effects* effects) { view = core.ClearTorn(h.now, caller, id, effects); });
+    return view;
   }
   void Wait(absl::Duration time) {
     h.now += time;
@@ -280,13 +286,13 @@ TEST_F(CoreFenceTest, ItsOwnerOrAnOperatorSaysThatATornBlockIsWhole) {
   // Another session is not its owner; a block that is not there is told from that by nobody.
   const Peer stranger = h.Open();
   for (const BlockId other : {block, BlockId(987)}) {
-    const absl::Status denied = h.core->ClearTorn(stranger.caller(), other).status();
+    const absl::Status denied = ClearTorn(stranger.caller(), other).status();
     EXPECT_TRUE(IsRefusal(denied, Reason::kDenied)) << denied;
   }
   EXPECT_TRUE(torn());
   Caller operator_ = b.caller();
   operator_.admin = true;
-  const absl::StatusOr<BlockView> whole = h.core->ClearTorn(operator_, block);
+  const absl::StatusOr<BlockView> whole = ClearTorn(operator_, block);
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_FALSE(whole->torn);
   EXPECT_FALSE(torn());
@@ -298,9 +304,84 @@ TEST_F(CoreFenceTest, ATornBlocksOwnSessionSaysThatItIsWhole) {
   Begin(b, sb, Access::kWrite);
   h.Gone(b);
   ASSERT_TRUE(h.core->ListBlocks(CoreHarness::Admin()).at(0).torn);
-  EXPECT_TRUE(h.core->ClearTorn(a.caller(), block).ok());
+  EXPECT_TRUE(ClearTorn(a.caller(), block).ok());
   EXPECT_TRUE(Begin(a, sa, Access::kRead).torn.empty());
-  EXPECT_TRUE(h.core->ClearTorn(a.caller(), block).ok());
+  EXPECT_TRUE(ClearTorn(a.caller(), block).ok());
+}
+
+TEST_F(CoreFenceTest, OfUsesOnlyWhatTheyLeaveTornIsLoggedByItself) {
+  Share();
+  h.log.clear();
+  const Prepared prepared = Begin(a, sa, Access::kRead);
+  h.Finish(a, prepared.use, 1);
+  EXPECT_TRUE(h.log.empty());
+  Begin(b, sb, Access::kWrite);
+  h.Gone(b);
+  const auto torn = std::find_if(h.log.begin(), h.log.end(),
+                                 [](const LogRecord& record) { return record.action == LogAction::kTorn; });
+  ASSERT_NE(torn, h.log.end());
+  EXPECT_EQ(torn->cause, LogCause::kProcessGone);
+  EXPECT_EQ(torn->block, block);
+  EXPECT_EQ(torn->request.channel, b.channel);
+  EXPECT_EQ(torn->process.name, "tester");
+  EXPECT_TRUE(ClearTorn(a.caller(), block).ok());
+  EXPECT_EQ(h.log.back().action, LogAction::kClearTorn);
+  EXPECT_EQ(h.log.back().session, a.session);
+  // It is whole already.
+  const size_t records = h.log.size();
+  EXPECT_TRUE(ClearTorn(a.caller(), block).ok());
+  EXPECT_EQ(h.log.size(), records);
+}
+
+class LoggedFenceTest : public CoreFenceTest {
+ protected:
+  LoggedFenceTest() : CoreFenceTest(Logged()) {}
+  static Config Logged() {
+    Config config = CoreHarness::DefaultConfig();
+    config.log_fences = true;
+    return config;
+  }
+};
+
+TEST_F(LoggedFenceTest, EachUseOfASharedBlockIsLoggedWithItsOutcome) {
+  const AllocateResult other = h.MustAllocate(a, MiB(4));
+  Share();
+  EXPECT_EQ(h.log.at(h.log.size() - 2).action, LogAction::kHandOver);
+  EXPECT_EQ(h.log.at(h.log.size() - 2).request.channel, a.channel);
+  h.log.clear();
+  const BlockId alone = other.block.handle.block;
+  const Prepared both =
+      h.Get<Prepared>(h.Prepare(a, sa, {{block, Access::kRead}, {alone, Access::kReadWrite}}));
+  ASSERT_EQ(h.log.size(), 2u);
+  for (const LogRecord& record : h.log) {
+    EXPECT_EQ(record.action, LogAction::kUsePrepare);
+    EXPECT_EQ(record.use, both.use);
+    EXPECT_EQ(record.slot, sa);
+    EXPECT_EQ(record.request.channel, a.channel);
+    EXPECT_EQ(record.error, "");
+  }
+  EXPECT_EQ(h.log[0].block, block);
+  EXPECT_EQ(h.log[0].access, Access::kRead);
+  EXPECT_EQ(h.log[0].bytes, MiB(2));
+  EXPECT_EQ(h.log[1].block, alone);
+  EXPECT_EQ(h.log[1].access, Access::kReadWrite);
+  h.Finish(a, both.use, 7);
+  ASSERT_EQ(h.log.size(), 4u);
+  EXPECT_EQ(h.log[3].action, LogAction::kUseFinish);
+  EXPECT_EQ(h.log[3].use, both.use);
+  EXPECT_EQ(h.log[3].value, 7u);
+  // Abandoned by its process, and because its request is forgotten.
+  h.Abandon(b, Begin(b, sb, Access::kWrite).use);
+  EXPECT_EQ(h.log.back().action, LogAction::kUseAbandon);
+  Begin(b, sb, Access::kWrite);
+  h.Forget(b, b.sequence);
+  EXPECT_EQ(h.log.back().action, LogAction::kUseAbandon);
+  EXPECT_EQ(h.log.back().cause, LogCause::kForgotten);
+  // A refusal with its reason.
+  EXPECT_TRUE(h.Refused(h.Prepare(b, sb, {{alone, Access::kRead}}), Reason::kDenied));
+  EXPECT_EQ(h.log.back().action, LogAction::kUsePrepare);
+  EXPECT_EQ(h.log.back().error, "DENIED");
+  EXPECT_EQ(h.log.back().use, UseId());
 }
 
 TEST_F(CoreFenceTest, AFreedBlockStaysRetiredUntilItsUsesHaveEnded) {

@@ -91,6 +91,7 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
   } else if (const auto* const opened = std::get_if<OpenStreamResult>(&answer)) {
     undone = fences_.streams().Close(opened->stream).ok();
   } else if (const auto* const prepared = std::get_if<Prepared>(&answer)) {
+    LogForgotten(step, channel.id, prepared->use);
     PrepareOutcomes outcomes;
     undone = fences_.Abandon(StepOf(step, &outcomes), channel.id, prepared->use).ok();
     AnswerPrepares(step, std::move(outcomes));

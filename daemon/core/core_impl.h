@@ -444,11 +444,19 @@ class Core::Impl {
 
   // ---- core_log.cc ----------------------------------------------------------------------------------------
 
-  // What is to be logged of a request, with its answer; the caller adds what it knows.
+  // What is to be logged of a request, with its answer; the caller adds what it knows, before the next one.
   LogRecord& Note(const Admitted& admitted, LogAction action);
-  // Logs a request's note, if it has one, with its outcome.
+  // The same of a use of each of the blocks, where uses are logged.
+  void NoteUses(const Admitted& admitted, LogAction action, const std::vector<BlockUse>& uses,
+                const LogRecord& known);
+  // Logs a request's notes with its outcome.
   void LogAnswer(const Step& step, Pending& pending, const absl::StatusOr<Response>& response);
   void Log(const Step& step, LogRecord record, const absl::Status& status = absl::OkStatus());
+  // The open use is abandoned because its request was forgotten.
+  void LogForgotten(const Step& step, ChannelId channel, UseId use);
+  void LogHandOver(const Step& step, const Block& block, ChannelId from);
+  // The process of the channel has torn the block.
+  void LogTorn(const Step& step, BlockId block, ChannelId by);
   // A record of what happens to a block.
   LogRecord RecordOf(const Block& block, LogAction action, LogCause cause = LogCause::kNone) const;
 
@@ -490,8 +498,8 @@ class Core::Impl {
     // 0 if nobody waits for the answer.
     CallId call;
     Place place;
-    // What is logged with the answer; null for nothing.
-    std::unique_ptr<LogRecord> note;
+    // What is logged with the answer.
+    std::vector<LogRecord> notes;
   };
   // A call that waits until the releases that it had tried again have ended.
   struct Reaping {

@@ -30,29 +30,51 @@ void SetResult(const Response& response, LogRecord* record) {
     SetBlock(published->block, record);
   } else if (const auto* const reserved = std::get_if<ReserveResult>(&response)) {
     record->reservation = reserved->reservation.id;
+  } else if (const auto* const prepared = std::get_if<Prepared>(&response)) {
+    record->use = prepared->use;
   }
 }
 
 }  // namespace
 
 LogRecord& Core::Impl::Note(const Admitted& admitted, LogAction action) {
-  std::unique_ptr<LogRecord>& note = pending_.at(admitted.request).note;
-  note = std::make_unique<LogRecord>();
-  note->action = action;
-  note->session = admitted.session.id;
-  note->tenant = admitted.session.tenant;
-  note->request = admitted.request;
-  return *note;
+  LogRecord& note = pending_.at(admitted.request).notes.emplace_back();
+  note.action = action;
+  note.session = admitted.session.id;
+  note.tenant = admitted.session.tenant;
+  note.request = admitted.request;
+  return note;
+}
+
+void Core::Impl::NoteUses(const Admitted& admitted, LogAction action, const std::vector<BlockUse>& uses,
+                          const LogRecord& known) {
+  if (!config_.log_fences) return;
+  for (const BlockUse& use : uses) {
+    LogRecord& note = Note(admitted, action);
+    note.use = known.use;
+    note.slot = known.slot;
+    note.value = known.value;
+    note.access = use.access;
+    note.block = use.block;
+    const Block* const block = blocks_.Find(use.block);
+    if (block == nullptr) continue;
+    note.device = block->device;
+    note.block_generation = block->generation;
+    note.bytes = block->bytes;
+    note.label = block->label;
+  }
 }
 
 void Core::Impl::LogAnswer(const Step& step, Pending& pending, const absl::StatusOr<Response>& response) {
-  if (pending.note == nullptr) return;
-  if (response.ok()) SetResult(*response, pending.note.get());
-  Log(step, std::move(*pending.note), response.status());
+  for (LogRecord& note : pending.notes) {
+    if (response.ok()) SetResult(*response, &note);
+    Log(step, std::move(note), response.status());
+  }
 }
 
 void Core::Impl::Log(const Step& step, LogRecord record, const absl::Status& status) {
   record.number = ++last_record_;
+  record.incarnation = config_.incarnation;
   record.time = step.now;
   if (!status.ok()) {
     const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -61,6 +83,39 @@ void Core::Impl::Log(const Step& step, LogRecord record, const absl::Status& sta
     record.message = ToMessage(status.message(), LogRecord::kMaxMessageBytes);
   }
   Emit(step, std::move(record));
+}
+
+void Core::Impl::LogForgotten(const Step& step, ChannelId channel, UseId id) {
+  if (!config_.log_fences) return;
+  for (const BlockUse& use : fences_.UsesOf(channel, id)) {
+    const Block* const block = blocks_.Find(use.block);
+    if (block == nullptr) continue;
+    LogRecord record = RecordOf(*block, LogAction::kUseAbandon, LogCause::kForgotten);
+    record.request.channel = channel;
+    record.use = id;
+    record.access = use.access;
+    Log(step, std::move(record));
+  }
+}
+
+void Core::Impl::LogHandOver(const Step& step, const Block& block, ChannelId from) {
+  if (!config_.log_fences) return;
+  LogRecord record = RecordOf(block, LogAction::kHandOver);
+  record.request.channel = from;
+  const Channel* const channel = sessions_.FindChannel(from);
+  if (channel != nullptr) record.process = channel->process;
+  Log(step, std::move(record));
+}
+
+void Core::Impl::LogTorn(const Step& step, BlockId id, ChannelId by) {
+  const Block* const block = blocks_.Find(id);
+  // A freed block's end is told by its release alone.
+  if (block == nullptr || block->phase != BlockPhase::kLive) return;
+  LogRecord record = RecordOf(*block, LogAction::kTorn, LogCause::kProcessGone);
+  record.request.channel = by;
+  const Channel* const channel = sessions_.FindChannel(by);
+  if (channel != nullptr) record.process = channel->process;
+  Log(step, std::move(record));
 }
 
 LogRecord Core::Impl::RecordOf(const Block& block, LogAction action, LogCause cause) const {

@@ -108,6 +108,20 @@ TEST(CoreLogTest, AReservationsLifeIsLogged) {
   EXPECT_EQ(Last(h).cause, LogCause::kSessionEnd);
 }
 
+TEST(CoreLogTest, NumbersAreOfTheIncarnationThatEachRecordNames) {
+  Config config = CoreHarness::DefaultConfig();
+  config.incarnation = 77;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  h.MustAllocate(a, MiB(2));
+  ASSERT_EQ(h.log.size(), 2u);
+  for (uint64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(h.log[i].number, i + 1);
+    EXPECT_EQ(h.log[i].incarnation, 77u);
+  }
+}
+
 TEST(CoreLogTest, PermitsAreNotLogged) {
   CoreHarness h;
   Peer a = h.Open();

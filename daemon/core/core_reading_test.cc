@@ -108,7 +108,8 @@ TEST_F(CoreReadingTest, WhoIsThereWithoutAPermitIsAStray) {
 }
 
 TEST_F(CoreReadingTest, AHeldPermitWhoseDeviceIsAtNothingIsShownAndNotTaken) {
-  const AcquireRequest request{.pool = "wide", .holder_key = "h", .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0"}};
+  const AcquireRequest request{
+      .pool = "wide", .holder_key = "h", .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0"}};
   Read(MiB(64), {});
   h_.MustAcquire(peer_, request);
   const auto idle = [&] { return h_.core->ListPermits(peer_.caller(), "wide").at(0).idle; };

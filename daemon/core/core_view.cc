@@ -252,7 +252,8 @@ BlockView Core::Impl::DescribeBlock(const Block& block) const {
           .tenant = block.tenant,
           .label = block.label,
           .live_since = block.live_since,
-          .torn = fences_.Torn(block.id)};
+          .torn = fences_.Torn(block.id),
+          .release_error = block.release_error};
 }
 
 BlockView Core::Impl::ViewBlock(const Block& block, const Tenant* viewer) const {

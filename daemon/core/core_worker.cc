@@ -1,6 +1,7 @@
 // What the devices' workers report, and what they are asked.
 
 #include "common/error.h"
+#include "common/label.h"
 #include "daemon/core/core_impl.h"
 
 namespace berth::core {
@@ -65,6 +66,7 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
     impl_->Apply(step, *released, BlockEvent::kReleased);
   } else if (asked) {
     released->stuck = true;
+    released->release_error = ToMessage(status.message(), LogRecord::kMaxMessageBytes);
     impl_->ForEachBudget(*released, [&](ByteBudget& budget) { budget.MarkStuck(released->bytes); });
   }
   impl_->RunRetries(step, device);

@@ -219,6 +219,12 @@ absl::StatusOr<std::vector<BlockId>> FenceTable::Finish(const FenceStep& step, C
   return torn;
 }
 
+std::vector<BlockUse> FenceTable::UsesOf(ChannelId channel, UseId use) const {
+  const auto at = uses_.find(use);
+  if (at == uses_.end() || at->second.stream.channel != channel) return {};
+  return at->second.blocks;
+}
+
 absl::Status FenceTable::Abandon(const FenceStep& step, ChannelId channel, UseId use) {
   BERTH_ASSIGN_OR_RETURN(const Uses::iterator at, FindUse(channel, use));
   Serve(step, BlocksOf(End(at).blocks));
@@ -328,14 +334,19 @@ void FenceTable::EndMarksOf(ChannelId channel, Fence& fence, const ReadWords& re
   if (write_lost || fence.writes.empty()) fence.superseded.clear();
 }
 
-void FenceTable::ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local) {
+std::vector<BlockId> FenceTable::ProcessGone(const FenceStep& step, ChannelId channel,
+                                             const std::vector<BlockId>& local) {
+  std::vector<BlockId> torn;
+  const auto tear = [&](BlockId block, Fence& fence) {
+    if (!std::exchange(fence.torn, true)) torn.push_back(block);
+  };
   bool working = false;
   for (uint32_t slot = 0; slot < streams_.SlotsOf(channel); ++slot) {
     working = working || step.read({channel, slot}).in_doubt();
   }
   std::set<BlockId> touched;
   if (working) {
-    for (const BlockId block : local) fences_[block].torn = true;
+    for (const BlockId block : local) tear(block, fences_[block]);
   }
   for (auto at = queue_.begin(); at != queue_.end();) {
     const Ticket ticket = (at++)->first;
@@ -346,17 +357,20 @@ void FenceTable::ProcessGone(const FenceStep& step, ChannelId channel, const std
     if (use->second.stream.channel != channel) continue;
     for (const BlockUse& block : End(use).blocks) {
       touched.insert(block.block);
-      if (Writes(block.access)) fences_.at(block.block).torn = true;
+      if (Writes(block.access)) tear(block.block, fences_.at(block.block));
     }
   }
   for (auto& [block, fence] : fences_) {
+    const bool before = fence.torn;
     EndMarksOf(channel, fence, step.read);
+    if (fence.torn && !before) torn.push_back(block);
     if (!fence.hand_over.has_value() || fence.hand_over->from != channel) continue;
     fence.hand_over.reset();
     touched.insert(block);
   }
   streams_.Erase(channel);
   Serve(step, touched);
+  return torn;
 }
 
 void FenceTable::BeginHandOver(absl::Time now, BlockId block, ChannelId from, const ProcessInfo& process) {

@@ -86,6 +86,8 @@ class FenceTable {
                                               uint64_t value);
   // The launch never came about: as if it had not been prepared. Errors: NOT_FOUND.
   absl::Status Abandon(const FenceStep& step, ChannelId channel, UseId use);
+  // The blocks of an open use of the process's; none where there is no such.
+  std::vector<BlockUse> UsesOf(ChannelId channel, UseId use) const;
   // Takes a queued Prepare() back.
   void Leave(const FenceStep& step, const RequestId& request);
   bool Waits(const RequestId& request) const { return tickets_.contains(request); }
@@ -100,7 +102,9 @@ class FenceTable {
   bool Quiet(ChannelId channel, const ReadWords& read) const;
   // The process is gone and its words are still as it left them. `local` are blocks that it tracked by itself
   // and could write: they are torn if it was in doubt about any of its streams.
-  void ProcessGone(const FenceStep& step, ChannelId channel, const std::vector<BlockId>& local);
+  // Returns the blocks that are torn by it and were not before.
+  std::vector<BlockId> ProcessGone(const FenceStep& step, ChannelId channel,
+                                   const std::vector<BlockId>& local);
 
   // The process is asked to hand the block over: to everybody else it is in use until then.
   void BeginHandOver(absl::Time now, BlockId block, ChannelId from, const ProcessInfo& process);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -14,6 +15,7 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/fence_types.h"
 #include "daemon/core/request_memory.h"
 
 namespace berth::core {
@@ -35,6 +37,14 @@ enum class LogAction {
   kReservationEnd,
   // Failed releases were tried again.
   kReap,
+  // Uses of blocks that several processes share, and their handing over; recorded where Config::log_fences says so.
+  kUsePrepare,
+  kUseFinish,
+  kUseAbandon,
+  kHandOver,
+  // A process died while it wrote the block; somebody says that the block is whole.
+  kTorn,
+  kClearTorn,
 };
 
 // Why something ended.
@@ -59,8 +69,9 @@ struct LogRecord {
   // Of a message.
   static constexpr size_t kMaxMessageBytes = 256;
 
-  // 1, 2, 3, … over the broker's life.
+  // 1, 2, 3, … over the broker's life, which is an incarnation.
   uint64_t number = 0;
+  uint64_t incarnation = 0;
   absl::Time time;
   LogAction action = LogAction::kAllocate;
   LogCause cause = LogCause::kNone;
@@ -69,7 +80,7 @@ struct LogRecord {
   Tenant tenant;
   // Channel and sequence 0 where nobody asked.
   RequestId request;
-  // The importer of an import that ends.
+  // The importer of an import that ends, or who tore the block.
   ProcessInfo process;
   uint32_t device = 0;
   // Id 0 where no block was had.
@@ -80,6 +91,11 @@ struct LogRecord {
   // As asked, where it was refused; else what the block really takes, or the reservation.
   Bytes bytes;
   std::string label;
+  // Of a use; id 0 where it was refused.
+  UseId use;
+  std::optional<Access> access;
+  uint32_t slot = 0;
+  uint64_t value = 0;
   // Empty: it went well. Else a refusal's reason such as "OUT_OF_MEMORY", or the name of the status.
   std::string error;
   // At most kMaxMessageBytes, and an ellipsis where it was cut; between two characters.

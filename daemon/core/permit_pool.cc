@@ -492,7 +492,8 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
   }
   if (placement_->OnlyOld(what.device)) {
     return Refuse(Reason::kNoPermit,
-                  "permit pool {pool}: asked {asked}, {out} of {cap} out; what is free on the devices was last read too "
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; what is free on the devices was "
+                  "last read too "
                   "long ago to go by; held by {holders}",
                   figures);
   }

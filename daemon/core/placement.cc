@@ -102,11 +102,13 @@ void Placement::Recount(Device* device) {
 }
 
 Bytes Placement::FreeOf(const Device& device) {
-  return SaturatingSub(RoomOf(device), SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.charged));
+  return SaturatingSub(RoomOf(device),
+                       SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.charged));
 }
 
 Bytes Placement::FreeWithoutPermits(const Device& device) {
-  return SaturatingSub(RoomOf(device), SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.loose));
+  return SaturatingSub(RoomOf(device),
+                       SaturatingAdd(SaturatingAdd(device.state.ledger, OthersOf(device)), device.loose));
 }
 
 bool Placement::TooOld(const Device& device, const DeviceWish& wish) {
@@ -145,7 +147,8 @@ absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
     return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", name}});
   }
   if (ask.units > most_units) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked} units on device {device}, cap there {cap}",
+    return Refuse(Reason::kOverCap,
+                  "permit pool {pool}: asked {asked} units on device {device}, cap there {cap}",
                   {{"pool", pool}, {"asked", ask.units}, {"device", name}, {"cap", most_units}});
   }
   if (const Bytes need = NeedOf(*largest, wish); need > RoomOf(*largest)) {
@@ -155,7 +158,8 @@ absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
   return absl::OkStatus();
 }
 
-Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
+Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask,
+                                    const Load& load) {
   if (!device.state.in_service || !Named(ask.wish, device.facts)) return Verdict::kAside;
   if (TooOld(device, ask.wish)) return Verdict::kAside;
   const Bytes need = SaturatingAdd(NeedOf(device, ask.wish), load.bytes);
@@ -195,8 +199,9 @@ Placement::Choice Placement::Choose(const Ask& ask) const {
   return best;
 }
 
-std::vector<uint32_t> Placement::Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,
-                                            Verdict worst, JudgeOne judge) const {
+std::vector<uint32_t> Placement::Candidates(const Ask& ask, const Loads& loads,
+                                            const std::set<uint32_t>& taken, Verdict worst,
+                                            JudgeOne judge) const {
   std::vector<std::tuple<std::tuple<uint64_t, uint64_t>, uint32_t>> ranked;
   const Load none;
   for (const auto& [ordinal, device] : devices_) {
@@ -258,10 +263,11 @@ absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>&
   if (Assign(asks, besides, JudgeEmpty).verdict == Verdict::kFits) return absl::OkStatus();
   const uint64_t there = std::count_if(devices_.begin(), devices_.end(),
                                        [](const auto& device) { return !device.second.state.dropped; });
-  return Refuse(Reason::kOverCap,
-                "permit pool {pool}: {asked} devices are asked together, with their bytes and units; of the {cap} that "
-                "the node has not enough would do, were they empty: ask for fewer, or for less of each",
-                {{"pool", pool}, {"asked", asks.size()}, {"cap", there}});
+  return Refuse(
+      Reason::kOverCap,
+      "permit pool {pool}: {asked} devices are asked together, with their bytes and units; of the {cap} that "
+      "the node has not enough would do, were they empty: ask for fewer, or for less of each",
+      {{"pool", pool}, {"asked", asks.size()}, {"cap", there}});
 }
 
 void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {
@@ -308,8 +314,7 @@ void Placement::Measure(uint32_t ordinal, Usage usage) {
     if (used > Bytes()) device.shares[session].used = used;
   }
   Recount(&device);
-  changes_.verdicts =
-      changes_.verdicts || FreeOf(device) != before || FreeWithoutPermits(device) != without;
+  changes_.verdicts = changes_.verdicts || FreeOf(device) != before || FreeWithoutPermits(device) != without;
 }
 
 void Placement::SetContext(uint32_t ordinal, Bytes context) {
@@ -345,9 +350,7 @@ PlacedDevice Placement::Describe(uint32_t ordinal) const {
           .generation = device.state.generation};
 }
 
-Bytes Placement::FreeOn(uint32_t ordinal) const {
-  return FreeOf(devices_.at(ordinal));
-}
+Bytes Placement::FreeOn(uint32_t ordinal) const { return FreeOf(devices_.at(ordinal)); }
 
 Bytes Placement::MostFree(const DeviceWish& wish) const {
   Bytes most;

@@ -124,7 +124,8 @@ class Placement {
   // devices, which are no other's by name either.
   Choices ChooseAll(const std::vector<Ask>& asks, const BytesByDevice& besides) const;
   // Errors: those of Check(), which each of them passes alone; OVER_CAP (all of them together).
-  absl::Status CheckAll(absl::string_view pool, const std::vector<Ask>& asks, const BytesByDevice& besides) const;
+  absl::Status CheckAll(absl::string_view pool, const std::vector<Ask>& asks,
+                        const BytesByDevice& besides) const;
 
   // A permit of the session with `declared` bytes goes to the device, and comes back. Requires: it is known.
   void Take(uint32_t ordinal, SessionId session, Bytes declared);

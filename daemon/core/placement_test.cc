@@ -118,16 +118,20 @@ TEST_F(PlacementTest, WhatCanNeverBeIsSaid) {
   EXPECT_TRUE(placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = GiB(97)}}).ok());
   const absl::Status large = placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = GiB(98)}});
   EXPECT_TRUE(IsRefusal(large, Reason::kOverCap)) << large;
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B", .declared = GiB(51)}}),
-                        Reason::kOverCap));
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "C"}}), Reason::kNotFound));
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = Bytes(UINT64_MAX)}}),
-                        Reason::kOverCap));
-  Set(1, {.dropped = true});
+  EXPECT_TRUE(IsRefusal(
+      placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B", .declared = GiB(51)}}),
+      Reason::kOverCap));
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "C"}}),
+                        Reason::kNotFound));
   EXPECT_TRUE(
-      IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B"}}), Reason::kDeviceStopped));
+      IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kAny, .declared = Bytes(UINT64_MAX)}}),
+                Reason::kOverCap));
+  Set(1, {.dropped = true});
+  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kNamed, .uuid = "B"}}),
+                        Reason::kDeviceStopped));
   Set(0, {.dropped = true});
-  EXPECT_TRUE(IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kBest}}), Reason::kDeviceStopped));
+  EXPECT_TRUE(
+      IsRefusal(placement_.Check("p", {.wish = {.pick = DevicePick::kBest}}), Reason::kDeviceStopped));
   EXPECT_TRUE(IsRefusal(Placement().Check("p", {.wish = {.pick = DevicePick::kAny}}), Reason::kNotFound));
 }
 

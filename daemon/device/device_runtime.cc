@@ -16,6 +16,8 @@ namespace {
 
 constexpr Bytes kNoLimit = Bytes(UINT64_MAX);
 
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(const DeviceSpec& spec) {
   const std::string host = absl::StrCat("HOST-", spec.ordinal);
   if (spec.kind == BackendKind::kHost) return std::make_unique<HostBackend>(host, spec.total);
@@ -27,8 +29,6 @@ absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(const DeviceSpec& sp
   if (spec.kind == BackendKind::kCudaDirect) return DirectBackend::Open(*driver, ordinal);
   return VmmBackend::Open(*driver, ordinal);
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> DeviceRuntime::Open(const DeviceSpec& spec,
                                                                    const RuntimeOptions& options) {

@@ -35,6 +35,9 @@ struct DeviceSpec {
   std::string folder;
 };
 
+// The memory of a device, bare. Errors: UNSUPPORTED where there is no CUDA and a GPU is asked for; those of the driver.
+absl::StatusOr<std::unique_ptr<MemoryResource>> OpenBackend(const DeviceSpec& spec);
+
 struct RuntimeOptions {
   // Of what is outstanding here; without it there is none. What was handed over is on somebody else's account.
   std::optional<Bytes> limit;
@@ -47,7 +50,7 @@ class DeviceRuntime : public MemoryResource {
   // Calls that are remembered, for who asks what a worker did before it failed.
   static constexpr size_t kLogRecords = 64;
 
-  // Errors: UNSUPPORTED where there is no CUDA and a GPU is asked for; those of the driver.
+  // Errors: OpenBackend()'s.
   static absl::StatusOr<std::unique_ptr<DeviceRuntime>> Open(const DeviceSpec& spec,
                                                              const RuntimeOptions& options);
   // The same around a backend of the caller's making.

@@ -65,7 +65,7 @@ absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create, worker::Crea
 absl::StatusOr<absl::Status> Worker::Create(const worker::Create& create) {
   worker::Created created = {.block = create.block};
   const absl::StatusOr<UniqueFd> fd = Make(create, &created);
-  worker::SetStatus(fd.status(), &created);
+  worker::SetStatus(fd.status(), &created.outcome);
   const int sent = fd.ok() ? fd->get() : -1;
   BERTH_RETURN_IF_ERROR(
       SendStruct(socket_, created, sent >= 0 ? std::span<const int>(&sent, 1) : std::span<const int>()));
@@ -111,10 +111,9 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
     } else if (const auto release = As<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
       const absl::Status released = Release(release->block);
-      BERTH_RETURN_IF_ERROR(
-          SendStruct(socket_, worker::BlockMessage{.kind = worker::Kind::kReleased,
-                                                   .code = static_cast<int32_t>(released.code()),
-                                                   .block = release->block}));
+      worker::Released answer = {.block = release->block};
+      worker::SetStatus(released, &answer.outcome);
+      BERTH_RETURN_IF_ERROR(SendStruct(socket_, answer));
       if (const FaultDirective directive = DirectiveOf(released); directive != FaultDirective::kGoOn) {
         return WorkerEnd{.exit = ExitFor(directive), .fault = released};
       }

@@ -113,7 +113,7 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
   if (message.bytes.size() == sizeof(worker::Created)) {
     worker::Created created;
     memcpy(&created, message.bytes.data(), sizeof(created));
-    const absl::Status status = worker::GetStatus(created);
+    const absl::Status status = worker::GetStatus(created.outcome);
     const bool by_handle = created.by_handle == 1;
     const size_t fds = status.ok() && !by_handle ? 1 : 0;
     if (created.kind == worker::Kind::kCreated && message.fds.size() == fds) {
@@ -122,16 +122,14 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
       if (by_handle) return CreatedBlock{block, UniqueFd(), created.handle};
       return CreatedBlock{block, std::move(message.fds[0]), std::nullopt};
     }
-  } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
-    worker::BlockMessage released;
+  } else if (message.bytes.size() == sizeof(worker::Released) && message.fds.empty()) {
+    worker::Released released;
     memcpy(&released, message.bytes.data(), sizeof(released));
     if (released.kind == worker::Kind::kReleased) {
-      if (released.code == 0) return ReleasedBlock{BlockId(released.block)};
-      return ReleasedBlock{BlockId(released.block), absl::Status(static_cast<absl::StatusCode>(released.code),
-                                                                 "the driver did not take the memory back")};
+      return ReleasedBlock{BlockId(released.block), worker::GetStatus(released.outcome)};
     }
+  } else if (message.bytes.size() == sizeof(worker::Measured) && message.fds.empty()) {
     worker::Measured measured;
-    static_assert(sizeof(measured) == sizeof(released));
     memcpy(&measured, message.bytes.data(), sizeof(measured));
     if (measured.kind == worker::Kind::kMeasured) return MeasuredContext{Bytes(measured.bytes)};
   }

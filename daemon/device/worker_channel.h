@@ -34,7 +34,8 @@ struct CreatedBlock {
   absl::StatusOr<UniqueFd> fd;
   std::optional<IpcHandle> handle;
 };
-// Answers SendRelease(): the worker has closed the block's fd, or has it still because the driver did not take it.
+// Answers SendRelease(): the worker has closed the block's fd, or has it still because the driver did not take it, and
+// why.
 struct ReleasedBlock {
   BlockId block;
   absl::Status status = absl::OkStatus();

@@ -241,7 +241,9 @@ TEST_F(WorkerTest, WhatTheDriverDoesNotTakeBackItKeepsUntilItDoes) {
   ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());
   const WorkerReply refused = Read();
   EXPECT_EQ(std::get<ReleasedBlock>(refused).block, BlockId(5));
-  EXPECT_FALSE(std::get<ReleasedBlock>(refused).status.ok());
+  // In the driver's own words.
+  EXPECT_TRUE(IsRefusal(std::get<ReleasedBlock>(refused).status, Reason::kDriver));
+  EXPECT_EQ(GetErrorDetails(std::get<ReleasedBlock>(refused).status)->metadata.at("driver_code"), "1");
   EXPECT_FALSE(IsClosed(watched.get()));
   faulty_.driver_code = 0;
   ASSERT_TRUE(channel_->SendRelease(BlockId(5)).ok());

@@ -21,14 +21,14 @@ absl::string_view TakeText(absl::string_view* rest) {
 
 }  // namespace
 
-void SetStatus(const absl::Status& status, Created* created) {
-  created->code = static_cast<int32_t>(status.code());
-  status.message().copy(created->text, sizeof(created->text) - 1);
+void SetStatus(const absl::Status& status, Outcome* outcome) {
+  outcome->code = static_cast<int32_t>(status.code());
+  status.message().copy(outcome->text, sizeof(outcome->text) - 1);
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return;
-  created->reason = static_cast<int32_t>(details->reason);
+  outcome->reason = static_cast<int32_t>(details->reason);
   // The last byte stays 0: it ends the list.
-  std::span<char> room(created->figures, sizeof(created->figures) - 1);
+  std::span<char> room(outcome->figures, sizeof(outcome->figures) - 1);
   for (const auto& [name, value] : details->metadata) {
     if (name.size() + value.size() + 2 > room.size()) continue;
     memcpy(room.data(), name.c_str(), name.size() + 1);
@@ -37,13 +37,13 @@ void SetStatus(const absl::Status& status, Created* created) {
   }
 }
 
-absl::Status GetStatus(const Created& created) {
-  if (created.code == 0) return absl::OkStatus();
-  absl::string_view text(created.text, sizeof(created.text));
-  absl::Status status(static_cast<absl::StatusCode>(created.code), TakeText(&text));
-  if (created.reason == 0) return status;
-  ErrorDetails details{.reason = static_cast<Reason>(created.reason)};
-  absl::string_view rest(created.figures, sizeof(created.figures));
+absl::Status GetStatus(const Outcome& outcome) {
+  if (outcome.code == 0) return absl::OkStatus();
+  absl::string_view text(outcome.text, sizeof(outcome.text));
+  absl::Status status(static_cast<absl::StatusCode>(outcome.code), TakeText(&text));
+  if (outcome.reason == 0) return status;
+  ErrorDetails details{.reason = static_cast<Reason>(outcome.reason)};
+  absl::string_view rest(outcome.figures, sizeof(outcome.figures));
   while (true) {
     const absl::string_view name = TakeText(&rest);
     if (name.empty()) break;

@@ -43,16 +43,11 @@ struct Create {
   uint64_t bytes = 0;
 };
 
-// Answers Create; if `code` is OK with one fd, or by_handle.
-struct Created {
-  Kind kind = Kind::kCreated;
+// A status.
+struct Outcome {
   // An absl::StatusCode and a berth::Reason, 0 for none.
   int32_t code = 0;
   int32_t reason = 0;
-  // 1 if the block is exported by `handle`.
-  uint32_t by_handle = 0;
-  uint64_t block = 0;
-  IpcHandle handle;
   // Zero-terminated, cut where it is too long.
   char text[512] = {};
   // The refusal's figures: name and value in turn, each zero-terminated, up to an empty name. What does not
@@ -60,14 +55,30 @@ struct Created {
   char figures[512] = {};
 };
 
-// Hold (with one fd): keep the block's fd. Release: close it. Released: it is closed, or, with a `code`, the driver did
-// not take it and it is kept, to be released again. Begin (of no block), a broker's first: close what an earlier broker
-// left held, or had made; it did not live to send the Release.
+// Answers Create; if it went well with one fd, or by_handle.
+struct Created {
+  Kind kind = Kind::kCreated;
+  // 1 if the block is exported by `handle`.
+  uint32_t by_handle = 0;
+  uint64_t block = 0;
+  IpcHandle handle;
+  Outcome outcome;
+};
+
+// Hold (with one fd): keep the block's fd. Release: close it. Begin (of no block), a broker's first: close what an
+// earlier broker left held, or had made; it did not live to send the Release.
 struct BlockMessage {
   Kind kind = Kind::kHold;
-  // Of Released: an absl::StatusCode.
-  int32_t code = 0;
+  uint32_t padding = 0;
   uint64_t block = 0;
+};
+
+// Answers Release: the block is closed, or the driver did not take it and it is kept, to be released again.
+struct Released {
+  Kind kind = Kind::kReleased;
+  uint32_t padding = 0;
+  uint64_t block = 0;
+  Outcome outcome;
 };
 
 // Answers Begin: what the worker's context takes of the device's memory.
@@ -114,12 +125,13 @@ static_assert(sizeof(Reading) == Reading::BytesOf(Reading::kMaxProcesses));
 
 static_assert(std::is_trivially_copyable_v<Reading>);
 static_assert(std::is_trivially_copyable_v<Create> && std::is_trivially_copyable_v<Created> &&
-              std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Measured>);
+              std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Released> &&
+              std::is_trivially_copyable_v<Measured>);
 
-// Writes `status`, with its reason and figures, into `created`.
-void SetStatus(const absl::Status& status, Created* created);
+// Writes `status`, with its reason and figures, into `outcome`.
+void SetStatus(const absl::Status& status, Outcome* outcome);
 // What SetStatus() wrote.
-absl::Status GetStatus(const Created& created);
+absl::Status GetStatus(const Outcome& outcome);
 
 }  // namespace berth::worker
 

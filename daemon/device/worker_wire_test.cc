@@ -10,9 +10,9 @@ namespace berth::worker {
 namespace {
 
 absl::Status OverTheWire(const absl::Status& status) {
-  Created created;
-  SetStatus(status, &created);
-  return GetStatus(created);
+  Outcome outcome;
+  SetStatus(status, &outcome);
+  return GetStatus(outcome);
 }
 
 TEST(WorkerWireTest, OkArrivesAsOk) { EXPECT_TRUE(OverTheWire(absl::OkStatus()).ok()); }
@@ -35,7 +35,7 @@ TEST(WorkerWireTest, WhatIsTooLongIsCutAndTheOtherFiguresArrive) {
   const absl::Status sent = Refuse(Reason::kDriver, "{call} {log}",
                                    {{"call", "cuInit"}, {"log", std::string(2000, 'x')}, {"z", "last"}});
   const absl::Status got = OverTheWire(sent);
-  EXPECT_EQ(got.message(), sent.message().substr(0, sizeof(Created::text) - 1));
+  EXPECT_EQ(got.message(), sent.message().substr(0, sizeof(Outcome::text) - 1));
   const auto figures = GetErrorDetails(got)->metadata;
   EXPECT_EQ(figures.at("call"), "cuInit");
   EXPECT_EQ(figures.at("z"), "last");
@@ -43,8 +43,8 @@ TEST(WorkerWireTest, WhatIsTooLongIsCutAndTheOtherFiguresArrive) {
 }
 
 TEST(WorkerWireTest, FiguresThatFillTheirRoomToTheLastByteArrive) {
-  Created created;
-  for (size_t size = sizeof(created.figures) - 8; size <= sizeof(created.figures); ++size) {
+  Outcome outcome;
+  for (size_t size = sizeof(outcome.figures) - 8; size <= sizeof(outcome.figures); ++size) {
     const absl::Status sent = Refuse(Reason::kDriver, "text", {{"a", std::string(size, 'x')}});
     const auto figures = GetErrorDetails(OverTheWire(sent))->metadata;
     if (figures.empty()) continue;

@@ -15,7 +15,8 @@
 
 namespace berth::service {
 
-absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::optional<std::string>& path) {
+absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::optional<std::string>& path,
+                                                                   uint64_t incarnation) {
   UniqueFd file;
   if (path.has_value()) {
     // A pipe without a reader is an error, and one whose reader is slow is not waited for.
@@ -23,10 +24,11 @@ absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::op
     file = UniqueFd(::open(path->c_str(), kFlags, 0640));
     if (!file) return OsError(*path, errno);
   }
-  return std::unique_ptr<AllocationLog>(new AllocationLog(std::move(file)));
+  return std::unique_ptr<AllocationLog>(new AllocationLog(std::move(file), incarnation));
 }
 
-AllocationLog::AllocationLog(UniqueFd file) : file_(std::move(file)) {
+AllocationLog::AllocationLog(UniqueFd file, uint64_t incarnation)
+    : file_(std::move(file)), incarnation_(incarnation) {
   if (file_) writer_ = std::thread([this] { Write(); });
 }
 

@@ -31,13 +31,16 @@ class AllocationLog {
   static constexpr size_t kKept = 4096;
   static constexpr size_t kWaiting = 4096;
 
-  // Appends to `path`, which is made readable for its owner and group, where there is one.
-  // Errors: the file's, naming it.
-  static absl::StatusOr<std::unique_ptr<AllocationLog>> Open(const std::optional<std::string>& path);
+  // Appends to `path`, which is made readable for its owner and group, where there is one. The records will be of
+  // `incarnation`. Errors: the file's, naming it.
+  static absl::StatusOr<std::unique_ptr<AllocationLog>> Open(const std::optional<std::string>& path,
+                                                             uint64_t incarnation);
   AllocationLog(const AllocationLog&) = delete;
   AllocationLog& operator=(const AllocationLog&) = delete;
   // Writes what waits.
   ~AllocationLog() ABSL_LOCKS_EXCLUDED(mu_);
+
+  uint64_t incarnation() const { return incarnation_; }
 
   // Requires: numbers rise by one. Never waits.
   void Append(const core::LogRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
@@ -54,12 +57,13 @@ class AllocationLog {
   uint64_t unwritten() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  explicit AllocationLog(UniqueFd file);
+  AllocationLog(UniqueFd file, uint64_t incarnation);
   void Write() ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the line was written, whole.
   bool WriteLine(const core::LogRecord& record);
 
   const UniqueFd file_;
+  const uint64_t incarnation_;
   // The writer's: the last line was not written to its end.
   bool torn_ = false;
 

@@ -16,6 +16,8 @@
 namespace berth::service {
 namespace {
 
+constexpr uint64_t kIncarnation = 9;
+
 const core::Caller kAdmin = {.admin = true};
 
 core::LogRecord Record(uint64_t number, uint32_t uid = 1000) {
@@ -34,7 +36,7 @@ std::vector<uint64_t> Numbers(const core::Page<core::LogRecord>& page) {
 }
 
 TEST(AllocationLogTest, PagesGoOnWhereTheLastOneEndedAndShowATenantItsOwn) {
-  const auto log = AllocationLog::Open(std::nullopt);
+  const auto log = AllocationLog::Open(std::nullopt, kIncarnation);
   ASSERT_TRUE(log.ok());
   EXPECT_TRUE((*log)->List(kAdmin, {.after = 7}).empty());
   EXPECT_EQ((*log)->List(kAdmin, {.after = 7}).last, 7u);
@@ -47,7 +49,7 @@ TEST(AllocationLogTest, PagesGoOnWhereTheLastOneEndedAndShowATenantItsOwn) {
 }
 
 TEST(AllocationLogTest, OnlyTheLastAreKept) {
-  const auto log = AllocationLog::Open(std::nullopt);
+  const auto log = AllocationLog::Open(std::nullopt, kIncarnation);
   ASSERT_TRUE(log.ok());
   for (uint64_t i = 1; i <= AllocationLog::kKept + 10; ++i) (*log)->Append(Record(i));
   const core::Page<core::LogRecord> all = (*log)->List(kAdmin, {});
@@ -60,7 +62,7 @@ TEST(AllocationLogTest, OnlyTheLastAreKept) {
 TEST(AllocationLogTest, TheFileHasAnObjectALine) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/log.jsonl");
   {
-    const auto log = AllocationLog::Open(path);
+    const auto log = AllocationLog::Open(path, kIncarnation);
     ASSERT_TRUE(log.ok()) << log.status();
     for (uint64_t i = 1; i <= 100; ++i) (*log)->Append(Record(i));
   }
@@ -82,7 +84,7 @@ TEST(AllocationLogTest, TheFileHasAnObjectALine) {
 
 TEST(AllocationLogTest, AfterAFlushTheFileHasWhatWasAppended) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/flushed.jsonl");
-  const auto log = AllocationLog::Open(path);
+  const auto log = AllocationLog::Open(path, kIncarnation);
   ASSERT_TRUE(log.ok()) << log.status();
   (*log)->Flush(absl::InfiniteDuration());
   for (uint64_t i = 1; i <= 1000; ++i) (*log)->Append(Record(i));
@@ -97,10 +99,10 @@ TEST(AllocationLogTest, AfterAFlushTheFileHasWhatWasAppended) {
 TEST(AllocationLogTest, AFileThatTakesNothingDelaysNobodyAndIsCounted) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_FALSE(AllocationLog::Open(path).ok());
+  EXPECT_FALSE(AllocationLog::Open(path, kIncarnation).ok());
   const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
-  const auto log = AllocationLog::Open(path);
+  const auto log = AllocationLog::Open(path, kIncarnation);
   ASSERT_TRUE(log.ok()) << log.status();
   // Nobody reads: a pipe takes 64 KiB.
   uint64_t number = 0;
@@ -113,7 +115,7 @@ TEST(AllocationLogTest, AFileThatTakesNothingDelaysNobodyAndIsCounted) {
 }
 
 TEST(AllocationLogTest, AFileThatCannotBeOpenedIsNamed) {
-  const auto log = AllocationLog::Open("/nowhere/at/all");
+  const auto log = AllocationLog::Open("/nowhere/at/all", kIncarnation);
   EXPECT_NE(log.status().message().find("/nowhere/at/all"), std::string::npos);
 }
 

@@ -53,8 +53,8 @@ grpc::ServerUnaryReactor* FenceService::ClearTorn(grpc::CallbackServerContext* c
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   absl::StatusOr<core::BlockView> view;
-  context_.broker->Step([&](core::Core& core, absl::Time, core::Effects*) {
-    view = core.ClearTorn(*caller, BlockId(request->block()));
+  context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    view = core.ClearTorn(now, *caller, BlockId(request->block()), effects);
   });
   if (view.ok()) ToProto(*view, response);
   return FinishNow(context, view.status());

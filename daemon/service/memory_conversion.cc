@@ -35,7 +35,7 @@ void ToProto(const core::ImportView& view, v1::Import* out) {
 static_assert(static_cast<int>(core::ExportKind::kCudaIpc) == v1::EXPORT_KIND_CUDA_IPC);
 static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
-static_assert(static_cast<int>(core::LogAction::kReap) == v1::LogRecord::REAP);
+static_assert(static_cast<int>(core::LogAction::kClearTorn) == v1::LogRecord::CLEAR_TORN);
 static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
 
@@ -217,6 +217,7 @@ void ToProto(const core::BlockView& view, v1::Block* out) {
   out->set_name(view.name);
   if (view.state != core::BlockState::kReserved) ToProto(view.live_since, out->mutable_create_time());
   out->set_torn(view.torn);
+  out->set_release_error(view.release_error);
   for (const core::ImportView& import : view.imports) ToProto(import, out->add_imports());
 }
 
@@ -254,6 +255,11 @@ void ToProto(const core::LogRecord& record, v1::LogRecord* out) {
   out->set_label(record.label);
   out->set_error(record.error);
   out->set_message(record.message);
+  out->set_incarnation(record.incarnation);
+  out->set_use(record.use.value());
+  if (record.access.has_value()) out->set_access(static_cast<v1::LogRecord::Access>(*record.access));
+  out->set_slot(record.slot);
+  out->set_value(record.value);
 }
 
 void ToProto(const core::ReservationView& view, v1::Reservation* out) {

@@ -141,12 +141,14 @@ grpc::ServerUnaryReactor* MemoryService::ListLogRecords(grpc::CallbackServerCont
   const absl::Status known =
       context_.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
   if (!known.ok()) return FinishNow(context, known);
-  const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
+  const absl::StatusOr<core::PageRequest> page =
+      ReadPage(request->page_size(), request->page_token(), log_.incarnation());
   if (!page.ok()) return FinishNow(context, page.status());
   const core::Page<core::LogRecord> records = log_.List(*caller, *page);
   for (const core::LogRecord& record : records) ToProto(record, response->add_records());
-  response->set_next_page_token(NextPageToken(records));
-  response->set_follow_token(PageToken(records.last));
+  response->set_follow_token(PageToken(records.last, log_.incarnation()));
+  if (records.more) response->set_next_page_token(response->follow_token());
+  response->set_unwritten_total(log_.unwritten());
   return FinishNow(context, absl::OkStatus());
 }
 

@@ -63,6 +63,7 @@ grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
                                                const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
+  response->set_unwritten_log_records(log_.unwritten());
   return FinishNow(context, absl::OkStatus());
 }
 

@@ -20,9 +20,12 @@ inline constexpr uint64_t kMaxPageParts = 4096;
 // What a request for a page asks of the core. Errors: INVALID_FIELD for a negative size or a token that none of ours
 // is.
 absl::StatusOr<core::PageRequest> ReadPage(int32_t page_size, const std::string& token);
+// The same of a list whose keys mean something within `scope` alone: a token of another one's begins anew.
+absl::StatusOr<core::PageRequest> ReadPage(int32_t page_size, const std::string& token, uint64_t scope);
 
 // The token for the rows after the one with this key.
 std::string PageToken(uint64_t key);
+std::string PageToken(uint64_t key, uint64_t scope);
 
 // The token that continues `page`; empty if nothing comes after it.
 template <typename View>

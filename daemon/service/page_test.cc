@@ -20,6 +20,14 @@ TEST(PageTest, ATokenNamesTheKeyThatThePageGoesOnAfter) {
   EXPECT_EQ(ReadPage(1, "")->after, 0u);
 }
 
+TEST(PageTest, ATokenOfAnotherScopeBeginsAnew) {
+  EXPECT_EQ(ReadPage(1, PageToken(7, 9), 9)->after, 7u);
+  EXPECT_EQ(ReadPage(1, PageToken(7, 8), 9)->after, 0u);
+  EXPECT_EQ(ReadPage(1, "", 9)->after, 0u);
+  EXPECT_TRUE(IsRefusal(ReadPage(1, PageToken(7), 9).status(), Reason::kInvalidField));
+  EXPECT_TRUE(IsRefusal(ReadPage(1, PageToken(7, 9)).status(), Reason::kInvalidField));
+}
+
 TEST(PageTest, ASizeIsCutToTheLimitWhichIsTheDefault) {
   EXPECT_EQ(ReadPage(7, "")->rows, 7u);
   EXPECT_EQ(ReadPage(999, "")->rows, 999u);

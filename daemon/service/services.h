@@ -148,12 +148,14 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 // Answers anybody: what it says is the same for all.
 class NodeService final : public v1::NodeService::CallbackService {
  public:
-  explicit NodeService(v1::Node node) : node_(std::move(node)) {}
+  // `log` must outlive the service.
+  NodeService(v1::Node node, const AllocationLog* log) : node_(std::move(node)), log_(*log) {}
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::Node*) override;
 
  private:
   const v1::Node node_;
+  const AllocationLog& log_;
 };
 
 class AdminService final : public v1::AdminService::CallbackService {

@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -73,6 +74,52 @@ TEST(BudgetsTest, AWaiterGetsWhatAnotherProcessGivesUpOrLosesWithItsLife) {
   EXPECT_TRUE(Refused(late.Ask("allocate x 1 wait=50ms"), Reason::kWaitTimedOut,
                       {{"layer", "device"}, {"remaining", "0"}}));
   late.Quit();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(BudgetsTest, AStoppedWaiterHoldsNobodyUpAndAKilledOneIsGone) {
+  TestDaemon daemon({.flags = {"--device-budget=8MiB"}});
+  const std::string socket = daemon.folder() + "/berthd.sock";
+  Actor holder(daemon), waiter(daemon), other(daemon);
+  holder.Do(absl::StrCat("allocate x ", 4 * kMiB));
+  holder.Do(absl::StrCat("allocate y ", 4 * kMiB));
+  const size_t connections = CountConnections(socket);
+  waiter.Tell(absl::StrCat("allocate x ", 8 * kMiB, " wait=60s"));
+  // Its first call is on its way, and so there when another one is answered.
+  ASSERT_TRUE(Eventually([&] { return CountConnections(socket) > connections; }));
+  EXPECT_TRUE(Refused(other.Ask("allocate x 1"), Reason::kOverBudget));
+  ASSERT_EQ(::kill(waiter.pid(), SIGSTOP), 0);
+  holder.Do("drop y");
+  // Half of what it waits for is free, and nobody waits for it to take that.
+  EXPECT_TRUE(Ok(other.Ask(absl::StrCat("allocate x ", 2 * kMiB, " wait=30s"))));
+  EXPECT_TRUE(Ok(other.Ask(absl::StrCat("allocate y ", 2 * kMiB))));
+  waiter.Kill();
+  holder.Do("drop x");
+  other.Do("drop x");
+  other.Do("drop y");
+  // Nothing is kept for the dead.
+  EXPECT_TRUE(Eventually([&] { return Ok(other.Ask(absl::StrCat("allocate z ", 8 * kMiB))); }));
+  other.Quit();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(BudgetsTest, AStoppedWaiterWhoseTimeIsOverGetsNothing) {
+  TestDaemon daemon({.flags = {"--device-budget=8MiB"}});
+  Actor holder(daemon), waiter(daemon);
+  holder.Do(absl::StrCat("allocate x ", 8 * kMiB));
+  waiter.Tell(absl::StrCat("allocate x ", 8 * kMiB, " wait=200ms"));
+  ASSERT_EQ(::kill(waiter.pid(), SIGSTOP), 0);
+  // As long as it lasts, and then some.
+  EXPECT_TRUE(Refused(holder.Ask("allocate y 1 wait=400ms"), Reason::kWaitTimedOut));
+  holder.Do("drop x");
+  EXPECT_TRUE(Ok(holder.Ask(absl::StrCat("allocate y ", 8 * kMiB, " wait=30s"))));
+  ASSERT_EQ(::kill(waiter.pid(), SIGCONT), 0);
+  const absl::Status late = waiter.Answer().status();
+  // If it had not asked before it was stopped, it does so now.
+  EXPECT_TRUE(IsRefusal(late, Reason::kWaitTimedOut) || absl::IsDeadlineExceeded(late)) << late;
+  waiter.Quit();
   holder.Quit();
   daemon.ExpectBooksBack();
 }

@@ -17,7 +17,8 @@ namespace {
 
 using Source = v1::ConfigValue;
 
-constexpr char kConfig[] = "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 4\n[memory]\nwarm_limit = \"64MiB\"\n";
+constexpr char kConfig[] =
+    "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 4\n[memory]\nwarm_limit = \"64MiB\"\n";
 
 std::map<std::string, v1::ConfigValue> Shown(TestDaemon& daemon) {
   std::map<std::string, v1::ConfigValue> values;
@@ -26,9 +27,7 @@ std::map<std::string, v1::ConfigValue> Shown(TestDaemon& daemon) {
   return values;
 }
 
-void Write(const TestDaemon& daemon, const std::string& text) {
-  std::ofstream(daemon.config_path()) << text;
-}
+void Write(const TestDaemon& daemon, const std::string& text) { std::ofstream(daemon.config_path()) << text; }
 
 TEST(ConfigTest, EveryValueIsShownWithWhereItCameFrom) {
   TestDaemon daemon({.flags = {"--max-connections=100"},
@@ -87,7 +86,8 @@ TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {
   EXPECT_EQ(shown["pools.b.cap"].source(), Source::FILE);
   EXPECT_EQ(shown["memory.warm_limit"].value(), "64MiB");
   EXPECT_EQ(shown["memory.warm_limit"].pending(), "32MiB");
-  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 10) << "what waits for a new daemon is named again";
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 10)
+      << "what waits for a new daemon is named again";
 }
 
 TEST(ConfigTest, WhatAnOperatorSetStaysUnlessTheFileSaysOtherwiseThanBefore) {

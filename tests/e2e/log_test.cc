@@ -113,6 +113,60 @@ TEST(LogTest, AKilledProcessLeavesItsRequestsAndReservationsInTheLog) {
   daemon.ExpectBooksBack();
 }
 
+TEST(LogTest, UsesOfASharedBlockAreThereWhereTheConfigurationSaysSo) {
+  TestDaemon daemon({.config = "[log]\nfences = true\n"});
+  Actor owner(daemon), guest(daemon);
+  const BlockHandle handle = owner.Allocate("b", kMiB);
+  owner.Do(absl::StrCat("grant-session b ", guest.session().value()));
+  owner.Do("map b");
+  owner.Do("stream s");
+  // Alone: nobody hears of it.
+  owner.Do("preflight l s b:w");
+  owner.Do("commit l");
+  EXPECT_TRUE(RecordsOf(daemon, v1::LogRecord::USE_PREPARE).empty());
+  guest.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  guest.Do("map b");
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::HAND_OVER).size(), 1u);
+  guest.Do("stream s");
+  guest.Do("preflight l s b:rw");
+  guest.Do("commit l");
+  const std::vector<v1::LogRecord> finished = RecordsOf(daemon, v1::LogRecord::USE_FINISH);
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].block(), handle.block.value());
+  EXPECT_EQ(finished[0].access(), v1::LogRecord::READ_WRITE);
+  EXPECT_GT(finished[0].value(), 0u);
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::USE_PREPARE).at(0).use(), finished[0].use());
+  guest.Do("preflight l s b:w");
+  guest.Kill();
+  EXPECT_TRUE(Eventually([&] { return RecordsOf(daemon, v1::LogRecord::TORN).size() == 1; }));
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::TORN).at(0).process().pid(), guest.pid());
+  owner.Do("clear-torn b");
+  EXPECT_EQ(RecordsOf(daemon, v1::LogRecord::CLEAR_TORN).size(), 1u);
+  owner.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(LogTest, AFollowerOverABrokersDeathGetsTheNextOnesRecordsFromTheFirst) {
+  TestDaemon daemon;
+  Actor actor(daemon);
+  for (int i = 0; i < 3; ++i) actor.Do(absl::StrCat("allocate a", i, " 4096"));
+  v1::ListLogRecordsResponse answer = Must(daemon.inspector().ListLogRecords());
+  ASSERT_EQ(answer.records_size(), 3);
+  const uint64_t before = answer.records(0).incarnation();
+  const std::string token = answer.follow_token();
+  EXPECT_EQ(Must(daemon.inspector().ListLogRecords(token)).records_size(), 0);
+  const pid_t broker = daemon.broker();
+  ASSERT_EQ(::kill(broker, SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return actor.Ask("open").ok(); }));
+  actor.Do("allocate b 4096");
+  answer = Must(daemon.inspector().ListLogRecords(token));
+  ASSERT_GE(answer.records_size(), 1);
+  EXPECT_EQ(answer.records(0).number(), 1u);
+  EXPECT_NE(answer.records(0).incarnation(), before);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
 TEST(LogTest, TheFileHasWhatTheListHas) {
   const std::string config = absl::StrCat(::testing::TempDir(), "/log_test.toml");
   const std::string path = absl::StrCat(::testing::TempDir(), "/memory.jsonl");

@@ -28,13 +28,20 @@ class Replayer {
 
   Result Finish() && {
     result_.left = resource_.outstanding();
-    for (auto& [generation, block] : blocks_) {
-      if (const absl::Status status = resource_.Deallocate(block); !status.ok()) NoteFailure(status);
-    }
+    EndIncarnation();
     return std::move(result_);
   }
 
   void NoteMissing(uint64_t count) { result_.missing += count; }
+
+  // The broker whose records these were is gone, and its blocks with it.
+  void EndIncarnation() {
+    for (auto& [generation, block] : blocks_) {
+      if (const absl::Status status = resource_.Deallocate(block); !status.ok()) NoteFailure(status);
+    }
+    blocks_.clear();
+    failed_.clear();
+  }
 
  private:
   void Allocate(const v1::LogRecord& record) {
@@ -97,6 +104,7 @@ absl::StatusOr<Result> Replay(std::istream& log, uint32_t device, MemoryResource
   Replayer replayer(resource);
   uint64_t count = 0;
   uint64_t last = 0;
+  uint64_t incarnation = 0;
   for (std::string line; std::getline(log, line);) {
     ++count;
     if (line.empty()) continue;
@@ -104,7 +112,12 @@ absl::StatusOr<Result> Replay(std::istream& log, uint32_t device, MemoryResource
     if (!google::protobuf::util::JsonStringToMessage(line, &record).ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", count, " is no record of the log"));
     }
-    // After a broker's end they begin with 1 again.
+    // Numbers begin with 1 again with the next broker.
+    if (incarnation != 0 && record.incarnation() != incarnation) {
+      replayer.EndIncarnation();
+      last = 0;
+    }
+    incarnation = record.incarnation();
     if (last != 0 && record.number() > last + 1) replayer.NoteMissing(record.number() - last - 1);
     last = record.number();
     if (record.device() == device) replayer.Take(record);

@@ -52,6 +52,22 @@ TEST(ReplayTest, WhatTheBackendRefusesIsCountedAndItsReleaseIsNone) {
   EXPECT_EQ(result.failures[0].substr(0, 13), "OUT_OF_MEMORY");
 }
 
+TEST(ReplayTest, WithTheNextIncarnationTheBlocksOfTheLastAreGoneAndNumbersBeginAnew) {
+  HostBackend backend("HOST-0", GiB(1));
+  const Result result = MustReplay(
+      R"({"number":"41","incarnation":"1","action":"ALLOCATE","block_generation":"1","bytes":"8388608"}
+{"number":"42","incarnation":"1","action":"TORN","block_generation":"1","bytes":"8388608"}
+{"number":"1","incarnation":"2","action":"ALLOCATE","block_generation":"1","bytes":"2097152"}
+{"number":"2","incarnation":"2","action":"RELEASE","block_generation":"1","bytes":"2097152"}
+)",
+      backend);
+  EXPECT_EQ(result.allocations, 2u);
+  EXPECT_EQ(result.releases, 1u);
+  EXPECT_EQ(result.missing, 0u);
+  EXPECT_EQ(result.peak, MiB(8));
+  EXPECT_EQ(result.left, Bytes(0));
+}
+
 TEST(ReplayTest, ALineThatIsNoRecordIsNamed) {
   HostBackend backend("HOST-0", MiB(4));
   std::istringstream lines("{\"number\":\"1\"}\nnonsense\n");

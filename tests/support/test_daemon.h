@@ -21,6 +21,8 @@
 namespace berth::testing {
 
 struct TestDaemonOptions {
+  // One that takes berthd's flags.
+  std::string program = "daemon/berthd";
   // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
   std::vector<std::string> flags;
