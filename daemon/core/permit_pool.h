@@ -195,7 +195,7 @@ class PermitPool {
     bool was_kept = false;
   };
   using Holder = std::pair<SessionId, std::string>;
-  using Hold = std::pair<absl::Time, PermitId>;
+  using HeldSince = std::pair<absl::Time, PermitId>;
 
   const Permit* FindNest(const Asker& asker, const AcquireRequest& what) const;
   // The same for any of the session's permits that others may nest in; one that has what is asked before others.
@@ -265,8 +265,8 @@ class PermitPool {
   uint64_t revoked_total_ = 0;
   absl::Duration mean_hold_;
   // Permits by the time since which they are held: those not past the warning, and the others.
-  std::set<Hold> fresh_;
-  std::set<Hold> overdue_;
+  std::set<HeldSince> fresh_;
+  std::set<HeldSince> overdue_;
   // Permits that are kept, by who keeps them; whether these know that somebody waits; when their words were looked at.
   std::map<ChannelId, PermitId> kept_;
   bool wanted_ = false;

@@ -114,7 +114,7 @@ bool PermitPool::IsNotHeld(absl::Time now, PermitId id) {
 }
 
 void PermitPool::EndHold(const Permit& permit) {
-  const Hold hold = {permit.held_since, permit.view.id};
+  const HeldSince hold = {permit.held_since, permit.view.id};
   fresh_.erase(hold);
   overdue_.erase(hold);
 }
@@ -123,14 +123,14 @@ void PermitPool::ExpireHolds(const PoolStep& step, std::vector<PermitView>* revo
                              std::vector<PermitView>* overdue) {
   const uint64_t before = out_;
   while (!fresh_.empty() && fresh_.begin()->first + config_.hold_warning <= step.now) {
-    const Hold hold = *fresh_.begin();
+    const HeldSince hold = *fresh_.begin();
     if (IsNotHeld(step.now, hold.second)) continue;
     overdue_.insert(fresh_.extract(hold));
     Permit& permit = permits_.at(hold.second);
     if (!std::exchange(permit.warned, true)) overdue->push_back(ViewPermit(permit));
   }
   while (true) {
-    Hold hold = {absl::InfiniteFuture(), PermitId()};
+    HeldSince hold = {absl::InfiniteFuture(), PermitId()};
     if (!fresh_.empty()) hold = *fresh_.begin();
     if (!overdue_.empty()) hold = std::min(hold, *overdue_.begin());
     if (hold.first + config_.hold_limit > step.now) break;
@@ -156,7 +156,7 @@ absl::Status PermitPool::CheckKept() const {
   };
   uint64_t kept = 0;
   for (const auto& [id, permit] : permits_) {
-    const Hold hold = {permit.held_since, id};
+    const HeldSince hold = {permit.held_since, id};
     if (fresh_.contains(hold) == overdue_.contains(hold)) return broken("a permit is held twice, or never");
     if (permit.word == nullptr) continue;
     ++kept;
