@@ -168,7 +168,7 @@ absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
 
 absl::StatusOr<v1::ListStraysResponse> Inspector::ListStrays() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, *core.stubs().permit, &v1::PermitService::Stub::ListStrays,
+  return Get(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListStrays,
              v1::ListStraysRequest());
 }
 
