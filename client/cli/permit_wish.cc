@@ -91,6 +91,7 @@ absl::StatusOr<Permit> AcquireWish(const std::shared_ptr<Session>& session, cons
                                    // Beside an adoptable permit another one would make it a matter of luck
                                    // which is adopted.
                                    .adoptable = !(wish.independent && session->joined()),
+                                   .on_event = wish.on_event,
                                    .cancellation = cancellation});
 }
 

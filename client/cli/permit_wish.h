@@ -5,6 +5,7 @@
 #define CLIENT_CLI_PERMIT_WISH_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ struct PermitWish {
   std::string device;
   // Bytes that the command takes on its device past Berth.
   std::string mem;
+  // Told what happens to the permit, on a thread of the SDK's; may be empty. No option.
+  std::function<void(PermitEvent)> on_event;
 };
 
 // Adds the options of a wish to a verb.

@@ -22,6 +22,8 @@ struct RunOptions {
   std::string until;
   bool exec = false;
   bool cgroup = false;
+  // What the command is sent when its permit is taken away; empty for nothing.
+  std::string on_revoke;
   std::vector<std::string> command;
   // Says more of the wish once there is a daemon to ask; may be empty.
   std::function<absl::Status(const std::shared_ptr<Session>&, PermitWish*)> complete;

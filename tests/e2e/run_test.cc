@@ -218,6 +218,19 @@ TEST_F(RunTest, TheCommandInheritsTheSessionAndNothingElse) {
   }
 }
 
+TEST_F(RunTest, ARevokedPermitIsSaidAndTheCommandIsSentTheSignal) {
+  Subprocess run = Start({"--on-revoke=TERM", "--", "/bin/sh", "-c",
+                          "trap 'echo told; exit 7' TERM; echo in; while :; do read line; done"});
+  EXPECT_EQ(Must(run.ReadLine()), "in");
+  const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
+  Subprocess revoke =
+      StartAs({ProgramPath("client/cli/berth"), "--admin", "permits", "revoke", absl::StrCat(permit)});
+  EXPECT_EQ(revoke.Wait(), 0);
+  EXPECT_TRUE(absl::StartsWith(Must(run.ReadLine()), "berth: the permit was taken away"));
+  EXPECT_EQ(Must(run.ReadLine()), "told");
+  EXPECT_EQ(run.Wait(), 7);
+}
+
 TEST_F(RunTest, ExecutedInPlaceTheCommandIsTheHolder) {
   Subprocess command = Start({"--exec", "--", "/bin/sh", "-c", "echo $$; read line; exit 7"});
   EXPECT_EQ(Must(command.ReadLine()), absl::StrCat(command.pid()));
