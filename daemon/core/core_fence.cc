@@ -94,7 +94,9 @@ void Core::PrepareUse(absl::Time now, CallId call, const Caller& caller, const R
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
-  impl_->NoteUses(*admitted, LogAction::kUsePrepare, request.uses, {.slot = request.slot});
+  if (impl_->config_.log_fences) {
+    impl_->NoteUses(*admitted, LogAction::kUsePrepare, request.uses, {.slot = request.slot});
+  }
   for (const BlockUse& use : request.uses) {
     const absl::Status valid = impl_->CheckUse(admitted->channel.id, use);
     if (!valid.ok()) return impl_->Answer(step, admitted->request, valid);
@@ -114,8 +116,11 @@ void Core::FinishUse(absl::Time now, CallId call, const Caller& caller, const Re
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
-  impl_->NoteUses(*admitted, LogAction::kUseFinish, impl_->fences_.UsesOf(admitted->channel.id, request.use),
-                  {.use = request.use, .value = request.value});
+  if (impl_->config_.log_fences) {
+    impl_->NoteUses(*admitted, LogAction::kUseFinish,
+                    impl_->fences_.UsesOf(admitted->channel.id, request.use),
+                    {.use = request.use, .value = request.value});
+  }
   PrepareOutcomes outcomes;
   absl::StatusOr<std::vector<BlockId>> torn =
       impl_->fences_.Finish(impl_->StepOf(step, &outcomes), admitted->channel.id, request.use, request.value);
@@ -129,8 +134,10 @@ void Core::AbandonUse(absl::Time now, CallId call, const Caller& caller, const R
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
-  impl_->NoteUses(*admitted, LogAction::kUseAbandon, impl_->fences_.UsesOf(admitted->channel.id, request.use),
-                  {.use = request.use});
+  if (impl_->config_.log_fences) {
+    impl_->NoteUses(*admitted, LogAction::kUseAbandon,
+                    impl_->fences_.UsesOf(admitted->channel.id, request.use), {.use = request.use});
+  }
   PrepareOutcomes outcomes;
   const absl::Status abandoned =
       impl_->fences_.Abandon(impl_->StepOf(step, &outcomes), admitted->channel.id, request.use);

@@ -311,10 +311,10 @@ TEST_F(CoreFenceTest, ATornBlocksOwnSessionSaysThatItIsWhole) {
 
 TEST_F(CoreFenceTest, OfUsesOnlyWhatTheyLeaveTornIsLoggedByItself) {
   Share();
-  h.log.clear();
+  const size_t before = h.log.size();
   const Prepared prepared = Begin(a, sa, Access::kRead);
   h.Finish(a, prepared.use, 1);
-  EXPECT_TRUE(h.log.empty());
+  EXPECT_EQ(h.log.size(), before);
   Begin(b, sb, Access::kWrite);
   h.Gone(b);
   const auto torn = std::find_if(h.log.begin(), h.log.end(),
@@ -348,28 +348,29 @@ TEST_F(LoggedFenceTest, EachUseOfASharedBlockIsLoggedWithItsOutcome) {
   Share();
   EXPECT_EQ(h.log.at(h.log.size() - 2).action, LogAction::kHandOver);
   EXPECT_EQ(h.log.at(h.log.size() - 2).request.channel, a.channel);
-  h.log.clear();
+  const size_t before = h.log.size();
   const BlockId alone = other.block.handle.block;
   const Prepared both =
       h.Get<Prepared>(h.Prepare(a, sa, {{block, Access::kRead}, {alone, Access::kReadWrite}}));
-  ASSERT_EQ(h.log.size(), 2u);
-  for (const LogRecord& record : h.log) {
+  ASSERT_EQ(h.log.size(), before + 2);
+  const LogRecord first = h.log[before], second = h.log[before + 1];
+  for (const LogRecord& record : {first, second}) {
     EXPECT_EQ(record.action, LogAction::kUsePrepare);
     EXPECT_EQ(record.use, both.use);
     EXPECT_EQ(record.slot, sa);
     EXPECT_EQ(record.request.channel, a.channel);
     EXPECT_EQ(record.error, "");
   }
-  EXPECT_EQ(h.log[0].block, block);
-  EXPECT_EQ(h.log[0].access, Access::kRead);
-  EXPECT_EQ(h.log[0].bytes, MiB(2));
-  EXPECT_EQ(h.log[1].block, alone);
-  EXPECT_EQ(h.log[1].access, Access::kReadWrite);
+  EXPECT_EQ(first.block, block);
+  EXPECT_EQ(first.access, Access::kRead);
+  EXPECT_EQ(first.bytes, MiB(2));
+  EXPECT_EQ(second.block, alone);
+  EXPECT_EQ(second.access, Access::kReadWrite);
   h.Finish(a, both.use, 7);
-  ASSERT_EQ(h.log.size(), 4u);
-  EXPECT_EQ(h.log[3].action, LogAction::kUseFinish);
-  EXPECT_EQ(h.log[3].use, both.use);
-  EXPECT_EQ(h.log[3].value, 7u);
+  ASSERT_EQ(h.log.size(), before + 4);
+  EXPECT_EQ(h.log.back().action, LogAction::kUseFinish);
+  EXPECT_EQ(h.log.back().use, both.use);
+  EXPECT_EQ(h.log.back().value, 7u);
   // Abandoned by its process, and because its request is forgotten.
   h.Abandon(b, Begin(b, sb, Access::kWrite).use);
   EXPECT_EQ(h.log.back().action, LogAction::kUseAbandon);

@@ -446,7 +446,7 @@ class Core::Impl {
 
   // What is to be logged of a request, with its answer; the caller adds what it knows, before the next one.
   LogRecord& Note(const Admitted& admitted, LogAction action);
-  // The same of a use of each of the blocks, where uses are logged.
+  // The same of a use of each of the blocks. Requires: uses are logged.
   void NoteUses(const Admitted& admitted, LogAction action, const std::vector<BlockUse>& uses,
                 const LogRecord& known);
   // Logs a request's notes with its outcome.

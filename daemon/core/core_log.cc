@@ -1,9 +1,11 @@
 // The log of what happens to memory: a record for each request about it with its answer, and one for each thing that
 // happens without a request.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "common/error.h"
 #include "common/label.h"
 #include "daemon/core/core_impl.h"
@@ -48,8 +50,9 @@ LogRecord& Core::Impl::Note(const Admitted& admitted, LogAction action) {
 
 void Core::Impl::NoteUses(const Admitted& admitted, LogAction action, const std::vector<BlockUse>& uses,
                           const LogRecord& known) {
-  if (!config_.log_fences) return;
-  for (const BlockUse& use : uses) {
+  // One that names more is refused.
+  const size_t most = config_.limits.fences.blocks_per_use;
+  for (const BlockUse& use : absl::MakeConstSpan(uses).first(std::min(uses.size(), most))) {
     LogRecord& note = Note(admitted, action);
     note.use = known.use;
     note.slot = known.slot;

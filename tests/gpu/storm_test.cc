@@ -132,6 +132,35 @@ TEST_F(GpuStormTest, ProcessesKilledAnywhereInTheirWorkLeaveNothing) {
   ExpectEverythingBack();
 }
 
+TEST_F(GpuStormTest, WhoComputesDoesNotNoticeThatWorkersDie) {
+  constexpr int kSums = 32;
+  std::deque<Actor> actors;
+  for (int i = 0; i < kPairs; ++i) {
+    Actor& actor = actors.emplace_back(folder());
+    actor.Do(absl::StrCat("allocate b ", kLargest.count(), " fd"));
+    actor.Do(absl::StrCat("write b ", i));
+  }
+  // There is a context worker, too.
+  actors.front().Do(absl::StrCat("allocate d ", MiB(4).count(), " ipc"));
+  for (Actor& actor : actors) {
+    for (int i = 0; i < kSums; ++i) actor.Tell("sum b");
+  }
+  for (int i = 0; i < kSums; ++i) {
+    for (size_t k = 0; k < actors.size(); ++k) {
+      const absl::StatusOr<std::string> sum = actors[k].Answer();
+      ASSERT_TRUE(Ok(sum));
+      EXPECT_EQ(*sum, absl::StrCat(PatternSum(static_cast<uint32_t>(k), kLargest)));
+    }
+    // Three times, which is what a device goes through without being stopped.
+    if (i % 12 != 0) continue;
+    EXPECT_TRUE(Eventually([this] { return KillDaemons("berth-worker") > 0; }));
+    KillDaemons("berth-context");
+  }
+  EXPECT_TRUE(Eventually([&] { return Ok(actors.back().Ask("allocate e 4096 fd")); }));
+  for (Actor& actor : actors) actor.Quit();
+  ExpectEverythingBack();
+}
+
 TEST_F(GpuStormTest, AllWhoAskFirstAtOnceShareOneContext) {
   std::deque<Actor> actors;
   for (int i = 0; i < 2 * kPairs; ++i) actors.emplace_back(folder());
