@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,23 +64,26 @@ std::optional<std::string> Variable(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-// Wishes for what CTest has given the test: so many units, on that device.
+// Wishes for what CTest has given the test: so many units, on those devices.
 absl::Status Take(const CtestSlots& slots, bool any_device, const std::shared_ptr<Session>& session,
                   PermitWish* wish) {
-  if (slots.size() > 1) return absl::UnimplementedError("CTest gave several devices; only one for now");
-  const auto& [id, count] = *slots.begin();
-  wish->units = count;
-  wish->gpus = 1;
-  if (any_device) return absl::OkStatus();
-  BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, Inspector(session).ListDevices());
-  for (const v1::Device& device : devices.devices()) {
-    if (CtestId(device.uuid()) != id) continue;
-    wish->device = device.uuid();
+  if (any_device) {
+    // A gang's members are alike: as many devices, and of each the most that one was to have.
+    wish->gpus = slots.size();
+    for (const auto& [id, count] : slots) wish->units = std::max(wish->units, count);
     return absl::OkStatus();
   }
-  return absl::NotFoundError(absl::StrCat("CTest gave device ", id,
-                                          ", which is not here: write the file of "
-                                          "`berth ctest-spec` again"));
+  BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, Inspector(session).ListDevices());
+  std::map<std::string, std::string> uuids;
+  for (const v1::Device& device : devices.devices()) uuids[CtestId(device.uuid())] = device.uuid();
+  for (const auto& [id, count] : slots) {
+    if (!uuids.contains(id)) {
+      return absl::NotFoundError(absl::StrCat(
+          "CTest gave device ", id, ", which is not here: write the file of `berth ctest-spec` again"));
+    }
+    wish->placed[uuids[id]] = count;
+  }
+  return absl::OkStatus();
 }
 
 ExitStatus RunTest(const Globals& globals, CtestRunOptions& options) {

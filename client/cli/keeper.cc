@@ -170,10 +170,10 @@ ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperTask
   const absl::StatusOr<std::shared_ptr<Session>> session =
       Session::Open({.folder = globals.folder, .label = wish.label, .admin = globals.admin});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), wish));
-  absl::StatusOr<Permit> permit = AcquireWish(*session, wish, wish.label, &cancellation);
+  absl::StatusOr<HeldPermits> permits = AcquireWish(*session, wish, wish.label, &cancellation);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed});
-  if (!permit.ok()) return fail(FailedToAcquire(permit.status(), wish));
-  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permit);
+  if (!permits.ok()) return fail(FailedToAcquire(permits.status(), wish));
+  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits);
   if (!environment.ok()) return fail(FailedToAcquire(environment.status(), wish));
 
   KeeperReport report = {.environment = *environment};
@@ -185,8 +185,7 @@ ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperTask
   Detach();
   Send(task.report, report);
   over.WaitForNotification();
-  // What fails here the end of this process makes good.
-  permit->Release().IgnoreError();
+  permits->Release();
   if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
   return {};
 }

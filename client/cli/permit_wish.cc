@@ -3,13 +3,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
 #include "client/cli/wait_notice.h"
+#include "client/gang.h"
 #include "common/bytes.h"
 #include "common/error.h"
 #include "common/label.h"
@@ -20,11 +23,23 @@ namespace berth::cli {
 namespace {
 
 constexpr char kAnyDevice[] = "any";
+constexpr char kBestDevice[] = "best";
+// As many as a node has at most, and a gang members.
+constexpr uint64_t kMaxGpus = 64;
 
-// Which device the permit is to name; empty for none.
-std::string DeviceOf(const PermitWish& wish) {
-  if (!wish.device.empty()) return wish.device;
-  return wish.gpus > 0 || !wish.mem.empty() ? kAnyDevice : "";
+// One member for each device that is wished for; one without a device where none is.
+std::vector<GangMember> MembersOf(const PermitWish& wish) {
+  const Bytes declared = wish.mem.empty() ? Bytes() : *ParseBytes(wish.mem);
+  std::vector<GangMember> members;
+  for (const auto& [uuid, units] : wish.placed) {
+    members.push_back({.pool = wish.pool, .units = units, .device = uuid, .declared = declared});
+  }
+  if (!members.empty()) return members;
+  std::string device = wish.device;
+  if (device.empty() && (wish.gpus > 0 || !wish.mem.empty())) device = kAnyDevice;
+  members.resize(std::max<uint64_t>(wish.gpus, 1),
+                 {.pool = wish.pool, .units = wish.units, .device = device, .declared = declared});
+  return members;
 }
 
 }  // namespace
@@ -35,9 +50,10 @@ void AddPermitOptions(CLI::App* verb, PermitWish* wish) {
   verb->add_flag("--exclusive", wish->exclusive,
                  "Only while nobody else has a permit, and nobody else gets one");
   verb->add_option("--priority", wish->priority, "From -10 to 10, higher goes first (default: 0)");
-  verb->add_option(
-          "--gpus", wish->gpus,
-          "Name so many devices for the command, in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; only 1 for now")
+  verb->add_option("--gpus", wish->gpus,
+                   "Name so many devices for the command, in BERTH_DEVICE and CUDA_VISIBLE_DEVICES: all of "
+                   "them or none yet; "
+                   "--permits and --mem are of each")
       ->check(CheckCount);
   verb->add_option("--device", wish->device,
                    "Which: any (the default), best, or a UUID; --gpus 1 is implied");
@@ -57,8 +73,13 @@ void AddPermitOptions(CLI::App* verb, PermitWish* wish) {
 absl::Status Check(const PermitWish& wish) {
   if (!wish.timeout.empty()) BERTH_RETURN_IF_ERROR(ParseWait(wish.timeout).status());
   if (!wish.mem.empty()) BERTH_RETURN_IF_ERROR(ParseBytes(wish.mem).status());
-  if (wish.gpus > 1)
-    return absl::InvalidArgumentError(absl::StrCat("--gpus ", wish.gpus, ": only 1 for now"));
+  if (wish.gpus > kMaxGpus) {
+    return absl::InvalidArgumentError(absl::StrCat("--gpus ", wish.gpus, ": the most is ", kMaxGpus));
+  }
+  if (wish.gpus > 1 && !wish.device.empty() && wish.device != kAnyDevice && wish.device != kBestDevice) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus ", wish.gpus, " are any or best, not all ", wish.device));
+  }
   return absl::OkStatus();
 }
 
@@ -72,27 +93,47 @@ std::string LabelOf(const PermitWish& wish, absl::string_view program) {
   return ToLabel(program.substr(program.rfind('/') + 1));
 }
 
-absl::StatusOr<Permit> AcquireWish(const std::shared_ptr<Session>& session, const PermitWish& wish,
-                                   absl::string_view label, Cancellation* cancellation) {
+absl::StatusOr<HeldPermits> AcquireWish(const std::shared_ptr<Session>& session, const PermitWish& wish,
+                                        absl::string_view label, Cancellation* cancellation) {
   const std::string key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId()));
   const absl::Duration max_wait = MaxWait(wish);
   std::optional<WaitNotice> notice;
   if (!wish.quiet && max_wait > WaitNotice::kPatience) notice.emplace(session, wish.pool, key);
-  return Permit::Acquire(session, {.pool = wish.pool,
-                                   .units = wish.units,
-                                   .label = std::string(label),
-                                   .priority = wish.priority,
-                                   .max_wait = max_wait,
-                                   .holder_key = key,
-                                   .exclusive = wish.exclusive,
-                                   .device = DeviceOf(wish),
-                                   .declared = wish.mem.empty() ? Bytes() : *ParseBytes(wish.mem),
-                                   .independent = wish.independent,
-                                   // Beside an adoptable permit another one would make it a matter of luck
-                                   // which is adopted.
-                                   .adoptable = !(wish.independent && session->joined()),
-                                   .on_event = wish.on_event,
-                                   .cancellation = cancellation});
+  const std::vector<GangMember> members = MembersOf(wish);
+  // Beside an adoptable permit another one would make it a matter of luck which is adopted.
+  const bool adoptable = !(wish.independent && session->joined());
+  if (members.size() > 1) {
+    const GangOptions options = {.members = members,
+                                 .label = std::string(label),
+                                 .priority = wish.priority,
+                                 .max_wait = max_wait,
+                                 .holder_key = key,
+                                 .exclusive = wish.exclusive,
+                                 .independent = wish.independent,
+                                 .adoptable = adoptable,
+                                 .on_event = wish.on_event,
+                                 .cancellation = cancellation};
+    BERTH_ASSIGN_OR_RETURN(Gang gang, Gang::Acquire(session, options));
+    return HeldPermits(std::move(gang.permits()), gang.environment());
+  }
+  const PermitOptions options = {.pool = wish.pool,
+                                 .units = members[0].units,
+                                 .label = std::string(label),
+                                 .priority = wish.priority,
+                                 .max_wait = max_wait,
+                                 .holder_key = key,
+                                 .exclusive = wish.exclusive,
+                                 .device = members[0].device,
+                                 .declared = members[0].declared,
+                                 .independent = wish.independent,
+                                 .adoptable = adoptable,
+                                 .on_event = wish.on_event,
+                                 .cancellation = cancellation};
+  BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session, options));
+  std::vector<std::string> environment = permit.environment();
+  std::vector<Permit> permits;
+  permits.push_back(std::move(permit));
+  return HeldPermits(std::move(permits), std::move(environment));
 }
 
 ExitStatus FailedToAcquire(const absl::Status& status, const PermitWish& wish) {
@@ -105,13 +146,31 @@ ExitStatus FailedToAcquire(const absl::Status& status, const PermitWish& wish) {
   return end.code == kFailed ? ExitStatus{.code = kRunFailed} : end;
 }
 
-absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const Permit& permit) {
+absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const HeldPermits& permits) {
   BERTH_ASSIGN_OR_RETURN(std::string inherited, session.Inherit());
-  std::vector<std::string> entries = permit.environment();
+  std::vector<std::string> entries = permits.environment();
   entries.push_back(std::move(inherited));
   entries.push_back(absl::StrCat("BERTH_FOLDER=", session.folder()));
-  if (!permit.device_uuid().empty()) entries.push_back(absl::StrCat("BERTH_DEVICE=", permit.device_uuid()));
+  if (const std::string devices = permits.Devices(); !devices.empty()) {
+    entries.push_back(absl::StrCat("BERTH_DEVICE=", devices));
+  }
   return entries;
+}
+
+std::string HeldPermits::Devices() const {
+  std::vector<std::string> uuids;
+  for (const Permit& permit : permits_) {
+    if (!permit.device_uuid().empty()) uuids.push_back(permit.device_uuid());
+  }
+  return absl::StrJoin(uuids, ",");
+}
+
+void HeldPermits::Release() {
+  for (Permit& permit : permits_) permit.Release().IgnoreError();
+}
+
+void HeldPermits::Leave() {
+  for (Permit& permit : permits_) permit.Leave();
 }
 
 }  // namespace berth::cli

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -32,13 +34,36 @@ struct PermitWish {
   bool quiet = false;
   bool exclusive = false;
   int32_t priority = 0;
-  // 0 for no device; and which: "any", "best" or a UUID.
+  // 0 for no device; and which: "any", "best" or a UUID. Several are a gang: `units` and `mem` of each, or nothing.
   uint64_t gpus = 0;
   std::string device;
   // Bytes that the command takes on its device past Berth.
   std::string mem;
+  // Units on devices by their UUIDs, all of them or nothing, in the place of `units`, `gpus` and `device`.
+  std::map<std::string, uint64_t> placed;
   // Told what happens to the permit, on a thread of the SDK's; may be empty. No option.
   std::function<void(PermitEvent)> on_event;
+};
+
+// What a verb holds for its command. Move-only; gives back when it goes.
+class HeldPermits {
+ public:
+  HeldPermits(std::vector<Permit> permits, std::vector<std::string> environment)
+      : permits_(std::move(permits)), environment_(std::move(environment)) {}
+
+  // The UUIDs of the devices, in the order in which CUDA then sees them, with commas; empty for none.
+  std::string Devices() const;
+  // What the devices' API is to read, as NAME=VALUE.
+  const std::vector<std::string>& environment() const { return environment_; }
+
+  // Gives back. What fails the end of this process makes good.
+  void Release();
+  // Leaves the permits to the end of the session.
+  void Leave();
+
+ private:
+  std::vector<Permit> permits_;
+  std::vector<std::string> environment_;
 };
 
 // Adds the options of a wish to a verb.
@@ -63,15 +88,15 @@ std::string LabelOf(const PermitWish& wish, absl::string_view program);
 
 // Acquires what is wished, adoptable, so that what the command and its children acquire nests in it; says on stderr
 // who holds what is waited for, once that is long. `cancellation` ends the wait. Requires: Check() was OK.
-absl::StatusOr<Permit> AcquireWish(const std::shared_ptr<Session>& session, const PermitWish& wish,
-                                   absl::string_view label, Cancellation* cancellation);
+absl::StatusOr<HeldPermits> AcquireWish(const std::shared_ptr<Session>& session, const PermitWish& wish,
+                                        absl::string_view label, Cancellation* cancellation);
 
 // Says on stderr why there is no permit, or no session to acquire in, and how the verb ends for it.
 ExitStatus FailedToAcquire(const absl::Status& status, const PermitWish& wish);
 
-// What a command that holds `permit` is to have in its environment: the way into the session, where the daemon is, and
-// the permit's device (BERTH_DEVICE, and what the device's API reads). As NAME=VALUE.
-absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const Permit& permit);
+// What a command for which `permits` are held is to have in its environment: the way into the session, where the
+// daemon is, and its devices (BERTH_DEVICE, and what their API reads). As NAME=VALUE.
+absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const HeldPermits& permits);
 
 }  // namespace berth::cli
 

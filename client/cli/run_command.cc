@@ -113,21 +113,20 @@ ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
     if (!completed.ok()) return FailedToAcquire(completed, wish);
   }
   wish.on_event = TellOf(options);
-  absl::StatusOr<Permit> permit = AcquireWish(*session, wish, label, &relay.cancellation());
+  absl::StatusOr<HeldPermits> permits = AcquireWish(*session, wish, label, &relay.cancellation());
   if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
-  if (!permit.ok()) return FailedToAcquire(permit.status(), wish);
+  if (!permits.ok()) return FailedToAcquire(permits.status(), wish);
 
-  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permit);
+  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits);
   if (!environment.ok()) return Fail(environment.status(), kRunFailed);
   if (options.exec) return Become(options, EnvironmentWith(*environment), relay);
   const ExitStatus status = Attend(options, *environment, relay);
   if (options.until == "tree") {
     // The lifeline's last holder ends the session, and with it the permit.
-    permit->Leave();
+    permits->Leave();
     return status;
   }
-  // What fails here the end of this process makes good.
-  permit->Release().IgnoreError();
+  permits->Release();
   if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
   return status;
 }

@@ -36,6 +36,11 @@ std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now) {
                       "; see berth explain ", wait.waiter().number());
 }
 
+std::string DescribeCrowd(const v1::Pool& pool) {
+  return absl::StrCat("waiting for pool ", pool.name(), ": ", pool.out(), " of ", pool.cap(), " out, ",
+                      pool.waiters(), " wait");
+}
+
 WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool, std::string holder_key)
     : session_(std::move(session)),
       pool_(pool.empty() ? std::string(kDefaultPool) : std::move(pool)),
@@ -59,6 +64,14 @@ void WaitNotice::Run() {
     const auto wait = inspector.ExplainWait(waiter.number());
     if (!wait.ok() || over_.HasBeenNotified()) return;
     ::fprintf(stderr, "berth: %s\n", DescribeWait(*wait, absl::Now()).c_str());
+    return;
+  }
+  // Of a crowd only the first are listed.
+  const auto pools = inspector.ListPools();
+  if (!pools.ok() || over_.HasBeenNotified()) return;
+  for (const v1::Pool& pool : pools->pools()) {
+    if (pool.name() != pool_ || pool.waiters() <= static_cast<uint64_t>(permits->waiters_size())) continue;
+    ::fprintf(stderr, "berth: %s\n", DescribeCrowd(pool).c_str());
   }
 }
 

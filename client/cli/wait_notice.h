@@ -19,6 +19,9 @@ namespace berth::cli {
 // another tenant for 10s; see berth explain 17".
 std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now);
 
+// The same of one who is not among the first that wait: "waiting for pool gpu-tests: 2 of 2 out, 4711 wait".
+std::string DescribeCrowd(const v1::Pool& pool);
+
 class WaitNotice {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(2);

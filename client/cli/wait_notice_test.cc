@@ -58,6 +58,11 @@ TEST_F(DescribeWaitTest, ManyHoldersAreCutShort) {
       "t(4) for 1s, 5 more; see berth explain 17");
 }
 
+TEST_F(DescribeWaitTest, OfACrowdItSaysHowMany) {
+  wait_.mutable_pool()->set_waiters(4711);
+  EXPECT_EQ(DescribeCrowd(wait_.pool()), "waiting for pool gpu-tests: 2 of 2 out, 4711 wait");
+}
+
 TEST_F(DescribeWaitTest, WhatIsInTheWayIsNotAlwaysUnits) {
   wait_.mutable_pool()->set_out(1);
   wait_.mutable_pool()->set_holders(1);

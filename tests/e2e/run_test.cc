@@ -29,8 +29,8 @@ constexpr char kLetGo[] =
 
 class RunTest : public ::testing::Test {
  protected:
-  explicit RunTest(int cap = 1)
-      : daemon_({.environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}}) {}
+  explicit RunTest(int cap = 1, const std::vector<std::string>& flags = {})
+      : daemon_({.flags = flags, .environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}}) {}
 
   void TearDown() override { daemon_.ExpectBooksBack(); }
 
@@ -113,6 +113,40 @@ TEST_F(RunTest, TheCommandIsToldItsDevice) {
   EXPECT_EQ(Run({"--", "/bin/sh", "-c", "echo on ${BERTH_DEVICE-none}"}), 0);
   EXPECT_EQ(said_, "on none\n") << "none was asked for";
   EXPECT_EQ(Run({"--gpus", "0", "--", "/bin/true"}), 64);
+}
+
+class RunOnThreeDevicesTest : public RunTest {
+ protected:
+  RunOnThreeDevicesTest() : RunTest(4, {"--host-devices=3", "--host-bytes=256MiB"}) {}
+};
+
+TEST_F(RunOnThreeDevicesTest, SeveralDevicesAreGivenTogetherOrNotAtAll) {
+  Subprocess command =
+      Start({"--gpus", "2", "--mem", "8MiB", "--", "/bin/sh", "-c", "echo on $BERTH_DEVICE; read line"});
+  const std::vector<std::string> devices = absl::StrSplit(Must(command.ReadLine()).substr(3), ',');
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_NE(devices[0], devices[1]);
+  const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 2);
+  EXPECT_EQ(permits.permits(1).device().uuid(), devices[1]);
+  EXPECT_EQ(permits.permits(1).declared_bytes(), 8u << 20);
+  // Two units are free, three are not; and what waits for them holds none.
+  EXPECT_EQ(Run({"--gpus", "3", "--no-wait", "--", "/bin/true"}), 75) << said_;
+  Subprocess waiting = Start({"--gpus", "3", "--quiet", "--", "/bin/sh", "-c", "echo on $BERTH_DEVICE"});
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters > 0; }));
+  EXPECT_EQ(daemon_.TakeBooks().units, 2u);
+  command.CloseInput();
+  command.Wait();
+  const std::vector<std::string> all = absl::StrSplit(Must(waiting.ReadLine()), ',');
+  EXPECT_EQ(all.size(), 3u);
+  EXPECT_EQ(waiting.Wait(), 0);
+  EXPECT_EQ(Run({"--gpus", "4", "--", "/bin/true"}), 125) << "more than there are: " << said_;
+  EXPECT_EQ(Run({"--gpus", "2", "--permits", "3", "--", "/bin/true"}), 125) << "more than the cap: " << said_;
+  EXPECT_EQ(Run({"--gpus", "65", "--", "/bin/true"}), 64) << said_;
+  EXPECT_EQ(Run({"--gpus", "2", "--device", "HOST-0", "--", "/bin/true"}), 64) << said_;
+  // Inside a permit there is no gang: it would wait for what its own job has.
+  EXPECT_EQ(Run({"--", ProgramPath("client/cli/berth"), "run", "--gpus", "2", "--", "/bin/true"}), 125)
+      << said_;
 }
 
 TEST_F(RunWithCapFourTest, BytesAreKeptForTheCommand) {

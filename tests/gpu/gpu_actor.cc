@@ -3,6 +3,7 @@
 // end.
 //
 //   session                          its session's id
+//   devices                          how many devices CUDA shows it, and the UUID of the first
 //   allocate NAME BYTES [ipc]        import NAME HANDLE [ro|on=UUID]      grant NAME SESSION     drop NAME
 //   write NAME SEED, answered by how many bytes                     sum NAME      overwrite NAME
 //   access NAME                      poison NAME
@@ -27,6 +28,7 @@
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/block_handle.h"
+#include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "tests/gpu/compute.h"
 #include "tests/support/actor_wire.h"
@@ -51,6 +53,7 @@ class GpuActor {
     Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     words.resize(4);
     if (words[0] == "session") return absl::StrCat(session_->id().value());
+    if (words[0] == "devices") return Devices();
     if (words[0] == "allocate") return Allocate(words);
     if (words[0] == "import") return Import(words);
     if (words[0] == "acquire" || words[0] == "try") return Acquire(words);
@@ -72,6 +75,13 @@ class GpuActor {
   static Answer Said(const absl::Status& status) {
     if (!status.ok()) return status;
     return "";
+  }
+
+  static Answer Devices() {
+    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    BERTH_ASSIGN_OR_RETURN(const int count, driver->DeviceCount());
+    BERTH_ASSIGN_OR_RETURN(const std::string uuid, driver->DeviceUuid(0));
+    return absl::StrCat(count, " ", uuid);
   }
 
   Answer Allocate(const Words& words) {

@@ -12,6 +12,8 @@
 #include "tests/bench/figure.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/actor_wire.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
 namespace berth::gpu {
@@ -128,6 +130,25 @@ TEST_F(GpuMainJobTest, PermitsCountAndReturnAsTheyDoOnTheHost) {
   EXPECT_TRUE(Refused(second.Ask("try b"), Reason::kNoPermit));
   second.Do("release a");
   third.Do("release a");
+}
+
+TEST_F(GpuMainJobTest, ARunsCommandSeesTheDeviceThatItIsGivenAndNoOther) {
+  testing::Subprocess command = testing::Subprocess::Start(
+      {.argv = {testing::ProgramPath("client/cli/berth"), "run", "--mem", "64MiB", "--", "/bin/sh", "-c",
+                "echo $BERTH_DEVICE ${CUDA_VISIBLE_DEVICES-none} ${CUDA_DEVICE_ORDER-none}; exec $0",
+                testing::ProgramPath("tests/gpu/gpu_actor")},
+       .environment = {absl::StrCat("BERTH_FOLDER=", folder()), "BERTH_SESSION", "CUDA_VISIBLE_DEVICES",
+                       "CUDA_DEVICE_ORDER"}});
+  const std::string told = testing::Must(command.ReadLine());
+  const std::string uuid = told.substr(0, told.find(' '));
+  EXPECT_EQ(told, absl::StrCat(uuid, cuda() ? absl::StrCat(" ", uuid, " PCI_BUS_ID") : " none none"));
+  command.WriteLine("devices");
+  const absl::StatusOr<std::string> seen = testing::DecodeAnswer(testing::Must(command.ReadLine()));
+  if (cuda()) {
+    EXPECT_EQ(testing::Must(seen), absl::StrCat("1 ", uuid));
+  }
+  command.CloseInput();
+  EXPECT_EQ(command.Wait(), 0);
 }
 
 TEST_F(GpuMainJobTest, MoreThanTheBudgetIsRefusedAndChangesNothing) {

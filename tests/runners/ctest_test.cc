@@ -162,6 +162,28 @@ TEST_F(CtestTest, ATestTakesTheSlotsThatItWasGiven) {
   EXPECT_EQ(any.Wait(), 0);
 }
 
+TEST_F(CtestTest, ATestThatWasGivenTwoDevicesHasBoth) {
+  const std::vector<std::string> given = {"CTEST_RESOURCE_GROUP_COUNT=2", "CTEST_RESOURCE_GROUP_0=gpus",
+                                          "CTEST_RESOURCE_GROUP_0_GPUS=id:host_1,slots:1",
+                                          "CTEST_RESOURCE_GROUP_1=gpus",
+                                          "CTEST_RESOURCE_GROUP_1_GPUS=id:host_0,slots:"};
+  const auto start = [&](const std::string& slots, const std::string& words) {
+    return Start({"/bin/sh", "-c",
+                  absl::StrCat("exec env ", absl::StrJoin(given, " "), slots, " $BERTH ctest-run ", words,
+                               " -- sh -c 'echo on $BERTH_DEVICE; read line; exit 0' 2>&1")});
+  };
+  Subprocess named = start("2", "");
+  EXPECT_EQ(Must(named.ReadLine()), "on HOST-0,HOST-1");
+  EXPECT_EQ(daemon_.TakeBooks().units, 3u);
+  named.CloseInput();
+  EXPECT_EQ(named.Wait(), 0);
+  Subprocess any = start("1", "--any-device");
+  EXPECT_EQ(Must(any.ReadLine()).size(), std::string("on HOST-0,HOST-1").size());
+  EXPECT_EQ(daemon_.TakeBooks().units, 2u);
+  any.CloseInput();
+  EXPECT_EQ(any.Wait(), 0);
+}
+
 TEST_F(CtestTest, WithoutASpecificationATestTakesOnePermit) {
   EXPECT_EQ(Run("ctest-run -- sh -c 'echo on ${BERTH_DEVICE-none}; $BERTH permits | tail -1'"), 0) << said_;
   EXPECT_TRUE(absl::StartsWith(said_, "on none\n") && absl::StrContains(said_, "gpu-tests")) << said_;

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-pytest_plugins = ["berth_pytest"]
-
 BERTH = os.environ["BERTH_COMMAND"]
 TAKEN, FREE = 75, 0
 

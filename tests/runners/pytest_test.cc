@@ -26,8 +26,9 @@ class PytestTest : public ::testing::Test {
   // pytest with those words behind a wrapper.
   Subprocess Start(std::vector<std::string> wrapper, const std::string& cases,
                    std::vector<std::string> environment = {}) {
-    wrapper.insert(wrapper.end(), {"/usr/bin/python3", "-m", "pytest", "-v", "-p", "no:cacheprovider",
-                                   absl::StrCat(Path("tests/runners/pytest_cases.py"), cases)});
+    wrapper.insert(wrapper.end(),
+                   {"/usr/bin/python3", "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "berth_pytest",
+                    absl::StrCat(Path("tests/runners/pytest_cases.py"), cases)});
     wrapper.insert(wrapper.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
     environment.insert(
         environment.end(),
