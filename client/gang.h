@@ -1,7 +1,8 @@
 // Gang: several permits, of one pool or of several, and perhaps reserved bytes: all of them or none, under one guard.
 // Nobody holds a part of it while waiting for the rest, so two that want the same two GPUs never wait for each other.
 //
-//   absl::StatusOr<berth::Gang> gang = berth::Gang::Acquire(session, {.members = {{.device = "any"}, {.device = "any"}}});
+//   absl::StatusOr<berth::Gang> gang = berth::Gang::Acquire(session, {.members = {{.device = "any"}, {.device =
+// "any"}}});
 //   if (!gang.ok()) return gang.status();
 //   Train(gang->environment());   // CUDA_VISIBLE_DEVICES names both
 //   // All goes back when `gang` goes.
@@ -32,8 +33,8 @@ struct GangMember {
   // Empty is "gpu-tests".
   std::string pool;
   uint64_t units = 1;
-  // "any", "best" or a UUID; empty for none. Members with "any" or "best" get devices that no other member has. Bytes as
-  // in PermitOptions.
+  // "any", "best" or a UUID; empty for none. Members with "any" or "best" get devices that no other member has.
+  // Bytes as in PermitOptions.
   std::string device;
   Bytes min_free;
   Bytes declared;

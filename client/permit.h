@@ -55,8 +55,9 @@ struct PermitOptions {
   std::string holder_key;
   // Only while nobody else has a permit of the pool; and nobody else gets one until it is back.
   bool exclusive = false;
-  // The device that the permit is to name: "any", "best" or a UUID; empty for none. Bytes that must be free there, and
-  // bytes that this process and its like will take there past Berth, which are set aside until the permit is back.
+  // The device that the permit is to name: "any", "best" or a UUID; empty for none. Bytes that must be free there,
+  // and bytes that this process and its like will take there past Berth, which are set aside until the permit is
+  // back.
   std::string device;
   Bytes min_free;
   Bytes declared;
@@ -64,9 +65,9 @@ struct PermitOptions {
   bool independent = false;
   // Let every process of the session nest in it, as `berth run` does.
   bool adoptable = false;
-  // Called when the permit is overdue, and when it is revoked; once each, on a thread of the SDK's, which waits for it: it
-  // must return soon, and not wait for a call of the SDK's. Not called once this guard and those that nest in it here are
-  // gone, nor for a guard that nests without a call.
+  // Called when the permit is overdue, and when it is revoked; once each, on a thread of the SDK's, which waits for
+  // it: it must return soon, and not wait for a call of the SDK's. Not called once this guard and those that nest
+  // in it here are gone, nor for a guard that nests without a call.
   std::function<void(PermitEvent)> on_event;
   // Ends the wait. Not owned; must outlive the call. May be null.
   Cancellation* cancellation = nullptr;
@@ -123,8 +124,8 @@ class Permit {
     return placed_ == nullptr ? std::vector<std::string>() : placed_->environment;
   }
 
-  // Whether the daemon has taken the permit away, or shows it as held for too long. What is revoked counts no more: others
-  // may use the GPU. Acquire anew, after giving this guard back.
+  // Whether the daemon has taken the permit away, or shows it as held for too long. What is revoked counts no more:
+  // others may use the GPU. Acquire anew, after giving this guard back.
   bool revoked() const;
   bool overdue() const;
 

@@ -49,8 +49,8 @@ class Holding {
   static Holding* MakeForNoThread(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
                                   std::shared_ptr<const PermitRecord> record = nullptr);
 
-  // Adds a guard to what the calling thread remembers under `key`, if it is still held, has `units` and was not revoked;
-  // else null.
+  // Adds a guard to what the calling thread remembers under `key`, if it is still held, has `units` and was not
+  // revoked; else null.
   static Holding* Nest(const HoldingKey& key, uint64_t units);
 
   // Drops one guard; the last gives the acquisition back and returns how that went. `this` may be gone

@@ -1,5 +1,5 @@
-// PermitWatch: what the daemon says of permits that this process has, unasked: that one is held for longer than its pool
-// would have it, or was taken away.
+// PermitWatch: what the daemon says of permits that this process has, unasked: that one is held for longer than its
+// pool would have it, or was taken away.
 
 #ifndef CLIENT_INTERNAL_PERMIT_WATCH_H_
 #define CLIENT_INTERNAL_PERMIT_WATCH_H_
@@ -41,8 +41,8 @@ class PermitWatch {
   // Words on permits that nobody here has, or not yet: as many are remembered.
   static constexpr size_t kRemembered = 1'024;
 
-  // From now on the record is told of the permit's events, those that came before the permit's own answer included. It is
-  // forgotten with its last owner.
+  // From now on the record is told of the permit's events, those that came before the permit's own answer included.
+  // It is forgotten with its last owner.
   std::shared_ptr<PermitRecord> Watch(uint64_t permit, std::function<void(PermitEvent)> on_event)
       ABSL_LOCKS_EXCLUDED(mu_) {
     auto record = std::make_shared<PermitRecord>();

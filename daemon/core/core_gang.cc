@@ -39,7 +39,8 @@ std::string ShapeOf(const Gang& gang) {
 
 }  // namespace
 
-absl::StatusOr<Gang> Core::Impl::MakeGang(const Admitted& admitted, const GangRequest& request, absl::Time now) {
+absl::StatusOr<Gang> Core::Impl::MakeGang(const Admitted& admitted, const GangRequest& request,
+                                          absl::Time now) {
   if (request.members.empty() || request.members.size() > kMaxGangMembers) {
     return Refuse(Reason::kInvalidField, "{field}: {value} permits; 1 to {limit} can be asked together",
                   {{"field", "members"}, {"value", request.members.size()}, {"limit", kMaxGangMembers}});
@@ -77,16 +78,16 @@ absl::StatusOr<Gang> Core::Impl::MakeGang(const Admitted& admitted, const GangRe
     }
     part.members.push_back(i);
     const size_t nth = part.members.size();
-    gang.permits.push_back({.pool = member.pool,
-                            .units = member.units,
-                            .holder_key = nth == 1 ? request.holder_key
-                                                   : absl::StrCat(request.holder_key, "#", nth),
-                            .label = request.label,
-                            .adoptable = request.adoptable,
-                            .independent = request.independent,
-                            .priority = request.priority,
-                            .exclusive = request.exclusive,
-                            .device = gang.what.members[i].device});
+    gang.permits.push_back(
+        {.pool = member.pool,
+         .units = member.units,
+         .holder_key = nth == 1 ? request.holder_key : absl::StrCat(request.holder_key, "#", nth),
+         .label = request.label,
+         .adoptable = request.adoptable,
+         .independent = request.independent,
+         .priority = request.priority,
+         .exclusive = request.exclusive,
+         .device = gang.what.members[i].device});
   }
   for (auto& [name, part] : parts) gang.parts.push_back(std::move(part));
   if (!request.reserve.empty()) {
@@ -108,10 +109,11 @@ absl::Status Core::Impl::CheckNotHeld(const Gang& gang) const {
 }
 
 absl::Status Core::Impl::AlreadyHeld(const PermitView& permit) {
-  return Refuse(Reason::kAlreadyHeld,
-                "permit pool {pool}: permit {permit} of {held} is held already by who asks for several together, and "
-                "would be kept while they are waited for: release it first",
-                {{"pool", permit.pool}, {"permit", permit.id.value()}, {"held", permit.units}});
+  return Refuse(
+      Reason::kAlreadyHeld,
+      "permit pool {pool}: permit {permit} of {held} is held already by who asks for several together, and "
+      "would be kept while they are waited for: release it first",
+      {{"pool", permit.pool}, {"permit", permit.id.value()}, {"held", permit.units}});
 }
 
 void Core::AcquireGang(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,

@@ -15,7 +15,8 @@ AcquireRequest Wide(uint64_t units, const std::string& key) {
 
 // So many units of each pool.
 GangRequest Both(uint64_t tests, uint64_t wide, const std::string& key = "g") {
-  return {.members = {{.pool = "gpu-tests", .units = tests}, {.pool = "wide", .units = wide}}, .holder_key = key};
+  return {.members = {{.pool = "gpu-tests", .units = tests}, {.pool = "wide", .units = wide}},
+          .holder_key = key};
 }
 
 // So many permits of pool wide, each with a device of its own.
@@ -65,8 +66,9 @@ TEST(CoreGangTest, WhatCanNeverBeIsRefusedAtOnceAndSaysWhatWouldHaveToChange) {
     EXPECT_EQ(h.Books(), before);
     return call;
   };
-  CallId call = refused({.members = {{.pool = "gpu-tests"}, {.pool = "gpu-tests", .units = 2}}, .holder_key = "g"},
-                        Reason::kOverCap);
+  CallId call =
+      refused({.members = {{.pool = "gpu-tests"}, {.pool = "gpu-tests", .units = 2}}, .holder_key = "g"},
+              Reason::kOverCap);
   EXPECT_EQ(h.Figure(call, "asked"), "3");
   EXPECT_EQ(h.Figure(call, "cap"), "2");
   EXPECT_NE(h.StatusOf(call).message().find("raised to 3"), std::string::npos) << h.StatusOf(call);
@@ -79,14 +81,15 @@ TEST(CoreGangTest, WhatCanNeverBeIsRefusedAtOnceAndSaysWhatWouldHaveToChange) {
   refused(Devices(3, Bytes()), Reason::kOverCap);
   refused(Devices(2, MiB(65)), Reason::kOverCap);
   GangRequest named = Devices(2, MiB(40));
-  for (GangMember& member : named.members) member.device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0",
-                                                            .declared = MiB(40)};
+  for (GangMember& member : named.members)
+    member.device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0", .declared = MiB(40)};
   refused(named, Reason::kOverCap);
   named.members[1].device.uuid = "DEVICE-7";
   refused(named, Reason::kNotFound);
   refused({.holder_key = "g"}, Reason::kInvalidField);
   refused(Both(0, 1), Reason::kInvalidField);
-  refused({.members = std::vector<GangMember>(65, {.pool = "wide"}), .holder_key = "g"}, Reason::kInvalidField);
+  refused({.members = std::vector<GangMember>(65, {.pool = "wide"}), .holder_key = "g"},
+          Reason::kInvalidField);
   refused({.members = {{.pool = "none"}}, .holder_key = "g"}, Reason::kNotFound);
   GangRequest bytes = Both(1, 1);
   bytes.reserve = {{.device = 0, .bytes = MiB(17)}};
@@ -359,7 +362,9 @@ TEST(CoreGangTest, ALoweredCapRefusesWhatCanNeverBeAnyMore) {
   Peer a = h.Open(), b = h.Open();
   h.MustAcquire(b, Wide(8, "h"));
   const CallId gang = h.AcquireGang(a, Both(1, 4));
-  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.SetPool(h.now, "wide", {.cap = 3}, effects).ok()); });
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h.now, "wide", {.cap = 3}, effects).ok());
+  });
   EXPECT_TRUE(h.Refused(gang, Reason::kOverCap));
   EXPECT_EQ(h.Pool("gpu-tests").waiters, 0);
 }

@@ -153,16 +153,15 @@ void PermitRun::Grant(const RequestId& request) {
     // An exclusive one is charged as all of the pool, once.
     const bool first = gang.permits[i].holder_key == gang.what.holder_key;
     const uint64_t alone = first ? pool.config().cap : 0;
-    result.permits.push_back(
-        pool.GrantPart(step(),
-                       {.number = gang.number,
-                        .request = request,
-                        .asker = gang.asker,
-                        .what = gang.permits[i],
-                        .since = gang.since,
-                        .charge = gang.what.exclusive ? alone : gang.permits[i].units,
-                        .gang = gang.shape},
-                       device));
+    result.permits.push_back(pool.GrantPart(step(),
+                                            {.number = gang.number,
+                                             .request = request,
+                                             .asker = gang.asker,
+                                             .what = gang.permits[i],
+                                             .since = gang.since,
+                                             .charge = gang.what.exclusive ? alone : gang.permits[i].units,
+                                             .gang = gang.shape},
+                                            device));
   }
   if (!gang.room.empty()) result.reservation = core_->ReserveForGang(*step_, WaitingOf(gang));
   outcomes_[told].result = Response(std::move(result));
@@ -216,13 +215,14 @@ absl::Status PermitRun::Check(const Gang& gang) {
     const bool of_tenant = config.tenant_cap != 0 && config.tenant_cap < config.cap;
     const uint64_t cap = of_tenant ? config.tenant_cap : config.cap;
     if (part.ask.units <= cap) continue;
-    return berth::Refuse(Reason::kOverCap,
-                         "permit pool {pool}: asked {asked} together, cap{whose} {cap}: ask for at most {cap}, or have "
-                         "the cap raised to {asked}",
-                         {{"pool", config.name},
-                          {"asked", part.ask.units},
-                          {"whose", of_tenant ? " of one tenant" : ""},
-                          {"cap", cap}});
+    return berth::Refuse(
+        Reason::kOverCap,
+        "permit pool {pool}: asked {asked} together, cap{whose} {cap}: ask for at most {cap}, or have "
+        "the cap raised to {asked}",
+        {{"pool", config.name},
+         {"asked", part.ask.units},
+         {"whose", of_tenant ? " of one tenant" : ""},
+         {"cap", cap}});
   }
   std::vector<Placement::Ask> asks;
   for (const size_t i : Placed(gang)) {
@@ -243,7 +243,8 @@ absl::Status PermitRun::Check(const Gang& gang) {
 
 const Gang::Part* PermitRun::FindLacking(const Gang& gang) {
   for (const Gang::Part& part : gang.parts) {
-    if (part.pool->JudgeUnits(part.ask) != Verdict::kFits || part.pool->KeptFrom(gang.number, this)) return &part;
+    if (part.pool->JudgeUnits(part.ask) != Verdict::kFits || part.pool->KeptFrom(gang.number, this))
+      return &part;
   }
   return nullptr;
 }
@@ -269,7 +270,9 @@ absl::Status PermitRun::NoPermit(const Gang& gang) {
   return FindPoolOf(gang)->NoPermit(gang.asker, first);
 }
 
-PermitPool* PermitRun::FindPoolOf(const Gang& gang) const { return core_->FindPool(gang.permits.front().pool); }
+PermitPool* PermitRun::FindPoolOf(const Gang& gang) const {
+  return core_->FindPool(gang.permits.front().pool);
+}
 
 absl::Status PermitRun::TimedOut(const Gang& gang) {
   const Gang::Part* lacking = FindLacking(gang);

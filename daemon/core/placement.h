@@ -4,8 +4,8 @@
 //   free = total − reserve − the ledger's bytes (live, warm, retired, quarantined, being made)
 //        − Σ over sessions max(declared + contexts, what their processes have beside blocks) − what others have
 //
-// What processes have the driver's readings say; where nobody takes these, sessions have what they declared, and others
-// what they had when the daemon started. Readings that are old let nobody in to bytes.
+// What processes have the driver's readings say; where nobody takes these, sessions have what they declared, and
+// others what they had when the daemon started. Readings that are old let nobody in to bytes.
 //
 // Arithmetic only: it is told of devices. Thread-compatible.
 
@@ -116,8 +116,8 @@ class Placement {
   // OK if the ask may be met some time. Errors: NOT_FOUND (device); DEVICE_STOPPED (gone for good); OVER_CAP (more
   // than the device has, or than the pool lets there).
   absl::Status Check(absl::string_view pool, const Ask& ask) const;
-  // Requires: a wish. Of several devices: for `any` that with the fewest permits, then the most free bytes; for `best`
-  // the most free bytes; then the least ordinal.
+  // Requires: a wish. Of several devices: for `any` that with the fewest permits, then the most free bytes; for
+  // `best` the most free bytes; then the least ordinal.
   Choice Choose(const Ask& ask) const;
 
   // The same for several at once, and bytes set aside besides. Those that wish for any or the best get different
@@ -177,7 +177,8 @@ class Placement {
     std::optional<absl::Time> read_at;
     bool fresh = true;
     Bytes others;
-    // Of all shares: what is charged; and what sessions have that declared nothing, which no permit's return brings back.
+    // Of all shares: what is charged; and what sessions have that declared nothing, which no permit's return brings
+    // back.
     Bytes charged;
     Bytes loose;
   };

@@ -1,5 +1,5 @@
-// DeviceMeter: what a device's driver says of it just now: its memory, the processes that use it, and whether it is at
-// anything. Needs no context.
+// DeviceMeter: what a device's driver says of it just now: its memory, the processes that use it, and whether it is
+// at anything. Needs no context.
 
 #ifndef DAEMON_DEVICE_DEVICE_METER_H_
 #define DAEMON_DEVICE_DEVICE_METER_H_
@@ -39,8 +39,9 @@ std::unique_ptr<DeviceMeter> NewNvmlMeter(cuda::Nvml* nvml, std::string uuid, pi
 // A file that is not there, or says nothing of the device's memory, is an error: as if the driver did not answer.
 std::unique_ptr<DeviceMeter> NewScriptedMeter(std::string path, uint32_t ordinal, pid_t daemon);
 
-// Reads a meter and sends what it says on the worker's socket, beside the worker's own answers, from a thread of its own:
-// whatever the worker waits for in the driver. A reading that the socket does not take is left out; so is one that fails.
+// Reads a meter and sends what it says on the worker's socket, beside the worker's own answers, from a thread of
+// its own: whatever the worker waits for in the driver. A reading that the socket does not take is left out; so is
+// one that fails.
 class MeterLoop {
  public:
   // `socket` must outlive it.

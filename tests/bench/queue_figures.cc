@@ -71,7 +71,8 @@ class Queue {
  private:
   uint32_t Draw(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
   void Take() {
-    for (const AcquireOutcome& outcome : outcomes_) held_.push_back(std::get<core::AcquireResult>(*outcome.result).acquisition);
+    for (const AcquireOutcome& outcome : outcomes_)
+      held_.push_back(std::get<core::AcquireResult>(*outcome.result).acquisition);
     outcomes_.clear();
   }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -153,6 +154,22 @@ TEST(PermitsTest, APermitHeldPastTheLimitGoesToTheNext) {
   stopped.Kill();
   waiter.Quit();
   daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, AHolderIsToldThatItsPermitIsOverdueAndThenTakenAndAcquiresAnew) {
+  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nhold_warning = \"1s\"\nhold_limit = \"2s\"\n"});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  EXPECT_EQ(holder.Do("told p"), "");
+  EXPECT_TRUE(Eventually([&] { return absl::StartsWith(holder.Do("told p"), "overdue"); }));
+  EXPECT_TRUE(Eventually([&] { return holder.Do("told p") == "overdue revoked"; }));
+  EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  // The thread nests in what it has no more: this is a permit of its own.
+  holder.Do("acquire q");
+  EXPECT_EQ(PoolOf(daemon).granted_total(), 2u);
+  EXPECT_EQ(holder.Do("told q"), "");
+  EXPECT_TRUE(Ok(holder.Ask("release p"))) << "what was taken is as if it had been given back";
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
 }
 
 TEST(PermitsTest, APermitNamesADeviceAndNoTwoAreLetInToTheSameBytes) {

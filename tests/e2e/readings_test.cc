@@ -1,5 +1,5 @@
-// What drivers say of devices while the daemon runs: who has their memory, and whether they are at anything. The driver's
-// words are a script's.
+// What drivers say of devices while the daemon runs: who has their memory, and whether they are at anything. The
+// driver's words are a script's.
 
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
-// gpu_test SEED BYTES [--permit] [--declare]: what a test that uses a GPU is to a node: a process that makes a context,
-// takes memory past Berth, computes, and ends. With --permit it takes its own permit; without, it knows nothing of Berth
-// and is run under `berth run`. With --declare it says before how many bytes it will take, of whatever device has them.
-// Prints "right" where every byte that it looked at was as it had written it, and "wrong: …" else.
-// $BERTH_GPU_TEST_BACKEND=host plays the same on host memory.
+// gpu_test SEED BYTES [--permit] [--declare]: what a test that uses a GPU is to a node: a process that makes a
+// context, takes memory past Berth, computes, and ends. With --permit it takes its own permit; without, it knows
+// nothing of Berth and is run under `berth run`. With --declare it says before how many bytes it will take, of
+// whatever device has them. Prints "right" where every byte that it looked at was as it had written it, and "wrong:
+// …" else. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory.
 
 #include <stdlib.h>
 

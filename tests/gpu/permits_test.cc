@@ -127,8 +127,9 @@ TEST_F(GpuPermitsTest, TwoHundredTestProcessesTwentyAtATimeAreNeverMoreThanTwoAt
   EXPECT_LE(most.contexts, kCap);
   EXPECT_EQ(Pool().peak(), kCap);
   EXPECT_GT(right, kTests / 2);
-  std::cout << "test processes, " << kAtATime << " at a time under cap " << kCap << " | " << right << " right, " << killed
-            << " killed, at most " << most.permits << " permits, " << most.contexts << " contexts" << std::endl;
+  std::cout << "test processes, " << kAtATime << " at a time under cap " << kCap << " | " << right
+            << " right, " << killed << " killed, at most " << most.permits << " permits, " << most.contexts
+            << " contexts" << std::endl;
   ExpectNothingLost();
 }
 

@@ -119,13 +119,14 @@ AcquireRequest Simulation::NewAcquire() {
 }
 
 GangRequest Simulation::NewGang() {
-  GangRequest request{.holder_key = absl::StrCat("thread ", Draw(4)),
-                      .wait = !Chance(15),
-                      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
-                      .adoptable = Chance(10),
-                      .independent = Chance(40),
-                      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
-                      .exclusive = Chance(5)};
+  GangRequest request{
+      .holder_key = absl::StrCat("thread ", Draw(4)),
+      .wait = !Chance(15),
+      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
+      .adoptable = Chance(10),
+      .independent = Chance(40),
+      .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
+      .exclusive = Chance(5)};
   for (uint64_t members = Chance(97) ? 1 + Draw(3) : 0; members > 0; --members) {
     request.members.push_back({.pool = Chance(50) ? "gpu-tests" : (Chance(98) ? "wide" : "none"),
                                .units = Chance(80) ? 1 : Draw(5),

@@ -21,7 +21,8 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (const auto* gang = std::get_if<GangResult>(&*response)) {
     std::string gist = "acquired together";
     for (const AcquireResult& permit : gang->permits) absl::StrAppend(&gist, " ", permit.acquisition.value());
-    return gang->reservation.has_value() ? absl::StrCat(gist, " reserved ", gang->reservation->id.value()) : gist;
+    return gang->reservation.has_value() ? absl::StrCat(gist, " reserved ", gang->reservation->id.value())
+                                         : gist;
   }
   if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
     return absl::StrCat("allocated ", allocated->block.handle.block.value(), " as ",

@@ -71,7 +71,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   }
   std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
-            << " nested, " << sum.gangs << " gangs, " << sum.allocations << " allocations, " << sum.imports << " imports, "
+            << " nested, " << sum.gangs << " gangs, " << sum.allocations << " allocations, "
+            << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
             << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined

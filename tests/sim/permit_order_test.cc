@@ -45,7 +45,8 @@ class Market {
     const uint64_t number = ++last_;
     asked_.emplace(number, ask);
     AcquireOutcomes outcomes;
-    pool_.Acquire({now, &outcomes}, {ChannelId(1), number}, {.session = SessionId(number), .tenant = {.uid = ask.uid}},
+    pool_.Acquire({now, &outcomes}, {ChannelId(1), number},
+                  {.session = SessionId(number), .tenant = {.uid = ask.uid}},
                   {.units = ask.units,
                    .holder_key = "h",
                    .deadline = ask.deadline,
@@ -213,6 +214,9 @@ TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberO
     // Of its own tenant, asked for before it and not granted when it has aged.
     std::optional<uint64_t> own;
     uint64_t own_units = 0;
+    // How many requests, and units, its tenant has had more than each other one that is behind.
+    uint64_t ahead = 0;
+    uint64_t ahead_units = 0;
     while (market.Waits(least)) {
       market.now += absl::Milliseconds(1 + draw(50));
       if (market.now >= aged && !own.has_value()) {
@@ -222,17 +226,26 @@ TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberO
           ++*own;
           own_units += market.AskOf(i).units;
         }
+        std::map<uint32_t, std::pair<uint64_t, uint64_t>> had;
+        for (const auto& one : market.granted) {
+          ++had[one.ask.uid].first;
+          had[one.ask.uid].second += one.ask.units;
+        }
+        for (uint32_t uid = 1; uid < tenants; ++uid) {
+          ahead += had[0].first - std::min(had[0].first, had[uid].first);
+          ahead_units += had[0].second - std::min(had[0].second, had[uid].second);
+        }
       }
       const size_t before = market.granted.size();
       market.Release(draw(market.held.size()));
       if (market.now >= aged) after += market.granted.size() - before;
       for (uint64_t i = draw(4); i > 0; --i) others();
       if (!own.has_value()) continue;
-      // In its tenant only those go first that came before it; another tenant until it has had as much, and one request
-      // more (two, as it may have been one behind); and past each of these, and past it, that is the first of all and
-      // does not fit, at most `passes`.
+      // In its tenant only those go first that came before it; another tenant until it has had as much in all, and one
+      // request more (two, as it may have been one behind); and past each of these, and past it, that is the first of
+      // all and does not fit, at most `passes`.
       const uint64_t each = alike ? *own + 2 : own_units + 2 * cap;
-      const uint64_t before_it = *own + (tenants - 1) * each;
+      const uint64_t before_it = *own + (tenants - 1) * each + (alike ? ahead : ahead_units);
       // With its own.
       const uint64_t turns = before_it + 1;
       ASSERT_LE(after, alike ? turns : turns + turns * passes) << "cap " << cap << ", tenants " << tenants;

@@ -51,7 +51,8 @@ class Simulation {
   uint64_t steps() const { return step_; }
   // What came of it all, to see that a run is not idle.
   struct Counts {
-    uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, told_revoked = 0, allocations = 0, imports = 0, undone = 0, replayed = 0;
+    uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, told_revoked = 0;
+    uint64_t allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
@@ -60,8 +61,8 @@ class Simulation {
     uint64_t rejoined = 0, left_alive = 0;
     // Uses that waited for a word, that were finished, and that were told of a torn block; hand-overs.
     uint64_t waits = 0, finished = 0, torn = 0, handed_over = 0;
-    // Launches that waited for what was handed over, and that were told what a process had left torn that had the block
-    // alone.
+    // Launches that waited for what was handed over, and that were told what a process had left torn that had the
+    // block alone.
     uint64_t handed_waits = 0, torn_alone = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;

@@ -91,7 +91,8 @@ absl::StatusOr<std::string> ActorGangs::Churn(uint64_t count, uint64_t seed) {
   for (uint64_t i = 0; i < count; ++i) {
     GangOptions options{.max_wait = absl::Milliseconds(static_cast<int64_t>(random() % 40))};
     for (uint64_t members = 1 + random() % 3; members > 0; --members) {
-      options.members.push_back({.pool = random() % 2 == 0 ? "a" : "b", .device = random() % 2 == 0 ? "any" : ""});
+      options.members.push_back(
+          {.pool = random() % 2 == 0 ? "a" : "b", .device = random() % 2 == 0 ? "any" : ""});
     }
     const absl::StatusOr<Gang> gang = Gang::Acquire(session_, options);
     if (gang.ok()) {

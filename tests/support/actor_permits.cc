@@ -99,6 +99,10 @@ absl::StatusOr<std::string> ActorPermits::Do(const std::string& verb, const std:
     begun_[name]->cancellation.Cancel();
     return "";
   }
+  if (verb == "told" && permits_.contains(name)) {
+    const Permit& permit = permits_.at(name);
+    return absl::StrCat(permit.overdue() ? "overdue" : "", permit.revoked() ? " revoked" : "");
+  }
   if (verb == "share" && permits_.contains(name)) return permits_.at(name).Share();
   if (verb == "leave" && permits_.contains(name)) {
     permits_.at(name).Leave();
