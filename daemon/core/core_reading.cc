@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "daemon/core/core_impl.h"
@@ -113,6 +114,9 @@ std::vector<StrayView> Core::ListStrays(const Caller& caller) const {
                         .since = device.seen.at(process.pid)});
     }
   }
+  std::sort(strays.begin(), strays.end(), [](const StrayView& a, const StrayView& b) {
+    return std::tie(a.device, a.process.pid) < std::tie(b.device, b.process.pid);
+  });
   return strays;
 }
 

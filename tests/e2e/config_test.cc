@@ -84,8 +84,8 @@ TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {
   std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
   EXPECT_EQ(shown["pools.b.cap"].value(), "6");
   EXPECT_EQ(shown["pools.b.cap"].source(), Source::FILE);
-  EXPECT_EQ(shown["memory.warm_limit"].value(), "64MiB");
-  EXPECT_EQ(shown["memory.warm_limit"].pending(), "32MiB");
+  EXPECT_EQ(shown["memory.warm_limit"].value(), "64 MiB");
+  EXPECT_EQ(shown["memory.warm_limit"].pending(), "32 MiB");
   EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 10)
       << "what waits for a new daemon is named again";
 }

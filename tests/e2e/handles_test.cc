@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,9 @@ class HandlesTest : public ::testing::Test {
         owner_(RawClient::Open(daemon_.folder())),
         stranger_(RawClient::Open(daemon_.folder())) {
     handle_ = Allocate();
+    // The worker lets go of its fd after the block is there.
+    Books last;
+    EXPECT_TRUE(daemon_.BooksBecome([&](const Books& now) { return std::exchange(last, now) == now; }));
   }
 
   v1::BlockHandle Allocate() {
