@@ -20,5 +20,7 @@ int main(int argc, char** argv) {
                             {"fence", berth::gpu::FenceFigures},
                             {"lease", berth::gpu::LeaseFigures},
                             {"block memory", berth::gpu::MemoryFigures}},
-                           programs, argc > 1 ? argv[1] : "", bench::Format::kTable);
+                           programs, argc > 1 ? argv[1] : "", bench::Format::kTable) == 0
+             ? 0
+             : 1;
 }
