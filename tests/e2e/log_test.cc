@@ -1,6 +1,7 @@
 // The log of what happens to memory, blocks asked back and freed by id, over real processes.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -170,6 +171,8 @@ TEST(LogTest, AFollowerOverABrokersDeathGetsTheNextOnesRecordsFromTheFirst) {
 TEST(LogTest, TheFileHasWhatTheListHas) {
   const std::string config = absl::StrCat(::testing::TempDir(), "/log_test.toml");
   const std::string path = absl::StrCat(::testing::TempDir(), "/memory.jsonl");
+  // It is appended to.
+  ::unlink(path.c_str());
   std::ofstream(config) << "[log]\nfile = \"" << path << "\"\n";
   TestDaemon daemon({.flags = {absl::StrCat("--config=", config)}});
   Actor actor(daemon);
