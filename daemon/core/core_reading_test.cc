@@ -93,10 +93,10 @@ TEST_F(CoreReadingTest, WhoIsThereWithoutAPermitIsAStray) {
   Read(MiB(1), {{.pid = PidOf(holder), .uid = 1000},
                 {.pid = 900, .uid = 1000, .ancestors = {901, PidOf(holder)}},
                 {.pid = PidOf(none), .uid = 2000},
-                {.pid = 902, .uid = 3000, .name = "lone"},
+                {.pid = 90002, .uid = 3000, .name = "lone"},
                 {.pid = 903, .daemon = true}});
   h_.now += absl::Seconds(1);
-  Read(MiB(1), {{.pid = PidOf(none), .uid = 2000}, {.pid = 902, .uid = 3000, .name = "lone"}});
+  Read(MiB(1), {{.pid = PidOf(none), .uid = 2000}, {.pid = 90002, .uid = 3000, .name = "lone"}});
   const std::vector<StrayView> strays = h_.core->ListStrays(CoreHarness::Admin());
   ASSERT_EQ(strays.size(), 2u);
   EXPECT_EQ(strays[0].session, none.session);

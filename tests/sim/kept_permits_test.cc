@@ -231,7 +231,7 @@ TEST(KeptPermitsSimTest, NoUnitIsUsedTwiceNoneIsLostAndNobodyWaitsForAnIdleOne) 
   uint64_t one = 0;
   ASSERT_TRUE(text == nullptr || absl::SimpleAtoi(text, &one));
   uint64_t sums[6] = {};
-  for (uint64_t seed = text == nullptr ? 1 : one; seed <= (text == nullptr ? 60 : one); ++seed) {
+  for (uint64_t seed = text == nullptr ? 1 : one; seed <= (text == nullptr ? 30 : one); ++seed) {
     KeptPermits run(seed);
     run.Run(1'500);
     run.Finish();
