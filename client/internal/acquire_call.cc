@@ -16,8 +16,8 @@ class Running {
   Running(AcquireCall call, OpenRequest open)
       : call_(std::move(call)),
         open_(std::move(open)),
-        stopped_(call_.stop, [this] { stop_.Cancel(); }),
-        cancelled_(call_.limits.cancellation, [this] { stop_.Cancel(); }) {
+        stopped_(std::in_place, call_.stop, [this] { stop_.Cancel(); }),
+        cancelled_(std::in_place, call_.limits.cancellation, [this] { stop_.Cancel(); }) {
     open_.Fill(call_.request.mutable_request());
   }
 
@@ -52,14 +52,17 @@ class Running {
   void Finish(const absl::Status& status) {
     open_.Resolve(status);
     const std::unique_ptr<Running> self(this);
+    // Who is told may let go at once of what cancels.
+    stopped_.reset();
+    cancelled_.reset();
     call_.done(status, call_.request, response_);
   }
 
   AcquireCall call_;
   OpenRequest open_;
   Cancellation stop_;
-  const std::stop_callback<std::function<void()>> stopped_;
-  const Cancellation::Hook cancelled_;
+  std::optional<std::stop_callback<std::function<void()>>> stopped_;
+  std::optional<Cancellation::Hook> cancelled_;
   v1::AcquirePermitResponse response_;
   int attempts_ = 0;
   std::optional<Attempt> attempt_;
