@@ -44,6 +44,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   // The pipe last: 3 may be the number of one of the others here.
   if (options.input >= 0) posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
   if (options.output >= 0) posix_spawn_file_actions_adddup2(&actions, options.output, STDOUT_FILENO);
+  if (options.error >= 0) posix_spawn_file_actions_adddup2(&actions, options.error, STDERR_FILENO);
   if (options.pipe >= 0) posix_spawn_file_actions_adddup2(&actions, options.pipe, kChildPipeFd);
   int pid = 0;
   const int error = posix_spawn(&pid, command[0].c_str(), &actions, nullptr, Pointers(command).data(),

@@ -24,9 +24,10 @@ struct ChildOptions {
   std::vector<std::string> environment;
   // Becomes the child's fd 3; -1 for none.
   int pipe = -1;
-  // Become its standard input and output; -1 for this process's own.
+  // Become its standard input, output and error; -1 for this process's own.
   int input = -1;
   int output = -1;
+  int error = -1;
 };
 
 // Move-only; killed and reaped when destroyed. Thread-compatible.

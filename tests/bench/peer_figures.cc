@@ -103,8 +103,9 @@ class PeerServer {
                                           std::vector<std::string> command) {
     BERTH_RETURN_IF_ERROR(folder.status());
     const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-    BERTH_ASSIGN_OR_RETURN(ChildProcess process,
-                           ChildProcess::Start({.command = std::move(command), .output = nowhere.get()}));
+    BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
+                                                                      .output = nowhere.get(),
+                                                                      .error = nowhere.get()}));
     return PeerServer(port, *std::move(folder), std::move(process));
   }
   TemporaryFolder folder_;
