@@ -11,17 +11,11 @@
 #include "client/internal/fences.h"
 #include "client/internal/stream_backend.h"
 #include "client/launch_recorder.h"
+#include "client/launch_recorder_peer.h"
 #include "client/stream.h"
 #include "common/memfd.h"
 
 namespace berth {
-
-class LaunchRecorderPeer {
- public:
-  static void Note(LaunchRecorder& launch, const internal::Recordable& used, internal::UseAccess access) {
-    launch.Note(used, access);
-  }
-};
 
 namespace {
 

@@ -7,19 +7,13 @@
 
 #include "client/internal/fences.h"
 #include "client/internal/stream_backend.h"
+#include "client/launch_recorder_peer.h"
 #include "client/stream.h"
 #include "common/error.h"
 #include "common/memfd.h"
 #include "gtest/gtest.h"
 
 namespace berth {
-
-class LaunchRecorderPeer {
- public:
-  static void Note(LaunchRecorder& launch, const internal::Recordable& used, internal::UseAccess access) {
-    launch.Note(used, access);
-  }
-};
 
 namespace {
 
