@@ -81,6 +81,7 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
       [keeper = fences_.get()](ChannelId channel) { return keeper->FindPermitWord(channel); });
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
+  loop_->SetWakeCallback([this] { broker_->CarryOn(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
   config_ = std::make_unique<ConfigDesk>(
       broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
@@ -271,8 +272,11 @@ void BrokerProcess::OnNotice(Notice notice) {
 void BrokerProcess::AwaitAnswers() const {
   const absl::Time deadline = EventLoop::SteadyNow() + kStopGrace;
   while ((broker_->open_calls() > 0 || watches_->open() > 0) && EventLoop::SteadyNow() < deadline) {
+    broker_->CarryOn();
     absl::SleepFor(kStopPause);
   }
+  // What was answered in its handler leaves when that returns.
+  absl::SleepFor(kStopPause);
 }
 
 void BrokerProcess::Stop() {
@@ -345,5 +349,7 @@ void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }
 void BrokerProcess::Carry(const core::LogRecord& effect) { log_->Append(effect); }
 
 void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
+
+void BrokerProcess::Wake() { loop_->Wake(); }
 
 }  // namespace berth

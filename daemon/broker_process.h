@@ -70,6 +70,7 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::DevicesChanged& effect) override;
   void Carry(const core::LogRecord& effect) override;
   void ArmTimer(absl::Time when) override;
+  void Wake() override;
   void DeliverPage(const core::Deliver& effect);
 
   const custody::Facts facts_;

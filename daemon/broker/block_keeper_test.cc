@@ -95,6 +95,7 @@ class KeeperSink final : public EffectSink {
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
   void ArmTimer(absl::Time) override {}
+  void Wake() override {}
 
   BlockId made;
 
@@ -186,6 +187,7 @@ class BlockKeeperTest : public testing::Test {
           core.Free(now, id, Caller(), {.sequence = 2}, {.handle = handle_, .let_go = {import_}}, effects);
         });
     ASSERT_TRUE(call.Await().ok());
+    broker_->CarryOn();
   }
 
   // The vault closes what it was asked to close. Returns whether it was asked.
@@ -378,6 +380,7 @@ class ContextKeeperTest : public BlockKeeperTest {
                                 {.handle = made.block.handle, .let_go = {made.import}}, effects);
                     });
     ASSERT_TRUE(call.Await().ok());
+    broker_->CarryOn();
   }
   bool Becomes(Bytes charged) {
     const absl::Time deadline = absl::Now() + kPatience;

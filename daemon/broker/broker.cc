@@ -1,11 +1,21 @@
 #include "daemon/broker/broker.h"
 
+#include <cstddef>
+#include <iterator>
 #include <utility>
 #include <variant>
 
 #include "daemon/broker/event_loop.h"
 
 namespace berth {
+namespace {
+
+bool TakesSystemCalls(const core::Effect& effect) {
+  return !std::holds_alternative<core::Reply>(effect.what) &&
+         !std::holds_alternative<core::LogRecord>(effect.what);
+}
+
+}  // namespace
 
 void Broker::EnqueueLocked(core::Effects effects) {
   for (core::Effect& effect : effects) {
@@ -33,7 +43,7 @@ void Broker::Submit(CallId id, Call* call, RequestStep step) {
     step(core_, EventLoop::SteadyNow(), id, &effects);
     EnqueueLocked(std::move(effects));
   }
-  Drain();
+  Drain(call);
 }
 
 void Broker::Cancel(CallId id) {
@@ -47,7 +57,7 @@ void Broker::Step(EventStep step) {
     step(core_, EventLoop::SteadyNow(), &effects);
     EnqueueLocked(std::move(effects));
   }
-  Drain();
+  Drain(nullptr);
 }
 
 void Broker::TimerFired() {
@@ -59,23 +69,37 @@ void Broker::TimerFired() {
     core_.Tick(EventLoop::SteadyNow(), &effects);
     EnqueueLocked(std::move(effects));
   }
-  Drain();
+  Drain(nullptr);
 }
 
-void Broker::Drain() {
+void Broker::Drain(const Call* own) {
   bool mine = false;
-  std::deque<Ready> batch;
+  bool answered = false;
   while (true) {
     {
       MutexLock lock(&mu_);
       if (draining_ && !mine) return;
+      batch_.clear();
       mine = draining_ = !ready_.empty();
       if (!mine) return;
-      batch.clear();
-      batch.swap(ready_);
+      batch_.swap(ready_);
     }
-    for (Ready& ready : batch) CarryOut(ready);
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      if (answered && TakesSystemCalls(batch_[i].effect)) return Leave(i);
+      answered = answered || (own != nullptr && batch_[i].call == own);
+      CarryOut(batch_[i]);
+    }
   }
+}
+
+void Broker::Leave(size_t from) {
+  {
+    MutexLock lock(&mu_);
+    ready_.insert(ready_.begin(), std::make_move_iterator(batch_.begin() + static_cast<ptrdiff_t>(from)),
+                  std::make_move_iterator(batch_.end()));
+    draining_ = false;
+  }
+  sink_.Wake();
 }
 
 void Broker::CarryOut(Ready& ready) {

@@ -2,15 +2,16 @@
 //
 // A step is: lock, let the core decide, unlock; then whoever finds nobody at it carries out what is queued, without the
 // lock. So a request that can be answered at once is answered on the thread that brought it, and no reply leaves before
-// every effect of a smaller number is done.
+// every effect of a smaller number is done. gRPC sends such an answer when that thread returns: what comes after it and
+// takes system calls is left to the loop's thread, so that the caller need not wait for it.
 
 #ifndef DAEMON_BROKER_BROKER_H_
 #define DAEMON_BROKER_BROKER_H_
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -51,6 +52,8 @@ class EffectSink {
   virtual void Carry(const core::LogRecord& effect) = 0;
   // The core wants a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;
+  // Effects are left to be carried out: another thread is to call CarryOn(), soon.
+  virtual void Wake() = 0;
 };
 
 // Thread-safe.
@@ -79,6 +82,8 @@ class Broker {
   void Step(EventStep step) ABSL_LOCKS_EXCLUDED(mu_);
   // The timer that ArmTimer() set has fired, early or late.
   void TimerFired() ABSL_LOCKS_EXCLUDED(mu_);
+  // Carries out what is queued, if nobody is at it.
+  void CarryOn() ABSL_LOCKS_EXCLUDED(mu_) { Drain(nullptr); }
   // Looks at the core; `look` must not keep references.
   template <typename Look>
   auto Read(Look look) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -94,7 +99,10 @@ class Broker {
   };
 
   void EnqueueLocked(core::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Drain() ABSL_LOCKS_EXCLUDED(mu_);
+  // `own` is the call whose handler this thread is in, or null.
+  void Drain(const Call* own) ABSL_LOCKS_EXCLUDED(mu_);
+  // Puts what is left of batch_ back.
+  void Leave(size_t from) ABSL_LOCKS_EXCLUDED(mu_);
   void CarryOut(Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Synchronised by themselves.
@@ -106,10 +114,13 @@ class Broker {
   Mutex mu_;
   core::Core& core_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<CallId, Call*> calls_ ABSL_GUARDED_BY(mu_);
-  std::deque<Ready> ready_ ABSL_GUARDED_BY(mu_);
+  std::vector<Ready> ready_ ABSL_GUARDED_BY(mu_);
   // A thread is in Drain(): it will also take what others enqueue.
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time armed_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+
+  // What is being carried out: of the thread in Drain().
+  std::vector<Ready> batch_;
 };
 
 }  // namespace berth

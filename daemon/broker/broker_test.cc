@@ -30,10 +30,12 @@ class RecordingSink final : public EffectSink {
     armed = when;
     ++arms;
   }
+  void Wake() override { ++wakes; }
 
   std::vector<std::string> carried;
   absl::Time armed = absl::InfiniteFuture();
   int arms = 0;
+  std::atomic<int> wakes{0};
 
  private:
   void Record(const char* what, uint64_t) {
@@ -95,6 +97,51 @@ TEST_F(BrokerTest, AnswersAtOnceWhatCanBeAnswered) {
   Acquire(1, "a", &call);
   EXPECT_EQ(call.answers, 1);
   EXPECT_TRUE(call.result.ok()) << call.result.status();
+}
+
+TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
+  RecordedCall recalled;
+  broker_->Submit(broker_->NewCall(), &recalled,
+                  [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
+                    effects->push_back({.what = core::CreateBlock()});
+                    effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
+                    effects->push_back({.what = core::LogRecord()});
+                    effects->push_back({.what = core::ReleaseBlock()});
+                    effects->push_back({.what = core::DevicesChanged()});
+                  });
+  EXPECT_EQ(recalled.answers, 1);
+  EXPECT_EQ(sink_.carried, std::vector<std::string>{"create"});
+  EXPECT_EQ(sink_.wakes, 1);
+  broker_->CarryOn();
+  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"create", "release", "devices changed"}));
+  broker_->CarryOn();
+  EXPECT_EQ(sink_.carried.size(), 3u);
+}
+
+TEST_F(BrokerTest, WhatWasLeftIsCarriedOutBeforeALaterStep) {
+  RecordedCall call;
+  broker_->Submit(broker_->NewCall(), &call, [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
+    effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
+    effects->push_back({.what = core::ReleaseBlock()});
+  });
+  EXPECT_TRUE(sink_.carried.empty());
+  broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
+    effects->push_back({.what = core::CreateBlock()});
+  });
+  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"release", "create"}));
+}
+
+TEST_F(BrokerTest, OthersAreAnsweredByWhoCausedIt) {
+  RecordedCall waiter;
+  const CallId waiting = broker_->NewCall();
+  broker_->Submit(waiting, &waiter, [](core::Core&, absl::Time, CallId, core::Effects*) {});
+  RecordedCall call;
+  broker_->Submit(broker_->NewCall(), &call, [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
+    effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
+    effects->push_back({.what = core::Reply{.call = waiting, .response = core::ReleaseResult()}});
+  });
+  EXPECT_EQ(waiter.answers, 1);
+  EXPECT_EQ(sink_.wakes, 0);
 }
 
 TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {

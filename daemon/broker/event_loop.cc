@@ -102,7 +102,10 @@ void EventLoop::Run() {
       if (id == kTimer) {
         uint64_t expirations;
         if (::read(timer_.get(), &expirations, sizeof(expirations)) > 0) timer_callback_();
-      } else if (id != kWake) {
+      } else if (id == kWake) {
+        uint64_t wakes;
+        if (::read(wake_.get(), &wakes, sizeof(wakes)) > 0 && wake_callback_) wake_callback_();
+      } else {
         Dispatch(id, events[i].events);
       }
     }
@@ -111,6 +114,10 @@ void EventLoop::Run() {
 
 void EventLoop::Stop() {
   stopping_.store(true, std::memory_order_release);
+  Wake();
+}
+
+void EventLoop::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }

@@ -48,6 +48,10 @@ class EventLoop {
   void SetTimerCallback(std::function<void()> callback) { timer_callback_ = std::move(callback); }
   void ArmTimer(absl::Time when);
 
+  // Calls `callback` on the loop's thread after each Wake(); several may be one.
+  void SetWakeCallback(std::function<void()> callback) { wake_callback_ = std::move(callback); }
+  void Wake();
+
   // Runs until Stop().
   void Run();
   void Stop();
@@ -71,6 +75,7 @@ class EventLoop {
   const UniqueFd timer_;
   const UniqueFd wake_;
   std::function<void()> timer_callback_;
+  std::function<void()> wake_callback_;
 
   // Synchronised by themselves.
   std::atomic<bool> stopping_{false};

@@ -85,6 +85,18 @@ TEST_F(EventLoopTest, TheLastArmingCounts) {
   EXPECT_EQ(timer_fired_, 1);
 }
 
+TEST_F(EventLoopTest, CallsBackOnceForWakesThatCameTogether) {
+  int calls = 0;
+  loop_->SetWakeCallback([&] {
+    ++calls;
+    loop_->ArmTimer(EventLoop::SteadyNow());
+  });
+  loop_->Wake();
+  loop_->Wake();
+  loop_->Run();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(EventLoopTest, StopsFromAnotherThread) {
   std::thread stopper([this] { loop_->Stop(); });
   loop_->Run();

@@ -47,6 +47,7 @@ class FrontSink final : public EffectSink {
   void Carry(const core::LogRecord&) override {}
   void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
   void ArmTimer(absl::Time) override {}
+  void Wake() override {}
 
  private:
   std::unique_ptr<AttachFront>& front_;

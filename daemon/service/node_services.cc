@@ -136,11 +136,11 @@ grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* 
                                                    v1::ReapBlocksResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
-  auto* const call = new PendingCall<core::ReapResult, v1::ReapBlocksResponse>(context_.broker, response);
-  call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-    core.Reap(now, id, *caller, effects);
-  });
-  return call;
+  return PendingCall<core::ReapResult, v1::ReapBlocksResponse>::Submit(
+      context_.broker, context, response,
+      [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+        core.Reap(now, id, *caller, effects);
+      });
 }
 
 grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext* context,

@@ -44,12 +44,11 @@ grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerCont
                                                         v1::ForgetRequestResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
-  auto* const call =
-      new PendingCall<core::ForgetResult, v1::ForgetRequestResponse>(context_.broker, response);
-  call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-    core.Forget(now, id, *caller, request->sequence(), effects);
-  });
-  return call;
+  return PendingCall<core::ForgetResult, v1::ForgetRequestResponse>::Submit(
+      context_.broker, context, response,
+      [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+        core.Forget(now, id, *caller, request->sequence(), effects);
+      });
 }
 
 }  // namespace berth::service

@@ -3,6 +3,7 @@
 #ifndef DAEMON_SERVICE_UNARY_CALL_H_
 #define DAEMON_SERVICE_UNARY_CALL_H_
 
+#include <atomic>
 #include <functional>
 #include <utility>
 #include <variant>
@@ -26,18 +27,42 @@
 
 namespace berth::service {
 
-// A request that the core answers. Owns itself: made by Submit(), gone after gRPC is done with it.
+// Finishes a call that has its answer already.
+inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+// A request that the core answers, now or later. Owns itself.
+//
+// Only one that is answered later becomes gRPC's reactor: gRPC tells the end of each reactor that is not its own on a
+// thread of another pool, which costs more than all that the core does for a permit.
 template <typename Result, typename Proto>
 class PendingCall final : public grpc::ServerUnaryReactor, public Call {
  public:
-  PendingCall(Broker* broker, Proto* response)
-      : broker_(*broker), id_(broker->NewCall()), response_(*response) {}
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
 
-  void Submit(Broker::RequestStep step) { broker_.Submit(id_, this, step); }
+  // Puts the request to the core. Returns what the handler returns.
+  static grpc::ServerUnaryReactor* Submit(Broker* broker, grpc::CallbackServerContext* context,
+                                          Proto* response, Broker::RequestStep step) {
+    auto* const call = new PendingCall(broker, response);
+    broker->Submit(call->id_, call, step);
+    State submitted = State::kSubmitted;
+    if (call->state_.compare_exchange_strong(submitted, State::kWaits, std::memory_order_acq_rel))
+      return call;
+    const absl::Status status = std::move(call->status_);
+    delete call;
+    broker->EndCall();
+    return FinishNow(context, status);
+  }
 
   void Answer(absl::StatusOr<core::Response> response) override {
     if (response.ok()) ToProto(std::get<Result>(*response), &response_);
-    Finish(ToGrpc(response.status()));
+    status_ = std::move(response).status();
+    if (state_.exchange(State::kAnswered, std::memory_order_acq_rel) == State::kWaits)
+      Finish(ToGrpc(status_));
   }
   void OnCancel() override { broker_.Cancel(id_); }
   void OnDone() override {
@@ -46,17 +71,17 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
   }
 
  private:
+  enum class State { kSubmitted, kWaits, kAnswered };
+
+  PendingCall(Broker* broker, Proto* response)
+      : broker_(*broker), id_(broker->NewCall()), response_(*response) {}
+
   Broker& broker_;
   const CallId id_;
   Proto& response_;
+  absl::Status status_;
+  std::atomic<State> state_{State::kSubmitted};
 };
-
-// Finishes a call that has its answer already.
-inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
 
 // Serves a request of the core's: `method` is one of its members, `request` its converted argument.
 template <typename Result, typename Request, typename Proto, typename Method>
@@ -67,11 +92,10 @@ grpc::ServerUnaryReactor* SubmitRequest(const CallerSource& callers, Broker* bro
   const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   if (!request.ok()) return FinishNow(context, request.status());
-  auto* const call = new PendingCall<Result, Proto>(broker, response);
-  call->Submit([&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-    std::invoke(method, core, now, id, *caller, FromProto(tag), *request, effects);
-  });
-  return call;
+  return PendingCall<Result, Proto>::Submit(
+      broker, context, response, [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+        std::invoke(method, core, now, id, *caller, FromProto(tag), *request, effects);
+      });
 }
 
 // Serves a call that only looks, by an authenticated caller: `look(core, caller)` takes plain values under the broker's
