@@ -57,14 +57,33 @@ class GpuPermitsTest : public GpuJob {
     return {};
   }
 
-  // Starts one with `arguments`; with a permit of its own, or under `berth run`.
-  Subprocess StartTest(const std::vector<std::string>& arguments, bool knows_berth) const {
+  enum class Kind {
+    // Takes a permit of its own.
+    kOfBerth,
+    // Knows nothing of Berth, and is run under `berth run`.
+    kUnder,
+    // So, and by the CUDA runtime instead of the driver's own interface.
+    kRuntimeUnder,
+  };
+  Subprocess StartTest(const std::vector<std::string>& arguments, Kind kind) const {
     std::vector<std::string> argv;
-    if (!knows_berth) argv = {ProgramPath("client/cli/berth"), "run", "--quiet", "--"};
-    argv.push_back(ProgramPath("tests/gpu/gpu_test"));
+    if (kind != Kind::kOfBerth) argv = {ProgramPath("client/cli/berth"), "run", "--quiet", "--"};
+    if (kind == Kind::kRuntimeUnder) {
+      argv.insert(argv.end(), {"python3", ProgramPath("tests/gpu/runtime_client.py")});
+    } else {
+      argv.push_back(ProgramPath("tests/gpu/gpu_test"));
+    }
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    if (knows_berth) argv.emplace_back("--permit");
+    if (kind == Kind::kOfBerth) argv.emplace_back("--permit");
     return Subprocess::Start({.argv = argv, .environment = {"BERTH_FOLDER=" + folder()}});
+  }
+
+  // Whether there are clients of a second kind here.
+  bool HaveRuntime() const {
+    if (!cuda()) return false;
+    Subprocess have =
+        Subprocess::Start({.argv = {"python3", ProgramPath("tests/gpu/runtime_client.py"), "--have"}});
+    return have.Wait() == 0;
   }
 
   // While `work` is at it: the most permits out by the daemon, and the most processes with a context by NVML.
@@ -98,15 +117,19 @@ class GpuPermitsTest : public GpuJob {
 
 TEST_F(GpuPermitsTest, TwoHundredTestProcessesTwentyAtATimeAreNeverMoreThanTwoAtTheGpu) {
   std::atomic<int> next = 0;
-  std::atomic<int> right = 0, killed = 0;
+  std::atomic<int> right = 0, of_runtime = 0, killed = 0;
+  const bool have_runtime = HaveRuntime();
   const Most most = During([&] {
     std::vector<std::thread> runners;
     for (int runner = 0; runner < kAtATime; ++runner) {
       runners.emplace_back([&] {
         for (int number = next++; number < kTests; number = next++) {
           std::mt19937_64 random(seed_ + number);
-          Subprocess test = StartTest({absl::StrCat(number), absl::StrCat(MiB(64 + random() % 192).count())},
-                                      /*knows_berth=*/number % 2 == 0);
+          const Kind kind = number % 2 == 0                   ? Kind::kOfBerth
+                            : have_runtime && number % 4 == 1 ? Kind::kRuntimeUnder
+                                                              : Kind::kUnder;
+          Subprocess test =
+              StartTest({absl::StrCat(number), absl::StrCat(MiB(64 + random() % 192).count())}, kind);
           if (random() % 4 == 0) {
             // Somewhere in its life; what runs under `berth run` may go on without it.
             pollfd end = {.fd = test.pidfd(), .events = POLLIN, .revents = 0};
@@ -118,6 +141,7 @@ TEST_F(GpuPermitsTest, TwoHundredTestProcessesTwentyAtATimeAreNeverMoreThanTwoAt
           EXPECT_EQ(said, "right\n") << "test " << number;
           EXPECT_EQ(test.Wait(kPatience), 0) << "test " << number;
           ++right;
+          if (kind == Kind::kRuntimeUnder) ++of_runtime;
         }
       });
     }
@@ -128,8 +152,8 @@ TEST_F(GpuPermitsTest, TwoHundredTestProcessesTwentyAtATimeAreNeverMoreThanTwoAt
   EXPECT_EQ(Pool().peak(), kCap);
   EXPECT_GT(right, kTests / 2);
   std::cout << "test processes, " << kAtATime << " at a time under cap " << kCap << " | " << right
-            << " right, " << killed << " killed, at most " << most.permits << " permits, " << most.contexts
-            << " contexts" << std::endl;
+            << " right, of them " << of_runtime << " by the CUDA runtime, " << killed << " killed, at most "
+            << most.permits << " permits, " << most.contexts << " contexts" << std::endl;
   ExpectNothingLost();
 }
 
@@ -138,16 +162,18 @@ TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemor
                                                  "gpu-tests", absl::StrCat(kJobs)},
                                         .environment = {"BERTH_FOLDER=" + folder()}});
   ASSERT_EQ(raise.Wait(), 0);
-  const uint64_t total = Must(Inspector(session_).GetUsage()).devices(0).total_bytes();
+  const v1::Usage usage = Must(Inspector(session_).GetUsage());
+  const uint64_t total = usage.devices(0).total_bytes();
   // 20 GiB of a card of 139; of another one as much less.
   const Bytes bytes = cuda() && total >= GiB(130).count() ? GiB(20) : Bytes(total / 139 * 20);
   // Six and their contexts have room where a context takes what it is taken to.
-  const uint64_t at_a_time = 6;
+  constexpr uint64_t kOnACard = 6;
+  const uint64_t at_a_time = std::min<uint64_t>(kJobs, kOnACard * usage.devices_size());
   const Most most = During([&] {
     std::vector<Subprocess> jobs;
     for (int job = 0; job < kJobs; ++job) {
       jobs.push_back(
-          StartTest({absl::StrCat(job), absl::StrCat(bytes.count()), "--declare"}, /*knows_berth=*/true));
+          StartTest({absl::StrCat(job), absl::StrCat(bytes.count()), "--declare"}, Kind::kOfBerth));
     }
     for (Subprocess& job : jobs) {
       EXPECT_EQ(job.ReadAll(), "right\n");
@@ -155,7 +181,8 @@ TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemor
     }
   });
   EXPECT_LE(most.permits, at_a_time);
-  EXPECT_LE(most.contexts, at_a_time);
+  // NVML is asked for the first card alone.
+  EXPECT_LE(most.contexts, kOnACard);
   EXPECT_EQ(Pool().peak(), at_a_time) << "as many as have room are let in";
   std::cout << kJobs << " jobs of " << bytes.count() << " bytes, started together | at most " << Pool().peak()
             << " at a time, " << most.contexts << " contexts" << std::endl;
