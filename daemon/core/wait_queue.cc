@@ -1,7 +1,6 @@
 #include "daemon/core/wait_queue.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <queue>
 
@@ -44,18 +43,18 @@ void WaitQueue::Push(Waiter waiter) {
   Place place = {.tenant = tenant,
                  .lane = tenant->second.lanes.try_emplace(KeyOf(waiter)).first,
                  .waiter = {},
-                 .deadline = deadlines_.emplace(waiter.what.deadline, ticket).first,
-                 .session = by_session_.emplace(waiter.asker.session, ticket).first};
+                 .deadline = NoteDeadline(waiter.what.deadline, ticket)};
+  by_session_[waiter.asker.session].insert(ticket);
   Lane& lane = place.lane->second;
-  place.waiter = lane.emplace_hint(lane.end(), ticket, std::move(waiter));
+  place.waiter = lane.insert(lane.end(), std::move(waiter));
   places_.emplace(ticket, place);
 }
 
 Waiter WaitQueue::Take(Ticket ticket) {
   const auto place = places_.find(ticket);
-  const auto [tenant, lane, at, deadline, session] = place->second;
+  const auto [tenant, lane, at, deadline] = place->second;
   places_.erase(place);
-  Waiter waiter = std::move(at->second);
+  Waiter waiter = std::move(*at);
   lane->second.erase(at);
   if (lane->second.empty()) tenant->second.lanes.erase(lane);
   if (tenant->second.lanes.empty()) {
@@ -63,8 +62,10 @@ Waiter WaitQueue::Take(Ticket ticket) {
     tenants_.erase(tenant);
   }
   tickets_.erase(waiter.request);
-  deadlines_.erase(deadline);
-  by_session_.erase(session);
+  ForgetDeadline(deadline);
+  const auto of_session = by_session_.find(waiter.asker.session);
+  of_session->second.erase(ticket);
+  if (of_session->second.empty()) by_session_.erase(of_session);
   held_.erase(ticket);
   return waiter;
 }
@@ -88,9 +89,9 @@ void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
   const auto ticket = tickets_.find(request);
   BERTH_INVARIANT(ticket != tickets_.end());
   Place& place = places_.at(ticket->second);
-  deadlines_.erase(place.deadline);
-  place.deadline = deadlines_.emplace(deadline, ticket->second).first;
-  place.waiter->second.what.deadline = deadline;
+  ForgetDeadline(place.deadline);
+  place.deadline = NoteDeadline(deadline, ticket->second);
+  place.waiter->what.deadline = deadline;
 }
 
 std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
@@ -120,11 +121,11 @@ std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Judge judge, st
   for (auto& [tenant, lanes] : tenants_) {
     const size_t racing = racers_.size();
     for (auto& [key, lane] : lanes.lanes) {
-      auto& [ticket, first] = *lane.begin();
+      Waiter& first = lane.front();
       const Verdict verdict = judge(first);
       if (verdict == Verdict::kAside) continue;
       racers_.push_back(
-          {.rank = {.clock = lanes.clock, .ticket = ticket}, .verdict = verdict, .waiter = &first});
+          {.rank = {.clock = lanes.clock, .ticket = first.number}, .verdict = verdict, .waiter = &first});
       top_priority = std::max(top_priority, key.priority);
     }
     if (racers_.size() == racing) lanes.clock = std::max(lanes.clock, clock_.now());
@@ -173,11 +174,16 @@ void WaitQueue::Charge(const Tenant& tenant, uint64_t units) {
   clock_.Leave(tenant, start + cost);
 }
 
+const std::set<WaitQueue::Ticket>& WaitQueue::OfSession(SessionId session) const {
+  static const auto* const none = new std::set<Ticket>();
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? *none : found->second;
+}
+
 std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
   std::vector<Ticket> wanted;
-  for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;
-       ++it) {
-    if (condition(At(it->second))) wanted.push_back(it->second);
+  for (const Ticket ticket : OfSession(session)) {
+    if (condition(At(ticket))) wanted.push_back(ticket);
   }
   std::vector<Waiter> taken;
   for (const Ticket ticket : wanted) taken.push_back(Take(ticket));
@@ -186,9 +192,8 @@ std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
 
 std::vector<RequestId> WaitQueue::GangsOf(SessionId session) const {
   std::vector<RequestId> gangs;
-  for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;
-       ++it) {
-    if (const Waiter& waiter = At(it->second); !waiter.gang.empty()) gangs.push_back(waiter.request);
+  for (const Ticket ticket : OfSession(session)) {
+    if (const Waiter& waiter = At(ticket); !waiter.gang.empty()) gangs.push_back(waiter.request);
   }
   return gangs;
 }
@@ -196,7 +201,7 @@ std::vector<RequestId> WaitQueue::GangsOf(SessionId session) const {
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {
   std::vector<Ticket> wanted;
   for (const auto& [ticket, place] : places_) {
-    if (condition(place.waiter->second)) wanted.push_back(ticket);
+    if (condition(*place.waiter)) wanted.push_back(ticket);
   }
   std::sort(wanted.begin(), wanted.end());
   std::vector<Waiter> taken;
@@ -230,9 +235,7 @@ absl::Time WaitQueue::next_deadline() const {
   return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
 }
 
-uint64_t WaitQueue::CountOf(SessionId session) const {
-  return std::distance(by_session_.lower_bound({session, 0}), by_session_.upper_bound({session, UINT64_MAX}));
-}
+uint64_t WaitQueue::CountOf(SessionId session) const { return OfSession(session).size(); }
 
 void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   for (const Ticket ticket : held_) {
@@ -267,9 +270,9 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   const auto enter = [&](Course& course) {
     std::optional<Turn> first;
     for (Cursor& lane : course.lanes) {
-      while (lane.at != lane.end && held_.contains(lane.at->first)) ++lane.at;
+      while (lane.at != lane.end && held_.contains(lane.at->number)) ++lane.at;
       if (lane.at == lane.end) continue;
-      const Rank rank = RankOf(lane.at->second, lane.at->first, course.clock, top_priority);
+      const Rank rank = RankOf(*lane.at, lane.at->number, course.clock, top_priority);
       if (!first.has_value() || rank < first->rank) first = Turn{rank, &course, &lane};
     }
     if (first.has_value()) turns.push(*first);
@@ -278,7 +281,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   while (!turns.empty()) {
     const Turn turn = turns.top();
     turns.pop();
-    const Waiter& waiter = turn.lane->at->second;
+    const Waiter& waiter = *turn.lane->at;
     if (!visit(waiter)) return;
     ++turn.lane->at;
     turn.course->clock += CostOf(*turn.course->tenant, waiter.charge);
@@ -292,7 +295,7 @@ bool WaitQueue::AnyoneIdle(Judge judge) const {
     if (verdict != Verdict::kAside) return verdict == Verdict::kFits;
   }
   for (const auto& [ticket, place] : places_) {
-    if (judge(place.waiter->second) == Verdict::kFits) return true;
+    if (judge(*place.waiter) == Verdict::kFits) return true;
   }
   return false;
 }

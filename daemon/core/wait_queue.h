@@ -15,6 +15,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -156,7 +157,8 @@ class WaitQueue {
     std::string gang;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
-  using Lane = std::map<Ticket, Waiter>;
+  // As they came, which is by number.
+  using Lane = std::list<Waiter>;
   struct TenantLanes {
     // Where its own clock stands.
     double clock = 0;
@@ -164,14 +166,13 @@ class WaitQueue {
   };
   using TenantMap = std::map<Tenant, TenantLanes>;
   using Deadlines = std::set<std::pair<absl::Time, Ticket>>;
-  using Sessions = std::set<std::pair<SessionId, Ticket>>;
   // Where a waiter is, so that nobody searches for it among thousands.
   struct Place {
     TenantMap::iterator tenant;
     std::map<LaneKey, Lane>::iterator lane;
     Lane::iterator waiter;
+    // The end for who waits for ever.
     Deadlines::iterator deadline;
-    Sessions::iterator session;
   };
   // What decides between two: the lesser goes first.
   struct Rank {
@@ -190,9 +191,16 @@ class WaitQueue {
   static LaneKey KeyOf(const Waiter& waiter);
   double CostOf(const Tenant& tenant, uint64_t units) const;
   Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
-  Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
-  const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
+  Waiter& At(Ticket ticket) { return *places_.at(ticket).waiter; }
+  const Waiter& At(Ticket ticket) const { return *places_.at(ticket).waiter; }
   Waiter Take(Ticket ticket);
+  const std::set<Ticket>& OfSession(SessionId session) const;
+  Deadlines::iterator NoteDeadline(absl::Time deadline, Ticket ticket) {
+    return deadline == absl::InfiniteFuture() ? deadlines_.end() : deadlines_.emplace(deadline, ticket).first;
+  }
+  void ForgetDeadline(Deadlines::iterator at) {
+    if (at != deadlines_.end()) deadlines_.erase(at);
+  }
   std::optional<Turn> Search(absl::Time now, Judge judge, std::optional<Ticket> only);
 
   Options options_;
@@ -206,7 +214,8 @@ class WaitQueue {
   std::set<Ticket> held_;
   Ticket newly_held_ = 0;
   Deadlines deadlines_;
-  Sessions by_session_;
+  // As they came. No session without a waiter.
+  absl::flat_hash_map<SessionId, std::set<Ticket>> by_session_;
   // The first of each lane that races, while one is chosen; kept for its memory.
   std::vector<Racer> racers_;
 };
