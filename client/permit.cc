@@ -65,6 +65,11 @@ CallLimits LimitsOf(const PermitOptions& options) {
 
 }  // namespace
 
+const PermitOptions& DefaultPermitOptions() {
+  static const auto* const options = new PermitOptions();
+  return *options;
+}
+
 absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
                                        const PermitOptions& options) {
   const std::shared_ptr<SessionCore>& core = session->core();

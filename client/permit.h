@@ -75,6 +75,9 @@ struct PermitOptions {
   std::stop_token stop = {};
 };
 
+// What an acquire without options has. Made once: options take longer to make than a permit to nest.
+const PermitOptions& DefaultPermitOptions();
+
 // Move-only, movable between threads; one thread at a time uses one guard.
 class Permit {
  public:
@@ -84,7 +87,7 @@ class Permit {
   // NO_PERMIT (max_wait was 0); NOT_FOUND (pool); OVER_CAP, NESTED_OVER_HELD (can never be granted); LIMIT;
   // kCancelled; kUnavailable when the session is over.
   static absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session,
-                                        const PermitOptions& options = {});
+                                        const PermitOptions& options = DefaultPermitOptions());
 
   // Acquires only what is free now: Acquire() with max_wait 0.
   static absl::StatusOr<Permit> TryAcquire(const std::shared_ptr<Session>& session,
