@@ -6,6 +6,8 @@ with --have instead of both it ends with 0 where there is a CUDA runtime.
 """
 
 import ctypes
+import glob
+import site
 import sys
 
 WINDOW = 4 << 20
@@ -14,7 +16,11 @@ TO_HOST = 2
 
 
 def load():
-    for name in ("libcudart.so", "libcudart.so.13", "libcudart.so.12"):
+    """The toolkit's, or one that came with a Python package."""
+    packaged = [
+        path for folder in site.getsitepackages() for path in glob.glob(f"{folder}/nvidia/**/libcudart.so*", recursive=True)
+    ]
+    for name in ["libcudart.so", "libcudart.so.13", "libcudart.so.12", *packaged]:
         try:
             return ctypes.CDLL(name)
         except OSError:
