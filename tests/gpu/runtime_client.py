@@ -17,9 +17,9 @@ TO_HOST = 2
 
 def load():
     """The toolkit's, or one that came with a Python package."""
-    packaged = [
-        path for folder in site.getsitepackages() for path in glob.glob(f"{folder}/nvidia/**/libcudart.so*", recursive=True)
-    ]
+    packaged = []
+    for folder in site.getsitepackages():
+        packaged += glob.glob(f"{folder}/nvidia/**/libcudart.so*", recursive=True)
     for name in ["libcudart.so", "libcudart.so.13", "libcudart.so.12", *packaged]:
         try:
             return ctypes.CDLL(name)

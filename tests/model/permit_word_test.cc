@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -28,7 +29,7 @@ class PermitWordModelTest : public testing::Test {
     char here[4096];
     model_ = absl::StrCat(::getcwd(here, sizeof(here)), "/tests/model/permit_word.pml");
   }
-  ~PermitWordModelTest() override { std::system(absl::StrCat("rm -rf ", folder_).c_str()); }
+  ~PermitWordModelTest() override { std::filesystem::remove_all(folder_); }
 
   // What spin says of the model with these definitions.
   std::string Search(const std::string& definitions) {
