@@ -39,8 +39,9 @@ absl::StatusOr<std::vector<Figure>> TurnFigures(const Programs& programs);
 // Many that contend, beside others' locks (peer_figures.cc).
 absl::StatusOr<std::vector<Figure>> PeerFigures(const Programs& programs);
 
-// Many that wait (queue_figures.cc).
+// Many that wait, in the core (queue_figures.cc) and over the wire (waiter_figures.cc).
 absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> WaiterFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs);
 
 // Many processes (crowd_figures.cc).

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"ten thousand waiters", QueueFigures},
+      {"among ten thousand waiters over the wire", WaiterFigures},
       {"an operator beside ten thousand waiters", OperatorFigures},
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},

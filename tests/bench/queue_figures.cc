@@ -1,23 +1,14 @@
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
-#include "absl/time/clock.h"
-#include "berth/v1/permit.grpc.pb.h"
-#include "client/inspector.h"
-#include "client/session.h"
 #include "common/ids.h"
-#include "common/session_capsule.h"
-#include "common/status_macros.h"
 #include "daemon/core/permit_pool.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/support/raw_client.h"
 
 namespace berth::bench {
 namespace {
@@ -96,13 +87,6 @@ double Time(Queue& queue, void (Queue::*op)()) {
   return static_cast<double>(MonotonicNanoseconds() - start) / kBatch;
 }
 
-// One AcquirePermit that waits. Must live until it is answered.
-struct Waiting {
-  grpc::ClientContext context;
-  v1::AcquirePermitRequest request;
-  v1::AcquirePermitResponse response;
-};
-
 }  // namespace
 
 absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
@@ -127,64 +111,6 @@ absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
                                    absl::StrCat(kFew, " wait"), 2));
   }
   return figures;
-}
-
-absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
-  constexpr uint64_t kClients = 10;
-  constexpr int kLooks = 40;
-  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
-  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder(), .admin = true}));
-  std::vector<testing::RawClient> clients;
-  for (uint64_t i = 0; i < kClients; ++i) clients.push_back(testing::RawClient::Open(daemon->folder()));
-  v1::AcquirePermitRequest all;
-  *all.mutable_request() = clients[0].NextTag();
-  all.set_units(2);
-  all.set_holder_key("all");
-  BERTH_RETURN_IF_ERROR(clients[0].Call(&v1::PermitService::Stub::AcquirePermit, all).status());
-
-  std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs;
-  std::vector<std::unique_ptr<Waiting>> waiting;
-  absl::BlockingCounter answered(kMany);
-  for (testing::RawClient& client : clients) {
-    stubs.push_back(v1::PermitService::NewStub(client.grpc_channel()));
-    for (uint64_t i = 0; i < kMany / kClients; ++i) {
-      Waiting& call = *waiting.emplace_back(std::make_unique<Waiting>());
-      call.context.AddMetadata(kCredentialsHeader, EncodeCredentials(client.credentials()));
-      *call.request.mutable_request() = client.NextTag();
-      call.request.set_holder_key(absl::StrCat("waiter ", i));
-      stubs.back()->async()->AcquirePermit(&call.context, &call.request, &call.response,
-                                           [&answered](const grpc::Status&) { answered.DecrementCount(); });
-    }
-  }
-  const Inspector inspector(session);
-  std::vector<double> pools, permits;
-  absl::Status status;
-  const absl::Time patience = absl::Now() + absl::Minutes(1);
-  const auto waiters = [&]() -> uint64_t {
-    const absl::StatusOr<v1::ListPoolsResponse> answer = inspector.ListPools();
-    status = answer.status();
-    return answer.ok() ? answer->pools(0).waiters() : kMany;
-  };
-  while (waiters() < kMany && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(10));
-  for (int i = 0; i < kLooks && status.ok(); ++i) {
-    const int64_t start = MonotonicNanoseconds();
-    status = inspector.ListPools().status();
-    const int64_t middle = MonotonicNanoseconds();
-    if (status.ok()) status = inspector.ListPermits().status();
-    pools.push_back((middle - start) * 1e-6);
-    permits.push_back((MonotonicNanoseconds() - middle) * 1e-6);
-  }
-  for (const auto& call : waiting) call->context.TryCancel();
-  answered.Wait();
-  BERTH_RETURN_IF_ERROR(status);
-  return std::vector<Figure>{{.name = absl::StrCat("pools listed, ", kMany, " wait"),
-                              .value = Median(std::move(pools)),
-                              .unit = "ms",
-                              .bound = 50},
-                             {.name = absl::StrCat("holders and waiters listed, ", kMany, " wait"),
-                              .value = Median(std::move(permits)),
-                              .unit = "ms",
-                              .bound = 50}};
 }
 
 }  // namespace berth::bench

@@ -1,0 +1,195 @@
+// Ten thousand waiters over the wire: what they cost those who wait with them, and an operator.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "client/inspector.h"
+#include "client/session.h"
+#include "client/status_conversion.h"
+#include "common/session_capsule.h"
+#include "common/status_macros.h"
+#include "tests/bench/figures.h"
+#include "tests/bench/servers.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/support/raw_client.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr uint64_t kFew = 100;
+constexpr uint64_t kMany = 10'000;
+constexpr uint64_t kClients = 20;
+
+// A daemon whose only permit is out, and so many calls of twenty processes' that wait for it.
+class Crowd {
+ public:
+  static absl::StatusOr<std::unique_ptr<Crowd>> Gather(const Programs& programs, uint64_t size) {
+    std::unique_ptr<Crowd> crowd(new Crowd);
+    BERTH_ASSIGN_OR_RETURN(crowd->daemon_, StartDaemon(programs));
+    BERTH_ASSIGN_OR_RETURN(crowd->operator_,
+                           Session::Open({.folder = crowd->daemon_->folder(), .admin = true}));
+    // The last one's calls alone come and go.
+    for (uint64_t i = 0; i <= kClients; ++i) {
+      crowd->clients_.push_back(testing::RawClient::Open(crowd->daemon_->folder()));
+      crowd->stubs_.push_back(v1::PermitService::NewStub(crowd->clients_.back().grpc_channel()));
+    }
+    v1::SetPoolRequest one;
+    one.set_pool("gpu-tests");
+    one.set_cap(1);
+    BERTH_RETURN_IF_ERROR(Inspector(crowd->operator_).SetPool(one).status());
+    for (uint64_t i = 0; i <= size; ++i) crowd->Acquire();
+    const absl::Time patience = absl::Now() + absl::Minutes(1);
+    while (absl::Now() < patience) {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, Inspector(crowd->operator_).ListPools());
+      if (pools.pools(0).waiters() == size) return crowd;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return absl::DeadlineExceededError("the waiters do not wait");
+  }
+
+  ~Crowd() {
+    for (const auto& call : calls_) call->context.TryCancel();
+    const absl::MutexLock lock(&mu_);
+    const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return open_ == 0; };
+    mu_.Await(absl::Condition(&over));
+  }
+
+  Inspector inspector() const { return Inspector(operator_); }
+
+  // One that waits asks not to: from its asking for a permit to the answer that it waits no more.
+  absl::StatusOr<double> EnqueueAndCancel() {
+    testing::RawClient& client = clients_[kClients];
+    return Microseconds([&]() -> absl::Status {
+      const Waiting& call = Acquire(kClients);
+      v1::ForgetRequestRequest forget;
+      forget.set_sequence(call.request.request().sequence());
+      return client.Call(&v1::SessionService::Stub::ForgetRequest, forget).status();
+    });
+  }
+
+  // From the release to the next grant; then one more comes to wait.
+  absl::StatusOr<double> ReleaseAndGrant() {
+    const Waiting& holder = AwaitGrant();
+    v1::ReleasePermitRequest release;
+    *release.mutable_request() = clients_[holder.client].NextTag();
+    release.set_acquisition(holder.response.acquisition());
+    BERTH_ASSIGN_OR_RETURN(
+        const double time, Microseconds([&]() -> absl::Status {
+          BERTH_RETURN_IF_ERROR(
+              clients_[holder.client].Call(&v1::PermitService::Stub::ReleasePermit, release).status());
+          const absl::MutexLock lock(&mu_);
+          const auto granted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !granted_.empty(); };
+          mu_.Await(absl::Condition(&granted));
+          return absl::OkStatus();
+        }));
+    Acquire();
+    return time;
+  }
+
+ private:
+  // One AcquirePermit. Must live until it is answered.
+  struct Waiting {
+    uint64_t client = 0;
+    grpc::ClientContext context;
+    v1::AcquirePermitRequest request;
+    v1::AcquirePermitResponse response;
+  };
+
+  Crowd() = default;
+
+  Waiting& Acquire() { return Acquire(calls_.size() % kClients); }
+  Waiting& Acquire(uint64_t client) {
+    Waiting& call = *calls_.emplace_back(std::make_unique<Waiting>());
+    call.client = client;
+    call.context.AddMetadata(kCredentialsHeader, EncodeCredentials(clients_[client].credentials()));
+    *call.request.mutable_request() = clients_[client].NextTag();
+    if (client == kClients)
+      call.request.mutable_request()->set_answered_below(call.request.request().sequence());
+    call.request.set_holder_key(absl::StrCat("waiter ", calls_.size()));
+    {
+      const absl::MutexLock lock(&mu_);
+      ++open_;
+    }
+    stubs_[client]->async()->AcquirePermit(&call.context, &call.request, &call.response,
+                                           [this, &call](const grpc::Status& status) {
+                                             const absl::MutexLock lock(&mu_);
+                                             --open_;
+                                             if (status.ok()) granted_.push_back(&call);
+                                           });
+    return call;
+  }
+  // Who holds the permit.
+  const Waiting& AwaitGrant() {
+    const absl::MutexLock lock(&mu_);
+    const auto granted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !granted_.empty(); };
+    mu_.Await(absl::Condition(&granted));
+    const Waiting& call = *granted_.front();
+    granted_.pop_front();
+    return call;
+  }
+
+  std::unique_ptr<Server> daemon_;
+  std::shared_ptr<Session> operator_;
+  std::vector<testing::RawClient> clients_;
+  std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs_;
+  std::vector<std::unique_ptr<Waiting>> calls_;
+
+  absl::Mutex mu_;
+  // Calls that are not answered, and who was granted and has not released.
+  uint64_t open_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<const Waiting*> granted_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Figure>> WaiterFigures(const Programs& programs) {
+  constexpr int kTurns = 300;
+  BERTH_ASSIGN_OR_RETURN(const auto few, Crowd::Gather(programs, kFew));
+  BERTH_ASSIGN_OR_RETURN(const auto many, Crowd::Gather(programs, kMany));
+  Pairs cancels, grants;
+  for (int i = 0; i < kTurns; ++i) {
+    for (const auto& [crowd, mine, theirs] : {std::tuple(many.get(), &cancels.ours, &grants.ours),
+                                              std::tuple(few.get(), &cancels.theirs, &grants.theirs)}) {
+      BERTH_ASSIGN_OR_RETURN(mine->emplace_back(), crowd->EnqueueAndCancel());
+      BERTH_ASSIGN_OR_RETURN(theirs->emplace_back(), crowd->ReleaseAndGrant());
+    }
+  }
+  return std::vector<Figure>{ComparePairs(absl::StrCat("acquire and take it back, ", kMany, " wait"), cancels,
+                                          "us", absl::StrCat(kFew, " wait"), 2),
+                             ComparePairs(absl::StrCat("release to the next grant, ", kMany, " wait"), grants,
+                                          "us", absl::StrCat(kFew, " wait"), 2)};
+}
+
+absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
+  constexpr int kLooks = 40;
+  BERTH_ASSIGN_OR_RETURN(const auto crowd, Crowd::Gather(programs, kMany));
+  const Inspector inspector = crowd->inspector();
+  std::vector<double> pools, permits;
+  for (int i = 0; i < kLooks; ++i) {
+    BERTH_ASSIGN_OR_RETURN(const double pool, Microseconds([&] { return inspector.ListPools().status(); }));
+    BERTH_ASSIGN_OR_RETURN(const double all, Microseconds([&] { return inspector.ListPermits().status(); }));
+    pools.push_back(pool * 1e-3);
+    permits.push_back(all * 1e-3);
+  }
+  return std::vector<Figure>{{.name = absl::StrCat("pools listed, ", kMany, " wait"),
+                              .value = Median(std::move(pools)),
+                              .unit = "ms",
+                              .bound = 50},
+                             {.name = absl::StrCat("holders and waiters listed, ", kMany, " wait"),
+                              .value = Median(std::move(permits)),
+                              .unit = "ms",
+                              .bound = 50}};
+}
+
+}  // namespace berth::bench
