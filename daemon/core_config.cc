@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/concurrency_limit.h"
+#include "common/device_score.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/options.h"
@@ -242,7 +243,7 @@ constexpr Bytes kCudaContext = MiB(600);
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
 core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
-  const Bytes half = Bytes(std::min(record.free_bytes, record.total_bytes / 2));
+  const Bytes half = DeviceBudget(Bytes(record.free_bytes), Bytes(record.total_bytes));
   return {
       .ordinal = record.ordinal,
       .uuid = TextOf(record.uuid, sizeof(record.uuid)),
