@@ -143,6 +143,7 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, const
   const DeviceConfig& config = device.config;
   PlanDevice described{.ordinal = config.ordinal,
                        .uuid = config.uuid,
+                       .kind = config.kind,
                        .generation = device.main.generation,
                        .sm_count = config.facts.sm_count,
                        .cc_major = config.facts.cc_major,

@@ -15,6 +15,7 @@
 #include "common/ids.h"
 #include "common/partition.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/device_types.h"
 
 namespace berth::core {
 
@@ -89,6 +90,7 @@ struct PlanDevice {
 
   uint32_t ordinal = 0;
   std::string uuid;
+  MemoryKind kind = MemoryKind::kHost;
   // Of its memory.
   uint64_t generation = 0;
   // What a score was made of.
