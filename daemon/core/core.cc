@@ -137,13 +137,13 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
 void Core::Impl::Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response) {
   auto pending = pending_.find(request);
   BERTH_INVARIANT(pending != pending_.end());
+  LogAnswer(step, pending->second, response);
   if (const std::unique_ptr<PlanDraft> draft = std::move(pending->second.plan); draft != nullptr && response.ok()) {
     // What it gives back may be for others.
     response = PlanRun(this, &step).Finish(*draft, *response);
     pending = pending_.find(request);
   }
   const CallId call = pending->second.call;
-  LogAnswer(step, pending->second, response);
   pending_.erase(pending);
   RequestMemory& memory = sessions_.FindChannel(request.channel)->requests;
   if (absl::IsUnavailable(response.status())) {

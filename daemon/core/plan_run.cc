@@ -86,6 +86,10 @@ void PlanRun::Take(const Admitted& admitted, PlanDraft draft) {
   if (const absl::Status may = core_->MayReserve(admitted.session.id); !may.ok()) {
     return core_->Answer(*step_, admitted.request, may);
   }
+  LogRecord& note = core_->Note(admitted, LogAction::kReserve);
+  note.label = leases.label;
+  note.device = asks->front().device;
+  for (const RoomAsk& ask : *asks) note.bytes = CheckedAdd(note.bytes, ask.bytes).value_or(note.bytes);
   core_->Enqueue(*step_, Waiting{.request = admitted.request,
                                  .session = admitted.session.id,
                                  .tenant = admitted.session.tenant,
@@ -150,14 +154,26 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
     layout->reservation = fresh;
     return;
   }
+  const auto log = [&](LogAction action, const Reservation& of, uint32_t device, Bytes bytes) {
+    if (bytes == Bytes()) return;
+    core_->Log(*step_, {.action = action,
+                        .session = of.session,
+                        .tenant = of.tenant,
+                        .device = device,
+                        .reservation = of.id,
+                        .bytes = bytes,
+                        .label = of.label});
+  };
   if (added != nullptr) {
-    for (auto& [device, claim] : added->claims) {
+    // The bytes change hands without being anybody else's in between.
+    for (const auto& [device, claim] : added->claims) {
       Reservation::Claim& to = own->claims[device];
       to.bytes = Bytes(to.bytes.count() + claim.bytes.count());
       to.left = Bytes(to.left.count() + claim.left.count());
-      claim = {};
+      log(LogAction::kReservationEnd, *added, device, claim.left);
+      log(LogAction::kReserve, *own, device, claim.left);
     }
-    core_->DropReservation(*step_, *added, LogCause::kNone);
+    core_->reservations_.Erase(*added);
   }
   for (const PlanDevice& device : layout->devices) {
     const auto claim = own->claims.find(device.ordinal);
@@ -169,6 +185,7 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
     claim->second.bytes = SaturatingSub(claim->second.bytes, surplus);
     claim->second.left = SaturatingSub(claim->second.left, surplus);
     core_->Unclaim(own->session, own->tenant, device.ordinal, surplus);
+    log(LogAction::kReservationEnd, *own, device.ordinal, surplus);
   }
 }
 
