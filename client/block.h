@@ -176,6 +176,7 @@ class Block {
   absl::Status Free();
 
  private:
+  friend class Plan;
   friend class Reservation;
   static absl::StatusOr<Block> Allocate(const std::shared_ptr<internal::SessionCore>& core,
                                         const BlockOptions& options, ReservationId reservation);

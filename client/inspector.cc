@@ -122,6 +122,18 @@ absl::StatusOr<v1::ListReservationsResponse> Inspector::ListReservations() const
               v1::ListReservationsRequest());
 }
 
+absl::StatusOr<v1::ListPlansResponse> Inspector::ListPlans() const {
+  SessionCore& core = *session_->core();
+  return List(core, cancellation_, &Stubs::plan, &v1::PlanService::Stub::ListPlans, v1::ListPlansRequest());
+}
+
+absl::StatusOr<v1::Plan> Inspector::GetPlan(PlanId plan) const {
+  SessionCore& core = *session_->core();
+  v1::GetPlanRequest request;
+  request.set_plan(plan.value());
+  return Get(core, cancellation_, &Stubs::plan, &v1::PlanService::Stub::GetPlan, request);
+}
+
 absl::StatusOr<v1::SetBudgetResponse> Inspector::SetBudget(const v1::SetBudgetRequest& request) const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::SetBudget, request);

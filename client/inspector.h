@@ -25,6 +25,7 @@
 #include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
+#include "berth/v1/plan.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
 #include "client/cancellation.h"
@@ -58,6 +59,8 @@ class Inspector {
   absl::StatusOr<v1::ListStreamsResponse> ListStreams() const;
   absl::StatusOr<v1::ListSessionsResponse> ListSessions() const;
   absl::StatusOr<v1::ListReservationsResponse> ListReservations() const;
+  absl::StatusOr<v1::ListPlansResponse> ListPlans() const;
+  absl::StatusOr<v1::Plan> GetPlan(PlanId plan) const;
   // Who is at a device without a permit: this user's processes, or on admin.sock everybody's.
   absl::StatusOr<v1::ListStraysResponse> ListStrays() const;
   absl::StatusOr<v1::ListBudgetsResponse> ListBudgets() const;

@@ -104,6 +104,8 @@ enum class DeliveryKind : uint32_t {
   kOverdue = 9,
   // `permit`, of the process's session, was taken away.
   kRevoked = 10,
+  // `plan`, of the process's session, does not hold any more.
+  kPlanStale = 11,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
@@ -123,6 +125,12 @@ struct Delivery {
   uint64_t permit = 0;
   // With a block (kBlock, kHandleBlock): 1 if its fences are the daemon's to track, 0 if this process's alone.
   uint64_t shared = 0;
+  // kPlanStale: the plan, which of its revisions, why (Plan.Stale of proto/berth/v1/plan.proto), and the ordinal of the
+  // device that it is about; else 0.
+  uint64_t plan = 0;
+  uint64_t revision = 0;
+  uint64_t why = 0;
+  uint64_t device = 0;
 };
 
 // Every delivery up to `number` has been received.

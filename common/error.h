@@ -52,6 +52,7 @@ enum class Reason {
   kBlockMapped,
   kExportKind,
   kAlreadyHeld,
+  kConstraint,
 };
 
 // "OVER_BUDGET" for kOverBudget.

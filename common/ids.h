@@ -39,6 +39,8 @@ using ImportId = Id<struct ImportTag>;
 using UseId = Id<struct UseTag>;
 // Bytes set aside for blocks to come.
 using ReservationId = Id<struct ReservationTag>;
+// How a session splits work over devices.
+using PlanId = Id<struct PlanTag>;
 // One attempt of one RPC inside the broker.
 using CallId = Id<struct CallTag>;
 

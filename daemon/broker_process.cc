@@ -15,6 +15,7 @@
 #include "common/version.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/fd_reserve.h"
+#include "daemon/service/plan_service.h"
 #include "daemon/service/services.h"
 #include "spdlog/spdlog.h"
 
@@ -212,6 +213,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::PermitService>(context));
   services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
   services.push_back(std::make_unique<service::FenceService>(context));
+  services.push_back(std::make_unique<service::PlanService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
   services.push_back(std::make_unique<service::NodeService>(std::move(node), log_.get()));
@@ -311,6 +313,7 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kHandleBlock:
     case attach::DeliveryKind::kOverdue:
     case attach::DeliveryKind::kRevoked:
+    case attach::DeliveryKind::kPlanStale:
       attach_->Deliver(effect.channel, effect.delivery, -1);
       return;
     case attach::DeliveryKind::kOwnPage:

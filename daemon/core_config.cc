@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/concurrency_limit.h"
+#include "common/device_score.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/options.h"
@@ -242,7 +243,7 @@ constexpr Bytes kCudaContext = MiB(600);
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
 core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
-  const Bytes half = Bytes(std::min(record.free_bytes, record.total_bytes / 2));
+  const Bytes half = DeviceBudget(Bytes(record.free_bytes), Bytes(record.total_bytes));
   return {
       .ordinal = record.ordinal,
       .uuid = TextOf(record.uuid, sizeof(record.uuid)),
@@ -259,7 +260,10 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .measure_context = !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
-                 .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))}};
+                 .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))},
+      .facts = {.sm_count = record.multiprocessors,
+                .cc_major = record.compute_capability / 10,
+                .cc_minor = record.compute_capability % 10}};
 }
 
 }  // namespace

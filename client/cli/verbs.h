@@ -42,6 +42,7 @@ void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddLog(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRelease(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);

@@ -15,8 +15,9 @@ struct Census {
   // Blocks that a Block or a Mapping is left of, and their bytes.
   std::atomic<uint64_t> blocks = 0;
   std::atomic<uint64_t> bytes = 0;
-  // Reservations that were not released.
+  // Reservations and plans that were not released.
   std::atomic<uint64_t> reservations = 0;
+  std::atomic<uint64_t> plans = 0;
 };
 
 inline Census census;

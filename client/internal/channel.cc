@@ -30,6 +30,7 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
     case attach::DeliveryKind::kHandleBlock:
     case attach::DeliveryKind::kOverdue:
     case attach::DeliveryKind::kRevoked:
+    case attach::DeliveryKind::kPlanStale:
       return fds == 0;
   }
   return false;
@@ -92,7 +93,8 @@ void Channel::Run() {
     }
     // Asks streams' drivers, so without the lock, and on no thread of the program's.
     for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
-    const bool called_back = permits_.CallBack();
+    const bool called_permits = permits_.CallBack();
+    const bool called_back = plans_.CallBack() || called_permits;
     if (!wanted.empty() || called_back) {
       pause = kLeastPause;
       continue;
@@ -267,6 +269,13 @@ absl::Status Channel::DispatchLocked(Message message) {
     case attach::DeliveryKind::kRevoked:
       permits_.Tell(delivery.permit, delivery.what == attach::DeliveryKind::kRevoked ? PermitEvent::kRevoked
                                                                                      : PermitEvent::kOverdue);
+      Wake();
+      break;
+    case attach::DeliveryKind::kPlanStale:
+      plans_.Tell({.plan = delivery.plan,
+                   .revision = delivery.revision,
+                   .why = delivery.why,
+                   .device = delivery.device});
       Wake();
       break;
   }

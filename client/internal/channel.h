@@ -23,6 +23,7 @@
 #include "client/internal/fences.h"
 #include "client/internal/lease_word.h"
 #include "client/internal/permit_watch.h"
+#include "client/internal/plan_watch.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
@@ -75,6 +76,8 @@ class Channel {
 
   // What the daemon says of permits. Callbacks are called from the channel's thread, without a lock of its own.
   PermitWatch& permits() { return permits_; }
+  // The same of plans.
+  PlanWatch& plans() { return plans_; }
 
   // Ends every lease of this process, as the daemon will say too: the session is over.
   void EndLeases() ABSL_LOCKS_EXCLUDED(mu_);
@@ -117,6 +120,7 @@ class Channel {
   const std::function<void(const absl::Status&)> on_lost_;
   // Synchronised by itself.
   PermitWatch permits_;
+  PlanWatch plans_;
 
   mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

@@ -65,7 +65,8 @@ Holdings Holdings::Now() {
   return {.permits = census.permits.load(),
           .blocks = census.blocks.load(),
           .bytes = census.bytes.load(),
-          .reservations = census.reservations.load()};
+          .reservations = census.reservations.load(),
+          .plans = census.plans.load()};
 }
 
 std::string DescribeLeak(const Holdings& before, const Holdings& after) {
@@ -78,6 +79,7 @@ std::string DescribeLeak(const Holdings& before, const Holdings& after) {
   if (const uint64_t more = More(before.reservations, after.reservations)) {
     parts.push_back(Counted(more, "reservation"));
   }
+  if (const uint64_t more = More(before.plans, after.plans)) parts.push_back(Counted(more, "plan"));
   return absl::StrJoin(parts, ", ");
 }
 

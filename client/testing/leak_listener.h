@@ -21,6 +21,7 @@ struct Holdings {
   uint64_t blocks = 0;
   uint64_t bytes = 0;
   uint64_t reservations = 0;
+  uint64_t plans = 0;
 
   static Holdings Now();
 };

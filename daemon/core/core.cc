@@ -94,9 +94,8 @@ absl::StatusOr<Channel*> Core::Impl::AdmitCaller(const Caller& caller) {
   return channel;
 }
 
-std::optional<Core::Impl::Admitted> Core::Impl::Admit(const Step& step, CallId call, const Caller& caller,
-                                                      const RequestTag& tag, uint64_t fingerprint,
-                                                      absl::Time deadline) {
+std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const Caller& caller,
+                                          const RequestTag& tag, uint64_t fingerprint, absl::Time deadline) {
   const absl::StatusOr<Channel*> channel = AdmitCaller(caller);
   if (!channel.ok()) {
     Reply(step, call, channel.status());
@@ -136,10 +135,15 @@ std::optional<Core::Impl::Admitted> Core::Impl::Admit(const Step& step, CallId c
 }
 
 void Core::Impl::Answer(const Step& step, const RequestId& request, absl::StatusOr<Response> response) {
-  const auto pending = pending_.find(request);
+  auto pending = pending_.find(request);
   BERTH_INVARIANT(pending != pending_.end());
-  const CallId call = pending->second.call;
   LogAnswer(step, pending->second, response);
+  if (const std::unique_ptr<PlanDraft> draft = std::move(pending->second.plan); draft != nullptr && response.ok()) {
+    // What it gives back may be for others.
+    response = PlanRun(this, &step).Finish(*draft, *response);
+    pending = pending_.find(request);
+  }
+  const CallId call = pending->second.call;
   pending_.erase(pending);
   RequestMemory& memory = sessions_.FindChannel(request.channel)->requests;
   if (absl::IsUnavailable(response.status())) {

@@ -28,6 +28,7 @@
 #include "daemon/core/budget_types.h"
 #include "daemon/core/call_watch.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/device_facts.h"
 #include "daemon/core/device_types.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/fence_table.h"
@@ -36,6 +37,7 @@
 #include "daemon/core/page.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/permit_words.h"
+#include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
 
 namespace berth::core {
@@ -72,6 +74,7 @@ struct Limits {
   uint64_t passes_before_keep = 16;
   absl::Duration longest_keep = absl::Seconds(5);
   uint64_t reservations_per_session = 256;
+  uint64_t plans_per_session = 256;
   // Tenants with a budget of their own that have no session and no bytes.
   uint64_t absent_tenants = 4'096;
 };
@@ -99,6 +102,7 @@ struct DeviceConfig {
   Bytes others;
   // Shown, and no more: what follows from it is the vault's.
   ClearsCheck clears;
+  DeviceFacts facts;
 };
 
 struct Config {
@@ -199,6 +203,13 @@ class Core {
                const ReserveRequest& request, Effects* effects);
   void ReleaseReservation(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                           ReservationId reservation, Effects* effects);
+  // Plans: proto/berth/v1/plan.proto.
+  void MakePlan(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                const PlanRequest& request, Effects* effects);
+  void Replan(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+              const ReplanRequest& request, Effects* effects);
+  void ReleasePlan(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag, PlanId plan,
+                   Effects* effects);
   void Grant(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
              const GrantRequest& request, Effects* effects);
   void Import(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -318,6 +329,10 @@ class Core {
   // Oldest first.
   Page<StreamView> ListStreams(const Caller& caller, const PageRequest& page = {}) const;
   Page<ReservationView> ListReservations(const Caller& caller, const PageRequest& page = {}) const;
+  // Oldest first.
+  Page<PlanView> ListPlans(const Caller& caller, const PageRequest& page = {}) const;
+  // Errors: NOT_FOUND.
+  absl::StatusOr<PlanView> GetPlan(const Caller& caller, PlanId plan) const;
   // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock the caller's tenant's.
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
@@ -333,6 +348,7 @@ class Core {
  private:
   class Impl;
   friend class PermitRun;
+  friend class PlanRun;
   friend class Step;
   std::unique_ptr<Impl> impl_;
 };

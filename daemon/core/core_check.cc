@@ -36,6 +36,7 @@ absl::Status Core::CheckBooks() const {
   BERTH_RETURN_IF_ERROR(impl_->CheckFences());
   BERTH_RETURN_IF_ERROR(impl_->CheckDevices());
   BERTH_RETURN_IF_ERROR(impl_->CheckBudgets());
+  BERTH_RETURN_IF_ERROR(PlanRun(impl_.get(), nullptr).CheckBooks());
   return impl_->CheckRoom();
 }
 

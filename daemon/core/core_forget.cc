@@ -85,6 +85,11 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     Reservation* const reservation = reservations_.Find(reserved->reservation.id);
     undone = reservation != nullptr;
     if (undone) DropReservation(step, *reservation, LogCause::kForgotten);
+  } else if (const auto* const planned = std::get_if<PlanResult>(&answer)) {
+    // A re-plan stays: what it moved from may be gone.
+    Plan* const plan = planned->from_revision == 0 ? plans_.Find(planned->layout->id) : nullptr;
+    undone = plan != nullptr;
+    if (undone) PlanRun(this, &step).End(*plan);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);

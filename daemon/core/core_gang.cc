@@ -120,18 +120,21 @@ void Core::AcquireGang(absl::Time now, CallId call, const Caller& caller, const 
                        const GangRequest& request, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request), request.deadline);
-  if (!admitted.has_value()) return;
-  const RequestId id = admitted->request;
-  absl::StatusOr<Gang> made = impl_->MakeGang(*admitted, request, now);
-  if (!made.ok()) return impl_->Answer(step, id, made.status());
-  PermitRun run(impl_.get(), &step);
-  absl::Status refusal = impl_->CheckNotHeld(*made);
+  if (admitted.has_value()) impl_->StartGang(step, *admitted, request);
+}
+
+void Core::Impl::StartGang(const Step& step, const Admitted& admitted, const GangRequest& request) {
+  const RequestId id = admitted.request;
+  absl::StatusOr<Gang> made = MakeGang(admitted, request, step.now);
+  if (!made.ok()) return Answer(step, id, made.status());
+  PermitRun run(this, &step);
+  absl::Status refusal = CheckNotHeld(*made);
   if (refusal.ok()) refusal = run.Check(*made);
   if (!refusal.ok()) {
     for (const Gang::Part& part : made->parts) part.pool->NoteRefused();
-    return impl_->Answer(step, id, refusal);
+    return Answer(step, id, refusal);
   }
-  impl_->pending_.at(id).place = &impl_->gangs_;
+  pending_.at(id).place = &gangs_;
   run.Enqueue(*std::move(made));
   run.Answer();
 }

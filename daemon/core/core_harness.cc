@@ -108,6 +108,24 @@ CallId CoreHarness::ReleaseReservation(Peer& peer, ReservationId reservation) {
   });
 }
 
+CallId CoreHarness::MakePlan(Peer& peer, const PlanRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.MakePlan(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::Replan(Peer& peer, PlanId plan, bool reweigh) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Replan(now, call, peer.caller(), peer.Next(), {.plan = plan, .reweigh = reweigh}, effects);
+  });
+}
+
+CallId CoreHarness::ReleasePlan(Peer& peer, PlanId plan) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.ReleasePlan(now, call, peer.caller(), peer.Next(), plan, effects);
+  });
+}
+
 CallId CoreHarness::Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go) {
   return Ask([&](Core& core, CallId call, Effects* effects) {
     core.Free(now, call, peer.caller(), peer.Next(), {.handle = handle, .let_go = let_go}, effects);
@@ -236,6 +254,18 @@ void CoreHarness::RaiseWorker() {
   Do([&](Core& core, Effects* effects) { core.WorkerUp(now, 0, Lane::kMain, effects); });
 }
 
+void CoreHarness::StopDevice(uint32_t device) {
+  Do([&](Core& core, Effects* effects) {
+    core.WorkerDown(now, device, Lane::kMain, DeviceState::kStopped, effects);
+  });
+}
+
+void CoreHarness::LoseMemory(uint32_t device, uint64_t generation) {
+  Do([&](Core& core, Effects* effects) {
+    core.ReportDevice(now, device, Lane::kMain, {.generation = generation}, effects);
+  });
+}
+
 IpcHandle CoreHarness::HandleFor(BlockId block) {
   IpcHandle handle;
   handle.bytes[0] = static_cast<std::byte>(block.value());
@@ -296,7 +326,8 @@ void CoreHarness::Carry(const Effects& effects) {
              : deliver->delivery.what == attach::DeliveryKind::kHandOver ? "hand-over"
              : deliver->delivery.what == attach::DeliveryKind::kEnded    ? "end"
              : deliver->delivery.what == attach::DeliveryKind::kAskBack  ? "ask-back"
-                                                                         : "deliver";
+             : deliver->delivery.what == attach::DeliveryKind::kPlanStale ? "plan-stale"
+                                                                          : "deliver";
       deliveries.push_back(*deliver);
     } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
       kind = "close-channel";
@@ -368,6 +399,10 @@ std::string CoreHarness::Books() const {
     absl::StrAppend(&books, "reservation ", reservation.id.value());
     for (const auto& claim : reservation.claims) absl::StrAppend(&books, " ", claim.left.count());
     absl::StrAppend(&books, "\n");
+  }
+  for (const PlanView& plan : core->ListPlans(Admin())) {
+    absl::StrAppend(&books, "plan ", plan.layout->id.value(), " revision ", plan.layout->revision, " stale ",
+                    static_cast<int>(plan.stale), "\n");
   }
   return absl::StrCat(books, "jobs ", jobs.size(), " deliveries ", deliveries.size());
 }

@@ -62,6 +62,9 @@ class CoreHarness {
   CallId ImportNamed(Peer& peer, const std::string& name);
   CallId Reserve(Peer& peer, const ReserveRequest& request);
   CallId ReleaseReservation(Peer& peer, ReservationId reservation);
+  CallId MakePlan(Peer& peer, const PlanRequest& request);
+  CallId Replan(Peer& peer, PlanId plan, bool reweigh = false);
+  CallId ReleasePlan(Peer& peer, PlanId plan);
   CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
   CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
   CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
@@ -105,6 +108,9 @@ class CoreHarness {
   // Device 0's worker dies with its jobs, or a new one serves.
   void DropWorker(bool stopped = false);
   void RaiseWorker();
+  // A device goes out of service, or its memory is lost.
+  void StopDevice(uint32_t device);
+  void LoseMemory(uint32_t device, uint64_t generation);
   // What the context worker says of a block that it made.
   static IpcHandle HandleFor(BlockId block);
   // The core looks at the clock.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,6 +30,8 @@
 #include "daemon/core/permit_run.h"
 #include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
+#include "daemon/core/plan_run.h"
+#include "daemon/core/plan_table.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/reservation_table.h"
 #include "daemon/core/room_queue.h"
@@ -140,6 +143,13 @@ struct Shortage {
   RoomAsk ask;
 };
 
+// A request that was taken in.
+struct Admitted {
+  RequestId request;
+  const Session& session;
+  const Channel& channel;
+};
+
 class Core::Impl {
  public:
   Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord find);
@@ -154,6 +164,7 @@ class Core::Impl {
     Effect& effect = step.effects->emplace_back();
     effect.number = ++last_effect_;
     effect.what.template emplace<What>(std::move(what));
+    if constexpr (std::is_same_v<What, DevicesChanged>) devices_changed_ = true;
   }
   void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
 
@@ -162,11 +173,6 @@ class Core::Impl {
   // NOT_JOINED.
   absl::StatusOr<Channel*> AdmitCaller(const Caller& caller);
 
-  struct Admitted {
-    RequestId request;
-    const Session& session;
-    const Channel& channel;
-  };
   // Takes a request in. Returns nothing if there is nothing to decide: it was refused, was answered before,
   // or goes on waiting with `call` attached and `deadline` as its new one.
   std::optional<Admitted> Admit(const Step& step, CallId call, const Caller& caller, const RequestTag& tag,
@@ -203,6 +209,8 @@ class Core::Impl {
   // Errors: ALREADY_HELD.
   absl::Status CheckNotHeld(const Gang& gang) const;
   static absl::Status AlreadyHeld(const PermitView& permit);
+  // Takes the gang in for a request that is pending: granted, refused, or waiting when this returns.
+  void StartGang(const Step& step, const Admitted& admitted, const GangRequest& request);
   void NumberGang(const RequestId& request) { gangs_.Find(request)->number = ++permit_ids_.last_waiter; }
   // Sends warm blocks back where that makes room for what it would reserve.
   void TrimForGang(const Step& step, const Gang& gang);
@@ -500,6 +508,8 @@ class Core::Impl {
     Place place;
     // What is logged with the answer.
     std::vector<LogRecord> notes;
+    // What the answer is to be made into; null for itself.
+    std::unique_ptr<PlanDraft> plan;
   };
   // A call that waits until the releases that it had tried again have ended.
   struct Reaping {
@@ -540,6 +550,9 @@ class Core::Impl {
   // The same for gangs that would reserve some.
   bool gang_room_changed_ = false;
   ReservationTable reservations_;
+  PlanTable plans_;
+  // Of a plan's devices one may not be what it was.
+  bool devices_changed_ = false;
   BlockTable blocks_;
   Mailboxes mailboxes_;
   FenceTable fences_;
@@ -559,6 +572,7 @@ inline Step::~Step() {
   core_->ServeRoom(*this);
   core_->ServeGangRoom(*this);
   core_->ServePlaced(*this);
+  PlanRun(core_, this).Look();
 }
 
 }  // namespace berth::core

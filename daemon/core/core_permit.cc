@@ -180,6 +180,7 @@ void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach:
     mailboxes_.Post({.channel = channel, .delivery = {.what = what, .permit = permit.id.value()}}, &sends);
   }
   SendAll(step, std::move(sends));
+  if (what == attach::DeliveryKind::kRevoked) PlanRun(this, &step).NoteRevoked(permit);
 }
 
 void Core::Impl::UpdatePlacement() {

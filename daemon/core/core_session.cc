@@ -191,6 +191,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
     Emit(step, DropChannel{.channel = channel});
     sessions_.EraseChannel(channel);
   }
+  for (Plan* const plan : plans_.OfSession(session.id)) plans_.Erase(*plan);
   PermitRun run(this, &step);
   for (auto& [name, pool] : pools_) pool.ReturnAll(run.step(), session.id);
   run.Answer();

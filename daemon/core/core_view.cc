@@ -38,30 +38,6 @@ struct BudgetRow {
   SessionId session = {};
 };
 
-// Collects the rows of a page. Use, for each row in order: if (Full()) stop; Add().
-template <typename View>
-class PageBuilder {
- public:
-  explicit PageBuilder(const PageRequest& request) : request_(request) {}
-
-  // Whether the page takes no more. Asked about a row that there is.
-  bool Full() {
-    page_.more = page_.size() >= request_.rows || parts_ >= request_.parts;
-    return page_.more;
-  }
-  void Add(uint64_t key, uint64_t parts, View view) {
-    page_.last = key;
-    parts_ += parts;
-    page_.push_back(std::move(view));
-  }
-  Page<View> Build() { return std::move(page_); }
-
- private:
-  const PageRequest request_;
-  Page<View> page_;
-  uint64_t parts_ = 0;
-};
-
 ImportView ViewOf(const Import& import) {
   return ImportView{.id = import.id,
                     .session = import.session,

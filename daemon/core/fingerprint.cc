@@ -1,5 +1,7 @@
 #include "daemon/core/fingerprint.h"
 
+#include "absl/base/casts.h"
+
 namespace berth::core {
 namespace {
 
@@ -21,7 +23,10 @@ enum class Kind : uint64_t {
   kUnpublish,
   kAcquireGang,
   kKeepPermits,
-  kReleaseIfIdle
+  kReleaseIfIdle,
+  kMakePlan,
+  kReplan,
+  kReleasePlan
 };
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
@@ -197,5 +202,31 @@ uint64_t FingerprintOf(const FinishUseRequest& request) {
 uint64_t FingerprintOf(const AbandonUseRequest& request) {
   return Begin(Kind::kAbandonUse).Add(request.use.value()).value();
 }
+
+uint64_t FingerprintOf(const PlanRequest& request) {
+  Fingerprint fingerprint = Begin(Kind::kMakePlan).Add(request.units).Add(request.label);
+  fingerprint.Add(uint64_t{request.devices.size()});
+  for (const std::string& device : request.devices) fingerprint.Add(device);
+  fingerprint.Add(static_cast<uint64_t>(request.source)).Add(uint64_t{request.weights.size()});
+  for (const double weight : request.weights) fingerprint.Add(absl::bit_cast<uint64_t>(weight));
+  return fingerprint.Add(request.bytes_per_unit.count())
+      .Add(request.min_units)
+      .Add(request.max_devices)
+      .Add(uint64_t{request.one_island})
+      .Add(request.pool)
+      .Add(request.permit_units)
+      .Add(uint64_t{request.reserve})
+      .Add(uint64_t{request.wait})
+      .Add(request.client_cap)
+      .Add(uint64_t{request.independent})
+      .Add(static_cast<uint64_t>(int64_t{request.priority}))
+      .value();
+}
+
+uint64_t FingerprintOf(const ReplanRequest& request) {
+  return Begin(Kind::kReplan).Add(request.plan.value()).Add(uint64_t{request.reweigh}).value();
+}
+
+uint64_t FingerprintOf(PlanId released) { return Begin(Kind::kReleasePlan).Add(released.value()).value(); }
 
 }  // namespace berth::core

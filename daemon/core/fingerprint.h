@@ -13,6 +13,7 @@
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
+#include "daemon/core/plan_types.h"
 
 namespace berth::core {
 
@@ -49,6 +50,9 @@ uint64_t FingerprintOf(const CloseStreamRequest& request);
 uint64_t FingerprintOf(const PrepareUseRequest& request);
 uint64_t FingerprintOf(const FinishUseRequest& request);
 uint64_t FingerprintOf(const AbandonUseRequest& request);
+uint64_t FingerprintOf(const PlanRequest& request);
+uint64_t FingerprintOf(const ReplanRequest& request);
+uint64_t FingerprintOf(PlanId released);
 
 }  // namespace berth::core
 

@@ -33,6 +33,7 @@ enum class LogAction {
   kRecall,
   // The driver has a block's memory back, or did not take it.
   kRelease,
+  // A plan's reservation may be reserved and ended in parts, as the plan is made anew.
   kReserve,
   kReservationEnd,
   // Failed releases were tried again.

@@ -1,9 +1,10 @@
-// One page of a list.
+// One page of a list, and how it is put together.
 
 #ifndef DAEMON_CORE_PAGE_H_
 #define DAEMON_CORE_PAGE_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace berth::core {
@@ -22,6 +23,30 @@ struct Page : std::vector<View> {
   // The key of the last row, and whether there are rows after it.
   uint64_t last = 0;
   bool more = false;
+};
+
+// Collects the rows of a page. Use, for each row in order: if (Full()) stop; Add().
+template <typename View>
+class PageBuilder {
+ public:
+  explicit PageBuilder(const PageRequest& request) : request_(request) {}
+
+  // Whether the page takes no more. Asked about a row that there is.
+  bool Full() {
+    page_.more = page_.size() >= request_.rows || parts_ >= request_.parts;
+    return page_.more;
+  }
+  void Add(uint64_t key, uint64_t parts, View view) {
+    page_.last = key;
+    parts_ += parts;
+    page_.push_back(std::move(view));
+  }
+  Page<View> Build() { return std::move(page_); }
+
+ private:
+  const PageRequest request_;
+  Page<View> page_;
+  uint64_t parts_ = 0;
 };
 
 }  // namespace berth::core

@@ -10,6 +10,7 @@
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
 #include "daemon/core/permit_types.h"
+#include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
 
 namespace berth::core {
@@ -18,7 +19,7 @@ using Response =
     std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult,
                  PublishResult, UnpublishResult, ReserveResult, ReleaseReservationResult, ReapResult,
                  ForgetResult, OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult,
-                 AbandonUseResult, GangResult, KeepPermitsResult>;
+                 AbandonUseResult, GangResult, KeepPermitsResult, PlanResult, ReleasePlanResult>;
 
 }  // namespace berth::core
 

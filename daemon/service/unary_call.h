@@ -21,6 +21,7 @@
 #include "daemon/service/memory_conversion.h"
 #include "daemon/service/page.h"
 #include "daemon/service/permit_conversion.h"
+#include "daemon/service/plan_conversion.h"
 #include "daemon/service/status_conversion.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"

@@ -6,6 +6,7 @@
 #include "client/block.h"
 #include "client/inspector.h"
 #include "client/permit.h"
+#include "client/plan.h"
 #include "client/session.h"
 #include "common/status_macros.h"
 #include "tests/bench/echo_client.h"
@@ -88,6 +89,29 @@ absl::StatusOr<Pairs> WarmBlockRound(const Programs& programs) {
       500, allocate, [&] { return echo.Call(); }, free_and_refill);
 }
 
+// One round against fresh servers: pairs of a plan over 16 devices and one echo.
+absl::StatusOr<Pairs> PlanRound(const Programs& programs) {
+  Programs host = programs;
+  host.backend = "host";
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(host, {"--host-devices=16", "--host-bytes=64MiB"}));
+  BERTH_ASSIGN_OR_RETURN(const auto echo_server, StartEcho(host));
+  EchoClient echo(EchoSocket(echo_server->folder()));
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
+  std::optional<Plan> plan;
+  const auto make = [&]() -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(Plan made, Plan::Make(session, {.units = 1'000'003}));
+    plan.emplace(std::move(made));
+    return absl::OkStatus();
+  };
+  const auto release = [&]() -> absl::Status {
+    const absl::Status status = plan->Release();
+    plan.reset();
+    return status;
+  };
+  return Interleave(
+      1000, make, [&] { return echo.Call(); }, release);
+}
+
 absl::StatusOr<std::vector<Pairs>> Rounds(const Programs& programs,
                                           absl::FunctionRef<absl::StatusOr<Pairs>(const Programs&)> round) {
   std::vector<Pairs> rounds;
@@ -105,6 +129,11 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
   for (const Pairs& pairs : rounds) one_echo.push_back(Median(pairs.theirs).value / 2);
   return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
                              CompareRounds("permit acquire+release", rounds, "us", "two bare echoes", 1.15)};
+}
+
+absl::StatusOr<std::vector<Figure>> PlanFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const std::vector<Pairs> rounds, Rounds(programs, PlanRound));
+  return std::vector<Figure>{CompareRounds("plan for 16 devices", rounds, "us", "one bare echo", 1.2)};
 }
 
 absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs) {

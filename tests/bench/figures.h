@@ -26,11 +26,13 @@ struct NamedFigures {
 // Round trips, call by call beside the echo (call_figures.cc).
 absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> PlanFigures(const Programs& programs);
 
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> PlanCoreFigures(const Programs& programs);
 // (arena_figures.cc)
 absl::StatusOr<std::vector<Figure>> ArenaFigures(const Programs& programs);
 

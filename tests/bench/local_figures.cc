@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "client/block.h"
 #include "client/gpu_ref.h"
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/status_macros.h"
+#include "daemon/core/core.h"
 #include "tests/bench/figures.h"
 
 namespace berth::bench {
@@ -95,6 +97,59 @@ absl::StatusOr<std::vector<Figure>> AccessFigures(const Programs& programs) {
       const AccessResult<float> access = reference.Access();
       if (!access) state.SkipWithError("the reference went stale");
       benchmark::DoNotOptimize(access.data());
+    }
+  });
+}
+
+absl::StatusOr<std::vector<Figure>> PlanCoreFigures(const Programs&) {
+  constexpr int kDevices = 16;
+  // As many as are made before they are given back, untimed.
+  constexpr int kBatch = 128;
+  core::Config config{.node = 1, .incarnation = 1};
+  for (uint32_t i = 0; i < kDevices; ++i) {
+    config.devices.push_back({.ordinal = i,
+                              .uuid = absl::StrCat("GPU-01234567-89ab-cdef-0123-", absl::Dec(i, absl::kZeroPad12)),
+                              .kind = core::MemoryKind::kCudaVmm,
+                              .total = GiB(141),
+                              .budget = GiB(70),
+                              .others = MiB(100 * i),
+                              .facts = {.sm_count = 132, .cc_major = 9}});
+  }
+  uint64_t last_id = 0;
+  core::Core core(config, [&] { return ++last_id; }, nullptr);
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  core::Effects effects;
+  for (uint32_t i = 0; i < kDevices; ++i) core.WorkerUp(now, i, Lane::kMain, &effects);
+  core::Caller caller;
+  caller.tenant.uid = 1000;
+  BERTH_ASSIGN_OR_RETURN(caller.credentials.session,
+                         core.OpenSession(now, caller.credentials.secret, caller.tenant, "bench", {.pid = 1}));
+  BERTH_ASSIGN_OR_RETURN(caller.credentials.channel,
+                         core.JoinSession(now, caller.credentials.session, caller.credentials.secret, caller.tenant,
+                                          {.pid = 2}));
+  uint64_t sequence = 0;
+  uint64_t call = 0;
+  const auto tag = [&] {
+    ++sequence;
+    return core::RequestTag{.sequence = sequence, .answered_below = sequence};
+  };
+  const core::PlanRequest request{.units = 1'000'003, .label = "bench"};
+  std::vector<PlanId> plans;
+  return Measure("plan for 16 devices in the core", 2'000, [&](benchmark::State& state) {
+    for (auto _ : state) {
+      effects.clear();
+      core.MakePlan(now, CallId(++call), caller, tag(), request, &effects);
+      const auto* const reply = std::get_if<core::Reply>(&effects.back().what);
+      if (reply == nullptr || !reply->response.ok()) {
+        state.SkipWithError("a plan was refused");
+        break;
+      }
+      plans.push_back(std::get<core::PlanResult>(*reply->response).layout->id);
+      if (plans.size() < kBatch) continue;
+      state.PauseTiming();
+      for (const PlanId plan : plans) core.ReleasePlan(now, CallId(++call), caller, tag(), plan, &effects);
+      plans.clear();
+      state.ResumeTiming();
     }
   });
 }

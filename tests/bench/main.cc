@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
       {"Access()", AccessFigures},
       {"arena", ArenaFigures},
       {"warm block", WarmBlockFigures},
+      {"plan in the core", PlanCoreFigures},
+      {"plan over the wire", PlanFigures},
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"ten thousand waiters", QueueFigures},

@@ -188,6 +188,7 @@ BlockHandle Simulation::SomeHandle(const Client& client) {
 
 Simulation::Payload Simulation::NewPayload(Process& process) {
   Client& client = clients_.at(process.session);
+  if (Chance(6)) return NewPlanPayload(client);
   const uint64_t die = Draw(100);
   if (die < 22) return NewAcquire();
   if (die < 28) return NewGang();
@@ -366,6 +367,12 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
           core_->CloseStream(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, PrepareUseRequest>) {
           core_->PrepareUse(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, PlanRequest>) {
+          core_->MakePlan(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, ReplanRequest>) {
+          core_->Replan(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, PlanId>) {
+          core_->ReleasePlan(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, FinishUseRequest>) {
           core_->FinishUse(now_, call, caller, tag, what, &effects_);
         } else {

@@ -34,6 +34,9 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (const auto* prepared = std::get_if<Prepared>(&*response)) {
     return absl::StrCat("prepared ", prepared->use.value());
   }
+  if (const auto* planned = std::get_if<PlanResult>(&*response)) {
+    return absl::StrCat("planned ", planned->layout->id.value(), " revision ", planned->layout->revision);
+  }
   if (const auto* reserved = std::get_if<ReserveResult>(&*response)) {
     return absl::StrCat("reserved ", reserved->reservation.id.value());
   }
@@ -89,6 +92,8 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
         for (const AcquireResult& permit : gang->permits) {
           if (permits_.contains(permit.permit)) permits_.at(permit.permit).second.erase(permit.acquisition);
         }
+      } else if (const auto* planned = std::get_if<PlanResult>(&**request.first)) {
+        ForgetPlan(planned->layout->id);
       }
     }
     if (outcome == ForgetOutcome::kUndone) CheckUndone(request);
@@ -112,10 +117,12 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
     const auto* const gang = std::get_if<GangRequest>(&request.payload);
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
+    const auto* const planned = std::get_if<PlanRequest>(&request.payload);
     const absl::Time deadline = asked != nullptr    ? asked->deadline
                                 : gang != nullptr   ? gang->deadline
                                 : wanted != nullptr ? wanted->deadline
-                                                    : absl::InfiniteFuture();
+                                : planned != nullptr ? planned->deadline
+                                                     : absl::InfiniteFuture();
     if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && deadline > now_) {
       Fail("a wait ends before its deadline");
     }
@@ -138,6 +145,13 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     if (handles_.size() > 64) handles_.erase(handles_.begin());
   } else if (const auto* reserved = std::get_if<ReserveResult>(&*reply.response)) {
     client.reservations.push_back(reserved->reservation.id);
+  } else if (const auto* planned = std::get_if<PlanResult>(&*reply.response)) {
+    client.plans.push_back(planned->layout->id);
+    // Some give a part of it back by itself, or draw on it.
+    for (const PlanDevice& device : planned->layout->devices) {
+      if (device.permit && Chance(5)) client.acquisitions.push_back(device.acquisition);
+    }
+    if (planned->layout->reservation && Chance(60)) client.reservations.push_back(planned->layout->reservation);
   }
 }
 
@@ -232,6 +246,10 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     process.uses.erase(use);
   } else if (std::holds_alternative<AbandonUseResult>(*response)) {
     process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
+  } else if (const auto* planned = std::get_if<PlanResult>(&*response)) {
+    LearnPlan(process, *planned);
+  } else if (std::holds_alternative<ReleasePlanResult>(*response)) {
+    ForgetPlan(std::get<PlanId>(request.payload));
   } else if (std::holds_alternative<ReserveResult>(*response)) {
     ++counts_.reservations;
   } else if (const auto* published = std::get_if<PublishResult>(&*response)) {

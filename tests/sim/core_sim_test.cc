@@ -32,6 +32,10 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->nested += counts.nested;
   sum->gangs += counts.gangs;
   sum->told_revoked += counts.told_revoked;
+  sum->plans += counts.plans;
+  sum->replans += counts.replans;
+  sum->moves += counts.moves;
+  sum->told_stale += counts.told_stale;
   sum->allocations += counts.allocations;
   sum->imports += counts.imports;
   sum->undone += counts.undone;
@@ -71,7 +75,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   }
   std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
-            << " nested, " << sum.gangs << " gangs, " << sum.allocations << " allocations, "
+            << " nested, " << sum.gangs << " gangs, " << sum.plans << " plans, " << sum.replans << " made anew, "
+            << sum.moves << " moves, " << sum.told_stale << " stale, " << sum.allocations << " allocations, "
             << sum.imports << " imports, "
             << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
             << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
@@ -88,7 +93,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   if (one != 0) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t count :
-       {sum.sessions,     sum.gangs,  sum.told_revoked,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
+       {sum.sessions,     sum.gangs,  sum.told_revoked, sum.plans, sum.replans, sum.moves, sum.told_stale,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
         sum.undone,       sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined,
         sum.left_alive,   sum.finished, sum.waits,       sum.torn,          sum.handed_over,
         sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits,  sum.drawn,
@@ -103,6 +108,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "BAD_CREDENTIALS",
                                    "BLOCK_IN_USE",
                                    "CANCELLED",
+                                   "CONSTRAINT",
                                    "DENIED",
                                    "DEVICE_REBUILDING",
                                    "DEVICE_STOPPED",
@@ -130,6 +136,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "grants_per_block",
                                    "imports_per_block",
                                    "imports_per_channel",
+                                   "plans_per_session",
                                    "queued_deliveries_per_channel",
                                    "reservations_per_session",
                                    "waiters_per_pool"}) {

@@ -46,7 +46,8 @@ Config MakeConfig(uint64_t seed) {
                            .waiting_allocations_per_device = 1,
                            .passes_before_keep = 2,
                            .longest_keep = absl::Milliseconds(300),
-                           .reservations_per_session = 2};
+                           .reservations_per_session = 2,
+                           .plans_per_session = 1};
   }
   return config;
 }
@@ -164,6 +165,7 @@ void Simulation::Carry() {
     } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
       if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
+      std::erase_if(plans_, [&](const auto& plan) { return plan.second->session == session->session; });
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
       const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop;
       const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
@@ -236,6 +238,10 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     if (permits_.contains(PermitId(deliver.delivery.permit))) Fail("a permit is said to be revoked that is not");
     return;
   }
+  if (deliver.delivery.what == attach::DeliveryKind::kPlanStale) {
+    ++counts_.told_stale;
+    return;
+  }
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
     process.wanted.insert(BlockId(deliver.delivery.block));
     return;
@@ -285,6 +291,7 @@ void Simulation::Check() {
   CheckDevices();
   if (step_ % options_.check_every != 0) return;
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
+  CheckPlans();
   const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
   if (out.size() != permits_.size()) {
     Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));
@@ -419,6 +426,7 @@ void Simulation::Finish() {
   if (!core_->ListStreams(Admin()).empty() || !pages_.empty()) Fail("streams or pages are left");
   if (!reaps_.empty()) Fail("a reap is never answered");
   if (!core_->ListReservations(Admin()).empty()) Fail("reservations are left");
+  if (!core_->ListPlans(Admin()).empty()) Fail("plans are left");
   if (!core_->GetUsage(Admin()).rows.empty() || !core_->ListBlocks(Admin()).empty()) Fail("blocks are left");
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
 }

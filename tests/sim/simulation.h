@@ -52,6 +52,8 @@ class Simulation {
   // What came of it all, to see that a run is not idle.
   struct Counts {
     uint64_t sessions = 0, grants = 0, nested = 0, gangs = 0, told_revoked = 0;
+    // Plans made, made anew, with units that moved, and said to be stale.
+    uint64_t plans = 0, replans = 0, moves = 0, told_stale = 0;
     uint64_t allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
@@ -73,7 +75,8 @@ class Simulation {
   using Payload =
       std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest,
                    OpenStreamRequest, CloseStreamRequest, PrepareUseRequest, FinishUseRequest,
-                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest, GangRequest>;
+                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest, GangRequest,
+                   PlanRequest, ReplanRequest, PlanId>;
 
   struct Request {
     Payload payload;
@@ -115,6 +118,7 @@ class Simulation {
     std::vector<AcquisitionId> acquisitions;
     std::vector<BlockHandle> blocks;
     std::vector<ReservationId> reservations;
+    std::vector<PlanId> plans;
   };
   struct Call {
     ChannelId channel;
@@ -206,6 +210,14 @@ class Simulation {
   // Returns whether it was sent with the right secret.
   bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
 
+  // ---- plans.cc: how clients split work ------------------------------------------------------------------
+  Payload NewPlanPayload(const Client& client);
+  PlanRequest NewPlan();
+  void LearnPlan(const Process& process, const PlanResult& result);
+  // The plan is given back: its permits are not out any more.
+  void ForgetPlan(PlanId plan);
+  void CheckPlans();
+
   // ---- workers.cc: what becomes of devices ----------------------------------------------------------------
   void Work();
   void BreakWorker();
@@ -261,6 +273,8 @@ class Simulation {
   std::deque<BlockId> lost_;
   // What the core's answers gave out: permits with their sessions and acquisitions.
   std::map<PermitId, std::pair<SessionId, std::set<AcquisitionId>>> permits_;
+  // The same of plans.
+  std::map<PlanId, std::shared_ptr<const PlanLayout>> plans_;
   std::map<std::string, uint64_t> out_before_;
   // By layer, device, and the session or the tenant's user.
   std::map<std::array<uint64_t, 3>, uint64_t> charged_before_;

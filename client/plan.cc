@@ -1,0 +1,234 @@
+#include "client/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/internal/census.h"
+#include "client/internal/duration.h"
+#include "client/internal/plan_watch.h"
+#include "client/internal/session_core.h"
+#include "common/concurrency_limit.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+using internal::Attempt;
+using internal::OpenRequest;
+using internal::SessionCore;
+
+absl::StatusOr<v1::MakePlanRequest> MakeRequest(const PlanOptions& options) {
+  v1::MakePlanRequest request;
+  request.set_units(options.units);
+  request.set_label(options.label);
+  for (const std::string& device : options.devices) request.add_devices(device);
+  request.set_weight_source(static_cast<v1::MakePlanRequest::WeightSource>(options.weigh_by));
+  for (const double weight : options.weights) request.add_weights(weight);
+  request.set_bytes_per_unit(options.bytes_per_unit.count());
+  request.set_min_units(options.min_units);
+  request.set_max_devices(options.max_devices);
+  request.set_one_island(options.one_island);
+  request.set_reserve(options.reserve);
+  if (!options.permits.has_value()) return request;
+  const PlanPermits& permits = *options.permits;
+  if (permits.max_wait < absl::ZeroDuration()) return absl::InvalidArgumentError("max_wait is negative");
+  v1::MakePlanRequest::Permits* const to = request.mutable_permits();
+  to->set_pool(permits.pool.empty() ? std::string(kDefaultPool) : permits.pool);
+  to->set_units(permits.units);
+  if (to->pool() == kDefaultPool) to->set_client_cap(ConcurrencyFromEnvironment().value_or(0));
+  if (permits.max_wait != absl::InfiniteDuration()) internal::ToProto(permits.max_wait, to->mutable_max_wait());
+  to->set_independent(permits.independent);
+  to->set_priority(permits.priority);
+  return request;
+}
+
+// Of the words of Plan.Stale.
+absl::string_view StaleText(uint64_t why) {
+  switch (why) {
+    case v1::Plan::DEVICE_DROPPED:
+      return "device state dropped";
+    case v1::Plan::DEVICE_STOPPED:
+      return "device out of service";
+    case v1::Plan::DEVICE_DRAINING:
+      return "device draining";
+    case v1::Plan::MEMORY_LOST:
+      return "device memory lost";
+    case v1::Plan::PERMIT_REVOKED:
+      return "permit revoked";
+    default:
+      return "changed";
+  }
+}
+
+absl::Status Stale(PlanId plan, uint64_t device, absl::string_view why) {
+  return Refuse(Reason::kStale, "plan {plan} does not hold any more: device {device}: {why}",
+                {{"plan", plan.value()}, {"device", device}, {"why", why}});
+}
+
+BlockKind KindOf(v1::MemoryKind kind) {
+  return kind == v1::MEMORY_KIND_CUDA_VMM      ? BlockKind::kCudaVmm
+         : kind == v1::MEMORY_KIND_CUDA_DIRECT ? BlockKind::kCudaDirect
+                                               : BlockKind::kHost;
+}
+
+// What is not where it was, or whose device has lost its memory. Requires: both have the same units.
+std::vector<PlanMove> Difference(const std::vector<PlanTile>& before, const std::vector<PlanTile>& after) {
+  std::vector<PlanMove> moves;
+  auto was = before.begin();
+  for (const PlanTile& is : after) {
+    for (uint64_t at = is.begin; at < is.end;) {
+      while (was->end <= at) ++was;
+      const uint64_t end = std::min(was->end, is.end);
+      if (was->device_uuid != is.device_uuid || was->generation != is.generation) {
+        moves.push_back({.from_uuid = was->device_uuid,
+                         .from_generation = was->generation,
+                         .to_uuid = is.device_uuid,
+                         .begin = at,
+                         .end = end});
+      }
+      at = end;
+    }
+  }
+  return moves;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const PlanOptions& options) {
+  const std::shared_ptr<SessionCore>& core = session->core();
+  BERTH_ASSIGN_OR_RETURN(v1::MakePlanRequest request, MakeRequest(options));
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
+  open.Fill(request.mutable_request());
+  internal::CallLimits limits = core->DefaultLimits();
+  limits.cancellation = options.cancellation;
+  if (options.permits.has_value()) {
+    limits.deadline = options.permits->max_wait == absl::InfiniteDuration()
+                          ? absl::InfiniteFuture()
+                          : absl::Now() + options.permits->max_wait + SessionCore::kAnswerSlack;
+  }
+  v1::PlanChange response;
+  const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
+    return core->stubs().plan->MakePlan(context, request, &response);
+  });
+  open.Resolve(status);
+  BERTH_RETURN_IF_ERROR(status);
+  Plan plan;
+  plan.core_ = core;
+  plan.Adopt(response.plan());
+  plan.record_ = core->channel().plans().Watch(response.plan().id(), options.on_stale);
+  internal::census.plans.fetch_add(1, std::memory_order_relaxed);
+  return plan;
+}
+
+void Plan::Adopt(const v1::Plan& plan) {
+  id_ = PlanId(plan.id());
+  revision_ = plan.revision();
+  units_ = plan.units();
+  pool_ = plan.pool();
+  permit_units_ = plan.permit_units();
+  reservation_ = ReservationId(plan.reservation());
+  tiles_.clear();
+  for (const v1::Plan::Tile& tile : plan.tiles()) {
+    const v1::PlanDevice& device = plan.devices(tile.device());
+    tiles_.push_back({.device_uuid = device.uuid(),
+                      .device = device.ordinal(),
+                      .generation = device.generation(),
+                      .kind = KindOf(device.kind()),
+                      .begin = tile.begin(),
+                      .end = tile.end(),
+                      .holder_key = device.holder_key()});
+  }
+}
+
+Plan::Plan(Plan&& other) noexcept = default;
+
+Plan& Plan::operator=(Plan&& other) noexcept {
+  if (this == &other) return *this;
+  Release().IgnoreError();
+  core_ = std::move(other.core_);
+  record_ = std::move(other.record_);
+  id_ = other.id_;
+  revision_ = other.revision_;
+  units_ = other.units_;
+  tiles_ = std::move(other.tiles_);
+  pool_ = std::move(other.pool_);
+  permit_units_ = other.permit_units_;
+  reservation_ = other.reservation_;
+  return *this;
+}
+
+Plan::~Plan() { Release().IgnoreError(); }
+
+absl::Status Plan::CheckSession() const {
+  if (core_ == nullptr) return absl::FailedPreconditionError("the plan was released by this process");
+  return core_->over() ? core_->Check() : absl::OkStatus();
+}
+
+absl::Status Plan::CheckTile(const PlanTile& tile) const {
+  BERTH_RETURN_IF_ERROR(CheckSession());
+  const DeviceWords& words = core_->page().devices[tile.device];
+  if (words.dropped.load(std::memory_order_acquire) != 0) {
+    return Stale(id_, tile.device, StaleText(v1::Plan::DEVICE_DROPPED));
+  }
+  if (words.generation.load(std::memory_order_acquire) != tile.generation) {
+    return Stale(id_, tile.device, StaleText(v1::Plan::MEMORY_LOST));
+  }
+  if (record_->stale_revision.load(std::memory_order_acquire) < revision_) return absl::OkStatus();
+  const uint64_t device = record_->device.load(std::memory_order_relaxed);
+  if (device != tile.device) return absl::OkStatus();
+  return Stale(id_, device, StaleText(record_->why.load(std::memory_order_relaxed)));
+}
+
+absl::Status Plan::Check(const std::vector<PlanTile>& tiles) const {
+  BERTH_RETURN_IF_ERROR(CheckSession());
+  for (const PlanTile& tile : tiles) BERTH_RETURN_IF_ERROR(CheckTile(tile));
+  if (record_->stale_revision.load(std::memory_order_acquire) < revision_) return absl::OkStatus();
+  return Stale(id_, record_->device.load(std::memory_order_relaxed),
+               StaleText(record_->why.load(std::memory_order_relaxed)));
+}
+
+absl::StatusOr<std::vector<PlanMove>> Plan::Replan(const ReplanOptions& options) {
+  BERTH_RETURN_IF_ERROR(CheckSession());
+  v1::ReplanRequest request;
+  request.set_plan(id_.value());
+  request.set_reweigh(options.reweigh);
+  BERTH_ASSIGN_OR_RETURN(OpenRequest open, core_->Begin());
+  open.Fill(request.mutable_request());
+  v1::PlanChange response;
+  const absl::Status status = core_->Call(core_->DefaultLimits(), [&](grpc::ClientContext* context) {
+    return core_->stubs().plan->Replan(context, request, &response);
+  });
+  open.Resolve(status);
+  BERTH_RETURN_IF_ERROR(status);
+  const std::vector<PlanTile> before = std::move(tiles_);
+  Adopt(response.plan());
+  return Difference(before, tiles_);
+}
+
+absl::StatusOr<Block> Plan::Allocate(const PlanTile& tile, BlockOptions options) const {
+  BERTH_RETURN_IF_ERROR(CheckSession());
+  if (!reservation_) return absl::FailedPreconditionError("the plan has no bytes set aside");
+  options.device_uuid = tile.device_uuid;
+  return Block::Allocate(core_, options, reservation_);
+}
+
+absl::Status Plan::Release() {
+  const std::shared_ptr<SessionCore> core = std::move(core_);
+  if (core == nullptr) return absl::OkStatus();
+  record_.reset();
+  internal::census.plans.fetch_sub(1, std::memory_order_relaxed);
+  const absl::Status status = core->GiveBack([&](const OpenRequest& open) -> Attempt {
+    v1::ReleasePlanRequest request;
+    open.Fill(request.mutable_request());
+    request.set_plan(id_.value());
+    return [raw = core.get(), request](grpc::ClientContext* context) {
+      v1::ReleasePlanResponse response;
+      return raw->stubs().plan->ReleasePlan(context, request, &response);
+    };
+  });
+  // What the daemon does not know is back already.
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace berth

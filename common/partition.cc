@@ -1,0 +1,275 @@
+#include "common/partition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+// The largest weight comes to lie in [2^57, 2^58): 64 of them, one for each device that a node can have, still sum up to
+// less than 2^64, where a division of 128 bits is one instruction.
+constexpr int kWeightBits = 58;
+
+// What is no number counts as 0, as what is negative.
+double Clean(double weight) { return weight > 0 ? weight : 0; }
+
+// Whole numbers in the proportion of the weights; all 1 where these say nothing.
+std::vector<uint64_t> WholeWeights(absl::Span<const double> weights) {
+  double sum = 0;
+  double largest = 0;
+  for (const double weight : weights) {
+    sum += Clean(weight);
+    largest = std::max(largest, Clean(weight));
+  }
+  if (!std::isfinite(sum) || sum <= 0) return std::vector<uint64_t>(weights.size(), 1);
+  const int shift = kWeightBits - 1 - std::ilogb(largest);
+  std::vector<uint64_t> whole;
+  whole.reserve(weights.size());
+  // A power of two: the product is exact, or less than one.
+  for (const double weight : weights) whole.push_back(static_cast<uint64_t>(std::scalbn(Clean(weight), shift)));
+  return whole;
+}
+
+// Devices that are still open to a choice, by their places.
+using Places = std::vector<size_t>;
+
+// The split among the devices of `places` alone.
+std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevice> devices,
+                                  const Places& places) {
+  std::vector<double> weights;
+  weights.reserve(places.size());
+  for (const size_t place : places) weights.push_back(devices[place].weight);
+  return BalancedShares(units, weights);
+}
+
+// Splits among all of `places`, none below `least` or above what it has room for. What a bound takes or leaves the others
+// share; of the two bounds that one is settled first which moves more units, so that the other can still be kept.
+// Requires: places.size() * least <= units <= their room.
+std::vector<uint64_t> BoundedShares(uint64_t units, absl::Span<const PartitionDevice> devices, uint64_t least,
+                                    Places places) {
+  std::vector<uint64_t> shares(devices.size(), 0);
+  while (!places.empty()) {
+    const std::vector<uint64_t> ideal = SharesAmong(units, devices, places);
+    Wide over = 0;
+    Wide under = 0;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const uint64_t most = devices[places[i]].most_units;
+      if (ideal[i] > most) over += ideal[i] - most;
+      if (ideal[i] < least) under += least - ideal[i];
+    }
+    Places open;
+    uint64_t settled = 0;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const uint64_t most = devices[places[i]].most_units;
+      const bool too_many = ideal[i] > most && over >= under;
+      const bool too_few = ideal[i] < least && under >= over;
+      shares[places[i]] = too_many ? most : too_few ? least : ideal[i];
+      if (too_many || too_few) {
+        settled += shares[places[i]];
+      } else {
+        open.push_back(places[i]);
+      }
+    }
+    if (over == 0 && under == 0) break;
+    places = std::move(open);
+    units -= settled;
+  }
+  return shares;
+}
+
+Wide RoomOf(absl::Span<const PartitionDevice> devices, const Places& places) {
+  Wide room = 0;
+  for (const size_t place : places) room += devices[place].most_units;
+  return room;
+}
+
+uint64_t Narrow(Wide wide) { return wide > UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(wide); }
+
+absl::Status CannotHold(absl::string_view constraint, absl::string_view what, uint64_t value, uint64_t limit) {
+  return Refuse(Reason::kConstraint, "constraint {constraint} cannot hold: {what}: {value}, limit {limit}",
+                {{"constraint", constraint}, {"what", what}, {"value", value}, {"limit", limit}});
+}
+
+// The fewest devices that hold all units, those with the most room. Errors: why no choice of devices can.
+absl::StatusOr<Places> RoomiestThatHold(uint64_t units, absl::Span<const PartitionDevice> devices, Places places,
+                                        const PartitionConstraints& constraints) {
+  std::stable_sort(places.begin(), places.end(),
+                   [&](size_t a, size_t b) { return devices[a].most_units > devices[b].most_units; });
+  Places chosen;
+  Wide room = 0;
+  for (const size_t place : places) {
+    if (room >= units) break;
+    chosen.push_back(place);
+    room += devices[place].most_units;
+  }
+  if (room < units) {
+    // With none too small to be used at all there may be more.
+    Places all(devices.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    if (RoomOf(devices, all) >= units) {
+      return CannotHold("min_units", "units asked, where devices with room for fewer than min_units are left out",
+                        units, Narrow(room));
+    }
+    return CannotHold("room", "units asked that the devices have no room for", units, Narrow(room));
+  }
+  const uint64_t most = constraints.max_devices == 0 ? UINT64_MAX : constraints.max_devices;
+  if (chosen.size() > most) {
+    return CannotHold("max_devices", "devices needed for the room", chosen.size(), most);
+  }
+  if (const Wide needed = Wide{chosen.size()} * constraints.min_units; needed > units) {
+    return CannotHold("min_units", "units that the fewest devices would get", Narrow(needed), units);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+// Of `narrow` the place of least weight, among equals the last, without which the others of `places` still hold all units;
+// nothing for none.
+std::optional<size_t> LeastSpared(uint64_t units, absl::Span<const PartitionDevice> devices, const Places& places,
+                                  const Places& narrow) {
+  const Wide room = RoomOf(devices, places);
+  std::optional<size_t> least;
+  for (const size_t place : narrow) {
+    if (room - devices[place].most_units < units) continue;
+    if (!least.has_value() || Clean(devices[place].weight) <= Clean(devices[*least].weight)) least = place;
+  }
+  return least;
+}
+
+// Shares of the devices of `places`, whatever their islands.
+absl::StatusOr<std::vector<uint64_t>> SharesOf(uint64_t units, absl::Span<const PartitionDevice> devices,
+                                               Places places, const PartitionConstraints& constraints) {
+  const uint64_t least = constraints.min_units;
+  std::erase_if(places, [&](size_t place) {
+    return devices[place].most_units < std::max<uint64_t>(least, 1);
+  });
+  BERTH_ASSIGN_OR_RETURN(const Places roomiest, RoomiestThatHold(units, devices, places, constraints));
+  const uint64_t most = constraints.max_devices == 0 ? UINT64_MAX : constraints.max_devices;
+  while (true) {
+    std::optional<size_t> spared;
+    if (places.size() <= most) {
+      std::vector<uint64_t> shares = BoundedShares(units, devices, 0, places);
+      Places narrow;
+      std::copy_if(places.begin(), places.end(), std::back_inserter(narrow),
+                   [&](size_t place) { return shares[place] < least; });
+      if (narrow.empty()) return shares;
+      spared = LeastSpared(units, devices, places, narrow);
+      // Each of them is needed for its room: the others give it what it lacks, where that can be.
+      if (!spared.has_value() && Wide{places.size()} * least <= units) {
+        return BoundedShares(units, devices, least, places);
+      }
+    }
+    if (!spared.has_value()) spared = LeastSpared(units, devices, places, places);
+    if (!spared.has_value()) return BoundedShares(units, devices, least, roomiest);
+    std::erase(places, *spared);
+  }
+}
+
+// The places of each island, those without one alone, in the order of their first.
+std::vector<Places> IslandsOf(absl::Span<const PartitionDevice> devices) {
+  std::vector<Places> islands;
+  std::map<uint32_t, size_t> known;
+  for (size_t place = 0; place < devices.size(); ++place) {
+    const std::optional<uint32_t>& island = devices[place].island;
+    if (island.has_value()) {
+      const auto [at, fresh] = known.emplace(*island, islands.size());
+      if (!fresh) {
+        islands[at->second].push_back(place);
+        continue;
+      }
+    }
+    islands.push_back({place});
+  }
+  return islands;
+}
+
+absl::StatusOr<std::vector<uint64_t>> SharesOfOneIsland(uint64_t units, absl::Span<const PartitionDevice> devices,
+                                                        const PartitionConstraints& constraints) {
+  std::optional<std::vector<uint64_t>> best;
+  double best_weight = 0;
+  Wide most_room = 0;
+  for (const Places& island : IslandsOf(devices)) {
+    most_room = std::max(most_room, RoomOf(devices, island));
+    absl::StatusOr<std::vector<uint64_t>> shares = SharesOf(units, devices, island, constraints);
+    if (!shares.ok()) continue;
+    double weight = 0;
+    for (size_t i = 0; i < devices.size(); ++i) weight += (*shares)[i] > 0 ? Clean(devices[i].weight) : 0;
+    if (best.has_value() && !(weight > best_weight)) continue;
+    best = *std::move(shares);
+    best_weight = weight;
+  }
+  if (best.has_value()) return *std::move(best);
+  Places all(devices.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  // Where all devices together could not either, that is why.
+  BERTH_RETURN_IF_ERROR(SharesOf(units, devices, all, constraints).status());
+  return CannotHold("one_island", "units asked that no one island of devices can hold", units,
+                    Narrow(most_room));
+}
+
+}  // namespace
+
+std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> weights) {
+  std::vector<uint64_t> shares(weights.size(), 0);
+  if (units == 0 || weights.empty()) return shares;
+  if (weights.size() == 1) {
+    shares[0] = units;
+    return shares;
+  }
+  const std::vector<uint64_t> whole = WholeWeights(weights);
+  const Wide sum = std::accumulate(whole.begin(), whole.end(), Wide{0});
+  // By what is left of the division, of which all have the same divisor; then by place.
+  std::vector<std::pair<Wide, size_t>> rests;
+  rests.reserve(weights.size());
+  uint64_t left = units;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Wide product = Wide{units} * whole[i];
+    shares[i] = static_cast<uint64_t>(product / sum);
+    left -= shares[i];
+    rests.emplace_back(product - shares[i] * sum, i);
+  }
+  // Fewer than there are devices with a rest.
+  std::partial_sort(rests.begin(), rests.begin() + left, rests.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  for (uint64_t i = 0; i < left; ++i) ++shares[rests[i].second];
+  return shares;
+}
+
+std::vector<Tile> LayOut(absl::Span<const uint64_t> shares) {
+  std::vector<Tile> tiles;
+  tiles.reserve(shares.size());
+  uint64_t begin = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i] == 0) continue;
+    tiles.push_back({.device = i, .begin = begin, .end = begin + shares[i]});
+    begin += shares[i];
+  }
+  return tiles;
+}
+
+std::vector<Tile> BalancedPartition(uint64_t units, absl::Span<const double> weights) {
+  return LayOut(BalancedShares(units, weights));
+}
+
+absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
+                                                        absl::Span<const PartitionDevice> devices,
+                                                        const PartitionConstraints& constraints) {
+  if (units == 0) return std::vector<uint64_t>(devices.size(), 0);
+  if (devices.empty()) return CannotHold("devices", "devices to split units over", 0, 1);
+  if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
+  Places all(devices.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return SharesOf(units, devices, std::move(all), constraints);
+}
+
+}  // namespace berth

@@ -1,0 +1,257 @@
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+// Equal devices of 8 GiB with a budget of 4.
+Config Node(uint32_t devices) {
+  Config config = CoreHarness::DefaultConfig();
+  config.devices.clear();
+  for (uint32_t i = 0; i < devices; ++i) {
+    config.devices.push_back({.ordinal = i,
+                              .uuid = absl::StrCat("DEVICE-", i),
+                              .total = GiB(8),
+                              .budget = GiB(4),
+                              .facts = {.sm_count = 100, .cc_major = 9}});
+  }
+  return config;
+}
+
+std::string TilesOf(const PlanLayout& layout) {
+  std::string text;
+  for (const Tile& tile : layout.tiles) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", layout.devices[tile.device].ordinal, ":", tile.begin, "-",
+                    tile.end);
+  }
+  return text;
+}
+
+// "1>0:50-75": from which device to which, and the units.
+std::string MovesOf(const PlanResult& result) {
+  std::string text;
+  for (const PlanMove& move : result.moves) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", result.layout->devices[move.from].ordinal, ">",
+                    result.layout->devices[move.to].ordinal, ":", move.begin, "-", move.end);
+  }
+  return text;
+}
+
+PlanView View(const CoreHarness& h, PlanId plan) { return *h.core->GetPlan(CoreHarness::Admin(), plan); }
+
+// What the session's processes were told: "plan 7 revision 1: 2 of device 0".
+std::vector<std::string> Told(const CoreHarness& h) {
+  std::vector<std::string> told;
+  for (const Deliver& deliver : h.deliveries) {
+    const attach::Delivery& delivery = deliver.delivery;
+    if (delivery.what != attach::DeliveryKind::kPlanStale) continue;
+    told.push_back(absl::StrCat(deliver.channel.value(), ": plan ", delivery.plan, " revision ", delivery.revision,
+                                ": ", delivery.why, " of device ", delivery.device));
+  }
+  return told;
+}
+
+TEST(CoreReplanTest, APlanIsStaleWhenADeviceOfItGoesAndEveryProcessIsTold) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open();
+  Peer other = h.JoinTo(a);
+  const PlanId plan =
+      h.Get<PlanResult>(h.MakePlan(a, {.units = 10, .devices = {"DEVICE-0", "DEVICE-1"}})).layout->id;
+  h.StopDevice(2);
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent) << "it is none of the plan's";
+  h.now += absl::Seconds(5);
+  h.StopDevice(1);
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceStopped);
+  EXPECT_EQ(View(h, plan).stale_device, 1);
+  EXPECT_EQ(View(h, plan).stale_since, h.now);
+  EXPECT_EQ(Told(h), (std::vector<std::string>{
+                         absl::StrCat(a.channel.value(), ": plan ", plan.value(), " revision 1: 2 of device 1"),
+                         absl::StrCat(other.channel.value(), ": plan ", plan.value(),
+                                      " revision 1: 2 of device 1")}));
+  h.StopDevice(0);
+  EXPECT_EQ(View(h, plan).stale_device, 1) << "told once";
+  EXPECT_EQ(Told(h).size(), 2);
+}
+
+TEST(CoreReplanTest, EachWayOfGoingIsTold) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const auto make = [&] { return h.Get<PlanResult>(h.MakePlan(a, {.units = 10})).layout->id; };
+  PlanId plan = make();
+  h.LoseMemory(0, 2);
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kMemoryLost);
+  plan = make();
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent);
+  h.DropWorker();
+  h.RaiseWorker();
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent) << "its worker's death takes nothing from a device";
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DropDevice(h.now, 0, effects).ok()); });
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDropped);
+  const PlanLayout layout = *h.Get<PlanResult>(h.MakePlan(a, {.units = 10, .pool = "wide"})).layout;
+  EXPECT_EQ(TilesOf(layout), "1:0-10");
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.RevokePermit(h.now, layout.devices[0].permit, effects).ok());
+  });
+  EXPECT_EQ(View(h, layout.id).stale, PlanStale::kPermitRevoked);
+}
+
+TEST(CoreReplanTest, OnlyTheUnitsOfTheLostDeviceMove) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open();
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 90})).layout->id;
+  EXPECT_EQ(TilesOf(*View(h, plan).layout), "0:0-30 1:30-60 2:60-90");
+  h.StopDevice(1);
+  const PlanResult next = h.Get<PlanResult>(h.Replan(a, plan));
+  EXPECT_EQ(TilesOf(*next.layout), "0:0-45 2:45-90");
+  EXPECT_EQ(MovesOf(next), "1>0:30-45 1>2:45-60");
+  EXPECT_EQ(next.layout->id, plan);
+  EXPECT_EQ(next.layout->revision, 2);
+  EXPECT_EQ(next.from_revision, 1);
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent);
+  // It comes back, and its share with it.
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 1, Lane::kMain, effects); });
+  const PlanResult back = h.Get<PlanResult>(h.Replan(a, plan));
+  EXPECT_EQ(TilesOf(*back.layout), "0:0-30 1:30-45 2:45-75 1:75-90");
+  EXPECT_EQ(MovesOf(back), "0>1:30-45 2>1:75-90");
+  EXPECT_EQ(back.layout->revision, 3);
+}
+
+TEST(CoreReplanTest, WhatChangedMeanwhileMovesNothingUnlessItIsWeighedAnew) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 1'000})).layout->id;
+  h.MustAllocate(a, GiB(4), 0);
+  EXPECT_EQ(MovesOf(h.Get<PlanResult>(h.Replan(a, plan))), "");
+  const PlanResult weighed = h.Get<PlanResult>(h.Replan(a, plan, /*reweigh=*/true));
+  // 266 beside 282.
+  EXPECT_EQ(MovesOf(weighed), "0>1:485-500");
+  EXPECT_EQ(TilesOf(*weighed.layout), "0:0-485 1:485-1000");
+}
+
+TEST(CoreReplanTest, UnitsOfLostMemoryStayAndAreShownToBeLost) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 10})).layout->id;
+  h.LoseMemory(1, 2);
+  const PlanResult next = h.Get<PlanResult>(h.Replan(a, plan));
+  EXPECT_EQ(TilesOf(*next.layout), "0:0-5 1:5-10");
+  EXPECT_EQ(MovesOf(next), "1>1:5-10");
+  EXPECT_EQ(next.moves[0].from_generation, 1);
+  EXPECT_EQ(next.layout->devices[next.moves[0].to].generation, 2);
+}
+
+TEST(CoreReplanTest, PermitsAndBytesFollowTheUnits) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open();
+  const PlanResult made = h.Get<PlanResult>(h.MakePlan(a, {.units = 6,
+                                                           .devices = {"DEVICE-0", "DEVICE-1", "DEVICE-2"},
+                                                           .bytes_per_unit = MiB(512),
+                                                           .pool = "wide",
+                                                           .reserve = true}));
+  const ReservationId reservation = made.layout->reservation;
+  EXPECT_EQ(h.Pool("wide").out, 3);
+  EXPECT_EQ(h.BytesOf(1).reserved, GiB(1));
+  // A block of each is drawn.
+  for (uint32_t device = 0; device < 2; ++device) {
+    h.Allocate(a, {.device = device, .bytes = MiB(256), .reservation = reservation});
+  }
+  h.WorkAll();
+  h.StopDevice(1);
+  const PlanResult next = h.Get<PlanResult>(h.Replan(a, made.layout->id));
+  EXPECT_EQ(TilesOf(*next.layout), "0:0-3 2:3-6");
+  EXPECT_EQ(h.Pool("wide").out, 2) << "that of the stopped device is back";
+  EXPECT_EQ(next.layout->devices[0].permit, made.layout->devices[0].permit) << "the others stay";
+  EXPECT_EQ(next.layout->reservation, reservation);
+  EXPECT_EQ(h.core->ListReservations(a.caller()).size(), 1);
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(1536 - 256));
+  EXPECT_EQ(h.BytesOf(1).reserved, Bytes(0));
+  EXPECT_EQ(h.BytesOf(1).live, MiB(256)) << "blocks are their owner's to free";
+  EXPECT_EQ(h.BytesOf(2).reserved, MiB(1536));
+  // Back on three: a permit is taken for the third, under a key of its own.
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 1, Lane::kMain, effects); });
+  const PlanResult back = h.Get<PlanResult>(h.Replan(a, made.layout->id));
+  EXPECT_EQ(h.Pool("wide").out, 3);
+  EXPECT_EQ(h.BytesOf(2).reserved, GiB(1));
+  EXPECT_EQ(h.BytesOf(1).reserved, MiB(1024 - 256)) << "with what is drawn there";
+  EXPECT_EQ(back.layout->devices[2].permit, made.layout->devices[2].permit);
+  h.Get<ReleasePlanResult>(h.ReleasePlan(a, made.layout->id));
+  EXPECT_EQ(h.Pool("wide").out, 0);
+  for (uint32_t device = 0; device < 3; ++device) EXPECT_EQ(h.BytesOf(device).reserved, Bytes(0));
+}
+
+TEST(CoreReplanTest, WhatCannotBeHadNowLeavesThePlanAsItWas) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open(), b = h.Open(1001);
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 6,
+                                                       .devices = {"DEVICE-0", "DEVICE-1", "DEVICE-2"},
+                                                       .bytes_per_unit = GiB(1),
+                                                       .pool = "wide",
+                                                       .reserve = true}))
+                          .layout->id;
+  h.StopDevice(1);
+  const CallId reserved = h.Reserve(b, {.items = {{.device = 0, .bytes = GiB(2)}}});
+  ASSERT_TRUE(h.StatusOf(reserved).ok());
+  const ReservationId theirs = h.Get<ReserveResult>(reserved).reservation.id;
+  h.Reserve(b, {.items = {{.device = 2, .bytes = GiB(2)}}});
+  std::string before = h.Books();
+  const CallId call = h.Replan(a, plan);
+  EXPECT_TRUE(h.Refused(call, Reason::kConstraint)) << h.StatusOf(call);
+  EXPECT_EQ(h.Figure(call, "constraint"), "room");
+  EXPECT_EQ(h.Books(), before);
+  h.ReleaseReservation(b, theirs);
+  EXPECT_EQ(TilesOf(*h.Get<PlanResult>(h.Replan(a, plan)).layout), "0:0-4 2:4-6");
+  // A permit that somebody else has is not waited for.
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 1, Lane::kMain, effects); });
+  h.MustAcquire(b, {.pool = "wide", .units = 6, .holder_key = "h"});
+  before = h.Books();
+  const CallId full = h.Replan(a, plan);
+  EXPECT_TRUE(h.Refused(full, Reason::kNoPermit)) << h.StatusOf(full);
+  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(View(h, plan).layout->revision, 2);
+}
+
+TEST(CoreReplanTest, APermitThatWasTakenAwayIsAskedAnew) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const PlanResult made = h.Get<PlanResult>(h.MakePlan(a, {.units = 6, .pool = "wide"}));
+  h.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.RevokePermit(h.now, made.layout->devices[1].permit, effects).ok());
+  });
+  const PlanResult next = h.Get<PlanResult>(h.Replan(a, made.layout->id));
+  EXPECT_EQ(next.layout->devices[0].permit, made.layout->devices[0].permit);
+  EXPECT_NE(next.layout->devices[1].permit, made.layout->devices[1].permit);
+  EXPECT_EQ(h.Pool("wide").out, 2);
+  EXPECT_EQ(MovesOf(next), "");
+}
+
+TEST(CoreReplanTest, ForgettingAReplanLeavesIt) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 6, .pool = "wide"})).layout->id;
+  h.StopDevice(0);
+  h.Get<PlanResult>(h.Replan(a, plan));
+  EXPECT_EQ(h.Get<ForgetResult>(h.Forget(a, a.sequence)).outcome, ForgetOutcome::kNothingToDo);
+  EXPECT_EQ(View(h, plan).layout->revision, 2);
+  EXPECT_EQ(h.Pool("wide").out, 1);
+}
+
+TEST(CoreReplanTest, APlanThatWaitedIsOfTheDevicesAsTheyAreThen) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open(), b = h.Open();
+  const AcquireResult held = h.MustAcquire(b, {.pool = "wide", .units = 7, .holder_key = "h"});
+  const CallId call = h.MakePlan(a, {.units = 6, .pool = "wide"});
+  h.LoseMemory(0, 2);
+  h.StopDevice(1);
+  h.Release(b, held.acquisition);
+  EXPECT_FALSE(h.Answered(call)) << "a device of it does not serve";
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 1, Lane::kMain, effects); });
+  const PlanLayout& layout = *h.Get<PlanResult>(call).layout;
+  EXPECT_EQ(layout.devices[0].generation, 2);
+  EXPECT_EQ(View(h, layout.id).stale, PlanStale::kCurrent);
+}
+
+}  // namespace
+}  // namespace berth::core

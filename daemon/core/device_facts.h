@@ -1,0 +1,22 @@
+// What a device is, as far as choosing among devices goes. Plain values.
+
+#ifndef DAEMON_CORE_DEVICE_FACTS_H_
+#define DAEMON_CORE_DEVICE_FACTS_H_
+
+#include <cstdint>
+#include <optional>
+
+namespace berth::core {
+
+struct DeviceFacts {
+  // Streaming multiprocessors, and the compute capability; 0 for host devices.
+  uint32_t sm_count = 0;
+  uint32_t cc_major = 0;
+  uint32_t cc_minor = 0;
+  // Devices of the same island reach each other's memory fast; nothing for one that is by itself.
+  std::optional<uint32_t> island;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_DEVICE_FACTS_H_

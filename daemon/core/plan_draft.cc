@@ -1,0 +1,331 @@
+// How a plan's units are split: which devices are considered, what each weighs and has room for, and what is taken of
+// them besides.
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/device_score.h"
+#include "common/error.h"
+#include "common/repartition.h"
+#include "common/status_macros.h"
+#include "daemon/core/core_impl.h"
+#include "daemon/core/plan_run.h"
+
+namespace berth::core {
+namespace {
+
+absl::Status CheckFields(const PlanRequest& request) {
+  if (request.units == 0) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+                  {{"field", "units"}, {"value", 0}, {"limit", 1}});
+  }
+  if (request.devices.size() > kMaxDeviceOrdinals) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} devices; a node has at most {limit}",
+                  {{"field", "devices"}, {"value", request.devices.size()}, {"limit", kMaxDeviceOrdinals}});
+  }
+  const size_t weights = request.source == WeightSource::kScore ? 0 : request.devices.size();
+  if (request.weights.size() != weights || (weights == 0 && request.source != WeightSource::kScore)) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} weights; {limit}",
+                  {{"field", "weights"},
+                   {"value", request.weights.size()},
+                   {"limit", request.source == WeightSource::kScore
+                                 ? std::string("none go with scores")
+                                 : absl::StrCat("one is expected for each of the ", request.devices.size(),
+                                                " devices, which have to be named")}});
+  }
+  if (request.reserve && request.bytes_per_unit == Bytes()) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit} where bytes are reserved",
+                  {{"field", "bytes_per_unit"}, {"value", 0}, {"limit", 1}});
+  }
+  return absl::OkStatus();
+}
+
+const PlanDevice* FindIn(const PlanLayout* layout, uint32_t ordinal) {
+  if (layout == nullptr) return nullptr;
+  for (const PlanDevice& device : layout->devices) {
+    if (device.ordinal == ordinal) return &device;
+  }
+  return nullptr;
+}
+
+bool Serves(const PlanDevice& device) { return device.left != PlanDevice::Left::kOutOfService; }
+
+// What the weights alone come to, for those who want to know: the split itself is exact.
+void SetIdeals(uint64_t units, std::vector<PlanDevice>* devices) {
+  double sum = 0;
+  double serving = 0;
+  for (const PlanDevice& device : *devices) {
+    if (!Serves(device)) continue;
+    serving += 1;
+    if (device.weight > 0) sum += device.weight;
+  }
+  const bool even = !std::isfinite(sum) || sum <= 0;
+  for (PlanDevice& device : *devices) {
+    if (!Serves(device)) continue;
+    const double share = even ? 1 / serving : device.weight > 0 ? device.weight / sum : 0;
+    device.ideal = static_cast<double>(units) * share;
+  }
+}
+
+// The tiles of `before` by the places of `devices`, which has all of its devices.
+std::vector<Tile> TilesOf(const PlanLayout& before, const std::vector<PlanDevice>& devices) {
+  std::vector<Tile> tiles = before.tiles;
+  for (Tile& tile : tiles) {
+    const uint32_t ordinal = before.devices[tile.device].ordinal;
+    const auto at = std::find_if(devices.begin(), devices.end(),
+                                 [&](const PlanDevice& device) { return device.ordinal == ordinal; });
+    tile.device = at - devices.begin();
+  }
+  return tiles;
+}
+
+std::vector<uint64_t> UnitsOf(const std::vector<PlanDevice>& devices) {
+  std::vector<uint64_t> units;
+  units.reserve(devices.size());
+  for (const PlanDevice& device : devices) units.push_back(device.units);
+  return units;
+}
+
+// What became of each unit that is not where it was, or whose device has lost its memory.
+std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>& had, const PlanLayout& layout) {
+  std::vector<PlanMove> moves;
+  auto was = had.begin();
+  for (const Tile& is : layout.tiles) {
+    for (uint64_t at = is.begin; at < is.end;) {
+      while (was->end <= at) ++was;
+      const uint64_t end = std::min(was->end, is.end);
+      const PlanDevice* const from = FindIn(&before, layout.devices[was->device].ordinal);
+      if (was->device != is.device || from->generation != layout.devices[is.device].generation) {
+        moves.push_back({.from = was->device,
+                         .from_generation = from->generation,
+                         .to = is.device,
+                         .begin = at,
+                         .end = end});
+      }
+      at = end;
+    }
+  }
+  return moves;
+}
+
+}  // namespace
+
+bool PlanRun::TakesWork(const Device& device) { return device.main.in_service(); }
+
+bool PlanRun::Holds(SessionId session, AcquisitionId acquisition) const {
+  return std::any_of(core_->pools_.begin(), core_->pools_.end(),
+                     [&](const auto& pool) { return pool.second.Holds(session, acquisition); });
+}
+
+Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
+  const uint32_t ordinal = device.config.ordinal;
+  const auto left = [](const std::optional<Bytes>& limit, Bytes held) {
+    return limit.has_value() ? SaturatingSub(*limit, held) : Bytes(UINT64_MAX);
+  };
+  Bytes least = left(device.account.limit(), device.account.held());
+  const auto own = session.budgets.find(ordinal);
+  const bool charged = own != session.budgets.end();
+  least = std::min(least, charged ? left(own->second.limit(), own->second.held())
+                                  : left(core_->config_.session_budget, Bytes()));
+  const TenantAccount& tenant = core_->tenants_.at(session.tenant);
+  const auto shared = tenant.budgets.find(ordinal);
+  least = std::min(least, shared != tenant.budgets.end() ? left(shared->second.limit(), shared->second.held())
+                                                         : left(core_->config_.tenant_budget, Bytes()));
+  const uint64_t granularity = device.config.granularity.count();
+  return Bytes(least.count() / granularity * granularity);
+}
+
+PlanDevice PlanRun::Describe(const Session& session, const Device& device, const PlanRequest& request,
+                             const PlanLayout* before) const {
+  const DeviceConfig& config = device.config;
+  PlanDevice described{.ordinal = config.ordinal,
+                       .uuid = config.uuid,
+                       .kind = config.kind,
+                       .generation = device.main.generation,
+                       .sm_count = config.facts.sm_count,
+                       .cc_major = config.facts.cc_major,
+                       .free = core_->placement_.FreeOn(config.ordinal)};
+  if (!TakesWork(device)) {
+    described.left = PlanDevice::Left::kOutOfService;
+    return described;
+  }
+  described.weight = DeviceScore(
+      {.sm_count = described.sm_count, .cc_major = described.cc_major, .free = described.free});
+  if (request.bytes_per_unit == Bytes()) return described;
+  Bytes left = LeftOn(session, device);
+  // What the plan has there already is its own.
+  if (before != nullptr) {
+    if (const Reservation* const own = core_->reservations_.Find(before->reservation); own != nullptr) {
+      const auto claim = own->claims.find(config.ordinal);
+      if (claim != own->claims.end()) left = CheckedAdd(left, claim->second.bytes).value_or(left);
+    }
+  }
+  described.room = left.count() / request.bytes_per_unit.count();
+  return described;
+}
+
+absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session, const PlanRequest& request,
+                                                          const PlanLayout* before) const {
+  std::vector<PlanDevice> devices;
+  if (request.devices.empty()) {
+    devices.reserve(core_->devices_.size());
+    for (const auto& [ordinal, device] : core_->devices_) {
+      // One that is gone for good is not worth a word.
+      if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
+      devices.push_back(Describe(session, device, request, before));
+    }
+  } else {
+    std::set<absl::string_view> named;
+    for (size_t i = 0; i < request.devices.size(); ++i) {
+      const std::string& uuid = request.devices[i];
+      if (!named.insert(uuid).second) {
+        return Refuse(Reason::kInvalidField, "{field}: \"{value}\" is named twice; expected {limit}",
+                      {{"field", "devices"}, {"value", uuid}, {"limit", "each device once"}});
+      }
+      if (uuid.empty()) {
+        return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", "of an empty UUID"}});
+      }
+      BERTH_ASSIGN_OR_RETURN(const Device* const device, core_->FindDevice(0, uuid));
+      PlanDevice& described = devices.emplace_back(Describe(session, *device, request, before));
+      if (request.source != WeightSource::kScore) described.weight = request.weights[i];
+    }
+  }
+  // Those that had tiles first, in their order, so that what stays is the order; or by score, where nobody named any.
+  const auto place_before = [&](const PlanDevice& device) {
+    if (before == nullptr) return size_t{0};
+    const PlanDevice* const at = FindIn(before, device.ordinal);
+    return at == nullptr ? before->devices.size() : static_cast<size_t>(at - before->devices.data());
+  };
+  const bool by_score = before == nullptr && request.devices.empty();
+  std::stable_sort(devices.begin(), devices.end(), [&](const PlanDevice& a, const PlanDevice& b) {
+    if (before != nullptr) return place_before(a) < place_before(b);
+    if (!by_score) return false;
+    return Serves(a) != Serves(b) ? Serves(a) : a.weight > b.weight;
+  });
+  return devices;
+}
+
+absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>* devices) const {
+  std::vector<PartitionDevice> serving;
+  std::vector<size_t> places;
+  serving.reserve(devices->size());
+  places.reserve(devices->size());
+  for (size_t i = 0; i < devices->size(); ++i) {
+    const PlanDevice& device = (*devices)[i];
+    if (!Serves(device)) continue;
+    serving.push_back({.weight = device.weight,
+                       .most_units = device.room,
+                       .island = core_->devices_.at(device.ordinal).config.facts.island});
+    places.push_back(i);
+  }
+  BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,
+                         ConstrainedShares(request.units, serving,
+                                           {.min_units = request.min_units,
+                                            .max_devices = request.max_devices,
+                                            .one_island = request.one_island}));
+  SetIdeals(request.units, devices);
+  for (size_t i = 0; i < places.size(); ++i) {
+    PlanDevice& device = (*devices)[places[i]];
+    device.units = shares[i];
+    if (device.units > 0) continue;
+    device.left = device.ideal < 1 ? PlanDevice::Left::kTooLight : PlanDevice::Left::kConstraint;
+  }
+  return absl::OkStatus();
+}
+
+void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
+  PlanLayout& layout = *draft->layout;
+  const PlanRequest& asked = layout.asked;
+  const Reservation* const own =
+      before == nullptr ? nullptr : core_->reservations_.Find(before->layout->reservation);
+  for (size_t i = 0; i < layout.devices.size(); ++i) {
+    PlanDevice& device = layout.devices[i];
+    if (device.units == 0) continue;
+    if (const PlanDevice* const had = before == nullptr ? nullptr : FindIn(before->layout.get(), device.ordinal);
+        had != nullptr && had->permit && Holds(layout.session, had->acquisition)) {
+      device.permit = had->permit;
+      device.acquisition = had->acquisition;
+      device.holder_key = had->holder_key;
+    } else if (!asked.pool.empty()) {
+      draft->permits.push_back(i);
+      draft->leases.members.push_back({.pool = asked.pool,
+                                       .units = asked.permit_units,
+                                       .client_cap = asked.client_cap,
+                                       .device = {.pick = DevicePick::kNamed, .uuid = device.uuid}});
+    }
+    if (!asked.reserve) continue;
+    // It fits: room is counted in whole blocks.
+    const Bytes need = *Bytes(device.units * asked.bytes_per_unit.count())
+                            .RoundUp(core_->devices_.at(device.ordinal).config.granularity);
+    Bytes has;
+    if (own != nullptr) {
+      const auto claim = own->claims.find(device.ordinal);
+      if (claim != own->claims.end()) has = claim->second.bytes;
+    }
+    if (need <= has) continue;
+    draft->leases.reserve.push_back({.device = device.ordinal, .bytes = SaturatingSub(need, has)});
+  }
+  GangRequest& leases = draft->leases;
+  leases.holder_key = absl::StrCat("plan-", layout.id.value(), ".", layout.revision);
+  leases.label = asked.label;
+  leases.wait = asked.wait;
+  leases.deadline = asked.deadline;
+  leases.independent = asked.independent;
+  leases.priority = asked.priority;
+}
+
+absl::StatusOr<PlanDraft> PlanRun::Draft(const Session& session, const PlanRequest& request) {
+  BERTH_RETURN_IF_ERROR(CheckFields(request));
+  PlanDraft draft{.layout = std::make_shared<PlanLayout>()};
+  PlanLayout& layout = *draft.layout;
+  BERTH_ASSIGN_OR_RETURN(layout.devices, Consider(session, request, nullptr));
+  BERTH_RETURN_IF_ERROR(Share(request, &layout.devices));
+  layout.id = core_->NewId<PlanId>();
+  layout.session = session.id;
+  layout.tenant = session.tenant;
+  layout.asked = request;
+  layout.score_version = kDeviceScoreVersion;
+  layout.tiles = LayOut(UnitsOf(layout.devices));
+  layout.since = step_->now;
+  AskLeases(nullptr, &draft);
+  return draft;
+}
+
+absl::StatusOr<PlanDraft> PlanRun::Redraft(const Session& session, const Plan& plan,
+                                           const ReplanRequest& request) {
+  const PlanLayout& before = *plan.layout;
+  const PlanRequest& asked = before.asked;
+  PlanDraft draft{.layout = std::make_shared<PlanLayout>(), .from_revision = before.revision};
+  PlanLayout& layout = *draft.layout;
+  BERTH_ASSIGN_OR_RETURN(layout.devices, Consider(session, asked, &before));
+  if (!request.reweigh) {
+    for (PlanDevice& device : layout.devices) {
+      const PlanDevice* const had = FindIn(&before, device.ordinal);
+      if (had != nullptr && Serves(*had) && Serves(device)) device.weight = had->weight;
+    }
+  }
+  BERTH_RETURN_IF_ERROR(Share(asked, &layout.devices));
+  layout.id = before.id;
+  layout.revision = before.revision + 1;
+  layout.session = before.session;
+  layout.tenant = before.tenant;
+  layout.asked = asked;
+  layout.score_version = kDeviceScoreVersion;
+  layout.reservation = before.reservation;
+  layout.since = before.since;
+  const std::vector<Tile> had = TilesOf(before, layout.devices);
+  const std::vector<uint64_t> units = UnitsOf(layout.devices);
+  layout.tiles = MoveFewest(had, units).tiles;
+  if (layout.tiles.size() > kMaxTiles) layout.tiles = LayOut(units);
+  draft.moves = MovesOf(before, had, layout);
+  AskLeases(&plan, &draft);
+  // Who holds a part must not wait for another one.
+  draft.leases.wait = false;
+  draft.leases.deadline = absl::InfiniteFuture();
+  return draft;
+}
+
+}  // namespace berth::core

@@ -1,0 +1,80 @@
+#include "daemon/core/plan_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/core/invariant.h"
+
+namespace berth::core {
+
+Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
+  const uint64_t number = ++last_number_;
+  Plan& row = rows_.emplace(number, Plan{.number = number, .layout = std::move(layout)}).first->second;
+  const bool fresh = by_id_.emplace(row.id(), &row).second;
+  BERTH_INVARIANT(fresh);
+  by_session_[row.session()].insert(number);
+  return row;
+}
+
+void PlanTable::Erase(const Plan& plan) {
+  by_id_.erase(plan.id());
+  const auto of_session = by_session_.find(plan.session());
+  of_session->second.erase(plan.number);
+  if (of_session->second.empty()) by_session_.erase(of_session);
+  rows_.erase(plan.number);
+}
+
+Plan* PlanTable::Find(PlanId id) {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::vector<Plan*> PlanTable::OfSession(SessionId session) {
+  std::vector<Plan*> rows;
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return rows;
+  for (const uint64_t number : found->second) rows.push_back(&rows_.at(number));
+  return rows;
+}
+
+void PlanTable::ForEach(absl::FunctionRef<void(Plan&)> visit) {
+  for (auto& [number, row] : rows_) visit(row);
+}
+
+void PlanTable::ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Plan&)> visit) const {
+  for (auto it = rows_.upper_bound(number); it != rows_.end() && visit(it->second); ++it) {
+  }
+}
+
+absl::Status PlanTable::CheckBooks() const {
+  size_t listed = 0;
+  for (const auto& [session, numbers] : by_session_) listed += numbers.size();
+  if (by_id_.size() != rows_.size() || listed != rows_.size()) {
+    return absl::InternalError("a plan's row and its indexes differ");
+  }
+  for (const auto& [number, row] : rows_) {
+    const PlanLayout& layout = *row.layout;
+    const auto broken = [&](absl::string_view what) {
+      return absl::InternalError(absl::StrCat("plan ", layout.id.value(), ": ", what));
+    };
+    std::vector<uint64_t> units(layout.devices.size(), 0);
+    uint64_t at = 0;
+    for (const Tile& tile : layout.tiles) {
+      if (tile.device >= units.size()) return broken("a tile is of no device");
+      if (tile.begin != at || tile.end <= tile.begin) return broken("its tiles are not one after the other");
+      units[tile.device] += tile.units();
+      at = tile.end;
+    }
+    if (at != layout.asked.units) return broken("its tiles do not cover its units");
+    for (size_t i = 0; i < units.size(); ++i) {
+      if (units[i] != layout.devices[i].units) return broken("a device's share is not its tiles'");
+      if ((units[i] == 0) != (layout.devices[i].left != PlanDevice::Left::kNone)) {
+        return broken("why a device has no units is not said, or is said of one that has some");
+      }
+      if (units[i] == 0 && layout.devices[i].permit) return broken("it has a permit for a device without units");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace berth::core

@@ -1,0 +1,63 @@
+// PlanTable: the plans that sessions hold. Rows and indexes; what a plan has besides, permits and reserved bytes, is the
+// core's business. Thread-compatible.
+
+#ifndef DAEMON_CORE_PLAN_TABLE_H_
+#define DAEMON_CORE_PLAN_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "daemon/core/plan_types.h"
+
+namespace berth::core {
+
+struct Plan {
+  // Rises with every plan: the order of the list.
+  uint64_t number = 0;
+  std::shared_ptr<const PlanLayout> layout;
+  PlanStale stale = PlanStale::kCurrent;
+  uint32_t stale_device = 0;
+  absl::Time stale_since;
+
+  PlanId id() const { return layout->id; }
+  SessionId session() const { return layout->session; }
+};
+
+class PlanTable {
+ public:
+  // Rows stay where they are until erased. Requires: an id that is not in use.
+  Plan& Add(std::shared_ptr<const PlanLayout> layout);
+  void Erase(const Plan& plan);
+  // Returns null for an unknown id.
+  Plan* Find(PlanId id);
+  std::vector<Plan*> OfSession(SessionId session);
+  uint64_t CountOf(SessionId session) const {
+    const auto found = by_session_.find(session);
+    return found == by_session_.end() ? 0 : found->second.size();
+  }
+  // Oldest first.
+  void ForEach(absl::FunctionRef<void(Plan&)> visit);
+  // Those with a greater number, until `visit` returns false.
+  void ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Plan&)> visit) const;
+  uint64_t size() const { return rows_.size(); }
+  // OK, or what is broken: that each plan's tiles cover its units, one after the other, and nobody has others than its
+  // share.
+  absl::Status CheckBooks() const;
+
+ private:
+  uint64_t last_number_ = 0;
+  std::map<uint64_t, Plan> rows_;
+  std::map<PlanId, Plan*> by_id_;
+  std::map<SessionId, std::set<uint64_t>> by_session_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_PLAN_TABLE_H_

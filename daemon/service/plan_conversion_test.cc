@@ -1,0 +1,91 @@
+#include "daemon/service/plan_conversion.h"
+
+#include <limits>
+
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth::service {
+namespace {
+
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
+
+std::string Field(const v1::MakePlanRequest& request) {
+  const absl::Status status = FromProto(request, kNow).status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kInvalidField)) << status;
+  const auto details = GetErrorDetails(status);
+  return details.has_value() ? details->metadata.at("field") : "";
+}
+
+TEST(PlanConversionTest, DefaultsAreScoresAndNothingTaken) {
+  v1::MakePlanRequest request;
+  request.set_units(7);
+  const core::PlanRequest out = *FromProto(request, kNow);
+  EXPECT_EQ(out.units, 7);
+  EXPECT_EQ(out.source, core::WeightSource::kScore);
+  EXPECT_EQ(out.pool, "");
+  EXPECT_FALSE(out.reserve);
+  request.mutable_permits();
+  EXPECT_EQ(FromProto(request, kNow)->pool, "gpu-tests");
+  EXPECT_EQ(FromProto(request, kNow)->permit_units, 1);
+  EXPECT_TRUE(FromProto(request, kNow)->wait);
+  request.mutable_permits()->mutable_max_wait();
+  EXPECT_FALSE(FromProto(request, kNow)->wait);
+  request.mutable_permits()->mutable_max_wait()->set_seconds(3);
+  EXPECT_EQ(FromProto(request, kNow)->deadline, kNow + absl::Seconds(3));
+}
+
+TEST(PlanConversionTest, WhatIsMalformedIsNamed) {
+  v1::MakePlanRequest request;
+  request.set_label(std::string(129, 'x'));
+  EXPECT_EQ(Field(request), "label");
+  request.set_label("");
+  request.add_devices(std::string(129, 'x'));
+  EXPECT_EQ(Field(request), "devices");
+  request.clear_devices();
+  request.set_weight_source(static_cast<v1::MakePlanRequest::WeightSource>(9));
+  EXPECT_EQ(Field(request), "weight_source");
+  request.clear_weight_source();
+  request.mutable_permits()->set_priority(11);
+  EXPECT_EQ(Field(request), "permits.priority");
+  request.mutable_permits()->set_priority(0);
+  request.mutable_permits()->set_pool("\n");
+  EXPECT_EQ(Field(request), "permits.pool");
+  request.mutable_permits()->clear_pool();
+  request.mutable_permits()->mutable_max_wait()->set_seconds(-1);
+  EXPECT_EQ(Field(request), "permits.max_wait");
+}
+
+TEST(PlanConversionTest, APlanIsShownWhole) {
+  auto layout = std::make_shared<core::PlanLayout>();
+  layout->id = PlanId(3);
+  layout->revision = 2;
+  layout->asked = {.units = 10, .label = "fit", .pool = "a", .permit_units = 2};
+  layout->devices = {{.ordinal = 1, .uuid = "GPU-1", .generation = 4, .weight = 2.5, .units = 10},
+                     {.ordinal = 0, .uuid = "GPU-0", .room = 3, .left = core::PlanDevice::Left::kConstraint}};
+  layout->tiles = {{.device = 0, .begin = 0, .end = 10}};
+  v1::Plan plan;
+  ToProto(core::PlanView{.layout = layout,
+                         .stale = core::PlanStale::kMemoryLost,
+                         .stale_device = 1,
+                         .stale_since = kNow},
+          &plan);
+  EXPECT_EQ(plan.stale(), v1::Plan::MEMORY_LOST);
+  EXPECT_EQ(plan.stale_uuid(), "GPU-1");
+  EXPECT_TRUE(plan.has_stale_time());
+  EXPECT_EQ(plan.permit_units(), 2);
+  EXPECT_FALSE(plan.devices(0).has_room_units());
+  EXPECT_EQ(plan.devices(1).room_units(), 3);
+  EXPECT_EQ(plan.tiles(0).end(), 10);
+  v1::PlanChange change;
+  ToProto(core::PlanResult{.layout = layout,
+                           .from_revision = 1,
+                           .moves = {{.from = 1, .from_generation = 9, .to = 0, .begin = 2, .end = 5}}},
+          &change);
+  EXPECT_EQ(change.moves(0).from_uuid(), "GPU-0");
+  EXPECT_EQ(change.moves(0).from_generation(), 9);
+  EXPECT_EQ(change.moves(0).to_uuid(), "GPU-1");
+}
+
+}  // namespace
+}  // namespace berth::service

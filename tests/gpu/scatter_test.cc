@@ -1,0 +1,140 @@
+// A batch that is split over all the GPUs there are, checked against the CPU; and a worker that is killed in the middle of
+// it. $BERTH_GPU_TEST_BACKEND=host plays the same on one device of host memory.
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/inspector.h"
+#include "client/plan.h"
+#include "client/scatter.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/batched_cholesky.h"
+#include "tests/gpu/gpu_job.h"
+#include "tests/support/testing.h"
+
+namespace berth::gpu {
+namespace {
+
+using testing::Eventually;
+using testing::Must;
+using testing::Ok;
+using testing::Refused;
+
+// Over so many devices.
+class GpuScatterTest : public GpuJob, public ::testing::WithParamInterface<int> {
+ protected:
+  GpuScatterTest() : GpuScatterTest(GetParam()) {}
+  explicit GpuScatterTest(size_t devices) : GpuJob(devices), count_(devices) {}
+
+  void SetUp() override {
+    GpuJob::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    if (!cuda() && count_ > 1) GTEST_SKIP() << "host memory is one device here";
+    const v1::ListDevicesResponse devices = Must(Inspector(session_).ListDevices());
+    ASSERT_GE(devices.devices_size(), static_cast<int>(count_));
+    for (size_t i = 0; i < count_; ++i) used_.push_back(devices.devices(static_cast<int>(i)).uuid());
+    batch_ = Must(BatchedCholesky::For(cuda() ? used_ : std::vector<std::string>()));
+  }
+
+  // 1 GiB on each device; less on the host, which is not what this is about.
+  uint64_t units() const { return count_ * (cuda() ? 131'072 : 1'024); }
+
+  Plan MakePlan() const {
+    return Must(Plan::Make(session_, {.units = units(),
+                                      .label = "cholesky",
+                                      .devices = used_,
+                                      .bytes_per_unit = BatchedCholesky::kUnitBytes,
+                                      .reserve = true}),
+                "plan");
+  }
+
+  // Factorises a tile's matrices in a block drawn from the plan.
+  absl::Status RunTile(const Plan& plan, const TileRun& run, absl::Span<double> mine) const {
+    const absl::StatusOr<Block> block = plan.Allocate(
+        run.tile(), {.bytes = Bytes(mine.size() * BatchedCholesky::kUnitBytes.count()), .label = "tile"});
+    if (!block.ok()) return block.status();
+    const absl::StatusOr<Mapping> mapping = block->Map();
+    if (!mapping.ok()) return mapping.status();
+    return batch_->Run(run.ordinal(), *mapping, run.tile().begin, /*passes=*/1, mine);
+  }
+
+  // Every 61st, so that the CPU takes seconds and no tile is left out.
+  static void ExpectAsOnTheCpu(const std::vector<double>& log_determinants) {
+    for (size_t unit = 0; unit < log_determinants.size(); unit += 61) {
+      const double expected = BatchedCholesky::LogDeterminant(unit);
+      ASSERT_NEAR(log_determinants[unit], expected, std::abs(expected) * 1e-10) << "unit " << unit;
+    }
+  }
+
+  const size_t count_;
+  std::vector<std::string> used_;
+  std::unique_ptr<BatchedCholesky> batch_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, GpuScatterTest, ::testing::Values(1, 2, 4, 8));
+
+TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
+  const Plan plan = MakePlan();
+  EXPECT_EQ(plan.tiles().size(), count_);
+  std::vector<double> log_determinants(units(), 0);
+  std::mutex mu;
+  std::map<int, int> ordinals;
+  const ScatterReport report = ScatterBatched(
+      plan, absl::MakeSpan(log_determinants), [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
+        {
+          std::lock_guard<std::mutex> lock(mu);
+          ++ordinals[run.ordinal()];
+        }
+        return RunTile(plan, run, mine);
+      });
+  ASSERT_TRUE(Ok(report.status));
+  EXPECT_EQ(ordinals.size(), count_) << "each tile has a device of its own";
+  ExpectAsOnTheCpu(log_determinants);
+}
+
+class GpuScatterFaultTest : public GpuScatterTest {
+ protected:
+  GpuScatterFaultTest() : GpuScatterTest(size_t{2}) {}
+};
+INSTANTIATE_TEST_SUITE_P(Devices, GpuScatterFaultTest, ::testing::Values(2));
+
+TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
+  Plan plan = MakePlan();
+  std::vector<double> log_determinants(units(), 0);
+  const auto stopped = [&] {
+    KillDaemons("berth-worker1");
+    const v1::ListDevicesResponse devices = Must(Inspector(session_).ListDevices());
+    return devices.devices(1).state() == v1::Device::STOPPED;
+  };
+  ScatterReport report = ScatterBatched(
+      plan, absl::MakeSpan(log_determinants), [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
+        absl::Status status = RunTile(plan, run, mine);
+        if (run.tile().device_uuid != used_[1]) return status;
+        // Until none follows: the device is out of service, though what ran on it has ended well.
+        if (!Eventually(stopped)) return absl::DeadlineExceededError("the device goes on");
+        return Eventually([&] { return run.cancelled(); }) ? status : absl::DeadlineExceededError("it was not told");
+      });
+  EXPECT_TRUE(Refused(report.status, Reason::kStale, {{"tile", "1"}, {"tile_device", used_[1]}}));
+  EXPECT_TRUE(report.may_be_partly_changed);
+  const std::vector<PlanMove> moves = Must(plan.Replan(), "replan");
+  uint64_t moved = 0;
+  for (const PlanMove& move : moves) {
+    EXPECT_EQ(move.from_uuid, used_[1]);
+    EXPECT_EQ(move.to_uuid, used_[0]);
+    moved += move.units();
+  }
+  EXPECT_EQ(moved, report.tiles.size() == 2 ? units() / 2 : 0);
+  report = ScatterBatched(
+      plan, absl::MakeSpan(log_determinants),
+      [&](const TileRun& run, absl::Span<double> mine) { return RunTile(plan, run, mine); });
+  ASSERT_TRUE(Ok(report.status));
+  ExpectAsOnTheCpu(log_determinants);
+}
+
+}  // namespace
+}  // namespace berth::gpu
