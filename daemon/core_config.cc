@@ -259,7 +259,10 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .measure_context = !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
-                 .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))}};
+                 .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))},
+      .facts = {.multiprocessors = record.multiprocessors,
+                .capability = {record.compute_capability},
+                .nvlink_peers = record.nvlink_peers}};
 }
 
 }  // namespace

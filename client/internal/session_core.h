@@ -22,6 +22,7 @@
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/fence.grpc.pb.h"
+#include "berth/v1/inventory.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -59,6 +60,7 @@ struct Stubs {
   const std::unique_ptr<v1::MemoryService::Stub> memory;
   const std::unique_ptr<v1::FenceService::Stub> fence;
   const std::unique_ptr<v1::DeviceService::Stub> device;
+  const std::unique_ptr<v1::InventoryService::Stub> inventory;
   const std::unique_ptr<v1::NodeService::Stub> node;
   const std::unique_ptr<v1::AdminService::Stub> admin;
 };
