@@ -260,8 +260,9 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),
                  .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))},
-      .facts = {.multiprocessors = record.multiprocessors,
-                .capability = {record.compute_capability},
+      .facts = {.sm_count = record.multiprocessors,
+                .cc_major = record.compute_capability / 10,
+                .cc_minor = record.compute_capability % 10,
                 .nvlink_peers = record.nvlink_peers}};
 }
 

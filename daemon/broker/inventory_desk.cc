@@ -83,7 +83,8 @@ InventoryDesk::InventoryDesk(EventLoop* loop, Broker* broker, const std::vector<
   for (const DeviceRecord& record : records) {
     devices_[record.ordinal].hardware = {
         .pci_id = TextOf(record.pci_id),
-        .capability = {record.compute_capability},
+        .capability = {.major = static_cast<int>(record.compute_capability / 10),
+                       .minor = static_cast<int>(record.compute_capability % 10)},
         .multiprocessors = record.multiprocessors,
         .threads_per_multiprocessor = record.threads_per_multiprocessor,
         .shared_bytes_per_block = record.shared_bytes_per_block,

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/bytes.h"
-#include "common/device_capability.h"
 #include "common/device_figures.h"
+#include "common/gpu_capability.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/broker.h"
@@ -28,7 +28,7 @@ namespace berth {
 // What a device is.
 struct DeviceHardware {
   std::string pci_id;
-  DeviceCapability capability;
+  GpuCapability capability;
   uint32_t multiprocessors = 0;
   uint32_t threads_per_multiprocessor = 0;
   uint64_t shared_bytes_per_block = 0;

@@ -129,8 +129,8 @@ Bytes Placement::RoomOf(const Device& device) {
 }
 
 double Placement::ScoreOf(const Device& device) {
-  return DeviceScore({.sm_count = device.facts.facts.multiprocessors,
-                      .cc_major = device.facts.facts.capability.major(),
+  return DeviceScore({.sm_count = device.facts.facts.sm_count,
+                      .cc_major = device.facts.facts.cc_major,
                       .free = FreeOf(device)});
 }
 
@@ -163,7 +163,7 @@ const Placement::Device* Placement::FindByUuid(absl::string_view uuid) const {
 
 bool Placement::Suits(const Device& device, const DeviceWish& wish) const {
   if (wish.pick == DevicePick::kNamed && device.facts.uuid != wish.uuid) return false;
-  if (device.facts.facts.capability.compute < wish.min_capability) return false;
+  if (device.facts.facts.capability() < wish.min_capability) return false;
   if (wish.island_of.empty()) return true;
   const Device* const of = FindByUuid(wish.island_of);
   return of != nullptr && of->island == device.island;
@@ -180,7 +180,7 @@ std::string Placement::LackOf(uint32_t ordinal, const Device& device, const Ask&
   if (!device.state.draining.empty()) return absl::StrCat("being drained: ", device.state.draining);
   if (!device.state.in_service) return "out of service";
   const DeviceWish& wish = ask.wish;
-  const uint32_t capability = device.facts.facts.capability.compute;
+  const uint32_t capability = device.facts.facts.capability();
   if (capability < wish.min_capability) return absl::StrCat("of compute capability ", CapabilityText(capability));
   if (!Suits(device, wish)) return wish.island_of.empty() ? "another device" : "in another island";
   if (TooOld(device, wish)) return "last read too long ago";

@@ -169,7 +169,9 @@ class HintsTest : public ::testing::Test {
   void Add(uint32_t ordinal, const std::string& uuid, Bytes total, uint32_t capability, uint32_t processors) {
     placement_.Add(ordinal, {.uuid = uuid,
                              .total = total,
-                             .facts = {.multiprocessors = processors, .capability = {capability}}});
+                             .facts = {.sm_count = processors,
+                                       .cc_major = capability / 10,
+                                       .cc_minor = capability % 10}});
     placement_.SetIsland(ordinal, ordinal);
     placement_.Update(ordinal, {.in_service = true});
   }

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/device_conversion.h"
 #include "daemon/service/unary_call.h"
@@ -40,16 +39,16 @@ constexpr std::array<Mutable, kDeviceFigures> kFigures = {
     &v1::Condition::mutable_mig_mode,           &v1::Condition::mutable_nvlinks};
 
 void ToProto(const DeviceHardware& hardware, v1::Hardware* out) {
-  const DeviceCapability capability = hardware.capability;
+  const GpuCapability capability = hardware.capability;
   out->set_pci_id(hardware.pci_id);
-  out->set_compute_capability(capability.compute);
-  out->set_warp_size(capability.compute == 0 ? 0 : kWarpSize);
+  out->set_compute_capability(static_cast<uint32_t>(10 * capability.major + capability.minor));
+  out->set_warp_size(capability == GpuCapability() ? 0 : GpuCapability::kWarpSize);
   out->set_tensor_cores(capability.tensor_cores());
   out->set_fp64_tensor_cores(capability.fp64_tensor_cores());
   out->set_async_copy(capability.async_copy());
   out->set_cluster_launch(capability.cluster_launch());
   out->set_tensor_memory_accelerator(capability.tensor_memory_accelerator());
-  out->set_compile_architecture(absl::StrCat("compute_", capability.nvrtc_architecture()));
+  out->set_compile_architecture(NvrtcArchitecture(capability));
   out->set_multiprocessors(hardware.multiprocessors);
   out->set_threads_per_multiprocessor(hardware.threads_per_multiprocessor);
   out->set_shared_bytes_per_block(hardware.shared_bytes_per_block);

@@ -18,8 +18,7 @@ Config MakeConfig(uint64_t seed) {
                                           .permit_reserve = MiB(2),
                                           .context = MiB(1),
                                           .others = MiB(seed % 3),
-                                          .facts = {.multiprocessors = 10 * ordinal,
-                                                    .capability = {ordinal == 0 ? 0u : 90u}}});
+                                          .facts = {.sm_count = 10 * ordinal, .cc_major = 9 * ordinal}});
   }
   config.warm_blocks_per_size = seed % 3;
   config.warm_limit = MiB(12);
