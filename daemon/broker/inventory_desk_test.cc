@@ -33,6 +33,7 @@ class OrderSink final : public EffectSink {
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
   void ArmTimer(absl::Time) override {}
+  void Wake() override {}
 
   std::atomic<int> last_order = -1;
 };

@@ -221,10 +221,17 @@ absl::Status Placement::CheckWish(const DeviceWish& wish) const {
       return refuse(Reason::kDeviceDraining, "being drained", named->state.draining);
     }
   }
-  const bool any = std::any_of(devices_.begin(), devices_.end(), [&](const auto& entry) {
-    return !entry.second.state.dropped && Suits(entry.second, wish);
-  });
-  if (any) return absl::OkStatus();
+  if (devices_.empty()) return unknown("of any kind");
+  bool suits = false;
+  for (const auto& [ordinal, device] : devices_) {
+    if (!Suits(device, wish)) continue;
+    if (!device.state.dropped) return absl::OkStatus();
+    suits = true;
+  }
+  if (suits) {
+    return Refuse(Reason::kDeviceStopped, "device {device} is out of service: {why}",
+                  {{"device", "of any kind"}, {"why", "gone from the node"}});
+  }
   std::string asked = wish.pick == DevicePick::kNamed ? absl::StrCat("device ", wish.uuid) : "any device";
   if (wish.min_capability > 0) {
     absl::StrAppend(&asked, " of compute capability ", CapabilityText(wish.min_capability), " or more");

@@ -2,16 +2,26 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/cuda/nvml.h"
 #include "common/cuda/nvml_survey.h"
+#include "common/error.h"
 #include "common/status_macros.h"
 #include "daemon/device/device_meter.h"
 
 namespace berth {
 namespace {
+
+// NVML's words for a device that it knows no more, or that has left the bus. Any other error says nothing of the device.
+bool IsGone(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value() || details->reason != Reason::kDriver) return false;
+  const auto code = details->metadata.find("driver_code");
+  return code != details->metadata.end() && (code->second == "6" || code->second == "15");
+}
 
 class NvmlMeter final : public DeviceMeter {
  public:
@@ -44,9 +54,7 @@ class NvmlMeter final : public DeviceMeter {
   monitor::Survey Survey() override {
     monitor::Survey survey = {.device = ordinal_, .taken_ns = MonotonicNanoseconds()};
     if (const absl::Status opened = Open(); !opened.ok()) {
-      // A device that NVML finds no more is not there; without NVML nobody can tell.
-      const bool gone = cuda::Nvml::Get().ok();
-      survey.health = gone ? monitor::Health::kLost : monitor::Health::kDegraded;
+      survey.health = IsGone(opened) ? monitor::Health::kLost : monitor::Health::kDegraded;
       SetTrouble(std::string(opened.message()), &survey);
       events_.CopyTo(&survey);
       return survey;

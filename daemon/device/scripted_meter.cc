@@ -1,5 +1,6 @@
 // The meter of a device that is not there, by a file.
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -67,6 +68,18 @@ class ScriptedMeter final : public DeviceMeter {
 
  private:
   absl::StatusOr<ScriptedDevice> Look() {
+    struct stat now = {};
+    // A file that is written beside and renamed is another one.
+    if (::stat(path_.c_str(), &now) == 0 && now.st_ino == seen_.st_ino && now.st_size == seen_.st_size &&
+        now.st_mtim.tv_sec == seen_.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen_.st_mtim.tv_nsec) {
+      return device_;
+    }
+    seen_ = now;
+    device_ = ReadDevice();
+    return device_;
+  }
+
+  absl::StatusOr<ScriptedDevice> ReadDevice() {
     BERTH_ASSIGN_OR_RETURN(NodeScript script, ReadNodeScript(path_));
     interval_ = script.refresh;
     if (ordinal_ >= script.devices.size()) {
@@ -83,6 +96,9 @@ class ScriptedMeter final : public DeviceMeter {
   const Bytes total_;
   const pid_t daemon_;
   absl::Duration interval_ = absl::Milliseconds(20);
+  // The file as it was, and what it said.
+  struct stat seen_ = {};
+  absl::StatusOr<ScriptedDevice> device_ = absl::UnknownError("not read");
   size_t seen_xids_ = 0;
   uint64_t nvlink_peers_ = 0;
   EventLog events_;

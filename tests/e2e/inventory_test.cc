@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(NodesTest, EveryDeviceIsShownAndServes) {
   const Node& node = GetParam();
-  NodeFile file(node.text);
+  NodeFile file(node.text, "200ms");
   TestDaemon daemon(With(file));
   const auto read = [&] {
     const v1::ListInventoryResponse inventory = Must(daemon.inspector().ListInventory());

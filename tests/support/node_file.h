@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -17,10 +18,11 @@ namespace berth::testing {
 
 class NodeFile {
  public:
-  // Looked at every 20 ms. `devices` are its [[device]] tables.
-  explicit NodeFile(std::string devices)
+  // Looked at every so often. `devices` are its [[device]] tables.
+  explicit NodeFile(std::string devices, std::string refresh = "20ms")
       : path_(absl::StrCat(::testing::TempDir(), "/node-", ::getpid(), "-", ++Count(), ".toml")),
-        devices_(std::move(devices)) {
+        devices_(std::move(devices)),
+        refresh_(std::move(refresh)) {
     Now("");
   }
   NodeFile(const NodeFile&) = delete;
@@ -30,7 +32,7 @@ class NodeFile {
   // What is now of the devices: [now.N] tables, in the place of what was said before.
   void Now(const std::string& now) const {
     const std::string next = path_ + ".next";
-    std::ofstream(next) << "refresh = \"20ms\"\n" << devices_ << "\n" << now << "\n";
+    std::ofstream(next) << "refresh = \"" << refresh_ << "\"\n" << devices_ << "\n" << now << "\n";
     EXPECT_EQ(::rename(next.c_str(), path_.c_str()), 0);
   }
   void Remove() const { ::unlink(path_.c_str()); }
@@ -46,6 +48,7 @@ class NodeFile {
 
   const std::string path_;
   const std::string devices_;
+  const std::string refresh_;
 };
 
 }  // namespace berth::testing
