@@ -99,7 +99,8 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
       });
   BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
   for (HeldFd& held : held_) {
-    if (held.key.kind == custody::Kind::kMonitor) BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(held.fd)));
+    if (held.key.kind == custody::Kind::kMonitor)
+      BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(held.fd)));
     const bool context = held.key.kind == custody::Kind::kContextWorker;
     if (!context && held.key.kind != custody::Kind::kWorker) continue;
     keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), context ? Lane::kContext : Lane::kMain,

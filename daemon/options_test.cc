@@ -28,9 +28,9 @@ TEST(OptionsTest, NoFlagsMeanTheVaultOnTheDefaultFolder) {
 TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   Options options;
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
-                   "--host-devices-file=/tmp/node.toml",
-                   "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0", "--no-clears-check",
-                   "--streams-per-device=5", "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
+                   "--host-devices-file=/tmp/node.toml", "--config=/etc/berth.toml", "--device-budget=256MiB",
+                   "--warm-blocks=0", "--no-clears-check", "--streams-per-device=5", "--max-connections=7",
+                   "--call-deadline=1.5s", "--ready-fd=9"},
                   &options),
             std::nullopt);
   Options child;

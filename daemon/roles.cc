@@ -116,8 +116,8 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
   }
   BERTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<DeviceRuntime> runtime,
-      DeviceRuntime::Open({.kind = BackendKind::kHost, .ordinal = options.device, .total = options.host_bytes},
-                          {}));
+      DeviceRuntime::Open(
+          {.kind = BackendKind::kHost, .ordinal = options.device, .total = options.host_bytes}, {}));
   return TestBackend(*runtime);
 }
 

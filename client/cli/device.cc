@@ -9,7 +9,8 @@ using Act = absl::StatusOr<v1::Device> (Inspector::*)(uint32_t) const;
 
 absl::Status ShowState(const Globals& globals, const v1::Device& device) {
   return Show(globals, device, [&] {
-    const std::string why = device.drain_reason().empty() ? "" : absl::StrCat(" (", device.drain_reason(), ")");
+    const std::string why =
+        device.drain_reason().empty() ? "" : absl::StrCat(" (", device.drain_reason(), ")");
     return absl::StrCat("device ", device.ordinal(), ": ", v1::Device::State_Name(device.state()), why, "\n");
   });
 }
@@ -30,8 +31,8 @@ void AddAct(CLI::App* verb, const Globals& globals, Verb* chosen, const char* na
 }
 
 void AddDrain(CLI::App* verb, const Globals& globals, Verb* chosen) {
-  CLI::App* const drain =
-      verb->add_subcommand("drain", "Lease nothing new on the device; what is out stays until it is given back");
+  CLI::App* const drain = verb->add_subcommand(
+      "drain", "Lease nothing new on the device; what is out stays until it is given back");
   const auto device = std::make_shared<uint32_t>(0);
   const auto reason = std::make_shared<std::string>();
   drain->add_option("DEVICE", *device, "The device's ordinal")->required();

@@ -37,8 +37,8 @@ std::string Power(const v1::Condition& condition) {
 std::string Ecc(const v1::Condition& condition) {
   if (condition.ecc_mode().known_case() != v1::Figure::kValue) return "-";
   if (condition.ecc_mode().value() == 0) return "off";
-  return absl::StrCat(Number(condition.corrected_errors()), " corrected, ", Number(condition.uncorrected_errors()),
-                      " not");
+  return absl::StrCat(Number(condition.corrected_errors()), " corrected, ",
+                      Number(condition.uncorrected_errors()), " not");
 }
 
 std::string Age(const v1::Condition& condition) {

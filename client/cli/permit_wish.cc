@@ -64,9 +64,10 @@ void AddPermitOptions(CLI::App* verb, PermitWish* wish) {
                    "them or none yet; "
                    "--permits and --mem are of each")
       ->check(CheckCount);
-  verb->add_option("--device", wish->device,
-                   "Which: any (the default: the least loaded), best (with the most free bytes), highest-score, "
-                   "round-robin, or a UUID; --gpus 1 is implied");
+  verb->add_option(
+      "--device", wish->device,
+      "Which: any (the default: the least loaded), best (with the most free bytes), highest-score, "
+      "round-robin, or a UUID; --gpus 1 is implied");
   verb->add_option("--min-capability", wish->min_capability,
                    "The least compute capability of its devices, e.g. 9.0; --gpus 1 is implied");
   verb->add_option("--island-of", wish->island_of,

@@ -16,7 +16,8 @@ std::string Cell(const v1::Topology::Row& row, v1::Topology::Reach reach) {
     case v1::Topology::SELF:
       return "X";
     case v1::Topology::NVLINK:
-      return row.nvlinks().known_case() == v1::Figure::kValue ? absl::StrCat("NV", row.nvlinks().value()) : "NV";
+      return row.nvlinks().known_case() == v1::Figure::kValue ? absl::StrCat("NV", row.nvlinks().value())
+                                                              : "NV";
     case v1::Topology::PCIE:
       return "PCIE";
     case v1::Topology::NONE:
@@ -42,10 +43,13 @@ std::string ForPeople(const v1::Topology& topology, absl::Time now) {
     cells.push_back(row.uuid());
     table.AddRow(std::move(cells));
   }
-  const std::string age =
-      topology.has_read_time() ? absl::StrCat("read ", FormatSince(topology.read_time(), now), " ago") : "not read";
-  return absl::StrCat(table.Format(), "NV4: over NVLink, of which the row's device has 4 up; PCIE: over PCIe; "
-                      "SYS: by the host's memory alone. ", age, ".\n");
+  const std::string age = topology.has_read_time()
+                              ? absl::StrCat("read ", FormatSince(topology.read_time(), now), " ago")
+                              : "not read";
+  return absl::StrCat(table.Format(),
+                      "NV4: over NVLink, of which the row's device has 4 up; PCIE: over PCIe; "
+                      "SYS: by the host's memory alone. ",
+                      age, ".\n");
 }
 
 }  // namespace

@@ -155,7 +155,8 @@ absl::Status Error(absl::string_view call, Result result) {
 }
 
 absl::Status TooOld(absl::string_view call) {
-  return Refuse(Reason::kUnsupported, "no {capability}: libnvidia-ml.so.1 is too old", {{"capability", call}});
+  return Refuse(Reason::kUnsupported, "no {capability}: libnvidia-ml.so.1 is too old",
+                {{"capability", call}});
 }
 
 class LoadedSurvey final : public NvmlSurvey {
@@ -175,8 +176,7 @@ class LoadedSurvey final : public NvmlSurvey {
     DeviceFigures& to = *figures;
     using F = DeviceFigure;
     to[F::kTemperature] = Ask<unsigned int>(nvml_.temperature, device_, kGpuSensor);
-    to[F::kSlowdownTemperature] =
-        Ask<unsigned int>(nvml_.temperature_threshold, device_, kSlowdownThreshold);
+    to[F::kSlowdownTemperature] = Ask<unsigned int>(nvml_.temperature_threshold, device_, kSlowdownThreshold);
     to[F::kPower] = Ask<unsigned int>(nvml_.power, device_);
     to[F::kPowerLimit] = Ask<unsigned int>(nvml_.power_limit, device_);
     to[F::kClock] = Ask<unsigned int>(nvml_.clock, device_, kSmClock);
@@ -256,8 +256,7 @@ class LoadedSurvey final : public NvmlSurvey {
   // What comes in twos.
   void ReadPairs(DeviceFigures* to) const {
     UtilizationRates rates = {};
-    const Result used =
-        nvml_.utilisation == nullptr ? kFunctionNotFound : nvml_.utilisation(device_, &rates);
+    const Result used = nvml_.utilisation == nullptr ? kFunctionNotFound : nvml_.utilisation(device_, &rates);
     (*to)[DeviceFigure::kUtilisation] = ValueOf(used, rates.gpu);
     (*to)[DeviceFigure::kMemoryUtilisation] = ValueOf(used, rates.memory);
     int ecc = 0, ecc_pending = 0;

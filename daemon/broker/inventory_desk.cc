@@ -70,7 +70,8 @@ DeviceCondition FromWire(const monitor::Survey& survey) {
                              .total = Bytes(instance.total)});
   }
   if (survey.peers_known != 0) {
-    out.peers = DeviceCondition::Peers{.nvlink = survey.nvlink_peers, .any = survey.peers | survey.nvlink_peers};
+    out.peers =
+        DeviceCondition::Peers{.nvlink = survey.nvlink_peers, .any = survey.peers | survey.nvlink_peers};
   }
   return out;
 }

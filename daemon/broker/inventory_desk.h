@@ -1,5 +1,6 @@
-// InventoryDesk: what the monitor said last of each device. It takes the monitor's messages, tells the core what decisions
-// turn on, and keeps the rest for who looks; a monitor that hangs or is gone delays nobody, its words only grow old.
+// InventoryDesk: what the monitor said last of each device. It takes the monitor's messages, tells the core what
+// decisions turn on, and keeps the rest for who looks; a monitor that hangs or is gone delays nobody, its words only
+// grow old.
 
 #ifndef DAEMON_BROKER_INVENTORY_DESK_H_
 #define DAEMON_BROKER_INVENTORY_DESK_H_

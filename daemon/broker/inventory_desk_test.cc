@@ -47,7 +47,8 @@ int64_t Now() {
 class InventoryDeskTest : public ::testing::Test {
  protected:
   InventoryDeskTest()
-      : core_(Config(), [] { return 1; }, [](core::StreamKey) { return core::StreamWords(); }),
+      : core_(
+            Config(), [] { return 1; }, [](core::StreamKey) { return core::StreamWords(); }),
         broker_(&core_, &sink_),
         loop_(*EventLoop::Create()),
         desk_(loop_.get(), &broker_, Records()),
@@ -65,10 +66,8 @@ class InventoryDeskTest : public ::testing::Test {
   static core::Config Config() {
     core::Config config = {.node = 1, .incarnation = 1};
     for (uint32_t i = 0; i < 2; ++i) {
-      config.devices.push_back({.ordinal = i,
-                                .uuid = "GPU-" + std::to_string(i),
-                                .total = MiB(64),
-                                .budget = MiB(64)});
+      config.devices.push_back(
+          {.ordinal = i, .uuid = "GPU-" + std::to_string(i), .total = MiB(64), .budget = MiB(64)});
     }
     return config;
   }

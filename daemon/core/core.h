@@ -239,8 +239,8 @@ class Core {
   void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
   // The device's driver was read. One that is older than the last is left alone.
   void DeviceRead(absl::Time now, uint32_t device, const DeviceReading& reading, Effects* effects);
-  // How the device is, as the monitor says. One that the driver has lost is put out of service, and its generation moves;
-  // one that is back goes on probation.
+  // How the device is, as the monitor says. One that the driver has lost is put out of service, and its generation
+  // moves; one that is back goes on probation.
   void DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& survey, Effects* effects);
   // There is a monitor, which is to say something of each device; or there is none.
   void MonitorUp(absl::Time now, Effects* effects);

@@ -132,10 +132,10 @@ void Core::Impl::UpdateIslands() {
     changed = false;
     for (auto& [ordinal, device] : devices_) {
       for (auto& [other, peer] : devices_) {
-        const bool named = device.config.facts.island.has_value() &&
-                           device.config.facts.island == peer.config.facts.island;
-        const bool linked = named || ((device.nvlink_peers >> other) & 1) != 0 ||
-                            ((peer.nvlink_peers >> ordinal) & 1) != 0;
+        const bool named =
+            device.config.facts.island.has_value() && device.config.facts.island == peer.config.facts.island;
+        const bool linked =
+            named || ((device.nvlink_peers >> other) & 1) != 0 || ((peer.nvlink_peers >> ordinal) & 1) != 0;
         if (!linked || peer.island >= device.island) continue;
         device.island = peer.island;
         changed = true;

@@ -21,9 +21,7 @@ void Down(CoreHarness& h, DeviceState state) {
 
 absl::Status Drain(CoreHarness& h, const std::string& reason) {
   absl::Status status;
-  h.Do([&](Core& core, Effects* effects) {
-    status = core.DrainDevice(h.now, 0, reason, effects).status();
-  });
+  h.Do([&](Core& core, Effects* effects) { status = core.DrainDevice(h.now, 0, reason, effects).status(); });
   return status;
 }
 

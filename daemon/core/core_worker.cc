@@ -105,7 +105,8 @@ void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState st
   Device& served = found->second;
   Worker& down = served.worker(lane);
   if (lane == Lane::kMain) {
-    // It was looked at, and does not work: it has to be lost and come back, or an operator has to ask, for another look.
+    // It was looked at, and does not work: it has to be lost and come back, or an operator has to ask, for another
+    // look.
     if (state == DeviceState::kStopped && served.tested) served.lost = false;
     served.tested = state == DeviceState::kProbation;
   }

@@ -16,7 +16,15 @@ namespace berth::core {
 
 enum class MemoryKind { kHost = 1, kCudaVmm = 2, kCudaDirect = 3 };
 
-enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4, kIdle = 5, kDraining = 6, kProbation = 7 };
+enum class DeviceState {
+  kReady = 1,
+  kRebuilding = 2,
+  kStopped = 3,
+  kDropped = 4,
+  kIdle = 5,
+  kDraining = 6,
+  kProbation = 7
+};
 
 struct ByteCounts {
   Bytes live;

@@ -181,11 +181,13 @@ std::string Placement::LackOf(uint32_t ordinal, const Device& device, const Ask&
   if (!device.state.in_service) return "out of service";
   const DeviceWish& wish = ask.wish;
   const uint32_t capability = device.facts.facts.capability();
-  if (capability < wish.min_capability) return absl::StrCat("of compute capability ", CapabilityText(capability));
+  if (capability < wish.min_capability)
+    return absl::StrCat("of compute capability ", CapabilityText(capability));
   if (!Suits(device, wish)) return wish.island_of.empty() ? "another device" : "in another island";
   if (TooOld(device, wish)) return "last read too long ago";
   const Bytes need = NeedOf(device, wish);
-  if (need > FreeOf(device)) return absl::StrCat("short of bytes: ", FreeOf(device).count(), " free of ", need.count());
+  if (need > FreeOf(device))
+    return absl::StrCat("short of bytes: ", FreeOf(device).count(), " free of ", need.count());
   const Load alone;
   if (Judge(ordinal, device, ask, alone) != Verdict::kFits) return "without room in the pool";
   return "";

@@ -120,8 +120,8 @@ class Placement {
   // OK if some device may do as it is wished some time, however many bytes that takes. Errors: NOT_FOUND (a device that
   // it names); DEVICE_STOPPED (gone for good); DEVICE_DRAINING (the one that it names); NO_DEVICE.
   absl::Status CheckWish(const DeviceWish& wish) const;
-  // OK if the ask may be met some time. Errors: CheckWish()'s; OVER_CAP (more than the device has, or than the pool lets
-  // there).
+  // OK if the ask may be met some time. Errors: CheckWish()'s; OVER_CAP (more than the device has, or than the pool
+  // lets there).
   absl::Status Check(absl::string_view pool, const Ask& ask) const;
   // Requires: a wish. Of several devices: for `any` that with the fewest permits, then the most free bytes; for
   // `best` the most free bytes; for the highest score that; then the least ordinal. In turn: the next ordinal after the

@@ -167,11 +167,11 @@ class HintsTest : public ::testing::Test {
     placement_.SetIsland(2, 1);
   }
   void Add(uint32_t ordinal, const std::string& uuid, Bytes total, uint32_t capability, uint32_t processors) {
-    placement_.Add(ordinal, {.uuid = uuid,
-                             .total = total,
-                             .facts = {.sm_count = processors,
-                                       .cc_major = capability / 10,
-                                       .cc_minor = capability % 10}});
+    placement_.Add(
+        ordinal,
+        {.uuid = uuid,
+         .total = total,
+         .facts = {.sm_count = processors, .cc_major = capability / 10, .cc_minor = capability % 10}});
     placement_.SetIsland(ordinal, ordinal);
     placement_.Update(ordinal, {.in_service = true});
   }
@@ -221,10 +221,12 @@ TEST_F(HintsTest, WhatNoDeviceWillEverDoSaysWhatEachLacks) {
   EXPECT_TRUE(Check({.pick = DevicePick::kAny, .min_capability = 90, .island_of = "C"}).ok());
   const absl::Status never = Check({.pick = DevicePick::kAny, .min_capability = 90, .island_of = "A"});
   EXPECT_TRUE(IsRefusal(never, Reason::kNoDevice));
-  EXPECT_EQ(never.message(),
-            "no eligible device: asked any device of compute capability 9.0 or more in the island of A; device 0 is "
-            "of compute capability 7.0; device 1 is in another island; device 2 is in another island; device 3 is "
-            "of compute capability 8.0");
+  EXPECT_EQ(
+      never.message(),
+      "no eligible device: asked any device of compute capability 9.0 or more in the island of A; device 0 "
+      "is "
+      "of compute capability 7.0; device 1 is in another island; device 2 is in another island; device 3 is "
+      "of compute capability 8.0");
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "Z"}), Reason::kNotFound));
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kAny, .island_of = "Z"}), Reason::kNotFound));
   EXPECT_TRUE(
@@ -235,9 +237,10 @@ TEST_F(HintsTest, WhatDevicesLackNowIsSaidOfEach) {
   placement_.Update(0, {.in_service = true, .draining = "loud"});
   placement_.Update(1, {.in_service = false});
   placement_.Update(3, {.dropped = true});
-  EXPECT_EQ(placement_.Lacking({.wish = {.pick = DevicePick::kAny, .min_free = GiB(100)}}),
-            "device 0 is being drained: loud; device 1 is out of service; device 2 is short of bytes: 85899345920 "
-            "free of 107374182400; device 3 is gone from the node");
+  EXPECT_EQ(
+      placement_.Lacking({.wish = {.pick = DevicePick::kAny, .min_free = GiB(100)}}),
+      "device 0 is being drained: loud; device 1 is out of service; device 2 is short of bytes: 85899345920 "
+      "free of 107374182400; device 3 is gone from the node");
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "A"}), Reason::kDeviceDraining));
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "D"}), Reason::kDeviceStopped));
   EXPECT_TRUE(placement_.TakeChanges().dropped) << "who waits for these is looked at anew";

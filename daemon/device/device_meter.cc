@@ -71,7 +71,9 @@ void JudgeHealth(monitor::Survey* survey) {
   const FigureValue& slow = figures[DeviceFigure::kSlowdownTemperature];
   const FigureValue& errors = figures[DeviceFigure::kUncorrectedErrors];
   std::string trouble;
-  const auto add = [&](const std::string& text) { absl::StrAppend(&trouble, trouble.empty() ? "" : "; ", text); };
+  const auto add = [&](const std::string& text) {
+    absl::StrAppend(&trouble, trouble.empty() ? "" : "; ", text);
+  };
   if (now.known() && slow.known() && now.value >= slow.value) {
     add(absl::StrCat(now.value, " degrees, it runs slower from ", slow.value, " on"));
   }

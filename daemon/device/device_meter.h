@@ -1,5 +1,5 @@
-// DeviceMeter: what a device's driver says of it just now: its memory and the processes that use it, how it is, and what
-// happened to it. Needs no context.
+// DeviceMeter: what a device's driver says of it just now: its memory and the processes that use it, how it is, and
+// what happened to it. Needs no context.
 
 #ifndef DAEMON_DEVICE_DEVICE_METER_H_
 #define DAEMON_DEVICE_DEVICE_METER_H_
@@ -33,10 +33,11 @@ class DeviceMeter {
 };
 
 // By NVML, of the device of `records` that stands at `index`. Processes whose parent is `daemon` are the daemon's own.
-std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index, pid_t daemon);
+std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index,
+                                          pid_t daemon);
 
-// What the file at `path` says of a device (daemon/device/node_script.h), read each time anew. A file that cannot be read
-// is a driver that fails. Where it does not say how much memory there is it is `total`.
+// What the file at `path` says of a device (daemon/device/node_script.h), read each time anew. A file that cannot be
+// read is a driver that fails. Where it does not say how much memory there is it is `total`.
 std::unique_ptr<DeviceMeter> NewScriptedMeter(std::string path, uint32_t ordinal, Bytes total, pid_t daemon);
 
 // ---- For meters ---------------------------------------------------------------------------------------------

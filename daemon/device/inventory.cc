@@ -82,7 +82,8 @@ absl::StatusOr<std::vector<DeviceRecord>> ScriptedDevices(const InventoryOptions
   std::vector<DeviceRecord> records;
   for (uint32_t ordinal = 0; ordinal < script.devices.size(); ++ordinal) {
     const ScriptedDevice& device = script.devices[ordinal];
-    DeviceRecord& record = records.emplace_back(DeviceRecord{.ordinal = ordinal, .backend = BackendKind::kHost});
+    DeviceRecord& record =
+        records.emplace_back(DeviceRecord{.ordinal = ordinal, .backend = BackendKind::kHost});
     SetText(device.uuid, record.uuid);
     SetText(device.name, record.name);
     SetText(device.mig_parent, record.mig_parent);

@@ -34,8 +34,8 @@ class MonitorTest : public ::testing::Test {
 TEST_F(MonitorTest, AScriptSaysWhatADriverWould) {
   Write(absl::StrCat("[[device]]\nmemory = \"1000\"\nfree_bytes = \"400\"\nutilisation = 35\n",
                      "temperature = 50\nslowdown_temperature = 87\npower = \"not supported\"\n",
-                     "processes = [{pid = ", ::getpid(), ", bytes = \"500\"}, {pid = 2147483647, bytes = \"20\"}]\n",
-                     "[[device]]\n"));
+                     "processes = [{pid = ", ::getpid(),
+                     ", bytes = \"500\"}, {pid = 2147483647, bytes = \"20\"}]\n", "[[device]]\n"));
   const auto meter = NewScriptedMeter(path_, 0, Bytes(), ::getppid());
   const absl::StatusOr<monitor::Reading> reading = meter->Read();
   ASSERT_TRUE(reading.ok()) << reading.status();

@@ -17,10 +17,22 @@ namespace berth {
 namespace {
 
 // The names of berth.v1.Condition.
-constexpr std::array<absl::string_view, kDeviceFigures> kFigureNames = {
-    "temperature",  "slowdown_temperature", "power",       "power_limit",        "clock",       "max_clock",
-    "memory_clock", "utilisation",          "memory_utilisation", "total_bytes", "free_bytes",  "ecc_mode",
-    "corrected_errors", "uncorrected_errors", "mig_mode",  "nvlinks"};
+constexpr std::array<absl::string_view, kDeviceFigures> kFigureNames = {"temperature",
+                                                                        "slowdown_temperature",
+                                                                        "power",
+                                                                        "power_limit",
+                                                                        "clock",
+                                                                        "max_clock",
+                                                                        "memory_clock",
+                                                                        "utilisation",
+                                                                        "memory_utilisation",
+                                                                        "total_bytes",
+                                                                        "free_bytes",
+                                                                        "ecc_mode",
+                                                                        "corrected_errors",
+                                                                        "uncorrected_errors",
+                                                                        "mig_mode",
+                                                                        "nvlinks"};
 
 // A name with two parts.
 absl::StatusOr<uint32_t> ParseCapability(absl::string_view text) {

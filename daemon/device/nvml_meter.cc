@@ -15,7 +15,8 @@
 namespace berth {
 namespace {
 
-// NVML's words for a device that it knows no more, or that has left the bus. Any other error says nothing of the device.
+// NVML's words for a device that it knows no more, or that has left the bus. Any other error says nothing of the
+// device.
 bool IsGone(const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value() || details->reason != Reason::kDriver) return false;
@@ -73,9 +74,8 @@ class NvmlMeter final : public DeviceMeter {
     ReadPeers(&survey);
     ReadInstances(&survey);
     JudgeHealth(&survey);
-    const bool lost = std::any_of(survey.figures.values.begin(), survey.figures.values.end(), [](const auto& one) {
-      return one.absence == FigureAbsence::kLost;
-    });
+    const bool lost = std::any_of(survey.figures.values.begin(), survey.figures.values.end(),
+                                  [](const auto& one) { return one.absence == FigureAbsence::kLost; });
     if (lost || off_the_bus) {
       survey.health = monitor::Health::kLost;
       SetTrouble(off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
@@ -128,7 +128,8 @@ class NvmlMeter final : public DeviceMeter {
 
 }  // namespace
 
-std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index, pid_t daemon) {
+std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index,
+                                          pid_t daemon) {
   return std::make_unique<NvmlMeter>(records, index, daemon);
 }
 

@@ -1,5 +1,6 @@
-// The self-test of a device that was out of service: whether its memory takes what is written, before anything is leased
-// on it again. Runs in a process of its own, which has the context that it needs and takes it along when it ends.
+// The self-test of a device that was out of service: whether its memory takes what is written, before anything is
+// leased on it again. Runs in a process of its own, which has the context that it needs and takes it along when it
+// ends.
 
 #ifndef DAEMON_DEVICE_SELF_TEST_H_
 #define DAEMON_DEVICE_SELF_TEST_H_

@@ -28,15 +28,22 @@ void ToProto(const FigureValue& figure, v1::Figure* out) {
 using Mutable = v1::Figure* (v1::Condition::*)();
 
 // Where each figure goes, in their order.
-constexpr std::array<Mutable, kDeviceFigures> kFigures = {
-    &v1::Condition::mutable_temperature,        &v1::Condition::mutable_slowdown_temperature,
-    &v1::Condition::mutable_power,              &v1::Condition::mutable_power_limit,
-    &v1::Condition::mutable_clock,              &v1::Condition::mutable_max_clock,
-    &v1::Condition::mutable_memory_clock,       &v1::Condition::mutable_utilisation,
-    &v1::Condition::mutable_memory_utilisation, &v1::Condition::mutable_total_bytes,
-    &v1::Condition::mutable_free_bytes,         &v1::Condition::mutable_ecc_mode,
-    &v1::Condition::mutable_corrected_errors,   &v1::Condition::mutable_uncorrected_errors,
-    &v1::Condition::mutable_mig_mode,           &v1::Condition::mutable_nvlinks};
+constexpr std::array<Mutable, kDeviceFigures> kFigures = {&v1::Condition::mutable_temperature,
+                                                          &v1::Condition::mutable_slowdown_temperature,
+                                                          &v1::Condition::mutable_power,
+                                                          &v1::Condition::mutable_power_limit,
+                                                          &v1::Condition::mutable_clock,
+                                                          &v1::Condition::mutable_max_clock,
+                                                          &v1::Condition::mutable_memory_clock,
+                                                          &v1::Condition::mutable_utilisation,
+                                                          &v1::Condition::mutable_memory_utilisation,
+                                                          &v1::Condition::mutable_total_bytes,
+                                                          &v1::Condition::mutable_free_bytes,
+                                                          &v1::Condition::mutable_ecc_mode,
+                                                          &v1::Condition::mutable_corrected_errors,
+                                                          &v1::Condition::mutable_uncorrected_errors,
+                                                          &v1::Condition::mutable_mig_mode,
+                                                          &v1::Condition::mutable_nvlinks};
 
 void ToProto(const DeviceHardware& hardware, v1::Hardware* out) {
   const GpuCapability capability = hardware.capability;

@@ -77,7 +77,7 @@ absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& 
                             .reservation = ReservationId(request.reservation())};
   BERTH_ASSIGN_OR_RETURN(out.kinds, FromProto(request.export_kinds()));
   BERTH_ASSIGN_OR_RETURN(out.wish, FromProto("wish", request.wish()));
-  const char* const odd = request.reservation() != 0 ? "reservation"
+  const char* const odd = request.reservation() != 0    ? "reservation"
                           : out.wish.declared > Bytes() ? "wish.declared_bytes"
                                                         : nullptr;
   if (out.wish.pick != core::DevicePick::kNone && odd != nullptr) {

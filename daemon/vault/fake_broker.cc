@@ -159,11 +159,16 @@ class FakeBroker {
     const Lane lane = absl::ConsumeSuffix(&device, "c") ? Lane::kContext : Lane::kMain;
     if (!absl::SimpleAtoi(device, &ordinal)) return "no device";
     const std::map<std::string, custody::OrderKind> orders = {
-        {"kill", custody::OrderKind::kKill},     {"restart", custody::OrderKind::kRestart},
-        {"enable", custody::OrderKind::kEnable}, {"reset", custody::OrderKind::kReset},
-        {"drop", custody::OrderKind::kDrop},     {"start", custody::OrderKind::kStart},
-        {"end", custody::OrderKind::kEnd},       {"lose", custody::OrderKind::kLose},
-        {"drain", custody::OrderKind::kDrain},   {"undrain", custody::OrderKind::kUndrain},
+        {"kill", custody::OrderKind::kKill},
+        {"restart", custody::OrderKind::kRestart},
+        {"enable", custody::OrderKind::kEnable},
+        {"reset", custody::OrderKind::kReset},
+        {"drop", custody::OrderKind::kDrop},
+        {"start", custody::OrderKind::kStart},
+        {"end", custody::OrderKind::kEnd},
+        {"lose", custody::OrderKind::kLose},
+        {"drain", custody::OrderKind::kDrain},
+        {"undrain", custody::OrderKind::kUndrain},
         {"kill-monitor", custody::OrderKind::kKillMonitor}};
     custody_->Order(ordinal, lane, orders.at(verb), absl::StrCat("ordered to ", verb));
     return "OK";

@@ -34,8 +34,8 @@ class WorkerRestarts {
   std::deque<MonotonicTime> restarts_;
 };
 
-// A monitor is started again as long as the daemon runs: at once after one that lived for a while, else with a pause that
-// doubles.
+// A monitor is started again as long as the daemon runs: at once after one that lived for a while, else with a pause
+// that doubles.
 class MonitorRestarts {
  public:
   static constexpr std::chrono::seconds kLived{5};

@@ -38,9 +38,9 @@ std::string TextIn(int fd) {
 
 // What a process is started with that is to look at the device, or at all that are like it.
 std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, const std::string& script) {
-  std::vector<std::string> flags = {role, absl::StrCat("--device=", record.ordinal),
-                                    absl::StrCat("--host-bytes=", record.total_bytes),
-                                    record.backend == BackendKind::kHost ? "--backend=host" : "--backend=cuda"};
+  std::vector<std::string> flags = {
+      role, absl::StrCat("--device=", record.ordinal), absl::StrCat("--host-bytes=", record.total_bytes),
+      record.backend == BackendKind::kHost ? "--backend=host" : "--backend=cuda"};
   if (!script.empty()) flags.push_back(absl::StrCat("--host-devices-file=", script));
   return flags;
 }
@@ -117,7 +117,8 @@ void Vault::StartTest(Worker& worker) {
     BERTH_ASSIGN_OR_RETURN(UniqueFd words, CreateMemfd("berth-self-test", 0));
     const auto flags = FlagsFor("--role=self-test", worker.record, options_.host_devices_file);
     BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, words.get()));
-    return Inventory{.process = std::move(process), .table = std::move(words), .deadline = Now() + kTestLimit};
+    return Inventory{
+        .process = std::move(process), .table = std::move(words), .deadline = Now() + kTestLimit};
   };
   absl::StatusOr<Inventory> test = start();
   if (test.ok()) {

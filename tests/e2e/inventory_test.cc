@@ -1,5 +1,5 @@
-// What devices are and how they feel, over processes: nodes that are not there, drivers that hang, devices that are lost
-// and come back, that an operator wants empty, and that the daemon picks.
+// What devices are and how they feel, over processes: nodes that are not there, drivers that hang, devices that are
+// lost and come back, that an operator wants empty, and that the daemon picks.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -82,17 +82,17 @@ class NodesTest : public ::testing::TestWithParam<Node> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, NodesTest,
-    ::testing::Values(Node{"One", 1, "[[device]]\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
-                      Node{"Two", 2, "[[device]]\ncount = 2\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
-                      Node{"Eight", 8,
-                           "[[device]]\ncount = 8\nmemory = \"8MiB\"\nmultiprocessors = 132\nisland = 0\n"},
-                      Node{"Sixteen", 16, "[[device]]\ncount = 16\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
-                      Node{"FiftySixSlices", 56,
-                           "[[device]]\ncount = 8\nslices = 7\nmemory = \"56MiB\"\nmultiprocessors = 132\n"},
-                      Node{"Mixed", 3,
-                           "[[device]]\nname = \"NVIDIA H200\"\nmemory = \"16MiB\"\nmultiprocessors = 132\n"
-                           "[[device]]\ncount = 2\nname = \"NVIDIA L4\"\nmemory = \"8MiB\"\n"
-                           "multiprocessors = 58\n"}),
+    ::testing::Values(
+        Node{"One", 1, "[[device]]\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"Two", 2, "[[device]]\ncount = 2\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"Eight", 8, "[[device]]\ncount = 8\nmemory = \"8MiB\"\nmultiprocessors = 132\nisland = 0\n"},
+        Node{"Sixteen", 16, "[[device]]\ncount = 16\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"FiftySixSlices", 56,
+             "[[device]]\ncount = 8\nslices = 7\nmemory = \"56MiB\"\nmultiprocessors = 132\n"},
+        Node{"Mixed", 3,
+             "[[device]]\nname = \"NVIDIA H200\"\nmemory = \"16MiB\"\nmultiprocessors = 132\n"
+             "[[device]]\ncount = 2\nname = \"NVIDIA L4\"\nmemory = \"8MiB\"\n"
+             "multiprocessors = 58\n"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(NodesTest, EveryDeviceIsShownAndServes) {
@@ -156,11 +156,13 @@ TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
   for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 31"}) {
     EXPECT_TRUE(absl::StrContains(table, cell)) << cell << " in\n" << table;
   }
-  EXPECT_TRUE(absl::StrContains(Berth(daemon, {"devices", "--hardware", "--json"}), "\"compute_capability\": 90"));
+  EXPECT_TRUE(
+      absl::StrContains(Berth(daemon, {"devices", "--hardware", "--json"}), "\"compute_capability\": 90"));
 }
 
 TEST(InventoryTest, IslandsAreShownAndFollowTheLinks) {
-  NodeFile node("[[device]]\ncount = 2\nisland = 0\nnvlinks = 18\n[[device]]\ncount = 2\nisland = 1\n[[device]]\n");
+  NodeFile node(
+      "[[device]]\ncount = 2\nisland = 0\nnvlinks = 18\n[[device]]\ncount = 2\nisland = 1\n[[device]]\n");
   TestDaemon daemon(With(node));
   const v1::Topology at_once = Must(daemon.inspector().GetTopology());
   std::vector<uint32_t> islands;
@@ -259,7 +261,8 @@ TEST(InventoryTest, ALostDeviceIsStoppedAndComesBackWhenItPassesItsSelfTest) {
     return device.state() == v1::Device::STOPPED &&
            device.last_failure() == "the self-test failed: its memory is bad";
   }));
-  EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped, {{"why", "the self-test failed: its memory is bad"}}));
+  EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped,
+                      {{"why", "the self-test failed: its memory is bad"}}));
   // It is looked at once, not for ever; an operator may have it looked at again.
   EXPECT_EQ(Must(daemon.inspector().EnableDevice(0)).state(), v1::Device::PROBATION);
   ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
@@ -335,14 +338,16 @@ TEST(InventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {
   Actor after(daemon);
   EXPECT_TRUE(Ok(after.Ask("allocate b 4096")));
   after.Quit();
-  EXPECT_TRUE(Refused(daemon.inspector().DrainDevice(0, "a\nb"), Reason::kInvalidField, {{"field", "reason"}}));
+  EXPECT_TRUE(
+      Refused(daemon.inspector().DrainDevice(0, "a\nb"), Reason::kInvalidField, {{"field", "reason"}}));
   EXPECT_TRUE(Refused(daemon.inspector().DrainDevice(7, ""), Reason::kNotFound));
   EXPECT_EQ(Must(daemon.inspector().UndrainDevice(1)).state(), v1::Device::READY) << "it was not drained";
 }
 
 TEST(InventoryTest, WhoWaitsForADeviceThatIsDrainedIsTold) {
   NodeFile node(kTwo);
-  TestDaemon daemon({.flags = {node.flag(), "--device-budget=4MiB"}, .config = "[pools.gpu-tests]\ncap = 1\n"});
+  TestDaemon daemon(
+      {.flags = {node.flag(), "--device-budget=4MiB"}, .config = "[pools.gpu-tests]\ncap = 1\n"});
   Actor holder(daemon), bytes(daemon), permit(daemon);
   holder.Do("allocate a 4194304");
   holder.Do("acquire p key=p");
@@ -379,8 +384,10 @@ class PickTest : public ::testing::Test {
   // Old and small, new and small, new and large, new and larger but far.
   const NodeFile node_{
       "[[device]]\nuuid = \"A\"\ncapability = \"7.0\"\nmultiprocessors = 80\nmemory = \"64MiB\"\n"
-      "[[device]]\nuuid = \"B\"\ncapability = \"9.0\"\nmultiprocessors = 132\nmemory = \"64MiB\"\nisland = 1\n"
-      "[[device]]\nuuid = \"C\"\ncapability = \"9.0\"\nmultiprocessors = 100\nmemory = \"128MiB\"\nisland = 1\n"
+      "[[device]]\nuuid = \"B\"\ncapability = \"9.0\"\nmultiprocessors = 132\nmemory = \"64MiB\"\nisland = "
+      "1\n"
+      "[[device]]\nuuid = \"C\"\ncapability = \"9.0\"\nmultiprocessors = 100\nmemory = \"128MiB\"\nisland = "
+      "1\n"
       "[[device]]\nuuid = \"D\"\ncapability = \"8.0\"\nmultiprocessors = 108\nmemory = \"256MiB\"\n"};
   TestDaemon daemon_{{.flags = {node_.flag()}, .config = "[pools.gpu-tests]\ncap = 8\n"}};
   const std::shared_ptr<Session> session_ = OpenSession(daemon_);
@@ -420,12 +427,14 @@ TEST_F(PickTest, HintsPickADeviceForAPermit) {
 TEST_F(PickTest, WhatNoDeviceOffersIsRefusedWithWhatEachLacks) {
   const absl::Status never = Pick({.pick = "any", .min_capability = 100}).status();
   EXPECT_TRUE(Refused(never, Reason::kNoDevice));
-  for (const char* const text : {"no eligible device", "10.0 or more", "device 0 is of compute capability 7.0",
-                                 "device 3 is of compute capability 8.0"}) {
+  for (const char* const text :
+       {"no eligible device", "10.0 or more", "device 0 is of compute capability 7.0",
+        "device 3 is of compute capability 8.0"}) {
     EXPECT_TRUE(absl::StrContains(never.message(), text)) << never;
   }
   EXPECT_TRUE(Refused(PickFor({.device = "any", .min_capability = 100}), Reason::kNoDevice));
-  EXPECT_TRUE(Refused(PickFor({.device = "best", .min_capability = 90, .island_of = "A"}), Reason::kNoDevice));
+  EXPECT_TRUE(
+      Refused(PickFor({.device = "best", .min_capability = 90, .island_of = "A"}), Reason::kNoDevice));
   EXPECT_TRUE(Refused(Pick({.pick = "any", .island_of = "Z"}), Reason::kNotFound, {{"id", "Z"}}));
   EXPECT_TRUE(Refused(Pick({.pick = "Z"}), Reason::kNotFound, {{"id", "Z"}}));
   const absl::Status now = Pick({.pick = "any", .min_free = GiB(1)}).status();
@@ -440,8 +449,9 @@ TEST_F(PickTest, WhatNoDeviceOffersIsRefusedWithWhatEachLacks) {
 }
 
 TEST_F(PickTest, TheCommandTakesTheSameHints) {
-  const std::string device = Berth(daemon_, {"run", "--quiet", "--device", "highest-score", "--min-capability", "8.0",
-                                             "--", "sh", "-c", "echo $BERTH_DEVICE"});
+  const std::string device =
+      Berth(daemon_, {"run", "--quiet", "--device", "highest-score", "--min-capability", "8.0", "--", "sh",
+                      "-c", "echo $BERTH_DEVICE"});
   EXPECT_EQ(device, "B\n");
 }
 

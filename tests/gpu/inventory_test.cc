@@ -1,5 +1,5 @@
-// What the inventory says of real devices, against what nvidia-smi and the driver say; what looking costs; and whom NVML
-// charges for a block that a process maps.
+// What the inventory says of real devices, against what nvidia-smi and the driver say; what looking costs; and whom
+// NVML charges for a block that a process maps.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -42,7 +42,8 @@ std::string Shell(const std::string& command) {
 // The cells of each line of nvidia-smi's csv, by the first of them.
 std::map<std::string, std::vector<std::string>> Smi(const std::string& fields) {
   std::map<std::string, std::vector<std::string>> rows;
-  const std::string said = Shell(absl::StrCat("nvidia-smi --query-gpu=uuid,", fields, " --format=csv,noheader,nounits"));
+  const std::string said =
+      Shell(absl::StrCat("nvidia-smi --query-gpu=uuid,", fields, " --format=csv,noheader,nounits"));
   for (const absl::string_view line : absl::StrSplit(said, '\n', absl::SkipEmpty())) {
     std::vector<std::string> cells;
     for (const absl::string_view cell : absl::StrSplit(line, ',')) {
@@ -90,8 +91,8 @@ class GpuInventoryTest : public GpuJob {
     cuda::Driver* const driver = Must(cuda::Driver::Get());
     // Its own order, which is CUDA's where CUDA_DEVICE_ORDER=PCI_BUS_ID; rows are found by their bus.
     std::vector<std::string> smi_uuids;
-    for (const absl::string_view line :
-         absl::StrSplit(Shell("nvidia-smi --query-gpu=uuid --format=csv,noheader"), '\n', absl::SkipEmpty())) {
+    for (const absl::string_view line : absl::StrSplit(
+             Shell("nvidia-smi --query-gpu=uuid --format=csv,noheader"), '\n', absl::SkipEmpty())) {
       smi_uuids.emplace_back(absl::StripAsciiWhitespace(line));
     }
     std::vector<std::vector<std::string>> matrix(smi_uuids.size());
@@ -119,7 +120,8 @@ class GpuInventoryTest : public GpuJob {
           EXPECT_EQ(reach, v1::Topology::SELF);
           continue;
         }
-        const bool peer = Must(driver->CanAccessPeer(static_cast<int>(row.device()), static_cast<int>(other.device())));
+        const bool peer =
+            Must(driver->CanAccessPeer(static_cast<int>(row.device()), static_cast<int>(other.device())));
         const bool nvlink = reach == v1::Topology::NVLINK;
         EXPECT_EQ(nvlink || reach == v1::Topology::PCIE, peer) << row.device() << " to " << other.device();
         const std::string& cell = matrix.at(index(row.uuid())).at(index(other.uuid()));
@@ -145,7 +147,8 @@ class FourGpusInventoryTest : public GpuInventoryTest {
 };
 
 TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
-  const auto smi = Smi("name,pci.bus_id,compute_cap,memory.total,ecc.mode.current,mig.mode.current,clocks.max.sm");
+  const auto smi =
+      Smi("name,pci.bus_id,compute_cap,memory.total,ecc.mode.current,mig.mode.current,clocks.max.sm");
   for (const v1::DeviceInventory& device : Read().devices()) {
     const auto row = smi.find(device.device().uuid());
     ASSERT_NE(row, smi.end()) << device.device().uuid();
@@ -172,7 +175,8 @@ TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
 TEST_F(GpuInventoryTest, HowDevicesFeelIsWhatNvidiaSmiSays) {
   // One is read a moment after the other.
   const v1::ListInventoryResponse inventory = Read();
-  const auto smi = Smi("temperature.gpu,power.draw,enforced.power.limit,clocks.mem,ecc.errors.uncorrected.volatile.total");
+  const auto smi =
+      Smi("temperature.gpu,power.draw,enforced.power.limit,clocks.mem,ecc.errors.uncorrected.volatile.total");
   for (const v1::DeviceInventory& device : inventory.devices()) {
     const std::vector<std::string>& said = smi.at(device.device().uuid());
     const v1::Condition& condition = device.condition();
@@ -181,7 +185,8 @@ TEST_F(GpuInventoryTest, HowDevicesFeelIsWhatNvidiaSmiSays) {
     ExpectNear(condition.power_limit(), said[3], 1000, 1, "enforced.power.limit");
     ExpectNear(condition.memory_clock(), said[4], 1, 100, "clocks.mem");
     ExpectNear(condition.uncorrected_errors(), said[5], 1, 0, "ecc.errors.uncorrected");
-    EXPECT_GT(condition.slowdown_temperature().value() + condition.slowdown_temperature().absent().size(), 0u);
+    EXPECT_GT(condition.slowdown_temperature().value() + condition.slowdown_temperature().absent().size(),
+              0u);
   }
 }
 
@@ -193,7 +198,8 @@ TEST_F(GpuInventoryTest, LookingTakesNoDeviceMemoryAndNoContext) {
   // Another one follows, which is as light.
   const Bytes without = DeviceUsed();
   EXPECT_EQ(with, without);
-  std::cout << "device memory of the monitor | " << SaturatingSub(with, without).count() << " bytes" << std::endl;
+  std::cout << "device memory of the monitor | " << SaturatingSub(with, without).count() << " bytes"
+            << std::endl;
 }
 
 TEST_F(GpuInventoryTest, WhomNvmlChargesForAMappedBlock) {
@@ -218,8 +224,9 @@ TEST_F(GpuInventoryTest, WhomNvmlChargesForAMappedBlock) {
     EXPECT_GE(grown, kBlock.count());
     EXPECT_LT(grown, 2 * kBlock.count()) << "the device has it once";
     std::cout << "NVML's bytes of a process that maps a block of " << InMiB(kBlock) << " MiB | context "
-              << InMiB(before) << ", leased " << InMiB(leased) << ", mapped " << InMiB(mapped) << " MiB: "
-              << (mapped > leased ? "an importer is charged" : "an importer is not charged") << std::endl;
+              << InMiB(before) << ", leased " << InMiB(leased) << ", mapped " << InMiB(mapped)
+              << " MiB: " << (mapped > leased ? "an importer is charged" : "an importer is not charged")
+              << std::endl;
   }
   Must(driver->ReleasePrimaryContext(ordinal));
 }

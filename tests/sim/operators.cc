@@ -33,7 +33,8 @@ void Simulation::ChangeDevice(uint32_t device) {
   if (Chance(40)) {
     drained_[device] = "a reason";
     ++counts_.drained;
-    if (!core_->DrainDevice(now_, device, drained_[device], &effects_).ok()) Fail("a device cannot be drained");
+    if (!core_->DrainDevice(now_, device, drained_[device], &effects_).ok())
+      Fail("a device cannot be drained");
   } else if (Chance(60)) {
     drained_.erase(device);
     if (!core_->UndrainDevice(now_, device, &effects_).ok()) Fail("a device cannot be undrained");
@@ -41,7 +42,8 @@ void Simulation::ChangeDevice(uint32_t device) {
     // What the monitor says: it has left the bus, or is there again.
     const bool lost = Chance(40);
     counts_.lost_devices += lost ? 1 : 0;
-    core_->DeviceSurveyed(now_, device, {.lost = lost, .trouble = lost ? "off the bus" : "", .nvlink_peers = Draw(4)},
+    core_->DeviceSurveyed(now_, device,
+                          {.lost = lost, .trouble = lost ? "off the bus" : "", .nvlink_peers = Draw(4)},
                           &effects_);
   }
 }
