@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/internal/device_wish.h"
 #include "client/internal/duration.h"
 #include "client/internal/import.h"
 #include "client/internal/session_core.h"
@@ -111,8 +112,10 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, c
 absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, const BlockOptions& options,
                                       ReservationId reservation) {
   if (options.max_wait < absl::ZeroDuration()) return absl::InvalidArgumentError("max_wait is negative");
+  BERTH_ASSIGN_OR_RETURN(const bool picks, internal::Wishes(options.pick, options));
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   v1::AllocateBlockRequest request;
+  if (picks) internal::FillWish(options.pick, options, request.mutable_wish());
   open.Fill(request.mutable_request());
   request.set_device(options.device);
   request.set_device_uuid(options.device_uuid);

@@ -52,6 +52,13 @@ struct BlockOptions {
   // The device's ordinal; ignored where `device_uuid` is set.
   uint32_t device = 0;
   std::string device_uuid;
+  // Has the daemon pick the device instead: "any" (the one with the fewest permits), "best" (with the most free bytes),
+  // "highest-score" or "round-robin"; among those with room in the budgets, with so many free bytes, of such a compute
+  // capability (90 is 9.0), and in the NVLink island of the device of this UUID. None is: NO_DEVICE.
+  std::string pick;
+  Bytes min_free;
+  uint32_t min_capability = 0;
+  std::string island_of;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;
   // The kinds that will do. Of several it is an FD block; a kind that cannot be had is refused (EXPORT_KIND), and never

@@ -26,9 +26,11 @@ absl::StatusOr<v1::AcquireGangRequest> MakeRequest(const GangOptions& options) {
     to->set_pool(member.pool.empty() ? std::string(kDefaultPool) : member.pool);
     to->set_units(member.units);
     if (to->pool() == kDefaultPool) to->set_client_cap(ConcurrencyFromEnvironment().value_or(0));
-    BERTH_ASSIGN_OR_RETURN(const bool wishes,
-                           internal::Wishes(member.device, member.min_free, member.declared));
-    if (wishes) internal::FillWish(member.device, member.min_free, member.declared, to->mutable_device());
+    BERTH_ASSIGN_OR_RETURN(const bool wishes, internal::Wishes(member.device, member, member.declared));
+    if (wishes) {
+      internal::FillWish(member.device, member, to->mutable_device());
+      to->mutable_device()->set_declared_bytes(member.declared.count());
+    }
   }
   for (const ReservationItem& item : options.reserve) {
     v1::AcquireGangRequest::Bytes* const to = request.add_reserve();

@@ -33,11 +33,12 @@ struct GangMember {
   // Empty is "gpu-tests".
   std::string pool;
   uint64_t units = 1;
-  // "any", "best" or a UUID; empty for none. Members with "any" or "best" get devices that no other member has.
-  // Bytes as in PermitOptions.
+  // As in PermitOptions. Members that do not name a UUID get devices that no other member has.
   std::string device;
   Bytes min_free;
   Bytes declared;
+  uint32_t min_capability = 0;
+  std::string island_of;
 };
 
 struct GangOptions {

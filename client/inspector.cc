@@ -264,4 +264,31 @@ absl::StatusOr<v1::Device> Inspector::DropDevice(uint32_t device) const {
   return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::DropDevice, request);
 }
 
+absl::StatusOr<v1::Device> Inspector::DrainDevice(uint32_t device, absl::string_view reason) const {
+  SessionCore& core = *session_->core();
+  v1::DrainDeviceRequest request;
+  request.set_device(device);
+  request.set_reason(std::string(reason));
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::DrainDevice, request);
+}
+
+absl::StatusOr<v1::Device> Inspector::UndrainDevice(uint32_t device) const {
+  SessionCore& core = *session_->core();
+  v1::UndrainDeviceRequest request;
+  request.set_device(device);
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::UndrainDevice, request);
+}
+
+absl::StatusOr<v1::ListInventoryResponse> Inspector::ListInventory() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, &Stubs::inventory, &v1::InventoryService::Stub::ListInventory,
+             v1::ListInventoryRequest());
+}
+
+absl::StatusOr<v1::Topology> Inspector::GetTopology() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, &Stubs::inventory, &v1::InventoryService::Stub::GetTopology,
+             v1::GetTopologyRequest());
+}
+
 }  // namespace berth

@@ -23,6 +23,7 @@
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/fence.pb.h"
+#include "berth/v1/inventory.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/plan.pb.h"
@@ -50,6 +51,9 @@ class Inspector {
   // the latest state is never missed. Goes on over a restart of the daemon that the session survives.
   // Returns: OK when `on_devices` returned false. Errors: kCancelled; LIMIT; kUnavailable when the session is over.
   absl::Status WatchDevices(absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const;
+  // What the devices are and how they are, as the driver said it last; and which reach each other.
+  absl::StatusOr<v1::ListInventoryResponse> ListInventory() const;
+  absl::StatusOr<v1::Topology> GetTopology() const;
   absl::StatusOr<v1::ListPoolsResponse> ListPools() const;
   // Of one pool, or of all where `pool` is empty.
   absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
@@ -98,6 +102,9 @@ class Inspector {
   absl::StatusOr<v1::Device> RestartContext(uint32_t device) const;
   absl::StatusOr<v1::Device> ResetDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> DropDevice(uint32_t device) const;
+  // An empty reason is "drained by an operator".
+  absl::StatusOr<v1::Device> DrainDevice(uint32_t device, absl::string_view reason) const;
+  absl::StatusOr<v1::Device> UndrainDevice(uint32_t device) const;
 
  private:
   const std::shared_ptr<Session> session_;

@@ -44,7 +44,8 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const Holding
   request.set_priority(options.priority);
   request.set_exclusive(options.exclusive);
   if (!options.device.empty()) {
-    internal::FillWish(options.device, options.min_free, options.declared, request.mutable_device());
+    internal::FillWish(options.device, options, request.mutable_device());
+    request.mutable_device()->set_declared_bytes(options.declared.count());
   }
   return request;
 }
@@ -53,7 +54,7 @@ absl::Status CheckOptions(const PermitOptions& options) {
   if (options.max_wait < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("max_wait is negative");
   }
-  return internal::Wishes(options.device, options.min_free, options.declared).status();
+  return internal::Wishes(options.device, options, options.declared).status();
 }
 
 CallLimits LimitsOf(const PermitOptions& options) {

@@ -55,12 +55,16 @@ struct PermitOptions {
   std::string holder_key;
   // Only while nobody else has a permit of the pool; and nobody else gets one until it is back.
   bool exclusive = false;
-  // The device that the permit is to name: "any", "best" or a UUID; empty for none. Bytes that must be free there,
-  // and bytes that this process and its like will take there past Berth, which are set aside until the permit is
-  // back.
+  // The device that the permit is to name: "any" (the least loaded), "best" (with the most free bytes),
+  // "highest-score", "round-robin" or a UUID; empty for none. Bytes that must be free there, and bytes that this
+  // process and its like will take there past Berth, which are set aside until the permit is back.
   std::string device;
   Bytes min_free;
   Bytes declared;
+  // The device's compute capability is at least this, ten times: 90 is 9.0. It is in the NVLink island of the device of
+  // this UUID. No such device: NO_DEVICE.
+  uint32_t min_capability = 0;
+  std::string island_of;
   // Never nest in the permit that `berth run` took for the session.
   bool independent = false;
   // Let every process of the session nest in it, as `berth run` does.

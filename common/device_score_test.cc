@@ -16,8 +16,8 @@ TEST(DeviceScoreTest, IsTheSeedsFormulaToTheFigure) {
 }
 
 TEST(DeviceScoreTest, IsFiniteWhateverADeviceSays) {
-  EXPECT_TRUE(
-      std::isfinite(DeviceScore({.sm_count = UINT32_MAX, .cc_major = UINT32_MAX, .free = Bytes(UINT64_MAX)})));
+  EXPECT_TRUE(std::isfinite(
+      DeviceScore({.sm_count = UINT32_MAX, .cc_major = UINT32_MAX, .free = Bytes(UINT64_MAX)})));
 }
 
 TEST(DeviceScoreTest, BudgetIsWhatIsFreeAtMostHalfOfWhatThereIs) {

@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 32> kReasons = {{
+constexpr std::array<ReasonRow, 34> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -50,6 +50,8 @@ constexpr std::array<ReasonRow, 32> kReasons = {{
     {Reason::kBlockMapped, "BLOCK_MAPPED", Code::kFailedPrecondition},
     {Reason::kExportKind, "EXPORT_KIND", Code::kFailedPrecondition},
     {Reason::kAlreadyHeld, "ALREADY_HELD", Code::kFailedPrecondition},
+    {Reason::kDeviceDraining, "DEVICE_DRAINING", Code::kFailedPrecondition},
+    {Reason::kNoDevice, "NO_DEVICE", Code::kFailedPrecondition},
     {Reason::kConstraint, "CONSTRAINT", Code::kFailedPrecondition},
 }};
 

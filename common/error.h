@@ -52,6 +52,8 @@ enum class Reason {
   kBlockMapped,
   kExportKind,
   kAlreadyHeld,
+  kDeviceDraining,
+  kNoDevice,
   kConstraint,
 };
 

@@ -15,6 +15,7 @@
 #include "common/version.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/fd_reserve.h"
+#include "daemon/service/inventory_service.h"
 #include "daemon/service/plan_service.h"
 #include "daemon/service/services.h"
 #include "spdlog/spdlog.h"
@@ -42,6 +43,14 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
       return custody::OrderKind::kStart;
     case core::DeviceOrder::kEnd:
       return custody::OrderKind::kEnd;
+    case core::DeviceOrder::kLose:
+      return custody::OrderKind::kLose;
+    case core::DeviceOrder::kDrain:
+      return custody::OrderKind::kDrain;
+    case core::DeviceOrder::kUndrain:
+      return custody::OrderKind::kUndrain;
+    case core::DeviceOrder::kKillMonitor:
+      return custody::OrderKind::kKillMonitor;
     case core::DeviceOrder::kDrop:
       break;
   }
@@ -84,12 +93,15 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   loop_->SetWakeCallback([this] { broker_->CarryOn(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  desk_ = std::make_unique<InventoryDesk>(loop_.get(), broker_.get(), devices);
   config_ = std::make_unique<ConfigDesk>(
       broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
         return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
       });
   BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
   for (HeldFd& held : held_) {
+    if (held.key.kind == custody::Kind::kMonitor)
+      BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(held.fd)));
     const bool context = held.key.kind == custody::Kind::kContextWorker;
     if (!context && held.key.kind != custody::Kind::kWorker) continue;
     keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), context ? Lane::kContext : Lane::kMain,
@@ -134,6 +146,7 @@ absl::Status BrokerProcess::TakeOver() {
       case custody::Kind::kBlock:
       case custody::Kind::kWorker:
       case custody::Kind::kContextWorker:
+      case custody::Kind::kMonitor:
         break;
     }
   }
@@ -163,6 +176,7 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kDeviceTable:
     case custody::Kind::kWorker:
     case custody::Kind::kContextWorker:
+    case custody::Kind::kMonitor:
       break;
   }
 }
@@ -215,6 +229,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::PlanService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
+  services.push_back(std::make_unique<service::InventoryService>(context, desk_.get()));
   services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
   services.push_back(std::make_unique<service::NodeService>(std::move(node), log_.get()));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
@@ -258,6 +273,9 @@ void BrokerProcess::OnVaultEvent() {
 void BrokerProcess::OnNotice(Notice notice) {
   if (auto* const up = std::get_if<WorkerUp>(&notice)) {
     keeper_->WorkerIsUp(up->device, up->lane, std::move(up->socket));
+  } else if (auto* const monitor = std::get_if<MonitorUp>(&notice)) {
+    const absl::Status heard = desk_->MonitorIsUp(std::move(monitor->socket));
+    if (!heard.ok()) spdlog::error("the monitor is not heard: {}", std::string(heard.message()));
   } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
     keeper_->OnWorkerNews(*news);
   } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {
@@ -343,7 +361,8 @@ void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChanne
 void BrokerProcess::Carry(const core::DropSession& effect) { attach_->DropSession(effect.session); }
 
 void BrokerProcess::Carry(const core::OrderDevice& effect) {
-  if (effect.order == core::DeviceOrder::kKill) spdlog::error("device {}: {}", effect.device, effect.why);
+  if (effect.order == core::DeviceOrder::kKill || effect.order == core::DeviceOrder::kKillMonitor)
+    spdlog::error("device {}: {}", effect.device, effect.why);
   custody_->Order(effect.device, effect.lane, ToWire(effect.order), effect.why);
 }
 

@@ -17,8 +17,9 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/broker/fence_keeper.h"
-#include "daemon/core/core.h"
+#include "daemon/broker/inventory_desk.h"
 #include "daemon/config_desk.h"
+#include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
 #include "daemon/service/acceptor.h"
@@ -88,6 +89,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockKeeper> keeper_;
+  std::unique_ptr<InventoryDesk> desk_;
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
   std::unique_ptr<ConfigDesk> config_;

@@ -263,7 +263,8 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
                  .detail = TextOf(record.clears.detail, sizeof(record.clears.detail))},
       .facts = {.sm_count = record.multiprocessors,
                 .cc_major = record.compute_capability / 10,
-                .cc_minor = record.compute_capability % 10}};
+                .cc_minor = record.compute_capability % 10,
+                .nvlink_peers = record.nvlink_peers}};
 }
 
 }  // namespace

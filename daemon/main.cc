@@ -48,6 +48,10 @@ int main(int argc, char** argv) {
       return berth::RunInventoryRole(options);
     case berth::Role::kClearsCheck:
       return berth::RunClearsCheckRole(options);
+    case berth::Role::kMonitor:
+      return berth::RunMonitorRole(options);
+    case berth::Role::kSelfTest:
+      return berth::RunSelfTestRole(options);
   }
   return 1;
 }

@@ -15,12 +15,11 @@ namespace berth {
 namespace {
 
 const std::map<std::string, Role>& Roles() {
-  static const auto* const kRoles = new std::map<std::string, Role>{{"vault", Role::kVault},
-                                                                    {"broker", Role::kBroker},
-                                                                    {"worker", Role::kWorker},
-                                                                    {"context-worker", Role::kContextWorker},
-                                                                    {"inventory", Role::kInventory},
-                                                                    {"clears-check", Role::kClearsCheck}};
+  static const auto* const kRoles = new std::map<std::string, Role>{
+      {"vault", Role::kVault},         {"broker", Role::kBroker},
+      {"worker", Role::kWorker},       {"context-worker", Role::kContextWorker},
+      {"inventory", Role::kInventory}, {"clears-check", Role::kClearsCheck},
+      {"monitor", Role::kMonitor},     {"self-test", Role::kSelfTest}};
   return *kRoles;
 }
 
@@ -78,6 +77,10 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option_function<std::string>(
       "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes(text); },
       "Bytes of a host device, e.g. 4GiB; by default half of what is available, at most 8GiB");
+  app.add_option(
+      "--host-devices-file", options->host_devices_file,
+      "A file that describes host devices as if they were GPUs (docs/simulated_nodes.md), in the place of "
+      "--host-devices");
   app.add_flag(
       "--clears-check,!--no-clears-check", options->clears_check,
       "Before GPUs are shared, look for memory that the driver hands on uncleared: takes a second, and "
@@ -121,6 +124,9 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
       absl::StrCat("--host-devices=", options.host_devices),
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
   };
+  if (!options.host_devices_file.empty()) {
+    flags.push_back(absl::StrCat("--host-devices-file=", options.host_devices_file));
+  }
   if (!options.clears_check) flags.push_back("--no-clears-check");
   if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
   if (options.streams_per_device.has_value()) {

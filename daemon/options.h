@@ -18,7 +18,7 @@ namespace berth {
 // Less would take a worker that is only being started to hang: cuInit takes 0.2 s.
 inline constexpr absl::Duration kLeastCallDeadline = absl::Milliseconds(500);
 
-enum class Role { kVault, kBroker, kWorker, kContextWorker, kInventory, kClearsCheck };
+enum class Role { kVault, kBroker, kWorker, kContextWorker, kInventory, kClearsCheck, kMonitor, kSelfTest };
 
 struct Options {
   Role role = Role::kVault;
@@ -28,6 +28,8 @@ struct Options {
   // Host devices, and the bytes of each; 0 means half of what is available, at most 8 GiB.
   uint32_t host_devices = 1;
   Bytes host_bytes;
+  // The file that describes host devices instead (daemon/device/node_script.h); empty for none.
+  std::string host_devices_file;
   // Whether GPUs are looked at for memory that comes back uncleared, before they are shared.
   bool clears_check = true;
   // The configuration file; empty for none.

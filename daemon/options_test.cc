@@ -28,8 +28,9 @@ TEST(OptionsTest, NoFlagsMeanTheVaultOnTheDefaultFolder) {
 TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   Options options;
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
-                   "--config=/etc/berth.toml", "--device-budget=256MiB", "--warm-blocks=0", "--no-clears-check",
-                   "--streams-per-device=5", "--max-connections=7", "--call-deadline=1.5s", "--ready-fd=9"},
+                   "--host-devices-file=/tmp/node.toml", "--config=/etc/berth.toml", "--device-budget=256MiB",
+                   "--warm-blocks=0", "--no-clears-check", "--streams-per-device=5", "--max-connections=7",
+                   "--call-deadline=1.5s", "--ready-fd=9"},
                   &options),
             std::nullopt);
   Options child;
@@ -43,6 +44,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.backend, BackendChoice::kHost);
   EXPECT_EQ(child.host_devices, 3u);
   EXPECT_EQ(child.host_bytes, MiB(1536));
+  EXPECT_EQ(child.host_devices_file, "/tmp/node.toml");
   EXPECT_EQ(child.config, "/etc/berth.toml");
   EXPECT_EQ(child.device_budget, MiB(256));
   EXPECT_EQ(child.warm_blocks, 0u);

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/driver.h"
-#include "common/cuda/nvml.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/clears_checks.h"
@@ -23,6 +22,9 @@
 #include "daemon/device/device_runtimes.h"
 #include "daemon/device/fault.h"
 #include "daemon/device/inventory.h"
+#include "daemon/device/monitor.h"
+#include "daemon/device/node_script.h"
+#include "daemon/device/self_test.h"
 #include "daemon/device/worker.h"
 #include "daemon/device/worker_exit.h"
 #include "daemon/vault/child_process.h"
@@ -57,27 +59,6 @@ BackendKind KindOf(const Options& options) {
   return host ? BackendKind::kHost : BackendKind::kCudaVmm;
 }
 
-// Reads the worker's device once a second, where there is something to read; null where there is not.
-std::unique_ptr<MeterLoop> StartMeter(const Options& options) {
-  if (options.role != Role::kWorker) return nullptr;
-  std::unique_ptr<DeviceMeter> meter;
-  if (options.backend == BackendChoice::kHost) {
-    const char* const path = getenv("BERTH_HOST_READINGS");
-    if (path == nullptr) return nullptr;
-    meter = NewScriptedMeter(path, options.device, options.parent);
-  } else {
-    const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get();
-    const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
-    if (!nvml.ok() || !driver.ok()) return nullptr;
-    absl::StatusOr<std::string> uuid = (*driver)->DeviceUuid(static_cast<int>(options.device));
-    if (!uuid.ok()) return nullptr;
-    meter = NewNvmlMeter(*nvml, *std::move(uuid), options.parent);
-  }
-  absl::StatusOr<std::unique_ptr<MeterLoop>> loop = MeterLoop::Start(kChildFd, std::move(meter));
-  Report("berth-worker", loop.status());
-  return loop.ok() ? *std::move(loop) : nullptr;
-}
-
 absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options,
                                       const RuntimeOpener& open) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
@@ -94,7 +75,6 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
   BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
   std::optional<Bytes> context;
   if (options.role == Role::kContextWorker) context = meter.has_value() ? meter->Measure() : Bytes(0);
-  const std::unique_ptr<MeterLoop> meter_loop = StartMeter(options);
   absl::StatusOr<WorkerEnd> end = ServeWorker(kChildFd, *runtime, context);
   if (!end.ok() || end->exit != WorkerExit::kDone) ReportRuntime(name, *runtime);
   return end;
@@ -105,9 +85,40 @@ absl::Status ListDevices(const std::string& name, const Options& options) {
   BERTH_ASSIGN_OR_RETURN(std::vector<DeviceRecord> records,
                          TakeInventory({.backend = options.backend,
                                         .host_devices = options.host_devices,
-                                        .host_bytes = options.host_bytes}));
+                                        .host_bytes = options.host_bytes,
+                                        .host_devices_file = options.host_devices_file}));
   if (options.first && options.clears_check) RunClearsChecks(&records);
   return WriteInventory(kChildFd, records);
+}
+
+// Serves its socket until that hangs up.
+absl::Status Monitor(const std::string& name, const Options& options) {
+  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  return ServeMonitor(kChildFd, [&](const std::vector<DeviceRecord>& records, size_t index) {
+    const DeviceRecord& record = records[index];
+    if (options.host_devices_file.empty()) return NewNvmlMeter(records, index, options.parent);
+    return NewScriptedMeter(options.host_devices_file, record.ordinal, Bytes(record.total_bytes),
+                            options.parent);
+  });
+}
+
+absl::Status TestDevice(const std::string& name, const Options& options) {
+  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  if (options.backend != BackendChoice::kHost) {
+    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    return TestCudaDevice(*driver, static_cast<int>(options.device), kSelfTestBytes);
+  }
+  if (!options.host_devices_file.empty()) {
+    BERTH_ASSIGN_OR_RETURN(const NodeScript script, ReadNodeScript(options.host_devices_file));
+    if (options.device >= script.devices.size()) return absl::NotFoundError("the script has no such device");
+    const std::string& fails = script.devices[options.device].fails_self_test;
+    if (!fails.empty()) return absl::InternalError(fails);
+  }
+  BERTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DeviceRuntime> runtime,
+      DeviceRuntime::Open(
+          {.kind = BackendKind::kHost, .ordinal = options.device, .total = options.host_bytes}, {}));
+  return TestBackend(*runtime);
 }
 
 }  // namespace
@@ -115,6 +126,7 @@ absl::Status ListDevices(const std::string& name, const Options& options) {
 int RunVaultRole(const Options& options) {
   return ExitCode("berthd", Vault::Run({.folder = options.folder,
                                         .child_flags = FlagsForChildren(options),
+                                        .host_devices_file = options.host_devices_file,
                                         .ready_fd = options.ready_fd}));
 }
 
@@ -135,6 +147,19 @@ int RunWorkerRole(const Options& options, const RuntimeOpener& open) {
 int RunInventoryRole(const Options& options) {
   const std::string name = "berth-inventory";
   return ExitCode(name, ListDevices(name, options));
+}
+
+int RunMonitorRole(const Options& options) {
+  // Threads of its own may be in a driver that does not return.
+  ::_exit(ExitCode("berth-monitor", Monitor("berth-monitor", options)));
+}
+
+int RunSelfTestRole(const Options& options) {
+  const absl::Status status = TestDevice(absl::StrCat("berth-test", options.device), options);
+  if (status.ok()) return 0;
+  // The vault reads why.
+  const std::string why(status.message());
+  return ::write(kChildFd, why.data(), why.size()) < 0 ? 2 : 1;
 }
 
 std::string VersionText() { return absl::StrCat("berthd ", kVersion, ", ", cuda::BuiltWith()); }

@@ -22,6 +22,8 @@ using RuntimeOpener = std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime
     const DeviceSpec& spec, const RuntimeOptions& options)>;
 int RunWorkerRole(const Options& options, const RuntimeOpener& open);
 int RunInventoryRole(const Options& options);
+int RunMonitorRole(const Options& options);
+int RunSelfTestRole(const Options& options);
 
 // "berthd <version>, <what it was built with>".
 std::string VersionText();

@@ -16,6 +16,35 @@ std::string FormatContext(const v1::Device& device) {
   return absl::StrCat(state, ", ", FormatCount(device.bytes().daemon()));
 }
 
+// "41", or "-" where it is not known.
+std::string Number(const v1::Figure& figure, absl::string_view unit = "") {
+  return figure.known_case() == v1::Figure::kValue ? absl::StrCat(figure.value(), unit) : "-";
+}
+
+std::string Amount(const v1::Figure& figure) {
+  return figure.known_case() == v1::Figure::kValue ? FormatCount(figure.value()) : "-";
+}
+
+// "132 of 700 W".
+std::string Power(const v1::Condition& condition) {
+  if (condition.power().known_case() != v1::Figure::kValue) return "-";
+  const std::string limit = condition.power_limit().known_case() == v1::Figure::kValue
+                                ? absl::StrCat(" of ", condition.power_limit().value() / 1000)
+                                : "";
+  return absl::StrCat(condition.power().value() / 1000, limit, " W");
+}
+
+std::string Ecc(const v1::Condition& condition) {
+  if (condition.ecc_mode().known_case() != v1::Figure::kValue) return "-";
+  if (condition.ecc_mode().value() == 0) return "off";
+  return absl::StrCat(Number(condition.corrected_errors()), " corrected, ",
+                      Number(condition.uncorrected_errors()), " not");
+}
+
+std::string Age(const v1::Condition& condition) {
+  return condition.has_read_time() ? absl::StrCat(condition.age_ms(), " ms") : "never read";
+}
+
 }  // namespace
 
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
@@ -31,13 +60,53 @@ std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& de
                {"CONTEXT WORKER"},
                {"CLEARS"},
                {"UUID"},
+               {"DRAINED BECAUSE"},
                {"LAST FAILURE"}});
   for (const v1::Device& device : devices) {
     table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
                   absl::StrCat(device.generation()), absl::StrCat(device.restarts_left()),
                   FormatCount(device.total_bytes()), FormatCount(device.budget_bytes()),
                   FormatCount(device.bytes().outstanding()), FormatContext(device),
-                  v1::Device::ClearsCheck_Name(device.clears_check()), device.uuid(), device.last_failure()});
+                  v1::Device::ClearsCheck_Name(device.clears_check()), device.uuid(), device.drain_reason(),
+                  device.last_failure()});
+  }
+  return table.Format();
+}
+
+std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
+  if (inventory.devices().empty()) return "no devices\n";
+  Table table({{"DEVICE"},
+               {"NAME"},
+               {"PCI"},
+               {"CC"},
+               {"SMS", Table::Align::kRight},
+               {"HEALTH"},
+               {"TEMP", Table::Align::kRight},
+               {"POWER", Table::Align::kRight},
+               {"CLOCK", Table::Align::kRight},
+               {"UTIL", Table::Align::kRight},
+               {"FREE", Table::Align::kRight},
+               {"TOTAL", Table::Align::kRight},
+               {"ECC"},
+               {"MIG"},
+               {"NVLINKS", Table::Align::kRight},
+               {"READ AGO", Table::Align::kRight},
+               {"UUID"},
+               {"TROUBLE"}});
+  for (const v1::DeviceInventory& device : inventory.devices()) {
+    const v1::Hardware& hardware = device.hardware();
+    const v1::Condition& condition = device.condition();
+    const std::string mig = !hardware.mig_parent().empty() ? absl::StrCat("of ", hardware.mig_parent())
+                            : condition.mig_instances_size() > 0
+                                ? absl::StrCat(condition.mig_instances_size(), " instances")
+                                : Number(condition.mig_mode());
+    table.AddRow({absl::StrCat(device.device().ordinal()), device.device().name(), hardware.pci_id(),
+                  hardware.compute_capability() == 0 ? "" : FormatCapability(hardware.compute_capability()),
+                  absl::StrCat(hardware.multiprocessors()), v1::Condition::Health_Name(condition.health()),
+                  Number(condition.temperature(), " C"), Power(condition), Number(condition.clock(), " MHz"),
+                  Number(condition.utilisation(), " %"), Amount(condition.free_bytes()),
+                  Amount(condition.total_bytes()), Ecc(condition), mig, Number(condition.nvlinks()),
+                  Age(condition), device.device().uuid(), condition.trouble()});
   }
   return table.Format();
 }

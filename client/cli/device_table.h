@@ -5,12 +5,15 @@
 
 #include <string>
 
+#include "berth/v1/inventory.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "google/protobuf/repeated_field.h"
 
 namespace berth::cli {
 
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
+// What they are and how they feel.
+std::string HardwareTable(const v1::ListInventoryResponse& inventory);
 
 }  // namespace berth::cli
 

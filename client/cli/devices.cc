@@ -32,11 +32,18 @@ absl::Status Watch(const Globals& globals, const Inspector& inspector) {
 void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand("devices", "Show devices, their state and budget");
   const auto watch = std::make_shared<bool>(false);
+  const auto hardware = std::make_shared<bool>(false);
   verb->add_flag("--watch", *watch, "Show them again whenever something but their bytes changes");
-  verb->callback([&globals, chosen, watch] {
-    *chosen = [&globals, watch] {
+  verb->add_flag("--hardware", *hardware, "Show what they are and how they feel, as the driver said it last")
+      ->excludes("--watch");
+  verb->callback([&globals, chosen, watch, hardware] {
+    *chosen = [&globals, watch, hardware] {
       return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
         if (*watch) return Watch(globals, inspector);
+        if (*hardware) {
+          BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
+          return Show(globals, answer, [&] { return HardwareTable(answer); });
+        }
         BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
         return Show(globals, answer, [&] { return DeviceTable(answer.devices()); });
       });

@@ -85,6 +85,20 @@ absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
   return count;
 }
 
+absl::StatusOr<uint32_t> ParseCapability(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('.', 1));
+  uint32_t major = 0, minor = 0;
+  if (!absl::SimpleAtoi(parts.first, &major) || !absl::SimpleAtoi(parts.second, &minor) || major > 99 ||
+      minor > 9) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no compute capability such as 9.0"));
+  }
+  return 10 * major + minor;
+}
+
+std::string FormatCapability(uint32_t capability) {
+  return absl::StrCat(capability / 10, ".", capability % 10);
+}
+
 absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   uint64_t id = 0;
   const bool parsed =

@@ -42,6 +42,11 @@ absl::StatusOr<absl::Duration> ParseWait(absl::string_view text);
 // Reads how many, decimal. Errors: kInvalidArgument naming the text; 0 too.
 absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
 
+// Reads a compute capability: 90 for "9.0". Errors: kInvalidArgument naming the text.
+absl::StatusOr<uint32_t> ParseCapability(absl::string_view text);
+// "9.0".
+std::string FormatCapability(uint32_t capability);
+
 // Reads an id as it is printed, decimal; hexadecimal after "0x" too. Errors: kInvalidArgument naming the
 // text; 0 too.
 absl::StatusOr<uint64_t> ParseId(absl::string_view text);

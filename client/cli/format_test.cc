@@ -75,5 +75,14 @@ TEST(FormatTest, WhatHasNoJsonIsAnErrorAndNotHalfAText) {
   EXPECT_EQ(FormatJson({{"good", &good}, {"bad", &permit}}).status().code(), absl::StatusCode::kInternal);
 }
 
+TEST(FormatTest, CapabilitiesHaveTwoNumbers) {
+  EXPECT_EQ(*ParseCapability("9.0"), 90u);
+  EXPECT_EQ(*ParseCapability("12.1"), 121u);
+  EXPECT_EQ(FormatCapability(86), "8.6");
+  for (const char* const text : {"", "9", "9.", ".0", "9.10", "-1.0", "9.0.0", "x.y"}) {
+    EXPECT_FALSE(ParseCapability(text).ok()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace berth::cli

@@ -29,9 +29,10 @@ int main(int argc, char** argv) {
   app.add_flag("--json", globals.json, "Print JSON for programs");
   Verb chosen;
   for (const auto add :
-       {&AddRun,     &AddAcquire, &AddRelease, &AddCtestSpec, &AddCtestRun,     &AddStatus,  &AddPermits,
-        &AddExplain, &AddBlocks,  &AddBytes,   &AddConfig,    &AddStrays,       &AddStreams, &AddSessions,
-        &AddHealth,  &AddDevices, &AddDevice,  &AddBudget,    &AddReservations, &AddReap,    &AddLog,
+       {&AddRun,     &AddAcquire,      &AddRelease, &AddCtestSpec, &AddCtestRun, &AddStatus,
+        &AddPermits, &AddExplain,      &AddBlocks,  &AddBytes,     &AddConfig,   &AddStrays,
+        &AddStreams, &AddSessions,     &AddHealth,  &AddDevices,   &AddDevice,   &AddTopology,
+        &AddBudget,  &AddReservations, &AddReap,    &AddLog,
         &AddPlans}) {
     add(app, globals, &chosen);
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/format.h"
@@ -23,7 +24,8 @@ namespace berth::cli {
 namespace {
 
 constexpr char kAnyDevice[] = "any";
-constexpr char kBestDevice[] = "best";
+// What is no UUID.
+constexpr absl::string_view kPicks[] = {kAnyDevice, "best", "highest-score", "round-robin"};
 // As many as a node has at most, and a gang members.
 constexpr uint64_t kMaxGpus = 64;
 
@@ -37,8 +39,15 @@ std::vector<GangMember> MembersOf(const PermitWish& wish) {
   if (!members.empty()) return members;
   std::string device = wish.device;
   if (device.empty() && (wish.gpus > 0 || !wish.mem.empty())) device = kAnyDevice;
-  members.resize(std::max<uint64_t>(wish.gpus, 1),
-                 {.pool = wish.pool, .units = wish.units, .device = device, .declared = declared});
+  const bool asks = !wish.min_capability.empty() || !wish.island_of.empty();
+  if (device.empty() && asks) device = kAnyDevice;
+  const uint32_t capability = wish.min_capability.empty() ? 0 : *ParseCapability(wish.min_capability);
+  members.resize(std::max<uint64_t>(wish.gpus, 1), {.pool = wish.pool,
+                                                    .units = wish.units,
+                                                    .device = device,
+                                                    .declared = declared,
+                                                    .min_capability = capability,
+                                                    .island_of = wish.island_of});
   return members;
 }
 
@@ -55,8 +64,14 @@ void AddPermitOptions(CLI::App* verb, PermitWish* wish) {
                    "them or none yet; "
                    "--permits and --mem are of each")
       ->check(CheckCount);
-  verb->add_option("--device", wish->device,
-                   "Which: any (the default), best, or a UUID; --gpus 1 is implied");
+  verb->add_option(
+      "--device", wish->device,
+      "Which: any (the default: the least loaded), best (with the most free bytes), highest-score, "
+      "round-robin, or a UUID; --gpus 1 is implied");
+  verb->add_option("--min-capability", wish->min_capability,
+                   "The least compute capability of its devices, e.g. 9.0; --gpus 1 is implied");
+  verb->add_option("--island-of", wish->island_of,
+                   "Devices in the NVLink island of the one of this UUID; --gpus 1 is implied");
   verb->add_option(
       "--mem", wish->mem,
       "Bytes that the command takes on its device, e.g. 20GiB: waits until they are free and keeps them "
@@ -76,10 +91,12 @@ absl::Status Check(const PermitWish& wish) {
   if (wish.gpus > kMaxGpus) {
     return absl::InvalidArgumentError(absl::StrCat("--gpus ", wish.gpus, ": the most is ", kMaxGpus));
   }
-  if (wish.gpus > 1 && !wish.device.empty() && wish.device != kAnyDevice && wish.device != kBestDevice) {
+  const bool named = !wish.device.empty() && !absl::c_linear_search(kPicks, wish.device);
+  if (wish.gpus > 1 && named) {
     return absl::InvalidArgumentError(
         absl::StrCat("--gpus ", wish.gpus, " are any or best, not all ", wish.device));
   }
+  if (!wish.min_capability.empty()) BERTH_RETURN_IF_ERROR(ParseCapability(wish.min_capability).status());
   return absl::OkStatus();
 }
 
@@ -125,6 +142,8 @@ absl::StatusOr<HeldPermits> AcquireWish(const std::shared_ptr<Session>& session,
                                  .exclusive = wish.exclusive,
                                  .device = members[0].device,
                                  .declared = members[0].declared,
+                                 .min_capability = members[0].min_capability,
+                                 .island_of = members[0].island_of,
                                  .independent = wish.independent,
                                  .adoptable = adoptable,
                                  .on_event = wish.on_event,

@@ -34,9 +34,12 @@ struct PermitWish {
   bool quiet = false;
   bool exclusive = false;
   int32_t priority = 0;
-  // 0 for no device; and which: "any", "best" or a UUID. Several are a gang: `units` and `mem` of each, or nothing.
+  // 0 for no device; and which: as in PermitOptions. Several are a gang: `units` and `mem` of each, or nothing.
   uint64_t gpus = 0;
   std::string device;
+  // "9.0", and the UUID of a device; empty for any.
+  std::string min_capability;
+  std::string island_of;
   // Bytes that the command takes on its device past Berth.
   std::string mem;
   // Units on devices by their UUIDs, all of them or nothing, in the place of `units`, `gpus` and `device`.

@@ -136,6 +136,7 @@ Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
       fence(v1::FenceService::NewStub(channel)),
       plan(v1::PlanService::NewStub(channel)),
       device(v1::DeviceService::NewStub(channel)),
+      inventory(v1::InventoryService::NewStub(channel)),
       node(v1::NodeService::NewStub(channel)),
       admin(v1::AdminService::NewStub(channel)) {}
 

@@ -217,6 +217,12 @@ class LoadedDriver : public Driver {
         BERTH_ASSIGN_OR_RETURN(const int mode, RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE));
         return mode == CU_COMPUTEMODE_DEFAULT ? 1 : 0;
       }
+      case DeviceAttribute::kThreadsPerMultiprocessor:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+      case DeviceAttribute::kSharedMemoryPerBlock:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+      case DeviceAttribute::kL2Cache:
+        return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
       case DeviceAttribute::kMemoryAsFd:
         break;
     }

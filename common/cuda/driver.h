@@ -47,6 +47,11 @@ enum class DeviceAttribute {
   kStreamMemoryOperations,
   // 1 if several processes may have a context on the device at a time.
   kManyContexts,
+  kThreadsPerMultiprocessor,
+  // Bytes, of a block of threads.
+  kSharedMemoryPerBlock,
+  // Bytes.
+  kL2Cache,
 };
 
 enum class Access { kReadOnly, kReadWrite };

@@ -1,18 +1,14 @@
 #include "daemon/broker/block_keeper.h"
 
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/fd_passing.h"
-#include "common/label.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -22,35 +18,6 @@ custody::Key BlockKey(BlockId block) { return custody::KeyOf(custody::Kind::kBlo
 
 // Answers taken of a worker before others get their turn.
 constexpr int kRepliesPerEvent = 16;
-
-// A clock's reading of the worker's, in the broker's time.
-absl::Time TimeOf(int64_t monotonic_ns) {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const absl::Duration age = absl::DurationFromTimespec(now) - absl::Nanoseconds(monotonic_ns);
-  return EventLoop::SteadyNow() - std::max(age, absl::ZeroDuration());
-}
-
-core::DeviceReading FromWire(const worker::Reading& reading) {
-  core::DeviceReading out = {.taken = TimeOf(reading.taken_ns),
-                             .total = Bytes(reading.total),
-                             .free = Bytes(reading.free),
-                             .rest = Bytes(reading.rest)};
-  if (reading.utilisation >= 0) out.utilisation = static_cast<uint32_t>(reading.utilisation);
-  for (uint32_t i = 0; i < reading.count; ++i) {
-    const worker::ProcessReading& process = reading.processes[i];
-    core::ProcessReading& to = out.processes.emplace_back();
-    to.pid = process.pid;
-    to.uid = process.uid;
-    to.name = ToLabel(absl::string_view(process.name, strnlen(process.name, sizeof(process.name))));
-    to.bytes = Bytes(process.bytes);
-    to.daemon = process.daemon != 0;
-    for (const int32_t ancestor : process.ancestors) {
-      if (ancestor != 0) to.ancestors.push_back(ancestor);
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -184,6 +151,7 @@ void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
   const core::DeviceReport report = {.generation = news.generation,
                                      .dropped = news.dropped,
                                      .abandoned = news.state == custody::WorkerState::kAbandoned,
+                                     .drain_reason = news.drain_reason,
                                      .restarts_left = news.restarts_left,
                                      .last_failure = news.last_failure};
   if (news.state == custody::WorkerState::kRunning) {
@@ -199,7 +167,9 @@ void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
   const std::vector<BlockId> released = ForgetWorker(key, report.abandoned);
   const core::DeviceState state = news.state == custody::WorkerState::kGone   ? core::DeviceState::kRebuilding
                                   : news.state == custody::WorkerState::kIdle ? core::DeviceState::kIdle
-                                                                              : core::DeviceState::kStopped;
+                                  : news.state == custody::WorkerState::kTesting
+                                      ? core::DeviceState::kProbation
+                                      : core::DeviceState::kStopped;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.ReportDevice(now, news.device, news.lane, report, effects);
     core.WorkerDown(now, news.device, news.lane, state, effects);
@@ -264,11 +234,6 @@ bool BlockKeeper::TakeReply(Key key) {
     }
   } else if (const auto* const released = std::get_if<ReleasedBlock>(&*reply)) {
     OnReleased(released->block, released->status);
-  } else if (const auto* const reading = std::get_if<worker::Reading>(&*reply)) {
-    const core::DeviceReading read = FromWire(*reading);
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.DeviceRead(now, key.first, read, effects);
-    });
   } else {
     const Bytes bytes = std::get<MeasuredContext>(*reply).bytes;
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -18,6 +18,7 @@
 #include "common/lane.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/device_types.h"
+#include "daemon/core/placement_types.h"
 
 namespace berth::core {
 
@@ -41,7 +42,7 @@ struct ExportKinds {
 };
 
 struct AllocateRequest {
-  // By UUID where that is not empty, else by ordinal.
+  // By UUID where that is not empty, else by ordinal; by the wish where there is one.
   uint32_t device = 0;
   std::string device_uuid;
   Bytes bytes;
@@ -52,6 +53,8 @@ struct AllocateRequest {
   bool wait = false;
   absl::Time deadline = absl::InfiniteFuture();
   ExportKinds kinds = {};
+  // Declares nothing, and draws on no reservation.
+  DeviceWish wish = {};
 };
 
 struct FreeRequest {

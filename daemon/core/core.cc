@@ -35,8 +35,10 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
                                     .total = device.total,
                                     .reserve = device.permit_reserve,
                                     .context = device.context,
-                                    .others = device.others});
+                                    .others = device.others,
+                                    .facts = device.facts});
   }
+  UpdateIslands();
   UpdatePlacement();
 }
 
@@ -227,7 +229,7 @@ absl::Time Core::next_deadline() const {
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),
-                     device.context.idle_at});
+                     device.context.idle_at, device.survey_due});
   }
   return next;
 }
@@ -235,6 +237,7 @@ absl::Time Core::next_deadline() const {
 void Core::Tick(absl::Time now, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   impl_->EndHungWorkers(step);
+  impl_->EndHungMonitor(step);
   impl_->EndIdleContexts(step);
 }
 

@@ -248,6 +248,12 @@ class Core {
   void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
   // The device's driver was read. One that is older than the last is left alone.
   void DeviceRead(absl::Time now, uint32_t device, const DeviceReading& reading, Effects* effects);
+  // How the device is, as the monitor says. One that the driver has lost is put out of service, and its generation
+  // moves; one that is back goes on probation.
+  void DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& survey, Effects* effects);
+  // There is a monitor, which is to say something of each device; or there is none.
+  void MonitorUp(absl::Time now, Effects* effects);
+  void MonitorDown(absl::Time now, Effects* effects);
   // A context worker takes so many bytes of its device for itself.
   void ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects);
   // A worker of the device died. What it was asked and has not answered is asked of the next one; whoever knows that a
@@ -291,9 +297,13 @@ class Core {
   absl::StatusOr<BlockView> FreeById(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
   // Has every failed release tried again; answered with a ReapResult when that has ended. Errors: ADMIN_ONLY.
   void Reap(absl::Time now, CallId call, const Caller& caller, Effects* effects);
-  // Brings a stopped device back; one that is in service stays as it is. Errors of the five: NOT_FOUND;
+  // Brings a stopped device back; one that is in service stays as it is. Errors of the seven: NOT_FOUND;
   // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
   absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
+  // Leases nothing new on the device until it is undrained. Errors: INVALID_FIELD (reason).
+  absl::StatusOr<DeviceView> DrainDevice(absl::Time now, uint32_t device, const std::string& reason,
+                                         Effects* effects);
+  absl::StatusOr<DeviceView> UndrainDevice(absl::Time now, uint32_t device, Effects* effects);
   // Replaces the device's worker: what it was asked is asked of the next. Errors: DEVICE_STOPPED for a stopped device.
   absl::StatusOr<DeviceView> RestartDevice(absl::Time now, uint32_t device, Effects* effects);
   // The same with its context worker, whose memory goes with it. Errors: DEVICE_STOPPED for a stopped one.
@@ -337,6 +347,8 @@ class Core {
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
+  // Which devices reach each other over NVLink, by ordinal; without those that are gone.
+  std::vector<IslandView> ListIslands() const;
   // Processes that are at a device without a permit, as the last reading had them, by device and pid: the caller's
   // user's.
   std::vector<StrayView> ListStrays(const Caller& caller) const;

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
@@ -36,7 +37,9 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
   note.label = request.label;
   note.reservation = request.reservation;
 
-  const absl::StatusOr<Device*> found = impl_->FindServing(request.device, request.device_uuid);
+  const bool picks = request.wish.pick != DevicePick::kNone;
+  const absl::StatusOr<Device*> found = picks ? impl_->PickDevice(request, admitted->session)
+                                              : impl_->FindServing(request.device, request.device_uuid);
   if (!found.ok()) return refuse(found.status());
   Device& device = **found;
   note.device = device.config.ordinal;
@@ -79,7 +82,37 @@ absl::StatusOr<Device*> Core::Impl::FindDevice(uint32_t ordinal, const std::stri
 absl::StatusOr<Device*> Core::Impl::FindServing(uint32_t ordinal, const std::string& uuid) {
   BERTH_ASSIGN_OR_RETURN(Device* const device, FindDevice(ordinal, uuid));
   if (!device->main.in_service()) return OutOfService(*device, Lane::kMain);
+  if (!device->drain_reason.empty()) return Draining(*device);
   return device;
+}
+
+absl::StatusOr<Device*> Core::Impl::PickDevice(const AllocateRequest& request, const Session& session) {
+  UpdatePlacement();
+  BERTH_RETURN_IF_ERROR(placement_.CheckWish(request.wish));
+  const Placement::Ask ask{.wish = request.wish};
+  // Where none has room in the caller's budgets the first waits for it, or says what it lacks.
+  Device* first = nullptr;
+  for (const uint32_t ordinal : placement_.Fitting(ask)) {
+    Device& device = devices_.at(ordinal);
+    BERTH_ASSIGN_OR_RETURN(const Bytes bytes, Measure(device, request.bytes));
+    if (first == nullptr) first = &device;
+    const absl::StatusOr<ExportKind> kind = ChooseKind(device, request.kinds);
+    if (!kind.ok() || !device.worker(LaneOf(*kind)).in_service()) continue;
+    const Waiting waiting{.session = session.id,
+                          .tenant = session.tenant,
+                          .asks = {{.device = ordinal, .bytes = bytes}},
+                          .kind = *kind};
+    if (Assess(waiting, {}).kind > Shortage::Kind::kComing) continue;
+    first = &device;
+    break;
+  }
+  if (first == nullptr) {
+    return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
+                  {{"asked", absl::StrCat("one with ", request.wish.min_free.count(), " bytes free")},
+                   {"lacking", placement_.Lacking(ask)}});
+  }
+  placement_.NoteTurn(first->config.ordinal);
+  return first;
 }
 
 std::optional<BlockId> Core::Impl::FindWarm(const Waiting& waiting, const RoomAsk& ask) const {
@@ -209,7 +242,10 @@ void Core::Impl::RefillDue(const Step& step) {
 
 void Core::Impl::Refill(const Step& step, Device& device, Bytes bytes) {
   const bool wanted_elsewhere = room_.CountOf(device.config.ordinal) > 0 || !device.retries.empty();
-  if (shutting_down_ || wanted_elsewhere || device.main.state != DeviceState::kReady) return;
+  if (shutting_down_ || wanted_elsewhere || device.main.state != DeviceState::kReady ||
+      !device.takes_leases()) {
+    return;
+  }
   ByteBudget& account = device.account;
   while (device.warm.Count(bytes) < config_.warm_blocks_per_size &&
          bytes <= SaturatingSub(config_.warm_limit, account.warm()) &&

@@ -1,5 +1,7 @@
 // Devices in and out of service: what the vault reports, what an operator wants, and workers that hang.
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -18,6 +20,10 @@ void Core::ReportDevice(absl::Time now, uint32_t device, Lane lane, const Device
   worker.restarts_left = report.restarts_left;
   worker.last_failure = report.last_failure;
   impl_->Emit(step, DevicesChanged());
+  if (lane == Lane::kMain && !std::exchange(changed.drain_known, true)) {
+    changed.drain_reason = report.drain_reason;
+    if (!changed.drain_reason.empty()) impl_->RefuseDrained(step, changed);
+  }
   if (report.dropped && worker.state != DeviceState::kDropped) {
     worker.state = DeviceState::kDropped;
     worker.calls.Clear();
@@ -42,10 +48,7 @@ absl::StatusOr<DeviceView> Core::EnableDevice(absl::Time now, uint32_t device, E
     const Worker& worker = found->worker(lane);
     if (worker.state == DeviceState::kStopped && worker.abandoned) return impl_->OutOfService(*found, lane);
   }
-  for (const Lane lane : kLanes) {
-    if (found->worker(lane).state != DeviceState::kStopped) continue;
-    impl_->Order(step, *found, lane, DeviceOrder::kEnable, "");
-  }
+  impl_->Enable(step, *found);
   return impl_->ViewDevice(*found);
 }
 
@@ -97,11 +100,18 @@ void Core::Impl::Order(const Step& step, Device& device, Lane lane, DeviceOrder 
                        const std::string& why) {
   for (const Lane each : kLanes) {
     Worker& worker = device.worker(each);
-    const bool both = order == DeviceOrder::kReset || order == DeviceOrder::kDrop;
-    if (each != lane && !both) continue;
+    const bool drains = order == DeviceOrder::kDrain || order == DeviceOrder::kUndrain;
+    const bool both =
+        order == DeviceOrder::kReset || order == DeviceOrder::kDrop || order == DeviceOrder::kLose;
+    if (drains || (each != lane && !both)) continue;
     worker.calls.Clear();
     if (order == DeviceOrder::kDrop) {
       worker.state = DeviceState::kDropped;
+    } else if (order == DeviceOrder::kLose) {
+      worker.state = DeviceState::kStopped;
+    } else if (order == DeviceOrder::kEnable && each == Lane::kMain) {
+      worker.state = DeviceState::kProbation;
+      device.tested = false;
     } else if (order == DeviceOrder::kEnable || order == DeviceOrder::kStart ||
                (worker.in_service() && worker.state != DeviceState::kIdle)) {
       worker.state = DeviceState::kRebuilding;

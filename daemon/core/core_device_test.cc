@@ -109,7 +109,7 @@ TEST(CoreDeviceTest, AStoppedDeviceSaysWhyAndIsEnabledByAnOperator) {
 
   const absl::StatusOr<DeviceView> enabled = Operate(h, &Core::EnableDevice);
   ASSERT_TRUE(enabled.ok()) << enabled.status();
-  EXPECT_EQ(enabled->state, DeviceState::kRebuilding);
+  EXPECT_EQ(enabled->state, DeviceState::kProbation);
   ASSERT_EQ(h.orders.size(), 1u);
   EXPECT_EQ(h.orders[0].order, DeviceOrder::kEnable);
   const CallId waiting = h.Allocate(a, MiB(2));

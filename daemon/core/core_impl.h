@@ -22,6 +22,7 @@
 #include "daemon/core/block_table.h"
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
+#include "daemon/core/device_state.h"
 #include "daemon/core/fence_table.h"
 #include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
@@ -36,7 +37,6 @@
 #include "daemon/core/reservation_table.h"
 #include "daemon/core/room_queue.h"
 #include "daemon/core/session_table.h"
-#include "daemon/core/warm_shelf.h"
 
 namespace berth::core {
 
@@ -54,67 +54,6 @@ class Step {
 
  private:
   Core::Impl* const core_;
-};
-
-// A making that failed for lack of memory: to be tried again after so many of the device's releases.
-struct Retry {
-  uint64_t after_release = 0;
-  BlockId block;
-};
-
-// One of a device's workers.
-struct Worker {
-  Worker(DeviceState state, uint64_t generation, const CallLimits& calls)
-      : state(state), generation(generation), calls(calls) {}
-
-  bool in_service() const { return state != DeviceState::kStopped && state != DeviceState::kDropped; }
-
-  DeviceState state;
-  // Of the memory that it makes, now.
-  uint64_t generation;
-  // Stopped, and the last one is not gone.
-  bool abandoned = false;
-  uint32_t restarts_left = 0;
-  std::string last_failure;
-  // What it is at.
-  CallWatch calls;
-
-  // ---- Of a context worker --------------------------------------------------------------------------------
-
-  // Memory of earlier generations than this went with those who made it.
-  uint64_t lost_before = 0;
-  // Blocks of its kind that there are or shall be.
-  uint64_t blocks = 0;
-  // When it is ended because nobody needs it; InfiniteFuture while somebody does, or there is none.
-  absl::Time idle_at = absl::InfiniteFuture();
-};
-
-struct Device {
-  Device(const DeviceConfig& config, uint32_t warm_sizes, const CallLimits& calls)
-      : config(config),
-        main(DeviceState::kRebuilding, config.generation, calls),
-        context(DeviceState::kIdle, config.context_generation, calls),
-        account(config.budget),
-        warm(warm_sizes) {}
-
-  Worker& worker(Lane lane) { return lane == Lane::kMain ? main : context; }
-  const Worker& worker(Lane lane) const { return lane == Lane::kMain ? main : context; }
-
-  const DeviceConfig config;
-  Worker main;
-  Worker context;
-  ByteBudget account;
-  WarmShelf warm;
-  // When the shelf is filled again; InfiniteFuture while it is full or being filled.
-  absl::Time refill_at = absl::InfiniteFuture();
-  // Releases asked of the workers, and ended.
-  uint64_t releases_asked = 0;
-  uint64_t releases_ended = 0;
-  std::deque<Retry> retries;
-  // What the driver said last, and when it first said that it was at something, or had that process.
-  std::optional<DeviceReading> reading;
-  absl::Time busy_at = absl::InfinitePast();
-  std::map<int32_t, absl::Time> seen;
 };
 
 // A tenant's shares of the devices. There while it has a session, bytes, or a limit of its own.
@@ -247,6 +186,9 @@ class Core::Impl {
   absl::StatusOr<Device*> FindDevice(uint32_t ordinal, const std::string& uuid);
   // The same, and it serves. Errors: DEVICE_STOPPED too.
   absl::StatusOr<Device*> FindServing(uint32_t ordinal, const std::string& uuid);
+  // By the request's wish, one with room in the caller's budgets where there is one. Errors: Placement::CheckWish()'s;
+  // NO_DEVICE; FindServing()'s of bytes.
+  absl::StatusOr<Device*> PickDevice(const AllocateRequest& request, const Session& session);
   // A block made ahead, or being made so, that would do.
   std::optional<BlockId> FindWarm(const Waiting& waiting, const RoomAsk& ask) const;
   // The bytes that a block of `bytes` really takes.
@@ -371,6 +313,17 @@ class Core::Impl {
   // What the worker, or for what is about the device both, is at is left to the next one.
   void Order(const Step& step, Device& device, Lane lane, DeviceOrder order, const std::string& why);
   static absl::Status OutOfService(const Device& device, Lane lane);
+
+  // ---- core_inventory.cc: what the monitor says of devices, and draining -----------------------------------
+
+  // Brings stopped workers back, after a look at the device.
+  void Enable(const Step& step, Device& device);
+  // Whoever waits for new bytes there is refused.
+  void RefuseDrained(const Step& step, Device& device);
+  static absl::Status Draining(const Device& device);
+  void UpdateIslands();
+  // Has a monitor ended that says nothing of a device any more.
+  void EndHungMonitor(const Step& step);
   // Why a block of the device is stale, or null: in the order in which GpuRef::Access() looks.
   const char* WhyStale(const Block& block) const;
 

@@ -186,8 +186,9 @@ void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach:
 void Core::Impl::UpdatePlacement() {
   for (const auto& [ordinal, device] : devices_) {
     placement_.Update(ordinal, {.generation = device.main.generation,
-                                .in_service = device.main.in_service(),
+                                .in_service = device.takes_leases(),
                                 .dropped = device.main.state == DeviceState::kDropped,
+                                .draining = device.drain_reason,
                                 .ledger = device.account.counts().charged()});
   }
 }

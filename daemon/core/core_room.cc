@@ -58,7 +58,8 @@ absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortag
     const uint64_t all = room_.CountOf(ask.device);
     if (all >= limits.waiting_allocations_per_device) {
       const Worker& worker = devices_.at(ask.device).worker(LaneOf(waiting.kind));
-      const bool rebuilding = worker.state == DeviceState::kRebuilding;
+      const bool rebuilding =
+          worker.state == DeviceState::kRebuilding || worker.state == DeviceState::kProbation;
       return refuse(rebuilding ? Reason::kDeviceRebuilding : Reason::kLimit, "waiting_allocations_per_device",
                     all, limits.waiting_allocations_per_device);
     }
@@ -158,6 +159,9 @@ Shortage Core::Impl::Assess(const Waiting& waiting, const std::vector<ByteBudget
 }
 
 bool Core::Impl::MayServe(const Waiting& waiting) const {
+  for (const RoomAsk& ask : waiting.asks) {
+    if (devices_.at(ask.device).main.state == DeviceState::kProbation) return false;
+  }
   if (waiting.reserve_for.has_value()) return true;
   const RoomAsk& ask = waiting.asks.front();
   const Worker& worker = devices_.at(ask.device).worker(LaneOf(waiting.kind));

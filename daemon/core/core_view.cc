@@ -262,7 +262,10 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                   .failed_releases = device.account.failed_releases(),
                   .restarts_left = device.main.restarts_left,
                   .last_failure = device.main.last_failure,
-                  .clears = device.config.clears};
+                  .clears = device.config.clears,
+                  .drain_reason = device.drain_reason};
+  const bool serves = view.state == DeviceState::kReady || view.state == DeviceState::kRebuilding;
+  if (serves && !device.drain_reason.empty()) view.state = DeviceState::kDraining;
   if (device.config.cuda_ipc) {
     view.context = DeviceView::ContextWorker{.state = device.context.state,
                                              .generation = device.context.generation,

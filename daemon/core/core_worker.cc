@@ -81,6 +81,7 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects
   Worker& up = served.worker(lane);
   if (up.state == DeviceState::kDropped) return;
   up.state = DeviceState::kReady;
+  if (lane == Lane::kMain) served.lost = served.tested = false;
   impl_->Emit(step, DevicesChanged());
   for (Block* const block : impl_->blocks_.OfDevice(device)) {
     if (block->asked || block->lane() != lane) continue;
@@ -103,6 +104,12 @@ void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState st
   if (found == impl_->devices_.end()) return;
   Device& served = found->second;
   Worker& down = served.worker(lane);
+  if (lane == Lane::kMain) {
+    // It was looked at, and does not work: it has to be lost and come back, or an operator has to ask, for another
+    // look.
+    if (state == DeviceState::kStopped && served.tested) served.lost = false;
+    served.tested = state == DeviceState::kProbation;
+  }
   if (down.state != DeviceState::kDropped) down.state = state;
   impl_->Emit(step, DevicesChanged());
   down.calls.Clear();

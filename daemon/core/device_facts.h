@@ -15,6 +15,11 @@ struct DeviceFacts {
   uint32_t cc_minor = 0;
   // Devices of the same island reach each other's memory fast; nothing for one that is by itself.
   std::optional<uint32_t> island;
+  // Ordinals that it reaches over NVLink, a bit each: they are of its island, too.
+  uint64_t nvlink_peers = 0;
+
+  // 10 x major + minor.
+  uint32_t capability() const { return 10 * cc_major + cc_minor; }
 };
 
 }  // namespace berth::core

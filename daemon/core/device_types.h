@@ -16,7 +16,15 @@ namespace berth::core {
 
 enum class MemoryKind { kHost = 1, kCudaVmm = 2, kCudaDirect = 3 };
 
-enum class DeviceState { kReady = 1, kRebuilding = 2, kStopped = 3, kDropped = 4, kIdle = 5 };
+enum class DeviceState {
+  kReady = 1,
+  kRebuilding = 2,
+  kStopped = 3,
+  kDropped = 4,
+  kIdle = 5,
+  kDraining = 6,
+  kProbation = 7
+};
 
 struct ByteCounts {
   Bytes live;
@@ -77,6 +85,26 @@ struct DeviceView {
     std::optional<uint32_t> utilisation;
   };
   std::optional<Reading> reading;
+  // Why an operator drains it; empty where nobody does.
+  std::string drain_reason;
+};
+
+// A device's place among those that it reaches over NVLink.
+struct IslandView {
+  uint32_t ordinal = 0;
+  std::string uuid;
+  uint64_t generation = 0;
+  // The least ordinal of those that it reaches, directly or by way of others.
+  uint32_t island = 0;
+};
+
+// How a device is, as far as decisions turn on it.
+struct DeviceSurvey {
+  // The driver has lost it. Why, for people.
+  bool lost = false;
+  std::string trouble;
+  // Ordinals that it reaches over NVLink, a bit each; nothing where the driver does not say.
+  std::optional<uint64_t> nvlink_peers;
 };
 
 // A process that uses a device, as its driver says.
@@ -123,6 +151,8 @@ struct DeviceReport {
   bool dropped = false;
   // A worker is there that SIGKILL does not end.
   bool abandoned = false;
+  // Why an operator drains the device; empty where nobody does. Of the main worker.
+  std::string drain_reason;
   uint32_t restarts_left = 0;
   std::string last_failure;
 };

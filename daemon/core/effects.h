@@ -34,6 +34,13 @@ enum class DeviceOrder {
   kStart,
   // End the context worker, which nobody needs.
   kEnd,
+  // The driver has lost it: move its generation, and end its workers.
+  kLose,
+  // Remember, for later brokers too, that it is drained because of `why`; or that it is not.
+  kDrain,
+  kUndrain,
+  // End the monitor, which hangs for this device.
+  kKillMonitor,
 };
 
 // Answers a call. Exactly one per call.

@@ -44,7 +44,9 @@ void AddWish(const DeviceWish& wish, Fingerprint* fingerprint) {
   fingerprint->Add(static_cast<uint64_t>(wish.pick))
       .Add(wish.uuid)
       .Add(wish.min_free.count())
-      .Add(wish.declared.count());
+      .Add(wish.declared.count())
+      .Add(uint64_t{wish.min_capability})
+      .Add(wish.island_of);
 }
 
 void AddItems(const std::vector<ReserveItem>& items, Fingerprint* fingerprint) {
@@ -106,15 +108,16 @@ uint64_t FingerprintOf(const AcquireRequest& request) {
 uint64_t FingerprintOf(AcquisitionId released) { return Begin(Kind::kRelease).Add(released.value()).value(); }
 
 uint64_t FingerprintOf(const AllocateRequest& request) {
-  return Begin(Kind::kAllocate)
-      .Add(uint64_t{request.device})
+  Fingerprint fingerprint = Begin(Kind::kAllocate);
+  fingerprint.Add(uint64_t{request.device})
       .Add(request.device_uuid)
       .Add(request.bytes.count())
       .Add(request.label)
       .Add(request.reservation.value())
       .Add(uint64_t{request.wait})
-      .Add(BitsOf(request.kinds))
-      .value();
+      .Add(BitsOf(request.kinds));
+  AddWish(request.wish, &fingerprint);
+  return fingerprint.value();
 }
 
 uint64_t FingerprintOf(const ReserveRequest& request) {

@@ -132,6 +132,7 @@ absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& w
   if (wish.pick == DevicePick::kNamed && wish.uuid != held.device->uuid) {
     return refuse(absl::StrCat("device ", wish.uuid), held.device->uuid);
   }
+  if (!placement_->Suits(held.device->ordinal, wish)) return refuse("another device", held.device->uuid);
   if (wish.declared > held.declared) {
     return refuse(absl::StrCat(wish.declared.count(), " bytes"), held.declared.count());
   }
@@ -501,10 +502,11 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
   figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
   figures.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
   figures.emplace_back("free", placement_->MostFree(what.device).count());
+  figures.emplace_back("lacking", placement_->Lacking(AskOf(what)));
   return Refuse(
       Reason::kNoPermit,
       "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} "
-      "bytes free and room in the pool: the most is {free}; held by {holders}",
+      "bytes free and room in the pool: the most is {free} ({lacking}); held by {holders}",
       figures);
 }
 

@@ -235,6 +235,7 @@ absl::Status PermitRun::Check(const Gang& gang) {
   for (const RoomAsk& ask : gang.room) {
     const Device& device = core_->devices_.at(ask.device);
     if (!device.main.in_service()) return Core::Impl::OutOfService(device, Lane::kMain);
+    if (!device.drain_reason.empty()) return Core::Impl::Draining(device);
   }
   if (gang.room.empty()) return absl::OkStatus();
   const Shortage shortage = core_->Assess(WaitingOf(gang), {});

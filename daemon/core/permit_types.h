@@ -3,7 +3,6 @@
 #ifndef DAEMON_CORE_PERMIT_TYPES_H_
 #define DAEMON_CORE_PERMIT_TYPES_H_
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,23 +14,9 @@
 #include "common/ids.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/device_types.h"
+#include "daemon/core/placement_types.h"
 
 namespace berth::core {
-
-// Which device a permit is to name.
-enum class DevicePick { kNone = 0, kAny = 1, kBest = 2, kNamed = 3 };
-
-struct DeviceWish {
-  DevicePick pick = DevicePick::kNone;
-  // kNamed.
-  std::string uuid;
-  // Free bytes that the device must have when the permit is granted.
-  Bytes min_free;
-  // Bytes that the holder's processes will take there past Berth: set aside until the permit is back.
-  Bytes declared;
-
-  friend auto operator<=>(const DeviceWish&, const DeviceWish&) = default;
-};
 
 struct AcquireRequest {
   std::string pool;

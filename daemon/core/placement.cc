@@ -5,7 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/device_score.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "daemon/core/invariant.h"
 
 namespace berth::core {
@@ -15,8 +18,12 @@ Bytes SaturatingAdd(Bytes a, Bytes b) {
   return CheckedAdd(a, b).value_or(Bytes(std::numeric_limits<uint64_t>::max()));
 }
 
-bool Named(const DeviceWish& wish, const Placement::Facts& facts) {
-  return wish.pick != DevicePick::kNamed || facts.uuid == wish.uuid;
+// Devices whose lack is told.
+constexpr size_t kToldDevices = 16;
+
+// "9.0".
+std::string CapabilityText(uint32_t capability) {
+  return absl::StrCat(capability / 10, ".", capability % 10);
 }
 
 uint64_t UnitsIn(const std::map<const DeviceShares*, uint64_t>& units, const DeviceShares* shares) {
@@ -76,7 +83,9 @@ void Placement::Update(uint32_t ordinal, const State& state) {
   // Less room counts as well: whom the pool was held for may stand aside now.
   changes_.verdicts =
       changes_.verdicts || state.ledger != before.ledger || state.in_service != before.in_service;
-  changes_.dropped = changes_.dropped || (state.dropped && !before.dropped);
+  // Whoever wishes for that one by name will not get it.
+  changes_.dropped = changes_.dropped || (state.dropped && !before.dropped) ||
+                     (!state.draining.empty() && before.draining.empty());
   before = state;
 }
 
@@ -119,33 +128,141 @@ Bytes Placement::RoomOf(const Device& device) {
   return SaturatingSub(device.facts.total, device.facts.reserve);
 }
 
-std::tuple<uint64_t, uint64_t> Placement::RankOf(const Device& device, DevicePick pick) {
-  return {pick == DevicePick::kBest ? 0 : device.permits,
-          std::numeric_limits<uint64_t>::max() - FreeOf(device).count()};
+double Placement::ScoreOf(const Device& device) {
+  return DeviceScore({.sm_count = device.facts.facts.sm_count,
+                      .cc_major = device.facts.facts.cc_major,
+                      .free = FreeOf(device)});
+}
+
+std::tuple<uint64_t, uint64_t> Placement::RankOf(uint32_t ordinal, const Device& device,
+                                                 DevicePick pick) const {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  const uint64_t fullness = kMost - FreeOf(device).count();
+  switch (pick) {
+    case DevicePick::kBest:
+      return {0, fullness};
+    case DevicePick::kHighestScore:
+      // To a millionth: what lies closer together is alike.
+      return {kMost - static_cast<uint64_t>(ScoreOf(device) * 1e6), 0};
+    case DevicePick::kRoundRobin:
+      return {(ordinal + kMaxDeviceOrdinals - turn_ - 1) % kMaxDeviceOrdinals, 0};
+    case DevicePick::kNone:
+    case DevicePick::kAny:
+    case DevicePick::kNamed:
+      break;
+  }
+  return {device.permits, fullness};
+}
+
+const Placement::Device* Placement::FindByUuid(absl::string_view uuid) const {
+  for (const auto& [ordinal, device] : devices_) {
+    if (device.facts.uuid == uuid) return &device;
+  }
+  return nullptr;
+}
+
+bool Placement::Suits(const Device& device, const DeviceWish& wish) const {
+  if (wish.pick == DevicePick::kNamed && device.facts.uuid != wish.uuid) return false;
+  if (device.facts.facts.capability() < wish.min_capability) return false;
+  if (wish.island_of.empty()) return true;
+  const Device* const of = FindByUuid(wish.island_of);
+  return of != nullptr && of->island == device.island;
+}
+
+void Placement::SetIsland(uint32_t ordinal, uint32_t island) {
+  Device& device = devices_.at(ordinal);
+  changes_.verdicts = changes_.verdicts || device.island != island;
+  device.island = island;
+}
+
+std::string Placement::LackOf(uint32_t ordinal, const Device& device, const Ask& ask) const {
+  if (device.state.dropped) return "gone from the node";
+  if (!device.state.draining.empty()) return absl::StrCat("being drained: ", device.state.draining);
+  if (!device.state.in_service) return "out of service";
+  const DeviceWish& wish = ask.wish;
+  const uint32_t capability = device.facts.facts.capability();
+  if (capability < wish.min_capability)
+    return absl::StrCat("of compute capability ", CapabilityText(capability));
+  if (!Suits(device, wish)) return wish.island_of.empty() ? "another device" : "in another island";
+  if (TooOld(device, wish)) return "last read too long ago";
+  const Bytes need = NeedOf(device, wish);
+  if (need > FreeOf(device))
+    return absl::StrCat("short of bytes: ", FreeOf(device).count(), " free of ", need.count());
+  const Load alone;
+  if (Judge(ordinal, device, ask, alone) != Verdict::kFits) return "without room in the pool";
+  return "";
+}
+
+std::string Placement::Lacking(const Ask& ask) const {
+  std::string text;
+  size_t told = 0;
+  for (const auto& [ordinal, device] : devices_) {
+    const std::string lack = LackOf(ordinal, device, ask);
+    if (lack.empty()) continue;
+    if (++told > kToldDevices) continue;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "device ", ordinal, " is ", lack);
+  }
+  if (told > kToldDevices) absl::StrAppend(&text, "; and ", told - kToldDevices, " more");
+  return text.empty() ? "there are no devices" : text;
+}
+
+absl::Status Placement::CheckWish(const DeviceWish& wish) const {
+  const auto unknown = [](absl::string_view uuid) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", uuid}});
+  };
+  if (!wish.island_of.empty() && FindByUuid(wish.island_of) == nullptr) return unknown(wish.island_of);
+  if (wish.pick == DevicePick::kNamed) {
+    const Device* const named = FindByUuid(wish.uuid);
+    if (named == nullptr) return unknown(wish.uuid);
+    const auto refuse = [&](Reason reason, absl::string_view how, absl::string_view why) {
+      return Refuse(reason, "device {device} is {how}: {why}",
+                    {{"device", wish.uuid}, {"how", how}, {"why", why}});
+    };
+    if (named->state.dropped) return refuse(Reason::kDeviceStopped, "out of service", "gone from the node");
+    if (!named->state.draining.empty()) {
+      return refuse(Reason::kDeviceDraining, "being drained", named->state.draining);
+    }
+  }
+  if (devices_.empty()) return unknown("of any kind");
+  bool suits = false;
+  for (const auto& [ordinal, device] : devices_) {
+    if (!Suits(device, wish)) continue;
+    if (!device.state.dropped) return absl::OkStatus();
+    suits = true;
+  }
+  if (suits) {
+    return Refuse(Reason::kDeviceStopped, "device {device} is out of service: {why}",
+                  {{"device", "of any kind"}, {"why", "gone from the node"}});
+  }
+  std::string asked = wish.pick == DevicePick::kNamed ? absl::StrCat("device ", wish.uuid) : "any device";
+  if (wish.min_capability > 0) {
+    absl::StrAppend(&asked, " of compute capability ", CapabilityText(wish.min_capability), " or more");
+  }
+  if (!wish.island_of.empty()) absl::StrAppend(&asked, " in the island of ", wish.island_of);
+  return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
+                {{"asked", asked}, {"lacking", Lacking({.wish = wish})}});
+}
+
+std::vector<uint32_t> Placement::Fitting(const Ask& ask) const {
+  return Candidates(ask, {}, {}, Verdict::kFits,
+                    [this](uint32_t ordinal, const Device& device, const Ask& one, const Load& load) {
+                      return Judge(ordinal, device, one, load);
+                    });
 }
 
 absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
   const DeviceWish& wish = ask.wish;
+  BERTH_RETURN_IF_ERROR(CheckWish(wish));
   const Device* largest = nullptr;
-  bool dropped = false;
   uint64_t most_units = 0;
   for (const auto& [ordinal, device] : devices_) {
-    if (!Named(wish, device.facts)) continue;
-    dropped = dropped || device.state.dropped;
-    if (device.state.dropped) continue;
+    if (!Suits(device, wish) || device.state.dropped) continue;
     const uint64_t cap = ask.shares == nullptr ? UINT64_MAX : ask.shares->CapOf(device.facts.uuid);
     most_units = std::max(most_units, cap);
     // The largest of those that may have the units.
     if (largest == nullptr || (ask.units <= cap && RoomOf(*largest) < RoomOf(device))) largest = &device;
   }
   const std::string name = wish.pick == DevicePick::kNamed ? wish.uuid : "of any kind";
-  if (largest == nullptr && dropped) {
-    return Refuse(Reason::kDeviceStopped, "device {device} is out of service: {why}",
-                  {{"device", name}, {"why", "gone from the node"}});
-  }
-  if (largest == nullptr) {
-    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", name}});
-  }
   if (ask.units > most_units) {
     return Refuse(Reason::kOverCap,
                   "permit pool {pool}: asked {asked} units on device {device}, cap there {cap}",
@@ -159,8 +276,8 @@ absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
 }
 
 Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask,
-                                    const Load& load) {
-  if (!device.state.in_service || !Named(ask.wish, device.facts)) return Verdict::kAside;
+                                    const Load& load) const {
+  if (!device.state.in_service || !Suits(device, ask.wish)) return Verdict::kAside;
   if (TooOld(device, ask.wish)) return Verdict::kAside;
   const Bytes need = SaturatingAdd(NeedOf(device, ask.wish), load.bytes);
   if (need > FreeWithoutPermits(device)) return Verdict::kAside;
@@ -173,8 +290,9 @@ Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, cons
   return need <= FreeOf(device) ? Verdict::kFits : Verdict::kWaits;
 }
 
-Placement::Verdict Placement::JudgeEmpty(uint32_t, const Device& device, const Ask& ask, const Load& load) {
-  if (device.state.dropped || !Named(ask.wish, device.facts)) return Verdict::kAside;
+Placement::Verdict Placement::JudgeEmpty(uint32_t, const Device& device, const Ask& ask,
+                                         const Load& load) const {
+  if (device.state.dropped || !Suits(device, ask.wish)) return Verdict::kAside;
   if (SaturatingAdd(NeedOf(device, ask.wish), load.bytes) > RoomOf(device)) return Verdict::kAside;
   if (ask.shares == nullptr) return Verdict::kFits;
   const uint64_t units = ask.units + UnitsIn(load.units, ask.shares);
@@ -191,7 +309,7 @@ Placement::Choice Placement::Choose(const Ask& ask) const {
       if (best.verdict == Verdict::kAside) best.verdict = verdict;
       continue;
     }
-    const std::tuple<uint64_t, uint64_t> rank = RankOf(device, ask.wish.pick);
+    const std::tuple<uint64_t, uint64_t> rank = RankOf(ordinal, device, ask.wish.pick);
     if (best.verdict == Verdict::kFits && best_rank <= rank) continue;
     best = {.verdict = verdict, .ordinal = ordinal};
     best_rank = rank;
@@ -208,7 +326,7 @@ std::vector<uint32_t> Placement::Candidates(const Ask& ask, const Loads& loads,
     if (taken.contains(ordinal)) continue;
     const auto load = loads.find(ordinal);
     if (judge(ordinal, device, ask, load == loads.end() ? none : load->second) > worst) continue;
-    ranked.emplace_back(RankOf(device, ask.wish.pick), ordinal);
+    ranked.emplace_back(RankOf(ordinal, device, ask.wish.pick), ordinal);
   }
   std::sort(ranked.begin(), ranked.end());
   std::vector<uint32_t> ordinals;
@@ -231,7 +349,7 @@ Placement::Choices Placement::Assign(const std::vector<Ask>& asks, const BytesBy
     }
     Verdict verdict = Verdict::kAside;
     for (const auto& [ordinal, device] : devices_) {
-      if (!Named(asks[i].wish, device.facts)) continue;
+      if (!Suits(device, asks[i].wish)) continue;
       Load& load = loads[ordinal];
       verdict = judge(ordinal, device, asks[i], load);
       load.bytes = SaturatingAdd(load.bytes, NeedOf(device, {.declared = asks[i].wish.declared}));
@@ -255,12 +373,18 @@ Placement::Choices Placement::Assign(const std::vector<Ask>& asks, const BytesBy
 }
 
 Placement::Choices Placement::ChooseAll(const std::vector<Ask>& asks, const BytesByDevice& besides) const {
-  return Assign(asks, besides, Judge);
+  return Assign(asks, besides,
+                [this](uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
+                  return Judge(ordinal, device, ask, load);
+                });
 }
 
 absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>& asks,
                                  const BytesByDevice& besides) const {
-  if (Assign(asks, besides, JudgeEmpty).verdict == Verdict::kFits) return absl::OkStatus();
+  const auto judge = [this](uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
+    return JudgeEmpty(ordinal, device, ask, load);
+  };
+  if (Assign(asks, besides, judge).verdict == Verdict::kFits) return absl::OkStatus();
   const uint64_t there = std::count_if(devices_.begin(), devices_.end(),
                                        [](const auto& device) { return !device.second.state.dropped; });
   return Refuse(
@@ -272,6 +396,7 @@ absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>&
 
 void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {
   Device& device = devices_.at(ordinal);
+  turn_ = ordinal;
   ++device.permits;
   if (declared == Bytes()) return;
   device.declared = SaturatingAdd(device.declared, declared);
@@ -335,7 +460,7 @@ void Placement::SetNow(absl::Time now) {
 bool Placement::OnlyOld(const DeviceWish& wish) const {
   bool any = false;
   for (const auto& [ordinal, device] : devices_) {
-    if (!device.state.in_service || !Named(wish, device.facts)) continue;
+    if (!device.state.in_service || !Suits(device, wish)) continue;
     if (!TooOld(device, wish)) return false;
     any = true;
   }
@@ -355,7 +480,7 @@ Bytes Placement::FreeOn(uint32_t ordinal) const { return FreeOf(devices_.at(ordi
 Bytes Placement::MostFree(const DeviceWish& wish) const {
   Bytes most;
   for (const auto& [ordinal, device] : devices_) {
-    if (!device.state.in_service || !Named(wish, device.facts)) continue;
+    if (!device.state.in_service || !Suits(device, wish)) continue;
     most = std::max(most, FreeOf(device));
   }
   return most;

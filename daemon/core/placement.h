@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "daemon/core/device_facts.h"
 #include "daemon/core/device_types.h"
 #include "daemon/core/permit_types.h"
 
@@ -59,6 +60,7 @@ class Placement {
     Bytes reserve;
     Bytes context;
     Bytes others;
+    DeviceFacts facts = {};
   };
   // How it is now.
   struct State {
@@ -67,6 +69,8 @@ class Placement {
     bool in_service = false;
     // It will not serve again.
     bool dropped = false;
+    // Why an operator drains it; empty where nobody does.
+    std::string draining = {};
     // What the ledger charges there.
     Bytes ledger;
   };
@@ -113,12 +117,22 @@ class Placement {
   // Requires: it was added.
   void Update(uint32_t ordinal, const State& state);
 
-  // OK if the ask may be met some time. Errors: NOT_FOUND (device); DEVICE_STOPPED (gone for good); OVER_CAP (more
-  // than the device has, or than the pool lets there).
+  // OK if some device may do as it is wished some time, however many bytes that takes. Errors: NOT_FOUND (a device that
+  // it names); DEVICE_STOPPED (gone for good); DEVICE_DRAINING (the one that it names); NO_DEVICE.
+  absl::Status CheckWish(const DeviceWish& wish) const;
+  // OK if the ask may be met some time. Errors: CheckWish()'s; OVER_CAP (more than the device has, or than the pool
+  // lets there).
   absl::Status Check(absl::string_view pool, const Ask& ask) const;
   // Requires: a wish. Of several devices: for `any` that with the fewest permits, then the most free bytes; for
-  // `best` the most free bytes; then the least ordinal.
+  // `best` the most free bytes; for the highest score that; then the least ordinal. In turn: the next ordinal after the
+  // one last taken.
   Choice Choose(const Ask& ask) const;
+  // All that would do now, the preferred first.
+  std::vector<uint32_t> Fitting(const Ask& ask) const;
+  // What each device lacks that the ask would have it do now, for people: of the first 16.
+  std::string Lacking(const Ask& ask) const;
+  // Whether the device is what is wished, however many bytes are free there. Requires: it is known.
+  bool Suits(uint32_t ordinal, const DeviceWish& wish) const { return Suits(devices_.at(ordinal), wish); }
 
   // The same for several at once, and bytes set aside besides. Those that wish for any or the best get different
   // devices, which are no other's by name either.
@@ -130,6 +144,10 @@ class Placement {
   // A permit of the session with `declared` bytes goes to the device, and comes back. Requires: it is known.
   void Take(uint32_t ordinal, SessionId session, Bytes declared);
   void Give(uint32_t ordinal, SessionId session, Bytes declared);
+  // Somebody else was given something there: the next turn is the next device's.
+  void NoteTurn(uint32_t ordinal) { turn_ = ordinal; }
+  // Requires: it is known.
+  void SetIsland(uint32_t ordinal, uint32_t island);
 
   // The driver was read. Requires: it is known.
   void Measure(uint32_t ordinal, Usage usage);
@@ -181,6 +199,8 @@ class Placement {
     // back.
     Bytes charged;
     Bytes loose;
+    // The least ordinal of those that it reaches over NVLink.
+    uint32_t island = 0;
   };
   // What else goes to a device together with an ask.
   struct Load {
@@ -204,17 +224,23 @@ class Placement {
   static bool TooOld(const Device& device, const DeviceWish& wish);
   // What an empty device has for permits.
   static Bytes RoomOf(const Device& device);
-  // The lesser is preferred: fewer permits, then more bytes.
-  static std::tuple<uint64_t, uint64_t> RankOf(const Device& device, DevicePick pick);
+  bool Suits(const Device& device, const DeviceWish& wish) const;
+  const Device* FindByUuid(absl::string_view uuid) const;
+  std::string LackOf(uint32_t ordinal, const Device& device, const Ask& ask) const;
+  static double ScoreOf(const Device& device);
+  // The lesser is preferred.
+  std::tuple<uint64_t, uint64_t> RankOf(uint32_t ordinal, const Device& device, DevicePick pick) const;
   // As things are now, and if nothing were out and nothing allocated.
-  static Verdict Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load);
-  static Verdict JudgeEmpty(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load);
+  Verdict Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) const;
+  Verdict JudgeEmpty(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) const;
   Choices Assign(const std::vector<Ask>& asks, const BytesByDevice& besides, JudgeOne judge) const;
   // The devices not in `taken` where the ask would do no worse than `worst`, the preferred first.
   std::vector<uint32_t> Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,
                                    Verdict worst, JudgeOne judge) const;
 
   std::map<uint32_t, Device> devices_;
+  // Who was given something last.
+  uint32_t turn_ = kMaxDeviceOrdinals - 1;
   Changes changes_;
 };
 

@@ -1,5 +1,8 @@
 #include "daemon/core/placement.h"
 
+#include <string>
+#include <vector>
+
 #include "common/error.h"
 #include "gtest/gtest.h"
 
@@ -150,6 +153,105 @@ TEST_F(PlacementTest, ItTellsWhenSomebodyMayBeJudgedOtherwise) {
   EXPECT_TRUE(placement_.TakeChanges().verdicts);
   Set(1, {.dropped = true});
   EXPECT_TRUE(placement_.TakeChanges().dropped);
+}
+
+// ---- Hints --------------------------------------------------------------------------------------------------
+
+class HintsTest : public ::testing::Test {
+ protected:
+  HintsTest() {
+    Add(0, "A", GiB(40), 70, 80);
+    Add(1, "B", GiB(40), 90, 132);
+    Add(2, "C", GiB(80), 90, 100);
+    Add(3, "D", GiB(160), 80, 108);
+    placement_.SetIsland(2, 1);
+  }
+  void Add(uint32_t ordinal, const std::string& uuid, Bytes total, uint32_t capability, uint32_t processors) {
+    placement_.Add(
+        ordinal,
+        {.uuid = uuid,
+         .total = total,
+         .facts = {.sm_count = processors, .cc_major = capability / 10, .cc_minor = capability % 10}});
+    placement_.SetIsland(ordinal, ordinal);
+    placement_.Update(ordinal, {.in_service = true});
+  }
+  int Choose(const DeviceWish& wish) {
+    const Placement::Choice choice = placement_.Choose({.wish = wish});
+    return choice.verdict == Placement::Verdict::kFits ? static_cast<int>(choice.ordinal) : -1;
+  }
+  absl::Status Check(const DeviceWish& wish) const { return placement_.CheckWish(wish); }
+
+  Placement placement_;
+};
+
+TEST_F(HintsTest, TheHighestScoreIsByWhatIsFreeNow) {
+  // 80 + 160; 132 + 160 + 150; 100 + 320 + 150; 108 + 640 + 150.
+  EXPECT_EQ(Choose({.pick = DevicePick::kHighestScore}), 3);
+  placement_.Update(3, {.in_service = true, .ledger = GiB(100)});
+  EXPECT_EQ(Choose({.pick = DevicePick::kHighestScore}), 2) << "D has 498 left";
+  placement_.Take(2, SessionId(1), GiB(40));
+  EXPECT_EQ(Choose({.pick = DevicePick::kHighestScore}), 3) << "C has 410 left";
+}
+
+TEST_F(HintsTest, TurnsGoRoundByOrdinalPastThoseThatWillNotDo) {
+  const DeviceWish turn{.pick = DevicePick::kRoundRobin, .min_free = GiB(40)};
+  std::vector<int> turns;
+  for (int i = 0; i < 5; ++i) {
+    turns.push_back(Choose(turn));
+    placement_.Take(turns.back(), SessionId(1), Bytes());
+  }
+  EXPECT_EQ(turns, (std::vector<int>{0, 1, 2, 3, 0}));
+  placement_.Update(1, {.in_service = false});
+  EXPECT_EQ(Choose(turn), 2);
+  placement_.NoteTurn(3);
+  EXPECT_EQ(Choose(turn), 0);
+}
+
+TEST_F(HintsTest, ACapabilityAndAnIslandLeaveOthersOut) {
+  EXPECT_EQ(Choose({.pick = DevicePick::kBest, .min_capability = 90}), 2);
+  EXPECT_EQ(Choose({.pick = DevicePick::kAny, .min_capability = 71, .island_of = "B"}), 2);
+  EXPECT_EQ(Choose({.pick = DevicePick::kBest, .island_of = "A"}), 0);
+  EXPECT_EQ(placement_.Fitting({.wish = {.pick = DevicePick::kBest, .min_capability = 80}}),
+            (std::vector<uint32_t>{3, 2, 1}));
+  EXPECT_TRUE(placement_.Suits(1, {.pick = DevicePick::kAny, .island_of = "C"}));
+  EXPECT_FALSE(placement_.Suits(3, {.pick = DevicePick::kAny, .island_of = "C"}));
+}
+
+TEST_F(HintsTest, WhatNoDeviceWillEverDoSaysWhatEachLacks) {
+  EXPECT_TRUE(Check({.pick = DevicePick::kAny, .min_capability = 90, .island_of = "C"}).ok());
+  const absl::Status never = Check({.pick = DevicePick::kAny, .min_capability = 90, .island_of = "A"});
+  EXPECT_TRUE(IsRefusal(never, Reason::kNoDevice));
+  EXPECT_EQ(
+      never.message(),
+      "no eligible device: asked any device of compute capability 9.0 or more in the island of A; device 0 "
+      "is "
+      "of compute capability 7.0; device 1 is in another island; device 2 is in another island; device 3 is "
+      "of compute capability 8.0");
+  EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "Z"}), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kAny, .island_of = "Z"}), Reason::kNotFound));
+  EXPECT_TRUE(
+      IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "A", .min_capability = 80}), Reason::kNoDevice));
+}
+
+TEST_F(HintsTest, WhatDevicesLackNowIsSaidOfEach) {
+  placement_.Update(0, {.in_service = true, .draining = "loud"});
+  placement_.Update(1, {.in_service = false});
+  placement_.Update(3, {.dropped = true});
+  EXPECT_EQ(
+      placement_.Lacking({.wish = {.pick = DevicePick::kAny, .min_free = GiB(100)}}),
+      "device 0 is being drained: loud; device 1 is out of service; device 2 is short of bytes: 85899345920 "
+      "free of 107374182400; device 3 is gone from the node");
+  EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "A"}), Reason::kDeviceDraining));
+  EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "D"}), Reason::kDeviceStopped));
+  EXPECT_TRUE(placement_.TakeChanges().dropped) << "who waits for these is looked at anew";
+}
+
+TEST_F(HintsTest, ManyDevicesAreNotAllTold) {
+  Placement placement;
+  for (uint32_t i = 0; i < 56; ++i) placement.Add(i, {.uuid = std::to_string(i)});
+  const std::string lacking = placement.Lacking({.wish = {.pick = DevicePick::kAny}});
+  EXPECT_LT(lacking.size(), 1'000u);
+  EXPECT_NE(lacking.find("; and 40 more"), std::string::npos) << lacking;
 }
 
 }  // namespace

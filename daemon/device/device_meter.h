@@ -1,5 +1,5 @@
-// DeviceMeter: what a device's driver says of it just now: its memory, the processes that use it, and whether it is
-// at anything. Needs no context.
+// DeviceMeter: what a device's driver says of it just now: its memory and the processes that use it, how it is, and
+// what happened to it. Needs no context.
 
 #ifndef DAEMON_DEVICE_DEVICE_METER_H_
 #define DAEMON_DEVICE_DEVICE_METER_H_
@@ -9,56 +9,61 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/cuda/nvml.h"
-#include "common/unique_fd.h"
-#include "daemon/device/worker_wire.h"
+#include "common/bytes.h"
+#include "daemon/device/device_record.h"
+#include "daemon/device/monitor_wire.h"
 
 namespace berth {
 
-// One caller at a time.
+// One caller at a time. A call may hang as long as the driver does.
 class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;
   // Errors: the driver's.
-  virtual absl::StatusOr<worker::Reading> Read() = 0;
+  virtual absl::StatusOr<monitor::Reading> Read() = 0;
+  // Never fails: what cannot be read says why.
+  virtual monitor::Survey Survey() = 0;
   // Between two readings.
   virtual absl::Duration interval() const { return absl::Seconds(1); }
 };
 
-// By NVML, which must outlive it. Processes whose parent is `daemon` are the daemon's own.
-std::unique_ptr<DeviceMeter> NewNvmlMeter(cuda::Nvml* nvml, std::string uuid, pid_t daemon);
+// By NVML, of the device of `records` that stands at `index`. Processes whose parent is `daemon` are the daemon's own.
+std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index,
+                                          pid_t daemon);
 
-// For tests on machines without a GPU: what the file at `path` says of device `ordinal`, read each time anew:
-//   ORDINAL memory TOTAL FREE
-//   ORDINAL utilisation PERCENT
-//   ORDINAL process PID BYTES
-// A file that is not there, or says nothing of the device's memory, is an error: as if the driver did not answer.
-std::unique_ptr<DeviceMeter> NewScriptedMeter(std::string path, uint32_t ordinal, pid_t daemon);
+// What the file at `path` says of a device (daemon/device/node_script.h), read each time anew. A file that cannot be
+// read is a driver that fails. Where it does not say how much memory there is it is `total`.
+std::unique_ptr<DeviceMeter> NewScriptedMeter(std::string path, uint32_t ordinal, Bytes total, pid_t daemon);
 
-// Reads a meter and sends what it says on the worker's socket, beside the worker's own answers, from a thread of
-// its own: whatever the worker waits for in the driver. A reading that the socket does not take is left out; so is
-// one that fails.
-class MeterLoop {
+// ---- For meters ---------------------------------------------------------------------------------------------
+
+// Of CLOCK_MONOTONIC.
+int64_t MonotonicNanoseconds();
+// Adds a process with what the kernel says of it; whom there is no room for is added up.
+void AddProcess(pid_t pid, uint64_t bytes, pid_t daemon, monitor::Reading* reading);
+// Writes what is wrong, zero-terminated and cut where it is too long.
+void SetTrouble(absl::string_view trouble, monitor::Survey* survey);
+// Judges by its figures and events how a device is that the driver has not lost.
+void JudgeHealth(monitor::Survey* survey);
+
+// Remembers what a device reported.
+class EventLog {
  public:
-  // `socket` must outlive it.
-  static absl::StatusOr<std::unique_ptr<MeterLoop>> Start(int socket, std::unique_ptr<DeviceMeter> meter);
-  ~MeterLoop();
-  MeterLoop(const MeterLoop&) = delete;
-  MeterLoop& operator=(const MeterLoop&) = delete;
+  void Add(DeviceEventKind kind, uint64_t code);
+  void CopyTo(monitor::Survey* survey) const;
 
  private:
-  MeterLoop(int socket, std::unique_ptr<DeviceMeter> meter, UniqueFd stop);
-  void Run();
-
-  const int socket_;
-  const std::unique_ptr<DeviceMeter> meter_;
-  const UniqueFd stop_;
-  std::thread thread_;
+  uint64_t total_ = 0;
+  std::vector<monitor::Event> latest_;
 };
+
+// After this Xid a GPU is not on the bus any more.
+inline constexpr uint64_t kXidOffTheBus = 79;
 
 }  // namespace berth
 

@@ -53,7 +53,7 @@ struct DeviceRecord {
   // The node-local label; for CUDA also the driver's own ordinal in the daemon's environment.
   uint32_t ordinal = 0;
   BackendKind backend = BackendKind::kHost;
-  // "GPU-xxxxxxxx-xxxx-…" as nvidia-smi prints it, or "HOST-<ordinal>"; zero-terminated.
+  // "GPU-xxxxxxxx-xxxx-…" as nvidia-smi prints it, "HOST-<ordinal>", or a simulated node's own; zero-terminated.
   char uuid[64] = {};
   // Zero-terminated.
   char name[96] = {};
@@ -68,8 +68,19 @@ struct DeviceRecord {
   uint32_t multiprocessors = 0;
   // When the daemon started.
   ClearsFinding clears;
+  // What does not change of it; 0 and empty where it has none.
+  uint32_t threads_per_multiprocessor = 0;
+  uint32_t padding = 0;
+  uint64_t shared_bytes_per_block = 0;
+  uint64_t l2_bytes = 0;
+  // "00000000:4E:00.0"; zero-terminated.
+  char pci_id[32] = {};
+  // The device that it is a MIG instance of; zero-terminated.
+  char mig_parent[64] = {};
+  // Ordinals of those that it reaches over NVLink, a bit each.
+  uint64_t nvlink_peers = 0;
 };
-static_assert(std::is_trivially_copyable_v<DeviceRecord> && sizeof(DeviceRecord) == 328);
+static_assert(std::is_trivially_copyable_v<DeviceRecord> && sizeof(DeviceRecord) == 456);
 
 }  // namespace berth
 

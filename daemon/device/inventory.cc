@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -16,10 +17,13 @@
 #include "absl/strings/strip.h"
 #include "common/cuda/driver.h"
 #include "common/cuda/nvml.h"
+#include "common/cuda/nvml_survey.h"
+#include "common/device_figures.h"
 #include "common/error.h"
 #include "common/ids.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/device/node_script.h"
 #include "daemon/device/vmm_backend.h"
 
 namespace berth {
@@ -72,6 +76,38 @@ std::vector<DeviceRecord> HostDevices(const InventoryOptions& options) {
   return records;
 }
 
+absl::StatusOr<std::vector<DeviceRecord>> ScriptedDevices(const InventoryOptions& options) {
+  BERTH_ASSIGN_OR_RETURN(const NodeScript script, ReadNodeScript(options.host_devices_file));
+  const Bytes bytes = HostBytes(options);
+  std::vector<DeviceRecord> records;
+  for (uint32_t ordinal = 0; ordinal < script.devices.size(); ++ordinal) {
+    const ScriptedDevice& device = script.devices[ordinal];
+    DeviceRecord& record =
+        records.emplace_back(DeviceRecord{.ordinal = ordinal, .backend = BackendKind::kHost});
+    SetText(device.uuid, record.uuid);
+    SetText(device.name, record.name);
+    SetText(device.mig_parent, record.mig_parent);
+    const Bytes total = device.memory.value_or(bytes);
+    record.total_bytes = total.count() - total.count() % kBlockGranularity;
+    const FigureValue& free = device.figures[DeviceFigure::kFreeBytes];
+    record.free_bytes = free.known() ? std::min(free.value, record.total_bytes) : record.total_bytes;
+    record.granularity = kBlockGranularity;
+    record.compute_capability = device.compute_capability;
+    record.multiprocessors = device.multiprocessors;
+    record.threads_per_multiprocessor = device.threads_per_multiprocessor;
+    record.shared_bytes_per_block = device.shared_bytes_per_block;
+    record.l2_bytes = device.l2_bytes;
+    record.nvlink_peers = script.NvlinkPeersOf(ordinal);
+    SetText("not tried: the kernel clears memory", record.clears.detail);
+  }
+  return records;
+}
+
+// What is not needed to serve the device: 0 where the driver does not say.
+uint32_t Optional(cuda::Driver& driver, uint32_t ordinal, cuda::DeviceAttribute attribute) {
+  return static_cast<uint32_t>(std::max(0, driver.Attribute(ordinal, attribute).value_or(0)));
+}
+
 absl::StatusOr<DeviceRecord> CudaDevice(cuda::Driver& driver, uint32_t ordinal) {
   BERTH_ASSIGN_OR_RETURN(const int shareable, driver.Attribute(ordinal, cuda::DeviceAttribute::kMemoryAsFd));
   if (shareable == 0) {
@@ -97,12 +133,30 @@ absl::StatusOr<DeviceRecord> CudaDevice(cuda::Driver& driver, uint32_t ordinal) 
   record.granularity = granularity.count();
   record.compute_capability = static_cast<uint32_t>(10 * major + minor);
   record.multiprocessors = static_cast<uint32_t>(processors);
+  record.threads_per_multiprocessor =
+      Optional(driver, ordinal, cuda::DeviceAttribute::kThreadsPerMultiprocessor);
+  record.shared_bytes_per_block = Optional(driver, ordinal, cuda::DeviceAttribute::kSharedMemoryPerBlock);
+  record.l2_bytes = Optional(driver, ordinal, cuda::DeviceAttribute::kL2Cache);
   // CUDA knows what is free only inside a context; NVML knows without.
   if (const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get(); nvml.ok()) {
     const absl::StatusOr<cuda::Nvml::Memory> memory = (*nvml)->GetMemory(uuid);
     if (memory.ok()) record.free_bytes = std::min(total, memory->free).count();
   }
   return record;
+}
+
+// Where the devices are, and what they are linked to: by NVML, which may know less.
+void AddPlaces(std::vector<DeviceRecord>* records) {
+  for (DeviceRecord& record : *records) {
+    const absl::StatusOr<std::unique_ptr<cuda::NvmlSurvey>> survey = cuda::NvmlSurvey::Open(record.uuid);
+    if (!survey.ok()) continue;
+    if (const absl::StatusOr<std::string> pci = (*survey)->PciId(); pci.ok()) SetText(*pci, record.pci_id);
+    for (const DeviceRecord& peer : *records) {
+      if (peer.ordinal == record.ordinal) continue;
+      const absl::StatusOr<cuda::NvmlSurvey::Reach> reach = (*survey)->ReachOf(peer.uuid);
+      if (reach.ok() && reach->nvlink) record.nvlink_peers |= uint64_t{1} << peer.ordinal;
+    }
+  }
 }
 
 absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
@@ -123,12 +177,14 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
     return Refuse(Reason::kUnsupported, "no {capability}: {count} devices, none that can be used",
                   {{"capability", "CUDA"}, {"count", count}});
   }
+  AddPlaces(&records);
   return records;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options) {
+  if (!options.host_devices_file.empty()) return ScriptedDevices(options);
   if (options.backend == BackendChoice::kHost) return HostDevices(options);
   absl::StatusOr<std::vector<DeviceRecord>> devices = CudaDevices();
   // Absence is an answer; a fault is an error, lest a broken driver turn a GPU node into a host one

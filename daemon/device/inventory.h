@@ -5,6 +5,7 @@
 #define DAEMON_DEVICE_INVENTORY_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,11 +21,14 @@ struct InventoryOptions {
   uint32_t host_devices = 1;
   // Bytes of each; 0 means half of what is available, at most 8 GiB.
   Bytes host_bytes;
+  // Describes them instead (daemon/device/node_script.h); empty for none.
+  std::string host_devices_file;
 };
 
 // Looks at the devices, without a context on any. Ordinals rise; one that is missing belongs to a device that
 // did not answer, or whose memory cannot be shared, which is said on stderr.
-// Errors: UNSUPPORTED if kCuda is asked for and there is none; DRIVER if the driver fails as a whole.
+// Errors: UNSUPPORTED if kCuda is asked for and there is none; DRIVER if the driver fails as a whole; kInvalidArgument
+// for a file that describes no devices.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
 
 // Writes the records to `fd`, one after the other.

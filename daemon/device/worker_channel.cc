@@ -102,14 +102,6 @@ absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
 
 absl::StatusOr<WorkerReply> WorkerChannel::Read() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
-  worker::Reading reading;
-  const size_t size = message.bytes.size();
-  if (size >= worker::Reading::BytesOf(0) && size <= sizeof(reading) && message.fds.empty()) {
-    memcpy(&reading, message.bytes.data(), size);
-    const bool is_reading = reading.kind == worker::Kind::kReading;
-    if (is_reading && size == worker::Reading::BytesOf(reading.count)) return reading;
-    if (is_reading) return absl::InternalError("the worker sent a reading of another length");
-  }
   if (message.bytes.size() == sizeof(worker::Created)) {
     worker::Created created;
     memcpy(&created, message.bytes.data(), sizeof(created));

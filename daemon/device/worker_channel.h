@@ -44,8 +44,7 @@ struct ReleasedBlock {
 struct MeasuredContext {
   Bytes bytes;
 };
-// A worker::Reading comes unasked.
-using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext, worker::Reading>;
+using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext>;
 
 // WorkerChannel is thread-safe; Read() has one caller at a time. No method blocks: what the socket has no
 // room for waits in an outbox until Flush().

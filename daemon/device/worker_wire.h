@@ -32,7 +32,6 @@ enum class Kind : uint32_t {
   kReleased,
   kBegin,
   kMeasured,
-  kReading,
 };
 
 // Asks for a block of `bytes`.
@@ -88,42 +87,6 @@ struct Measured {
   uint64_t bytes = 0;
 };
 
-// A process at the device.
-struct ProcessReading {
-  int32_t pid = 0;
-  uint32_t uid = 0;
-  // With its context.
-  uint64_t bytes = 0;
-  // Its parent first; 0 past the last.
-  int32_t ancestors[8] = {};
-  // Zero-terminated.
-  char name[16] = {};
-  // 1 for one of the daemon's own.
-  uint32_t daemon = 0;
-  uint32_t padding = 0;
-};
-
-// Unasked, once a second: what the driver says of the device. Sent without the processes past `count`.
-struct Reading {
-  static constexpr uint32_t kMaxProcesses = 48;
-  Kind kind = Kind::kReading;
-  uint32_t count = 0;
-  // Of CLOCK_MONOTONIC.
-  int64_t taken_ns = 0;
-  uint64_t total = 0;
-  uint64_t free = 0;
-  // Bytes of processes for which there was no room.
-  uint64_t rest = 0;
-  // In percent; -1 where the driver does not say.
-  int32_t utilisation = -1;
-  uint32_t padding = 0;
-  ProcessReading processes[kMaxProcesses] = {};
-
-  static constexpr size_t BytesOf(uint32_t count) { return 48 + count * sizeof(ProcessReading); }
-};
-static_assert(sizeof(Reading) == Reading::BytesOf(Reading::kMaxProcesses));
-
-static_assert(std::is_trivially_copyable_v<Reading>);
 static_assert(std::is_trivially_copyable_v<Create> && std::is_trivially_copyable_v<Created> &&
               std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Released> &&
               std::is_trivially_copyable_v<Measured>);

@@ -8,6 +8,7 @@ namespace {
 // The core's enums carry the wire's numbers.
 static_assert(static_cast<int>(core::MemoryKind::kCudaDirect) == v1::MEMORY_KIND_CUDA_DIRECT);
 static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
+static_assert(static_cast<int>(core::DeviceState::kProbation) == v1::Device::PROBATION);
 
 }  // namespace
 
@@ -35,6 +36,7 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_failed_releases(view.failed_releases);
   out->set_restarts_left(view.restarts_left);
   out->set_last_failure(view.last_failure);
+  out->set_drain_reason(view.drain_reason);
   out->set_clears_check(static_cast<v1::Device::ClearsCheck>(view.clears.outcome));
   out->set_clears_check_detail(view.clears.detail);
   if (view.reading.has_value()) {

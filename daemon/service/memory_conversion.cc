@@ -6,6 +6,7 @@
 #include "common/status_macros.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/device_conversion.h"
+#include "daemon/service/placement_conversion.h"
 
 namespace berth::service {
 namespace {
@@ -75,6 +76,16 @@ absl::StatusOr<core::AllocateRequest> FromProto(const v1::AllocateBlockRequest& 
                             .label = request.label(),
                             .reservation = ReservationId(request.reservation())};
   BERTH_ASSIGN_OR_RETURN(out.kinds, FromProto(request.export_kinds()));
+  BERTH_ASSIGN_OR_RETURN(out.wish, FromProto("wish", request.wish()));
+  const char* const odd = request.reservation() != 0    ? "reservation"
+                          : out.wish.declared > Bytes() ? "wish.declared_bytes"
+                                                        : nullptr;
+  if (out.wish.pick != core::DevicePick::kNone && odd != nullptr) {
+    return Refuse(Reason::kInvalidField, "{field} is {value}; expected {limit} with a wish",
+                  {{"field", odd},
+                   {"value", request.reservation() != 0 ? request.reservation() : out.wish.declared.count()},
+                   {"limit", 0}});
+  }
   if (request.has_max_wait()) {
     BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, FromProto("max_wait", request.max_wait()));
     out.wait = wait > absl::ZeroDuration();

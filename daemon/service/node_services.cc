@@ -181,4 +181,22 @@ grpc::ServerUnaryReactor* AdminService::DropDevice(grpc::CallbackServerContext* 
                        });
 }
 
+grpc::ServerUnaryReactor* AdminService::DrainDevice(grpc::CallbackServerContext* context,
+                                                    const v1::DrainDeviceRequest* request,
+                                                    v1::Device* response) {
+  return OperateDevice(context_, context, "DrainDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.DrainDevice(now, request->device(), request->reason(), effects);
+                       });
+}
+
+grpc::ServerUnaryReactor* AdminService::UndrainDevice(grpc::CallbackServerContext* context,
+                                                      const v1::UndrainDeviceRequest* request,
+                                                      v1::Device* response) {
+  return OperateDevice(context_, context, "UndrainDevice", response,
+                       [&](core::Core& core, absl::Time now, core::Effects* effects) {
+                         return core.UndrainDevice(now, request->device(), effects);
+                       });
+}
+
 }  // namespace berth::service

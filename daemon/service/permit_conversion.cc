@@ -11,31 +11,10 @@
 #include "common/status_macros.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/memory_conversion.h"
+#include "daemon/service/placement_conversion.h"
 
 namespace berth::service {
 namespace {
-
-absl::StatusOr<core::DeviceWish> FromProto(const v1::DeviceWish& wish) {
-  BERTH_RETURN_IF_ERROR(ValidateLabel("device.uuid", wish.uuid()));
-  const auto refuse = [](absl::string_view field, const absl::AlphaNum& value, absl::string_view expected) {
-    return Refuse(Reason::kInvalidField, "{field}: \"{value}\"; expected {limit}",
-                  {{"field", field}, {"value", std::string(value.Piece())}, {"limit", expected}});
-  };
-  const bool named = wish.pick() == v1::DeviceWish::NAMED;
-  if (wish.pick() < v1::DeviceWish::PICK_UNSPECIFIED || wish.pick() > v1::DeviceWish::NAMED) {
-    return refuse("device.pick", static_cast<int>(wish.pick()), "0 to 3");
-  }
-  if (named == wish.uuid().empty())
-    return refuse("device.uuid", wish.uuid(), "a UUID with NAMED, and only then");
-  if (wish.pick() == v1::DeviceWish::PICK_UNSPECIFIED &&
-      (wish.min_free_bytes() != 0 || wish.declared_bytes() != 0)) {
-    return refuse("device.pick", 0, "a pick where bytes are asked");
-  }
-  return core::DeviceWish{.pick = static_cast<core::DevicePick>(wish.pick()),
-                          .uuid = wish.uuid(),
-                          .min_free = Bytes(wish.min_free_bytes()),
-                          .declared = Bytes(wish.declared_bytes())};
-}
 
 // Zero is never.
 absl::StatusOr<absl::Duration> HoldFromProto(absl::string_view field,
@@ -48,20 +27,6 @@ void ToProto(const core::PlacedDevice& device, v1::PlacedDevice* out) {
   out->set_ordinal(device.ordinal);
   out->set_uuid(device.uuid);
   out->set_generation(device.generation);
-}
-
-std::string NameOf(const core::DeviceWish& wish) {
-  switch (wish.pick) {
-    case core::DevicePick::kNone:
-      return "";
-    case core::DevicePick::kAny:
-      return "any";
-    case core::DevicePick::kBest:
-      return "best";
-    case core::DevicePick::kNamed:
-      return wish.uuid;
-  }
-  return "";
 }
 
 // What every request for permits says of who asks.
@@ -102,7 +67,6 @@ void SetEnvironment(const std::vector<std::string>& uuids,
 }
 
 // The core's enums carry the wire's numbers.
-static_assert(static_cast<int>(core::DevicePick::kNamed) == v1::DeviceWish::NAMED);
 static_assert(static_cast<int>(core::WaitCause::kOldReading) == v1::WaitExplanation::OLD_READING);
 
 }  // namespace
@@ -122,7 +86,7 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
                               .priority = request.priority(),
                               .exclusive = request.exclusive(),
                               .keep = request.keep()};
-  BERTH_ASSIGN_OR_RETURN(out.device, FromProto(request.device()));
+  BERTH_ASSIGN_OR_RETURN(out.device, FromProto("device", request.device()));
   BERTH_RETURN_IF_ERROR(ReadWait(request, now, &out));
   return out;
 }
@@ -141,7 +105,7 @@ absl::StatusOr<core::GangRequest> FromProto(const v1::AcquireGangRequest& reques
         out.members.emplace_back(core::GangMember{.pool = PoolName(member.pool()),
                                                   .units = member.units() == 0 ? 1 : member.units(),
                                                   .client_cap = member.client_cap()});
-    BERTH_ASSIGN_OR_RETURN(to.device, FromProto(member.device()));
+    BERTH_ASSIGN_OR_RETURN(to.device, FromProto("device", member.device()));
   }
   for (const v1::AcquireGangRequest::Bytes& item : request.reserve()) {
     BERTH_RETURN_IF_ERROR(ValidateLabel("reserve.device_uuid", item.device_uuid()));

@@ -51,9 +51,12 @@ TEST(PermitConversionTest, NamesTheFieldOfABadAcquire) {
   refused([](auto& wire) { wire.mutable_device()->set_min_free_bytes(1); }, "device.pick");
   refused([](auto& wire) { wire.mutable_device()->set_pick(v1::DeviceWish::NAMED); }, "device.uuid");
   refused([](auto& wire) { wire.mutable_device()->set_uuid("HOST-0"); }, "device.uuid");
-  refused([](auto& wire) { wire.mutable_device()->set_pick(static_cast<v1::DeviceWish::Pick>(4)); },
+  refused([](auto& wire) { wire.mutable_device()->set_pick(static_cast<v1::DeviceWish::Pick>(6)); },
           "device.pick");
   refused([](auto& wire) { wire.mutable_device()->set_uuid("a\nb"); }, "device.uuid");
+  refused([](auto& wire) { wire.mutable_device()->set_min_capability(90); }, "device.pick");
+  refused([](auto& wire) { wire.mutable_device()->set_island_of("HOST-0"); }, "device.pick");
+  refused([](auto& wire) { wire.mutable_device()->set_island_of("a\nb"); }, "device.island_of");
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(-1); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_nanos(1'000'000'000); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(INT64_MAX); }, "max_wait");

@@ -180,6 +180,10 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::Device*) override;
   grpc::ServerUnaryReactor* DropDevice(grpc::CallbackServerContext*, const v1::DropDeviceRequest*,
                                        v1::Device*) override;
+  grpc::ServerUnaryReactor* DrainDevice(grpc::CallbackServerContext*, const v1::DrainDeviceRequest*,
+                                        v1::Device*) override;
+  grpc::ServerUnaryReactor* UndrainDevice(grpc::CallbackServerContext*, const v1::UndrainDeviceRequest*,
+                                          v1::Device*) override;
 
  private:
   const ServiceContext context_;

@@ -51,7 +51,8 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
   } else if (message.bytes.size() == sizeof(custody::Order) && message.fds.empty()) {
     custody::Order order;
     memcpy(&order, message.bytes.data(), sizeof(order));
-    const bool known = order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kEnd;
+    const bool known =
+        order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kKillMonitor;
     if (order.kind == MessageKind::kOrder && known) {
       return OrderRequest{.device = order.device,
                           .lane = order.lane,

@@ -168,7 +168,8 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
                       .restarts_left = status->restarts_left,
                       .generation = status->generation,
                       .dropped = status->dropped != 0,
-                      .last_failure = custody::ReasonOf(status->last_failure)};
+                      .last_failure = custody::ReasonOf(status->last_failure),
+                      .drain_reason = custody::ReasonOf(status->drain_reason)};
   }
   if (const auto dropped = As<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
     MutexLock lock(&mu_);
@@ -176,6 +177,11 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
     return DroppedFd{dropped->key};
   }
   const auto give = As<KeyMessage>(message, MessageKind::kGive, 1);
+  if (give.has_value() && give->key.kind == custody::Kind::kMonitor) {
+    MutexLock lock(&mu_);
+    held_.insert(give->key);
+    return MonitorUp{.socket = std::move(message.fds[0])};
+  }
   const bool main = give.has_value() && give->key.kind == custody::Kind::kWorker;
   if (main || (give.has_value() && give->key.kind == custody::Kind::kContextWorker)) {
     MutexLock lock(&mu_);

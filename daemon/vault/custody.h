@@ -44,6 +44,10 @@ struct WorkerUp {
   Lane lane = Lane::kMain;
   UniqueFd socket;
 };
+// There is a monitor; `socket` is the broker's end of its socket (daemon/device/monitor_wire.h).
+struct MonitorUp {
+  UniqueFd socket;
+};
 // What becomes of the device's worker (custody_wire.h). After kGone a WorkerUp follows.
 struct WorkerNews {
   uint32_t device = 0;
@@ -53,6 +57,7 @@ struct WorkerNews {
   uint64_t generation = 0;
   bool dropped = false;
   std::string last_failure;
+  std::string drain_reason;
 };
 // The vault has closed what Drop(key) named.
 struct DroppedFd {
@@ -61,7 +66,7 @@ struct DroppedFd {
 // The daemon is asked to stop: end within 500 ms.
 struct StopRequested {};
 
-using Notice = std::variant<WorkerUp, WorkerNews, DroppedFd, StopRequested>;
+using Notice = std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested>;
 
 struct Inheritance;
 

@@ -2,7 +2,7 @@
 // and what it tells of the other processes.
 //
 //   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
-//                   later Give + fd for a restarted worker, WorkerStatus, Dropped, Stop
+//                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
 //   broker → vault  Put + fd, Drop, Ready, Order
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
@@ -48,6 +48,8 @@ enum class Kind : uint32_t {
   kFencePage,
   // The same as kWorker, of a device's context worker.
   kContextWorker,
+  // The broker's end of the monitor's socket (daemon/device/monitor_wire.h); id 0. Put and dropped by the vault alone.
+  kMonitor,
 };
 
 enum class Listener : uint64_t {
@@ -118,6 +120,9 @@ enum class WorkerState : uint32_t {
   kAbandoned,
   // There is none, and none is started until one is ordered: of context workers.
   kIdle,
+  // There is none, and a process looks whether the device works: one is started if it does, else kStopped follows. Of
+  // main workers.
+  kTesting,
 };
 
 inline constexpr uint32_t kReasonBytes = 240;
@@ -134,6 +139,8 @@ struct WorkerStatus {
   Lane lane = Lane::kMain;
   // Why the last worker ended; zero-terminated, cut where it is too long.
   char last_failure[kReasonBytes] = {};
+  // Why an operator drains the device; empty where nobody does. Of main workers; the same.
+  char drain_reason[kReasonBytes] = {};
 };
 
 // What the vault is to do with a device.
@@ -142,7 +149,7 @@ enum class OrderKind : uint32_t {
   kKill = 1,
   // End the worker, and start another that does not count; a context worker when it is wanted.
   kRestart,
-  // Bring a worker that was stopped back.
+  // Bring a worker that was stopped back: a main worker once the device has passed its self-test.
   kEnable,
   // The device's memory is lost: its generation moves, and its workers are replaced.
   kReset,
@@ -152,6 +159,13 @@ enum class OrderKind : uint32_t {
   kStart,
   // End the context worker: it is idle then.
   kEnd,
+  // The driver has lost the device: its generation moves, its workers end, and none follows.
+  kLose,
+  // Remember for later brokers that the device is drained, and why; or that it is not.
+  kDrain,
+  kUndrain,
+  // End the monitor: it hangs. Another one follows.
+  kKillMonitor,
 };
 
 struct Order {

@@ -69,6 +69,9 @@ class FakeBroker {
       } else if (auto* up = std::get_if<WorkerUp>(&*notice)) {
         absl::StrAppend(&notices_, "up ", NameOf(up->device, up->lane), "\n");
         fds_[KeyOf(up->lane, up->device)] = std::move(up->socket);
+      } else if (auto* monitor = std::get_if<MonitorUp>(&*notice)) {
+        absl::StrAppend(&notices_, "monitor\n");
+        fds_[KeyOf(Kind::kMonitor)] = std::move(monitor->socket);
       } else if (const auto* dropped = std::get_if<DroppedFd>(&*notice)) {
         absl::StrAppend(&notices_, "dropped ", Text(dropped->key));
       }
@@ -83,9 +86,11 @@ class FakeBroker {
   void Note(const WorkerNews& news) {
     const std::string name = NameOf(news.device, news.lane);
     status_[name] = absl::StrCat("left ", news.restarts_left, ", generation ", news.generation,
-                                 news.dropped ? ", dropped: " : ": ", news.last_failure);
+                                 news.dropped ? ", dropped: " : ": ", news.last_failure,
+                                 news.drain_reason.empty() ? "" : "; drained: ", news.drain_reason);
     switch (news.state) {
       case custody::WorkerState::kRunning:
+      case custody::WorkerState::kTesting:
         return;
       case custody::WorkerState::kGone:
         absl::StrAppend(&notices_, "down ", name, "\n");
@@ -154,10 +159,17 @@ class FakeBroker {
     const Lane lane = absl::ConsumeSuffix(&device, "c") ? Lane::kContext : Lane::kMain;
     if (!absl::SimpleAtoi(device, &ordinal)) return "no device";
     const std::map<std::string, custody::OrderKind> orders = {
-        {"kill", custody::OrderKind::kKill},     {"restart", custody::OrderKind::kRestart},
-        {"enable", custody::OrderKind::kEnable}, {"reset", custody::OrderKind::kReset},
-        {"drop", custody::OrderKind::kDrop},     {"start", custody::OrderKind::kStart},
-        {"end", custody::OrderKind::kEnd}};
+        {"kill", custody::OrderKind::kKill},
+        {"restart", custody::OrderKind::kRestart},
+        {"enable", custody::OrderKind::kEnable},
+        {"reset", custody::OrderKind::kReset},
+        {"drop", custody::OrderKind::kDrop},
+        {"start", custody::OrderKind::kStart},
+        {"end", custody::OrderKind::kEnd},
+        {"lose", custody::OrderKind::kLose},
+        {"drain", custody::OrderKind::kDrain},
+        {"undrain", custody::OrderKind::kUndrain},
+        {"kill-monitor", custody::OrderKind::kKillMonitor}};
     custody_->Order(ordinal, lane, orders.at(verb), absl::StrCat("ordered to ", verb));
     return "OK";
   }

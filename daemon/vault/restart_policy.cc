@@ -1,5 +1,7 @@
 #include "daemon/vault/restart_policy.h"
 
+#include <algorithm>
+
 namespace berth {
 
 bool WorkerRestarts::OnDeath(MonotonicTime now) {
@@ -15,6 +17,13 @@ void WorkerRestarts::Forget(MonotonicTime now) {
 
 MonotonicTime WorkerRestarts::next_forgotten() const {
   return restarts_.empty() ? MonotonicTime::max() : restarts_.front() + kWindow;
+}
+
+std::chrono::milliseconds MonitorRestarts::OnDeath(MonotonicTime started, MonotonicTime now) {
+  if (now - started >= kLived) next_ = std::chrono::milliseconds(0);
+  const std::chrono::milliseconds pause = next_;
+  next_ = std::min(kLongestPause, std::max(kFirstPause, 2 * next_));
+  return pause;
 }
 
 std::optional<std::chrono::milliseconds> BrokerRestarts::OnDeath(bool had_served) {

@@ -34,6 +34,21 @@ class WorkerRestarts {
   std::deque<MonotonicTime> restarts_;
 };
 
+// A monitor is started again as long as the daemon runs: at once after one that lived for a while, else with a pause
+// that doubles.
+class MonitorRestarts {
+ public:
+  static constexpr std::chrono::seconds kLived{5};
+  static constexpr std::chrono::milliseconds kFirstPause{100};
+  static constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+  // Returns how long to pause before the next start.
+  std::chrono::milliseconds OnDeath(MonotonicTime started, MonotonicTime now);
+
+ private:
+  std::chrono::milliseconds next_{0};
+};
+
 // A broker that had served is restarted at once. One that had not is given 5 tries, with 100 ms after the
 // first and twice as long after each further.
 class BrokerRestarts {

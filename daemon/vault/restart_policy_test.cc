@@ -39,6 +39,19 @@ TEST(WorkerRestartsTest, SaysHowManyAreLeftAndWhenThatChanges) {
   EXPECT_EQ(restarts.next_forgotten(), start + seconds(70));
 }
 
+TEST(MonitorRestartsTest, OneThatLivedIsReplacedAtOnceAndOthersEverLater) {
+  MonitorRestarts restarts;
+  const MonotonicTime start = MonotonicTime() + std::chrono::hours(1);
+  const auto dies = [&](std::chrono::seconds age) { return restarts.OnDeath(start, start + age).count(); };
+  EXPECT_EQ(dies(std::chrono::seconds(10)), 0);
+  EXPECT_EQ(dies(std::chrono::seconds(1)), 100);
+  EXPECT_EQ(dies(std::chrono::seconds(1)), 200);
+  EXPECT_EQ(dies(std::chrono::seconds(1)), 400);
+  EXPECT_EQ(dies(std::chrono::seconds(5)), 0) << "it lived";
+  for (int i = 0; i < 20; ++i) dies(std::chrono::seconds(0));
+  EXPECT_EQ(dies(std::chrono::seconds(0)), 30'000);
+}
+
 TEST(BrokerRestartsTest, ABrokerThatServedIsRestartedAtOnceHoweverOften) {
   BrokerRestarts restarts;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(restarts.OnDeath(/*had_served=*/true), milliseconds(0));

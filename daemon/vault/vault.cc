@@ -107,6 +107,7 @@ absl::Status Vault::Start(UniqueFd page) {
     }
     BERTH_RETURN_IF_ERROR(StartWorker(worker));
   }
+  if (WantsMonitor()) StartMonitor();
   return StartBroker();
 }
 
@@ -130,6 +131,16 @@ absl::Status Vault::Serve() {
       if (worker.process.has_value()) {
         entries.push_back({.fd = worker.process->pidfd(), .events = POLLIN, .revents = 0});
       }
+      if (worker.test.has_value()) {
+        wake = std::min(wake, worker.test->deadline);
+        entries.push_back({.fd = worker.test->process.pidfd(), .events = POLLIN, .revents = 0});
+      }
+    }
+    wake = std::min(wake, monitor_wake());
+    for (const std::optional<Monitor>* const monitor : {&monitor_, &abandoned_monitor_}) {
+      if (monitor->has_value()) {
+        entries.push_back({.fd = (*monitor)->process.pidfd(), .events = POLLIN, .revents = 0});
+      }
     }
     if (look_.has_value()) {
       wake = std::min(wake, look_->deadline);
@@ -139,6 +150,7 @@ absl::Status Vault::Serve() {
       return OsError("poll", errno);
 
     AttendWorkers();
+    AttendMonitor();
     if (!broker_.has_value()) {
       if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(StartBroker());
     } else if (broker_->process.IsGone()) {
@@ -260,6 +272,8 @@ void Vault::Stop() {
   }
   // With the broker gone, these are the last other ends of the workers' sockets.
   for (const Worker& worker : workers_) held_.erase(KeyOf(worker.lane, worker.record.ordinal));
+  // It may hang, and has nothing to lose.
+  if (monitor_.has_value()) monitor_->process.Kill();
   const MonotonicTime deadline = Now() + kWorkerStopLimit;
   for (Worker& worker : workers_) {
     if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();
@@ -267,6 +281,7 @@ void Vault::Stop() {
   for (const Worker& worker : workers_) {
     if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
   }
+  if (monitor_.has_value()) monitor_->process.WaitUntil(deadline + kKillLimit);
   // The rest ends with the process: closing a client's socket may wait for what the client sent on it, ending does not.
   for (auto& [key, fd] : held_) fd.release();
 }

@@ -34,6 +34,8 @@ struct VaultOptions {
   std::string folder;
   // What inventory and broker are started with, beside their role.
   std::vector<std::string> child_flags;
+  // Describes host devices that are not there (daemon/device/node_script.h); empty for none.
+  std::string host_devices_file;
   // Gets "ready\n" once a broker serves, and is closed; -1 for none. Run() takes it over.
   int ready_fd = -1;
 };
@@ -49,6 +51,12 @@ class Vault {
   static absl::Status Run(const VaultOptions& options);
 
  private:
+  // A process that looks at devices, and what it writes.
+  struct Inventory {
+    ChildProcess process;
+    UniqueFd table;
+    MonotonicTime deadline;
+  };
   // One of a device's workers.
   struct Worker {
     DeviceRecord record;
@@ -59,12 +67,17 @@ class Vault {
     bool lost = false;
     // A context worker whose memory nobody shall trust any more: it is gone, or was killed.
     bool over = true;
+    // Looks whether the device works; of a main worker that is to be brought back.
+    std::optional<Inventory> test;
+    // Why an operator drains the device; empty where nobody does. Of a main worker.
+    std::string drain_reason;
   };
-  // A process of the inventory role that runs.
-  struct Inventory {
+  // The process that reads drivers.
+  struct Monitor {
     ChildProcess process;
-    UniqueFd table;
-    MonotonicTime deadline;
+    MonotonicTime started;
+    // When it is given up, after it was killed.
+    MonotonicTime kill_deadline = MonotonicTime::max();
   };
   // One life of the broker.
   struct Broker {
@@ -121,6 +134,7 @@ class Vault {
   void AttendWorkers();
   void DropDevice(uint32_t device, const std::string& why);
   void ResetDevice(uint32_t device, const std::string& why);
+  void LoseDevice(uint32_t device, const std::string& why);
   void QueueStatus(const Worker& worker);
   DeviceWords& WordsOf(const Worker& worker) { return page_.writable().devices[worker.record.ordinal]; }
   // Of the memory that it makes.
@@ -128,6 +142,19 @@ class Vault {
     DeviceWords& words = WordsOf(worker);
     return worker.lane == Lane::kMain ? words.generation : words.context_generation;
   }
+
+  // ---- vault_monitor.cc: the processes that look at devices that are known ----------------------------------
+
+  // Where there are drivers to read: GPUs', or a simulated node's.
+  bool WantsMonitor() const;
+  void StartMonitor();
+  void KillMonitor(const std::string& why);
+  // Acts on its death and on the time.
+  void AttendMonitor();
+  MonotonicTime monitor_wake() const;
+  // Brings the device back if it passes.
+  void StartTest(Worker& worker);
+  void OnTestDone(Worker& worker);
 
   const VaultOptions options_;
   RunFolder folder_;
@@ -142,6 +169,12 @@ class Vault {
   // By device, its main one first.
   std::vector<Worker> workers_;
   std::optional<Inventory> look_;
+  std::optional<Monitor> monitor_;
+  // One that SIGKILL did not end: there is another, but no third.
+  std::optional<Monitor> abandoned_monitor_;
+  MonitorRestarts monitor_restarts_;
+  // When the next monitor starts, while there is none; max() for never.
+  MonotonicTime monitor_start_ = MonotonicTime::max();
   std::optional<Broker> broker_;
   BrokerRestarts broker_restarts_;
   // When the next broker starts, while there is none.

@@ -84,6 +84,10 @@ int main(int argc, char** argv) {
         return berth::RunInventory(options);
       case berth::Role::kClearsCheck:
         return 1;
+      case berth::Role::kMonitor:
+        return berth::RunMonitorRole(options);
+      case berth::Role::kSelfTest:
+        return berth::RunSelfTestRole(options);
       case berth::Role::kBroker:
         if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
         return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);

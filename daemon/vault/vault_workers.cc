@@ -164,6 +164,12 @@ void Vault::TryStartWorker(Worker& worker) {
 void Vault::KillWorker(Worker& worker, Supervision::Then then, const std::string& why) {
   const Supervision::State state = worker.supervision.state();
   if (state != Supervision::State::kRunning && state != Supervision::State::kEnding) return;
+  if (worker.test.has_value()) {
+    // There is none yet. Who wants no other one wants no test either.
+    if (then != Supervision::Then::kStop) return;
+    worker.test.reset();
+    return worker.supervision.OnNotStarted(why);
+  }
   Log("the %s of device %u is killed: %s", NameOf(worker.lane), worker.record.ordinal, why.c_str());
   EndContext(worker);
   worker.process->Kill();
@@ -210,6 +216,9 @@ void Vault::AttendWorkers() {
   const MonotonicTime now = Now();
   for (Worker& worker : workers_) {
     if (worker.process.has_value() && worker.process->IsGone()) OnWorkerDeath(worker);
+    if (worker.test.has_value() && (worker.test->process.IsGone() || now >= worker.test->deadline)) {
+      OnTestDone(worker);
+    }
     if (!worker.supervision.OnTime(now)) continue;
     if (worker.supervision.state() == Supervision::State::kAbandoned) {
       Log("the %s of device %u is abandoned: %s", NameOf(worker.lane), worker.record.ordinal,
@@ -226,7 +235,21 @@ void Vault::DropDevice(uint32_t device, const std::string& why) {
   for (Worker& worker : workers_) {
     if (worker.record.ordinal != device) continue;
     WordsOf(worker).dropped = 1;
-    if (worker.process.has_value()) {
+    if (worker.process.has_value() || worker.test.has_value()) {
+      KillWorker(worker, Supervision::Then::kStop, why);
+    } else {
+      worker.supervision.OnNotStarted(why);
+    }
+    QueueStatus(worker);
+  }
+}
+
+void Vault::LoseDevice(uint32_t device, const std::string& why) {
+  Log("device %u is lost: %s", device, why.c_str());
+  for (Worker& worker : workers_) {
+    if (worker.record.ordinal != device) continue;
+    if (worker.lane == Lane::kMain) ++WordsOf(worker).generation;
+    if (worker.process.has_value() || worker.test.has_value()) {
       KillWorker(worker, Supervision::Then::kStop, why);
     } else {
       worker.supervision.OnNotStarted(why);
@@ -245,6 +268,7 @@ void Vault::ResetDevice(uint32_t device, const std::string& why) {
 }
 
 void Vault::OnRequest(OrderRequest request) {
+  if (request.order == OrderKind::kKillMonitor) return KillMonitor(request.why);
   const bool context = request.order == OrderKind::kStart || request.order == OrderKind::kEnd;
   Worker* const found = FindWorker(request.device, context ? Lane::kContext : request.lane);
   if (found == nullptr) return;
@@ -263,13 +287,25 @@ void Vault::OnRequest(OrderRequest request) {
       return ResetDevice(request.device, request.why);
     case OrderKind::kDrop:
       return DropDevice(request.device, request.why);
+    case OrderKind::kLose:
+      // One that is out of service already was lost before, or needs an operator anyway.
+      if (worker.supervision.state() == Supervision::State::kStopped) break;
+      return LoseDevice(request.device, request.why);
+    case OrderKind::kDrain:
+      worker.drain_reason = request.why;
+      break;
+    case OrderKind::kUndrain:
+      worker.drain_reason.clear();
+      break;
+    case OrderKind::kKillMonitor:
+      break;
     case OrderKind::kStart:
       if (WordsOf(worker).dropped == 0 && worker.supervision.OnWanted()) return TryStartWorker(worker);
       break;
     case OrderKind::kEnable:
       if (WordsOf(worker).dropped != 0 || worker.supervision.state() != Supervision::State::kStopped) break;
       Log("the %s of device %u is enabled again", NameOf(worker.lane), worker.record.ordinal);
-      if (worker.supervision.OnEnabled()) TryStartWorker(worker);
+      if (worker.supervision.OnEnabled()) StartTest(worker);
       break;
   }
   QueueStatus(worker);
@@ -288,7 +324,9 @@ void Vault::QueueStatus(const Worker& worker) {
       break;
     case Supervision::State::kRunning:
     case Supervision::State::kEnding:
-      status.state = worker.process.has_value() ? WorkerState::kRunning : WorkerState::kGone;
+      status.state = worker.test.has_value()      ? WorkerState::kTesting
+                     : worker.process.has_value() ? WorkerState::kRunning
+                                                  : WorkerState::kGone;
       break;
     case Supervision::State::kStopped:
       status.state = WorkerState::kStopped;
@@ -298,6 +336,7 @@ void Vault::QueueStatus(const Worker& worker) {
       break;
   }
   custody::SetReason(worker.supervision.last_failure(), status.last_failure);
+  custody::SetReason(worker.drain_reason, status.drain_reason);
   broker_->link.Queue(status);
 }
 

@@ -8,7 +8,11 @@
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/state_page.h"
@@ -254,6 +258,85 @@ TEST_F(VaultWorkersTest, AWorkerThatSigkillDoesNotEndIsAbandonedAndItsDeviceCome
   EXPECT_EQ(Ask("order enable 0"), "OK");
   EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
   EXPECT_EQ(Ask("create 0"), "2097152");
+}
+
+// ---- Looking at devices that are known ----------------------------------------------------------------------
+
+TEST_F(VaultWorkersTest, ALostDeviceIsStoppedUntilItIsEnabledAndHasPassedItsSelfTest) {
+  const auto daemon = StartReady();
+  const StatePage page = daemon->Page();
+  ASSERT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("order lose 0"), "OK");
+  EXPECT_THAT(Ask("await down 0 stopped"), HasSubstr("down 0 stopped"));
+  EXPECT_EQ(page->devices[0].generation, 2u);
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 2: ordered to lose");
+  EXPECT_EQ(daemon->Child("berth-worker0"), 0);
+  // Once is enough.
+  EXPECT_EQ(Ask("order lose 0"), "OK");
+  EXPECT_EQ(Ask("status 0"), "left 0, generation 2: ordered to lose");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  EXPECT_EQ(Ask("order enable 0"), "OK");
+  EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(page->devices[0].generation, 2u);
+}
+
+TEST_F(VaultWorkersTest, ADrainIsRememberedForTheNextBroker) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("order drain 1"), "OK");
+  EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ; drained: ordered to drain");
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ; drained: ordered to drain");
+  EXPECT_EQ(Ask("status 0"), "left 3, generation 1: ");
+  EXPECT_EQ(Ask("order undrain 1"), "OK");
+  EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ");
+  EXPECT_EQ(daemon->Child("berth-monitor"), 0) << "there is nothing to read";
+}
+
+class VaultMonitorTest : public VaultTest {
+ protected:
+  void Describe(const std::string& now) const {
+    std::ofstream(script_) << "refresh = \"5ms\"\n[[device]]\ncount = 2\nmemory = \"64MiB\"\n" << now << "\n";
+  }
+  std::unique_ptr<Daemon> StartNode() {
+    Describe("");
+    auto daemon = std::make_unique<Daemon>(
+        folder_, std::map<std::string, std::string>(),
+        std::vector<std::string>{"--role=vault", "--backend=host", "--host-devices-file=" + script_});
+    EXPECT_TRUE(daemon->AwaitReady());
+    return daemon;
+  }
+  const std::string script_ = absl::StrCat(::testing::TempDir(), "/vault-node-", ::getpid(), ".toml");
+};
+
+TEST_F(VaultMonitorTest, AMonitorIsThereAndIsReplacedHoweverItEnds) {
+  const auto daemon = StartNode();
+  EXPECT_NE(daemon->Child("berth-monitor"), 0);
+  EXPECT_THAT(Ask("held"), HasSubstr("11 0\n"));
+  daemon->KillChild("berth-monitor");
+  EXPECT_EQ(Ask("await monitor\n"), "monitor\n");
+  EXPECT_EQ(Ask("order kill-monitor 0"), "OK");
+  EXPECT_EQ(Ask("await monitor\nmonitor\n"), "monitor\nmonitor\n");
+  // The next broker has it from the start on.
+  daemon->KillChild("berth-broker");
+  EXPECT_THAT(Ask("held"), HasSubstr("11 0\n"));
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->AwaitExit(), 0);
+}
+
+TEST_F(VaultMonitorTest, ADeviceThatFailsItsSelfTestStaysStoppedAndSaysWhy) {
+  const auto daemon = StartNode();
+  Describe("[now.1]\nfails_self_test = \"its memory is bad\"");
+  EXPECT_EQ(Ask("order lose 1"), "OK");
+  EXPECT_THAT(Ask("await down 1 stopped"), HasSubstr("down 1 stopped"));
+  EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_THAT(Ask("await down 1 stopped\ndown 1 stopped\n"), HasSubstr("down 1 stopped\ndown 1 stopped\n"));
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the self-test failed: its memory is bad");
+  Describe("");
+  EXPECT_EQ(Ask("order enable 1"), "OK");
+  EXPECT_THAT(Ask("await up 1"), HasSubstr("up 1"));
+  EXPECT_EQ(Ask("create 1"), "2097152");
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST(DevicesTest, TheFourthDeathStopsADeviceAndAnOperatorBringsItBack) {
   EXPECT_EQ(stopped.last_failure(), "the worker ended: signal 9");
   EXPECT_TRUE(Refused(daemon.inspector().RestartDevice(0), Reason::kDeviceStopped));
 
-  EXPECT_EQ(Must(daemon.inspector().EnableDevice(0)).state(), v1::Device::REBUILDING);
+  EXPECT_EQ(Must(daemon.inspector().EnableDevice(0)).state(), v1::Device::PROBATION);
   EXPECT_TRUE(Ok(actor.Ask("allocate c 4096")));
   EXPECT_EQ(DeviceOf(daemon, 0).restarts_left(), 3u);
   actor.Quit();

@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +10,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/node_file.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -26,18 +25,13 @@ constexpr int kStranger = 2'000'000'000;
 class ReadingsTest : public ::testing::Test {
  protected:
   ReadingsTest() { Say(kTotal, ""); }
-  ~ReadingsTest() override { ::unlink(path_.c_str()); }
 
   static std::string Process(int64_t pid, Bytes bytes) {
-    return absl::StrCat("0 process ", pid, " ", bytes.count(), "\n");
+    return absl::StrCat("{pid = ", pid, ", bytes = \"", bytes.count(), "\"},");
   }
   void Say(Bytes free, const std::string& processes, int utilisation = 0) const {
-    // In one piece: a reading may come at any time.
-    const std::string next = path_ + ".next";
-    std::ofstream(next) << "0 memory " << kTotal.count() << " " << free.count() << "\n0 utilisation "
-                        << utilisation << "\n"
-                        << processes;
-    ASSERT_EQ(::rename(next.c_str(), path_.c_str()), 0);
+    node_.Now(absl::StrCat("[now.0]\nfree_bytes = \"", free.count(), "\"\nutilisation = ", utilisation,
+                           "\nprocesses = [", processes, "]\n"));
   }
   absl::Status TryDeclare(Actor& actor, Bytes bytes) const {
     return actor.Ask(absl::StrCat("acquire d key=d device=any declared=", bytes.count(), " try")).status();
@@ -50,10 +44,9 @@ class ReadingsTest : public ::testing::Test {
   }
   int Strays() { return Must(daemon_.inspector().ListStrays()).strays_size(); }
 
-  const std::string path_ = absl::StrCat(::testing::TempDir(), "/readings-", ::getpid());
-  TestDaemon daemon_{{.flags = {absl::StrCat("--host-bytes=", kTotal.count())},
-                      .config = "[pools.gpu-tests]\ncap = 8\nidle_warning = \"1s\"\n",
-                      .environment = {absl::StrCat("BERTH_HOST_READINGS=", path_)}}};
+  const NodeFile node_{absl::StrCat("[[device]]\nuuid = \"HOST-0\"\nmemory = \"", kTotal.count(), "\"")};
+  TestDaemon daemon_{
+      {.flags = {node_.flag()}, .config = "[pools.gpu-tests]\ncap = 8\nidle_warning = \"1s\"\n"}};
 };
 
 TEST_F(ReadingsTest, WhatOthersHaveIsLookedAtAllTheTime) {
@@ -131,7 +124,7 @@ TEST_F(ReadingsTest, WhoIsAtADeviceWithoutAPermitIsListed) {
 TEST_F(ReadingsTest, OldFiguresLetNobodyInToBytesAndItIsSaid) {
   Actor actor(daemon_);
   EXPECT_TRUE(Eventually([&] { return Granted(actor, MiB(1)); }));
-  ::unlink(path_.c_str());
+  node_.Remove();
   ASSERT_TRUE(Eventually([&] { return !Granted(actor, MiB(1)); })) << "readings grow old";
   EXPECT_TRUE(Ok(actor.Ask("acquire n device=any key=n try"))) << "no bytes, no figures";
   actor.Do("release n");

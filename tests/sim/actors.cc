@@ -96,10 +96,12 @@ Simulation::Client Simulation::NewClient() {
 DeviceWish Simulation::NewWish() {
   DeviceWish wish;
   if (!Chance(30)) return wish;
-  wish.pick = static_cast<DevicePick>(1 + Draw(3));
+  wish.pick = static_cast<DevicePick>(1 + Draw(5));
   if (wish.pick == DevicePick::kNamed) wish.uuid = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
   if (Chance(50)) wish.min_free = MiB(Draw(40));
   if (Chance(70)) wish.declared = MiB(Draw(Chance(95) ? 40 : 80));
+  if (Chance(10)) wish.min_capability = Chance(90) ? 90 : 91;
+  if (Chance(10)) wish.island_of = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
   return wish;
 }
 
@@ -153,6 +155,9 @@ AllocateRequest Simulation::NewAllocate(const Client& client) {
     request.bytes = Bytes(sizes[Draw(3)]);
   } else if (Chance(1)) {
     request.reservation = ReservationId(Draw(1'000));
+  } else if (Chance(30)) {
+    request.wish = NewWish();
+    request.wish.declared = Bytes();
   }
   return request;
 }

@@ -127,6 +127,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
       Fail("a wait ends before its deadline");
     }
     request.first = reply.response;
+    if (ok) CheckPlaced(request, *reply.response);
     if (ok) Learn(call.channel, process, request, reply.response);
   }
   if (lost) return;
@@ -186,6 +187,24 @@ void Simulation::CheckUndone(const Request& request) {
 }
 
 // What the first answer changes in the world, whether or not its client hears of it.
+void Simulation::CheckPlaced(const Request& request, const Response& response) {
+  if (const auto* const permit = std::get_if<AcquireResult>(&response)) {
+    const bool placed = permit->device.has_value() && !permit->nested;
+    if (placed && drained_.contains(permit->device->ordinal)) Fail("a permit names a device that is drained");
+    const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
+    if (placed && asked->device.min_capability > 0 && permit->device->ordinal == 0) {
+      Fail("a permit names a device that is not what was asked");
+    }
+  }
+  const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
+  const auto* const block = std::get_if<AllocateResult>(&response);
+  if (wanted == nullptr || block == nullptr || wanted->wish.pick == DevicePick::kNone) return;
+  ++counts_.picked;
+  if (wanted->wish.min_capability > 0 && block->block.device == 0) {
+    Fail("a block is on a device that is not what was asked");
+  }
+}
+
 void Simulation::Learn(ChannelId channel, Process& process, const Request& request,
                        const absl::StatusOr<Response>& response) {
   if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {

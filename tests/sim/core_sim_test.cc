@@ -46,6 +46,9 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->abandoned_workers += counts.abandoned_workers;
   sum->enabled_devices += counts.enabled_devices;
   sum->resets += counts.resets;
+  sum->drained += counts.drained;
+  sum->lost_devices += counts.lost_devices;
+  sum->picked += counts.picked;
   sum->contexts += counts.contexts;
   sum->idle_contexts += counts.idle_contexts;
   sum->lost_blocks += counts.lost_blocks;
@@ -85,7 +88,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << sum.waits << " waits, " << sum.torn << " torn, " << sum.torn_alone << " by who was alone, "
             << sum.handed_over << " handed over, " << sum.handed_waits << " waits for those, "
             << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
-            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.contexts
+            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.drained << " drained, "
+            << sum.lost_devices << " lost, " << sum.picked << " blocks placed, " << sum.contexts
             << " context workers, " << sum.idle_contexts << " of them idle, " << sum.lost_blocks
             << " blocks lost; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
@@ -101,7 +105,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
     EXPECT_GT(count, 20);
   }
   for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets,
-                               sum.idle_contexts, sum.torn_alone}) {
+                               sum.idle_contexts, sum.torn_alone, sum.drained, sum.lost_devices, sum.picked}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
@@ -110,10 +114,12 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "CANCELLED",
                                    "CONSTRAINT",
                                    "DENIED",
+                                   "DEVICE_DRAINING",
                                    "DEVICE_REBUILDING",
                                    "DEVICE_STOPPED",
                                    "DRIVER",
                                    "EXPORT_KIND",
+                                   "NO_DEVICE",
                                    "INVALID_FIELD",
                                    "NESTED_OVER_HELD",
                                    "NOT_FOUND",

@@ -12,7 +12,8 @@ void Simulation::OperateDevice() {
   const DeviceView view = core_->ListDevices().at(device);
   const bool stopped = view.state == DeviceState::kStopped;
   const bool context_stopped = view.context.has_value() && view.context->state == DeviceState::kStopped;
-  const uint64_t die = Draw(12);
+  const uint64_t die = Draw(16);
+  if (die >= 12) return ChangeDevice(device);
   if (die < 7) {
     const bool stuck = (stopped && workers_[{device, Lane::kMain}].abandoned) ||
                        (context_stopped && workers_[{device, Lane::kContext}].abandoned);
@@ -25,6 +26,25 @@ void Simulation::OperateDevice() {
     if (restarted.ok() == context_stopped) Fail("a restart is judged wrongly");
   } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
     Fail("a device cannot be reset");
+  }
+}
+
+void Simulation::ChangeDevice(uint32_t device) {
+  if (Chance(40)) {
+    drained_[device] = "a reason";
+    ++counts_.drained;
+    if (!core_->DrainDevice(now_, device, drained_[device], &effects_).ok())
+      Fail("a device cannot be drained");
+  } else if (Chance(60)) {
+    drained_.erase(device);
+    if (!core_->UndrainDevice(now_, device, &effects_).ok()) Fail("a device cannot be undrained");
+  } else {
+    // What the monitor says: it has left the bus, or is there again.
+    const bool lost = Chance(40);
+    counts_.lost_devices += lost ? 1 : 0;
+    core_->DeviceSurveyed(now_, device,
+                          {.lost = lost, .trouble = lost ? "off the bus" : "", .nvlink_peers = Draw(4)},
+                          &effects_);
   }
 }
 

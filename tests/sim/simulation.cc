@@ -17,7 +17,8 @@ Config MakeConfig(uint64_t seed) {
                                           .budget = MiB(32),
                                           .permit_reserve = MiB(2),
                                           .context = MiB(1),
-                                          .others = MiB(seed % 3)});
+                                          .others = MiB(seed % 3),
+                                          .facts = {.sm_count = 10 * ordinal, .cc_major = 9 * ordinal}});
   }
   config.warm_blocks_per_size = seed % 3;
   config.warm_limit = MiB(12);
@@ -167,7 +168,8 @@ void Simulation::Carry() {
       std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
       std::erase_if(plans_, [&](const auto& plan) { return plan.second->session == session->session; });
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
-      const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop;
+      const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop ||
+                        order->order == DeviceOrder::kLose;
       const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
       for (const Lane lane : kLanes) {
         if (both || lane == (context ? Lane::kContext : order->lane)) {

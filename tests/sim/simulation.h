@@ -57,6 +57,7 @@ class Simulation {
     uint64_t allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
+    uint64_t drained = 0, lost_devices = 0, picked = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
     uint64_t contexts = 0, idle_contexts = 0, lost_blocks = 0;
     // Channels that joined again, and those of processes that outlived their session.
@@ -170,6 +171,8 @@ class Simulation {
   void Remember(const Call& call, const Reply& reply, bool lost);
   void LearnGang(const Process& process, const GangRequest& asked, const GangResult& gang);
   void CheckUndone(const Request& request);
+  // What was granted is where it was to be.
+  void CheckPlaced(const Request& request, const Response& response);
   void Learn(ChannelId channel, Process& process, const Request& request,
              const absl::StatusOr<Response>& response);
 
@@ -225,12 +228,16 @@ class Simulation {
   void FollowOrder();
   WorkerKey SomeWorker();
   // The worker ends; `stopped`: and none follows.
-  void EndWorker(WorkerKey key, bool stopped);
+  void EndWorker(WorkerKey key, bool stopped, bool may_stick = true);
+  // The driver has lost its device.
+  void LoseWorker(WorkerKey key);
   // Moves the generation of what the worker makes, where it dies with it.
   void NoteOver(WorkerKey key);
   void StartContext(WorkerKey key);
   void Report(WorkerKey key);
   void OperateDevice();
+  // It is drained or not, lost or there again.
+  void ChangeDevice(uint32_t device);
 
   // A block's handle: made of its id, so that another's would show.
   static IpcHandle HandleFor(BlockId block);
@@ -263,6 +270,8 @@ class Simulation {
   std::set<CallId> reaps_;
   std::map<CallId, Call> calls_;
   std::map<WorkerKey, Worker> workers_;
+  // Why devices are drained.
+  std::map<uint32_t, std::string> drained_;
   // The words of pages that there are, what streams have queued to write into theirs, and the channels that have one.
   std::map<StreamKey, StreamWords> words_;
   std::map<StreamKey, uint64_t> queued_;

@@ -71,11 +71,11 @@ void Simulation::StartContext(WorkerKey key) {
   core_->ContextMeasured(now_, key.first, MiB(Draw(3)), &effects_);
 }
 
-void Simulation::EndWorker(WorkerKey key, bool stopped) {
+void Simulation::EndWorker(WorkerKey key, bool stopped, bool may_stick) {
   Worker& worker = workers_[key];
   const auto& [device, lane] = key;
   // Stuck in the driver for now, with all that it had; another time it is gone.
-  const bool stuck = stopped && !worker.abandoned && Chance(60);
+  const bool stuck = may_stick && stopped && !worker.abandoned && Chance(60);
   worker.abandoned = stuck;
   worker.hung = false;
   worker.state = stopped               ? DeviceState::kStopped
@@ -110,7 +110,23 @@ void Simulation::EndWorker(WorkerKey key, bool stopped) {
 void Simulation::Report(WorkerKey key) {
   const Worker& worker = workers_[key];
   core_->ReportDevice(now_, key.first, key.second,
-                      {.generation = worker.generation, .abandoned = worker.abandoned}, &effects_);
+                      {.generation = worker.generation,
+                       .abandoned = worker.abandoned,
+                       .drain_reason = drained_.contains(key.first) ? drained_.at(key.first) : ""},
+                      &effects_);
+}
+
+void Simulation::LoseWorker(WorkerKey key) {
+  Worker& worker = workers_[key];
+  if (worker.abandoned || worker.state == DeviceState::kStopped) return;
+  if (key.second == Lane::kMain) {
+    ++worker.generation;
+    Report(key);
+    Carry();
+  }
+  if (worker.state == DeviceState::kReady) return EndWorker(key, /*stopped=*/true, /*may_stick=*/false);
+  worker.state = DeviceState::kStopped;
+  core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
 }
 
 void Simulation::FollowOrder() {
@@ -135,6 +151,8 @@ void Simulation::FollowOrder() {
     worker.state = DeviceState::kReady;
     return core_->WorkerUp(now_, key.first, key.second, &effects_);
   }
+  if (order == DeviceOrder::kDrain || order == DeviceOrder::kUndrain) return;
+  if (order == DeviceOrder::kLose) return LoseWorker(key);
   if (order == DeviceOrder::kReset && !context) {
     ++counts_.resets;
     ++worker.generation;

@@ -1,0 +1,42 @@
+#include "common/cuda/nvml_survey.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "common/cuda/nvml.h"
+#include "common/error.h"
+
+namespace berth::cuda {
+namespace {
+
+TEST(NvmlSurveyTest, AbsenceIsARefusalThatSaysWhy) {
+  const auto survey = NvmlSurvey::Open("GPU-none");
+  if (Nvml::Get().ok()) GTEST_SKIP() << "this machine has NVML";
+  EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << survey.status();
+  EXPECT_TRUE(IsRefusal(survey.status(), Reason::kUnsupported)) << survey.status();
+}
+
+TEST(NvmlSurveyTest, EveryFigureOfADeviceIsKnownOrSaysWhyNot) {
+  const absl::StatusOr<Nvml*> nvml = Nvml::Get();
+  if (!nvml.ok()) GTEST_SKIP() << nvml.status();
+  EXPECT_TRUE(IsRefusal(NvmlSurvey::Open("GPU-none").status(), Reason::kDriver));
+  for (const std::string& uuid : *(*nvml)->Uuids()) {
+    const auto survey = NvmlSurvey::Open(uuid);
+    ASSERT_TRUE(survey.ok()) << survey.status();
+    DeviceFigures figures;
+    (*survey)->Read(&figures);
+    EXPECT_TRUE(figures[DeviceFigure::kTemperature].known());
+    for (size_t i = 0; i < kDeviceFigures; ++i) {
+      const bool bytes = i == static_cast<size_t>(DeviceFigure::kTotalBytes) ||
+                         i == static_cast<size_t>(DeviceFigure::kFreeBytes);
+      if (!bytes) {
+        EXPECT_NE(figures.values[i].absence, FigureAbsence::kNotRead) << i;
+      }
+    }
+    EXPECT_TRUE((*survey)->PciId().ok());
+    (*survey)->TakeEvents();
+  }
+}
+
+}  // namespace
+}  // namespace berth::cuda

@@ -1,0 +1,182 @@
+#include "daemon/broker/inventory_desk.h"
+
+#include <sys/socket.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/fd_passing.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+// Remembers what was ordered; the rest is nobody's here.
+class OrderSink final : public EffectSink {
+ public:
+  void Carry(const core::CreateBlock&) override {}
+  void Carry(const core::ReleaseBlock&) override {}
+  void Carry(const core::MakeFencePage&) override {}
+  void Carry(const core::DropFencePage&) override {}
+  void Carry(const core::Deliver&) override {}
+  void Carry(const core::CloseChannel&) override {}
+  void Carry(const core::DropChannel&) override {}
+  void Carry(const core::DropSession&) override {}
+  void Carry(const core::OrderDevice& effect) override { last_order = static_cast<int>(effect.order); }
+  void Carry(const core::DevicesChanged&) override {}
+  void Carry(const core::LogRecord&) override {}
+  void ArmTimer(absl::Time) override {}
+  void Wake() override {}
+
+  std::atomic<int> last_order = -1;
+};
+
+int64_t Now() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+class InventoryDeskTest : public ::testing::Test {
+ protected:
+  InventoryDeskTest()
+      : core_(
+            Config(), [] { return 1; }, [](core::StreamKey) { return core::StreamWords(); }),
+        broker_(&core_, &sink_),
+        loop_(*EventLoop::Create()),
+        desk_(loop_.get(), &broker_, Records()),
+        thread_([this] { loop_->Run(); }) {
+    broker_.Step([](core::Core& core, absl::Time now, core::Effects* effects) {
+      for (uint32_t device = 0; device < 2; ++device) core.WorkerUp(now, device, Lane::kMain, effects);
+    });
+    socket_ = Connect();
+  }
+  ~InventoryDeskTest() override {
+    loop_->Stop();
+    thread_.join();
+  }
+
+  static core::Config Config() {
+    core::Config config = {.node = 1, .incarnation = 1};
+    for (uint32_t i = 0; i < 2; ++i) {
+      config.devices.push_back(
+          {.ordinal = i, .uuid = "GPU-" + std::to_string(i), .total = MiB(64), .budget = MiB(64)});
+    }
+    return config;
+  }
+  static std::vector<DeviceRecord> Records() {
+    std::vector<DeviceRecord> records(2);
+    for (uint32_t i = 0; i < 2; ++i) {
+      records[i].ordinal = i;
+      records[i].compute_capability = 90;
+      records[i].multiprocessors = 132;
+      strcpy(records[i].pci_id, "00000000:4E:00.0");
+    }
+    return records;
+  }
+  // A monitor's end of a new socket.
+  UniqueFd Connect() {
+    auto sockets = SocketPair();
+    EXPECT_TRUE(sockets.ok());
+    EXPECT_TRUE(SetNonBlocking(sockets->first.get()).ok());
+    EXPECT_TRUE(desk_.MonitorIsUp(std::move(sockets->first)).ok());
+    return std::move(sockets->second);
+  }
+  template <typename Condition>
+  bool Eventually(Condition condition) const {
+    for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+      if (condition()) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+  DeviceLook Look(uint32_t device) const { return desk_.Look(EventLoop::SteadyNow()).at(device); }
+  core::DeviceView View(uint32_t device) {
+    return broker_.Read([&](const core::Core& core) { return core.ListDevices().at(device); });
+  }
+
+  OrderSink sink_;
+  core::Core core_;
+  Broker broker_;
+  std::unique_ptr<EventLoop> loop_;
+  InventoryDesk desk_;
+  std::thread thread_;
+  UniqueFd socket_;
+};
+
+TEST_F(InventoryDeskTest, WhatTheMonitorSaysIsShownWithItsTimeAndTellsTheCore) {
+  EXPECT_EQ(Look(0).condition.health, DeviceHealth::kUnknown);
+  EXPECT_EQ(Look(0).hardware.multiprocessors, 132u);
+  EXPECT_EQ(Look(0).hardware.pci_id, "00000000:4E:00.0");
+  monitor::Survey survey = {.device = 1, .taken_ns = Now(), .nvlink_peers = 1, .peers_known = 1};
+  survey.figures[DeviceFigure::kTemperature] = Known(41);
+  survey.events_total = 3;
+  survey.event_count = 1;
+  survey.events[0] = {.code = 13, .heard_ns = Now()};
+  survey.instance_count = 1;
+  strcpy(survey.instances[0].uuid, "MIG-1");
+  ASSERT_TRUE(SendStruct(socket_.get(), survey).ok());
+  ASSERT_TRUE(Eventually([&] { return Look(1).condition.read_at.has_value(); }));
+  const DeviceCondition seen = Look(1).condition;
+  EXPECT_EQ(seen.health, DeviceHealth::kAnswers);
+  EXPECT_EQ(seen.figures[DeviceFigure::kTemperature], Known(41));
+  EXPECT_EQ(seen.events_total, 3u);
+  ASSERT_EQ(seen.events.size(), 1u);
+  EXPECT_EQ(seen.events[0].code, 13u);
+  ASSERT_EQ(seen.instances.size(), 1u);
+  EXPECT_EQ(seen.instances[0].uuid, "MIG-1");
+  ASSERT_TRUE(seen.peers.has_value());
+  EXPECT_EQ(seen.peers->any, 1u);
+  EXPECT_TRUE(Eventually([&] {
+    return broker_.Read([](const core::Core& core) { return core.ListIslands()[1].island; }) == 0;
+  }));
+  // It grows old, and says so.
+  EXPECT_EQ(desk_.Look(EventLoop::SteadyNow() + absl::Seconds(6)).at(1).condition.health,
+            DeviceHealth::kSilent);
+  EXPECT_EQ(Look(0).condition.health, DeviceHealth::kUnknown);
+}
+
+TEST_F(InventoryDeskTest, ReadingsReachTheCore) {
+  monitor::Reading reading = {.count = 1, .taken_ns = Now(), .total = 100, .free = 40, .device = 1};
+  reading.processes[0] = {.pid = 7, .bytes = 60};
+  strcpy(reading.processes[0].name, "train");
+  ASSERT_EQ(::send(socket_.get(), &reading, monitor::Reading::BytesOf(1), 0),
+            static_cast<ssize_t>(monitor::Reading::BytesOf(1)));
+  ASSERT_TRUE(Eventually([&] { return View(1).reading.has_value(); }));
+  EXPECT_EQ(View(1).reading->free, Bytes(40));
+  EXPECT_FALSE(View(0).reading.has_value());
+}
+
+TEST_F(InventoryDeskTest, ALostDeviceIsPutOutOfService) {
+  monitor::Survey survey = {.device = 0, .taken_ns = Now(), .health = monitor::Health::kLost};
+  strcpy(survey.trouble, "Xid 79");
+  ASSERT_TRUE(SendStruct(socket_.get(), survey).ok());
+  EXPECT_TRUE(Eventually([&] { return sink_.last_order == static_cast<int>(core::DeviceOrder::kLose); }));
+  EXPECT_EQ(View(0).state, core::DeviceState::kStopped);
+  EXPECT_EQ(View(0).last_failure, "Xid 79");
+}
+
+TEST_F(InventoryDeskTest, OneThatSpeaksNonsenseOrEndsIsHeardNoMoreAndTheNextOneIs) {
+  ASSERT_TRUE(SendStruct(socket_.get(), uint64_t{12345}).ok());
+  // Its end is closed.
+  EXPECT_TRUE(Eventually([&] { return !SendStruct(socket_.get(), uint32_t{0}).ok(); }));
+  socket_ = Connect();
+  // A device that nobody knows is passed over.
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 63, .taken_ns = Now()}).ok());
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 0, .taken_ns = Now()}).ok());
+  EXPECT_TRUE(Eventually([&] { return Look(0).condition.read_at.has_value(); }));
+  socket_.reset();
+  socket_ = Connect();
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 1, .taken_ns = Now()}).ok());
+  EXPECT_TRUE(Eventually([&] { return Look(1).condition.read_at.has_value(); }));
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,296 @@
+// What the monitor says of devices, and what an operator wants empty, through the core.
+
+#include "absl/strings/match.h"
+#include "daemon/core/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+void Survey(CoreHarness& h, const DeviceSurvey& survey, uint32_t device = 0) {
+  h.Do([&](Core& core, Effects* effects) { core.DeviceSurveyed(h.now, device, survey, effects); });
+}
+
+void Report(CoreHarness& h, const DeviceReport& report) {
+  h.Do([&](Core& core, Effects* effects) { core.ReportDevice(h.now, 0, Lane::kMain, report, effects); });
+}
+
+void Down(CoreHarness& h, DeviceState state) {
+  h.jobs.clear();
+  h.Do([&](Core& core, Effects* effects) { core.WorkerDown(h.now, 0, Lane::kMain, state, effects); });
+}
+
+absl::Status Drain(CoreHarness& h, const std::string& reason) {
+  absl::Status status;
+  h.Do([&](Core& core, Effects* effects) { status = core.DrainDevice(h.now, 0, reason, effects).status(); });
+  return status;
+}
+
+DeviceView Undrain(CoreHarness& h) {
+  absl::StatusOr<DeviceView> view;
+  h.Do([&](Core& core, Effects* effects) { view = core.UndrainDevice(h.now, 0, effects); });
+  return *view;
+}
+
+DeviceView View(const CoreHarness& h) { return h.core->ListDevices()[0]; }
+
+AcquireRequest On(const std::string& uuid, const std::string& key) {
+  AcquireRequest request = {.pool = "wide", .holder_key = key};
+  request.device = {.pick = uuid.empty() ? DevicePick::kAny : DevicePick::kNamed, .uuid = uuid};
+  return request;
+}
+
+// ---- Lost and back ------------------------------------------------------------------------------------------
+
+TEST(CoreInventoryTest, ALostDeviceIsOrderedOutOfServiceOnceAndWhoWaitsIsTold) {
+  CoreHarness h;
+  Peer a = h.Open();
+  Survey(h, {});
+  EXPECT_TRUE(h.orders.empty());
+  h.DropWorker();
+  const CallId waiting = h.Allocate(a, MiB(2));
+  Survey(h, {.lost = true, .trouble = "Xid 79"});
+  ASSERT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.orders[0].order, DeviceOrder::kLose);
+  EXPECT_EQ(h.orders[0].why, "Xid 79");
+  EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
+  EXPECT_EQ(h.Figure(waiting, "why"), "Xid 79");
+  EXPECT_EQ(View(h).state, DeviceState::kStopped);
+  EXPECT_FALSE(h.Answered(h.Acquire(a, On("DEVICE-0", "k")))) << "it may come back";
+  Survey(h, {.lost = true, .trouble = "Xid 79"});
+  EXPECT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.core->ListDevices()[1].state, DeviceState::kReady);
+}
+
+TEST(CoreInventoryTest, OneThatIsBackIsOnProbationAndLeasesNothingUntilItsWorkerIsUp) {
+  CoreHarness h;
+  Peer a = h.Open();
+  Survey(h, {.lost = true});
+  Report(h, {.generation = 2, .last_failure = "lost"});
+  Down(h, DeviceState::kStopped);
+  Survey(h, {});
+  ASSERT_EQ(h.orders.size(), 3u) << "its context worker is brought back, too";
+  EXPECT_EQ(h.orders[1].order, DeviceOrder::kEnable);
+  EXPECT_EQ(View(h).state, DeviceState::kProbation);
+  Survey(h, {});
+  EXPECT_EQ(h.orders.size(), 3u);
+  Down(h, DeviceState::kProbation);
+  const CallId block = h.Allocate(a, MiB(2));
+  const CallId permit = h.Acquire(a, On("DEVICE-0", "k"));
+  EXPECT_FALSE(h.Answered(block));
+  EXPECT_FALSE(h.Answered(permit));
+  ReserveRequest request = {.items = {{.device = 0, .bytes = MiB(2)}}};
+  const CallId reserved = h.Reserve(a, request);
+  EXPECT_FALSE(h.Answered(reserved));
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(block).ok());
+  EXPECT_TRUE(h.StatusOf(permit).ok());
+  EXPECT_TRUE(h.StatusOf(reserved).ok());
+  EXPECT_EQ(View(h).generation, 2u);
+}
+
+TEST(CoreInventoryTest, OneThatFailsItsSelfTestIsNotTestedAgainUntilItIsLostOnceMore) {
+  CoreHarness h;
+  Survey(h, {.lost = true});
+  Down(h, DeviceState::kStopped);
+  Survey(h, {});
+  const size_t orders = h.orders.size();
+  Down(h, DeviceState::kProbation);
+  Report(h, {.last_failure = "the self-test failed"});
+  Down(h, DeviceState::kStopped);
+  Survey(h, {});
+  EXPECT_EQ(h.orders.size(), orders);
+  EXPECT_EQ(View(h).state, DeviceState::kStopped);
+  EXPECT_EQ(View(h).last_failure, "the self-test failed");
+  Survey(h, {.lost = true});
+  Survey(h, {});
+  EXPECT_GT(h.orders.size(), orders);
+}
+
+TEST(CoreInventoryTest, AReturnThatTheVaultWasNotReadyForIsOrderedAgain) {
+  CoreHarness h;
+  Survey(h, {.lost = true});
+  // Back before its worker has ended: the vault lets the order pass, and says later that it has.
+  Survey(h, {});
+  const size_t orders = h.orders.size();
+  EXPECT_EQ(View(h).state, DeviceState::kProbation);
+  Down(h, DeviceState::kStopped);
+  Survey(h, {});
+  EXPECT_GT(h.orders.size(), orders);
+  EXPECT_EQ(View(h).state, DeviceState::kProbation);
+}
+
+TEST(CoreInventoryTest, AStoppedDeviceThatWasNeverLostStaysStopped) {
+  CoreHarness h;
+  h.DropWorker(/*stopped=*/true);
+  Survey(h, {});
+  EXPECT_TRUE(h.orders.empty());
+  EXPECT_EQ(View(h).state, DeviceState::kStopped);
+}
+
+// ---- The monitor --------------------------------------------------------------------------------------------
+
+TEST(CoreInventoryTest, AMonitorThatSaysNothingOfADeviceIsEndedEverMoreSeldom) {
+  CoreHarness h;
+  EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture()) << "there is none";
+  const auto up = [&] { h.Do([&](Core& core, Effects* effects) { core.MonitorUp(h.now, effects); }); };
+  up();
+  for (const int64_t patience : {10, 20, 40}) {
+    const absl::Time due = h.core->next_deadline();
+    EXPECT_EQ(due, h.now + absl::Seconds(10)) << "device 1's";
+    h.now = due - absl::Nanoseconds(1);
+    Survey(h, {}, /*device=*/1);
+    // Device 0 alone is silent from here on.
+    while (h.now < due - absl::Nanoseconds(1) + absl::Seconds(patience - 10)) {
+      h.now += absl::Seconds(5);
+      Survey(h, {}, /*device=*/1);
+      h.Tick();
+    }
+    EXPECT_TRUE(h.orders.empty()) << patience;
+    h.now += absl::Nanoseconds(1);
+    h.Tick();
+    ASSERT_EQ(h.orders.size(), 1u) << patience;
+    EXPECT_EQ(h.orders[0].order, DeviceOrder::kKillMonitor);
+    EXPECT_EQ(h.orders[0].device, 0u);
+    h.orders.clear();
+    EXPECT_EQ(h.core->next_deadline(), absl::InfiniteFuture());
+    h.Do([&](Core& core, Effects* effects) { core.MonitorDown(h.now, effects); });
+    up();
+  }
+  EXPECT_EQ(View(h).state, DeviceState::kReady) << "nobody is hurt by it";
+}
+
+TEST(CoreInventoryTest, IslandsAreWhatIsLinkedDirectlyOrByOthers) {
+  Config config = CoreHarness::DefaultConfig();
+  const DeviceConfig first = config.devices[0];
+  for (uint32_t i = 2; i < 5; ++i) {
+    config.devices.push_back(first);
+    config.devices.back().ordinal = i;
+    config.devices.back().uuid = "DEVICE-" + std::to_string(i);
+  }
+  // 4 reaches 2, which reaches 1.
+  config.devices[4].facts.nvlink_peers = 1u << 2;
+  config.devices[2].facts.nvlink_peers = 1u << 1;
+  CoreHarness h(config);
+  const auto islands = [&] {
+    std::vector<uint32_t> all;
+    for (const IslandView& view : h.core->ListIslands()) all.push_back(view.island);
+    return all;
+  };
+  EXPECT_EQ(islands(), (std::vector<uint32_t>{0, 1, 1, 3, 1}));
+  const uint64_t changes = h.device_changes;
+  Survey(h, {.nvlink_peers = 0}, /*device=*/2);
+  EXPECT_EQ(islands(), (std::vector<uint32_t>{0, 1, 2, 3, 2}));
+  EXPECT_GT(h.device_changes, changes);
+  Survey(h, {}, /*device=*/2);
+  EXPECT_EQ(islands(), (std::vector<uint32_t>{0, 1, 2, 3, 2})) << "nothing was said of links";
+}
+
+// ---- Draining -----------------------------------------------------------------------------------------------
+
+TEST(CoreInventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  const AcquireResult permit = h.MustAcquire(a, On("DEVICE-0", "k"));
+  ASSERT_TRUE(Drain(h, "loud").ok());
+  ASSERT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.orders[0].order, DeviceOrder::kDrain);
+  EXPECT_EQ(h.orders[0].why, "loud");
+  EXPECT_EQ(View(h).state, DeviceState::kDraining);
+  EXPECT_EQ(View(h).drain_reason, "loud");
+  const CallId refused = h.Allocate(a, MiB(2));
+  EXPECT_TRUE(h.Refused(refused, Reason::kDeviceDraining));
+  EXPECT_EQ(h.Figure(refused, "why"), "loud");
+  EXPECT_TRUE(h.Refused(h.Acquire(a, On("DEVICE-0", "l")), Reason::kDeviceDraining));
+  EXPECT_TRUE(h.Refused(h.Reserve(a, {.items = {{.device = 0, .bytes = MiB(2)}}}), Reason::kDeviceDraining));
+  EXPECT_EQ(h.MustAcquire(a, On("", "m")).device->uuid, "DEVICE-1");
+  // What is out comes back as ever.
+  h.Release(a, permit.acquisition);
+  h.Free(a, block.block.handle, {block.import});
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  EXPECT_EQ(Undrain(h).state, DeviceState::kReady);
+  EXPECT_EQ(h.orders.back().order, DeviceOrder::kUndrain);
+  h.MustAllocate(a, MiB(2));
+}
+
+TEST(CoreInventoryTest, WhoWaitsForADeviceThatIsDrainedIsToldAndAnyWaits) {
+  CoreHarness h;
+  Peer a = h.Open(), b = h.Open();
+  AcquireRequest named = On("DEVICE-0", "k");
+  named.pool = "gpu-tests";
+  h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});
+  const CallId waiting = h.Acquire(b, named);
+  const CallId any = h.Acquire(b, [] {
+    AcquireRequest request = On("", "any");
+    request.pool = "gpu-tests";
+    return request;
+  }());
+  h.MustAllocate(a, MiB(16));
+  AllocateRequest patient = {.bytes = MiB(2), .wait = true};
+  const CallId bytes = h.Allocate(b, patient);
+  ASSERT_TRUE(Drain(h, "").ok());
+  EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceDraining));
+  EXPECT_TRUE(h.Refused(bytes, Reason::kDeviceDraining));
+  EXPECT_EQ(h.Figure(bytes, "why"), "drained by an operator");
+  EXPECT_FALSE(h.Answered(any));
+}
+
+TEST(CoreInventoryTest, ABrokerIsToldOfADrainByTheVault) {
+  CoreHarness h;
+  Report(h, {.drain_reason = "loud"});
+  EXPECT_EQ(View(h).state, DeviceState::kDraining);
+  EXPECT_TRUE(h.orders.empty());
+  h.DropWorker(/*stopped=*/true);
+  EXPECT_EQ(View(h).state, DeviceState::kStopped) << "which says more";
+  EXPECT_EQ(View(h).drain_reason, "loud");
+  // Later it may not have heard yet what was ordered.
+  Undrain(h);
+  Report(h, {.drain_reason = "loud"});
+  EXPECT_EQ(View(h).drain_reason, "");
+  EXPECT_TRUE(IsRefusal(Drain(h, std::string(200, 'x')), Reason::kInvalidField));
+}
+
+TEST(CoreInventoryTest, AGangThatWantsADrainedDeviceIsRefused) {
+  CoreHarness h;
+  Peer a = h.Open();
+  ASSERT_TRUE(Drain(h, "loud").ok());
+  GangRequest gang = {.members = {{.pool = "wide"}}, .holder_key = "g"};
+  gang.members[0].device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0"};
+  EXPECT_TRUE(h.Refused(h.AcquireGang(a, gang), Reason::kDeviceDraining));
+  gang.members[0].device = {.pick = DevicePick::kAny};
+  gang.reserve = {{.device = 0, .bytes = MiB(2)}};
+  EXPECT_TRUE(h.Refused(h.AcquireGang(a, gang), Reason::kDeviceDraining));
+}
+
+// ---- Blocks on a device that is picked ----------------------------------------------------------------------
+
+TEST(CoreInventoryTest, ABlockGoesToTheDeviceThatIsPickedPastThoseThatAreFull) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const auto device_of = [&](CallId call) {
+    h.WorkAll();
+    return h.Get<AllocateResult>(call).block.device;
+  };
+  const AllocateRequest wish = {.bytes = MiB(10), .wish = {.pick = DevicePick::kRoundRobin}};
+  EXPECT_EQ(device_of(h.Allocate(a, wish)), 0u);
+  EXPECT_EQ(device_of(h.Allocate(a, wish)), 1u);
+  // Device 0 has 6 MiB of its budget left: it is passed over, as is device 1; then the first says why.
+  const CallId full = h.Allocate(a, wish);
+  EXPECT_TRUE(h.Refused(full, Reason::kOverBudget));
+  AllocateRequest small = wish;
+  small.bytes = MiB(6);
+  EXPECT_EQ(device_of(h.Allocate(a, small)), 1u);
+  AllocateRequest never = wish;
+  never.wish.min_capability = 90;
+  EXPECT_TRUE(h.Refused(h.Allocate(a, never), Reason::kNoDevice));
+  AllocateRequest now = wish;
+  now.wish.min_free = GiB(1);
+  const CallId lacking = h.Allocate(a, now);
+  EXPECT_TRUE(h.Refused(lacking, Reason::kNoDevice));
+  EXPECT_TRUE(absl::StrContains(h.Figure(lacking, "lacking"), "device 0 is short of bytes"));
+}
+
+}  // namespace
+}  // namespace berth::core

@@ -1,0 +1,136 @@
+// The meter of a device that there is, by NVML.
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/cuda/nvml.h"
+#include "common/cuda/nvml_survey.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "daemon/device/device_meter.h"
+
+namespace berth {
+namespace {
+
+// NVML's words for a device that it knows no more, or that has left the bus. Any other error says nothing of the
+// device.
+bool IsGone(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value() || details->reason != Reason::kDriver) return false;
+  const auto code = details->metadata.find("driver_code");
+  return code != details->metadata.end() && (code->second == "6" || code->second == "15");
+}
+
+class NvmlMeter final : public DeviceMeter {
+ public:
+  NvmlMeter(const std::vector<DeviceRecord>& records, size_t index, pid_t daemon)
+      : ordinal_(records[index].ordinal), uuid_(records[index].uuid), daemon_(daemon) {
+    for (const DeviceRecord& record : records) {
+      if (record.ordinal != ordinal_) peers_.emplace_back(record.ordinal, record.uuid);
+    }
+  }
+
+  absl::StatusOr<monitor::Reading> Read() override {
+    monitor::Reading reading = {.taken_ns = MonotonicNanoseconds(), .device = ordinal_};
+    BERTH_ASSIGN_OR_RETURN(cuda::Nvml* const nvml, cuda::Nvml::Get());
+    BERTH_ASSIGN_OR_RETURN(const cuda::Nvml::Memory memory, nvml->GetMemory(uuid_));
+    BERTH_ASSIGN_OR_RETURN(std::vector<cuda::Nvml::Process> processes, nvml->Processes(uuid_));
+    reading.total = memory.total.count();
+    reading.free = memory.free.count();
+    memory_ = memory;
+    const absl::StatusOr<uint32_t> utilisation = nvml->Utilization(uuid_);
+    if (utilisation.ok()) reading.utilisation = static_cast<int32_t>(*utilisation);
+    // Whom there is no room for has least.
+    std::sort(processes.begin(), processes.end(),
+              [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    for (const cuda::Nvml::Process& process : processes) {
+      AddProcess(static_cast<pid_t>(process.pid), process.bytes.count(), daemon_, &reading);
+    }
+    return reading;
+  }
+
+  monitor::Survey Survey() override {
+    monitor::Survey survey = {.device = ordinal_, .taken_ns = MonotonicNanoseconds()};
+    if (const absl::Status opened = Open(); !opened.ok()) {
+      survey.health = IsGone(opened) ? monitor::Health::kLost : monitor::Health::kDegraded;
+      SetTrouble(std::string(opened.message()), &survey);
+      events_.CopyTo(&survey);
+      return survey;
+    }
+    survey_->Read(&survey.figures);
+    if (memory_.has_value()) {
+      survey.figures[DeviceFigure::kTotalBytes] = Known(memory_->total.count());
+      survey.figures[DeviceFigure::kFreeBytes] = Known(memory_->free.count());
+    }
+    bool off_the_bus = false;
+    for (const cuda::NvmlSurvey::Event& event : survey_->TakeEvents()) {
+      events_.Add(event.kind, event.code);
+      off_the_bus |= event.kind == DeviceEventKind::kXid && event.code == kXidOffTheBus;
+    }
+    events_.CopyTo(&survey);
+    ReadPeers(&survey);
+    ReadInstances(&survey);
+    JudgeHealth(&survey);
+    const bool lost = std::any_of(survey.figures.values.begin(), survey.figures.values.end(),
+                                  [](const auto& one) { return one.absence == FigureAbsence::kLost; });
+    if (lost || off_the_bus) {
+      survey.health = monitor::Health::kLost;
+      SetTrouble(off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
+                             : "the driver says that it is lost",
+                 &survey);
+      // Looked for anew: a handle of before may stay lost.
+      survey_.reset();
+    }
+    return survey;
+  }
+
+ private:
+  absl::Status Open() {
+    if (survey_ != nullptr) return absl::OkStatus();
+    BERTH_ASSIGN_OR_RETURN(survey_, cuda::NvmlSurvey::Open(uuid_));
+    return absl::OkStatus();
+  }
+
+  void ReadPeers(monitor::Survey* survey) const {
+    survey->peers_known = 1;
+    for (const auto& [ordinal, uuid] : peers_) {
+      const absl::StatusOr<cuda::NvmlSurvey::Reach> reach = survey_->ReachOf(uuid);
+      if (!reach.ok()) {
+        survey->peers_known = 0;
+        continue;
+      }
+      if (reach->peer) survey->peers |= uint64_t{1} << ordinal;
+      if (reach->nvlink) survey->nvlink_peers |= uint64_t{1} << ordinal;
+    }
+  }
+
+  void ReadInstances(monitor::Survey* survey) const {
+    for (const cuda::NvmlSurvey::Instance& instance : survey_->Instances()) {
+      if (survey->instance_count == monitor::Survey::kMaxInstances) break;
+      monitor::Instance& to = survey->instances[survey->instance_count++];
+      strncpy(to.uuid, instance.uuid.c_str(), sizeof(to.uuid) - 1);
+      to.multiprocessors = instance.multiprocessors;
+      to.total = instance.total.count();
+    }
+  }
+
+  const uint32_t ordinal_;
+  const std::string uuid_;
+  const pid_t daemon_;
+  std::vector<std::pair<uint32_t, std::string>> peers_;
+  std::unique_ptr<cuda::NvmlSurvey> survey_;
+  std::optional<cuda::Nvml::Memory> memory_;
+  EventLog events_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceMeter> NewNvmlMeter(const std::vector<DeviceRecord>& records, size_t index,
+                                          pid_t daemon) {
+  return std::make_unique<NvmlMeter>(records, index, daemon);
+}
+
+}  // namespace berth

@@ -1,0 +1,113 @@
+// The meter of a device that is not there, by a file.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "daemon/device/device_meter.h"
+#include "daemon/device/node_script.h"
+
+namespace berth {
+namespace {
+
+class ScriptedMeter final : public DeviceMeter {
+ public:
+  ScriptedMeter(std::string path, uint32_t ordinal, Bytes total, pid_t daemon)
+      : path_(std::move(path)), ordinal_(ordinal), total_(total), daemon_(daemon) {}
+
+  absl::Duration interval() const override { return interval_; }
+
+  absl::StatusOr<monitor::Reading> Read() override {
+    BERTH_ASSIGN_OR_RETURN(const ScriptedDevice device, Look());
+    const FigureValue& free = device.figures[DeviceFigure::kFreeBytes];
+    if (device.lost || !free.known()) return absl::UnavailableError("the script does not say what is free");
+    monitor::Reading reading = {.taken_ns = MonotonicNanoseconds(),
+                                .total = device.memory.value_or(total_).count(),
+                                .free = free.value,
+                                .device = ordinal_};
+    const FigureValue& utilisation = device.figures[DeviceFigure::kUtilisation];
+    if (utilisation.known()) reading.utilisation = static_cast<int32_t>(utilisation.value);
+    for (const ScriptedDevice::Process& process : device.processes) {
+      AddProcess(process.pid, process.bytes.count(), daemon_, &reading);
+    }
+    return reading;
+  }
+
+  monitor::Survey Survey() override {
+    const absl::StatusOr<ScriptedDevice> device = Look();
+    monitor::Survey survey = {.device = ordinal_, .taken_ns = MonotonicNanoseconds()};
+    if (!device.ok()) {
+      survey.health = monitor::Health::kDegraded;
+      SetTrouble(device.status().message(), &survey);
+      return survey;
+    }
+    survey.figures = device->figures;
+    FigureValue& total = survey.figures[DeviceFigure::kTotalBytes];
+    if (!total.known()) total = Known(device->memory.value_or(total_).count());
+    // What was added since the last look.
+    for (; seen_xids_ < device->xids.size(); ++seen_xids_) {
+      events_.Add(DeviceEventKind::kXid, device->xids[seen_xids_]);
+    }
+    events_.CopyTo(&survey);
+    survey.nvlink_peers = survey.peers = nvlink_peers_;
+    survey.peers_known = 1;
+    JudgeHealth(&survey);
+    const bool off_the_bus = !device->xids.empty() && device->xids.back() == kXidOffTheBus;
+    if (!device->lost && !off_the_bus) return survey;
+    survey.health = monitor::Health::kLost;
+    for (FigureValue& figure : survey.figures.values) figure = Absent(FigureAbsence::kLost);
+    SetTrouble(off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
+                           : "the driver says that it is lost",
+               &survey);
+    return survey;
+  }
+
+ private:
+  absl::StatusOr<ScriptedDevice> Look() {
+    struct stat now = {};
+    // A file that is written beside and renamed is another one.
+    if (::stat(path_.c_str(), &now) == 0 && now.st_ino == seen_.st_ino && now.st_size == seen_.st_size &&
+        now.st_mtim.tv_sec == seen_.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen_.st_mtim.tv_nsec) {
+      return device_;
+    }
+    seen_ = now;
+    device_ = ReadDevice();
+    return device_;
+  }
+
+  absl::StatusOr<ScriptedDevice> ReadDevice() {
+    BERTH_ASSIGN_OR_RETURN(NodeScript script, ReadNodeScript(path_));
+    interval_ = script.refresh;
+    if (ordinal_ >= script.devices.size()) {
+      return absl::UnavailableError(absl::StrCat(path_, " says nothing of device ", ordinal_));
+    }
+    // As in a call that never ends: only the process's end ends it.
+    while (script.devices[ordinal_].hangs) ::pause();
+    nvlink_peers_ = script.NvlinkPeersOf(ordinal_);
+    return std::move(script.devices[ordinal_]);
+  }
+
+  const std::string path_;
+  const uint32_t ordinal_;
+  const Bytes total_;
+  const pid_t daemon_;
+  absl::Duration interval_ = absl::Milliseconds(20);
+  // The file as it was, and what it said.
+  struct stat seen_ = {};
+  absl::StatusOr<ScriptedDevice> device_ = absl::UnknownError("not read");
+  size_t seen_xids_ = 0;
+  uint64_t nvlink_peers_ = 0;
+  EventLog events_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceMeter> NewScriptedMeter(std::string path, uint32_t ordinal, Bytes total, pid_t daemon) {
+  return std::make_unique<ScriptedMeter>(std::move(path), ordinal, total, daemon);
+}
+
+}  // namespace berth

@@ -1,0 +1,459 @@
+// What devices are and how they feel, over processes: nodes that are not there, drivers that hang, devices that are
+// lost and come back, that an operator wants empty, and that the daemon picks.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/block.h"
+#include "client/inspector.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/node_file.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr char kTwo[] = "[[device]]\ncount = 2\nuuid = \"GPU\"\nmemory = \"64MiB\"\n";
+
+TestDaemonOptions With(const NodeFile& node, const std::string& call_deadline = "10s") {
+  return {.flags = {node.flag(), absl::StrCat("--call-deadline=", call_deadline)}};
+}
+
+v1::DeviceInventory Look(TestDaemon& daemon, int device) {
+  return Must(daemon.inspector().ListInventory(), "inventory").devices(device);
+}
+
+v1::Device DeviceOf(TestDaemon& daemon, int device) {
+  return Must(daemon.inspector().ListDevices(), "devices").devices(device);
+}
+
+bool Becomes(TestDaemon& daemon, int device, v1::Device::State state) {
+  return Eventually([&] { return DeviceOf(daemon, device).state() == state; });
+}
+
+pid_t MonitorOf(TestDaemon& daemon) {
+  for (const ChildInfo& child : ChildrenOf(daemon.vault().pid())) {
+    if (child.name == "berth-monitor") return child.pid;
+  }
+  return 0;
+}
+
+std::shared_ptr<Session> OpenSession(TestDaemon& daemon) {
+  return Must(Session::Open({.folder = daemon.folder(), .label = "picker", .always_new = true}));
+}
+
+// What the command prints.
+std::string Berth(TestDaemon& daemon, std::vector<std::string> words) {
+  words.insert(words.begin(), ProgramPath("client/cli/berth"));
+  Subprocess command = Subprocess::Start(
+      {.argv = words, .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
+  std::string said = command.ReadAll();
+  EXPECT_EQ(command.Wait(), 0) << said;
+  return said;
+}
+
+// ---- Nodes --------------------------------------------------------------------------------------------------
+
+struct Node {
+  const char* name;
+  int devices;
+  std::string text;
+};
+
+class NodesTest : public ::testing::TestWithParam<Node> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, NodesTest,
+    ::testing::Values(
+        Node{"One", 1, "[[device]]\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"Two", 2, "[[device]]\ncount = 2\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"Eight", 8, "[[device]]\ncount = 8\nmemory = \"8MiB\"\nmultiprocessors = 132\nisland = 0\n"},
+        Node{"Sixteen", 16, "[[device]]\ncount = 16\nmemory = \"8MiB\"\nmultiprocessors = 132\n"},
+        Node{"FiftySixSlices", 56,
+             "[[device]]\ncount = 8\nslices = 7\nmemory = \"56MiB\"\nmultiprocessors = 132\n"},
+        Node{"Mixed", 3,
+             "[[device]]\nname = \"NVIDIA H200\"\nmemory = \"16MiB\"\nmultiprocessors = 132\n"
+             "[[device]]\ncount = 2\nname = \"NVIDIA L4\"\nmemory = \"8MiB\"\n"
+             "multiprocessors = 58\n"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(NodesTest, EveryDeviceIsShownAndServes) {
+  const Node& node = GetParam();
+  NodeFile file(node.text, "200ms");
+  TestDaemon daemon(With(file));
+  const auto read = [&] {
+    const v1::ListInventoryResponse inventory = Must(daemon.inspector().ListInventory());
+    return std::all_of(inventory.devices().begin(), inventory.devices().end(), [](const auto& device) {
+      return device.condition().health() == v1::Condition::ANSWERS;
+    });
+  };
+  EXPECT_TRUE(Eventually(read));
+  const v1::ListInventoryResponse inventory = Must(daemon.inspector().ListInventory());
+  ASSERT_EQ(inventory.devices_size(), node.devices);
+  std::set<std::string> uuids;
+  Actor actor(daemon);
+  for (int i = 0; i < node.devices; ++i) {
+    const v1::DeviceInventory& device = inventory.devices(i);
+    uuids.insert(device.device().uuid());
+    EXPECT_EQ(device.device().ordinal(), i);
+    EXPECT_GT(device.hardware().multiprocessors(), 0u);
+    EXPECT_LT(device.condition().age_ms(), 5'000u);
+    EXPECT_EQ(device.condition().temperature().absent(), "not read");
+    actor.Do(absl::StrCat("allocate b", i, " 4096 device=", i));
+  }
+  EXPECT_EQ(uuids.size(), node.devices);
+  EXPECT_EQ(Must(daemon.inspector().GetTopology()).rows_size(), node.devices);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
+  NodeFile node(
+      "[[device]]\nuuid = \"GPU-a\"\nname = \"NVIDIA H200\"\ncapability = \"9.0\"\nmultiprocessors = 132\n"
+      "threads_per_multiprocessor = 2048\nl2_bytes = 62914560\nmemory = \"64MiB\"\n"
+      "temperature = 41\nslowdown_temperature = 87\npower = \"not supported\"\necc_mode = 1\n"
+      "clock = 1980\nfree_bytes = \"60MiB\"\n");
+  TestDaemon daemon(With(node));
+  ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().has_read_time(); }));
+  const v1::DeviceInventory seen = Look(daemon, 0);
+  EXPECT_EQ(seen.hardware().compute_capability(), 90u);
+  EXPECT_EQ(seen.hardware().compile_architecture(), "compute_90");
+  EXPECT_EQ(seen.hardware().warp_size(), 32u);
+  EXPECT_TRUE(seen.hardware().tensor_memory_accelerator());
+  EXPECT_EQ(seen.hardware().l2_bytes(), 62914560u);
+  EXPECT_EQ(seen.condition().temperature().value(), 41u);
+  EXPECT_EQ(seen.condition().power().absent(), "not supported by the device");
+  EXPECT_EQ(seen.condition().clock().value(), 1980u);
+  EXPECT_EQ(seen.condition().free_bytes().value(), MiB(60).count());
+  EXPECT_EQ(seen.condition().total_bytes().value(), MiB(64).count());
+  node.Now("[now.0]\ntemperature = 90\nxids = [31]\n");
+  ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().health() == v1::Condition::DEGRADED; }));
+  const v1::Condition hot = Look(daemon, 0).condition();
+  EXPECT_EQ(hot.trouble(), "90 degrees, it runs slower from 87 on; Xid 31");
+  ASSERT_EQ(hot.events_size(), 1);
+  EXPECT_EQ(hot.events(0).kind(), v1::DeviceEvent::XID);
+  EXPECT_EQ(hot.events(0).code(), 31u);
+  EXPECT_EQ(DeviceOf(daemon, 0).state(), v1::Device::READY) << "it is said, and served";
+  const std::string table = Berth(daemon, {"devices", "--hardware"});
+  for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 31"}) {
+    EXPECT_TRUE(absl::StrContains(table, cell)) << cell << " in\n" << table;
+  }
+  EXPECT_TRUE(
+      absl::StrContains(Berth(daemon, {"devices", "--hardware", "--json"}), "\"compute_capability\": 90"));
+}
+
+TEST(InventoryTest, IslandsAreShownAndFollowTheLinks) {
+  NodeFile node(
+      "[[device]]\ncount = 2\nisland = 0\nnvlinks = 18\n[[device]]\ncount = 2\nisland = 1\n[[device]]\n");
+  TestDaemon daemon(With(node));
+  const v1::Topology at_once = Must(daemon.inspector().GetTopology());
+  std::vector<uint32_t> islands;
+  for (const v1::Topology::Row& row : at_once.rows()) islands.push_back(row.island());
+  EXPECT_EQ(islands, (std::vector<uint32_t>{0, 0, 2, 2, 4})) << "from the start on";
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Topology topology = Must(daemon.inspector().GetTopology());
+    return topology.has_read_time() && topology.rows(0).reaches(4) == v1::Topology::NONE;
+  }));
+  const v1::Topology topology = Must(daemon.inspector().GetTopology());
+  EXPECT_EQ(topology.rows(0).reaches(0), v1::Topology::SELF);
+  EXPECT_EQ(topology.rows(0).reaches(1), v1::Topology::NVLINK);
+  EXPECT_EQ(topology.rows(0).reaches(2), v1::Topology::NONE);
+  EXPECT_EQ(topology.rows(0).nvlinks().value(), 18u);
+  EXPECT_EQ(topology.rows(2).nvlinks().absent(), "not read");
+  EXPECT_TRUE(absl::StrContains(Berth(daemon, {"topology"}), "NV18"));
+}
+
+// ---- A driver that hangs ------------------------------------------------------------------------------------
+
+TEST(InventoryTest, ADriverThatHangsDelaysNobodyAndItsMonitorIsReplaced) {
+  NodeFile node("[[device]]\ncount = 3\nmemory = \"8MiB\"\nfree_bytes = \"8MiB\"\n");
+  TestDaemon daemon(With(node, "1s"));
+  const auto heard = [&](int device) { return Look(daemon, device).condition().has_read_time(); };
+  ASSERT_TRUE(Eventually([&] { return heard(0) && heard(1) && heard(2); }));
+  const pid_t hung = MonitorOf(daemon);
+  node.Now("[now.1]\nhangs = true\n");
+  // The time of an answer in the middle of many, so that it is Berth's and not the machine's.
+  const Inspector inspector = daemon.inspector();
+  std::vector<absl::Duration> times;
+  ASSERT_TRUE(Eventually([&] {
+    const absl::Time begin = absl::Now();
+    const v1::ListInventoryResponse answer = Must(inspector.ListInventory());
+    times.push_back(absl::Now() - begin);
+    return answer.devices(1).condition().health() == v1::Condition::SILENT;
+  }));
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  EXPECT_LT(times[times.size() / 2], absl::Milliseconds(50));
+  const v1::Condition silent = Look(daemon, 1).condition();
+  EXPECT_GT(silent.age_ms(), 5'000u);
+  EXPECT_EQ(silent.free_bytes().value(), MiB(8).count()) << "what was said last";
+  // The others are read all the while, by another monitor, too.
+  ASSERT_TRUE(Eventually([&] {
+    const pid_t now = MonitorOf(daemon);
+    return now != 0 && now != hung;
+  }));
+  EXPECT_FALSE(IsAlive(hung));
+  EXPECT_TRUE(Eventually([&] { return Look(daemon, 0).condition().age_ms() < 500; }));
+  EXPECT_TRUE(Eventually([&] { return Look(daemon, 2).condition().age_ms() < 500; }));
+  EXPECT_EQ(DeviceOf(daemon, 1).state(), v1::Device::READY) << "its worker does not ask the same";
+  node.Now("");
+  EXPECT_TRUE(Eventually([&] { return Look(daemon, 1).condition().health() == v1::Condition::ANSWERS; }));
+}
+
+TEST(InventoryTest, AMonitorThatIsKilledOrStoppedIsReplaced) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(With(node, "1s"));
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    pid_t before = 0;
+    ASSERT_TRUE(Eventually([&] { return (before = MonitorOf(daemon)) != 0; }));
+    ASSERT_TRUE(Eventually([&] { return Look(daemon, 1).condition().age_ms() < 500; }));
+    ASSERT_EQ(::kill(before, signal), 0);
+    ASSERT_TRUE(Eventually([&] {
+      const pid_t now = MonitorOf(daemon);
+      return now != 0 && now != before;
+    })) << signal;
+    EXPECT_TRUE(Eventually([&] {
+      const v1::Condition condition = Look(daemon, 1).condition();
+      return condition.health() == v1::Condition::ANSWERS && condition.age_ms() < 500;
+    })) << signal;
+  }
+  daemon.ExpectBooksBack();
+}
+
+// ---- Devices that are lost ----------------------------------------------------------------------------------
+
+TEST(InventoryTest, ALostDeviceIsStoppedAndComesBackWhenItPassesItsSelfTest) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(With(node));
+  Actor actor(daemon), other(daemon);
+  actor.Do("allocate a 4096");
+  actor.Do("map a");
+  other.Do("allocate b 4096 device=1");
+  node.Now("[now.0]\nxids = [79]\n");
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
+  EXPECT_EQ(DeviceOf(daemon, 0).last_failure(), "Xid 79: it has fallen off the bus");
+  EXPECT_TRUE(Eventually([&] { return DeviceOf(daemon, 0).generation() == 2; }));
+  EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped));
+  EXPECT_TRUE(Eventually([&] { return Refused(actor.Ask("access a"), Reason::kStale); }));
+  EXPECT_TRUE(Ok(other.Ask("allocate c 4096 device=1")));
+  EXPECT_EQ(DeviceOf(daemon, 1).generation(), 1u);
+  // It answers again, but does not work.
+  node.Now("[now.0]\nfails_self_test = \"its memory is bad\"\n");
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Device device = DeviceOf(daemon, 0);
+    return device.state() == v1::Device::STOPPED &&
+           device.last_failure() == "the self-test failed: its memory is bad";
+  }));
+  EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped,
+                      {{"why", "the self-test failed: its memory is bad"}}));
+  // It is looked at once, not for ever; an operator may have it looked at again.
+  EXPECT_EQ(Must(daemon.inspector().EnableDevice(0)).state(), v1::Device::PROBATION);
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
+  node.Now("");
+  EXPECT_EQ(Must(daemon.inspector().EnableDevice(0)).state(), v1::Device::PROBATION);
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::READY));
+  EXPECT_TRUE(Ok(actor.Ask("allocate c 4096")));
+  EXPECT_EQ(DeviceOf(daemon, 0).generation(), 2u);
+  // And without an operator, where it works.
+  node.Now("[now.0]\nlost = true\n");
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
+  node.Now("");
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::READY));
+  EXPECT_EQ(DeviceOf(daemon, 0).generation(), 3u);
+  actor.Quit();
+  other.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(InventoryTest, ABrokersDeathDoesNotLoseADeviceTwice) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(With(node));
+  node.Now("[now.0]\nlost = true\n");
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
+  ASSERT_TRUE(Eventually([&] { return DeviceOf(daemon, 0).generation() == 2; }));
+  const pid_t broker = daemon.broker();
+  ASSERT_EQ(::kill(broker, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return !IsAlive(broker); }));
+  const auto state = [&] {
+    const absl::StatusOr<v1::ListInventoryResponse> answer = daemon.inspector().ListInventory();
+    return answer.ok() && answer->devices(0).condition().health() == v1::Condition::LOST &&
+           answer->devices(0).device().state() == v1::Device::STOPPED &&
+           answer->devices(1).device().state() == v1::Device::READY;
+  };
+  ASSERT_TRUE(Eventually(state));
+  EXPECT_EQ(DeviceOf(daemon, 0).generation(), 2u);
+  node.Now("");
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::READY));
+}
+
+// ---- Devices that are drained -------------------------------------------------------------------------------
+
+TEST(InventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {
+  NodeFile node(kTwo);
+  TestDaemon daemon({.flags = {node.flag()}, .config = "[pools.gpu-tests]\ncap = 8\n"});
+  Actor actor(daemon);
+  actor.Do("allocate a 4096");
+  actor.Do("map a");
+  actor.Do("fill a 3");
+  actor.Do("acquire p key=p device=GPU-0");
+  const std::string said = Berth(daemon, {"--admin", "device", "drain", "0", "--reason", "a fan is loud"});
+  EXPECT_EQ(said, "device 0: DRAINING (a fan is loud)\n");
+  EXPECT_TRUE(absl::StrContains(Berth(daemon, {"devices"}), "a fan is loud"));
+  const std::map<std::string, std::string> why = {{"why", "a fan is loud"}};
+  EXPECT_TRUE(Refused(actor.Ask("allocate b 4096"), Reason::kDeviceDraining, why));
+  EXPECT_TRUE(Refused(actor.Ask("acquire q key=q device=GPU-0 try"), Reason::kDeviceDraining, why));
+  EXPECT_TRUE(Refused(actor.Ask("reserve r 0=4096"), Reason::kDeviceDraining, why));
+  EXPECT_TRUE(Ok(actor.Ask("acquire q key=q device=any try"))) << "the other one";
+  EXPECT_TRUE(Ok(actor.Ask("allocate b 4096 device=1")));
+  EXPECT_TRUE(Ok(actor.Ask("check a 3")));
+  EXPECT_TRUE(Ok(actor.Ask("access a")));
+  EXPECT_TRUE(Ok(actor.Ask("release p")));
+  EXPECT_TRUE(Ok(actor.Ask("drop a")));
+  actor.Quit();
+  // Over the broker's death.
+  ASSERT_EQ(::kill(daemon.broker(), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const absl::StatusOr<v1::ListDevicesResponse> answer = daemon.inspector().ListDevices();
+    return answer.ok() && answer->devices(0).state() == v1::Device::DRAINING &&
+           answer->devices(0).drain_reason() == "a fan is loud";
+  }));
+  EXPECT_EQ(Must(daemon.inspector().UndrainDevice(0)).state(), v1::Device::READY);
+  Actor after(daemon);
+  EXPECT_TRUE(Ok(after.Ask("allocate b 4096")));
+  after.Quit();
+  EXPECT_TRUE(
+      Refused(daemon.inspector().DrainDevice(0, "a\nb"), Reason::kInvalidField, {{"field", "reason"}}));
+  EXPECT_TRUE(Refused(daemon.inspector().DrainDevice(7, ""), Reason::kNotFound));
+  EXPECT_EQ(Must(daemon.inspector().UndrainDevice(1)).state(), v1::Device::READY) << "it was not drained";
+}
+
+TEST(InventoryTest, WhoWaitsForADeviceThatIsDrainedIsTold) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(
+      {.flags = {node.flag(), "--device-budget=4MiB"}, .config = "[pools.gpu-tests]\ncap = 1\n"});
+  Actor holder(daemon), bytes(daemon), permit(daemon);
+  holder.Do("allocate a 4194304");
+  holder.Do("acquire p key=p");
+  bytes.Tell("allocate b 4194304 wait=60s");
+  permit.Tell("acquire q device=GPU-0");
+  ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPermits()).waiters_size() == 1; }));
+  EXPECT_TRUE(Ok(daemon.inspector().DrainDevice(0, "soon gone")));
+  EXPECT_TRUE(Refused(permit.Answer(), Reason::kDeviceDraining, {{"why", "soon gone"}}));
+  EXPECT_TRUE(Refused(bytes.Answer(), Reason::kDeviceDraining, {{"why", "soon gone"}}));
+  holder.Quit();
+  bytes.Quit();
+  permit.Quit();
+}
+
+// ---- Devices that the daemon picks --------------------------------------------------------------------------
+
+class PickTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<uint32_t> Pick(BlockOptions options, std::vector<Block>* keep = nullptr) {
+    options.bytes = MiB(2);
+    absl::StatusOr<Block> block = Block::Allocate(session_, options);
+    if (!block.ok()) return block.status();
+    const uint32_t device = block->device();
+    if (keep != nullptr) keep->push_back(*std::move(block));
+    return device;
+  }
+  absl::StatusOr<std::string> PickFor(PermitOptions options) {
+    options.max_wait = absl::ZeroDuration();
+    absl::StatusOr<Permit> permit = Permit::Acquire(session_, options);
+    if (!permit.ok()) return permit.status();
+    return permit->device_uuid();
+  }
+
+  // Old and small, new and small, new and large, new and larger but far.
+  const NodeFile node_{
+      "[[device]]\nuuid = \"A\"\ncapability = \"7.0\"\nmultiprocessors = 80\nmemory = \"64MiB\"\n"
+      "[[device]]\nuuid = \"B\"\ncapability = \"9.0\"\nmultiprocessors = 132\nmemory = \"64MiB\"\nisland = "
+      "1\n"
+      "[[device]]\nuuid = \"C\"\ncapability = \"9.0\"\nmultiprocessors = 100\nmemory = \"128MiB\"\nisland = "
+      "1\n"
+      "[[device]]\nuuid = \"D\"\ncapability = \"8.0\"\nmultiprocessors = 108\nmemory = \"256MiB\"\n"};
+  TestDaemon daemon_{{.flags = {node_.flag()}, .config = "[pools.gpu-tests]\ncap = 8\n"}};
+  const std::shared_ptr<Session> session_ = OpenSession(daemon_);
+};
+
+TEST_F(PickTest, HintsPickADeviceForABlock) {
+  EXPECT_EQ(*Pick({.pick = "best"}), 3u);
+  EXPECT_EQ(*Pick({.pick = "highest-score"}), 1u);
+  EXPECT_EQ(*Pick({.pick = "best", .min_capability = 90}), 2u);
+  EXPECT_EQ(*Pick({.pick = "best", .island_of = "B"}), 2u);
+  EXPECT_EQ(*Pick({.pick = "any", .min_free = MiB(200)}), 3u);
+  std::vector<uint32_t> turns;
+  for (int i = 0; i < 5; ++i) turns.push_back(*Pick({.pick = "round-robin"}));
+  EXPECT_EQ(turns, (std::vector<uint32_t>{0, 1, 2, 3, 0}));
+  // One that is full is passed over; B is better than it.
+  v1::SetBudgetRequest budget;
+  budget.set_device(3);
+  budget.set_limit_bytes(MiB(2).count());
+  ASSERT_TRUE(Ok(daemon_.inspector().SetBudget(budget)));
+  std::vector<Block> kept;
+  EXPECT_EQ(*Pick({.pick = "best"}, &kept), 3u);
+  EXPECT_EQ(*Pick({.pick = "best"}, &kept), 2u);
+}
+
+TEST_F(PickTest, HintsPickADeviceForAPermit) {
+  EXPECT_EQ(*PickFor({.device = "best"}), "D");
+  EXPECT_EQ(*PickFor({.device = "highest-score"}), "B");
+  EXPECT_EQ(*PickFor({.device = "any", .min_capability = 90, .island_of = "C"}), "C") << "it has more free";
+  EXPECT_EQ(*PickFor({.device = "A"}), "A");
+  EXPECT_EQ(*PickFor({.device = "round-robin"}), "B");
+  EXPECT_EQ(*PickFor({.device = "round-robin"}), "C");
+  // Beside one that is out there.
+  const Permit held = Must(Permit::Acquire(session_, {.holder_key = "other", .device = "C"}));
+  EXPECT_EQ(*PickFor({.device = "any", .min_capability = 90}), "B") << "the least loaded";
+}
+
+TEST_F(PickTest, WhatNoDeviceOffersIsRefusedWithWhatEachLacks) {
+  const absl::Status never = Pick({.pick = "any", .min_capability = 100}).status();
+  EXPECT_TRUE(Refused(never, Reason::kNoDevice));
+  for (const char* const text :
+       {"no eligible device", "10.0 or more", "device 0 is of compute capability 7.0",
+        "device 3 is of compute capability 8.0"}) {
+    EXPECT_TRUE(absl::StrContains(never.message(), text)) << never;
+  }
+  EXPECT_TRUE(Refused(PickFor({.device = "any", .min_capability = 100}), Reason::kNoDevice));
+  EXPECT_TRUE(
+      Refused(PickFor({.device = "best", .min_capability = 90, .island_of = "A"}), Reason::kNoDevice));
+  EXPECT_TRUE(Refused(Pick({.pick = "any", .island_of = "Z"}), Reason::kNotFound, {{"id", "Z"}}));
+  EXPECT_TRUE(Refused(Pick({.pick = "Z"}), Reason::kNotFound, {{"id", "Z"}}));
+  const absl::Status now = Pick({.pick = "any", .min_free = GiB(1)}).status();
+  EXPECT_TRUE(Refused(now, Reason::kNoDevice));
+  EXPECT_TRUE(absl::StrContains(now.message(), "free of 1073741824")) << now;
+  // A permit that may not wait says the same.
+  ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(3, "loud")));
+  const absl::Status small = PickFor({.device = "any", .min_free = MiB(200)}).status();
+  EXPECT_TRUE(Refused(small, Reason::kNoPermit)) << small;
+  EXPECT_TRUE(absl::StrContains(small.message(), "device 3 is being drained: loud")) << small;
+  EXPECT_TRUE(absl::IsInvalidArgument(Pick({.min_capability = 90}).status())) << "without a pick";
+}
+
+TEST_F(PickTest, TheCommandTakesTheSameHints) {
+  const std::string device =
+      Berth(daemon_, {"run", "--quiet", "--device", "highest-score", "--min-capability", "8.0", "--", "sh",
+                      "-c", "echo $BERTH_DEVICE"});
+  EXPECT_EQ(device, "B\n");
+}
+
+}  // namespace
+}  // namespace berth::testing
