@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
   for (const auto add :
        {&AddRun,     &AddAcquire, &AddRelease, &AddCtestSpec, &AddCtestRun,     &AddStatus,  &AddPermits,
         &AddExplain, &AddBlocks,  &AddBytes,   &AddConfig,    &AddStrays,       &AddStreams, &AddSessions,
-        &AddHealth,  &AddDevices, &AddDevice,  &AddBudget,    &AddReservations, &AddReap,    &AddLog}) {
+        &AddHealth,  &AddDevices, &AddDevice,  &AddBudget,    &AddReservations, &AddReap,    &AddLog,
+        &AddModules}) {
     add(app, globals, &chosen);
   }
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));

@@ -134,6 +134,7 @@ Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
       permit(v1::PermitService::NewStub(channel)),
       memory(v1::MemoryService::NewStub(channel)),
       fence(v1::FenceService::NewStub(channel)),
+      module(v1::ModuleService::NewStub(channel)),
       device(v1::DeviceService::NewStub(channel)),
       node(v1::NodeService::NewStub(channel)),
       admin(v1::AdminService::NewStub(channel)) {}

@@ -23,6 +23,7 @@
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/fence.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/module.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "client/cancellation.h"
@@ -58,6 +59,7 @@ struct Stubs {
   const std::unique_ptr<v1::PermitService::Stub> permit;
   const std::unique_ptr<v1::MemoryService::Stub> memory;
   const std::unique_ptr<v1::FenceService::Stub> fence;
+  const std::unique_ptr<v1::ModuleService::Stub> module;
   const std::unique_ptr<v1::DeviceService::Stub> device;
   const std::unique_ptr<v1::NodeService::Stub> node;
   const std::unique_ptr<v1::AdminService::Stub> admin;

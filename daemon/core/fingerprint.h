@@ -12,6 +12,7 @@
 #include "daemon/core/budget_types.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/permit_types.h"
 
 namespace berth::core {
@@ -49,6 +50,9 @@ uint64_t FingerprintOf(const CloseStreamRequest& request);
 uint64_t FingerprintOf(const PrepareUseRequest& request);
 uint64_t FingerprintOf(const FinishUseRequest& request);
 uint64_t FingerprintOf(const AbandonUseRequest& request);
+uint64_t FingerprintOf(const ObtainModuleRequest& request);
+uint64_t FingerprintOf(const StoreModuleRequest& request);
+uint64_t FingerprintOf(const AbandonModuleRequest& request);
 
 }  // namespace berth::core
 

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
       {"Access()", AccessFigures},
       {"arena", ArenaFigures},
       {"warm block", WarmBlockFigures},
+      {"module from the node", ModuleFigures},
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"ten thousand waiters", QueueFigures},

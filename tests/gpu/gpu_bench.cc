@@ -9,6 +9,7 @@
 #include "tests/gpu/fence_figures.h"
 #include "tests/gpu/lease_figures.h"
 #include "tests/gpu/memory_figures.h"
+#include "tests/gpu/module_figures.h"
 #include "tests/support/testing.h"
 
 int main(int argc, char** argv) {
@@ -19,7 +20,8 @@ int main(int argc, char** argv) {
   return bench::RunFigures({{"arena", berth::gpu::ArenaFigures},
                             {"fence", berth::gpu::FenceFigures},
                             {"lease", berth::gpu::LeaseFigures},
-                            {"block memory", berth::gpu::MemoryFigures}},
+                            {"block memory", berth::gpu::MemoryFigures},
+                            {"module", berth::gpu::ModuleFigures}},
                            programs, argc > 1 ? argv[1] : "", bench::Format::kTable) == 0
              ? 0
              : 1;

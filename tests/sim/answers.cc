@@ -37,6 +37,9 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (const auto* reserved = std::get_if<ReserveResult>(&*response)) {
     return absl::StrCat("reserved ", reserved->reservation.id.value());
   }
+  if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
+    return absl::StrCat("module ", module->module.value(), " compile ", module->compile.value());
+  }
   return absl::StrCat("answer ", response->index());
 }
 
@@ -112,9 +115,11 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
     const auto* const gang = std::get_if<GangRequest>(&request.payload);
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
+    const auto* const module = std::get_if<ObtainModuleRequest>(&request.payload);
     const absl::Time deadline = asked != nullptr    ? asked->deadline
                                 : gang != nullptr   ? gang->deadline
                                 : wanted != nullptr ? wanted->deadline
+                                : module != nullptr ? module->deadline
                                                     : absl::InfiniteFuture();
     if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && deadline > now_) {
       Fail("a wait ends before its deadline");
@@ -232,6 +237,8 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     process.uses.erase(use);
   } else if (std::holds_alternative<AbandonUseResult>(*response)) {
     process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
+  } else if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
+    LearnModule(channel, process, std::get<ObtainModuleRequest>(request.payload), *module);
   } else if (std::holds_alternative<ReserveResult>(*response)) {
     ++counts_.reservations;
   } else if (const auto* published = std::get_if<PublishResult>(&*response)) {

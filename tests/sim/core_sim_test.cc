@@ -56,6 +56,9 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->published += counts.published;
   sum->handed_waits += counts.handed_waits;
   sum->torn_alone += counts.torn_alone;
+  sum->modules += counts.modules;
+  sum->rights_to_compile += counts.rights_to_compile;
+  sum->corrupt_modules += counts.corrupt_modules;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -82,7 +85,8 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
             << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.contexts
             << " context workers, " << sum.idle_contexts << " of them idle, " << sum.lost_blocks
-            << " blocks lost; refused:";
+            << " blocks lost, " << sum.modules << " modules given, " << sum.rights_to_compile << " to compile, "
+            << sum.corrupt_modules << " corrupt; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
@@ -92,11 +96,11 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
         sum.undone,       sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined,
         sum.left_alive,   sum.finished, sum.waits,       sum.torn,          sum.handed_over,
         sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits,  sum.drawn,
-        sum.published}) {
+        sum.published,    sum.modules,  sum.rights_to_compile}) {
     EXPECT_GT(count, 20);
   }
   for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets,
-                               sum.idle_contexts, sum.torn_alone}) {
+                               sum.idle_contexts, sum.torn_alone, sum.corrupt_modules}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
@@ -127,6 +131,9 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",
+                                   "bytes_per_module",
+                                   "compiles_per_tenant",
+                                   "module_waiters_per_tenant",
                                    "grants_per_block",
                                    "imports_per_block",
                                    "imports_per_channel",

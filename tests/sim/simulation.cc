@@ -25,6 +25,8 @@ Config MakeConfig(uint64_t seed) {
   config.calls = {.base = absl::Seconds(2), .per_gib = absl::Seconds(1)};
   config.warm_refill_delay = absl::Milliseconds(seed % 2 * 10);
   config.context_idle = absl::Milliseconds(300);
+  config.limits.modules = {
+      .largest = Bytes(40), .total = Bytes(100), .tenant = Bytes(60), .modules = 8, .compile_patience = absl::Seconds(2)};
   if (seed % 4 == 3) {
     config.devices[1].cuda_ipc = false;
     config.devices[1].why_no_cuda_ipc = "it cannot";
@@ -46,7 +48,14 @@ Config MakeConfig(uint64_t seed) {
                            .waiting_allocations_per_device = 1,
                            .passes_before_keep = 2,
                            .longest_keep = absl::Milliseconds(300),
-                           .reservations_per_session = 2};
+                           .reservations_per_session = 2,
+                           .modules = {.largest = Bytes(40),
+                                       .total = Bytes(100),
+                                       .tenant = Bytes(60),
+                                       .modules = 5,
+                                       .compiles_per_tenant = 2,
+                                       .waiters_per_tenant = 1,
+                                       .compile_patience = absl::Seconds(2)}};
   }
   return config;
 }
@@ -74,6 +83,7 @@ Simulation::Simulation(const Options& options)
     context.state = DeviceState::kIdle;
     context.generation = 0;
   }
+  LeaveModules();
 }
 
 IpcHandle Simulation::HandleFor(BlockId block) {
@@ -130,6 +140,7 @@ void Simulation::Act() {
   if (die < 937) return BreakWorker();
   if (die < 947) return FollowOrder();
   if (die < 953) return Operate();
+  if (die < 963) return KeepModules();
   if (die < 978) return RunStreams();
   if (die < 990) return PassTime();
   Look();
@@ -172,6 +183,8 @@ void Simulation::Carry() {
           workers_[{order->device, lane}].orders.push_back(order->order);
         }
       }
+    } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
+      CarryModuleWork(*work);
     } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
       if (record->number != ++last_record_) Fail("a log record's number is not the next");
     }
@@ -245,7 +258,11 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     process.mapped.emplace(ImportId(deliver.delivery.import), BlockId(deliver.delivery.block));
     return;
   }
-  if (deliver.delivery.what != attach::DeliveryKind::kBlock) CarryPage(process, deliver);
+  const bool module = deliver.delivery.what == attach::DeliveryKind::kModule;
+  if (module && !deliver.read_only) Fail("a process could write a module that others are given");
+  const bool page = deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
+                    deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+  if (page) CarryPage(process, deliver);
   if (deliver.delivery.what == attach::DeliveryKind::kBlock) {
     const BlockId block(deliver.delivery.block);
     bool there = false;
@@ -404,6 +421,7 @@ void Simulation::Finish() {
       Check();
     }
   }
+  FinishModules();
   if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));
   if (!core_->ListSessions(Admin()).empty()) Fail("sessions are left");
   if (!core_->ListWaiters(Admin(), "").empty()) Fail("waiters are left");

@@ -48,6 +48,7 @@
 #include "tests/support/actor_fences.h"
 #include "tests/support/actor_gangs.h"
 #include "tests/support/actor_lies.h"
+#include "tests/support/actor_modules.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_wire.h"
 
@@ -124,6 +125,7 @@ class Stage {
     if (verb == "closefds") return CloseFds();
     if (Answer answer = permits_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = gangs_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
+    if (Answer answer = modules_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = arena_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = fences_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = lies_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
@@ -147,6 +149,7 @@ class Stage {
     BERTH_ASSIGN_OR_RETURN(session_, Session::Open(options));
     permits_ = std::make_unique<ActorPermits>(session_);
     gangs_ = std::make_unique<ActorGangs>(session_);
+    modules_ = std::make_unique<ActorModules>(session_);
     blocks_ = std::make_unique<ActorBlocks>(session_);
     fences_ = std::make_unique<ActorFences>(session_, blocks_.get());
     lies_ = std::make_unique<ActorLies>(session_, blocks_.get());
@@ -157,6 +160,7 @@ class Stage {
   Answer Close() {
     permits_.reset();
     gangs_.reset();
+    modules_.reset();
     fences_.reset();
     lies_.reset();
     blocks_.reset();
@@ -248,6 +252,7 @@ class Stage {
   std::shared_ptr<Session> session_;
   std::unique_ptr<ActorPermits> permits_;
   std::unique_ptr<ActorGangs> gangs_;
+  std::unique_ptr<ActorModules> modules_;
   std::unique_ptr<ActorBlocks> blocks_;
   std::unique_ptr<ActorFences> fences_;
   std::unique_ptr<ActorLies> lies_;
