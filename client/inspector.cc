@@ -104,6 +104,12 @@ absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
               v1::ListBlocksRequest());
 }
 
+absl::StatusOr<v1::ListModulesResponse> Inspector::ListModules() const {
+  SessionCore& core = *session_->core();
+  return List(core, cancellation_, &Stubs::module, &v1::ModuleService::Stub::ListModules,
+              v1::ListModulesRequest());
+}
+
 absl::StatusOr<v1::ListStreamsResponse> Inspector::ListStreams() const {
   SessionCore& core = *session_->core();
   return List(core, cancellation_, &Stubs::fence, &v1::FenceService::Stub::ListStreams,

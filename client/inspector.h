@@ -25,6 +25,7 @@
 #include "berth/v1/fence.pb.h"
 #include "berth/v1/inventory.pb.h"
 #include "berth/v1/memory.pb.h"
+#include "berth/v1/module.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/plan.pb.h"
 #include "berth/v1/resources.pb.h"
@@ -69,6 +70,8 @@ class Inspector {
   absl::StatusOr<v1::ListStraysResponse> ListStrays() const;
   absl::StatusOr<v1::ListBudgetsResponse> ListBudgets() const;
   absl::StatusOr<v1::Usage> GetUsage() const;
+  // Compiled modules, and their cache in figures.
+  absl::StatusOr<v1::ListModulesResponse> ListModules() const;
 
   // What happened to memory, oldest first: what the daemon still has of it after `after`, a follow_token of an earlier
   // answer or empty.

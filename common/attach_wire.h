@@ -5,7 +5,7 @@
 //   opener   ← Welcome + capsule fd ←   the connection is now the session's lifeline: silent, inheritable
 //   process  → Join                 → broker, on a connection of its own, which takes the process's pidfd
 //   process  ← Joined + page fd     ←   the connection is now the process's channel
-//   channel: broker → Delivery (numbered; a block's or a fence page's fd, a recall, a wish), process → Ack, LetGo,
+//   channel: broker → Delivery (numbered; a block's, a page's or a module's fd, a recall, a wish), process → Ack, LetGo,
 //            HandedOver
 //
 // Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind.
@@ -106,6 +106,12 @@ enum class DeliveryKind : uint32_t {
   kRevoked = 10,
   // `plan`, of the process's session, does not hold any more.
   kPlanStale = 11,
+  // A compiled module for the request `sequence`: one sealed fd that can only be read, or none where the module has
+  // left the cache meanwhile, so that it is to be asked for again.
+  kModule = 13,
+  // The place to write a compiled module to, for the request `sequence`: one writable fd, or none where it could not be
+  // made, or the right to compile is over.
+  kModulePlace = 14,
 };
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
@@ -115,8 +121,9 @@ struct Delivery {
   DeliveryKind what = DeliveryKind::kBlock;
   // Rises by one per delivery of this channel, from 1.
   uint64_t number = 0;
-  // The request's sequence (kBlock, kHandleBlock, kOwnPage), else 0.
+  // The request's sequence (kBlock, kHandleBlock, kOwnPage, kModule, kModulePlace), else 0.
   uint64_t sequence = 0;
+  // A block; of kModule the module, of kModulePlace the right to compile.
   uint64_t block = 0;
   uint64_t import = 0;
   // A channel (kForeignPage), else 0.

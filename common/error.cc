@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 34> kReasons = {{
+constexpr std::array<ReasonRow, 35> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -53,6 +53,7 @@ constexpr std::array<ReasonRow, 34> kReasons = {{
     {Reason::kDeviceDraining, "DEVICE_DRAINING", Code::kFailedPrecondition},
     {Reason::kNoDevice, "NO_DEVICE", Code::kFailedPrecondition},
     {Reason::kConstraint, "CONSTRAINT", Code::kFailedPrecondition},
+    {Reason::kNoRuntime, "NO_RUNTIME", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }
@@ -121,6 +122,17 @@ void SetErrorDetails(const ErrorDetails& details, absl::Status* status) {
   if (details.retry_after.has_value()) {
     status->SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Nanoseconds(*details.retry_after))));
   }
+}
+
+void AddFigure(const Figure& figure, absl::Status* status) {
+  const std::string url = absl::StrCat(kFigurePrefix, figure.name);
+  if (!status->GetPayload(url).has_value()) status->SetPayload(url, absl::Cord(figure.value));
+}
+
+std::optional<std::string> FigureOf(const absl::Status& status, absl::string_view name) {
+  const absl::optional<absl::Cord> value = status.GetPayload(absl::StrCat(kFigurePrefix, name));
+  if (!value.has_value()) return std::nullopt;
+  return std::string(*value);
 }
 
 bool IsRefusal(const absl::Status& status, Reason reason) {

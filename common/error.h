@@ -55,6 +55,7 @@ enum class Reason {
   kDeviceDraining,
   kNoDevice,
   kConstraint,
+  kNoRuntime,
 };
 
 // "OVER_BUDGET" for kOverBudget.
@@ -94,6 +95,11 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 
 // Puts `details` on `status`, as Refuse() would have: for the side that received them over the wire.
 void SetErrorDetails(const ErrorDetails& details, absl::Status* status);
+
+// Adds a figure to any status that is not OK, its text as it was; one of that name stays as it is.
+void AddFigure(const Figure& figure, absl::Status* status);
+// The figure of that name, also of a status that is no refusal.
+std::optional<std::string> FigureOf(const absl::Status& status, absl::string_view name);
 
 // Returns whether `status` is a refusal for `reason`.
 bool IsRefusal(const absl::Status& status, Reason reason);

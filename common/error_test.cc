@@ -39,6 +39,19 @@ TEST(ErrorTest, StatusesOfOthersHaveNoDetails) {
   EXPECT_FALSE(GetErrorDetails(absl::OkStatus()).has_value());
 }
 
+TEST(ErrorTest, AFigureIsAddedToAnyError) {
+  absl::Status status = absl::InternalError("theirs");
+  AddFigure({"label", "sphere"}, &status);
+  AddFigure({"label", "another"}, &status);
+  EXPECT_EQ(status.message(), "theirs");
+  EXPECT_EQ(FigureOf(status, "label"), "sphere");
+  EXPECT_EQ(FigureOf(status, "device"), std::nullopt);
+  EXPECT_FALSE(GetErrorDetails(status).has_value());
+  absl::Status refusal = Refuse(Reason::kNotFound, "no {kind}", {{"kind", "pool"}});
+  AddFigure({"label", "sphere"}, &refusal);
+  EXPECT_EQ(GetErrorDetails(refusal)->metadata.at("label"), "sphere");
+}
+
 // A value in the text that looks like a placeholder must stay what it is.
 TEST(ErrorTest, FiguresAreNotReplacedTwice) {
   EXPECT_EQ(Refuse(Reason::kNotFound, "{kind} {id}", {{"kind", "{id}"}, {"id", "7"}}).message(), "{id} 7");

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/attach_wire.h"
 #include "common/error.h"
@@ -35,14 +36,15 @@ bool IsControl(absl::string_view sequence) {
   return first == 0xc2 && static_cast<uint8_t>(sequence[1]) < 0xa0;
 }
 
-// Takes from the front of `*text` what comes to at most `limit` bytes. Returns it with a "?" for each control character
-// and for each byte that is not UTF-8.
-std::string TakePrintable(absl::string_view* text, size_t limit) {
+// Takes from the front of `*text` what comes to at most `limit` bytes. Returns it with a "?" for each control character,
+// but for those of `allowed`, and for each byte that is not UTF-8.
+std::string TakePrintable(absl::string_view* text, size_t limit, absl::string_view allowed = "") {
   std::string taken;
   while (!text->empty()) {
     const size_t length = SequenceLength(*text);
     const absl::string_view sequence = text->substr(0, length == 0 ? 1 : length);
-    const absl::string_view printed = length == 0 || IsControl(sequence) ? "?" : sequence;
+    const bool control = length != 0 && IsControl(sequence) && !absl::StrContains(allowed, sequence);
+    const absl::string_view printed = length == 0 || control ? "?" : sequence;
     if (taken.size() + printed.size() > limit) break;
     taken.append(printed.data(), printed.size());
     text->remove_prefix(sequence.size());
@@ -74,6 +76,11 @@ std::string ToLabel(absl::string_view text) { return TakePrintable(&text, attach
 std::string ToMessage(absl::string_view text, size_t limit) {
   const std::string message = TakePrintable(&text, limit);
   return text.empty() ? message : message + "\u2026";
+}
+
+std::string ToLog(absl::string_view text, size_t limit) {
+  const std::string log = TakePrintable(&text, limit, "\n\t");
+  return text.empty() ? log : log + "\u2026";
 }
 
 }  // namespace berth

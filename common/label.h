@@ -22,6 +22,9 @@ std::string ToLabel(absl::string_view text);
 // The same with `limit` bytes, for messages that are kept: an ellipsis follows where something was cut off.
 std::string ToMessage(absl::string_view text, size_t limit);
 
+// The same for a program's output, such as a compiler's log: line ends and tabs stay.
+std::string ToLog(absl::string_view text, size_t limit);
+
 }  // namespace berth
 
 #endif  // COMMON_LABEL_H_

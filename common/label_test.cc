@@ -63,5 +63,10 @@ TEST(LabelTest, AMessageIsCutBetweenCharactersAndSaysSo) {
   EXPECT_EQ(ToMessage("a\n\xff", 4), "a??");
 }
 
+TEST(LabelTest, ALogKeepsItsLines) {
+  EXPECT_EQ(ToLog("a\n\tb\r\x1b\xff", 9), "a\n\tb???");
+  EXPECT_EQ(ToLog("a\n\u00f6", 3), "a\n\u2026");
+}
+
 }  // namespace
 }  // namespace berth

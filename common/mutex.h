@@ -101,7 +101,14 @@ class CondVar {
   bool WaitWithDeadline(Mutex* mu, absl::Time deadline) {
     return mu->WaitAloud([&] { return cv_.WaitWithDeadline(&mu->mu_, deadline); });
   }
+  void Wait(Mutex* mu) {
+    mu->WaitAloud([&] {
+      cv_.Wait(&mu->mu_);
+      return true;
+    });
+  }
   void Signal() { cv_.Signal(); }
+  void SignalAll() { cv_.SignalAll(); }
 
  private:
   absl::CondVar cv_;

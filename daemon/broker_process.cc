@@ -17,6 +17,7 @@
 #include "daemon/service/fd_reserve.h"
 #include "daemon/service/inventory_service.h"
 #include "daemon/service/plan_service.h"
+#include "daemon/service/module_service.h"
 #include "daemon/service/services.h"
 #include "spdlog/spdlog.h"
 
@@ -26,7 +27,7 @@ namespace {
 // The answers to calls under way get this long to leave when the daemon stops; the vault gives the whole broker 500 ms.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
 constexpr absl::Duration kStopPause = absl::Milliseconds(1);
-// And the log's file this long to take what waits for it.
+// And the files of log and modules this long each to take what waits for them.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
 custody::OrderKind ToWire(core::DeviceOrder order) {
@@ -59,14 +60,15 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings,
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
                                 ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance));
-  BERTH_RETURN_IF_ERROR(process.Start(folder, settings, std::move(reread)));
+  BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
   process.loop_->Run();
   process.AwaitAnswers();
   process.log_->Flush(kFlushPatience);
+  process.modules_->Flush(kFlushPatience);
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
   // waits.
   ::_exit(0);
@@ -77,7 +79,7 @@ BrokerProcess::BrokerProcess(Inheritance inheritance)
       held_(std::move(inheritance.held)),
       custody_(std::move(inheritance.custody)) {}
 
-absl::Status BrokerProcess::Start(const std::string& folder, const Settings& settings,
+absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settings,
                                   ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BERTH_RETURN_IF_ERROR(TakeOver());
@@ -98,7 +100,8 @@ absl::Status BrokerProcess::Start(const std::string& folder, const Settings& set
       broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
         return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
       });
-  BERTH_RETURN_IF_ERROR(StartFronts(folder, settings));
+  TakeUpModules(folders.state);
+  BERTH_RETURN_IF_ERROR(StartFronts(folders.sockets, settings));
   for (HeldFd& held : held_) {
     if (held.key.kind == custody::Kind::kMonitor)
       BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(held.fd)));
@@ -202,6 +205,23 @@ absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const std::vector<DeviceR
   return config;
 }
 
+void BrokerProcess::TakeUpModules(const std::string& state) {
+  absl::StatusOr<std::unique_ptr<ModuleFiles>> files = ModuleFiles::Open(state);
+  ModuleFiles::Contents contents;
+  if (files.ok()) {
+    contents = (*files)->Scan();
+    if (contents.corrupt > 0) spdlog::warn("{} compiled modules were corrupt, and are dropped", contents.corrupt);
+  } else {
+    spdlog::warn("compiled modules are not kept over a restart: {}", std::string(files.status().message()));
+  }
+  modules_ = std::make_unique<ModuleKeeper>(broker_.get(), files.ok() ? *std::move(files) : nullptr,
+                                            core::ModuleLimits().largest);
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.NoteCorruptModules(contents.corrupt);
+    for (const core::ModuleRecord& record : contents.records) core.RestoreModule(now, record, effects);
+  });
+}
+
 absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
   service::ConnectionLimits limits;
   limits.total = settings.connections.value_or(limits.total);
@@ -228,6 +248,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
   services.push_back(std::make_unique<service::FenceService>(context));
   services.push_back(std::make_unique<service::PlanService>(context));
+  services.push_back(std::make_unique<service::ModuleService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::InventoryService>(context, desk_.get()));
   services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
@@ -322,6 +343,14 @@ void BrokerProcess::DeliverPage(const core::Deliver& effect) {
   attach_->Deliver(effect.channel, effect.delivery, page.ok() ? page->get() : -1);
 }
 
+void BrokerProcess::DeliverModule(const core::Deliver& effect) {
+  const absl::StatusOr<UniqueFd> fd = effect.delivery.what == attach::DeliveryKind::kModule
+                                          ? modules_->OpenModule(core::ModuleId(effect.delivery.block))
+                                          : modules_->OpenPlace(core::CompileId(effect.delivery.block));
+  // One that is gone is told by a delivery without it.
+  attach_->Deliver(effect.channel, effect.delivery, fd.ok() ? fd->get() : -1);
+}
+
 void BrokerProcess::Carry(const core::Deliver& effect) {
   switch (effect.delivery.what) {
     case attach::DeliveryKind::kRecall:
@@ -337,6 +366,10 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
     case attach::DeliveryKind::kOwnPage:
     case attach::DeliveryKind::kForeignPage:
       DeliverPage(effect);
+      return;
+    case attach::DeliveryKind::kModule:
+    case attach::DeliveryKind::kModulePlace:
+      DeliverModule(effect);
       return;
     case attach::DeliveryKind::kBlock:
       break;
@@ -369,6 +402,8 @@ void BrokerProcess::Carry(const core::OrderDevice& effect) {
 void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }
 
 void BrokerProcess::Carry(const core::LogRecord& effect) { log_->Append(effect); }
+
+void BrokerProcess::Carry(const core::ModuleWork& effect) { modules_->Carry(effect); }
 
 void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
 

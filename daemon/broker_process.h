@@ -18,6 +18,7 @@
 #include "daemon/broker/event_loop.h"
 #include "daemon/broker/fence_keeper.h"
 #include "daemon/broker/inventory_desk.h"
+#include "daemon/broker/module_keeper.h"
 #include "daemon/config_desk.h"
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
@@ -36,14 +37,19 @@ namespace berth {
 // Serves from the vault's Inheritance until the vault asks it to stop.
 class BrokerProcess final : private EffectSink {
  public:
-  // `folder` is where the sockets are. Ends the process once the vault asks for that. Returns: whatever keeps it from
+  // Where the sockets are, and what outlives the daemon.
+  struct Folders {
+    std::string sockets;
+    std::string state;
+  };
+  // Ends the process once the vault asks for that. Returns: whatever keeps it from
   // serving.
-  static absl::Status Run(UniqueFd vault_socket, const std::string& folder, const Settings& settings,
+  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
                           ConfigDesk::Reader reread);
 
  private:
   explicit BrokerProcess(Inheritance inheritance);
-  absl::Status Start(const std::string& folder, const Settings& settings, ConfigDesk::Reader reread);
+  absl::Status Start(const Folders& folders, const Settings& settings, ConfigDesk::Reader reread);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
   // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
@@ -51,6 +57,8 @@ class BrokerProcess final : private EffectSink {
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
   absl::StatusOr<core::Config> MakeConfig(const std::vector<DeviceRecord>& devices,
                                           const Settings& settings) const;
+  // Tells the core which modules an earlier daemon has left.
+  void TakeUpModules(const std::string& state);
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
   void OnVaultEvent();
@@ -70,9 +78,11 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::OrderDevice& effect) override;
   void Carry(const core::DevicesChanged& effect) override;
   void Carry(const core::LogRecord& effect) override;
+  void Carry(const core::ModuleWork& effect) override;
   void ArmTimer(absl::Time when) override;
   void Wake() override;
   void DeliverPage(const core::Deliver& effect);
+  void DeliverModule(const core::Deliver& effect);
 
   const custody::Facts facts_;
   std::vector<HeldFd> held_;
@@ -90,6 +100,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockKeeper> keeper_;
   std::unique_ptr<InventoryDesk> desk_;
+  std::unique_ptr<ModuleKeeper> modules_;
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
   std::unique_ptr<ConfigDesk> config_;

@@ -91,6 +91,9 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("workers.context_idle", TextOf(config.context_idle));
   table.Add("log.file", settings.log_file.value_or("none"));
   table.Add("log.fences", config.log_fences ? "true" : "false");
+  table.Add("modules.total", FormatBytes(config.limits.modules.total));
+  table.Add("modules.tenant", FormatBytes(config.limits.modules.tenant));
+  table.Add("modules.compile_patience", TextOf(config.limits.modules.compile_patience));
   table.Add("limits.connections", absl::StrCat(settings.connections.value_or(connections.total)));
   table.Add("limits.connections_per_uid",
             absl::StrCat(settings.connections_per_uid.value_or(connections.per_uid)));

@@ -27,7 +27,7 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "log", "limits"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "log", "modules", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
@@ -59,6 +59,14 @@ class SettingsReader {
       BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file", "fences"}));
       BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "file", &settings.log_file));
       BERTH_RETURN_IF_ERROR(ReadFlag(*log, "log.", "fences", &settings.log_fences));
+    }
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const modules, Table("modules"));
+    if (modules != nullptr) {
+      BERTH_RETURN_IF_ERROR(CheckKeys(*modules, "modules.", {"total", "tenant", "compile_patience"}));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*modules, "modules.", "total", &settings.module_bytes));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*modules, "modules.", "tenant", &settings.module_bytes_per_tenant));
+      BERTH_RETURN_IF_ERROR(ReadDuration(*modules, "modules.", "compile_patience", absl::Seconds(1),
+                                         &settings.compile_patience));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
@@ -325,6 +333,11 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   config.log_fences = settings.log_fences.value_or(false);
   if (settings.streams_per_device.has_value())
     config.limits.fences.streams_per_device = *settings.streams_per_device;
+  if (settings.module_bytes.has_value()) config.limits.modules.total = *settings.module_bytes;
+  if (settings.module_bytes_per_tenant.has_value())
+    config.limits.modules.tenant = *settings.module_bytes_per_tenant;
+  if (settings.compile_patience.has_value())
+    config.limits.modules.compile_patience = *settings.compile_patience;
   if (settings.call_deadline.has_value()) config.calls.base = *settings.call_deadline;
   if (settings.call_deadline_per_gib.has_value()) config.calls.per_gib = *settings.call_deadline_per_gib;
   return config;

@@ -49,6 +49,11 @@ struct Settings {
   // Whether it has the uses of shared blocks, too.
   std::optional<bool> log_fences;
   std::optional<uint32_t> streams_per_device;
+  // Of compiled modules that are kept, and of one tenant's.
+  std::optional<Bytes> module_bytes;
+  std::optional<Bytes> module_bytes_per_tenant;
+  // How long a process may compile before the next one may.
+  std::optional<absl::Duration> compile_patience;
 
   // Where each value came from, by its key; of those that nobody gave there is none.
   struct Origin {
@@ -83,6 +88,10 @@ struct Settings {
 //   context_idle = "30s"
 //   [log]
 //   file = "/var/log/berth/memory.jsonl"
+//   [modules]
+//   total = "256MiB"
+//   tenant = "64MiB"
+//   compile_patience = "2m"
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072

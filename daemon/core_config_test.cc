@@ -58,6 +58,10 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     [log]
     file = "/var/log/memory.jsonl"
     fences = true
+    [modules]
+    total = "10MiB"
+    tenant = "3MiB"
+    compile_patience = "5s"
     [limits]
     connections = 100
     connections_per_uid = 50
@@ -92,6 +96,9 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
   EXPECT_EQ(config.limits.imports_per_channel, 7u);
   EXPECT_EQ(config.limits.fences.streams_per_device, 3u);
+  EXPECT_EQ(config.limits.modules.total, MiB(10));
+  EXPECT_EQ(config.limits.modules.tenant, MiB(3));
+  EXPECT_EQ(config.limits.modules.compile_patience, absl::Seconds(5));
 }
 
 TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
@@ -108,6 +115,9 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   EXPECT_EQ(sample->connections, 4096u);
   EXPECT_EQ(sample->imports_per_process, defaults.limits.imports_per_channel);
   EXPECT_EQ(sample->streams_per_device, defaults.limits.fences.streams_per_device);
+  EXPECT_EQ(sample->module_bytes, defaults.limits.modules.total);
+  EXPECT_EQ(sample->module_bytes_per_tenant, defaults.limits.modules.tenant);
+  EXPECT_EQ(sample->compile_patience, defaults.limits.modules.compile_patience);
 }
 
 TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
@@ -138,6 +148,9 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[limits]\nconnections = 5000000000", "limits.connections"},
            {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
            {"[limits]\nstreams_per_device = 0", "limits.streams_per_device"},
+           {"[modules]\ntotal = \"-1\"", "modules.total"},
+           {"[modules]\ncompile_patience = \"1ms\"", "modules.compile_patience"},
+           {"[modules]\nlargest = \"1MiB\"", "modules.largest"},
            {"[surprise]", "surprise"},
            {"[pools", ":1"}}) {
     const absl::StatusOr<Settings> settings = Read(text);

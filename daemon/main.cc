@@ -16,6 +16,7 @@ namespace {
 int RunBrokerRole(const berth::Options& options) {
   if (const absl::Status status = berth::BecomeChild("berth-broker", options.parent); !status.ok()) return 1;
   return berth::RunBroker({.folder = options.folder,
+                           .state = options.state,
                            .config = options.config,
                            .device_budget = options.device_budget,
                            .warm_blocks = options.warm_blocks,

@@ -1,6 +1,7 @@
 #include "daemon/options.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -86,6 +87,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "Before GPUs are shared, look for memory that the driver hands on uncleared: takes a second, and "
       "1.5GiB of each GPU meanwhile");
   app.add_option("--config", options->config, "Configuration file");
+  app.add_option("--state", options->state,
+                 "Folder of what is kept over restarts (default: $BERTH_STATE, $STATE_DIRECTORY, or state in the "
+                 "folder of the sockets)");
   app.add_option_function<std::string>(
       "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
       "Bytes of each device that may be out at once; by default the less of its free and half of its total "
@@ -114,12 +118,14 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
+  if (options->state.empty()) options->state = DefaultState(options->folder);
   return std::nullopt;
 }
 
 std::vector<std::string> FlagsForChildren(const Options& options) {
   std::vector<std::string> flags = {
       absl::StrCat("--folder=", options.folder),
+      absl::StrCat("--state=", options.state),
       absl::StrCat("--backend=", NameOf(options.backend)),
       absl::StrCat("--host-devices=", options.host_devices),
       absl::StrCat("--host-bytes=", options.host_bytes.count()),
@@ -146,6 +152,15 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
     flags.push_back(absl::StrCat("--device-budget=", options.device_budget->count()));
   }
   return flags;
+}
+
+std::string DefaultState(const std::string& folder) {
+  if (const char* const state = getenv("BERTH_STATE"); state != nullptr && *state != '\0') return state;
+  if (const char* const state = getenv("STATE_DIRECTORY"); state != nullptr && *state != '\0') {
+    // Where a service has several of them, by its first.
+    return std::string(state, strcspn(state, ":"));
+  }
+  return absl::StrCat(folder, "/state");
 }
 
 std::string DefaultFolder() {

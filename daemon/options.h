@@ -34,6 +34,8 @@ struct Options {
   bool clears_check = true;
   // The configuration file; empty for none.
   std::string config;
+  // The folder of what outlives the daemon: compiled modules.
+  std::string state;
   // Of every device; unset means min(free, total / 2).
   std::optional<Bytes> device_budget;
   // Blocks kept ready per size and device; unset leaves it to the configuration file.
@@ -62,6 +64,7 @@ struct Options {
 // What the broker role runs on; meanings as in Options.
 struct BrokerOptions {
   std::string folder;
+  std::string state;
   std::string config;
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
@@ -79,6 +82,10 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
 
 // The flags that give inventory and broker what the vault was told, less the role.
 std::vector<std::string> FlagsForChildren(const Options& options);
+
+// $BERTH_STATE; else what systemd has made for the service ($STATE_DIRECTORY); else "state" in the daemon's folder, which
+// as a rule lives with the boot.
+std::string DefaultState(const std::string& folder);
 
 // $BERTH_FOLDER; else /run/berth for root and $XDG_RUNTIME_DIR/berth for a user; empty if there is none of
 // these.

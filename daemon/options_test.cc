@@ -30,7 +30,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
                    "--host-devices-file=/tmp/node.toml", "--config=/etc/berth.toml", "--device-budget=256MiB",
                    "--warm-blocks=0", "--no-clears-check", "--streams-per-device=5", "--max-connections=7",
-                   "--call-deadline=1.5s", "--ready-fd=9"},
+                   "--call-deadline=1.5s", "--ready-fd=9", "--state=/var/lib/berth"},
                   &options),
             std::nullopt);
   Options child;
@@ -41,6 +41,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.role, Role::kBroker);
   EXPECT_EQ(child.parent, 12);
   EXPECT_EQ(child.folder, "/tmp/with space");
+  EXPECT_EQ(child.state, "/var/lib/berth");
   EXPECT_EQ(child.backend, BackendChoice::kHost);
   EXPECT_EQ(child.host_devices, 3u);
   EXPECT_EQ(child.host_bytes, MiB(1536));
@@ -70,6 +71,19 @@ TEST(OptionsTest, AMistakeEndsTheProgramWithAnError) {
 TEST(OptionsTest, HelpEndsTheProgramWell) {
   Options options;
   EXPECT_EQ(Parse({"--help"}, &options), 0);
+}
+
+TEST(OptionsTest, TheStateIsTheEnvironmentsThenTheServicesThenBesideTheSockets) {
+  ASSERT_EQ(::setenv("BERTH_STATE", "/somewhere", 1), 0);
+  ASSERT_EQ(::setenv("STATE_DIRECTORY", "/var/lib/berth:/var/lib/other", 1), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/somewhere");
+  ASSERT_EQ(::unsetenv("BERTH_STATE"), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/var/lib/berth");
+  ASSERT_EQ(::unsetenv("STATE_DIRECTORY"), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/run/berth/state");
+  Options options;
+  ASSERT_EQ(Parse({"--folder=/run/mine"}, &options), std::nullopt);
+  EXPECT_EQ(options.state, "/run/mine/state");
 }
 
 TEST(OptionsTest, TheFolderIsTheEnvironmentsThenTheUsers) {

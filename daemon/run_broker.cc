@@ -26,7 +26,7 @@ int RunBroker(const BrokerOptions& options) {
   const absl::StatusOr<Settings> settings = CombineSettings(options);
   absl::Status status = settings.status();
   if (status.ok()) {
-    status = BrokerProcess::Run(UniqueFd(options.custody_fd), options.folder, *settings,
+    status = BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, *settings,
                                 [options] { return CombineSettings(options); });
   }
   spdlog::critical("{}", std::string(status.message()));

@@ -41,6 +41,7 @@ void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddLog(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddModules(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);

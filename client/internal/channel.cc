@@ -22,6 +22,8 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
       return fds == 1;
     case attach::DeliveryKind::kOwnPage:
     case attach::DeliveryKind::kForeignPage:
+    case attach::DeliveryKind::kModule:
+    case attach::DeliveryKind::kModulePlace:
       return fds <= 1;
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
@@ -250,7 +252,15 @@ absl::Status Channel::DispatchLocked(Message message) {
       }
       break;
     case attach::DeliveryKind::kOwnPage:
-      DeliverOwnPageLocked(delivery.sequence, std::move(fd));
+      DeliverFdLocked(delivery.sequence, std::move(fd),
+                      absl::ResourceExhaustedError("there was no file descriptor for a fence page"));
+      break;
+    case attach::DeliveryKind::kModule:
+    case attach::DeliveryKind::kModulePlace:
+      DeliverFdLocked(delivery.sequence, std::move(fd),
+                      message.fds_lost
+                          ? absl::ResourceExhaustedError("no file descriptor was free for a module")
+                          : absl::NotFoundError("the module has left the node's cache meanwhile"));
       break;
     case attach::DeliveryKind::kForeignPage:
       // Without a descriptor for it the words cannot be waited for: then who wants to is told, not let on.
@@ -282,13 +292,13 @@ absl::Status Channel::DispatchLocked(Message message) {
   return absl::OkStatus();
 }
 
-void Channel::DeliverOwnPageLocked(uint64_t sequence, UniqueFd fd) {
+void Channel::DeliverFdLocked(uint64_t sequence, UniqueFd fd, const absl::Status& without) {
   const auto at = expected_.find(sequence);
   if (at == expected_.end() || at->second->result.has_value()) return;
   if (fd) {
     at->second->result = Arrival{.fd = std::move(fd)};
   } else {
-    at->second->result = absl::ResourceExhaustedError("there was no file descriptor for a fence page");
+    at->second->result = without;
   }
   at->second->arrived.Signal();
 }

@@ -32,7 +32,8 @@
 
 namespace berth::internal {
 
-// What came for a request: a block, or this process's fence page, which has no import.
+// What came for a request: a block; or a compiled module, a place for one, or this process's fence page, which have no
+// import.
 struct Arrival {
   BlockId block;
   ImportId import;
@@ -55,13 +56,13 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
   ~Channel();
 
-  // Announces that a block for `sequence` is wanted. Call it before the request is sent, then Await() or
+  // Announces that a block, or what else there is, for `sequence` is wanted. Call it before the request is sent, then Await() or
   // Abandon().
   void Expect(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits for the block of an expected sequence.
   // Errors: kDeadlineExceeded; kUnavailable when the channel is lost; kResourceExhausted when this process
-  // had no fd free for it. After an error the sequence is abandoned.
+  // had no fd free for it; kNotFound for a module that has left the cache. After an error the sequence is abandoned.
   absl::StatusOr<Arrival> Await(uint64_t sequence, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
@@ -105,8 +106,9 @@ class Channel {
   absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `fd` is empty where this process had none free for it, or there is none.
   void DeliverLocked(const attach::Delivery& delivery, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `fd` is empty where the page could not be made, or not be taken in.
-  void DeliverOwnPageLocked(uint64_t sequence, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What comes without an import. `without` is said where `fd` is empty.
+  void DeliverFdLocked(uint64_t sequence, UniqueFd fd, const absl::Status& without)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasToSendLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return acknowledged_ < received_ || !let_go_.empty() || !handed_over_.empty();
   }

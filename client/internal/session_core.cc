@@ -135,6 +135,7 @@ Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
       memory(v1::MemoryService::NewStub(channel)),
       fence(v1::FenceService::NewStub(channel)),
       plan(v1::PlanService::NewStub(channel)),
+      module(v1::ModuleService::NewStub(channel)),
       device(v1::DeviceService::NewStub(channel)),
       inventory(v1::InventoryService::NewStub(channel)),
       node(v1::NodeService::NewStub(channel)),

@@ -24,6 +24,7 @@
 #include "berth/v1/fence.grpc.pb.h"
 #include "berth/v1/inventory.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/module.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/plan.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -61,6 +62,7 @@ struct Stubs {
   const std::unique_ptr<v1::MemoryService::Stub> memory;
   const std::unique_ptr<v1::FenceService::Stub> fence;
   const std::unique_ptr<v1::PlanService::Stub> plan;
+  const std::unique_ptr<v1::ModuleService::Stub> module;
   const std::unique_ptr<v1::DeviceService::Stub> device;
   const std::unique_ptr<v1::InventoryService::Stub> inventory;
   const std::unique_ptr<v1::NodeService::Stub> node;

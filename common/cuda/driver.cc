@@ -165,7 +165,7 @@ class LoadedDriver : public Driver {
     BERTH_CUDA_FUNCTIONS(BERTH_LOAD)
 #undef BERTH_LOAD
     const CUresult result = driver->functions_.cuInit_(0);
-    if (result == CUDA_ERROR_NO_DEVICE) return Absent("no device");
+    if (result == CUDA_ERROR_NO_DEVICE) return Absent(kNoDeviceAtAll);
     if (result == CUDA_ERROR_STUB_LIBRARY) return Absent("libcuda.so.1 is the toolkit's stub");
     if (result != CUDA_SUCCESS) return driver->Error("cuInit", result);
     return driver;

@@ -6,6 +6,9 @@
 
 namespace berth::cuda {
 
+// The figure `why` of Driver::Get()'s UNSUPPORTED where there is a driver, and nothing for it to drive.
+inline constexpr char kNoDeviceAtAll[] = "no device";
+
 enum class DriverCode : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,

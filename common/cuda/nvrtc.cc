@@ -3,12 +3,14 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/label.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 
@@ -25,6 +27,7 @@ constexpr size_t kMaxLogBytes = 2000;
 
 struct Functions {
   const char* (*get_error_string)(Result) = nullptr;
+  Result (*version)(int* major, int* minor) = nullptr;
   Result (*create)(Program*, const char* source, const char* name, int header_count,
                    const char* const* headers, const char* const* header_names) = nullptr;
   Result (*destroy)(Program*) = nullptr;
@@ -57,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Functions>> Load() {
   if (library == nullptr) return Absent(::dlerror());
   auto functions = std::make_unique<Functions>();
   if (!Find(library, "nvrtcGetErrorString", &functions->get_error_string) ||
+      !Find(library, "nvrtcVersion", &functions->version) ||
       !Find(library, "nvrtcCreateProgram", &functions->create) ||
       !Find(library, "nvrtcDestroyProgram", &functions->destroy) ||
       !Find(library, "nvrtcCompileProgram", &functions->compile) ||
@@ -99,7 +103,16 @@ absl::StatusOr<std::string> Read(const Functions& nvrtc, absl::string_view call,
 
 }  // namespace
 
-absl::StatusOr<std::string> Compile(const std::string& source, const std::string& architecture) {
+absl::StatusOr<std::string> NvrtcVersion() {
+  BERTH_ASSIGN_OR_RETURN(const Functions* const nvrtc, GetFunctions());
+  int major = 0, minor = 0;
+  const Result result = nvrtc->version(&major, &minor);
+  if (result != kSuccess) return Error(*nvrtc, "nvrtcVersion", result);
+  return absl::StrCat("NVRTC ", major, ".", minor);
+}
+
+absl::StatusOr<std::string> Compile(const std::string& source, const std::string& architecture,
+                                    const std::vector<std::string>& more_options) {
   BERTH_ASSIGN_OR_RETURN(const Functions* const nvrtc, GetFunctions());
   Program program = nullptr;
   Result result = nvrtc->create(&program, source.c_str(), "source.cu", 0, nullptr, nullptr);
@@ -107,14 +120,15 @@ absl::StatusOr<std::string> Compile(const std::string& source, const std::string
   const auto destroy = absl::MakeCleanup([&] { nvrtc->destroy(&program); });
 
   const std::string option = absl::StrCat("--gpu-architecture=", architecture);
-  const char* const options[] = {option.c_str()};
-  result = nvrtc->compile(program, 1, options);
+  std::vector<const char*> options = {option.c_str()};
+  for (const std::string& more : more_options) options.push_back(more.c_str());
+  result = nvrtc->compile(program, static_cast<int>(options.size()), options.data());
   if (result == kCompilationFailed) {
     BERTH_ASSIGN_OR_RETURN(const std::string log,
                            Read(*nvrtc, "nvrtcGetProgramLog", program, nvrtc->get_log_size, nvrtc->get_log));
     return Refuse(
         Reason::kInvalidField, "{field} does not compile for {limit}: {value}",
-        {{"field", "source"}, {"limit", architecture}, {"value", log.substr(0, kMaxLogBytes).c_str()}});
+        {{"field", "source"}, {"limit", architecture}, {"value", ToLog(log.c_str(), kMaxLogBytes)}});
   }
   if (result != kSuccess) return Error(*nvrtc, "nvrtcCompileProgram", result);
   if (absl::StartsWith(architecture, "sm_")) {

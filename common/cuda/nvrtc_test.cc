@@ -39,6 +39,27 @@ TEST_F(NvrtcTest, ASourceThatDoesNotCompileIsRefusedWithTheLog) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected an expression"));
 }
 
+TEST_F(NvrtcTest, TakesOptions) {
+  const absl::StatusOr<std::string> ptx =
+      Compile("extern \"C\" __global__ void KERNEL() {}", "compute_80", {"-DKERNEL=named"});
+  ASSERT_TRUE(ptx.ok()) << ptx.status();
+  EXPECT_THAT(*ptx, HasSubstr(".entry named"));
+}
+
+TEST_F(NvrtcTest, SaysItsVersion) {
+  const absl::StatusOr<std::string> version = NvrtcVersion();
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_THAT(*version, ::testing::StartsWith("NVRTC 1"));
+}
+
+TEST_F(NvrtcTest, ALongLogIsCutBetweenCharacters) {
+  std::string source;
+  for (int i = 0; i < 100; ++i) source += "int \u00f6" + std::to_string(i) + " = ;\n";
+  const absl::Status status = Compile(source, "compute_80").status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kInvalidField));
+  EXPECT_LT(status.message().size(), 2'200u);
+}
+
 TEST_F(NvrtcTest, AnUnknownArchitectureIsAnError) {
   EXPECT_TRUE(IsRefusal(Compile(kSource, "compute_1").status(), Reason::kDriver));
 }

@@ -94,6 +94,7 @@ class KeeperSink final : public EffectSink {
   void Carry(const core::OrderDevice&) override {}
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
+  void Carry(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time) override {}
   void Wake() override {}
 

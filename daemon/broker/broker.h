@@ -50,6 +50,7 @@ class EffectSink {
   virtual void Carry(const core::OrderDevice& effect) = 0;
   virtual void Carry(const core::DevicesChanged& effect) = 0;
   virtual void Carry(const core::LogRecord& effect) = 0;
+  virtual void Carry(const core::ModuleWork& effect) = 0;
   // The core wants a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;
   // Effects are left to be carried out: another thread is to call CarryOn(), soon.

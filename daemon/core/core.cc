@@ -17,7 +17,8 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
       permit_words_(std::move(find)),
       room_(config_.limits.passes_before_keep, config_.limits.longest_keep),
       mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant),
-      fences_(config_.limits.fences) {
+      fences_(config_.limits.fences),
+      modules_(this, config_.limits.modules) {
   for (const PoolConfig& pool : config_.pools) {
     pools_.try_emplace(pool.name,
                        PermitPool::Options{.config = pool,
@@ -71,6 +72,7 @@ void Core::Impl::Expire(const Step& step) {
   }
   ExpireFences(step);
   ExpireRoom(step);
+  modules_.Expire(step);
 }
 
 void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> response) {
@@ -132,6 +134,9 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
   } else if (RoomQueue** const room = std::get_if<RoomQueue*>(&pending.place)) {
     (*room)->SetDeadline(request, deadline);
     Expire(step);
+  } else if (std::holds_alternative<ModuleId>(pending.place)) {
+    modules_.table().SetDeadline(request, deadline);
+    Expire(step);
   }
   return std::nullopt;
 }
@@ -176,6 +181,8 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
       fences_.Leave(StepOf(step, &prepares), request);
     } else if (const auto* const import = std::get_if<WaitingImport>(&pending.place)) {
       waiting_imports_.erase({import->deadline, request});
+    } else if (std::holds_alternative<ModuleId>(pending.place)) {
+      modules_.Leave(request);
     } else {
       Abandon(step, *blocks_.Find(std::get<BlockId>(pending.place)));
       room = true;
@@ -215,7 +222,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
       Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: the call was cancelled",
              {{"channel", request.channel.value()}, {"sequence", request.sequence}});
   Impl::Pending& pending = impl_->pending_.at(request);
-  if (std::holds_alternative<BlockId>(pending.place)) {
+  const bool stores = std::holds_alternative<ModuleId>(pending.place) && impl_->modules_.Stores(request);
+  if (std::holds_alternative<BlockId>(pending.place) || stores) {
     pending.call = CallId();
     impl_->Reply(step, call, cancelled);
   } else {
@@ -225,7 +233,8 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 
 absl::Time Core::next_deadline() const {
   absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
-                              impl_->reservations_.next_deadline(), impl_->gangs_.next_deadline()});
+                              impl_->reservations_.next_deadline(), impl_->gangs_.next_deadline(),
+                              impl_->modules_.table().next_deadline()});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),

@@ -34,6 +34,7 @@
 #include "daemon/core/fence_table.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/page.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/permit_words.h"
@@ -77,6 +78,7 @@ struct Limits {
   uint64_t plans_per_session = 256;
   // Tenants with a budget of their own that have no session and no bytes.
   uint64_t absent_tenants = 4'096;
+  ModuleLimits modules;
 };
 
 struct DeviceConfig {
@@ -225,6 +227,13 @@ class Core {
                  const FinishUseRequest& request, Effects* effects);
   void AbandonUse(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                   const AbandonUseRequest& request, Effects* effects);
+  // Compiled modules: proto/berth/v1/module.proto.
+  void ObtainModule(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                    const ObtainModuleRequest& request, Effects* effects);
+  void StoreModule(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                   const StoreModuleRequest& request, Effects* effects);
+  void AbandonModule(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
+                     const AbandonModuleRequest& request, Effects* effects);
   // The block's owner, or an operator, says that it is whole. Errors: DENIED, as for a block that is not there.
   absl::StatusOr<BlockView> ClearTorn(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
   // Settles the channel's request of that sequence, whatever became of it; see
@@ -265,6 +274,19 @@ class Core {
   // moved makes the blocks of before stale: they stay charged until their owners free them, and nobody imports them any
   // more.
   void ReportDevice(absl::Time now, uint32_t device, Lane lane, const DeviceReport& report, Effects* effects);
+
+  // ---- The keeper of compiled modules ---------------------------------------------------------------------
+
+  // It has this one from an earlier life of the daemon, used before those that are told of later. One that there is no
+  // room for is dropped.
+  void RestoreModule(absl::Time now, const ModuleRecord& record, Effects* effects);
+  // It had so many more that were none any more.
+  void NoteCorruptModules(uint64_t count);
+  // It has taken the module over, or why not: kInvalidArgument for what is not what it was called.
+  void ModuleStored(absl::Time now, ModuleId module, CompileId compile, const absl::Status& status,
+                    Effects* effects);
+  // It has read the module, or why not: kDataLoss for what is not what it was kept as.
+  void ModuleLoaded(absl::Time now, ModuleId module, const absl::Status& status, Effects* effects);
 
   // ---- Time -----------------------------------------------------------------------------------------------
 
@@ -346,6 +368,9 @@ class Core {
   // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock the caller's tenant's.
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
+  // Oldest first.
+  Page<ModuleView> ListModules(const Caller& caller, const PageRequest& page = {}) const;
+  ModuleUsage GetModuleUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
   // Which devices reach each other over NVLink, by ordinal; without those that are gone.
   std::vector<IslandView> ListIslands() const;
@@ -359,6 +384,7 @@ class Core {
 
  private:
   class Impl;
+  friend class ModuleDesk;
   friend class PermitRun;
   friend class PlanRun;
   friend class Step;

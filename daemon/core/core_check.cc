@@ -34,6 +34,7 @@ absl::Status Core::CheckBooks() const {
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
   BERTH_RETURN_IF_ERROR(impl_->CheckFences());
+  BERTH_RETURN_IF_ERROR(impl_->modules_.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->CheckDevices());
   BERTH_RETURN_IF_ERROR(impl_->CheckBudgets());
   BERTH_RETURN_IF_ERROR(PlanRun(impl_.get(), nullptr).CheckBooks());

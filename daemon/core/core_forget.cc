@@ -95,6 +95,8 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     WithdrawImport(step, channel.id, imported->import);
   } else if (const auto* const opened = std::get_if<OpenStreamResult>(&answer)) {
     undone = fences_.streams().Close(opened->stream).ok();
+  } else if (const auto* const module = std::get_if<ObtainModuleResult>(&answer)) {
+    undone = modules_.Undo(step, *module);
   } else if (const auto* const prepared = std::get_if<Prepared>(&answer)) {
     LogForgotten(step, channel.id, prepared->use);
     PrepareOutcomes outcomes;

@@ -187,6 +187,24 @@ CallId CoreHarness::Abandon(Peer& peer, UseId use) {
   });
 }
 
+CallId CoreHarness::ObtainModule(Peer& peer, const ObtainModuleRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.ObtainModule(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::StoreModule(Peer& peer, const StoreModuleRequest& request) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.StoreModule(now, call, peer.caller(), peer.Next(), request, effects);
+  });
+}
+
+CallId CoreHarness::AbandonModule(Peer& peer, CompileId compile, const std::string& error) {
+  return Ask([&](Core& core, CallId call, Effects* effects) {
+    core.AbandonModule(now, call, peer.caller(), peer.Next(), {.compile = compile, .error = error}, effects);
+  });
+}
+
 void CoreHarness::HandOver(const Peer& peer, BlockId block, const std::vector<HandedMark>& marks) {
   Do([&](Core& core, Effects* effects) { core.BlockHandedOver(now, peer.channel, block, marks, effects); });
 }
@@ -347,6 +365,9 @@ void CoreHarness::Carry(const Effects& effects) {
     } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
       kind = "order";
       orders.push_back(*order);
+    } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
+      kind = "module-work";
+      module_work.push_back(*work);
     } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
       EXPECT_EQ(record->number, log.empty() ? 1u : log.back().number + 1);
       log.push_back(*record);

@@ -75,6 +75,9 @@ class CoreHarness {
   CallId Prepare(Peer& peer, uint32_t slot, std::vector<BlockUse> uses);
   CallId Finish(Peer& peer, UseId use, uint64_t value);
   CallId Abandon(Peer& peer, UseId use);
+  CallId ObtainModule(Peer& peer, const ObtainModuleRequest& request);
+  CallId StoreModule(Peer& peer, const StoreModuleRequest& request);
+  CallId AbandonModule(Peer& peer, CompileId compile, const std::string& error = "");
   void HandOver(const Peer& peer, BlockId block, const std::vector<HandedMark>& marks = {});
   CallId Forget(const Peer& peer, uint64_t sequence);
   // Any step: `act` is given the effects to fill and, where it wants one, a new call.
@@ -154,6 +157,8 @@ class CoreHarness {
   std::set<ChannelId> pages;
   std::vector<SessionId> dropped_sessions;
   std::vector<OrderDevice> orders;
+  // What the keeper of modules is to do.
+  std::deque<ModuleWork> module_work;
   // DevicesChanged effects and log records, which last_effects leaves out.
   uint64_t device_changes = 0;
   std::vector<LogRecord> log;

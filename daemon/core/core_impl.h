@@ -27,6 +27,7 @@
 #include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
 #include "daemon/core/mailbox.h"
+#include "daemon/core/module_desk.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/permit_run.h"
 #include "daemon/core/permit_words.h"
@@ -452,9 +453,9 @@ class Core::Impl {
   // ---- State ----------------------------------------------------------------------------------------------
 
   // Where a pending request waits: nowhere yet, in a pool, for bytes, for its block to be made, for others' uses to be
-  // finished, or for a block to be handed over.
-  using Place =
-      std::variant<std::monostate, PermitPool*, GangTable*, RoomQueue*, BlockId, FenceTable*, WaitingImport>;
+  // finished, for a block to be handed over, or for a module.
+  using Place = std::variant<std::monostate, PermitPool*, GangTable*, RoomQueue*, BlockId, FenceTable*,
+                             WaitingImport, ModuleId>;
   struct Pending {
     // 0 if nobody waits for the answer.
     CallId call;
@@ -509,6 +510,7 @@ class Core::Impl {
   BlockTable blocks_;
   Mailboxes mailboxes_;
   FenceTable fences_;
+  ModuleDesk modules_;
   // By the time that they end waiting.
   std::set<std::pair<absl::Time, RequestId>> waiting_imports_;
   // Whose pages each channel was sent.

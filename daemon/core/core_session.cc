@@ -65,6 +65,7 @@ void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
     impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import, LogCause::kNeverSent);
   }
   impl_->EndKeepingBy(step, channel);
+  impl_->modules_.EndCompilesOf(step, channel);
   impl_->Emit(step, CloseChannel{.channel = channel});
   impl_->FinishIfOver(step, *impl_->sessions_.Find(found->session));
 }
@@ -95,6 +96,7 @@ void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
   impl_->mailboxes_.Close(channel, &sends);
   impl_->SendAll(step, std::move(sends));
   impl_->EndFencesOf(step, channel);
+  impl_->modules_.EndCompilesOf(step, channel);
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
     impl_->EndImport(step, *impl_->blocks_.FindByImport(import), import, LogCause::kProcessGone);
   }
@@ -143,7 +145,10 @@ void Core::Impl::BeginEnd(const Step& step, Session& session) {
   }
   Dismiss(step, requests,
           Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
-  for (const ChannelId channel : session.channels) EndKeepingBy(step, channel);
+  for (const ChannelId channel : session.channels) {
+    EndKeepingBy(step, channel);
+    modules_.EndCompilesOf(step, channel);
+  }
   for (Reservation* const reservation : reservations_.OfSession(session.id)) {
     DropReservation(step, *reservation, LogCause::kSessionEnd);
   }

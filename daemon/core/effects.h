@@ -15,6 +15,7 @@
 #include "common/ids.h"
 #include "common/lane.h"
 #include "daemon/core/log_record.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/response.h"
 
 namespace berth::core {
@@ -110,6 +111,29 @@ struct OrderDevice {
   std::string why;
 };
 
+// Has the keeper of compiled modules do something.
+struct ModuleWork {
+  enum class What {
+    // Make a place for a compile to write to, before it is delivered.
+    kMakePlace,
+    // That compile is over.
+    kEndPlace,
+    // Take over what was written there, and look whether it is what `record` says. Ends in Core::ModuleStored().
+    kStore,
+    // Read it from disk, and look whether it is what `record` says. Ends in Core::ModuleLoaded().
+    kLoad,
+    // Forget it, on disk too.
+    kDrop,
+  };
+  What what = What::kMakePlace;
+  // kStore, kLoad, kDrop; of a module that was never in the cache 0.
+  ModuleId module;
+  // kMakePlace, kEndPlace, kStore.
+  CompileId compile;
+  // kStore, kLoad, kDrop.
+  ModuleRecord record;
+};
+
 // What ListDevices() shows, but for the bytes, is not what it was.
 struct DevicesChanged {};
 
@@ -117,7 +141,7 @@ struct DevicesChanged {};
 struct Effect {
   uint64_t number = 0;
   std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession, OrderDevice, DevicesChanged, LogRecord>
+               DropChannel, DropSession, OrderDevice, DevicesChanged, LogRecord, ModuleWork>
       what;
 };
 

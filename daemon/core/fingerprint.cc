@@ -26,7 +26,10 @@ enum class Kind : uint64_t {
   kReleaseIfIdle,
   kMakePlan,
   kReplan,
-  kReleasePlan
+  kReleasePlan,
+  kObtainModule,
+  kStoreModule,
+  kAbandonModule
 };
 
 Fingerprint Begin(Kind kind) { return Fingerprint().Add(static_cast<uint64_t>(kind)); }
@@ -231,5 +234,27 @@ uint64_t FingerprintOf(const ReplanRequest& request) {
 }
 
 uint64_t FingerprintOf(PlanId released) { return Begin(Kind::kReleasePlan).Add(released.value()).value(); }
+
+uint64_t FingerprintOf(const ObtainModuleRequest& request) {
+  return Begin(Kind::kObtainModule)
+      .Add(request.key.bytes())
+      .Add(request.architecture)
+      .Add(request.compiler)
+      .Add(request.label)
+      .Add(request.distrusted.bytes())
+      .value();
+}
+
+uint64_t FingerprintOf(const StoreModuleRequest& request) {
+  return Begin(Kind::kStoreModule)
+      .Add(request.compile.value())
+      .Add(request.bytes.count())
+      .Add(request.content.bytes())
+      .value();
+}
+
+uint64_t FingerprintOf(const AbandonModuleRequest& request) {
+  return Begin(Kind::kAbandonModule).Add(request.compile.value()).Add(request.error).value();
+}
 
 }  // namespace berth::core

@@ -12,6 +12,7 @@
 #include "daemon/core/budget_types.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/plan_types.h"
 
@@ -53,6 +54,9 @@ uint64_t FingerprintOf(const AbandonUseRequest& request);
 uint64_t FingerprintOf(const PlanRequest& request);
 uint64_t FingerprintOf(const ReplanRequest& request);
 uint64_t FingerprintOf(PlanId released);
+uint64_t FingerprintOf(const ObtainModuleRequest& request);
+uint64_t FingerprintOf(const StoreModuleRequest& request);
+uint64_t FingerprintOf(const AbandonModuleRequest& request);
 
 }  // namespace berth::core
 

@@ -75,7 +75,9 @@ class Mailboxes {
   }
   static bool HasFd(const Deliver& deliver) {
     return HasBlockFd(deliver) || deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
-           deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+           deliver.delivery.what == attach::DeliveryKind::kForeignPage ||
+           deliver.delivery.what == attach::DeliveryKind::kModule ||
+           deliver.delivery.what == attach::DeliveryKind::kModulePlace;
   }
   // Whether the channel itself has no room for `deliver`.
   bool Full(const Box& box, const Deliver& deliver) const {

@@ -9,6 +9,7 @@
 #include "daemon/core/budget_types.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
@@ -19,7 +20,8 @@ using Response =
     std::variant<AcquireResult, ReleaseResult, AllocateResult, FreeResult, GrantResult, ImportResult,
                  PublishResult, UnpublishResult, ReserveResult, ReleaseReservationResult, ReapResult,
                  ForgetResult, OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult,
-                 AbandonUseResult, GangResult, KeepPermitsResult, PlanResult, ReleasePlanResult>;
+                 AbandonUseResult, GangResult, KeepPermitsResult, PlanResult, ReleasePlanResult,
+                 ObtainModuleResult, StoreModuleResult, AbandonModuleResult>;
 
 }  // namespace berth::core
 

@@ -45,6 +45,7 @@ class FrontSink final : public EffectSink {
   void Carry(const core::OrderDevice&) override {}
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
+  void Carry(const core::ModuleWork&) override {}
   void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
   void ArmTimer(absl::Time) override {}
   void Wake() override {}

@@ -19,6 +19,7 @@
 #include "daemon/service/conversion.h"
 #include "daemon/service/fence_conversion.h"
 #include "daemon/service/memory_conversion.h"
+#include "daemon/service/module_conversion.h"
 #include "daemon/service/page.h"
 #include "daemon/service/permit_conversion.h"
 #include "daemon/service/plan_conversion.h"

@@ -28,6 +28,9 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> WarmBlockFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> PlanFigures(const Programs& programs);
 
+// (module_figures.cc)
+absl::StatusOr<std::vector<Figure>> ModuleFigures(const Programs& programs);
+
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs);

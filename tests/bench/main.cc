@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
       {"warm block", WarmBlockFigures},
       {"plan in the core", PlanCoreFigures},
       {"plan over the wire", PlanFigures},
+      {"module from the node", ModuleFigures},
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"ten thousand waiters", QueueFigures},

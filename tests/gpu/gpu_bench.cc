@@ -9,6 +9,7 @@
 #include "tests/gpu/fence_figures.h"
 #include "tests/gpu/lease_figures.h"
 #include "tests/gpu/memory_figures.h"
+#include "tests/gpu/module_figures.h"
 #include "tests/gpu/scatter_figures.h"
 #include "tests/support/testing.h"
 
@@ -21,7 +22,8 @@ int main(int argc, char** argv) {
                             {"fence", berth::gpu::FenceFigures},
                             {"lease", berth::gpu::LeaseFigures},
                             {"block memory", berth::gpu::MemoryFigures},
-                            {"scatter", berth::gpu::ScatterFigures}},
+                            {"scatter", berth::gpu::ScatterFigures},
+                            {"module", berth::gpu::ModuleFigures}},
                            programs, argc > 1 ? argv[1] : "", bench::Format::kTable) == 0
              ? 0
              : 1;

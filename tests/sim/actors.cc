@@ -315,7 +315,9 @@ void Simulation::Ask() {
     answered_below = asked + 1;
   }
   Request& request = process.requests[sequence];
-  request.payload = Chance(35) ? NewFencePayload(*channel, process) : NewPayload(process);
+  request.payload = Chance(35)  ? NewFencePayload(*channel, process)
+                    : Chance(8) ? NewModulePayload(*channel)
+                                : NewPayload(process);
   // A client may be late in saying what it has, and settle much at once.
   request.answered_below = Chance(50) ? answered_below : 0;
   // Sometimes the request is overtaken by what its client does next.
@@ -341,6 +343,7 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
     for (const ImportId import : published->let_go) process.mapped.erase(import);
   }
   request.sent = true;
+  if (!wrong && !reused) ReleaseModule(payload);
   std::visit(
       [&](const auto& what) {
         using What = std::decay_t<decltype(what)>;
@@ -380,6 +383,12 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
           core_->ReleasePlan(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, FinishUseRequest>) {
           core_->FinishUse(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, ObtainModuleRequest>) {
+          core_->ObtainModule(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, StoreModuleRequest>) {
+          core_->StoreModule(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, AbandonModuleRequest>) {
+          core_->AbandonModule(now_, call, caller, tag, what, &effects_);
         } else {
           core_->AbandonUse(now_, call, caller, tag, what, &effects_);
         }
@@ -424,6 +433,12 @@ void Simulation::ForgetOne() {
   if (process.requests.empty()) return;
   // Sometimes one that was never sent.
   const uint64_t sequence = Chance(10) ? process.last_sequence + 1 + Draw(20) : SomeSequence(process);
+  if (const auto request = process.requests.find(sequence); request != process.requests.end()) {
+    const auto& first = request->second.first;
+    const auto* const module =
+        first.has_value() && first->ok() ? std::get_if<ObtainModuleResult>(&**first) : nullptr;
+    if (module != nullptr) modules_.Release(module->compile);
+  }
   const CallId call(++last_call_);
   calls_[call] = Call{.channel = *channel, .sequence = sequence, .forget = true};
   core_->Forget(now_, call, CallerOf(*channel), sequence, &effects_);

@@ -40,6 +40,9 @@ std::string Gist(const absl::StatusOr<Response>& response) {
   if (const auto* reserved = std::get_if<ReserveResult>(&*response)) {
     return absl::StrCat("reserved ", reserved->reservation.id.value());
   }
+  if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
+    return absl::StrCat("module ", module->module.value(), " compile ", module->compile.value());
+  }
   return absl::StrCat("answer ", response->index());
 }
 
@@ -118,10 +121,12 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const gang = std::get_if<GangRequest>(&request.payload);
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
     const auto* const planned = std::get_if<PlanRequest>(&request.payload);
-    const absl::Time deadline = asked != nullptr    ? asked->deadline
-                                : gang != nullptr   ? gang->deadline
-                                : wanted != nullptr ? wanted->deadline
+    const auto* const module = std::get_if<ObtainModuleRequest>(&request.payload);
+    const absl::Time deadline = asked != nullptr     ? asked->deadline
+                                : gang != nullptr    ? gang->deadline
+                                : wanted != nullptr  ? wanted->deadline
                                 : planned != nullptr ? planned->deadline
+                                : module != nullptr  ? module->deadline
                                                      : absl::InfiniteFuture();
     if (IsRefusal(reply.response.status(), Reason::kWaitTimedOut) && deadline > now_) {
       Fail("a wait ends before its deadline");
@@ -152,7 +157,8 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     for (const PlanDevice& device : planned->layout->devices) {
       if (device.permit && Chance(5)) client.acquisitions.push_back(device.acquisition);
     }
-    if (planned->layout->reservation && Chance(60)) client.reservations.push_back(planned->layout->reservation);
+    if (planned->layout->reservation && Chance(60))
+      client.reservations.push_back(planned->layout->reservation);
   }
 }
 
@@ -269,6 +275,8 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     LearnPlan(process, *planned);
   } else if (std::holds_alternative<ReleasePlanResult>(*response)) {
     ForgetPlan(std::get<PlanId>(request.payload));
+  } else if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
+    LearnModule(channel, process, std::get<ObtainModuleRequest>(request.payload), *module);
   } else if (std::holds_alternative<ReserveResult>(*response)) {
     ++counts_.reservations;
   } else if (const auto* published = std::get_if<PublishResult>(&*response)) {

@@ -63,6 +63,9 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->published += counts.published;
   sum->handed_waits += counts.handed_waits;
   sum->torn_alone += counts.torn_alone;
+  sum->modules += counts.modules;
+  sum->rights_to_compile += counts.rights_to_compile;
+  sum->corrupt_modules += counts.corrupt_modules;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -78,34 +81,37 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   }
   std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
-            << " nested, " << sum.gangs << " gangs, " << sum.plans << " plans, " << sum.replans << " made anew, "
-            << sum.moves << " moves, " << sum.told_stale << " stale, " << sum.allocations << " allocations, "
-            << sum.imports << " imports, "
-            << sum.quarantined << " quarantined, " << sum.undone << " undone, " << sum.replayed
-            << " replayed, " << sum.reservations << " reservations, " << sum.drawn << " drawn, "
-            << sum.published << " published, " << sum.worker_deaths << " worker deaths, " << sum.rejoined
-            << " joined again, " << sum.left_alive << " left alive, " << sum.finished << " uses, "
-            << sum.waits << " waits, " << sum.torn << " torn, " << sum.torn_alone << " by who was alone, "
-            << sum.handed_over << " handed over, " << sum.handed_waits << " waits for those, "
-            << sum.hung_workers << " workers hung and " << sum.abandoned_workers << " abandoned, "
-            << sum.enabled_devices << " devices enabled, " << sum.resets << " reset, " << sum.drained << " drained, "
-            << sum.lost_devices << " lost, " << sum.picked << " blocks placed, " << sum.contexts
-            << " context workers, " << sum.idle_contexts << " of them idle, " << sum.lost_blocks
-            << " blocks lost; refused:";
+            << " nested, " << sum.gangs << " gangs, " << sum.plans << " plans, " << sum.replans
+            << " made anew, " << sum.moves << " moves, " << sum.told_stale << " stale, " << sum.allocations
+            << " allocations, " << sum.imports << " imports, " << sum.quarantined << " quarantined, "
+            << sum.undone << " undone, " << sum.replayed << " replayed, " << sum.reservations
+            << " reservations, " << sum.drawn << " drawn, " << sum.published << " published, "
+            << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, " << sum.left_alive
+            << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, " << sum.torn
+            << " torn, " << sum.torn_alone << " by who was alone, " << sum.handed_over << " handed over, "
+            << sum.handed_waits << " waits for those, " << sum.hung_workers << " workers hung and "
+            << sum.abandoned_workers << " abandoned, " << sum.enabled_devices << " devices enabled, "
+            << sum.resets << " reset, " << sum.drained << " drained, " << sum.lost_devices << " lost, "
+            << sum.picked << " blocks placed, " << sum.contexts << " context workers, " << sum.idle_contexts
+            << " of them idle, " << sum.lost_blocks << " blocks lost, " << sum.modules << " modules given, "
+            << sum.rights_to_compile << " to compile, " << sum.corrupt_modules << " corrupt; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
-  for (const uint64_t count :
-       {sum.sessions,     sum.gangs,  sum.told_revoked, sum.plans, sum.replans, sum.moves, sum.told_stale,  sum.grants,   sum.nested,      sum.allocations,   sum.imports,
-        sum.undone,       sum.replayed, sum.quarantined, sum.worker_deaths, sum.rejoined,
-        sum.left_alive,   sum.finished, sum.waits,       sum.torn,          sum.handed_over,
-        sum.reservations, sum.contexts, sum.lost_blocks, sum.handed_waits,  sum.drawn,
-        sum.published}) {
+  for (const uint64_t count : {sum.sessions,         sum.gangs,        sum.told_revoked,  sum.plans,
+                               sum.replans,          sum.moves,        sum.told_stale,    sum.grants,
+                               sum.nested,           sum.allocations,  sum.imports,       sum.undone,
+                               sum.replayed,         sum.quarantined,  sum.worker_deaths, sum.rejoined,
+                               sum.left_alive,       sum.finished,     sum.waits,         sum.torn,
+                               sum.handed_over,      sum.reservations, sum.contexts,      sum.lost_blocks,
+                               sum.handed_waits,     sum.drawn,        sum.published,     sum.modules,
+                               sum.rights_to_compile}) {
     EXPECT_GT(count, 20);
   }
-  for (const uint64_t count : {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets,
-                               sum.idle_contexts, sum.torn_alone, sum.drained, sum.lost_devices, sum.picked}) {
+  for (const uint64_t count :
+       {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets, sum.idle_contexts,
+        sum.torn_alone, sum.drained, sum.lost_devices, sum.picked, sum.corrupt_modules}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
@@ -139,6 +145,9 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",
+                                   "bytes_per_module",
+                                   "compiles_per_tenant",
+                                   "module_waiters_per_tenant",
                                    "grants_per_block",
                                    "imports_per_block",
                                    "imports_per_channel",

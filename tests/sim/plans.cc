@@ -9,16 +9,19 @@
 namespace berth::core {
 
 PlanRequest Simulation::NewPlan() {
-  PlanRequest request{.units = Chance(95) ? 1 + Draw(200) : Draw(2) * UINT64_MAX,
-                      .one_island = Chance(10),
-                      .wait = !Chance(20),
-                      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
-                      .independent = Chance(50)};
+  PlanRequest request{
+      .units = Chance(95) ? 1 + Draw(200) : Draw(2) * UINT64_MAX,
+      .one_island = Chance(10),
+      .wait = !Chance(20),
+      .deadline = Chance(50) ? absl::InfiniteFuture() : now_ + absl::Milliseconds(Draw(2'000)),
+      .independent = Chance(50)};
   if (Chance(40)) {
-    for (uint64_t i = 0; i <= Draw(2); ++i) request.devices.push_back(absl::StrCat("HOST-", Chance(98) ? i : 7));
+    for (uint64_t i = 0; i <= Draw(2); ++i)
+      request.devices.push_back(absl::StrCat("HOST-", Chance(98) ? i : 7));
     if (Chance(50)) {
       request.source = WeightSource::kGiven;
-      for (size_t i = 0; i < request.devices.size(); ++i) request.weights.push_back(static_cast<double>(Draw(4)));
+      for (size_t i = 0; i < request.devices.size(); ++i)
+        request.weights.push_back(static_cast<double>(Draw(4)));
     }
   }
   if (Chance(50)) request.bytes_per_unit = Bytes(1 + Draw(200'000));
@@ -58,7 +61,8 @@ void Simulation::LearnPlan(const Process& process, const PlanResult& result) {
     units += device.units;
     devices += device.units > 0 ? 1 : 0;
     must_move += had[device.ordinal] > device.units ? had[device.ordinal] - device.units : 0;
-    if (device.units > 0 && device.units < layout.asked.min_units) Fail("a device has fewer units than asked");
+    if (device.units > 0 && device.units < layout.asked.min_units)
+      Fail("a device has fewer units than asked");
     if (!device.permit) {
       if (device.units > 0 && !layout.asked.pool.empty()) Fail("a plan lacks a permit");
       continue;
@@ -70,7 +74,8 @@ void Simulation::LearnPlan(const Process& process, const PlanResult& result) {
     acquisitions.insert(device.acquisition);
   }
   if (units != layout.asked.units) Fail("a plan does not cover its units");
-  if (layout.asked.max_devices != 0 && devices > layout.asked.max_devices) Fail("a plan has too many devices");
+  if (layout.asked.max_devices != 0 && devices > layout.asked.max_devices)
+    Fail("a plan has too many devices");
   for (const PlanMove& move : result.moves) moved += move.from != move.to ? move.end - move.begin : 0;
   if (result.from_revision != 0 && moved != must_move) Fail("more units move than must");
   counts_.moves += result.moves.empty() ? 0 : 1;
@@ -85,7 +90,8 @@ void Simulation::ForgetPlan(PlanId plan) {
   const auto found = plans_.find(plan);
   if (found == plans_.end()) return Fail("a plan is given back that is not there");
   for (const PlanDevice& device : found->second->devices) {
-    if (device.permit && permits_.contains(device.permit)) permits_.at(device.permit).second.erase(device.acquisition);
+    if (device.permit && permits_.contains(device.permit))
+      permits_.at(device.permit).second.erase(device.acquisition);
   }
   plans_.erase(found);
 }

@@ -26,6 +26,11 @@ Config MakeConfig(uint64_t seed) {
   config.calls = {.base = absl::Seconds(2), .per_gib = absl::Seconds(1)};
   config.warm_refill_delay = absl::Milliseconds(seed % 2 * 10);
   config.context_idle = absl::Milliseconds(300);
+  config.limits.modules = {.largest = Bytes(40),
+                           .total = Bytes(100),
+                           .tenant = Bytes(60),
+                           .modules = 8,
+                           .compile_patience = absl::Seconds(2)};
   if (seed % 4 == 3) {
     config.devices[1].cuda_ipc = false;
     config.devices[1].why_no_cuda_ipc = "it cannot";
@@ -48,7 +53,14 @@ Config MakeConfig(uint64_t seed) {
                            .passes_before_keep = 2,
                            .longest_keep = absl::Milliseconds(300),
                            .reservations_per_session = 2,
-                           .plans_per_session = 1};
+                           .plans_per_session = 1,
+                           .modules = {.largest = Bytes(40),
+                                       .total = Bytes(100),
+                                       .tenant = Bytes(60),
+                                       .modules = 5,
+                                       .compiles_per_tenant = 2,
+                                       .waiters_per_tenant = 1,
+                                       .compile_patience = absl::Seconds(2)}};
   }
   return config;
 }
@@ -76,6 +88,7 @@ Simulation::Simulation(const Options& options)
     context.state = DeviceState::kIdle;
     context.generation = 0;
   }
+  LeaveModules();
 }
 
 IpcHandle Simulation::HandleFor(BlockId block) {
@@ -132,6 +145,7 @@ void Simulation::Act() {
   if (die < 937) return BreakWorker();
   if (die < 947) return FollowOrder();
   if (die < 953) return Operate();
+  if (die < 963) return KeepModules();
   if (die < 978) return RunStreams();
   if (die < 990) return PassTime();
   Look();
@@ -176,6 +190,8 @@ void Simulation::Carry() {
           workers_[{order->device, lane}].orders.push_back(order->order);
         }
       }
+    } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
+      CarryModuleWork(*work);
     } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
       if (record->number != ++last_record_) Fail("a log record's number is not the next");
     }
@@ -237,7 +253,8 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (deliver.delivery.what == attach::DeliveryKind::kOverdue) return;
   if (deliver.delivery.what == attach::DeliveryKind::kRevoked) {
     ++counts_.told_revoked;
-    if (permits_.contains(PermitId(deliver.delivery.permit))) Fail("a permit is said to be revoked that is not");
+    if (permits_.contains(PermitId(deliver.delivery.permit)))
+      Fail("a permit is said to be revoked that is not");
     return;
   }
   if (deliver.delivery.what == attach::DeliveryKind::kPlanStale) {
@@ -253,7 +270,11 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     process.mapped.emplace(ImportId(deliver.delivery.import), BlockId(deliver.delivery.block));
     return;
   }
-  if (deliver.delivery.what != attach::DeliveryKind::kBlock) CarryPage(process, deliver);
+  const bool module = deliver.delivery.what == attach::DeliveryKind::kModule;
+  if (module && !deliver.read_only) Fail("a process could write a module that others are given");
+  const bool page = deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
+                    deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+  if (page) CarryPage(process, deliver);
   if (deliver.delivery.what == attach::DeliveryKind::kBlock) {
     const BlockId block(deliver.delivery.block);
     bool there = false;
@@ -413,6 +434,7 @@ void Simulation::Finish() {
       Check();
     }
   }
+  FinishModules();
   if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));
   if (!core_->ListSessions(Admin()).empty()) Fail("sessions are left");
   if (!core_->ListWaiters(Admin(), "").empty()) Fail("waiters are left");

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "daemon/core/core.h"
 #include "tests/sim/alone_uses.h"
+#include "tests/sim/module_model.h"
 
 namespace berth::core {
 
@@ -67,17 +68,19 @@ class Simulation {
     // Launches that waited for what was handed over, and that were told what a process had left torn that had the
     // block alone.
     uint64_t handed_waits = 0, torn_alone = 0;
+    // Compiled modules: given, to be compiled, and found corrupt.
+    uint64_t modules = 0, rights_to_compile = 0, corrupt_modules = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
   const Counts& counts() const { return counts_; }
 
  private:
-  using Payload =
-      std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest,
-                   OpenStreamRequest, CloseStreamRequest, PrepareUseRequest, FinishUseRequest,
-                   AbandonUseRequest, ReserveRequest, ReservationId, PublishRequest, UnpublishRequest, GangRequest,
-                   PlanRequest, ReplanRequest, PlanId>;
+  using Payload = std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest,
+                               ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
+                               FinishUseRequest, AbandonUseRequest, ReserveRequest, ReservationId,
+                               PublishRequest, UnpublishRequest, GangRequest, PlanRequest, ReplanRequest,
+                               PlanId, ObtainModuleRequest, StoreModuleRequest, AbandonModuleRequest>;
 
   struct Request {
     Payload payload;
@@ -221,6 +224,19 @@ class Simulation {
   void ForgetPlan(PlanId plan);
   void CheckPlans();
 
+  // ---- modules.cc: compiled modules -----------------------------------------------------------------------
+  // An earlier daemon has left some on disk.
+  void LeaveModules();
+  Payload NewModulePayload(ChannelId channel);
+  // What was sent gives a right to compile up, if it is one's own.
+  void ReleaseModule(const Payload& payload);
+  void LearnModule(ChannelId channel, const Process& process, const ObtainModuleRequest& asked,
+                   const ObtainModuleResult& result);
+  void CarryModuleWork(const ModuleWork& work);
+  // The keeper does something.
+  void KeepModules();
+  void FinishModules();
+
   // ---- workers.cc: what becomes of devices ----------------------------------------------------------------
   void Work();
   void BreakWorker();
@@ -276,6 +292,7 @@ class Simulation {
   std::map<StreamKey, StreamWords> words_;
   std::map<StreamKey, uint64_t> queued_;
   AloneUses alone_;
+  ModuleModel modules_;
   std::set<ChannelId> pages_;
   bool workers_fail_ = true;
   // Blocks that the core has given up as gone with their workers.

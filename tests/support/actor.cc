@@ -48,6 +48,7 @@
 #include "tests/support/actor_fences.h"
 #include "tests/support/actor_gangs.h"
 #include "tests/support/actor_lies.h"
+#include "tests/support/actor_modules.h"
 #include "tests/support/actor_permits.h"
 #include "tests/support/actor_plans.h"
 #include "tests/support/actor_wire.h"
@@ -126,6 +127,7 @@ class Stage {
     if (Answer answer = permits_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = gangs_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = plans_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
+    if (Answer answer = modules_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = arena_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = fences_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
     if (Answer answer = lies_->Do(verb, words); !absl::IsUnimplemented(answer.status())) return answer;
@@ -150,6 +152,7 @@ class Stage {
     permits_ = std::make_unique<ActorPermits>(session_);
     gangs_ = std::make_unique<ActorGangs>(session_);
     plans_ = std::make_unique<ActorPlans>(session_);
+    modules_ = std::make_unique<ActorModules>(session_);
     blocks_ = std::make_unique<ActorBlocks>(session_);
     fences_ = std::make_unique<ActorFences>(session_, blocks_.get());
     lies_ = std::make_unique<ActorLies>(session_, blocks_.get());
@@ -161,6 +164,7 @@ class Stage {
     permits_.reset();
     gangs_.reset();
     plans_.reset();
+    modules_.reset();
     fences_.reset();
     lies_.reset();
     blocks_.reset();
@@ -253,6 +257,7 @@ class Stage {
   std::unique_ptr<ActorPermits> permits_;
   std::unique_ptr<ActorGangs> gangs_;
   std::unique_ptr<ActorPlans> plans_;
+  std::unique_ptr<ActorModules> modules_;
   std::unique_ptr<ActorBlocks> blocks_;
   std::unique_ptr<ActorFences> fences_;
   std::unique_ptr<ActorLies> lies_;

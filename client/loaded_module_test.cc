@@ -1,0 +1,77 @@
+// Modules in a device's context, on a driver without a device.
+
+#include <memory>
+#include <string>
+
+#include "berth/v1/resources.pb.h"
+#include "client/internal/module_bytes.h"
+#include "client/module.h"
+#include "client/probe.h"
+#include "common/cuda/fake_driver.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+class LoadedModuleTest : public ::testing::Test {
+ protected:
+  ProbedDevice Probe(v1::MemoryKind kind) {
+    internal::ProbeSources sources;
+    sources.devices = [kind] {
+      v1::Device device;
+      device.set_uuid("GPU-fake");
+      device.set_kind(kind);
+      device.set_state(v1::Device::READY);
+      return absl::StatusOr<std::vector<v1::Device>>({device});
+    };
+    sources.driver = [this] { return absl::StatusOr<cuda::Driver*>(&driver_); };
+    sources.now = [] { return absl::UnixEpoch(); };
+    return Prober(std::move(sources), {}).Probe("test")->value();
+  }
+  static CompiledModule Compiled() {
+    return CompiledModule(std::make_shared<const internal::ModuleBytes>("ptx"), "compute_90",
+                          CompiledModule::Origin::kCompiled);
+  }
+
+  cuda::FakeDriver driver_;
+};
+
+TEST_F(LoadedModuleTest, IsLoadedAndUnloadedInTheDevicesContext) {
+  {
+    const auto module = LoadedModule::Load("sphere", Probe(v1::MEMORY_KIND_CUDA_VMM), Compiled());
+    ASSERT_TRUE(module.ok()) << module.status();
+    EXPECT_TRUE(module->Function("Sphere").ok());
+    EXPECT_EQ(driver_.context_of.at("LoadModule"), driver_.kPrimary);
+    EXPECT_EQ(driver_.context_of.at("GetFunction"), driver_.kPrimary);
+    EXPECT_EQ(driver_.current, nullptr);
+  }
+  EXPECT_EQ(driver_.context_of.at("UnloadModule"), driver_.kPrimary);
+  EXPECT_EQ(driver_.contexts, 0) << "it kept the context, and nobody else does";
+}
+
+TEST_F(LoadedModuleTest, IsUnloadedOnce) {
+  auto module = LoadedModule::Load("sphere", Probe(v1::MEMORY_KIND_CUDA_VMM), Compiled());
+  {
+    const LoadedModule moved = *std::move(module);
+  }
+  module = absl::CancelledError();
+  EXPECT_EQ(std::count(driver_.calls.begin(), driver_.calls.end(), "UnloadModule"), 1);
+}
+
+TEST_F(LoadedModuleTest, AFailureCarriesTheLabel) {
+  driver_.failing = "LoadModule";
+  const absl::Status status = LoadedModule::Load("sphere", Probe(v1::MEMORY_KIND_CUDA_VMM), Compiled()).status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
+  EXPECT_EQ(status.message().substr(0, 26), "sphere module load failed:");
+  EXPECT_EQ(FigureOf(status, "label"), "sphere");
+  EXPECT_EQ(FigureOf(status, "driver_code"), "1");
+}
+
+TEST_F(LoadedModuleTest, HostMemoryLoadsNone) {
+  const absl::Status status = LoadedModule::Load("sphere", Probe(v1::MEMORY_KIND_HOST), Compiled()).status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kUnsupported));
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,329 @@
+#include "client/probe.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/inspector.h"
+#include "client/internal/host_stream.h"
+#include "common/cuda/current_context.h"
+#include "common/cuda/driver.h"
+#include "common/cuda/driver_code.h"
+#include "common/label.h"
+
+namespace berth {
+namespace {
+
+using cuda::DeviceAttribute;
+
+// A device's primary context, retained, and its default stream.
+class CudaProbedStream final : public ProbedStream {
+ public:
+  CudaProbedStream(cuda::Driver& driver, int ordinal, cuda::Context context)
+      : driver_(driver), ordinal_(ordinal), context_(context) {}
+  ~CudaProbedStream() override { driver_.ReleasePrimaryContext(ordinal_).IgnoreError(); }
+
+  absl::Status Synchronize() override {
+    BERTH_ASSIGN_OR_RETURN(const cuda::CurrentContext current, cuda::CurrentContext::Enter(driver_, context_));
+    return driver_.SynchronizeStream(nullptr);
+  }
+  absl::Status MakeCurrent() override { return driver_.SetCurrentContext(context_); }
+  absl::Status Enqueue(std::function<void()>) override {
+    return Refuse(Reason::kUnsupported, "a CUDA stream takes kernels, not {capability}",
+                  {{"capability", "host functions"}});
+  }
+  void* cuda_context() const override { return context_; }
+  void* cuda_stream() const override { return nullptr; }
+  cuda::Driver* driver() const override { return &driver_; }
+
+ private:
+  cuda::Driver& driver_;
+  const int ordinal_;
+  const cuda::Context context_;
+};
+
+// A thread, as everywhere on the host.
+class HostProbedStream final : public ProbedStream {
+ public:
+  HostProbedStream() : stream_([] { return false; }) {}
+
+  absl::Status Synchronize() override { return stream_.Synchronize(); }
+  absl::Status MakeCurrent() override { return absl::OkStatus(); }
+  absl::Status Enqueue(std::function<void()> work) override { return stream_.Enqueue(std::move(work)); }
+  void* cuda_context() const override { return nullptr; }
+  void* cuda_stream() const override { return nullptr; }
+  cuda::Driver* driver() const override { return nullptr; }
+
+ private:
+  internal::HostStream stream_;
+};
+
+bool IsHost(const v1::Device& device) { return device.kind() == v1::MEMORY_KIND_HOST; }
+
+bool Serves(const v1::Device& device) {
+  return device.state() == v1::Device::READY || device.state() == v1::Device::REBUILDING;
+}
+
+// What the two have in common.
+ProbedDevice Describe(const v1::Device& device) {
+  return {.device = device.ordinal(),
+          .local_ordinal = static_cast<int>(device.ordinal()),
+          .uuid = device.uuid(),
+          .name = device.name(),
+          .host = IsHost(device),
+          .total = Bytes(device.total_bytes()),
+          .generation = device.generation(),
+          .health = device.state() == v1::Device::READY ? DeviceHealth::kReady : DeviceHealth::kRebuilding};
+}
+
+std::string KeyOf(const ProbeTarget& target) {
+  if (!target.device_uuid.empty()) return target.device_uuid;
+  return target.device.has_value() ? absl::StrCat("#", *target.device) : "";
+}
+
+// Why there is no driver, as a value; or how it fails.
+std::variant<Absence, absl::Status> WhyNoDriver(const absl::Status& status) {
+  if (!IsRefusal(status, Reason::kUnsupported)) return status;
+  const std::string& why = GetErrorDetails(status)->metadata["why"];
+  return Absence{.kind = why == cuda::kNoDeviceAtAll ? Absence::Kind::kNoDevice : Absence::Kind::kNoDriver,
+                 .why = std::string(status.message())};
+}
+
+absl::Status CheckLabel(absl::string_view label) {
+  if (!label.empty()) return ValidateLabel("label", label);
+  return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
+                {{"field", "label"}, {"value", 0}, {"limit", 1}});
+}
+
+}  // namespace
+
+namespace internal {
+
+absl::Status WithLabel(absl::Status status, absl::string_view label) {
+  AddFigure({"label", label}, &status);
+  return status;
+}
+
+struct StreamScope::State {
+  cuda::CurrentContext current;
+};
+
+StreamScope::StreamScope(std::unique_ptr<State> state) : state_(std::move(state)) {}
+StreamScope::StreamScope(StreamScope&&) noexcept = default;
+StreamScope::~StreamScope() = default;
+
+absl::StatusOr<StreamScope> StreamScope::Enter(const ProbedStream& stream) {
+  if (stream.driver() == nullptr) return StreamScope(nullptr);
+  BERTH_ASSIGN_OR_RETURN(
+      cuda::CurrentContext current,
+      cuda::CurrentContext::Enter(*stream.driver(), static_cast<cuda::Context>(stream.cuda_context())));
+  return StreamScope(std::unique_ptr<State>(new State{std::move(current)}));
+}
+
+}  // namespace internal
+
+std::shared_ptr<Prober> Prober::Create(std::shared_ptr<Session> session, const ProberOptions& options) {
+  internal::ProbeSources sources;
+  sources.devices = [session]() -> absl::StatusOr<std::vector<v1::Device>> {
+    BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse list, Inspector(session).ListDevices());
+    return std::vector<v1::Device>(list.devices().begin(), list.devices().end());
+  };
+  sources.driver = [] { return cuda::Driver::Get(); };
+  sources.now = [] { return absl::Now(); };
+  return std::make_shared<Prober>(std::move(sources), options);
+}
+
+Prober::Prober(internal::ProbeSources sources, const ProberOptions& options)
+    : sources_(std::move(sources)), options_(options) {}
+
+Prober::~Prober() = default;
+
+absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Probe(absl::string_view label, const ProbeTarget& target) {
+  return Find(label, target, /*again=*/false);
+}
+
+absl::StatusOr<OrAbsent<ProbedDevice>> Prober::ProbeAgain(absl::string_view label, const ProbeTarget& target) {
+  return Find(label, target, /*again=*/true);
+}
+
+uint64_t Prober::looks() const {
+  MutexLock lock(&mu_);
+  return looks_;
+}
+
+absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Find(absl::string_view label, const ProbeTarget& target,
+                                                    bool again) {
+  BERTH_RETURN_IF_ERROR(CheckLabel(label));
+  if (!target.device_uuid.empty()) BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", target.device_uuid));
+  if (options_.policy == DevicePolicy::kOff) {
+    return Say(label, Absence{.kind = Absence::Kind::kPolicyOff, .why = "GPU policy is off"});
+  }
+  const std::string key = KeyOf(target);
+  if (const std::optional<Outcome> known = AwaitOrBegin(key, again)) return Say(label, *known);
+  const Outcome outcome = Look(target);
+  Finish(key, outcome);
+  return Say(label, outcome);
+}
+
+std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool again) {
+  MutexLock lock(&mu_);
+  // What is being looked at by now was begun before the call.
+  const uint64_t oldest = again ? looks_ + 1 : 0;
+  while (true) {
+    const auto known = known_.find(key);
+    if (known != known_.end() && known->second.look >= oldest && sources_.now() < known->second.expires) {
+      return known->second.outcome;
+    }
+    if (!looking_) break;
+    found_.Wait(&mu_);
+  }
+  looking_ = true;
+  ++looks_;
+  return std::nullopt;
+}
+
+void Prober::Finish(const std::string& key, const Outcome& outcome) {
+  MutexLock lock(&mu_);
+  looking_ = false;
+  found_.SignalAll();
+  const auto* const fault = std::get_if<Fault>(&outcome);
+  // Of names that nobody has there are many; and a daemon that did not answer may do so at once.
+  if (fault != nullptr && (!fault->other.ok() || fault->reason == Reason::kNotFound)) {
+    known_.erase(key);
+    return;
+  }
+  const bool good = std::holds_alternative<ProbedDevice>(outcome);
+  known_.insert_or_assign(
+      key, Known{.outcome = outcome,
+                 .expires = sources_.now() + (good ? options_.keep : options_.keep_failure),
+                 .look = looks_});
+}
+
+absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Say(absl::string_view label, const Outcome& outcome) const {
+  if (const auto* const device = std::get_if<ProbedDevice>(&outcome)) return OrAbsent<ProbedDevice>(*device);
+  if (const auto* const absence = std::get_if<Absence>(&outcome)) {
+    if (options_.policy != DevicePolicy::kRequired) return OrAbsent<ProbedDevice>(*absence);
+    return Refuse(Reason::kNoRuntime, "{label} backend: no CUDA runtime available",
+                  {{"label", label}, {"absence", AbsenceName(absence->kind)}, {"why", absence->why}});
+  }
+  const Fault& fault = std::get<Fault>(outcome);
+  if (!fault.other.ok()) {
+    absl::Status status(fault.other.code(), absl::StrCat(label, " backend: ", fault.other.message()));
+    if (std::optional<ErrorDetails> details = GetErrorDetails(fault.other)) SetErrorDetails(*details, &status);
+    return internal::WithLabel(std::move(status), label);
+  }
+  std::vector<Figure> figures = fault.figures;
+  figures.emplace_back("label", label);
+  return Refuse(fault.reason, fault.text, figures);
+}
+
+Prober::Outcome Prober::Look(const ProbeTarget& target) {
+  absl::StatusOr<std::vector<v1::Device>> devices = sources_.devices();
+  if (!devices.ok()) return Fault{.other = devices.status()};
+  const bool asked = target.device.has_value() || !target.device_uuid.empty();
+  if (asked) {
+    for (const v1::Device& device : *devices) {
+      const bool it = target.device_uuid.empty() ? device.ordinal() == *target.device
+                                                 : device.uuid() == target.device_uuid;
+      if (it) return LookAt(device);
+    }
+    const std::string id = target.device_uuid.empty() ? absl::StrCat(*target.device) : target.device_uuid;
+    return Fault{.reason = Reason::kNotFound,
+                 .text = "{label} backend: no {kind} {id}",
+                 .figures = {{"kind", "device"}, {"id", id}}};
+  }
+  // The first that serves and that this process sees.
+  std::stable_partition(devices->begin(), devices->end(), Serves);
+  std::optional<Outcome> last;
+  for (const v1::Device& device : *devices) {
+    last = LookAt(device);
+    const auto* const fault = std::get_if<Fault>(&*last);
+    if (fault == nullptr || fault->reason != Reason::kNotFound) return *last;
+  }
+  return Absence{.kind = Absence::Kind::kNoDevice,
+                 .why = last.has_value() ? "this process sees none of the node's devices"
+                                         : "the daemon has no device"};
+}
+
+Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
+  Fault fault = {.reason = Reason::kDriver,
+                 .text = "{label} backend: failed to create CUDA context for device {ordinal}",
+                 .figures = {{"ordinal", ordinal}, {"why", std::string(why.message())}}};
+  if (const std::optional<ErrorDetails> details = GetErrorDetails(why)) {
+    for (const char* const figure : {"call", "driver_code"}) {
+      const auto found = details->metadata.find(figure);
+      if (found != details->metadata.end()) fault.figures.emplace_back(figure, found->second);
+    }
+  }
+  return fault;
+}
+
+Prober::Outcome Prober::LookAt(const v1::Device& device) {
+  if (!Serves(device)) {
+    Fault fault = NoContext(device.ordinal(), absl::UnavailableError(absl::StrCat(
+                                                  "the daemon has it out of service: ", device.last_failure())));
+    fault.reason = Reason::kDeviceStopped;
+    return fault;
+  }
+  if (IsHost(device)) return LookAtHost(device);
+  const absl::StatusOr<cuda::Driver*> driver = sources_.driver();
+  if (driver.ok()) return LookAtCuda(device, **driver);
+  const std::variant<Absence, absl::Status> why = WhyNoDriver(driver.status());
+  if (const auto* const absence = std::get_if<Absence>(&why)) return *absence;
+  return NoContext(device.ordinal(), std::get<absl::Status>(why));
+}
+
+Prober::Outcome Prober::LookAtHost(const v1::Device& device) {
+  std::shared_ptr<ProbedStream>& stream = streams_[device.uuid()];
+  if (stream == nullptr) stream = std::make_shared<HostProbedStream>();
+  if (const absl::Status status = stream->Synchronize(); !status.ok()) return NoContext(device.ordinal(), status);
+  ProbedDevice found = Describe(device);
+  found.free = SaturatingSub(found.total, Bytes(device.bytes().outstanding()));
+  found.probe_time = sources_.now();
+  found.stream = stream;
+  return found;
+}
+
+Prober::Outcome Prober::LookAtCuda(const v1::Device& device, cuda::Driver& driver) {
+  const absl::StatusOr<int> ordinal = cuda::FindDevice(driver, device.uuid());
+  if (absl::IsNotFound(ordinal.status())) {
+    return Fault{.reason = Reason::kNotFound,
+                 .text = "{label} backend: this process sees no {kind} {id}",
+                 .figures = {{"kind", "device"}, {"id", device.uuid()}}};
+  }
+  if (!ordinal.ok()) return NoContext(device.ordinal(), ordinal.status());
+  // Before anything else of the device's: what comes later stands in this context.
+  std::shared_ptr<ProbedStream>& stream = streams_[device.uuid()];
+  if (stream == nullptr) {
+    const absl::StatusOr<cuda::Context> context = driver.RetainPrimaryContext(*ordinal);
+    if (!context.ok()) return NoContext(device.ordinal(), context.status());
+    stream = std::make_shared<CudaProbedStream>(driver, *ordinal, *context);
+  }
+  const absl::StatusOr<internal::StreamScope> scope = internal::StreamScope::Enter(*stream);
+  if (!scope.ok()) return NoContext(device.ordinal(), scope.status());
+  if (const absl::Status status = stream->Synchronize(); !status.ok()) {
+    Fault fault = NoContext(device.ordinal(), status);
+    fault.text = "{label} backend: the default stream of device {ordinal} failed: {why}";
+    return fault;
+  }
+  ProbedDevice found = Describe(device);
+  found.local_ordinal = *ordinal;
+  const auto read = [&]() -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(found.capability.major,
+                           driver.Attribute(*ordinal, DeviceAttribute::kComputeCapabilityMajor));
+    BERTH_ASSIGN_OR_RETURN(found.capability.minor,
+                           driver.Attribute(*ordinal, DeviceAttribute::kComputeCapabilityMinor));
+    BERTH_ASSIGN_OR_RETURN(const int multiprocessors,
+                           driver.Attribute(*ordinal, DeviceAttribute::kMultiprocessors));
+    found.multiprocessors = static_cast<uint32_t>(multiprocessors);
+    BERTH_ASSIGN_OR_RETURN(const cuda::Driver::MemoryInfo memory, driver.GetMemoryInfo());
+    found.free = memory.free;
+    return absl::OkStatus();
+  };
+  if (const absl::Status status = read(); !status.ok()) return NoContext(device.ordinal(), status);
+  found.probe_time = sources_.now();
+  found.stream = stream;
+  return found;
+}
+
+}  // namespace berth

@@ -1,0 +1,186 @@
+// Probe: one way for every module of a program to come by a device, instead of one each.
+//
+//   auto prober = berth::Prober::Create(session);
+//   auto probed = prober->Probe("sphere");
+//   if (!probed.ok()) return probed.status();           // a device that does not work
+//   if (!probed->present()) return RunOnTheCpu(probed->absence().why);
+//   Launch(probed->value().stream->cuda_stream());
+//
+//   // The same, and then a step of the module's own, as a rule to compile (client/module.h):
+//   auto backend = berth::ProbeAndBuild(*prober, "sphere", [&](const berth::ProbedDevice& device) {
+//     return SphereBackend::Make(device);               // absl::StatusOr<SphereBackend>
+//   });
+//
+// All labels are given the same device; each is in the errors that it gets. What was found is kept for a while, failures
+// too, for a shorter one; then it is looked at anew. However many threads ask, one looks, and the others wait for it: the
+// driver is initialised once in a process, and a device's primary context is the first thing that is made of it.
+
+#ifndef CLIENT_PROBE_H_
+#define CLIENT_PROBE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/device_policy.h"
+#include "client/probed_device.h"
+#include "client/session.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+
+namespace berth {
+
+namespace cuda {
+class Driver;
+}  // namespace cuda
+namespace v1 {
+class Device;
+}  // namespace v1
+
+struct ProberOptions {
+  DevicePolicy policy = DevicePolicy::kAuto;
+  // How long what was found is believed: a device; and that there is none, or that it does not work.
+  absl::Duration keep = absl::Minutes(1);
+  absl::Duration keep_failure = absl::Seconds(5);
+};
+
+// Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can use.
+struct ProbeTarget {
+  std::optional<uint32_t> device;
+  std::string device_uuid;
+};
+
+namespace internal {
+
+// Where a prober looks: the daemon, the driver and the clock.
+struct ProbeSources {
+  // Devices by ordinal.
+  std::function<absl::StatusOr<std::vector<v1::Device>>()> devices;
+  std::function<absl::StatusOr<cuda::Driver*>()> driver;
+  std::function<absl::Time()> now;
+};
+
+// `status` as it is, and with the label among its figures.
+absl::Status WithLabel(absl::Status status, absl::string_view label);
+
+// Makes the stream's context the thread's own until the end of the scope.
+class StreamScope {
+ public:
+  static absl::StatusOr<StreamScope> Enter(const ProbedStream& stream);
+  StreamScope(StreamScope&&) noexcept;
+  StreamScope& operator=(StreamScope&&) = delete;
+  ~StreamScope();
+
+ private:
+  struct State;
+  explicit StreamScope(std::unique_ptr<State> state);
+  // Null on the host.
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace internal
+
+// Thread-safe. Streams that it gave stay good after it.
+class Prober {
+ public:
+  // With DevicePolicy::kOff `session` may be null.
+  static std::shared_ptr<Prober> Create(std::shared_ptr<Session> session, const ProberOptions& options = {});
+  // The SDK's own.
+  Prober(internal::ProbeSources sources, const ProberOptions& options);
+  Prober(const Prober&) = delete;
+  Prober& operator=(const Prober&) = delete;
+  ~Prober();
+
+  // Finds a device and sees that it works: a context, what it is, and a stream that was synchronised. The label says for
+  // whom: 1 to 128 printable bytes, in all errors as the figure `label`.
+  // Errors, as refusals with the figures `label`, `ordinal` (the daemon's; where one was chosen) and `why`:
+  //   NO_RUNTIME "{label} backend: no CUDA runtime available" for an absence where a device is required, with the figure
+  //     `absence` (AbsenceName());
+  //   DRIVER or DEVICE_STOPPED "{label} backend: failed to create CUDA context for device {ordinal}";
+  //   DRIVER, too, for one whose stream fails;
+  //   NOT_FOUND for a device that was asked for and is not there; INVALID_FIELD for the label.
+  // The daemon's silence (kUnavailable, kDeadlineExceeded) comes as it is, after the label.
+  absl::StatusOr<OrAbsent<ProbedDevice>> Probe(absl::string_view label, const ProbeTarget& target = {})
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The same, and believes nothing that was found before the call.
+  absl::StatusOr<OrAbsent<ProbedDevice>> ProbeAgain(absl::string_view label, const ProbeTarget& target = {})
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // How often it has looked.
+  uint64_t looks() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // What does not work, but for the label.
+  struct Fault {
+    Reason reason = Reason::kDriver;
+    std::string text;
+    std::vector<Figure> figures;
+    // Instead, where it is no refusal of ours.
+    absl::Status other;
+  };
+  using Outcome = std::variant<ProbedDevice, Absence, Fault>;
+  struct Known {
+    Outcome outcome;
+    absl::Time expires;
+    // The look that found it.
+    uint64_t look = 0;
+  };
+
+  absl::StatusOr<OrAbsent<ProbedDevice>> Find(absl::string_view label, const ProbeTarget& target, bool again)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What is known of the target; or nothing, and the caller is the one who looks.
+  std::optional<Outcome> AwaitOrBegin(const std::string& key, bool again) ABSL_LOCKS_EXCLUDED(mu_);
+  void Finish(const std::string& key, const Outcome& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<OrAbsent<ProbedDevice>> Say(absl::string_view label, const Outcome& outcome) const;
+
+  // Without the lock, by one thread at a time.
+  Outcome Look(const ProbeTarget& target);
+  Outcome LookAt(const v1::Device& device);
+  Outcome LookAtCuda(const v1::Device& device, cuda::Driver& driver);
+  Outcome LookAtHost(const v1::Device& device);
+  static Fault NoContext(uint32_t ordinal, const absl::Status& why);
+
+  const internal::ProbeSources sources_;
+  const ProberOptions options_;
+  // Of whoever looks: the streams made so far, by UUID.
+  std::map<std::string, std::shared_ptr<ProbedStream>> streams_;
+
+  mutable Mutex mu_;
+  CondVar found_;
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t looks_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, Known> known_ ABSL_GUARDED_BY(mu_);
+};
+
+// Probes, then has `build` make the caller's own thing of the device, with its context the thread's own meanwhile.
+// `build(const ProbedDevice&)` returns an absl::StatusOr; it is not called where the probe finds nothing. Its errors pass
+// through as they are, with the label among their figures.
+template <typename Build>
+auto ProbeAndBuild(Prober& prober, absl::string_view label, Build build, const ProbeTarget& target = {})
+    -> absl::StatusOr<OrAbsent<typename std::invoke_result_t<Build, const ProbedDevice&>::value_type>> {
+  using Built = typename std::invoke_result_t<Build, const ProbedDevice&>::value_type;
+  BERTH_ASSIGN_OR_RETURN(OrAbsent<ProbedDevice> probed, prober.Probe(label, target));
+  if (!probed.present()) return OrAbsent<Built>(probed.absence());
+  absl::StatusOr<internal::StreamScope> scope = internal::StreamScope::Enter(*probed.value().stream);
+  if (!scope.ok()) return internal::WithLabel(scope.status(), label);
+  absl::StatusOr<Built> built = build(static_cast<const ProbedDevice&>(probed.value()));
+  if (!built.ok()) return internal::WithLabel(built.status(), label);
+  return OrAbsent<Built>(*std::move(built));
+}
+
+}  // namespace berth
+
+#endif  // CLIENT_PROBE_H_

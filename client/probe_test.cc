@@ -1,0 +1,344 @@
+#include "client/probe.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "berth/v1/resources.pb.h"
+#include "common/cuda/fake_driver.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+// The modules of the program that Berth's probe was first made for.
+constexpr const char* kLabels[] = {"bms_flex",   "survival_flex", "cubic_bspline_moments",
+                                   "cubic_cell", "pirls_row",     "sphere"};
+
+v1::Device HostDevice(uint32_t ordinal) {
+  v1::Device device;
+  device.set_ordinal(ordinal);
+  device.set_uuid(absl::StrCat("HOST-", ordinal));
+  device.set_name("host memory");
+  device.set_kind(v1::MEMORY_KIND_HOST);
+  device.set_state(v1::Device::READY);
+  device.set_generation(1);
+  device.set_total_bytes(1 << 20);
+  return device;
+}
+
+v1::Device CudaDevice(uint32_t ordinal, const std::string& uuid = "GPU-fake") {
+  v1::Device device = HostDevice(ordinal);
+  device.set_uuid(uuid);
+  device.set_kind(v1::MEMORY_KIND_CUDA_VMM);
+  return device;
+}
+
+class ProbeTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Prober> MakeProber(const ProberOptions& options = {}) {
+    internal::ProbeSources sources;
+    sources.devices = [this] {
+      ++asked;
+      return devices;
+    };
+    sources.driver = [this]() -> absl::StatusOr<cuda::Driver*> {
+      ++inits;
+      if (!no_driver.ok()) return no_driver;
+      return &driver;
+    };
+    sources.now = [this] { return now; };
+    return std::make_shared<Prober>(std::move(sources), options);
+  }
+  static std::string Metadata(const absl::Status& status, const std::string& name) {
+    return FigureOf(status, name).value_or("none");
+  }
+
+  absl::StatusOr<std::vector<v1::Device>> devices = std::vector<v1::Device>{HostDevice(0)};
+  cuda::FakeDriver driver;
+  absl::Status no_driver;
+  std::atomic<int> asked = 0;
+  std::atomic<int> inits = 0;
+  absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+};
+
+TEST_F(ProbeTest, EveryLabelIsGivenTheSameDevice) {
+  devices = std::vector<v1::Device>{HostDevice(0), HostDevice(1)};
+  const auto prober = MakeProber();
+  std::shared_ptr<ProbedStream> stream;
+  for (const char* const label : kLabels) {
+    const auto probed = prober->Probe(label);
+    ASSERT_TRUE(probed.ok()) << probed.status();
+    ASSERT_TRUE(probed->present());
+    const ProbedDevice& device = probed->value();
+    EXPECT_EQ(device.uuid, "HOST-0");
+    EXPECT_EQ(device.capability, GpuCapability());
+    EXPECT_EQ(device.health, DeviceHealth::kReady);
+    EXPECT_TRUE(device.stream->Synchronize().ok());
+    if (stream == nullptr) stream = device.stream;
+    EXPECT_EQ(device.stream, stream);
+  }
+  EXPECT_EQ(prober->looks(), 1u);
+  EXPECT_EQ(inits, 0) << "host devices need no driver";
+}
+
+TEST_F(ProbeTest, ADeviceCanBeNamed) {
+  devices = std::vector<v1::Device>{HostDevice(0), HostDevice(1)};
+  const auto prober = MakeProber();
+  EXPECT_EQ(prober->Probe("a", {.device = 1})->value().uuid, "HOST-1");
+  EXPECT_EQ(prober->Probe("a", {.device_uuid = "HOST-1"})->value().device, 1u);
+  const absl::Status ordinal = prober->Probe("a", {.device = 7}).status();
+  EXPECT_TRUE(IsRefusal(ordinal, Reason::kNotFound));
+  EXPECT_EQ(ordinal.message(), "a backend: no device 7");
+  const absl::Status uuid = prober->Probe("a", {.device_uuid = "HOST-7"}).status();
+  EXPECT_EQ(uuid.message(), "a backend: no device HOST-7");
+  EXPECT_EQ(Metadata(uuid, "label"), "a");
+}
+
+TEST_F(ProbeTest, ABadLabelIsRefusedByNameAndLimit) {
+  const auto prober = MakeProber();
+  const absl::Status empty = prober->Probe("").status();
+  EXPECT_TRUE(IsRefusal(empty, Reason::kInvalidField));
+  EXPECT_EQ(empty.message(), "label: 0 bytes, the least is 1");
+  const absl::Status huge = prober->Probe(std::string(129, 'x')).status();
+  EXPECT_EQ(huge.message(), "label: 129 bytes, limit 128");
+  EXPECT_TRUE(IsRefusal(prober->Probe("a\nb").status(), Reason::kInvalidField));
+  EXPECT_TRUE(prober->Probe(std::string(128, 'x')).ok());
+  EXPECT_EQ(prober->looks(), 1u);
+}
+
+TEST_F(ProbeTest, AbsenceIsAValueWithItsReason) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}",
+                     {{"capability", "CUDA"}, {"why", "libcuda.so.1: cannot open"}});
+  auto probed = MakeProber()->Probe("sphere");
+  ASSERT_TRUE(probed.ok()) << probed.status();
+  ASSERT_FALSE(probed->present());
+  EXPECT_EQ(probed->absence().kind, Absence::Kind::kNoDriver);
+  EXPECT_EQ(probed->absence().why, "no CUDA: libcuda.so.1: cannot open");
+
+  no_driver =
+      Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "no device"}});
+  EXPECT_EQ(MakeProber()->Probe("sphere")->absence().kind, Absence::Kind::kNoDevice);
+
+  no_driver = absl::OkStatus();
+  devices = std::vector<v1::Device>{CudaDevice(0, "GPU-hidden")};
+  EXPECT_EQ(MakeProber()->Probe("sphere")->absence().why, "this process sees none of the node's devices");
+  devices = std::vector<v1::Device>();
+  EXPECT_EQ(MakeProber()->Probe("sphere")->absence().kind, Absence::Kind::kNoDevice);
+}
+
+TEST_F(ProbeTest, ARequiredDevicesAbsenceIsTheExactError) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "none"}});
+  const absl::Status status =
+      MakeProber({.policy = DevicePolicy::kRequired})->Probe("bms_flex").status();
+  EXPECT_EQ(status.message(), "bms_flex backend: no CUDA runtime available");
+  EXPECT_TRUE(IsRefusal(status, Reason::kNoRuntime));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Metadata(status, "label"), "bms_flex");
+  EXPECT_EQ(Metadata(status, "absence"), "NO_DRIVER");
+  EXPECT_EQ(Metadata(status, "why"), "no CUDA: none");
+}
+
+TEST_F(ProbeTest, OffTouchesNothing) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  const auto prober = MakeProber({.policy = DevicePolicy::kOff});
+  EXPECT_EQ(prober->Probe("sphere")->absence().kind, Absence::Kind::kPolicyOff);
+  EXPECT_EQ(asked + inits, 0);
+  EXPECT_EQ(Prober::Create(nullptr, {.policy = DevicePolicy::kOff})->Probe("sphere")->absence().why,
+            "GPU policy is off");
+}
+
+TEST_F(ProbeTest, ADeviceOfCudasIsWhatTheDriverSays) {
+  devices = std::vector<v1::Device>{CudaDevice(3)};
+  const auto probed = MakeProber()->Probe("sphere");
+  ASSERT_TRUE(probed.ok() && probed->present()) << probed.status();
+  const ProbedDevice& device = probed->value();
+  EXPECT_EQ(device.device, 3u);
+  EXPECT_EQ(device.local_ordinal, 0);
+  EXPECT_EQ(device.capability, (GpuCapability{1, 1}));
+  EXPECT_EQ(device.free, GiB(1));
+  EXPECT_EQ(device.stream->cuda_context(), driver.kPrimary);
+  EXPECT_EQ(device.stream->cuda_stream(), nullptr);
+  EXPECT_EQ(driver.current, nullptr) << "the thread is as it was";
+  EXPECT_EQ(driver.context_of.at("SynchronizeStream"), driver.kPrimary);
+  // The context comes before all that stands in it.
+  const auto at = [&](const char* call) {
+    return std::find(driver.calls.begin(), driver.calls.end(), call) - driver.calls.begin();
+  };
+  EXPECT_LT(at("RetainPrimaryContext"), at("SynchronizeStream"));
+  EXPECT_LT(at("RetainPrimaryContext"), at("GetMemoryInfo"));
+}
+
+TEST_F(ProbeTest, TheContextIsRetainedOnceAndGivenBackWithTheLastWhoHasIt) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  auto prober = MakeProber();
+  auto probed = prober->Probe("sphere");
+  ASSERT_TRUE(prober->ProbeAgain("sphere").ok());
+  ASSERT_TRUE(prober->Probe("sphere", {.device = 0}).ok());
+  EXPECT_EQ(driver.contexts, 1);
+  prober.reset();
+  EXPECT_EQ(driver.contexts, 1);
+  probed = absl::CancelledError();
+  EXPECT_EQ(driver.contexts, 0);
+}
+
+TEST_F(ProbeTest, AContextThatCannotBeHadIsTheExactError) {
+  devices = std::vector<v1::Device>{CudaDevice(2)};
+  driver.failing = "RetainPrimaryContext";
+  const absl::Status status = MakeProber()->Probe("pirls_row").status();
+  EXPECT_EQ(status.message(), "pirls_row backend: failed to create CUDA context for device 2");
+  EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
+  EXPECT_EQ(Metadata(status, "label"), "pirls_row");
+  EXPECT_EQ(Metadata(status, "ordinal"), "2");
+  EXPECT_EQ(Metadata(status, "driver_code"), "1");
+}
+
+TEST_F(ProbeTest, ADriverThatFailsIsAFaultAndNotAnAbsence) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  no_driver = cuda::DriverError("cuInit", 304, "CUDA_ERROR_OPERATING_SYSTEM");
+  const absl::Status status = MakeProber()->Probe("sphere").status();
+  EXPECT_EQ(status.message(), "sphere backend: failed to create CUDA context for device 0");
+  EXPECT_EQ(Metadata(status, "driver_code"), "304");
+}
+
+TEST_F(ProbeTest, AStreamThatFailsIsAFault) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  driver.failing = "SynchronizeStream";
+  const absl::Status status = MakeProber()->Probe("sphere").status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
+  EXPECT_EQ(Metadata(status, "ordinal"), "0");
+  EXPECT_NE(status.message().find("sphere backend: the default stream of device 0 failed"),
+            absl::string_view::npos);
+}
+
+TEST_F(ProbeTest, ASickDeviceIsPassedOverUnlessItIsAskedFor) {
+  v1::Device sick = HostDevice(0);
+  sick.set_state(v1::Device::STOPPED);
+  sick.set_last_failure("3 restarts in 60 s");
+  devices = std::vector<v1::Device>{sick, HostDevice(1)};
+  const auto prober = MakeProber();
+  EXPECT_EQ(prober->Probe("sphere")->value().device, 1u);
+  const absl::Status status = prober->Probe("sphere", {.device = 0}).status();
+  EXPECT_TRUE(IsRefusal(status, Reason::kDeviceStopped));
+  EXPECT_EQ(status.message(), "sphere backend: failed to create CUDA context for device 0");
+  EXPECT_NE(Metadata(status, "why").find("3 restarts in 60 s"), std::string::npos);
+  devices->at(1).set_state(v1::Device::REBUILDING);
+  EXPECT_EQ(prober->ProbeAgain("sphere")->value().health, DeviceHealth::kRebuilding);
+}
+
+TEST_F(ProbeTest, WhatWasFoundIsBelievedForAWhile) {
+  const auto prober = MakeProber({.keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
+  ASSERT_TRUE(prober->Probe("a").ok());
+  now = now + absl::Seconds(59);
+  ASSERT_TRUE(prober->Probe("b").ok());
+  EXPECT_EQ(prober->looks(), 1u);
+  now = now + absl::Seconds(1);
+  ASSERT_TRUE(prober->Probe("a").ok());
+  EXPECT_EQ(prober->looks(), 2u);
+  ASSERT_TRUE(prober->ProbeAgain("a").ok());
+  EXPECT_EQ(prober->looks(), 3u);
+}
+
+TEST_F(ProbeTest, AFailureIsBelievedForAShorterWhileAndMendedByARepair) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  driver.failing = "RetainPrimaryContext";
+  const auto prober = MakeProber({.keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
+  EXPECT_FALSE(prober->Probe("a").ok());
+  driver.failing.clear();
+  const absl::Status still = prober->Probe("b").status();
+  EXPECT_EQ(Metadata(still, "label"), "b") << "each is told in its own name";
+  now = now + absl::Seconds(5);
+  EXPECT_TRUE(prober->Probe("a").ok());
+}
+
+TEST_F(ProbeTest, ADaemonThatDoesNotAnswerIsAskedAgain) {
+  devices = absl::UnavailableError("the daemon ended the call");
+  const auto prober = MakeProber();
+  const absl::Status status = prober->Probe("sphere").status();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(status.message(), "sphere backend: the daemon ended the call");
+  EXPECT_EQ(Metadata(status, "label"), "sphere");
+  devices = std::vector<v1::Device>{HostDevice(0)};
+  EXPECT_TRUE(prober->Probe("sphere").ok());
+}
+
+TEST_F(ProbeTest, HoweverManyAskOneLooksAndTheOthersWait) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  const auto prober = MakeProber();
+  std::atomic<int> ready = 0;
+  std::atomic<int> good = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&, i] {
+      ++ready;
+      while (ready < 16) std::this_thread::yield();
+      const auto probed = prober->Probe(kLabels[i % 6]);
+      if (probed.ok() && probed->present() && probed->value().stream->cuda_context() == driver.kPrimary) ++good;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 16);
+  EXPECT_EQ(prober->looks(), 1u);
+  EXPECT_EQ(inits, 1);
+  EXPECT_EQ(driver.contexts, 1);
+}
+
+TEST_F(ProbeTest, ABuildIsGivenTheDeviceWithItsContextCurrent) {
+  devices = std::vector<v1::Device>{CudaDevice(0)};
+  const auto prober = MakeProber();
+  const auto built = ProbeAndBuild(*prober, "sphere", [&](const ProbedDevice& device) -> absl::StatusOr<std::string> {
+    EXPECT_EQ(driver.current, driver.kPrimary);
+    return device.uuid;
+  });
+  ASSERT_TRUE(built.ok()) << built.status();
+  EXPECT_EQ(built->value(), "GPU-fake");
+  EXPECT_EQ(driver.current, nullptr);
+}
+
+TEST_F(ProbeTest, ABuildDoesNotRunWhereThereIsNothing) {
+  const auto prober = MakeProber({.policy = DevicePolicy::kOff});
+  bool ran = false;
+  const auto built = ProbeAndBuild(*prober, "sphere", [&](const ProbedDevice&) -> absl::StatusOr<int> {
+    ran = true;
+    return 1;
+  });
+  ASSERT_TRUE(built.ok());
+  EXPECT_FALSE(built->present() || ran);
+  EXPECT_EQ(built->absence().kind, Absence::Kind::kPolicyOff);
+}
+
+TEST_F(ProbeTest, ABuildsErrorPassesThroughAndCarriesTheLabel) {
+  const auto prober = MakeProber();
+  const auto built = ProbeAndBuild(*prober, "sphere", [](const ProbedDevice&) -> absl::StatusOr<int> {
+    return absl::InternalError("theirs");
+  });
+  EXPECT_EQ(built.status().message(), "theirs");
+  EXPECT_EQ(built.status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Metadata(built.status(), "label"), "sphere");
+}
+
+TEST_F(ProbeTest, AThingThatIsNotCopiedIsBuiltToo) {
+  const auto prober = MakeProber();
+  auto built = ProbeAndBuild(*prober, "sphere", [](const ProbedDevice& device) {
+    return absl::StatusOr<std::unique_ptr<std::string>>(std::make_unique<std::string>(device.name));
+  });
+  ASSERT_TRUE(built.ok());
+  EXPECT_EQ(**&built->value(), "host memory");
+}
+
+TEST_F(ProbeTest, AHostDevicesStreamRunsWhatIsQueued) {
+  const auto prober = MakeProber();
+  const auto probed = prober->Probe("sphere");
+  std::atomic<bool> ran = false;
+  ASSERT_TRUE(probed->value().stream->Enqueue([&] { ran = true; }).ok());
+  ASSERT_TRUE(probed->value().stream->Synchronize().ok());
+  EXPECT_TRUE(ran);
+}
+
+}  // namespace
+}  // namespace berth

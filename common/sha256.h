@@ -1,0 +1,37 @@
+// SHA-256, as the system's libcrypto computes it.
+
+#ifndef COMMON_SHA256_H_
+#define COMMON_SHA256_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "common/digest.h"
+
+struct evp_md_ctx_st;
+
+namespace berth {
+
+Digest Sha256Of(absl::string_view bytes);
+
+// The same of what comes in pieces, each with its length before it, so that neighbours cannot run together. Not the
+// digest of the pieces' concatenation. Thread-compatible.
+class Sha256OfFields {
+ public:
+  Sha256OfFields();
+  Sha256OfFields(const Sha256OfFields&) = delete;
+  Sha256OfFields& operator=(const Sha256OfFields&) = delete;
+  ~Sha256OfFields();
+
+  Sha256OfFields& Add(absl::string_view field);
+  Sha256OfFields& Add(uint64_t field);
+  // Once.
+  Digest Finish();
+
+ private:
+  evp_md_ctx_st* const context_;
+};
+
+}  // namespace berth
+
+#endif  // COMMON_SHA256_H_

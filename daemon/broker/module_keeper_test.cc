@@ -1,0 +1,224 @@
+// The keeper between a core and memory: what a process wrote is handed out sealed, or not at all.
+
+#include "daemon/broker/module_keeper.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "common/mutex.h"
+#include "common/sha256.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr char kText[] = "a module of some kind";
+
+class ModuleSink final : public EffectSink {
+ public:
+  void Carry(const core::CreateBlock&) override {}
+  void Carry(const core::ReleaseBlock&) override {}
+  void Carry(const core::MakeFencePage&) override {}
+  void Carry(const core::DropFencePage&) override {}
+  void Carry(const core::Deliver&) override {}
+  void Carry(const core::CloseChannel&) override {}
+  void Carry(const core::DropChannel&) override {}
+  void Carry(const core::DropSession&) override {}
+  void Carry(const core::OrderDevice&) override {}
+  void Carry(const core::DevicesChanged&) override {}
+  void Carry(const core::LogRecord&) override {}
+  void Carry(const core::ModuleWork& effect) override { keeper->Carry(effect); }
+  void ArmTimer(absl::Time) override {}
+
+  ModuleKeeper* keeper = nullptr;
+};
+
+// Keeps what it was answered.
+class RecordedCall final : public Call {
+ public:
+  void Answer(absl::StatusOr<core::Response> response) override {
+    MutexLock lock(&mu_);
+    result_ = std::move(response);
+    answered_ = true;
+    came_.Signal();
+  }
+  absl::StatusOr<core::Response> Await() {
+    const absl::Time deadline = absl::Now() + kPatience;
+    MutexLock lock(&mu_);
+    while (!answered_) {
+      if (came_.WaitWithDeadline(&mu_, deadline)) return absl::DeadlineExceededError("no answer");
+    }
+    return result_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar came_;
+  bool answered_ ABSL_GUARDED_BY(mu_) = false;
+  absl::StatusOr<core::Response> result_ ABSL_GUARDED_BY(mu_);
+};
+
+class ModuleKeeperTest : public ::testing::Test {
+ protected:
+  ModuleKeeperTest() {
+    char folder[] = "/tmp/berth-keeper-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    Start();
+  }
+  ~ModuleKeeperTest() override {
+    Stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  // A broker with what an earlier one has left.
+  void Start() {
+    core_ = std::make_unique<core::Core>(
+        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
+        [](core::StreamKey) { return core::StreamWords(); });
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    auto files = ModuleFiles::Open(folder_ + "/state");
+    ASSERT_TRUE(files.ok()) << files.status();
+    const ModuleFiles::Contents contents = (*files)->Scan();
+    keeper_ = std::make_unique<ModuleKeeper>(broker_.get(), *std::move(files), MiB(1));
+    sink_.keeper = keeper_.get();
+    broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      for (const core::ModuleRecord& record : contents.records) core.RestoreModule(now, record, effects);
+      session_ = *core.OpenSession(now, {}, {}, "test", {});
+      channel_ = *core.JoinSession(now, session_, {}, {}, {});
+    });
+    sequence_ = 0;
+  }
+  void Stop() {
+    keeper_->Flush(kPatience);
+    keeper_.reset();
+    broker_.reset();
+    core_.reset();
+  }
+
+  core::Caller caller() const { return {.credentials = {.session = session_, .channel = channel_}}; }
+  core::ObtainModuleResult Obtain(const std::string& key) {
+    RecordedCall call;
+    broker_->Submit(broker_->NewCall(), &call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.ObtainModule(now, id, caller(), {.sequence = ++sequence_}, {.key = Sha256Of(key)},
+                                        effects);
+                    });
+    const absl::StatusOr<core::Response> answer = call.Await();
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? std::get<core::ObtainModuleResult>(*answer) : core::ObtainModuleResult();
+  }
+  absl::Status Store(core::CompileId compile, uint64_t bytes, const Digest& content) {
+    RecordedCall call;
+    broker_->Submit(broker_->NewCall(), &call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.StoreModule(now, id, caller(), {.sequence = ++sequence_},
+                                       {.compile = compile, .bytes = Bytes(bytes), .content = content},
+                                       effects);
+                    });
+    return call.Await().status();
+  }
+  void Write(core::CompileId compile, const std::string& text) {
+    const absl::StatusOr<UniqueFd> place = keeper_->OpenPlace(compile);
+    ASSERT_TRUE(place.ok()) << place.status();
+    ASSERT_EQ(::pwrite(place->get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  }
+  void MustKeep(const std::string& key, const std::string& text) {
+    const core::ObtainModuleResult right = Obtain(key);
+    ASSERT_TRUE(right.compile);
+    Write(right.compile, text);
+    const absl::Status stored = Store(right.compile, text.size(), Sha256Of(text));
+    ASSERT_TRUE(stored.ok()) << stored;
+  }
+  std::string Read(core::ModuleId module) {
+    const absl::StatusOr<UniqueFd> fd = keeper_->OpenModule(module);
+    if (!fd.ok()) return std::string(fd.status().message());
+    std::string text(1000, '\0');
+    text.resize(static_cast<size_t>(::pread(fd->get(), text.data(), text.size(), 0)));
+    return text;
+  }
+
+  std::string folder_;
+  ModuleSink sink_;
+  uint64_t last_id_ = 0;
+  uint64_t sequence_ = 0;
+  SessionId session_;
+  ChannelId channel_;
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<Broker> broker_;
+  std::unique_ptr<ModuleKeeper> keeper_;
+};
+
+TEST_F(ModuleKeeperTest, WhatWasWrittenToThePlaceIsTheModule) {
+  MustKeep("key", kText);
+  const core::ObtainModuleResult hit = Obtain("key");
+  EXPECT_FALSE(hit.compile);
+  EXPECT_EQ(hit.content, Sha256Of(kText));
+  EXPECT_EQ(Read(hit.module), kText);
+}
+
+TEST_F(ModuleKeeperTest, WhoKeepsWritingToThePlaceChangesNothing) {
+  const core::ObtainModuleResult right = Obtain("key");
+  const UniqueFd place = *keeper_->OpenPlace(right.compile);
+  Write(right.compile, kText);
+  ASSERT_TRUE(Store(right.compile, strlen(kText), Sha256Of(kText)).ok());
+  ASSERT_EQ(::pwrite(place.get(), "EVIL", 4, 0), 4);
+  EXPECT_EQ(Read(Obtain("key").module), kText);
+}
+
+TEST_F(ModuleKeeperTest, WhatIsNotWhatItIsCalledIsRefused) {
+  const core::ObtainModuleResult right = Obtain("key");
+  Write(right.compile, kText);
+  const absl::Status status = Store(right.compile, strlen(kText), Sha256Of("another"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(Obtain("key").compile);
+}
+
+TEST_F(ModuleKeeperTest, APlaceCannotBeMadeLarger) {
+  const UniqueFd place = *keeper_->OpenPlace(Obtain("key").compile);
+  EXPECT_LT(::ftruncate(place.get(), MiB(2).count()), 0);
+  EXPECT_LT(::pwrite(place.get(), "x", 1, static_cast<off_t>(MiB(1).count())), 0);
+}
+
+TEST_F(ModuleKeeperTest, ThePlaceGoesWithTheRightToIt) {
+  const core::ObtainModuleResult right = Obtain("key");
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.ProcessGone(now, channel_, effects);
+  });
+  keeper_->Flush(kPatience);
+  EXPECT_TRUE(absl::IsNotFound(keeper_->OpenPlace(right.compile).status()));
+}
+
+TEST_F(ModuleKeeperTest, ARestartKeepsIt) {
+  MustKeep("key", kText);
+  Stop();
+  Start();
+  const core::ObtainModuleResult hit = Obtain("key");
+  EXPECT_FALSE(hit.compile);
+  EXPECT_EQ(Read(hit.module), kText);
+}
+
+TEST_F(ModuleKeeperTest, WhatWasChangedOnDiskIsCompiledAnew) {
+  MustKeep("key", kText);
+  Stop();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/state/modules")) {
+    if (entry.path().extension() != ".module") continue;
+    const UniqueFd file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(::pwrite(file.get(), "!", 1, ::lseek(file.get(), -1, SEEK_END)), 1);
+  }
+  Start();
+  EXPECT_TRUE(Obtain("key").compile);
+  const core::ModuleUsage usage =
+      broker_->Read([](const core::Core& core) { return core.GetModuleUsage({.admin = true}); });
+  EXPECT_EQ(usage.counts.corrupt, 1u);
+}
+
+}  // namespace
+}  // namespace berth

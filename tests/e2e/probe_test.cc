@@ -1,0 +1,62 @@
+// One way to a device for every module of a program, over a real daemon with host devices.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+std::string UuidOf(TestDaemon& daemon, int device) {
+  return Must(daemon.inspector().ListDevices()).devices(device).uuid();
+}
+
+TEST(ProbeTest, SixLabelsOfAProgramAreGivenOneDevice) {
+  TestDaemon daemon({.flags = {"--host-devices=2"}});
+  {
+    Actor program(daemon);
+    for (const char* const label :
+         {"bms_flex", "survival_flex", "cubic_bspline_moments", "cubic_cell", "pirls_row", "sphere"}) {
+      EXPECT_EQ(program.Do(absl::StrCat("probe ", label)), UuidOf(daemon, 0) + " ready");
+    }
+    EXPECT_EQ(program.Do("probe sphere device=1"), UuidOf(daemon, 1) + " ready");
+    EXPECT_EQ(program.Do(absl::StrCat("probe sphere uuid=", UuidOf(daemon, 1))), UuidOf(daemon, 1) + " ready");
+    EXPECT_EQ(program.Do("probe sphere off"), "absent POLICY_OFF");
+    EXPECT_EQ(program.Do("probe sphere required"), UuidOf(daemon, 0) + " ready");
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(ProbeTest, WhatCannotBeSaysWhy) {
+  TestDaemon daemon;
+  Actor program(daemon);
+  EXPECT_TRUE(Refused(program.Ask("probe -"), Reason::kInvalidField, {{"field", "label"}, {"limit", "1"}}));
+  EXPECT_TRUE(Refused(program.Ask("probe " + std::string(129, 'x')), Reason::kInvalidField,
+                      {{"field", "label"}, {"value", "129"}, {"limit", "128"}}));
+  EXPECT_TRUE(Refused(program.Ask("probe sphere device=5"), Reason::kNotFound,
+                      {{"kind", "device"}, {"id", "5"}, {"label", "sphere"}}));
+  EXPECT_TRUE(Refused(program.Ask("probe sphere uuid=GPU-none"), Reason::kNotFound, {{"id", "GPU-none"}}));
+}
+
+TEST(ProbeTest, ADeviceThatIsRepairedIsFoundAgain) {
+  TestDaemon daemon({.flags = {"--host-devices=2"}});
+  Actor program(daemon);
+  const std::string first = UuidOf(daemon, 0), second = UuidOf(daemon, 1);
+  EXPECT_EQ(program.Do("probe sphere"), first + " ready");
+  Must(daemon.inspector().DropDevice(0));
+  EXPECT_EQ(program.Do("probe sphere"), first + " ready") << "it is believed for a while";
+  EXPECT_EQ(program.Do("probe sphere again"), second + " ready");
+  const absl::StatusOr<std::string> gone = program.Ask("probe sphere device=0");
+  EXPECT_TRUE(IsRefusal(gone.status(), Reason::kDeviceStopped)) << gone.status();
+  EXPECT_EQ(gone.status().message(), "sphere backend: failed to create CUDA context for device 0");
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,70 @@
+#include "tests/sim/module_model.h"
+
+namespace berth::core {
+
+std::string ModuleModel::Carry(const ModuleWork& work) {
+  const Key key(work.record.tenant, work.record.key);
+  switch (work.what) {
+    case ModuleWork::What::kMakePlace:
+      return places_.insert(work.compile).second ? "" : "a place is made twice";
+    case ModuleWork::What::kStore:
+      if (!places_.contains(work.compile)) return "a module is stored from no place";
+      break;
+    case ModuleWork::What::kEndPlace:
+      if (!places_.contains(work.compile)) return "a place is over that is not there";
+      break;
+    case ModuleWork::What::kLoad:
+    case ModuleWork::What::kDrop:
+      break;
+  }
+  work_.push_back(work);
+  return "";
+}
+
+ModuleWork ModuleModel::TakeWork() {
+  const ModuleWork work = work_.front();
+  work_.pop_front();
+  if (work.what == ModuleWork::What::kEndPlace) places_.erase(work.compile);
+  if (work.what == ModuleWork::What::kDrop) {
+    memory_.erase(work.module);
+    disk_.erase({work.record.tenant, work.record.key});
+  }
+  return work;
+}
+
+void ModuleModel::Keep(const ModuleWork& work) {
+  const Key key(work.record.tenant, work.record.key);
+  memory_[work.module] = {key, work.record.content};
+  disk_[key] = work.record.content;
+}
+
+std::string ModuleModel::Learn(absl::Time now, ChannelId channel, const Tenant& tenant,
+                               const ObtainModuleRequest& asked, const ObtainModuleResult& result,
+                               Lives lives) {
+  const Key key(tenant, asked.key);
+  if (!result.compile) {
+    ++hits_;
+    const auto kept = memory_.find(result.module);
+    if (kept == memory_.end()) return "a module is given that is not there";
+    if (kept->second.first != key) return "a module is given that is another's, or of another key";
+    if (kept->second.second != result.content) return "a module is given as what it is not";
+    return "";
+  }
+  ++given_;
+  if (!places_.contains(result.compile)) return "there is no place for what is to be compiled";
+  for (const auto& [compile, right] : rights_) {
+    if (right.key == key && right.expires > now && lives(right.channel))
+      return "two compile the same at a time";
+  }
+  rights_[result.compile] = {.channel = channel, .key = key, .expires = result.expires};
+  return "";
+}
+
+CompileId ModuleModel::RightOf(ChannelId channel) const {
+  for (const auto& [compile, right] : rights_) {
+    if (right.channel == channel) return compile;
+  }
+  return CompileId();
+}
+
+}  // namespace berth::core
