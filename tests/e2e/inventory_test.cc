@@ -344,6 +344,32 @@ TEST(InventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {
   EXPECT_EQ(Must(daemon.inspector().UndrainDevice(1)).state(), v1::Device::READY) << "it was not drained";
 }
 
+TEST(InventoryTest, AWatcherIsToldOfADrainALossAndAReturn) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(With(node));
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::READY));
+  int step = 0;
+  const absl::Status watched = daemon.inspector().WatchDevices([&](const v1::WatchDevicesResponse& answer) {
+    const v1::Device& device = answer.devices(0);
+    if (step == 0) {
+      Must(daemon.inspector().DrainDevice(0, "loud"));
+    } else if (step == 1 && device.state() == v1::Device::DRAINING) {
+      EXPECT_EQ(device.drain_reason(), "loud");
+      node.Now("[now.0]\nlost = true\n");
+    } else if (step == 2 && device.state() == v1::Device::STOPPED && device.generation() == 2) {
+      EXPECT_EQ(device.last_failure(), "the driver says that it is lost");
+      node.Now("");
+    } else if (step == 3 && device.state() == v1::Device::DRAINING) {
+      Must(daemon.inspector().UndrainDevice(0));
+    } else {
+      return step < 4 || device.state() != v1::Device::READY;
+    }
+    ++step;
+    return true;
+  });
+  EXPECT_TRUE(watched.ok()) << watched;
+}
+
 TEST(InventoryTest, WhoWaitsForADeviceThatIsDrainedIsTold) {
   NodeFile node(kTwo);
   TestDaemon daemon(
