@@ -46,7 +46,7 @@ enum class PlanWeights {
   kScore = 1,
   // PlanOptions::weights, of whatever meaning.
   kGiven = 2,
-  // The same, and they are the devices' bandwidth, as the caller measured it.
+  // The same, and they are the devices' bandwidth, as the caller measured it (client/bandwidth.h).
   kBandwidth = 3,
 };
 

@@ -267,6 +267,15 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   if (units == 0) return std::vector<uint64_t>(devices.size(), 0);
   if (devices.empty()) return CannotHold("devices", "devices to split units over", 0, 1);
   if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
+  const bool roomy = std::all_of(devices.begin(), devices.end(), [&](const PartitionDevice& device) {
+    return device.most_units >= units;
+  });
+  if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) {
+    std::vector<double> weights;
+    weights.reserve(devices.size());
+    for (const PartitionDevice& device : devices) weights.push_back(device.weight);
+    return BalancedShares(units, weights);
+  }
   Places all(devices.size());
   std::iota(all.begin(), all.end(), size_t{0});
   return SharesOf(units, devices, std::move(all), constraints);

@@ -206,6 +206,10 @@ TEST(CorePlanTest, BytesAloneMayBeSetAside) {
   const PlanLayout& plan = LayoutOf(h, h.MakePlan(a, {.units = 3, .bytes_per_unit = MiB(3), .reserve = true}));
   EXPECT_EQ(h.BytesOf(plan.devices[0].ordinal).reserved, MiB(6)) << "two units, in whole blocks";
   EXPECT_EQ(h.BytesOf(plan.devices[1].ordinal).reserved, MiB(4));
+  ASSERT_FALSE(h.log.empty());
+  EXPECT_EQ(h.log.back().action, LogAction::kReserve);
+  EXPECT_EQ(h.log.back().reservation, plan.reservation);
+  EXPECT_EQ(h.log.back().bytes, MiB(10));
   EXPECT_TRUE(h.StatusOf(h.MakePlan(a, {.units = 1, .bytes_per_unit = GiB(3), .reserve = true})).ok());
   // Blocks are drawn from it.
   const CallId drawn = h.Allocate(a, {.device = plan.devices[0].ordinal, .bytes = MiB(4), .reservation = plan.reservation});

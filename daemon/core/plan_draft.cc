@@ -51,6 +51,11 @@ const PlanDevice* FindIn(const PlanLayout* layout, uint32_t ordinal) {
   return nullptr;
 }
 
+double ScoreOf(const Device& device, Bytes free) {
+  const DeviceFacts& facts = device.config.facts;
+  return DeviceScore({.sm_count = facts.sm_count, .cc_major = facts.cc_major, .free = free});
+}
+
 bool Serves(const PlanDevice& device) { return device.left != PlanDevice::Left::kOutOfService; }
 
 // What the weights alone come to, for those who want to know: the split itself is exact.
@@ -138,8 +143,8 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
   return Bytes(least.count() / granularity * granularity);
 }
 
-PlanDevice PlanRun::Describe(const Session& session, const Device& device, const PlanRequest& request,
-                             const PlanLayout* before) const {
+PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes free,
+                             const PlanRequest& request, const PlanLayout* before) const {
   const DeviceConfig& config = device.config;
   PlanDevice described{.ordinal = config.ordinal,
                        .uuid = config.uuid,
@@ -147,13 +152,12 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, const
                        .generation = device.main.generation,
                        .sm_count = config.facts.sm_count,
                        .cc_major = config.facts.cc_major,
-                       .free = core_->placement_.FreeOn(config.ordinal)};
+                       .free = free};
   if (!TakesWork(device)) {
     described.left = PlanDevice::Left::kOutOfService;
     return described;
   }
-  described.weight = DeviceScore(
-      {.sm_count = described.sm_count, .cc_major = described.cc_major, .free = described.free});
+  described.weight = ScoreOf(device, free);
   if (request.bytes_per_unit == Bytes()) return described;
   Bytes left = LeftOn(session, device);
   // What the plan has there already is its own.
@@ -167,44 +171,66 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, const
   return described;
 }
 
+absl::StatusOr<std::vector<const Device*>> PlanRun::Named(const PlanRequest& request) const {
+  std::vector<const Device*> devices;
+  std::set<absl::string_view> named;
+  for (const std::string& uuid : request.devices) {
+    if (!named.insert(uuid).second) {
+      return Refuse(Reason::kInvalidField, "{field}: \"{value}\" is named twice; expected {limit}",
+                    {{"field", "devices"}, {"value", uuid}, {"limit", "each device once"}});
+    }
+    if (uuid.empty()) {
+      return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", "of an empty UUID"}});
+    }
+    BERTH_ASSIGN_OR_RETURN(const Device* const device, core_->FindDevice(0, uuid));
+    devices.push_back(device);
+  }
+  return devices;
+}
+
 absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session, const PlanRequest& request,
                                                           const PlanLayout* before) const {
   std::vector<PlanDevice> devices;
-  if (request.devices.empty()) {
-    devices.reserve(core_->devices_.size());
+  if (!request.devices.empty()) {
+    BERTH_ASSIGN_OR_RETURN(const std::vector<const Device*> named, Named(request));
+    devices.reserve(named.size());
+    for (size_t i = 0; i < named.size(); ++i) {
+      const Bytes free = core_->placement_.FreeOn(named[i]->config.ordinal);
+      devices.push_back(Describe(session, *named[i], free, request, before));
+      if (request.source != WeightSource::kScore) devices.back().weight = request.weights[i];
+    }
+  } else {
+    // The best first, and last of all those that do not serve. What is described is too large to be sorted.
+    struct Ranked {
+      double score;
+      Bytes free;
+      const Device* device;
+    };
+    std::vector<Ranked> ranked;
+    ranked.reserve(core_->devices_.size());
     for (const auto& [ordinal, device] : core_->devices_) {
       // One that is gone for good is not worth a word.
       if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
-      devices.push_back(Describe(session, device, request, before));
+      const Bytes free = core_->placement_.FreeOn(ordinal);
+      ranked.push_back({TakesWork(device) ? ScoreOf(device, free) : -1, free, &device});
     }
-  } else {
-    std::set<absl::string_view> named;
-    for (size_t i = 0; i < request.devices.size(); ++i) {
-      const std::string& uuid = request.devices[i];
-      if (!named.insert(uuid).second) {
-        return Refuse(Reason::kInvalidField, "{field}: \"{value}\" is named twice; expected {limit}",
-                      {{"field", "devices"}, {"value", uuid}, {"limit", "each device once"}});
-      }
-      if (uuid.empty()) {
-        return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "device"}, {"id", "of an empty UUID"}});
-      }
-      BERTH_ASSIGN_OR_RETURN(const Device* const device, core_->FindDevice(0, uuid));
-      PlanDevice& described = devices.emplace_back(Describe(session, *device, request, before));
-      if (request.source != WeightSource::kScore) described.weight = request.weights[i];
+    // By ordinal already, among equals.
+    for (size_t i = 1; before == nullptr && i < ranked.size(); ++i) {
+      for (size_t j = i; j > 0 && ranked[j].score > ranked[j - 1].score; --j) std::swap(ranked[j], ranked[j - 1]);
+    }
+    devices.reserve(ranked.size());
+    for (const Ranked& one : ranked) {
+      devices.push_back(Describe(session, *one.device, one.free, request, before));
     }
   }
-  // Those that had tiles first, in their order, so that what stays is the order; or by score, where nobody named any.
-  const auto place_before = [&](const PlanDevice& device) {
-    if (before == nullptr) return size_t{0};
+  if (before == nullptr) return devices;
+  // Those that had tiles stay in their order.
+  const auto place = [&](const PlanDevice& device) {
     const PlanDevice* const at = FindIn(before, device.ordinal);
     return at == nullptr ? before->devices.size() : static_cast<size_t>(at - before->devices.data());
   };
-  const bool by_score = before == nullptr && request.devices.empty();
-  std::stable_sort(devices.begin(), devices.end(), [&](const PlanDevice& a, const PlanDevice& b) {
-    if (before != nullptr) return place_before(a) < place_before(b);
-    if (!by_score) return false;
-    return Serves(a) != Serves(b) ? Serves(a) : a.weight > b.weight;
-  });
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](const PlanDevice& a, const PlanDevice& b) { return place(a) < place(b); });
   return devices;
 }
 
@@ -239,6 +265,7 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
 void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
   PlanLayout& layout = *draft->layout;
   const PlanRequest& asked = layout.asked;
+  if (asked.pool.empty() && !asked.reserve) return;
   const Reservation* const own =
       before == nullptr ? nullptr : core_->reservations_.Find(before->layout->reservation);
   for (size_t i = 0; i < layout.devices.size(); ++i) {
@@ -269,6 +296,7 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
     draft->leases.reserve.push_back({.device = device.ordinal, .bytes = SaturatingSub(need, has)});
   }
   GangRequest& leases = draft->leases;
+  if (leases.members.empty() && leases.reserve.empty()) return;
   leases.holder_key = absl::StrCat("plan-", layout.id.value(), ".", layout.revision);
   leases.label = asked.label;
   leases.wait = asked.wait;

@@ -75,12 +75,12 @@ void PlanRun::Release(const Admitted& admitted, PlanId plan) {
 }
 
 void PlanRun::Take(const Admitted& admitted, PlanDraft draft) {
-  auto held = std::make_unique<PlanDraft>(std::move(draft));
-  const GangRequest leases = held->leases;
-  core_->pending_.at(admitted.request).plan = std::move(held);
+  if (draft.leases.members.empty() && draft.leases.reserve.empty()) {
+    return core_->Answer(*step_, admitted.request, Finish(draft, Response(PlanResult())));
+  }
+  const GangRequest leases = draft.leases;
+  core_->pending_.at(admitted.request).plan = std::make_unique<PlanDraft>(std::move(draft));
   if (!leases.members.empty()) return core_->StartGang(*step_, admitted, leases);
-  // Nothing is to be taken: its own answer makes it.
-  if (leases.reserve.empty()) return core_->Answer(*step_, admitted.request, Response(PlanResult()));
   absl::StatusOr<std::vector<RoomAsk>> asks = core_->MeasureAll({.items = leases.reserve});
   if (!asks.ok()) return core_->Answer(*step_, admitted.request, asks.status());
   if (const absl::Status may = core_->MayReserve(admitted.session.id); !may.ok()) {

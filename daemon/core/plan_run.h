@@ -79,11 +79,13 @@ class PlanRun final {
   // Errors: INVALID_FIELD; NOT_FOUND (device); CONSTRAINT.
   absl::StatusOr<PlanDraft> Draft(const Session& session, const PlanRequest& request);
   absl::StatusOr<PlanDraft> Redraft(const Session& session, const Plan& plan, const ReplanRequest& request);
+  // Those that the request names. Errors: INVALID_FIELD (twice); NOT_FOUND.
+  absl::StatusOr<std::vector<const Device*>> Named(const PlanRequest& request) const;
   // The devices that the request is about, in the order of their tiles. What those that stay weigh is in `before`, if
   // there is such.
   absl::StatusOr<std::vector<PlanDevice>> Consider(const Session& session, const PlanRequest& request,
                                                    const PlanLayout* before) const;
-  PlanDevice Describe(const Session& session, const Device& device, const PlanRequest& request,
+  PlanDevice Describe(const Session& session, const Device& device, Bytes free, const PlanRequest& request,
                       const PlanLayout* before) const;
   // What the session may still have of the device's bytes, by every layer, in whole blocks.
   Bytes LeftOn(const Session& session, const Device& device) const;

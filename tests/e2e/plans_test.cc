@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/bandwidth.h"
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/error.h"
@@ -110,6 +111,23 @@ TEST(PlansTest, GivenWeightsAndConstraintsCount) {
   EXPECT_EQ(tiles({.units = 5, .min_units = 2}), "HOST-0:0-3 HOST-1:3-5");
   EXPECT_EQ(tiles({.units = 5, .one_island = true}), "HOST-0:0-5") << "each host device is by itself";
   EXPECT_EQ(tiles({.units = 3, .bytes_per_unit = MiB(20)}), "HOST-0:0-1 HOST-1:1-2 HOST-2:2-3");
+}
+
+TEST(PlansTest, BandwidthIsMeasuredAndWeighs) {
+  TestDaemon daemon(Devices(2));
+  const std::shared_ptr<Session> session = OpenSession(daemon);
+  const std::vector<std::string> devices = {"HOST-0", "HOST-1"};
+  const std::vector<double> measured = Must(MeasureBandwidth(session, devices, MiB(4)), "bandwidth");
+  ASSERT_EQ(measured.size(), 2u);
+  EXPECT_GT(measured[0], 1e6);
+  const Plan plan = Must(Plan::Make(session, {.units = 1'000'000,
+                                              .devices = devices,
+                                              .weigh_by = PlanWeights::kBandwidth,
+                                              .weights = measured}));
+  const double share = 1e6 * measured[0] / (measured[0] + measured[1]);
+  EXPECT_NEAR(static_cast<double>(plan.tiles()[0].units()), share, 1);
+  EXPECT_EQ(Must(daemon.inspector().GetPlan(plan.id())).weight_source(), v1::MakePlanRequest::BANDWIDTH);
+  EXPECT_TRUE(Refused(MeasureBandwidth(session, {"HOST-7"}).status(), Reason::kNotFound));
 }
 
 TEST(PlansTest, WhatCannotBeSaysWhy) {
