@@ -99,19 +99,19 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   std::cout << "\n";
   if (one != 0) return;
   // Runs that don't meet these test nothing.
-  for (const uint64_t count : {sum.sessions,         sum.gangs,        sum.told_revoked,  sum.plans,
-                               sum.replans,          sum.moves,        sum.told_stale,    sum.grants,
-                               sum.nested,           sum.allocations,  sum.imports,       sum.undone,
-                               sum.replayed,         sum.quarantined,  sum.worker_deaths, sum.rejoined,
-                               sum.left_alive,       sum.finished,     sum.waits,         sum.torn,
-                               sum.handed_over,      sum.reservations, sum.contexts,      sum.lost_blocks,
-                               sum.handed_waits,     sum.drawn,        sum.published,     sum.modules,
-                               sum.rights_to_compile}) {
+  for (const uint64_t count :
+       {sum.sessions,     sum.gangs,         sum.told_revoked, sum.plans,
+        sum.replans,      sum.told_stale,    sum.grants,       sum.nested,
+        sum.allocations,  sum.imports,       sum.undone,       sum.replayed,
+        sum.quarantined,  sum.worker_deaths, sum.rejoined,     sum.left_alive,
+        sum.finished,     sum.waits,         sum.torn,         sum.handed_over,
+        sum.reservations, sum.contexts,      sum.lost_blocks,  sum.handed_waits,
+        sum.drawn,        sum.published,     sum.modules,      sum.rights_to_compile}) {
     EXPECT_GT(count, 20);
   }
   for (const uint64_t count :
        {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets, sum.idle_contexts,
-        sum.torn_alone, sum.drained, sum.lost_devices, sum.picked, sum.corrupt_modules}) {
+        sum.torn_alone, sum.drained, sum.lost_devices, sum.picked, sum.corrupt_modules, sum.moves}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
