@@ -37,6 +37,7 @@ class ModuleSink final : public EffectSink {
   void Carry(const core::LogRecord&) override {}
   void Carry(const core::ModuleWork& effect) override { keeper->Carry(effect); }
   void ArmTimer(absl::Time) override {}
+  void Wake() override {}
 
   ModuleKeeper* keeper = nullptr;
 };

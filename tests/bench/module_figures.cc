@@ -66,9 +66,13 @@ absl::StatusOr<Pairs> HitRound(const Programs& programs, std::vector<double>* ma
   Pairs pairs;
   for (int i = -kWarmUp; i < kCount; ++i) {
     double ours = 0, theirs = 0;
-    if (i % 2 == 0) BERTH_ASSIGN_OR_RETURN(ours, Microseconds(obtain));
+    if (i % 2 == 0) {
+      BERTH_ASSIGN_OR_RETURN(ours, Microseconds(obtain));
+    }
     BERTH_ASSIGN_OR_RETURN(theirs, Microseconds([&] { return echo.Call(); }));
-    if (i % 2 != 0) BERTH_ASSIGN_OR_RETURN(ours, Microseconds(obtain));
+    if (i % 2 != 0) {
+      BERTH_ASSIGN_OR_RETURN(ours, Microseconds(obtain));
+    }
     BERTH_ASSIGN_OR_RETURN(const double mapping, Microseconds(map));
     if (origin != CompiledModule::Origin::kNode) return absl::InternalError("the module is not the node's");
     if (i < 0) continue;

@@ -61,9 +61,13 @@ absl::StatusOr<std::vector<Figure>> ModuleFigures(const bench::Programs& program
   Pairs pairs;
   for (int i = -kWarmUp; i < kCount; ++i) {
     double ours = 0, theirs = 0;
-    if (i % 2 == 0) BERTH_ASSIGN_OR_RETURN(ours, Microseconds(given));
+    if (i % 2 == 0) {
+      BERTH_ASSIGN_OR_RETURN(ours, Microseconds(given));
+    }
     BERTH_ASSIGN_OR_RETURN(theirs, Microseconds(loaded));
-    if (i % 2 != 0) BERTH_ASSIGN_OR_RETURN(ours, Microseconds(given));
+    if (i % 2 != 0) {
+      BERTH_ASSIGN_OR_RETURN(ours, Microseconds(given));
+    }
     if (i < 0) continue;
     pairs.ours.push_back(ours);
     pairs.theirs.push_back(theirs);
