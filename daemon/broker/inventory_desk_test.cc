@@ -32,6 +32,7 @@ class OrderSink final : public EffectSink {
   void Carry(const core::OrderDevice& effect) override { last_order = static_cast<int>(effect.order); }
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
+  void Carry(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time) override {}
   void Wake() override {}
 
