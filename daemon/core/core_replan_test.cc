@@ -88,6 +88,11 @@ TEST(CoreReplanTest, EachWayOfGoingIsTold) {
   h.DropWorker();
   h.RaiseWorker();
   EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent) << "its worker's death takes nothing from a device";
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DrainDevice(h.now, 0, "", effects).ok()); });
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDraining);
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.UndrainDevice(h.now, 0, effects).ok()); });
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDraining) << "it was told";
+  plan = make();
   h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DropDevice(h.now, 0, effects).ok()); });
   EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDropped);
   const PlanLayout layout = *h.Get<PlanResult>(h.MakePlan(a, {.units = 10, .pool = "wide"})).layout;

@@ -205,7 +205,9 @@ PlanStale PlanRun::WhyStale(const PlanDevice& used) const {
   const Device& device = core_->devices_.at(used.ordinal);
   if (device.main.state == DeviceState::kDropped) return PlanStale::kDeviceDropped;
   if (device.main.state == DeviceState::kStopped) return PlanStale::kDeviceStopped;
-  if (!TakesWork(device)) return PlanStale::kDeviceDraining;
+  if (!device.drain_reason.empty()) return PlanStale::kDeviceDraining;
+  // On probation.
+  if (!TakesWork(device)) return PlanStale::kDeviceStopped;
   return device.main.generation == used.generation ? PlanStale::kCurrent : PlanStale::kMemoryLost;
 }
 
