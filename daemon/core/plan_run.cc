@@ -13,7 +13,8 @@ namespace berth::core {
 namespace {
 
 absl::Status NoPlan(PlanId plan) {
-  return Refuse(Reason::kNotFound, "no {kind} {id} in this session", {{"kind", "plan"}, {"id", plan.value()}});
+  return Refuse(Reason::kNotFound, "no {kind} {id} in this session",
+                {{"kind", "plan"}, {"id", plan.value()}});
 }
 
 // What was granted with a draft: permits in their order, and an id of 0 where no bytes were asked.

@@ -1,4 +1,5 @@
-// Plans on nodes of any shape: one device and sixteen, two models, MIG slices, islands; and devices that go and come back.
+// Plans on nodes of any shape: one device and sixteen, two models, MIG slices, islands; and devices that go and come
+// back.
 
 #include <algorithm>
 #include <map>
@@ -22,9 +23,10 @@ namespace {
 
 // `count` devices of so many SMs, of an island where that is not negative.
 std::string Cards(int count, int multiprocessors, int island = -1, const std::string& more = "") {
-  return absl::StrCat("[[device]]\ncount = ", count, "\nname = \"card\"\ncapability = \"9.0\"\nmultiprocessors = ",
-                      multiprocessors, "\nmemory = \"80GiB\"\n", island < 0 ? "" : absl::StrCat("island = ", island),
-                      "\n", more, "\n");
+  return absl::StrCat("[[device]]\ncount = ", count,
+                      "\nname = \"card\"\ncapability = \"9.0\"\nmultiprocessors = ", multiprocessors,
+                      "\nmemory = \"80GiB\"\n", island < 0 ? "" : absl::StrCat("island = ", island), "\n",
+                      more, "\n");
 }
 
 // A node and a client of it.
@@ -37,7 +39,8 @@ struct Node {
   // As `berth plans` shows it.
   v1::Plan Show(const Plan& plan) { return Must(daemon.inspector().GetPlan(plan.id()), "plan"); }
   bool Becomes(int device, v1::Device::State state) {
-    return Eventually([&] { return Must(daemon.inspector().ListDevices()).devices(device).state() == state; });
+    return Eventually(
+        [&] { return Must(daemon.inspector().ListDevices()).devices(device).state() == state; });
   }
 
   NodeFile file;
@@ -71,7 +74,8 @@ TEST_P(PlanNodesTest, LikeDevicesGetLikeTiles) {
   }
   const v1::Plan shown = node.Show(plan);
   for (const v1::PlanDevice& device : shown.devices()) {
-    EXPECT_EQ(device.weight(), DeviceScore({.sm_count = 132, .cc_major = 9, .free = Bytes(device.free_bytes())}));
+    EXPECT_EQ(device.weight(),
+              DeviceScore({.sm_count = 132, .cc_major = 9, .free = Bytes(device.free_bytes())}));
   }
 }
 
@@ -136,10 +140,9 @@ TEST(PlanNodesTest, ADrainedDeviceMakesItStaleAndGetsNothingNew) {
   Must(plan.Replan(), "replan");
   EXPECT_EQ(UnitsOf(plan).size(), 2u);
   const v1::Plan shown = node.Show(plan);
-  EXPECT_EQ(std::count_if(shown.devices().begin(), shown.devices().end(),
-                          [](const v1::PlanDevice& device) {
-                            return device.left() == v1::PlanDevice::OUT_OF_SERVICE;
-                          }),
+  EXPECT_EQ(std::count_if(
+                shown.devices().begin(), shown.devices().end(),
+                [](const v1::PlanDevice& device) { return device.left() == v1::PlanDevice::OUT_OF_SERVICE; }),
             1);
   Must(node.daemon.inspector().UndrainDevice(1), "undrain");
   Must(plan.Replan(), "replan");
