@@ -54,9 +54,11 @@ absl::StatusOr<absl::Duration> FillOnHost(const Mapping& mapping) {
   });
 }
 
-absl::StatusOr<double> MeasureOne(const std::shared_ptr<Session>& session, const std::string& uuid, Bytes bytes) {
-  BERTH_ASSIGN_OR_RETURN(const Block block,
-                         Block::Allocate(session, {.bytes = bytes, .device_uuid = uuid, .label = "bandwidth"}));
+absl::StatusOr<double> MeasureOne(const std::shared_ptr<Session>& session, const std::string& uuid,
+                                  Bytes bytes) {
+  BERTH_ASSIGN_OR_RETURN(
+      const Block block,
+      Block::Allocate(session, {.bytes = bytes, .device_uuid = uuid, .label = "bandwidth"}));
   BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
   absl::Duration took;
   if (block.kind() == BlockKind::kHost) {

@@ -17,11 +17,12 @@
 
 namespace berth {
 
-// Fills a block of `bytes` on each device, several times over, one device after the other: what else runs there meanwhile
-// makes it slower. Takes tens of milliseconds a device, and of CUDA's the primary context. Returns: bytes per second, in
-// the devices' order. Errors: those of Block::Allocate() and Block::Map(); the driver's.
+// Fills a block of `bytes` on each device, several times over, one device after the other: what else runs there
+// meanwhile makes it slower. Takes tens of milliseconds a device, and of CUDA's the primary context. Returns: bytes
+// per second, in the devices' order. Errors: those of Block::Allocate() and Block::Map(); the driver's.
 absl::StatusOr<std::vector<double>> MeasureBandwidth(const std::shared_ptr<Session>& session,
-                                                     const std::vector<std::string>& uuids, Bytes bytes = MiB(256));
+                                                     const std::vector<std::string>& uuids,
+                                                     Bytes bytes = MiB(256));
 
 }  // namespace berth
 

@@ -7,8 +7,8 @@ namespace {
 
 thread_local int depth = 0;
 
-// libstdc++ leaves what std::call_once is about to call where its thread finds it, and takes it away afterwards. An inner
-// one takes away the outer's, which is then not known any more.
+// libstdc++ leaves what std::call_once is about to call where its thread finds it, and takes it away afterwards. An
+// inner one takes away the outer's, which is then not known any more.
 bool InsideCallOnce() {
 #if defined(__GLIBCXX__) && defined(_GLIBCXX_HAVE_TLS)
   return std::__once_callable != nullptr;

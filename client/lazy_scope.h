@@ -1,6 +1,6 @@
-// LazyScope: says that this thread is inside a lazy initialiser, whose body others wait for. Work that other threads do
-// for it may wait for the very same initialiser, and then nobody ever ends; so what starts threads of its own and waits for
-// them (client/scatter.h) refuses to run in there.
+// LazyScope: says that this thread is inside a lazy initialiser, whose body others wait for. Work that other threads
+// do for it may wait for the very same initialiser, and then nobody ever ends; so what starts threads of its own and
+// waits for them (client/scatter.h) refuses to run in there.
 //
 //   const Kernels& GetKernels() {
 //     static absl::once_flag once;
@@ -8,8 +8,8 @@
 //     return kernels;
 //   }
 //
-// The body of std::call_once is known without it, where the standard library is libstdc++. A function's static variable
-// and absl::call_once cannot be looked into: their initialisers want the scope.
+// The body of std::call_once is known without it, where the standard library is libstdc++. A function's static
+// variable and absl::call_once cannot be looked into: their initialisers want the scope.
 
 #ifndef CLIENT_LAZY_SCOPE_H_
 #define CLIENT_LAZY_SCOPE_H_

@@ -37,7 +37,8 @@ absl::StatusOr<v1::MakePlanRequest> MakeRequest(const PlanOptions& options) {
   to->set_pool(permits.pool.empty() ? std::string(kDefaultPool) : permits.pool);
   to->set_units(permits.units);
   if (to->pool() == kDefaultPool) to->set_client_cap(ConcurrencyFromEnvironment().value_or(0));
-  if (permits.max_wait != absl::InfiniteDuration()) internal::ToProto(permits.max_wait, to->mutable_max_wait());
+  if (permits.max_wait != absl::InfiniteDuration())
+    internal::ToProto(permits.max_wait, to->mutable_max_wait());
   to->set_independent(permits.independent);
   to->set_priority(permits.priority);
   return request;

@@ -1,5 +1,5 @@
-// Plan: how this session splits work over the node's devices, held as a lease: which device does which units, with, where
-// they are asked for, a permit on each and the bytes that its units take there, all or nothing.
+// Plan: how this session splits work over the node's devices, held as a lease: which device does which units, with,
+// where they are asked for, a permit on each and the bytes that its units take there, all or nothing.
 //
 //   absl::StatusOr<berth::Plan> plan = berth::Plan::Make(session, {.units = rows});
 //   if (!plan.ok()) return plan.status();
@@ -67,8 +67,8 @@ struct PlanOptions {
   // UUIDs, in the order in which they are to have their units; none: all of the node, the best first.
   std::vector<std::string> devices;
   PlanWeights weigh_by = PlanWeights::kScore;
-  // One of each of `devices`, but for kScore. What is negative or no number counts as 0; where all do, or their sum is
-  // not finite, every device counts the same.
+  // One of each of `devices`, but for kScore. What is negative or no number counts as 0; where all do, or their sum
+  // is not finite, every device counts the same.
   std::vector<double> weights;
   // What a unit takes there: no device gets more units than this session may still have bytes of it.
   Bytes bytes_per_unit;
@@ -80,8 +80,8 @@ struct PlanOptions {
   std::optional<PlanPermits> permits;
   // Set each device's units' bytes aside: Plan::Allocate() draws from them. Wants bytes_per_unit.
   bool reserve = false;
-  // Called when the plan does not hold any more, once for each revision, on a thread of the SDK's, which waits for it: it
-  // must return soon, and not wait for a call of the SDK's.
+  // Called when the plan does not hold any more, once for each revision, on a thread of the SDK's, which waits for
+  // it: it must return soon, and not wait for a call of the SDK's.
   std::function<void()> on_stale;
   // Ends the wait for permits. Not owned; must outlive the call. May be null.
   Cancellation* cancellation = nullptr;
@@ -118,8 +118,8 @@ struct PlanMove {
 // Move-only. Thread-compatible: stale() and status() may be asked from any thread while nobody changes it.
 class Plan {
  public:
-  // Errors: CONSTRAINT (no split keeps what was asked: says which constraint, the figure and the limit); INVALID_FIELD;
-  // NOT_FOUND (device, pool); LIMIT; as Gang::Acquire() where permits or bytes are asked.
+  // Errors: CONSTRAINT (no split keeps what was asked: says which constraint, the figure and the limit);
+  // INVALID_FIELD; NOT_FOUND (device, pool); LIMIT; as Gang::Acquire() where permits or bytes are asked.
   static absl::StatusOr<Plan> Make(const std::shared_ptr<Session>& session, const PlanOptions& options);
 
   Plan(Plan&& other) noexcept;
@@ -137,8 +137,8 @@ class Plan {
   const std::string& pool() const { return pool_; }
   uint64_t permit_units() const { return permit_units_; }
 
-  // Whether it does not hold any more: a device of it is out of service, being emptied, or lost its memory; a permit of it
-  // was taken away; or the session is over. A few loads: cheap enough for each launch.
+  // Whether it does not hold any more: a device of it is out of service, being emptied, or lost its memory; a permit
+  // of it was taken away; or the session is over. A few loads: cheap enough for each launch.
   bool stale() const { return !Check(tiles_).ok(); }
   // The same with the reason: OK or STALE naming it; kUnavailable when the session is over.
   absl::Status status() const { return Check(tiles_); }
@@ -149,16 +149,18 @@ class Plan {
     // Weigh the devices that stay anew as well: more units move.
     bool reweigh = false;
   };
-  // Splits the units anew over the devices that serve now: devices that stay keep what they have, as far as the weights
-  // go. Permits and reserved bytes follow; nothing is waited for. Returns what has moved since tiles() was as it is.
-  // Errors, with the plan as it was: CONSTRAINT; NO_PERMIT, OVER_BUDGET (try again later); NOT_FOUND once it was released;
-  // those of every call. After kUnavailable or kDeadlineExceeded it may have been re-planned at the daemon: calling again
-  // returns what has moved in all.
+  // Splits the units anew over the devices that serve now: devices that stay keep what they have, as far as the
+  // weights go. Permits and reserved bytes follow; nothing is waited for. Returns what has moved since tiles() was as
+  // it is.
+  // Errors, with the plan as it was: CONSTRAINT; NO_PERMIT, OVER_BUDGET (try again later); NOT_FOUND once it was
+  // released; those of every call. After kUnavailable or kDeadlineExceeded it may have been re-planned at the daemon:
+  // calling again returns what has moved in all.
   absl::StatusOr<std::vector<PlanMove>> Replan(const ReplanOptions& options);
   absl::StatusOr<std::vector<PlanMove>> Replan() { return Replan(ReplanOptions()); }
 
   // Draws a block of the plan's reserved bytes on the tile's device, which `options` need not name.
-  // Errors: OVER_BUDGET of the layer "reservation"; kFailedPrecondition where none were reserved; as Block::Allocate().
+  // Errors: OVER_BUDGET of the layer "reservation"; kFailedPrecondition where none were reserved; as
+  // Block::Allocate().
   absl::StatusOr<Block> Allocate(const PlanTile& tile, BlockOptions options) const;
 
   // Gives the plan back, with its permits and what is left of its bytes. Idempotent. Errors: what the daemon or the

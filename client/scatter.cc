@@ -85,7 +85,8 @@ std::optional<ScatterReport> WithoutLooking(const ScatterOptions& options) {
   if (options.policy != DevicePolicy::kOff) return std::nullopt;
   const std::string why = "the policy is to use no device";
   return WithoutDevices({.kind = Absence::Kind::kPolicyOff, .why = why},
-                        absl::FailedPreconditionError(absl::StrCat(why, ", and there is no fallback")), options);
+                        absl::FailedPreconditionError(absl::StrCat(why, ", and there is no fallback")),
+                        options);
 }
 
 // Runs the tiles of one plan.

@@ -1,5 +1,5 @@
-// ScatterBatched: runs a function over a batch of items on the devices of a plan, one thread for each tile, each with its
-// device current.
+// ScatterBatched: runs a function over a batch of items on the devices of a plan, one thread for each tile, each with
+// its device current.
 //
 //   berth::ScatterReport report = berth::ScatterBatched(
 //       plan, absl::MakeSpan(rows), [&](const berth::TileRun& tile, absl::Span<Row> mine) -> absl::Status {
@@ -7,8 +7,9 @@
 //       });
 //   if (!report.ok()) return report.status();         // names the tile, its device and its units
 //
-// Every thread is joined, whatever happens. After an error the items may be partly changed: those of the tiles that ended
-// well are, and those of the tile that failed may be. Who wants to go on with a CPU needs the items as they were before.
+// Every thread is joined, whatever happens. After an error the items may be partly changed: those of the tiles that
+// ended well are, and those of the tile that failed may be. Who wants to go on with a CPU needs the items as they
+// were before.
 
 #ifndef CLIENT_SCATTER_H_
 #define CLIENT_SCATTER_H_
@@ -38,11 +39,11 @@ class TileRun {
   // Its place in Plan::tiles().
   size_t index() const { return index_; }
   const PlanTile& tile() const { return tile_; }
-  // This process's own ordinal of the device, whose primary context is current in the tile's thread; on host devices the
-  // daemon's ordinal.
+  // This process's own ordinal of the device, whose primary context is current in the tile's thread; on host devices
+  // the daemon's ordinal.
   int ordinal() const { return ordinal_; }
-  // Whether nobody waits for the tile any more: the scatter was cancelled, another tile has failed, or the device is not
-  // what it was when the plan was made. A tile that takes long looks at it between its steps, and returns.
+  // Whether nobody waits for the tile any more: the scatter was cancelled, another tile has failed, or the device is
+  // not what it was when the plan was made. A tile that takes long looks at it between its steps, and returns.
   bool cancelled() const { return cancelled_(); }
 
  private:
@@ -59,8 +60,8 @@ struct ScatterOptions {
   // kAuto: devices, or the fallback where there are none; kOff: the fallback, and no device is looked at; kRequired:
   // devices, and their absence is an error.
   DevicePolicy policy = DevicePolicy::kAuto;
-  // What the caller does instead, in its own thread. Without it absence is an error under every policy. It never follows
-  // on a tile that has begun: a device that fails is a fault.
+  // What the caller does instead, in its own thread. Without it absence is an error under every policy. It never
+  // follows on a tile that has begun: a device that fails is a fault.
   std::function<absl::Status()> fallback;
   // Has the other tiles told (TileRun::cancelled()) as soon as one has failed.
   bool stop_at_first_error = true;
@@ -70,12 +71,13 @@ struct ScatterOptions {
 
 // What came of a scatter.
 struct ScatterReport {
-  // OK; or the error of the first tile by its index that has one of its own, and not only stopped because of another's:
-  // with the index, the device and the units of the tile in its text and, for a refusal, as the figures `tile`,
-  // `tile_device`, `tile_begin` and `tile_end`. kCancelled where the scatter was cancelled and no tile failed by itself.
+  // OK; or the error of the first tile by its index that has one of its own, and not only stopped because of
+  // another's: with the index, the device and the units of the tile in its text and, for a refusal, as the figures
+  // `tile`, `tile_device`, `tile_begin` and `tile_end`. kCancelled where the scatter was cancelled and no tile failed
+  // by itself.
   absl::Status status;
-  // Of each tile, by its place; empty where none was begun. kCancelled for those that were not begun, or stopped because
-  // of another one.
+  // Of each tile, by its place; empty where none was begun. kCancelled for those that were not begun, or stopped
+  // because of another one.
   std::vector<absl::Status> tiles;
   // Why the fallback was run, where it was.
   std::optional<Absence> fell_back;
@@ -85,12 +87,13 @@ struct ScatterReport {
   bool ok() const { return status.ok(); }
 };
 
-// Runs `function` for every tile of the plan, each in a thread of its own: with the device's primary context current, and,
-// where the plan has permits, holding the tile's, so that acquires of that pool inside nest in it. A tile has ended when
-// its function has returned and all that it queued in the context has ended. Whoever mutates the plan meanwhile breaks it.
-// Errors: kFailedPrecondition where the calling thread is inside a lazy initialiser (client/lazy_scope.h): its tiles might
-// wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use; STALE for a tile
-// whose device was lost meanwhile, even where its function returned OK; the functions' own.
+// Runs `function` for every tile of the plan, each in a thread of its own: with the device's primary context current,
+// and, where the plan has permits, holding the tile's, so that acquires of that pool inside nest in it. A tile has
+// ended when its function has returned and all that it queued in the context has ended. Whoever mutates the plan
+// meanwhile breaks it.
+// Errors: kFailedPrecondition where the calling thread is inside a lazy initialiser (client/lazy_scope.h): its tiles
+// might wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use; STALE
+// for a tile whose device was lost meanwhile, even where its function returned OK; the functions' own.
 ScatterReport RunTiles(const Plan& plan, const TileFunction& function, const ScatterOptions& options = {});
 // The same for a plan that may not have come about: where that is because no device serves, it is an absence.
 ScatterReport RunTiles(const absl::StatusOr<Plan>& plan, const TileFunction& function,

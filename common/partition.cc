@@ -15,8 +15,8 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// The largest weight comes to lie in [2^57, 2^58): 64 of them, one for each device that a node can have, still sum up to
-// less than 2^64, where a division of 128 bits is one instruction.
+// The largest weight comes to lie in [2^57, 2^58): 64 of them, one for each device that a node can have, still sum up
+// to less than 2^64, where a division of 128 bits is one instruction.
 constexpr int kWeightBits = 58;
 
 // What is no number counts as 0, as what is negative.
@@ -35,7 +35,8 @@ std::vector<uint64_t> WholeWeights(absl::Span<const double> weights) {
   std::vector<uint64_t> whole;
   whole.reserve(weights.size());
   // A power of two: the product is exact, or less than one.
-  for (const double weight : weights) whole.push_back(static_cast<uint64_t>(std::scalbn(Clean(weight), shift)));
+  for (const double weight : weights)
+    whole.push_back(static_cast<uint64_t>(std::scalbn(Clean(weight), shift)));
   return whole;
 }
 
@@ -51,8 +52,9 @@ std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevi
   return BalancedShares(units, weights);
 }
 
-// Splits among all of `places`, none below `least` or above what it has room for. What a bound takes or leaves the others
-// share; of the two bounds that one is settled first which moves more units, so that the other can still be kept.
+// Splits among all of `places`, none below `least` or above what it has room for. What a bound takes or leaves the
+// others share; of the two bounds that one is settled first which moves more units, so that the other can still be
+// kept.
 // Requires: places.size() * least <= units <= their room.
 std::vector<uint64_t> BoundedShares(uint64_t units, absl::Span<const PartitionDevice> devices, uint64_t least,
                                     Places places) {
@@ -94,14 +96,15 @@ Wide RoomOf(absl::Span<const PartitionDevice> devices, const Places& places) {
 
 uint64_t Narrow(Wide wide) { return wide > UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(wide); }
 
-absl::Status CannotHold(absl::string_view constraint, absl::string_view what, uint64_t value, uint64_t limit) {
+absl::Status CannotHold(absl::string_view constraint, absl::string_view what, uint64_t value,
+                        uint64_t limit) {
   return Refuse(Reason::kConstraint, "constraint {constraint} cannot hold: {what}: {value}, limit {limit}",
                 {{"constraint", constraint}, {"what", what}, {"value", value}, {"limit", limit}});
 }
 
 // The fewest devices that hold all units, those with the most room. Errors: why no choice of devices can.
-absl::StatusOr<Places> RoomiestThatHold(uint64_t units, absl::Span<const PartitionDevice> devices, Places places,
-                                        const PartitionConstraints& constraints) {
+absl::StatusOr<Places> RoomiestThatHold(uint64_t units, absl::Span<const PartitionDevice> devices,
+                                        Places places, const PartitionConstraints& constraints) {
   std::stable_sort(places.begin(), places.end(),
                    [&](size_t a, size_t b) { return devices[a].most_units > devices[b].most_units; });
   Places chosen;
@@ -116,8 +119,9 @@ absl::StatusOr<Places> RoomiestThatHold(uint64_t units, absl::Span<const Partiti
     Places all(devices.size());
     std::iota(all.begin(), all.end(), size_t{0});
     if (RoomOf(devices, all) >= units) {
-      return CannotHold("min_units", "units asked, where devices with room for fewer than min_units are left out",
-                        units, Narrow(room));
+      return CannotHold("min_units",
+                        "units asked, where devices with room for fewer than min_units are left out", units,
+                        Narrow(room));
     }
     return CannotHold("room", "units asked that the devices have no room for", units, Narrow(room));
   }
@@ -132,10 +136,10 @@ absl::StatusOr<Places> RoomiestThatHold(uint64_t units, absl::Span<const Partiti
   return chosen;
 }
 
-// Of `narrow` the place of least weight, among equals the last, without which the others of `places` still hold all units;
-// nothing for none.
-std::optional<size_t> LeastSpared(uint64_t units, absl::Span<const PartitionDevice> devices, const Places& places,
-                                  const Places& narrow) {
+// Of `narrow` the place of least weight, among equals the last, without which the others of `places` still hold all
+// units; nothing for none.
+std::optional<size_t> LeastSpared(uint64_t units, absl::Span<const PartitionDevice> devices,
+                                  const Places& places, const Places& narrow) {
   const Wide room = RoomOf(devices, places);
   std::optional<size_t> least;
   for (const size_t place : narrow) {
@@ -149,9 +153,8 @@ std::optional<size_t> LeastSpared(uint64_t units, absl::Span<const PartitionDevi
 absl::StatusOr<std::vector<uint64_t>> SharesOf(uint64_t units, absl::Span<const PartitionDevice> devices,
                                                Places places, const PartitionConstraints& constraints) {
   const uint64_t least = constraints.min_units;
-  std::erase_if(places, [&](size_t place) {
-    return devices[place].most_units < std::max<uint64_t>(least, 1);
-  });
+  std::erase_if(places,
+                [&](size_t place) { return devices[place].most_units < std::max<uint64_t>(least, 1); });
   BERTH_ASSIGN_OR_RETURN(const Places roomiest, RoomiestThatHold(units, devices, places, constraints));
   const uint64_t most = constraints.max_devices == 0 ? UINT64_MAX : constraints.max_devices;
   while (true) {
@@ -192,7 +195,8 @@ std::vector<Places> IslandsOf(absl::Span<const PartitionDevice> devices) {
   return islands;
 }
 
-absl::StatusOr<std::vector<uint64_t>> SharesOfOneIsland(uint64_t units, absl::Span<const PartitionDevice> devices,
+absl::StatusOr<std::vector<uint64_t>> SharesOfOneIsland(uint64_t units,
+                                                        absl::Span<const PartitionDevice> devices,
                                                         const PartitionConstraints& constraints) {
   std::optional<std::vector<uint64_t>> best;
   double best_weight = 0;
@@ -267,9 +271,8 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   if (units == 0) return std::vector<uint64_t>(devices.size(), 0);
   if (devices.empty()) return CannotHold("devices", "devices to split units over", 0, 1);
   if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
-  const bool roomy = std::all_of(devices.begin(), devices.end(), [&](const PartitionDevice& device) {
-    return device.most_units >= units;
-  });
+  const bool roomy = std::all_of(devices.begin(), devices.end(),
+                                 [&](const PartitionDevice& device) { return device.most_units >= units; });
   if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) {
     std::vector<double> weights;
     weights.reserve(devices.size());

@@ -1,5 +1,5 @@
-// How n independent units are split over devices by weight, in exact arithmetic: every unit goes to one device, and the
-// same weights always give the same split.
+// How n independent units are split over devices by weight, in exact arithmetic: every unit goes to one device, and
+// the same weights always give the same split.
 //
 //   const std::vector<Tile> tiles = BalancedPartition(1'000, {292, 72, 72});   // 670 + 165 + 165 units
 
@@ -27,16 +27,17 @@ struct Tile {
   friend bool operator==(const Tile&, const Tile&) = default;
 };
 
-// Splits `units` by largest remainder: of n * w / sum each device gets the whole part, and the units that are left go to
-// the largest fractions, among equals to the earlier device. Tiles follow the order of the devices, one after the other,
-// from 0 to n; who gets nothing has no tile. No tile is further than one unit from its ideal.
+// Splits `units` by largest remainder: of n * w / sum each device gets the whole part, and the units that are left go
+// to the largest fractions, among equals to the earlier device. Tiles follow the order of the devices, one after the
+// other, from 0 to n; who gets nothing has no tile. No tile is further than one unit from its ideal.
 //
 // A weight that is negative or no number counts as 0. Where the sum of all is 0 or not finite every device counts the
 // same. One device gets all, whatever its weight. No units or no devices: no tiles.
 //
-// Exact: each weight becomes a whole number, its multiple of the power of two that brings the largest below 2^58, with
-// what is less cut off; from there on everything is integers. So weights whose bits span no more than 58 places (whole
-// numbers below 2^58, device scores) are taken as they are, and any other is off by less than 2^-57 of the largest.
+// Exact: each weight becomes a whole number, its multiple of the power of two that brings the largest below 2^58,
+// with what is less cut off; from there on everything is integers. So weights whose bits span no more than 58 places
+// (whole numbers below 2^58, device scores) are taken as they are, and any other is off by less than 2^-57 of the
+// largest.
 std::vector<Tile> BalancedPartition(uint64_t units, absl::Span<const double> weights);
 
 // The same as each device's number of units, 0 for who has no tile.
@@ -65,15 +66,15 @@ struct PartitionConstraints {
 
 // Splits `units` as BalancedShares() does, within the constraints. Where they bind:
 // - no device gets more than it has room for; the rest goes to the others by their weights;
-// - of those who would get fewer than min_units the one of least weight (among equals the later) is left out, as often
-//   as there are such; who is needed for its room gets min_units instead;
+// - of those who would get fewer than min_units the one of least weight (among equals the later) is left out, as
+//   often as there are such; who is needed for its room gets min_units instead;
 // - of more than max_devices those of the least weight are left out;
 // - of the islands that can hold it all that is taken whose chosen devices weigh most (among equals the earlier one).
-// Nobody is left out without whom the others could not hold all units; where leaving out by weight comes to no end, the
-// devices with the most room are taken. What can hold is always found.
+// Nobody is left out without whom the others could not hold all units; where leaving out by weight comes to no end,
+// the devices with the most room are taken. What can hold is always found.
 // Returns: one share for each device.
-// Errors: CONSTRAINT, naming `constraint` ("room", "max_devices", "min_units", "one_island", or "devices" where none is
-// given), the `value` that was asked, and the `limit` that can be had.
+// Errors: CONSTRAINT, naming `constraint` ("room", "max_devices", "min_units", "one_island", or "devices" where none
+// is given), the `value` that was asked, and the `limit` that can be had.
 absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
                                                         absl::Span<const PartitionDevice> devices,
                                                         const PartitionConstraints& constraints);

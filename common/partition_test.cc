@@ -61,8 +61,8 @@ TEST(PartitionTest, UnequalDevicesGetByTheirScores) {
 }
 
 TEST(PartitionTest, TwoUnitsOnFiveDevicesAreTwoTilesOnTheFirstTwo) {
-  EXPECT_EQ(BalancedPartition(2, {3, 3, 3, 3, 3}), (std::vector<Tile>{{.device = 0, .begin = 0, .end = 1},
-                                                                      {.device = 1, .begin = 1, .end = 2}}));
+  EXPECT_EQ(BalancedPartition(2, {3, 3, 3, 3, 3}),
+            (std::vector<Tile>{{.device = 0, .begin = 0, .end = 1}, {.device = 1, .begin = 1, .end = 2}}));
 }
 
 TEST(PartitionTest, NoUnitsAreNoTiles) {
@@ -78,7 +78,9 @@ TEST(PartitionTest, TilesNameDevicesByTheirPlace) {
   EXPECT_EQ(named, ordinals);
 }
 
-TEST(PartitionTest, ABudgetIsHalfOfTheDevicesMemoryAtMost) { EXPECT_EQ(DeviceBudget(GiB(8), GiB(16)), GiB(8)); }
+TEST(PartitionTest, ABudgetIsHalfOfTheDevicesMemoryAtMost) {
+  EXPECT_EQ(DeviceBudget(GiB(8), GiB(16)), GiB(8));
+}
 
 // ---- Weights that say nothing ---------------------------------------------------------------------------------
 

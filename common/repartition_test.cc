@@ -21,7 +21,8 @@ TEST(RepartitionTest, WhatStaysMovesNothing) {
 TEST(RepartitionTest, OnlyTheUnitsOfWhoIsGoneMove) {
   const std::vector<Tile> before = {{0, 0, 30}, {kGone, 30, 60}, {1, 60, 90}};
   const Repartition next = MoveFewest(before, Shares{45, 45});
-  EXPECT_EQ(next.tiles, (std::vector<Tile>{{0, 0, 45}, {1, 45, 90}})) << "the neighbours share it, and it touches";
+  EXPECT_EQ(next.tiles, (std::vector<Tile>{{0, 0, 45}, {1, 45, 90}}))
+      << "the neighbours share it, and it touches";
   EXPECT_EQ(next.moves, (std::vector<Move>{{kGone, 0, 30, 45}, {kGone, 1, 45, 60}}));
   EXPECT_EQ(next.moved(), 30);
 }

@@ -34,8 +34,9 @@ std::string ForPeople(const v1::ListPlansResponse& answer, absl::Time now) {
     int devices = 0;
     for (const v1::PlanDevice& device : plan.devices()) devices += device.units() > 0 ? 1 : 0;
     table.AddRow({absl::StrCat(plan.id()), absl::StrCat(plan.revision()), FormatTenant(plan.tenant()),
-                  absl::StrCat(plan.session()), FormatSince(plan.create_time(), now), absl::StrCat(plan.units()),
-                  absl::StrCat(devices), plan.pool(), DescribeState(plan, now), plan.label()});
+                  absl::StrCat(plan.session()), FormatSince(plan.create_time(), now),
+                  absl::StrCat(plan.units()), absl::StrCat(devices), plan.pool(), DescribeState(plan, now),
+                  plan.label()});
   }
   return table.Format();
 }
@@ -66,11 +67,11 @@ std::string DescribeShare(const v1::PlanDevice& device) {
 
 // How it came about.
 std::string Explain(const v1::Plan& plan, absl::Time now) {
-  std::string text = absl::StrCat(
-      "plan ", plan.id(), " revision ", plan.revision(), ": ", plan.units(), " units",
-      plan.label().empty() ? "" : absl::StrCat(", \"", plan.label(), "\""), ", made ",
-      FormatSince(plan.plan_time(), now), " ago\nstate: ", DescribeState(plan, now),
-      "\nweights: ", DescribeWeights(plan), "\nconstraints: ", DescribeConstraints(plan), "\n");
+  std::string text =
+      absl::StrCat("plan ", plan.id(), " revision ", plan.revision(), ": ", plan.units(), " units",
+                   plan.label().empty() ? "" : absl::StrCat(", \"", plan.label(), "\""), ", made ",
+                   FormatSince(plan.plan_time(), now), " ago\nstate: ", DescribeState(plan, now),
+                   "\nweights: ", DescribeWeights(plan), "\nconstraints: ", DescribeConstraints(plan), "\n");
   if (!plan.pool().empty()) {
     absl::StrAppend(&text, "permits: ", plan.permit_units(), " of pool ", plan.pool(), " on each device\n");
   }
@@ -87,7 +88,8 @@ std::string Explain(const v1::Plan& plan, absl::Time now) {
     devices.AddRow({absl::StrCat(device.ordinal()), device.uuid(), absl::StrCat(device.sm_count()),
                     FormatCount(device.free_bytes()), absl::StrFormat("%.1f", device.weight()),
                     absl::StrFormat("%.1f", device.ideal_units()),
-                    device.has_room_units() ? absl::StrCat(device.room_units()) : "any", DescribeShare(device)});
+                    device.has_room_units() ? absl::StrCat(device.room_units()) : "any",
+                    DescribeShare(device)});
   }
   Table tiles({{"TILE", Table::Align::kRight},
                {"DEVICE", Table::Align::kRight},
@@ -96,8 +98,9 @@ std::string Explain(const v1::Plan& plan, absl::Time now) {
                {"UNITS", Table::Align::kRight}});
   for (int i = 0; i < plan.tiles_size(); ++i) {
     const v1::Plan::Tile& tile = plan.tiles(i);
-    tiles.AddRow({absl::StrCat(i), absl::StrCat(plan.devices(tile.device()).ordinal()), absl::StrCat(tile.begin()),
-                  absl::StrCat(tile.end()), absl::StrCat(tile.end() - tile.begin())});
+    tiles.AddRow({absl::StrCat(i), absl::StrCat(plan.devices(tile.device()).ordinal()),
+                  absl::StrCat(tile.begin()), absl::StrCat(tile.end()),
+                  absl::StrCat(tile.end() - tile.begin())});
   }
   return absl::StrCat(text, devices.Format(), tiles.Format());
 }
@@ -105,12 +108,15 @@ std::string Explain(const v1::Plan& plan, absl::Time now) {
 }  // namespace
 
 void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("plans", "Show how work is split over devices, or how one plan came about");
+  CLI::App* const verb =
+      app.add_subcommand("plans", "Show how work is split over devices, or how one plan came about");
   const auto plan = std::make_shared<std::string>();
-  verb->add_option("PLAN", *plan, "A plan's id: shows its devices' weights, what they come to, and what was given");
+  verb->add_option("PLAN", *plan,
+                   "A plan's id: shows its devices' weights, what they come to, and what was given");
   verb->callback([&globals, chosen, plan] {
     *chosen = [&globals, plan]() -> ExitStatus {
-      const absl::StatusOr<uint64_t> id = plan->empty() ? absl::StatusOr<uint64_t>(uint64_t{0}) : ParseId(*plan);
+      const absl::StatusOr<uint64_t> id =
+          plan->empty() ? absl::StatusOr<uint64_t>(uint64_t{0}) : ParseId(*plan);
       if (!id.ok()) {
         Report(id.status());
         return {.code = kUsage};

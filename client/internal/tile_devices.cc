@@ -16,7 +16,8 @@ absl::StatusOr<TileDevices> TileDevices::Hold(std::vector<TileDevice> devices, c
     }
     BERTH_ASSIGN_OR_RETURN(device.ordinal, ChooseDevice(*held.driver_, device.uuid, /*wanted=*/""));
     if (held.contexts_.contains(device.ordinal)) continue;
-    BERTH_ASSIGN_OR_RETURN(held.contexts_[device.ordinal], held.driver_->RetainPrimaryContext(device.ordinal));
+    BERTH_ASSIGN_OR_RETURN(held.contexts_[device.ordinal],
+                           held.driver_->RetainPrimaryContext(device.ordinal));
   }
   return held;
 }

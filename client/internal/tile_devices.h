@@ -1,5 +1,5 @@
-// TileDevices: the devices that a scatter's tiles run on, as this process sees them: found and held before the first tile
-// begins, made current in each tile's thread.
+// TileDevices: the devices that a scatter's tiles run on, as this process sees them: found and held before the first
+// tile begins, made current in each tile's thread.
 
 #ifndef CLIENT_INTERNAL_TILE_DEVICES_H_
 #define CLIENT_INTERNAL_TILE_DEVICES_H_
@@ -29,9 +29,10 @@ class TileDevices {
  public:
   using GetDriver = std::function<absl::StatusOr<cuda::Driver*>()>;
 
-  // Finds each device in this process and holds its primary context. `get_driver` is called where there is one of CUDA's.
-  // Errors, with nothing held: UNSUPPORTED where there is no CUDA; NOT_FOUND for a device that this process does not see;
-  // the driver's.
+  // Finds each device in this process and holds its primary context. `get_driver` is called where there is one of
+  // CUDA's.
+  // Errors, with nothing held: UNSUPPORTED where there is no CUDA; NOT_FOUND for a device that this process does not
+  // see; the driver's.
   static absl::StatusOr<TileDevices> Hold(std::vector<TileDevice> devices, const GetDriver& get_driver);
   TileDevices(TileDevices&& other) noexcept;
   TileDevices& operator=(TileDevices&&) = delete;

@@ -47,7 +47,8 @@ struct TileOutcomes {
   bool begun = false;
 };
 
-// Runs `count` tiles and returns when all have ended. With `stop_at_first_error` the first that fails stops the others.
+// Runs `count` tiles and returns when all have ended. With `stop_at_first_error` the first that fails stops the
+// others.
 TileOutcomes RunTileThreads(size_t count, const TileSteps& steps, bool stop_at_first_error, TileStop* stop);
 
 // The first by index that is an error of its own; or kCancelled where some were only stopped; else OK.

@@ -49,15 +49,13 @@ TEST(TileThreadsTest, EachTileHasAThreadAndItsStepsAreInOrder) {
 TEST(TileThreadsTest, ErrorsAndExceptionsAreTheTilesOwnAndOthersEnd) {
   std::atomic<int> ended = 0;
   TileStop stop(nullptr);
-  const TileOutcomes outcomes = RunTileThreads(5,
-                                               {.run =
-                                                    [&](size_t tile) -> absl::Status {
-                                                      if (tile == 1) throw std::runtime_error("boom");
-                                                      if (tile == 2) throw 7;
-                                                      if (tile == 3) return absl::DataLossError("lost");
-                                                      ++ended;
-                                                      return absl::OkStatus();
-                                                    }},
+  const TileOutcomes outcomes = RunTileThreads(5, {.run = [&](size_t tile) -> absl::Status {
+                                                 if (tile == 1) throw std::runtime_error("boom");
+                                                 if (tile == 2) throw 7;
+                                                 if (tile == 3) return absl::DataLossError("lost");
+                                                 ++ended;
+                                                 return absl::OkStatus();
+                                               }},
                                                false, &stop);
   EXPECT_EQ(ended, 2);
   EXPECT_TRUE(outcomes.tiles[0].ok());
@@ -101,13 +99,11 @@ TEST(TileThreadsTest, EveryStepThatFailsIsNamedAndWhatWasEnteredIsLeft) {
 
 TEST(TileThreadsTest, TheFirstErrorStopsTheOthers) {
   TileStop stop(nullptr);
-  const TileOutcomes outcomes = RunTileThreads(3,
-                                               {.run =
-                                                    [&](size_t tile) -> absl::Status {
-                                                      if (tile == 2) return absl::DataLossError("lost");
-                                                      while (!stop.stopped()) std::this_thread::yield();
-                                                      return absl::CancelledError("stopped");
-                                                    }},
+  const TileOutcomes outcomes = RunTileThreads(3, {.run = [&](size_t tile) -> absl::Status {
+                                                 if (tile == 2) return absl::DataLossError("lost");
+                                                 while (!stop.stopped()) std::this_thread::yield();
+                                                 return absl::CancelledError("stopped");
+                                               }},
                                                true, &stop);
   EXPECT_EQ(FirstFailure(outcomes.tiles), 2) << "the others only stopped";
 }

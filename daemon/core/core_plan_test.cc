@@ -64,10 +64,9 @@ TEST(CorePlanTest, NamedDevicesKeepTheirOrderAndGivenWeightsCount) {
   Peer a = h.Open();
   const CallId scored = h.MakePlan(a, {.units = 140, .devices = {"DEVICE-2", "DEVICE-1"}});
   EXPECT_EQ(TilesOf(LayoutOf(h, scored)), "2:0-40 1:40-140");
-  const CallId given = h.MakePlan(a, {.units = 10,
-                                      .devices = {"DEVICE-2", "DEVICE-0"},
-                                      .source = WeightSource::kGiven,
-                                      .weights = {1, 4}});
+  const CallId given = h.MakePlan(
+      a,
+      {.units = 10, .devices = {"DEVICE-2", "DEVICE-0"}, .source = WeightSource::kGiven, .weights = {1, 4}});
   EXPECT_EQ(TilesOf(LayoutOf(h, given)), "2:0-2 0:2-10");
   const CallId measured = h.MakePlan(a, {.units = 10,
                                          .devices = {"DEVICE-2", "DEVICE-0"},
@@ -151,8 +150,7 @@ TEST(CorePlanTest, PermitsAndBytesComeWithItOrItDoesNotCome) {
   CoreHarness h(Node({8, 8}));
   Peer a = h.Open(), b = h.Open(1001);
   const AcquireResult held = h.MustAcquire(b, {.pool = "gpu-tests", .holder_key = "h"});
-  const PlanRequest request{
-      .units = 6, .bytes_per_unit = GiB(1), .pool = "gpu-tests", .reserve = true};
+  const PlanRequest request{.units = 6, .bytes_per_unit = GiB(1), .pool = "gpu-tests", .reserve = true};
   const CallId call = h.MakePlan(a, request);
   EXPECT_FALSE(h.Answered(call));
   EXPECT_EQ(Out(h, "gpu-tests"), 1) << "the permit that could be had is not taken";
@@ -183,14 +181,18 @@ TEST(CorePlanTest, WhoDoesNotWaitIsRefusedWithNothingTaken) {
   CoreHarness h(Node({8, 8, 8}));
   Peer a = h.Open();
   const std::string before = h.Books();
-  EXPECT_TRUE(h.Refused(h.MakePlan(a, {.units = 6, .pool = "gpu-tests"}), Reason::kOverCap)) << "three of two";
+  EXPECT_TRUE(h.Refused(h.MakePlan(a, {.units = 6, .pool = "gpu-tests"}), Reason::kOverCap))
+      << "three of two";
   Peer b = h.Open();
   const AcquireResult held = h.MustAcquire(b, {.pool = "wide", .units = 7, .holder_key = "h"});
-  EXPECT_TRUE(h.Refused(h.MakePlan(a, {.units = 6, .bytes_per_unit = MiB(2), .pool = "wide", .reserve = true,
-                                       .wait = false}),
-                        Reason::kNoPermit));
-  const CallId late = h.MakePlan(
-      a, {.units = 6, .bytes_per_unit = MiB(2), .pool = "wide", .reserve = true, .deadline = h.now + absl::Seconds(1)});
+  EXPECT_TRUE(h.Refused(
+      h.MakePlan(a, {.units = 6, .bytes_per_unit = MiB(2), .pool = "wide", .reserve = true, .wait = false}),
+      Reason::kNoPermit));
+  const CallId late = h.MakePlan(a, {.units = 6,
+                                     .bytes_per_unit = MiB(2),
+                                     .pool = "wide",
+                                     .reserve = true,
+                                     .deadline = h.now + absl::Seconds(1)});
   h.now += absl::Seconds(1);
   h.Tick();
   EXPECT_TRUE(h.Refused(late, Reason::kWaitTimedOut)) << h.StatusOf(late);
@@ -203,7 +205,8 @@ TEST(CorePlanTest, WhoDoesNotWaitIsRefusedWithNothingTaken) {
 TEST(CorePlanTest, BytesAloneMayBeSetAside) {
   CoreHarness h(Node({8, 8}));
   Peer a = h.Open();
-  const PlanLayout& plan = LayoutOf(h, h.MakePlan(a, {.units = 3, .bytes_per_unit = MiB(3), .reserve = true}));
+  const PlanLayout& plan =
+      LayoutOf(h, h.MakePlan(a, {.units = 3, .bytes_per_unit = MiB(3), .reserve = true}));
   EXPECT_EQ(h.BytesOf(plan.devices[0].ordinal).reserved, MiB(6)) << "two units, in whole blocks";
   EXPECT_EQ(h.BytesOf(plan.devices[1].ordinal).reserved, MiB(4));
   ASSERT_FALSE(h.log.empty());
@@ -212,7 +215,8 @@ TEST(CorePlanTest, BytesAloneMayBeSetAside) {
   EXPECT_EQ(h.log.back().bytes, MiB(10));
   EXPECT_TRUE(h.StatusOf(h.MakePlan(a, {.units = 1, .bytes_per_unit = GiB(3), .reserve = true})).ok());
   // Blocks are drawn from it.
-  const CallId drawn = h.Allocate(a, {.device = plan.devices[0].ordinal, .bytes = MiB(4), .reservation = plan.reservation});
+  const CallId drawn =
+      h.Allocate(a, {.device = plan.devices[0].ordinal, .bytes = MiB(4), .reservation = plan.reservation});
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(drawn).ok());
 }

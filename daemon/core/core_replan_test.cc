@@ -48,8 +48,8 @@ std::vector<std::string> Told(const CoreHarness& h) {
   for (const Deliver& deliver : h.deliveries) {
     const attach::Delivery& delivery = deliver.delivery;
     if (delivery.what != attach::DeliveryKind::kPlanStale) continue;
-    told.push_back(absl::StrCat(deliver.channel.value(), ": plan ", delivery.plan, " revision ", delivery.revision,
-                                ": ", delivery.why, " of device ", delivery.device));
+    told.push_back(absl::StrCat(deliver.channel.value(), ": plan ", delivery.plan, " revision ",
+                                delivery.revision, ": ", delivery.why, " of device ", delivery.device));
   }
   return told;
 }
@@ -67,10 +67,10 @@ TEST(CoreReplanTest, APlanIsStaleWhenADeviceOfItGoesAndEveryProcessIsTold) {
   EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceStopped);
   EXPECT_EQ(View(h, plan).stale_device, 1);
   EXPECT_EQ(View(h, plan).stale_since, h.now);
-  EXPECT_EQ(Told(h), (std::vector<std::string>{
-                         absl::StrCat(a.channel.value(), ": plan ", plan.value(), " revision 1: 2 of device 1"),
-                         absl::StrCat(other.channel.value(), ": plan ", plan.value(),
-                                      " revision 1: 2 of device 1")}));
+  EXPECT_EQ(Told(h),
+            (std::vector<std::string>{
+                absl::StrCat(a.channel.value(), ": plan ", plan.value(), " revision 1: 2 of device 1"),
+                absl::StrCat(other.channel.value(), ": plan ", plan.value(), " revision 1: 2 of device 1")}));
   h.StopDevice(0);
   EXPECT_EQ(View(h, plan).stale_device, 1) << "told once";
   EXPECT_EQ(Told(h).size(), 2);
@@ -88,6 +88,11 @@ TEST(CoreReplanTest, EachWayOfGoingIsTold) {
   h.DropWorker();
   h.RaiseWorker();
   EXPECT_EQ(View(h, plan).stale, PlanStale::kCurrent) << "its worker's death takes nothing from a device";
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DrainDevice(h.now, 0, "", effects).ok()); });
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDraining);
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.UndrainDevice(h.now, 0, effects).ok()); });
+  EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDraining) << "it was told";
+  plan = make();
   h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DropDevice(h.now, 0, effects).ok()); });
   EXPECT_EQ(View(h, plan).stale, PlanStale::kDeviceDropped);
   const PlanLayout layout = *h.Get<PlanResult>(h.MakePlan(a, {.units = 10, .pool = "wide"})).layout;

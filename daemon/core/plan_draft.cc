@@ -95,7 +95,8 @@ std::vector<uint64_t> UnitsOf(const std::vector<PlanDevice>& devices) {
 }
 
 // What became of each unit that is not where it was, or whose device has lost its memory.
-std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>& had, const PlanLayout& layout) {
+std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>& had,
+                              const PlanLayout& layout) {
   std::vector<PlanMove> moves;
   auto was = had.begin();
   for (const Tile& is : layout.tiles) {
@@ -118,7 +119,7 @@ std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>&
 
 }  // namespace
 
-bool PlanRun::TakesWork(const Device& device) { return device.main.in_service(); }
+bool PlanRun::TakesWork(const Device& device) { return device.takes_leases(); }
 
 bool PlanRun::Holds(SessionId session, AcquisitionId acquisition) const {
   return std::any_of(core_->pools_.begin(), core_->pools_.end(),
@@ -216,7 +217,8 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     }
     // By ordinal already, among equals.
     for (size_t i = 1; before == nullptr && i < ranked.size(); ++i) {
-      for (size_t j = i; j > 0 && ranked[j].score > ranked[j - 1].score; --j) std::swap(ranked[j], ranked[j - 1]);
+      for (size_t j = i; j > 0 && ranked[j].score > ranked[j - 1].score; --j)
+        std::swap(ranked[j], ranked[j - 1]);
     }
     devices.reserve(ranked.size());
     for (const Ranked& one : ranked) {
@@ -244,7 +246,7 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
     if (!Serves(device)) continue;
     serving.push_back({.weight = device.weight,
                        .most_units = device.room,
-                       .island = core_->devices_.at(device.ordinal).config.facts.island});
+                       .island = core_->devices_.at(device.ordinal).island});
     places.push_back(i);
   }
   BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,
@@ -271,7 +273,8 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
   for (size_t i = 0; i < layout.devices.size(); ++i) {
     PlanDevice& device = layout.devices[i];
     if (device.units == 0) continue;
-    if (const PlanDevice* const had = before == nullptr ? nullptr : FindIn(before->layout.get(), device.ordinal);
+    if (const PlanDevice* const had =
+            before == nullptr ? nullptr : FindIn(before->layout.get(), device.ordinal);
         had != nullptr && had->permit && Holds(layout.session, had->acquisition)) {
       device.permit = had->permit;
       device.acquisition = had->acquisition;

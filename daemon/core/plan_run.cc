@@ -13,7 +13,8 @@ namespace berth::core {
 namespace {
 
 absl::Status NoPlan(PlanId plan) {
-  return Refuse(Reason::kNotFound, "no {kind} {id} in this session", {{"kind", "plan"}, {"id", plan.value()}});
+  return Refuse(Reason::kNotFound, "no {kind} {id} in this session",
+                {{"kind", "plan"}, {"id", plan.value()}});
 }
 
 // What was granted with a draft: permits in their order, and an id of 0 where no bytes were asked.
@@ -205,7 +206,9 @@ PlanStale PlanRun::WhyStale(const PlanDevice& used) const {
   const Device& device = core_->devices_.at(used.ordinal);
   if (device.main.state == DeviceState::kDropped) return PlanStale::kDeviceDropped;
   if (device.main.state == DeviceState::kStopped) return PlanStale::kDeviceStopped;
-  if (!TakesWork(device)) return PlanStale::kDeviceDraining;
+  if (!device.drain_reason.empty()) return PlanStale::kDeviceDraining;
+  // On probation.
+  if (!TakesWork(device)) return PlanStale::kDeviceStopped;
   return device.main.generation == used.generation ? PlanStale::kCurrent : PlanStale::kMemoryLost;
 }
 

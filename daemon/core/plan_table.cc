@@ -71,7 +71,8 @@ absl::Status PlanTable::CheckBooks() const {
       if ((units[i] == 0) != (layout.devices[i].left != PlanDevice::Left::kNone)) {
         return broken("why a device has no units is not said, or is said of one that has some");
       }
-      if (units[i] == 0 && layout.devices[i].permit) return broken("it has a permit for a device without units");
+      if (units[i] == 0 && layout.devices[i].permit)
+        return broken("it has a permit for a device without units");
     }
   }
   return absl::OkStatus();

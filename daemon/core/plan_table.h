@@ -1,5 +1,5 @@
-// PlanTable: the plans that sessions hold. Rows and indexes; what a plan has besides, permits and reserved bytes, is the
-// core's business. Thread-compatible.
+// PlanTable: the plans that sessions hold. Rows and indexes; what a plan has besides, permits and reserved bytes, is
+// the core's business. Thread-compatible.
 
 #ifndef DAEMON_CORE_PLAN_TABLE_H_
 #define DAEMON_CORE_PLAN_TABLE_H_
@@ -47,8 +47,8 @@ class PlanTable {
   // Those with a greater number, until `visit` returns false.
   void ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Plan&)> visit) const;
   uint64_t size() const { return rows_.size(); }
-  // OK, or what is broken: that each plan's tiles cover its units, one after the other, and nobody has others than its
-  // share.
+  // OK, or what is broken: that each plan's tiles cover its units, one after the other, and nobody has others than
+  // its share.
   absl::Status CheckBooks() const;
 
  private:

@@ -21,7 +21,8 @@ absl::Status Invalid(absl::string_view field, const absl::AlphaNum& value, absl:
                 {{"field", field}, {"value", std::string(value.Piece())}, {"limit", expected}});
 }
 
-absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time now, core::PlanRequest* out) {
+absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time now,
+                         core::PlanRequest* out) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("permits.pool", permits.pool()));
   if (permits.priority() < core::kLeastPriority || permits.priority() > core::kMostPriority) {
     return Invalid("permits.priority", permits.priority(),
@@ -33,7 +34,8 @@ absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time
   out->independent = permits.independent();
   out->priority = permits.priority();
   if (!permits.has_max_wait()) return absl::OkStatus();
-  BERTH_ASSIGN_OR_RETURN(const absl::Duration wait, service::FromProto("permits.max_wait", permits.max_wait()));
+  BERTH_ASSIGN_OR_RETURN(const absl::Duration wait,
+                         service::FromProto("permits.max_wait", permits.max_wait()));
   out->wait = wait > absl::ZeroDuration();
   out->deadline = now + wait;
   return absl::OkStatus();
@@ -93,17 +95,17 @@ absl::StatusOr<core::PlanRequest> FromProto(const v1::MakePlanRequest& request, 
     return Invalid("weight_source", static_cast<int>(request.weight_source()), "0 to 3");
   }
   const bool scored = request.weight_source() == v1::MakePlanRequest::WEIGHT_SOURCE_UNSPECIFIED;
-  core::PlanRequest out = {
-      .units = request.units(),
-      .label = request.label(),
-      .devices = {request.devices().begin(), request.devices().end()},
-      .source = scored ? core::WeightSource::kScore : static_cast<core::WeightSource>(request.weight_source()),
-      .weights = {request.weights().begin(), request.weights().end()},
-      .bytes_per_unit = Bytes(request.bytes_per_unit()),
-      .min_units = request.min_units(),
-      .max_devices = request.max_devices(),
-      .one_island = request.one_island(),
-      .reserve = request.reserve()};
+  core::PlanRequest out = {.units = request.units(),
+                           .label = request.label(),
+                           .devices = {request.devices().begin(), request.devices().end()},
+                           .source = scored ? core::WeightSource::kScore
+                                            : static_cast<core::WeightSource>(request.weight_source()),
+                           .weights = {request.weights().begin(), request.weights().end()},
+                           .bytes_per_unit = Bytes(request.bytes_per_unit()),
+                           .min_units = request.min_units(),
+                           .max_devices = request.max_devices(),
+                           .one_island = request.one_island(),
+                           .reserve = request.reserve()};
   if (request.has_permits()) BERTH_RETURN_IF_ERROR(ReadPermits(request.permits(), now, &out));
   return out;
 }

@@ -65,11 +65,10 @@ TEST(PlanConversionTest, APlanIsShownWhole) {
                      {.ordinal = 0, .uuid = "GPU-0", .room = 3, .left = core::PlanDevice::Left::kConstraint}};
   layout->tiles = {{.device = 0, .begin = 0, .end = 10}};
   v1::Plan plan;
-  ToProto(core::PlanView{.layout = layout,
-                         .stale = core::PlanStale::kMemoryLost,
-                         .stale_device = 1,
-                         .stale_since = kNow},
-          &plan);
+  ToProto(
+      core::PlanView{
+          .layout = layout, .stale = core::PlanStale::kMemoryLost, .stale_device = 1, .stale_since = kNow},
+      &plan);
   EXPECT_EQ(plan.stale(), v1::Plan::MEMORY_LOST);
   EXPECT_EQ(plan.stale_uuid(), "GPU-1");
   EXPECT_TRUE(plan.has_stale_time());

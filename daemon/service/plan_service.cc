@@ -26,9 +26,9 @@ grpc::ServerUnaryReactor* PlanService::Replan(grpc::CallbackServerContext* conte
 grpc::ServerUnaryReactor* PlanService::ReleasePlan(grpc::CallbackServerContext* context,
                                                    const v1::ReleasePlanRequest* request,
                                                    v1::ReleasePlanResponse* response) {
-  return SubmitRequest<core::ReleasePlanResult>(*context_.callers, context_.broker, context, request->request(),
-                                                absl::StatusOr<PlanId>(PlanId(request->plan())), response,
-                                                &core::Core::ReleasePlan);
+  return SubmitRequest<core::ReleasePlanResult>(
+      *context_.callers, context_.broker, context, request->request(),
+      absl::StatusOr<PlanId>(PlanId(request->plan())), response, &core::Core::ReleasePlan);
 }
 
 grpc::ServerUnaryReactor* PlanService::GetPlan(grpc::CallbackServerContext* context,

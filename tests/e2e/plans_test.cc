@@ -1,7 +1,5 @@
 // Plans, over processes: a split of work that is held as a lease, told when it does not hold any more, and made anew.
 
-#include "client/plan.h"
-
 #include <signal.h>
 
 #include <atomic>
@@ -15,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/bandwidth.h"
+#include "client/plan.h"
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/error.h"
@@ -101,12 +100,13 @@ TEST(PlansTest, WorkIsSplitAndShownAndGivenBack) {
 TEST(PlansTest, GivenWeightsAndConstraintsCount) {
   TestDaemon daemon(Devices(4));
   const std::shared_ptr<Session> session = OpenSession(daemon);
-  const auto tiles = [&](const PlanOptions& options) { return TilesOf(Must(Plan::Make(session, options), "plan")); };
-  EXPECT_EQ(tiles({.units = 10,
-                   .devices = {"HOST-3", "HOST-1"},
-                   .weigh_by = PlanWeights::kGiven,
-                   .weights = {4, 1}}),
-            "HOST-3:0-8 HOST-1:8-10");
+  const auto tiles = [&](const PlanOptions& options) {
+    return TilesOf(Must(Plan::Make(session, options), "plan"));
+  };
+  EXPECT_EQ(
+      tiles(
+          {.units = 10, .devices = {"HOST-3", "HOST-1"}, .weigh_by = PlanWeights::kGiven, .weights = {4, 1}}),
+      "HOST-3:0-8 HOST-1:8-10");
   EXPECT_EQ(tiles({.units = UINT64_MAX, .max_devices = 1}), absl::StrCat("HOST-0:0-", UINT64_MAX));
   EXPECT_EQ(tiles({.units = 5, .min_units = 2}), "HOST-0:0-3 HOST-1:3-5");
   EXPECT_EQ(tiles({.units = 5, .one_island = true}), "HOST-0:0-5") << "each host device is by itself";
@@ -120,10 +120,9 @@ TEST(PlansTest, BandwidthIsMeasuredAndWeighs) {
   const std::vector<double> measured = Must(MeasureBandwidth(session, devices, MiB(4)), "bandwidth");
   ASSERT_EQ(measured.size(), 2u);
   EXPECT_GT(measured[0], 1e6);
-  const Plan plan = Must(Plan::Make(session, {.units = 1'000'000,
-                                              .devices = devices,
-                                              .weigh_by = PlanWeights::kBandwidth,
-                                              .weights = measured}));
+  const Plan plan = Must(Plan::Make(
+      session,
+      {.units = 1'000'000, .devices = devices, .weigh_by = PlanWeights::kBandwidth, .weights = measured}));
   const double share = 1e6 * measured[0] / (measured[0] + measured[1]);
   EXPECT_NEAR(static_cast<double>(plan.tiles()[0].units()), share, 1);
   EXPECT_EQ(Must(daemon.inspector().GetPlan(plan.id())).weight_source(), v1::MakePlanRequest::BANDWIDTH);
@@ -169,7 +168,8 @@ TEST(PlansTest, PermitsAndBytesComeTogetherOrNotAtAllAndKillsLeaveNone) {
   {
     Actor holder(daemon), asker(daemon);
     holder.Do("acquire p pool=a units=3");
-    EXPECT_TRUE(IsRefusal(asker.Ask("plan x 8 pool=a reserve=1048576 wait_ms=0").status(), Reason::kNoPermit));
+    EXPECT_TRUE(
+        IsRefusal(asker.Ask("plan x 8 pool=a reserve=1048576 wait_ms=0").status(), Reason::kNoPermit));
     asker.Tell("plan x 8 pool=a reserve=1048576");
     ASSERT_TRUE(Eventually([&] {
       const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits("a"));
@@ -206,10 +206,9 @@ TEST(PlansTest, ADeviceThatGoesIsToldAndOnlyItsUnitsMove) {
   TestDaemon daemon(Devices(3));
   const std::shared_ptr<Session> session = OpenSession(daemon);
   std::atomic<int> told = 0;
-  Plan plan = Must(Plan::Make(session, {.units = 90,
-                                        .permits = PlanPermits{.pool = "a"},
-                                        .on_stale = [&] { ++told; }}),
-                   "plan");
+  Plan plan = Must(
+      Plan::Make(session, {.units = 90, .permits = PlanPermits{.pool = "a"}, .on_stale = [&] { ++told; }}),
+      "plan");
   EXPECT_EQ(OutOf(daemon, "a"), 3u);
   // A worker's death takes nothing from a device.
   const std::vector<pid_t> workers = daemon.workers();
@@ -233,9 +232,8 @@ TEST(PlansTest, ADeviceThatGoesIsToldAndOnlyItsUnitsMove) {
   Must(daemon.inspector().ResetDevice(2), "reset");
   ASSERT_TRUE(Eventually([&] { return told == 2; }));
   EXPECT_TRUE(plan.stale());
-  ASSERT_TRUE(Eventually([&] {
-    return Must(daemon.inspector().ListDevices()).devices(2).state() == v1::Device::READY;
-  }));
+  ASSERT_TRUE(Eventually(
+      [&] { return Must(daemon.inspector().ListDevices()).devices(2).state() == v1::Device::READY; }));
   EXPECT_EQ(MovesOf(Must(plan.Replan(), "replan")), "HOST-2>HOST-2:45-90");
   EXPECT_FALSE(plan.stale());
 }

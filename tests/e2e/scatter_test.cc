@@ -76,18 +76,18 @@ TEST(ScatterTest, EachTileHasItsOwnItemsDeviceAndThread) {
   std::mutex mu;
   std::set<std::thread::id> threads;
   std::set<int> ordinals;
-  const ScatterReport report = ScatterBatched(
-      plan, absl::MakeSpan(items), [&](const TileRun& run, absl::Span<int> mine) -> absl::Status {
-        EXPECT_EQ(mine.size(), run.tile().units());
-        EXPECT_EQ(mine[0], static_cast<int>(run.tile().begin));
-        EXPECT_FALSE(run.cancelled());
-        {
-          std::lock_guard<std::mutex> lock(mu);
-          threads.insert(std::this_thread::get_id());
-          ordinals.insert(run.ordinal());
-        }
-        return Square(run, mine);
-      });
+  const ScatterReport report = ScatterBatched(plan, absl::MakeSpan(items),
+                                              [&](const TileRun& run, absl::Span<int> mine) -> absl::Status {
+                                                EXPECT_EQ(mine.size(), run.tile().units());
+                                                EXPECT_EQ(mine[0], static_cast<int>(run.tile().begin));
+                                                EXPECT_FALSE(run.cancelled());
+                                                {
+                                                  std::lock_guard<std::mutex> lock(mu);
+                                                  threads.insert(std::this_thread::get_id());
+                                                  ordinals.insert(run.ordinal());
+                                                }
+                                                return Square(run, mine);
+                                              });
   EXPECT_TRUE(Ok(report.status));
   EXPECT_EQ(report.tiles.size(), 8u);
   EXPECT_FALSE(report.may_be_partly_changed);
@@ -101,19 +101,21 @@ TEST(ScatterTest, TheErrorNamesItsTileAndTheOthersEnd) {
   const std::shared_ptr<Session> session = OpenSession(daemon);
   const Plan plan = Must(Plan::Make(session, {.units = 40}), "plan");
   std::vector<int> items = Numbers(40);
-  ScatterReport report = ScatterBatched(
-      plan, absl::MakeSpan(items),
-      [](const TileRun& run, absl::Span<int> mine) -> absl::Status {
-        if (run.index() == 2) return Refuse(Reason::kDriver, "{call} failed", {{"call", "cuLaunchKernel"}});
-        if (run.index() == 3) throw std::runtime_error("no such thing");
-        return Square(run, mine);
-      },
-      {.stop_at_first_error = false});
+  ScatterReport report =
+      ScatterBatched(plan, absl::MakeSpan(items),
+                     [](const TileRun& run, absl::Span<int> mine) -> absl::Status {
+                       if (run.index() == 2)
+                         return Refuse(Reason::kDriver, "{call} failed", {{"call", "cuLaunchKernel"}});
+                       if (run.index() == 3) throw std::runtime_error("no such thing");
+                       return Square(run, mine);
+                     },
+                     {.stop_at_first_error = false});
   EXPECT_TRUE(Refused(report.status, Reason::kDriver,
                       {{"tile", "2"}, {"tile_device", "HOST-2"}, {"tile_begin", "20"}, {"tile_end", "30"}}));
   EXPECT_TRUE(report.may_be_partly_changed);
   EXPECT_TRUE(report.tiles[0].ok() && report.tiles[1].ok());
-  EXPECT_TRUE(absl::StrContains(report.tiles[3].message(), "tile 3 of 4 (device HOST-3, units 30 to 40): threw"))
+  EXPECT_TRUE(
+      absl::StrContains(report.tiles[3].message(), "tile 3 of 4 (device HOST-3, units 30 to 40): threw"))
       << report.tiles[3];
   EXPECT_EQ(items[19], 19 * 19);
   EXPECT_EQ(items[20], 20) << "the tile that failed has touched nothing";
@@ -166,15 +168,16 @@ TEST(ScatterTest, ADeviceLostInTheMiddleIsNamedAndTheReplanGoesOn) {
   const std::shared_ptr<Session> session = OpenSession(daemon);
   Plan plan = Must(Plan::Make(session, {.units = 90}), "plan");
   std::vector<int> items = Numbers(90);
-  const ScatterReport report = ScatterBatched(
-      plan, absl::MakeSpan(items), [&](const TileRun& run, absl::Span<int> mine) -> absl::Status {
-        if (run.index() == 1) {
-          KillUntilItStops(daemon, 1);
-          // It is told, and may as well go on: what it did does not count.
-          if (!Eventually([&] { return run.cancelled(); })) return absl::DeadlineExceededError("not told");
-        }
-        return Square(run, mine);
-      });
+  const ScatterReport report = ScatterBatched(plan, absl::MakeSpan(items),
+                                              [&](const TileRun& run, absl::Span<int> mine) -> absl::Status {
+                                                if (run.index() == 1) {
+                                                  KillUntilItStops(daemon, 1);
+                                                  // It is told, and may as well go on: what it did does not count.
+                                                  if (!Eventually([&] { return run.cancelled(); }))
+                                                    return absl::DeadlineExceededError("not told");
+                                                }
+                                                return Square(run, mine);
+                                              });
   EXPECT_TRUE(Refused(report.status, Reason::kStale,
                       {{"tile", "1"}, {"tile_device", "HOST-1"}, {"why", "device out of service"}}));
   EXPECT_TRUE(report.tiles[0].ok());
@@ -217,14 +220,13 @@ TEST(ScatterTest, ItIsCancelled) {
     EXPECT_TRUE(Eventually([&] { return running == 2; }));
     cancellation.Cancel();
   });
-  const ScatterReport report = RunTiles(
-      plan,
-      [&](const TileRun& run) -> absl::Status {
-        ++running;
-        while (!run.cancelled()) std::this_thread::yield();
-        return absl::CancelledError("by the user");
-      },
-      {.cancellation = &cancellation});
+  const ScatterReport report = RunTiles(plan,
+                                        [&](const TileRun& run) -> absl::Status {
+                                          ++running;
+                                          while (!run.cancelled()) std::this_thread::yield();
+                                          return absl::CancelledError("by the user");
+                                        },
+                                        {.cancellation = &cancellation});
   user.join();
   EXPECT_TRUE(absl::IsCancelled(report.status)) << report.status;
   EXPECT_TRUE(report.may_be_partly_changed);
@@ -251,7 +253,8 @@ TEST(ScatterTest, WithoutDevicesTheCallersPolicyCounts) {
   EXPECT_TRUE(absl::IsFailedPrecondition(RunTiles(plan, nullptr, {.policy = DevicePolicy::kOff}).status));
   // A tile that fails is a fault, and no fallback follows on it.
   options.policy = DevicePolicy::kAuto;
-  report = RunTiles(plan, [](const TileRun&) { return absl::DataLossError("lost"); }, options);
+  report = RunTiles(
+      plan, [](const TileRun&) { return absl::DataLossError("lost"); }, options);
   EXPECT_TRUE(absl::IsDataLoss(report.status));
   EXPECT_EQ(fallbacks, 1);
   // No device serves.
@@ -263,7 +266,8 @@ TEST(ScatterTest, WithoutDevicesTheCallersPolicyCounts) {
   EXPECT_EQ(fallbacks, 2);
   EXPECT_EQ(report.fell_back->kind, Absence::Kind::kNoDevice);
   options.policy = DevicePolicy::kRequired;
-  EXPECT_TRUE(IsRefusal(ScatterBatched(plan, absl::MakeSpan(items), Square, options).status, Reason::kConstraint));
+  EXPECT_TRUE(
+      IsRefusal(ScatterBatched(plan, absl::MakeSpan(items), Square, options).status, Reason::kConstraint));
   EXPECT_EQ(fallbacks, 2);
 }
 

@@ -160,8 +160,8 @@ absl::Status BatchedCholesky::Run(int ordinal, const Mapping& memory, uint64_t f
   return status;
 }
 
-absl::Status BatchedCholesky::RunOnGpu(const Loaded& loaded, const Mapping& memory, uint64_t first, int passes,
-                                       DevicePointer out, uint64_t count) const {
+absl::Status BatchedCholesky::RunOnGpu(const Loaded& loaded, const Mapping& memory, uint64_t first,
+                                       int passes, DevicePointer out, uint64_t count) const {
   DevicePointer matrices = reinterpret_cast<DevicePointer>(memory.data());
   const cuda::LaunchShape shape = {.grid = {132 * 32, 1, 1}, .block = {kOrder, 1, 1}};
   for (int pass = 0; pass < passes; ++pass) {

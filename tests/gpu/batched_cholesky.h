@@ -1,5 +1,5 @@
-// BatchedCholesky: a real batch to split: many small matrices, each factorised by itself, on GPUs or with loops on the
-// host. A unit is a matrix; what it comes to is known of each without the others.
+// BatchedCholesky: a real batch to split: many small matrices, each factorised by itself, on GPUs or with loops on
+// the host. A unit is a matrix; what it comes to is known of each without the others.
 
 #ifndef TESTS_GPU_BATCHED_CHOLESKY_H_
 #define TESTS_GPU_BATCHED_CHOLESKY_H_
@@ -32,8 +32,8 @@ class BatchedCholesky {
   BatchedCholesky& operator=(const BatchedCholesky&) = delete;
   ~BatchedCholesky();
 
-  // Makes matrices `first`, `first` + 1, … in `memory`, which has room for them, factorises them `passes` times anew, and
-  // tells the logarithm of each determinant. On a GPU: in the current context, which is one of `ordinal`.
+  // Makes matrices `first`, `first` + 1, … in `memory`, which has room for them, factorises them `passes` times anew,
+  // and tells the logarithm of each determinant. On a GPU: in the current context, which is one of `ordinal`.
   absl::Status Run(int ordinal, const Mapping& memory, uint64_t first, int passes,
                    absl::Span<double> log_determinants) const;
 

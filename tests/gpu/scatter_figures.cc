@@ -56,8 +56,8 @@ class Batch {
   absl::Status Run() {
     return ScatterBatched(*plan_, absl::MakeSpan(log_determinants_),
                           [&](const TileRun& run, absl::Span<double> mine) {
-                            return kernels_->Run(run.ordinal(), mappings_[run.index()], run.tile().begin, kPasses,
-                                                 mine);
+                            return kernels_->Run(run.ordinal(), mappings_[run.index()], run.tile().begin,
+                                                 kPasses, mine);
                           })
         .status;
   }
@@ -70,7 +70,8 @@ class Batch {
   std::vector<double> log_determinants_;
 };
 
-absl::StatusOr<Figure> FigureOver(const std::shared_ptr<Session>& session, const std::vector<std::string>& uuids) {
+absl::StatusOr<Figure> FigureOver(const std::shared_ptr<Session>& session,
+                                  const std::vector<std::string>& uuids) {
   const uint64_t units = uuids.size() * kUnitsOfADevice;
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<Batch> all, Batch::Make(session, uuids, units));
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<Batch> one, Batch::Make(session, {uuids[0]}, units));

@@ -1,5 +1,7 @@
-// A batch that is split over all the GPUs there are, checked against the CPU; and a worker that is killed in the middle of
-// it. $BERTH_GPU_TEST_BACKEND=host plays the same on one device of host memory.
+// A batch that is split over all the GPUs there are, checked against the CPU; and a worker that is killed in the
+// middle of it. $BERTH_GPU_TEST_BACKEND=host plays the same on one device of host memory.
+
+#include "client/scatter.h"
 
 #include <cmath>
 #include <map>
@@ -10,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/inspector.h"
 #include "client/plan.h"
-#include "client/scatter.h"
 #include "common/bytes.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -84,14 +85,15 @@ TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
   std::vector<double> log_determinants(units(), 0);
   std::mutex mu;
   std::map<int, int> ordinals;
-  const ScatterReport report = ScatterBatched(
-      plan, absl::MakeSpan(log_determinants), [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
-        {
-          std::lock_guard<std::mutex> lock(mu);
-          ++ordinals[run.ordinal()];
-        }
-        return RunTile(plan, run, mine);
-      });
+  const ScatterReport report =
+      ScatterBatched(plan, absl::MakeSpan(log_determinants),
+                     [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
+                       {
+                         std::lock_guard<std::mutex> lock(mu);
+                         ++ordinals[run.ordinal()];
+                       }
+                       return RunTile(plan, run, mine);
+                     });
   ASSERT_TRUE(Ok(report.status));
   EXPECT_EQ(ordinals.size(), count_) << "each tile has a device of its own";
   ExpectAsOnTheCpu(log_determinants);
@@ -111,14 +113,18 @@ TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
     const v1::ListDevicesResponse devices = Must(Inspector(session_).ListDevices());
     return devices.devices(1).state() == v1::Device::STOPPED;
   };
-  ScatterReport report = ScatterBatched(
-      plan, absl::MakeSpan(log_determinants), [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
-        absl::Status status = RunTile(plan, run, mine);
-        if (run.tile().device_uuid != used_[1]) return status;
-        // Until none follows: the device is out of service, though what ran on it has ended well.
-        if (!Eventually(stopped)) return absl::DeadlineExceededError("the device goes on");
-        return Eventually([&] { return run.cancelled(); }) ? status : absl::DeadlineExceededError("it was not told");
-      });
+  ScatterReport report = ScatterBatched(plan, absl::MakeSpan(log_determinants),
+                                        [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
+                                          absl::Status status = RunTile(plan, run, mine);
+                                          if (run.tile().device_uuid != used_[1]) return status;
+                                          // Until none follows: the device is out of service, though what ran on it
+                                          // has ended well.
+                                          if (!Eventually(stopped))
+                                            return absl::DeadlineExceededError("the device goes on");
+                                          return Eventually([&] { return run.cancelled(); })
+                                                     ? status
+                                                     : absl::DeadlineExceededError("it was not told");
+                                        });
   EXPECT_TRUE(Refused(report.status, Reason::kStale, {{"tile", "1"}, {"tile_device", used_[1]}}));
   EXPECT_TRUE(report.may_be_partly_changed);
   const std::vector<PlanMove> moves = Must(plan.Replan(), "replan");
@@ -129,9 +135,9 @@ TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
     moved += move.units();
   }
   EXPECT_EQ(moved, report.tiles.size() == 2 ? units() / 2 : 0);
-  report = ScatterBatched(
-      plan, absl::MakeSpan(log_determinants),
-      [&](const TileRun& run, absl::Span<double> mine) { return RunTile(plan, run, mine); });
+  report =
+      ScatterBatched(plan, absl::MakeSpan(log_determinants),
+                     [&](const TileRun& run, absl::Span<double> mine) { return RunTile(plan, run, mine); });
   ASSERT_TRUE(Ok(report.status));
   ExpectAsOnTheCpu(log_determinants);
 }
