@@ -118,7 +118,7 @@ std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>&
 
 }  // namespace
 
-bool PlanRun::TakesWork(const Device& device) { return device.main.in_service(); }
+bool PlanRun::TakesWork(const Device& device) { return device.takes_leases(); }
 
 bool PlanRun::Holds(SessionId session, AcquisitionId acquisition) const {
   return std::any_of(core_->pools_.begin(), core_->pools_.end(),
@@ -244,7 +244,7 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
     if (!Serves(device)) continue;
     serving.push_back({.weight = device.weight,
                        .most_units = device.room,
-                       .island = core_->devices_.at(device.ordinal).config.facts.island});
+                       .island = core_->devices_.at(device.ordinal).island});
     places.push_back(i);
   }
   BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,
