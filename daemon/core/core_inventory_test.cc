@@ -1,5 +1,8 @@
 // What the monitor says of devices, and what an operator wants empty, through the core.
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "daemon/core/core_harness.h"
 
@@ -262,6 +265,28 @@ TEST(CoreInventoryTest, AGangThatWantsADrainedDeviceIsRefused) {
   gang.members[0].device = {.pick = DevicePick::kAny};
   gang.reserve = {{.device = 0, .bytes = MiB(2)}};
   EXPECT_TRUE(h.Refused(h.AcquireGang(a, gang), Reason::kDeviceDraining));
+}
+
+TEST(CoreInventoryTest, PlansTurnStaleWithADrainAndKeepToIslandsAsTheLinksAreNow) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const PlanId plan = h.Get<PlanResult>(h.MakePlan(a, {.units = 10})).layout->id;
+  ASSERT_TRUE(Drain(h, "loud").ok());
+  EXPECT_EQ(h.core->GetPlan(a.caller(), plan)->stale, PlanStale::kDeviceDraining);
+  const auto devices_of = [&](const PlanRequest& request) {
+    std::vector<uint32_t> devices;
+    const PlanResult result = h.Get<PlanResult>(h.MakePlan(a, request));
+    for (const Tile& tile : result.layout->tiles) {
+      devices.push_back(result.layout->devices[tile.device].ordinal);
+    }
+    return devices;
+  };
+  EXPECT_EQ(devices_of({.units = 10}), (std::vector<uint32_t>{1}));
+  Undrain(h);
+  EXPECT_EQ(devices_of({.units = 10}).size(), 2u);
+  EXPECT_EQ(devices_of({.units = 10, .one_island = true}).size(), 1u) << "they are not linked";
+  Survey(h, {.nvlink_peers = 2});
+  EXPECT_EQ(devices_of({.units = 10, .one_island = true}).size(), 2u);
 }
 
 // ---- Blocks on a device that is picked ----------------------------------------------------------------------
