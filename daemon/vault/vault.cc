@@ -259,6 +259,8 @@ bool Vault::AwaitBroker(MonotonicTime deadline) {
 }
 
 void Vault::Stop() {
+  // It may hang, and has nothing to lose. It ends while the others do.
+  if (monitor_.has_value()) monitor_->process.Kill();
   for (const Worker& worker : workers_) WordsOf(worker).shutting_down = 1;
   page_.writable().serving = 0;
   if (broker_.has_value()) {
@@ -272,8 +274,6 @@ void Vault::Stop() {
   }
   // With the broker gone, these are the last other ends of the workers' sockets.
   for (const Worker& worker : workers_) held_.erase(KeyOf(worker.lane, worker.record.ordinal));
-  // It may hang, and has nothing to lose.
-  if (monitor_.has_value()) monitor_->process.Kill();
   const MonotonicTime deadline = Now() + kWorkerStopLimit;
   for (Worker& worker : workers_) {
     if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();
