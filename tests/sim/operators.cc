@@ -30,12 +30,12 @@ void Simulation::OperateDevice() {
 }
 
 void Simulation::ChangeDevice(uint32_t device) {
-  if (Chance(40)) {
+  if (Chance(20)) {
     drained_[device] = "a reason";
     ++counts_.drained;
     if (!core_->DrainDevice(now_, device, drained_[device], &effects_).ok())
       Fail("a device cannot be drained");
-  } else if (Chance(60)) {
+  } else if (Chance(65)) {
     drained_.erase(device);
     if (!core_->UndrainDevice(now_, device, &effects_).ok()) Fail("a device cannot be undrained");
   } else {
