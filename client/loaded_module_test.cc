@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "berth/v1/resources.pb.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/internal/module_bytes.h"
 #include "client/module.h"
 #include "client/probe.h"
@@ -19,11 +19,11 @@ class LoadedModuleTest : public ::testing::Test {
   ProbedDevice Probe(v1::MemoryKind kind) {
     internal::ProbeSources sources;
     sources.devices = [kind] {
-      v1::Device device;
-      device.set_uuid("GPU-fake");
-      device.set_kind(kind);
-      device.set_state(v1::Device::READY);
-      return absl::StatusOr<std::vector<v1::Device>>({device});
+      v1::DeviceInventory device;
+      device.mutable_device()->set_uuid("GPU-fake");
+      device.mutable_device()->set_kind(kind);
+      device.mutable_device()->set_state(v1::Device::READY);
+      return absl::StatusOr<std::vector<v1::DeviceInventory>>({device});
     };
     sources.driver = [this] { return absl::StatusOr<cuda::Driver*>(&driver_); };
     sources.now = [] { return absl::UnixEpoch(); };

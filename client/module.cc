@@ -96,13 +96,11 @@ absl::StatusOr<CompiledModule> CompileModule(const std::shared_ptr<Session>& ses
                                       compile);
   } else {
     absl::StatusOr<std::string> made = compile();
-    obtained = made.status();
-    if (made.ok()) {
-      obtained = internal::ObtainedModule{
-          .bytes = std::make_shared<const internal::ModuleBytes>(*std::move(made)),
-          .compiled = true,
-          .alone = absl::FailedPreconditionError("the source includes files, which the node does not see")};
-    }
+    if (!made.ok()) return Say(label, source, made.status());
+    obtained = internal::ObtainedModule{
+        .bytes = std::make_shared<const internal::ModuleBytes>(*std::move(made)),
+        .compiled = true,
+        .alone = absl::FailedPreconditionError("the source includes files, which the node does not see")};
   }
   if (!obtained.ok()) return Say(label, source, obtained.status());
   const CompiledModule::Origin origin = !obtained->compiled    ? CompiledModule::Origin::kNode

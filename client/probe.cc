@@ -1,6 +1,7 @@
 #include "client/probe.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,6 +10,7 @@
 #include "common/cuda/current_context.h"
 #include "common/cuda/driver.h"
 #include "common/cuda/driver_code.h"
+#include "common/device_score.h"
 #include "common/label.h"
 
 namespace berth {
@@ -60,20 +62,57 @@ class HostProbedStream final : public ProbedStream {
 
 bool IsHost(const v1::Device& device) { return device.kind() == v1::MEMORY_KIND_HOST; }
 
-bool Serves(const v1::Device& device) {
-  return device.state() == v1::Device::READY || device.state() == v1::Device::REBUILDING;
+bool Serves(const v1::DeviceInventory& device) {
+  return device.device().state() == v1::Device::READY || device.device().state() == v1::Device::REBUILDING;
 }
 
-// What the two have in common.
-ProbedDevice Describe(const v1::Device& device) {
-  return {.device = device.ordinal(),
-          .local_ordinal = static_cast<int>(device.ordinal()),
-          .uuid = device.uuid(),
-          .name = device.name(),
-          .host = IsHost(device),
-          .total = Bytes(device.total_bytes()),
-          .generation = device.generation(),
-          .health = device.state() == v1::Device::READY ? DeviceHealth::kReady : DeviceHealth::kRebuilding};
+DeviceHealth HealthOf(const v1::DeviceInventory& device) {
+  if (device.device().state() == v1::Device::REBUILDING) return DeviceHealth::kRebuilding;
+  if (device.device().state() == v1::Device::DRAINING) return DeviceHealth::kDraining;
+  switch (device.condition().health()) {
+    case v1::Condition::DEGRADED:
+    case v1::Condition::LOST:
+    case v1::Condition::SILENT:
+      return DeviceHealth::kDegraded;
+    default:
+      return DeviceHealth::kReady;
+  }
+}
+
+// As the daemon knows it.
+Bytes FreeOf(const v1::DeviceInventory& device) {
+  const v1::Figure& free = device.condition().free_bytes();
+  if (free.known_case() == v1::Figure::kValue) return Bytes(free.value());
+  return SaturatingSub(Bytes(device.device().total_bytes()), Bytes(device.device().bytes().outstanding()));
+}
+
+GpuCapability CapabilityOf(const v1::DeviceInventory& device) {
+  const int both = static_cast<int>(device.hardware().compute_capability());
+  return {.major = both / 10, .minor = both % 10};
+}
+
+double ScoreOf(const v1::DeviceInventory& device) {
+  return DeviceScore({.sm_count = device.hardware().multiprocessors(),
+                      .cc_major = static_cast<uint32_t>(CapabilityOf(device).major),
+                      .free = FreeOf(device)});
+}
+
+// What the daemon says of it.
+ProbedDevice Describe(const v1::DeviceInventory& inventory) {
+  const v1::Device& device = inventory.device();
+  ProbedDevice found = {.device = device.ordinal(),
+                        .local_ordinal = static_cast<int>(device.ordinal()),
+                        .uuid = device.uuid(),
+                        .name = device.name(),
+                        .host = IsHost(device),
+                        .capability = CapabilityOf(inventory),
+                        .multiprocessors = inventory.hardware().multiprocessors(),
+                        .total = Bytes(device.total_bytes()),
+                        .free = FreeOf(inventory),
+                        .generation = device.generation(),
+                        .health = HealthOf(inventory)};
+  if (found.health == DeviceHealth::kDegraded) found.trouble = inventory.condition().trouble();
+  return found;
 }
 
 std::string KeyOf(const ProbeTarget& target) {
@@ -124,9 +163,9 @@ absl::StatusOr<StreamScope> StreamScope::Enter(const ProbedStream& stream) {
 
 std::shared_ptr<Prober> Prober::Create(std::shared_ptr<Session> session, const ProberOptions& options) {
   internal::ProbeSources sources;
-  sources.devices = [session]() -> absl::StatusOr<std::vector<v1::Device>> {
-    BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse list, Inspector(session).ListDevices());
-    return std::vector<v1::Device>(list.devices().begin(), list.devices().end());
+  sources.devices = [session]() -> absl::StatusOr<std::vector<v1::DeviceInventory>> {
+    BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse list, Inspector(session).ListInventory());
+    return std::vector<v1::DeviceInventory>(list.devices().begin(), list.devices().end());
   };
   sources.driver = [] { return cuda::Driver::Get(); };
   sources.now = [] { return absl::Now(); };
@@ -218,13 +257,12 @@ absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Say(absl::string_view label, cons
 }
 
 Prober::Outcome Prober::Look(const ProbeTarget& target) {
-  absl::StatusOr<std::vector<v1::Device>> devices = sources_.devices();
+  absl::StatusOr<std::vector<v1::DeviceInventory>> devices = sources_.devices();
   if (!devices.ok()) return Fault{.other = devices.status()};
-  const bool asked = target.device.has_value() || !target.device_uuid.empty();
-  if (asked) {
-    for (const v1::Device& device : *devices) {
-      const bool it = target.device_uuid.empty() ? device.ordinal() == *target.device
-                                                 : device.uuid() == target.device_uuid;
+  if (target.device.has_value() || !target.device_uuid.empty()) {
+    for (const v1::DeviceInventory& device : *devices) {
+      const bool it = target.device_uuid.empty() ? device.device().ordinal() == *target.device
+                                                 : device.device().uuid() == target.device_uuid;
       if (it) return LookAt(device);
     }
     const std::string id = target.device_uuid.empty() ? absl::StrCat(*target.device) : target.device_uuid;
@@ -232,17 +270,22 @@ Prober::Outcome Prober::Look(const ProbeTarget& target) {
                  .text = "{label} backend: no {kind} {id}",
                  .figures = {{"kind", "device"}, {"id", id}}};
   }
-  // The first that serves and that this process sees.
-  std::stable_partition(devices->begin(), devices->end(), Serves);
-  std::optional<Outcome> last;
-  for (const v1::Device& device : *devices) {
-    last = LookAt(device);
-    const auto* const fault = std::get_if<Fault>(&*last);
-    if (fault == nullptr || fault->reason != Reason::kNotFound) return *last;
+  const auto rank = [this](const v1::DeviceInventory& device) {
+    return std::tuple(Serves(device), device.device().uuid() == chosen_, ScoreOf(device));
+  };
+  std::stable_sort(devices->begin(), devices->end(),
+                   [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
+  bool any = false;
+  for (const v1::DeviceInventory& device : *devices) {
+    Outcome outcome = LookAt(device);
+    any = true;
+    const auto* const fault = std::get_if<Fault>(&outcome);
+    if (fault != nullptr && fault->reason == Reason::kNotFound) continue;
+    if (std::holds_alternative<ProbedDevice>(outcome)) chosen_ = device.device().uuid();
+    return outcome;
   }
   return Absence{.kind = Absence::Kind::kNoDevice,
-                 .why = last.has_value() ? "this process sees none of the node's devices"
-                                         : "the daemon has no device"};
+                 .why = any ? "this process sees none of the node's devices" : "the daemon has no device"};
 }
 
 Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
@@ -258,33 +301,35 @@ Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
   return fault;
 }
 
-Prober::Outcome Prober::LookAt(const v1::Device& device) {
-  if (!Serves(device)) {
+Prober::Outcome Prober::LookAt(const v1::DeviceInventory& inventory) {
+  const v1::Device& device = inventory.device();
+  if (!Serves(inventory) && device.state() != v1::Device::DRAINING) {
     Fault fault = NoContext(device.ordinal(), absl::UnavailableError(absl::StrCat(
                                                   "the daemon has it out of service: ", device.last_failure())));
     fault.reason = Reason::kDeviceStopped;
     return fault;
   }
-  if (IsHost(device)) return LookAtHost(device);
+  if (IsHost(device)) return LookAtHost(inventory);
   const absl::StatusOr<cuda::Driver*> driver = sources_.driver();
-  if (driver.ok()) return LookAtCuda(device, **driver);
+  if (driver.ok()) return LookAtCuda(inventory, **driver);
   const std::variant<Absence, absl::Status> why = WhyNoDriver(driver.status());
   if (const auto* const absence = std::get_if<Absence>(&why)) return *absence;
   return NoContext(device.ordinal(), std::get<absl::Status>(why));
 }
 
-Prober::Outcome Prober::LookAtHost(const v1::Device& device) {
+Prober::Outcome Prober::LookAtHost(const v1::DeviceInventory& inventory) {
+  const v1::Device& device = inventory.device();
   std::shared_ptr<ProbedStream>& stream = streams_[device.uuid()];
   if (stream == nullptr) stream = std::make_shared<HostProbedStream>();
   if (const absl::Status status = stream->Synchronize(); !status.ok()) return NoContext(device.ordinal(), status);
-  ProbedDevice found = Describe(device);
-  found.free = SaturatingSub(found.total, Bytes(device.bytes().outstanding()));
+  ProbedDevice found = Describe(inventory);
   found.probe_time = sources_.now();
   found.stream = stream;
   return found;
 }
 
-Prober::Outcome Prober::LookAtCuda(const v1::Device& device, cuda::Driver& driver) {
+Prober::Outcome Prober::LookAtCuda(const v1::DeviceInventory& inventory, cuda::Driver& driver) {
+  const v1::Device& device = inventory.device();
   const absl::StatusOr<int> ordinal = cuda::FindDevice(driver, device.uuid());
   if (absl::IsNotFound(ordinal.status())) {
     return Fault{.reason = Reason::kNotFound,
@@ -306,7 +351,7 @@ Prober::Outcome Prober::LookAtCuda(const v1::Device& device, cuda::Driver& drive
     fault.text = "{label} backend: the default stream of device {ordinal} failed: {why}";
     return fault;
   }
-  ProbedDevice found = Describe(device);
+  ProbedDevice found = Describe(inventory);
   found.local_ordinal = *ordinal;
   const auto read = [&]() -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(found.capability.major,

@@ -47,7 +47,7 @@ namespace cuda {
 class Driver;
 }  // namespace cuda
 namespace v1 {
-class Device;
+class DeviceInventory;
 }  // namespace v1
 
 struct ProberOptions {
@@ -57,7 +57,8 @@ struct ProberOptions {
   absl::Duration keep_failure = absl::Seconds(5);
 };
 
-// Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can use.
+// Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can use,
+// by DeviceScore() (common/device_score.h) when it was first chosen. It stays the one for as long as it serves.
 struct ProbeTarget {
   std::optional<uint32_t> device;
   std::string device_uuid;
@@ -68,7 +69,7 @@ namespace internal {
 // Where a prober looks: the daemon, the driver and the clock.
 struct ProbeSources {
   // Devices by ordinal.
-  std::function<absl::StatusOr<std::vector<v1::Device>>()> devices;
+  std::function<absl::StatusOr<std::vector<v1::DeviceInventory>>()> devices;
   std::function<absl::StatusOr<cuda::Driver*>()> driver;
   std::function<absl::Time()> now;
 };
@@ -148,15 +149,17 @@ class Prober {
 
   // Without the lock, by one thread at a time.
   Outcome Look(const ProbeTarget& target);
-  Outcome LookAt(const v1::Device& device);
-  Outcome LookAtCuda(const v1::Device& device, cuda::Driver& driver);
-  Outcome LookAtHost(const v1::Device& device);
+  Outcome LookAt(const v1::DeviceInventory& device);
+  Outcome LookAtCuda(const v1::DeviceInventory& device, cuda::Driver& driver);
+  Outcome LookAtHost(const v1::DeviceInventory& device);
   static Fault NoContext(uint32_t ordinal, const absl::Status& why);
 
   const internal::ProbeSources sources_;
   const ProberOptions options_;
   // Of whoever looks: the streams made so far, by UUID.
   std::map<std::string, std::shared_ptr<ProbedStream>> streams_;
+  // Of whoever looks, too: which one is the best; empty before it is chosen.
+  std::string chosen_;
 
   mutable Mutex mu_;
   CondVar found_;

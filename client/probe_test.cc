@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "berth/v1/resources.pb.h"
+#include "berth/v1/inventory.pb.h"
 #include "common/cuda/fake_driver.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -18,8 +18,9 @@ namespace {
 constexpr const char* kLabels[] = {"bms_flex",   "survival_flex", "cubic_bspline_moments",
                                    "cubic_cell", "pirls_row",     "sphere"};
 
-v1::Device HostDevice(uint32_t ordinal) {
-  v1::Device device;
+v1::DeviceInventory HostDevice(uint32_t ordinal) {
+  v1::DeviceInventory inventory;
+  v1::Device& device = *inventory.mutable_device();
   device.set_ordinal(ordinal);
   device.set_uuid(absl::StrCat("HOST-", ordinal));
   device.set_name("host memory");
@@ -27,14 +28,14 @@ v1::Device HostDevice(uint32_t ordinal) {
   device.set_state(v1::Device::READY);
   device.set_generation(1);
   device.set_total_bytes(1 << 20);
-  return device;
+  return inventory;
 }
 
-v1::Device CudaDevice(uint32_t ordinal, const std::string& uuid = "GPU-fake") {
-  v1::Device device = HostDevice(ordinal);
-  device.set_uuid(uuid);
-  device.set_kind(v1::MEMORY_KIND_CUDA_VMM);
-  return device;
+v1::DeviceInventory CudaDevice(uint32_t ordinal, const std::string& uuid = "GPU-fake") {
+  v1::DeviceInventory inventory = HostDevice(ordinal);
+  inventory.mutable_device()->set_uuid(uuid);
+  inventory.mutable_device()->set_kind(v1::MEMORY_KIND_CUDA_VMM);
+  return inventory;
 }
 
 class ProbeTest : public ::testing::Test {
@@ -57,7 +58,7 @@ class ProbeTest : public ::testing::Test {
     return FigureOf(status, name).value_or("none");
   }
 
-  absl::StatusOr<std::vector<v1::Device>> devices = std::vector<v1::Device>{HostDevice(0)};
+  absl::StatusOr<std::vector<v1::DeviceInventory>> devices = std::vector<v1::DeviceInventory>{HostDevice(0)};
   cuda::FakeDriver driver;
   absl::Status no_driver;
   std::atomic<int> asked = 0;
@@ -66,7 +67,7 @@ class ProbeTest : public ::testing::Test {
 };
 
 TEST_F(ProbeTest, EveryLabelIsGivenTheSameDevice) {
-  devices = std::vector<v1::Device>{HostDevice(0), HostDevice(1)};
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), HostDevice(1)};
   const auto prober = MakeProber();
   std::shared_ptr<ProbedStream> stream;
   for (const char* const label : kLabels) {
@@ -86,7 +87,7 @@ TEST_F(ProbeTest, EveryLabelIsGivenTheSameDevice) {
 }
 
 TEST_F(ProbeTest, ADeviceCanBeNamed) {
-  devices = std::vector<v1::Device>{HostDevice(0), HostDevice(1)};
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), HostDevice(1)};
   const auto prober = MakeProber();
   EXPECT_EQ(prober->Probe("a", {.device = 1})->value().uuid, "HOST-1");
   EXPECT_EQ(prober->Probe("a", {.device_uuid = "HOST-1"})->value().device, 1u);
@@ -111,7 +112,7 @@ TEST_F(ProbeTest, ABadLabelIsRefusedByNameAndLimit) {
 }
 
 TEST_F(ProbeTest, AbsenceIsAValueWithItsReason) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}",
                      {{"capability", "CUDA"}, {"why", "libcuda.so.1: cannot open"}});
   auto probed = MakeProber()->Probe("sphere");
@@ -125,14 +126,14 @@ TEST_F(ProbeTest, AbsenceIsAValueWithItsReason) {
   EXPECT_EQ(MakeProber()->Probe("sphere")->absence().kind, Absence::Kind::kNoDevice);
 
   no_driver = absl::OkStatus();
-  devices = std::vector<v1::Device>{CudaDevice(0, "GPU-hidden")};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0, "GPU-hidden")};
   EXPECT_EQ(MakeProber()->Probe("sphere")->absence().why, "this process sees none of the node's devices");
-  devices = std::vector<v1::Device>();
+  devices = std::vector<v1::DeviceInventory>();
   EXPECT_EQ(MakeProber()->Probe("sphere")->absence().kind, Absence::Kind::kNoDevice);
 }
 
 TEST_F(ProbeTest, ARequiredDevicesAbsenceIsTheExactError) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "none"}});
   const absl::Status status =
       MakeProber({.policy = DevicePolicy::kRequired})->Probe("bms_flex").status();
@@ -145,7 +146,7 @@ TEST_F(ProbeTest, ARequiredDevicesAbsenceIsTheExactError) {
 }
 
 TEST_F(ProbeTest, OffTouchesNothing) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   const auto prober = MakeProber({.policy = DevicePolicy::kOff});
   EXPECT_EQ(prober->Probe("sphere")->absence().kind, Absence::Kind::kPolicyOff);
   EXPECT_EQ(asked + inits, 0);
@@ -154,7 +155,7 @@ TEST_F(ProbeTest, OffTouchesNothing) {
 }
 
 TEST_F(ProbeTest, ADeviceOfCudasIsWhatTheDriverSays) {
-  devices = std::vector<v1::Device>{CudaDevice(3)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(3)};
   const auto probed = MakeProber()->Probe("sphere");
   ASSERT_TRUE(probed.ok() && probed->present()) << probed.status();
   const ProbedDevice& device = probed->value();
@@ -175,7 +176,7 @@ TEST_F(ProbeTest, ADeviceOfCudasIsWhatTheDriverSays) {
 }
 
 TEST_F(ProbeTest, TheContextIsRetainedOnceAndGivenBackWithTheLastWhoHasIt) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   auto prober = MakeProber();
   auto probed = prober->Probe("sphere");
   ASSERT_TRUE(prober->ProbeAgain("sphere").ok());
@@ -188,7 +189,7 @@ TEST_F(ProbeTest, TheContextIsRetainedOnceAndGivenBackWithTheLastWhoHasIt) {
 }
 
 TEST_F(ProbeTest, AContextThatCannotBeHadIsTheExactError) {
-  devices = std::vector<v1::Device>{CudaDevice(2)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(2)};
   driver.failing = "RetainPrimaryContext";
   const absl::Status status = MakeProber()->Probe("pirls_row").status();
   EXPECT_EQ(status.message(), "pirls_row backend: failed to create CUDA context for device 2");
@@ -199,7 +200,7 @@ TEST_F(ProbeTest, AContextThatCannotBeHadIsTheExactError) {
 }
 
 TEST_F(ProbeTest, ADriverThatFailsIsAFaultAndNotAnAbsence) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   no_driver = cuda::DriverError("cuInit", 304, "CUDA_ERROR_OPERATING_SYSTEM");
   const absl::Status status = MakeProber()->Probe("sphere").status();
   EXPECT_EQ(status.message(), "sphere backend: failed to create CUDA context for device 0");
@@ -207,7 +208,7 @@ TEST_F(ProbeTest, ADriverThatFailsIsAFaultAndNotAnAbsence) {
 }
 
 TEST_F(ProbeTest, AStreamThatFailsIsAFault) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   driver.failing = "SynchronizeStream";
   const absl::Status status = MakeProber()->Probe("sphere").status();
   EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
@@ -217,18 +218,42 @@ TEST_F(ProbeTest, AStreamThatFailsIsAFault) {
 }
 
 TEST_F(ProbeTest, ASickDeviceIsPassedOverUnlessItIsAskedFor) {
-  v1::Device sick = HostDevice(0);
-  sick.set_state(v1::Device::STOPPED);
-  sick.set_last_failure("3 restarts in 60 s");
-  devices = std::vector<v1::Device>{sick, HostDevice(1)};
+  v1::DeviceInventory sick = HostDevice(0);
+  sick.mutable_device()->set_state(v1::Device::STOPPED);
+  sick.mutable_device()->set_last_failure("3 restarts in 60 s");
+  devices = std::vector<v1::DeviceInventory>{sick, HostDevice(1)};
   const auto prober = MakeProber();
   EXPECT_EQ(prober->Probe("sphere")->value().device, 1u);
   const absl::Status status = prober->Probe("sphere", {.device = 0}).status();
   EXPECT_TRUE(IsRefusal(status, Reason::kDeviceStopped));
   EXPECT_EQ(status.message(), "sphere backend: failed to create CUDA context for device 0");
   EXPECT_NE(Metadata(status, "why").find("3 restarts in 60 s"), std::string::npos);
-  devices->at(1).set_state(v1::Device::REBUILDING);
+  devices->at(1).mutable_device()->set_state(v1::Device::REBUILDING);
   EXPECT_EQ(prober->ProbeAgain("sphere")->value().health, DeviceHealth::kRebuilding);
+  devices->at(1).mutable_device()->set_state(v1::Device::READY);
+  devices->at(1).mutable_condition()->set_health(v1::Condition::DEGRADED);
+  devices->at(1).mutable_condition()->set_trouble("Xid 31");
+  EXPECT_EQ(prober->ProbeAgain("sphere")->value().health, DeviceHealth::kDegraded);
+  EXPECT_EQ(prober->Probe("sphere")->value().trouble, "Xid 31");
+}
+
+TEST_F(ProbeTest, TheBestDeviceIsChosenAndStaysTheOneWhileItServes) {
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), HostDevice(1), HostDevice(2)};
+  devices->at(0).mutable_hardware()->set_multiprocessors(40);
+  devices->at(1).mutable_hardware()->set_multiprocessors(132);
+  devices->at(1).mutable_hardware()->set_compute_capability(90);
+  devices->at(2).mutable_hardware()->set_multiprocessors(132);
+  devices->at(2).mutable_hardware()->set_compute_capability(89);
+  const auto prober = MakeProber();
+  const ProbedDevice best = prober->Probe("sphere")->value();
+  EXPECT_EQ(best.device, 1u);
+  EXPECT_EQ(best.capability, (GpuCapability{9, 0}));
+  EXPECT_EQ(best.multiprocessors, 132u);
+  devices->at(2).mutable_hardware()->set_multiprocessors(1000);
+  EXPECT_EQ(prober->ProbeAgain("sphere")->value().device, 1u);
+  devices->at(1).mutable_device()->set_state(v1::Device::DRAINING);
+  EXPECT_EQ(prober->ProbeAgain("sphere")->value().device, 2u);
+  EXPECT_EQ(prober->Probe("sphere", {.device = 1})->value().health, DeviceHealth::kDraining);
 }
 
 TEST_F(ProbeTest, WhatWasFoundIsBelievedForAWhile) {
@@ -245,7 +270,7 @@ TEST_F(ProbeTest, WhatWasFoundIsBelievedForAWhile) {
 }
 
 TEST_F(ProbeTest, AFailureIsBelievedForAShorterWhileAndMendedByARepair) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   driver.failing = "RetainPrimaryContext";
   const auto prober = MakeProber({.keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
   EXPECT_FALSE(prober->Probe("a").ok());
@@ -263,12 +288,12 @@ TEST_F(ProbeTest, ADaemonThatDoesNotAnswerIsAskedAgain) {
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(status.message(), "sphere backend: the daemon ended the call");
   EXPECT_EQ(Metadata(status, "label"), "sphere");
-  devices = std::vector<v1::Device>{HostDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0)};
   EXPECT_TRUE(prober->Probe("sphere").ok());
 }
 
 TEST_F(ProbeTest, HoweverManyAskOneLooksAndTheOthersWait) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   const auto prober = MakeProber();
   std::atomic<int> ready = 0;
   std::atomic<int> good = 0;
@@ -289,7 +314,7 @@ TEST_F(ProbeTest, HoweverManyAskOneLooksAndTheOthersWait) {
 }
 
 TEST_F(ProbeTest, ABuildIsGivenTheDeviceWithItsContextCurrent) {
-  devices = std::vector<v1::Device>{CudaDevice(0)};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   const auto prober = MakeProber();
   const auto built = ProbeAndBuild(*prober, "sphere", [&](const ProbedDevice& device) -> absl::StatusOr<std::string> {
     EXPECT_EQ(driver.current, driver.kPrimary);

@@ -44,6 +44,10 @@ enum class DeviceHealth {
   kReady,
   // Its worker is being replaced: leases wait, and the device itself may well do.
   kRebuilding,
+  // An operator wants it empty: nothing new is leased on it.
+  kDraining,
+  // It serves, and something is wrong with it, or its driver does not say how it is.
+  kDegraded,
 };
 
 struct ProbedDevice {
@@ -62,6 +66,8 @@ struct ProbedDevice {
   // Of its memory, at the daemon.
   uint64_t generation = 0;
   DeviceHealth health = DeviceHealth::kReady;
+  // Of kDegraded: what is wrong, for people.
+  std::string trouble;
   absl::Time probe_time;
   // It was synchronised.
   std::shared_ptr<ProbedStream> stream;

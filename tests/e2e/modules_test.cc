@@ -36,6 +36,9 @@ class ModulesTest : public ::testing::Test {
     folder_ = ::mkdtemp(folder);
     ::chmod(folder_.c_str(), 0777);
     EXPECT_EQ(::mkfifo(hold().c_str(), 0666), 0);
+    // For every user, whatever the umask is.
+    std::ofstream(folder_ + "/count") << "";
+    ::chmod((folder_ + "/count").c_str(), 0666);
   }
   ~ModulesTest() override { fs::remove_all(folder_); }
 
@@ -61,8 +64,9 @@ class ModulesTest : public ::testing::Test {
   static v1::ListModulesResponse List(TestDaemon& daemon) { return Must(daemon.inspector().ListModules()); }
   static bool WaitersBecome(TestDaemon& daemon, uint64_t count) {
     return Eventually([&] {
+      const v1::ListModulesResponse list = List(daemon);
       uint64_t waiters = 0;
-      for (const v1::KeptModule& module : List(daemon).modules()) waiters += module.waiters();
+      for (const v1::KeptModule& module : list.modules()) waiters += module.waiters();
       return waiters == count;
     });
   }

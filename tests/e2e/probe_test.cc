@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/node_file.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -56,6 +57,28 @@ TEST(ProbeTest, ADeviceThatIsRepairedIsFoundAgain) {
   const absl::StatusOr<std::string> gone = program.Ask("probe sphere device=0");
   EXPECT_TRUE(IsRefusal(gone.status(), Reason::kDeviceStopped)) << gone.status();
   EXPECT_EQ(gone.status().message(), "sphere backend: failed to create CUDA context for device 0");
+}
+
+TEST(ProbeTest, TheBestDeviceOfANodeIsTheOneAndIsWhatTheInventorySays) {
+  const NodeFile node(R"(
+    [[device]]
+    name = "NVIDIA A10"
+    capability = "8.6"
+    multiprocessors = 72
+    memory = "24GiB"
+    [[device]]
+    name = "NVIDIA H200"
+    capability = "9.0"
+    multiprocessors = 132
+    memory = "141GiB"
+  )");
+  TestDaemon daemon({.flags = {node.flag()}});
+  Actor program(daemon);
+  EXPECT_EQ(program.Do("probe sphere"), UuidOf(daemon, 1) + " ready");
+  EXPECT_EQ(program.Do("module sphere kernel"), "compiled compute_90:kernel:test 1");
+  node.Now("[now.1]\nlost = true\n");
+  EXPECT_TRUE(Eventually([&] { return program.Do("probe sphere again") == UuidOf(daemon, 0) + " ready"; }));
+  EXPECT_EQ(program.Do("module sphere kernel"), "compiled compute_86:kernel:test 1");
 }
 
 }  // namespace
