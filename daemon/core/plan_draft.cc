@@ -244,9 +244,9 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
   for (size_t i = 0; i < devices->size(); ++i) {
     const PlanDevice& device = (*devices)[i];
     if (!Serves(device)) continue;
-    serving.push_back({.weight = device.weight,
-                       .most_units = device.room,
-                       .island = core_->devices_.at(device.ordinal).island});
+    PartitionDevice& to =
+        serving.emplace_back(PartitionDevice{.weight = device.weight, .most_units = device.room});
+    if (request.one_island) to.island = core_->devices_.at(device.ordinal).island;
     places.push_back(i);
   }
   BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,

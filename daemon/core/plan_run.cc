@@ -29,6 +29,16 @@ ReservationId ReservationIn(const Response& granted) {
   return gang != nullptr && gang->reservation.has_value() ? gang->reservation->id : ReservationId();
 }
 
+// A device that the plan uses and that is not what it was; null for none.
+template <typename WhyStale>
+const PlanDevice* FindStale(const PlanLayout& layout, const WhyStale& why) {
+  const auto stale = [&](const PlanDevice& device) {
+    return device.units > 0 && why(device) != PlanStale::kCurrent;
+  };
+  const auto found = std::find_if(layout.devices.begin(), layout.devices.end(), stale);
+  return found == layout.devices.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan*> PlanRun::Find(SessionId session, PlanId plan) const {
@@ -111,12 +121,15 @@ absl::StatusOr<Response> PlanRun::Finish(PlanDraft& draft, const Response& grant
   }
   if (draft.from_revision != 0) return FinishReplan(draft, ReservationIn(granted));
   layout.reservation = ReservationIn(granted);
+  Plan& plan = core_->plans_.Add(draft.layout);
+  // Made in the step that it was drafted in.
+  if (std::holds_alternative<PlanResult>(granted)) return Response(PlanResult{.layout = draft.layout});
   // While it waited for that they may have been rebuilt: nothing of it was there yet.
   for (PlanDevice& device : layout.devices) {
     device.generation = core_->devices_.at(device.ordinal).main.generation;
   }
-  core_->plans_.Add(draft.layout);
-  core_->devices_changed_ = true;
+  const auto why = [this](const PlanDevice& device) { return WhyStale(device); };
+  if (const PlanDevice* const stale = FindStale(layout, why)) MarkStale(plan, why(*stale), stale->ordinal);
   return Response(PlanResult{.layout = draft.layout});
 }
 
@@ -136,7 +149,8 @@ absl::StatusOr<Response> PlanRun::FinishReplan(PlanDraft& draft, ReservationId f
   MergeReservation(plan, fresh, &layout);
   const std::shared_ptr<const PlanLayout> before = std::exchange(plan.layout, draft.layout);
   plan.stale = PlanStale::kCurrent;
-  core_->devices_changed_ = true;
+  const auto why = [this](const PlanDevice& device) { return WhyStale(device); };
+  if (const PlanDevice* const stale = FindStale(layout, why)) MarkStale(plan, why(*stale), stale->ordinal);
   for (const PlanDevice& had : before->devices) {
     if (!had.permit) continue;
     const bool kept = std::any_of(layout.devices.begin(), layout.devices.end(),
@@ -214,12 +228,10 @@ PlanStale PlanRun::WhyStale(const PlanDevice& used) const {
 
 void PlanRun::Look() {
   if (!std::exchange(core_->devices_changed_, false)) return;
+  const auto why = [this](const PlanDevice& device) { return WhyStale(device); };
   core_->plans_.ForEach([&](Plan& plan) {
     if (plan.stale != PlanStale::kCurrent) return;
-    for (const PlanDevice& device : plan.layout->devices) {
-      const PlanStale why = device.units == 0 ? PlanStale::kCurrent : WhyStale(device);
-      if (why != PlanStale::kCurrent) return MarkStale(plan, why, device.ordinal);
-    }
+    if (const PlanDevice* const stale = FindStale(*plan.layout, why)) MarkStale(plan, why(*stale), stale->ordinal);
   });
 }
 
