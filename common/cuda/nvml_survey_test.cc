@@ -20,7 +20,9 @@ TEST(NvmlSurveyTest, EveryFigureOfADeviceIsKnownOrSaysWhyNot) {
   const absl::StatusOr<Nvml*> nvml = Nvml::Get();
   if (!nvml.ok()) GTEST_SKIP() << nvml.status();
   EXPECT_TRUE(IsRefusal(NvmlSurvey::Open("GPU-none").status(), Reason::kDriver));
-  for (const std::string& uuid : *(*nvml)->Uuids()) {
+  const absl::StatusOr<std::vector<std::string>> uuids = (*nvml)->Uuids();
+  ASSERT_TRUE(uuids.ok()) << uuids.status();
+  for (const std::string& uuid : *uuids) {
     const auto survey = NvmlSurvey::Open(uuid);
     ASSERT_TRUE(survey.ok()) << survey.status();
     DeviceFigures figures;

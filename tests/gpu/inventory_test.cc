@@ -149,7 +149,8 @@ class FourGpusInventoryTest : public GpuInventoryTest {
 TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
   const auto smi =
       Smi("name,pci.bus_id,compute_cap,memory.total,ecc.mode.current,mig.mode.current,clocks.max.sm");
-  for (const v1::DeviceInventory& device : Read().devices()) {
+  const v1::ListInventoryResponse inventory = Read();
+  for (const v1::DeviceInventory& device : inventory.devices()) {
     const auto row = smi.find(device.device().uuid());
     ASSERT_NE(row, smi.end()) << device.device().uuid();
     const std::vector<std::string>& said = row->second;
