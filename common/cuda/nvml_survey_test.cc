@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <string>
+#include <vector>
+
 #include "common/cuda/nvml.h"
 #include "common/error.h"
 
