@@ -81,8 +81,8 @@ class GpuPermitsTest : public GpuJob {
   // Whether there are clients of a second kind here.
   bool HaveRuntime() const {
     if (!cuda()) return false;
-    Subprocess have =
-        Subprocess::Start({.argv = {"python3", ProgramPath("tests/gpu/runtime_client.py"), "--have"}});
+    Subprocess have = Subprocess::Start(
+        {.argv = {"/usr/bin/env", "python3", ProgramPath("tests/gpu/runtime_client.py"), "--have"}});
     return have.Wait() == 0;
   }
 
