@@ -1,5 +1,5 @@
-// DevicePolicy: what a program wants of devices; and what there is, or why there is nothing. Absence is a value: a program
-// goes on without. A fault is an error: something is there and does not work.
+// DevicePolicy: what a program wants of devices; and what there is, or why there is nothing. Absence is a value: a
+// program goes on without. A fault is an error: something is there and does not work.
 
 #ifndef CLIENT_DEVICE_POLICY_H_
 #define CLIENT_DEVICE_POLICY_H_

@@ -11,9 +11,10 @@
 //     return SphereBackend::Make(device);               // absl::StatusOr<SphereBackend>
 //   });
 //
-// All labels are given the same device; each is in the errors that it gets. What was found is kept for a while, failures
-// too, for a shorter one; then it is looked at anew. However many threads ask, one looks, and the others wait for it: the
-// driver is initialised once in a process, and a device's primary context is the first thing that is made of it.
+// All labels are given the same device; each is in the errors that it gets. What was found is kept for a while,
+// failures too, for a shorter one; then it is looked at anew. However many threads ask, one looks, and the others
+// wait for it: the driver is initialised once in a process, and a device's primary context is the first thing that is
+// made of it.
 
 #ifndef CLIENT_PROBE_H_
 #define CLIENT_PROBE_H_
@@ -57,8 +58,8 @@ struct ProberOptions {
   absl::Duration keep_failure = absl::Seconds(5);
 };
 
-// Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can use,
-// by DeviceScore() (common/device_score.h) when it was first chosen. It stays the one for as long as it serves.
+// Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can
+// use, by DeviceScore() (common/device_score.h) when it was first chosen. It stays the one for as long as it serves.
 struct ProbeTarget {
   std::optional<uint32_t> device;
   std::string device_uuid;
@@ -105,11 +106,11 @@ class Prober {
   Prober& operator=(const Prober&) = delete;
   ~Prober();
 
-  // Finds a device and sees that it works: a context, what it is, and a stream that was synchronised. The label says for
-  // whom: 1 to 128 printable bytes, in all errors as the figure `label`.
+  // Finds a device and sees that it works: a context, what it is, and a stream that was synchronised. The label says
+  // for whom: 1 to 128 printable bytes, in all errors as the figure `label`.
   // Errors, as refusals with the figures `label`, `ordinal` (the daemon's; where one was chosen) and `why`:
-  //   NO_RUNTIME "{label} backend: no CUDA runtime available" for an absence where a device is required, with the figure
-  //     `absence` (AbsenceName());
+  //   NO_RUNTIME "{label} backend: no CUDA runtime available" for an absence where a device is required, with the
+  //     figure `absence` (AbsenceName());
   //   DRIVER or DEVICE_STOPPED "{label} backend: failed to create CUDA context for device {ordinal}";
   //   DRIVER, too, for one whose stream fails;
   //   NOT_FOUND for a device that was asked for and is not there; INVALID_FIELD for the label.
@@ -169,8 +170,8 @@ class Prober {
 };
 
 // Probes, then has `build` make the caller's own thing of the device, with its context the thread's own meanwhile.
-// `build(const ProbedDevice&)` returns an absl::StatusOr; it is not called where the probe finds nothing. Its errors pass
-// through as they are, with the label among their figures.
+// `build(const ProbedDevice&)` returns an absl::StatusOr; it is not called where the probe finds nothing. Its errors
+// pass through as they are, with the label among their figures.
 template <typename Build>
 auto ProbeAndBuild(Prober& prober, absl::string_view label, Build build, const ProbeTarget& target = {})
     -> absl::StatusOr<OrAbsent<typename std::invoke_result_t<Build, const ProbedDevice&>::value_type>> {

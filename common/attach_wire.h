@@ -5,8 +5,8 @@
 //   opener   ← Welcome + capsule fd ←   the connection is now the session's lifeline: silent, inheritable
 //   process  → Join                 → broker, on a connection of its own, which takes the process's pidfd
 //   process  ← Joined + page fd     ←   the connection is now the process's channel
-//   channel: broker → Delivery (numbered; a block's, a page's or a module's fd, a recall, a wish), process → Ack, LetGo,
-//            HandedOver
+//   channel: broker → Delivery (numbered; a block's, a page's or a module's fd, a recall, a wish), process → Ack,
+//            LetGo, HandedOver
 //
 // Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind.
 // The broker answers a message of another kind, size or fd count than stated here by a Refused that says so, drops

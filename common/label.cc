@@ -36,8 +36,8 @@ bool IsControl(absl::string_view sequence) {
   return first == 0xc2 && static_cast<uint8_t>(sequence[1]) < 0xa0;
 }
 
-// Takes from the front of `*text` what comes to at most `limit` bytes. Returns it with a "?" for each control character,
-// but for those of `allowed`, and for each byte that is not UTF-8.
+// Takes from the front of `*text` what comes to at most `limit` bytes. Returns it with a "?" for each control
+// character, but for those of `allowed`, and for each byte that is not UTF-8.
 std::string TakePrintable(absl::string_view* text, size_t limit, absl::string_view allowed = "") {
   std::string taken;
   while (!text->empty()) {

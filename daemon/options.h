@@ -83,8 +83,8 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
 // The flags that give inventory and broker what the vault was told, less the role.
 std::vector<std::string> FlagsForChildren(const Options& options);
 
-// $BERTH_STATE; else what systemd has made for the service ($STATE_DIRECTORY); else "state" in the daemon's folder, which
-// as a rule lives with the boot.
+// $BERTH_STATE; else what systemd has made for the service ($STATE_DIRECTORY); else "state" in the daemon's folder,
+// which as a rule lives with the boot.
 std::string DefaultState(const std::string& folder);
 
 // $BERTH_FOLDER; else /run/berth for root and $XDG_RUNTIME_DIR/berth for a user; empty if there is none of

@@ -56,8 +56,8 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
   ~Channel();
 
-  // Announces that a block, or what else there is, for `sequence` is wanted. Call it before the request is sent, then Await() or
-  // Abandon().
+  // Announces that a block, or what else there is, for `sequence` is wanted. Call it before the request is sent, then
+  // Await() or Abandon().
   void Expect(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits for the block of an expected sequence.

@@ -5,14 +5,14 @@
 #include <thread>
 
 #include "absl/synchronization/barrier.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
 namespace {
 
 TEST(TileThreadsTest, EachTileHasAThreadAndItsStepsAreInOrder) {
-  absl::Mutex mu;
+  Mutex mu;
   std::set<std::thread::id> threads;
   std::vector<std::string> steps(8);
   // All of them run at the same time: who is first waits for the last.
@@ -30,7 +30,7 @@ TEST(TileThreadsTest, EachTileHasAThreadAndItsStepsAreInOrder) {
                                                     [&](size_t tile) {
                                                       steps[tile] += "r";
                                                       {
-                                                        absl::MutexLock lock(&mu);
+                                                        MutexLock lock(&mu);
                                                         threads.insert(std::this_thread::get_id());
                                                       }
                                                       if (barrier->Block()) delete barrier;

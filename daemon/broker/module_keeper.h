@@ -1,6 +1,6 @@
-// ModuleKeeper: the broker's hands on compiled modules. What a process has compiled it writes to a place that the keeper
-// made for it; the keeper copies that to memory of its own, seals it, sees that it is what the process called it, and
-// hands out that memory alone, to be read. What is kept over a restart is in files (module_files.h).
+// ModuleKeeper: the broker's hands on compiled modules. What a process has compiled it writes to a place that the
+// keeper made for it; the keeper copies that to memory of its own, seals it, sees that it is what the process called
+// it, and hands out that memory alone, to be read. What is kept over a restart is in files (module_files.h).
 //
 // A thread of its own does what takes long, in the order in which it is told; so nobody waits for a disk.
 
@@ -28,7 +28,8 @@ namespace berth {
 // Thread-safe.
 class ModuleKeeper {
  public:
-  // `files` may be null: then nothing is kept over a restart. Places are of `largest`. `broker` must outlive the keeper.
+  // `files` may be null: then nothing is kept over a restart. Places are of `largest`. `broker` must outlive the
+  // keeper.
   ModuleKeeper(Broker* broker, std::unique_ptr<ModuleFiles> files, Bytes largest);
   ModuleKeeper(const ModuleKeeper&) = delete;
   ModuleKeeper& operator=(const ModuleKeeper&) = delete;

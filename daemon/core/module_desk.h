@@ -1,6 +1,6 @@
-// ModuleDesk: the core's steps about compiled modules. A tenant's processes that want one are given it; of those who want
-// one that is not there the first compiles it and the others wait; when whoever compiles it ends, takes too long or
-// gives up, the next one compiles it.
+// ModuleDesk: the core's steps about compiled modules. A tenant's processes that want one are given it; of those who
+// want one that is not there the first compiles it and the others wait; when whoever compiles it ends, takes too long
+// or gives up, the next one compiles it.
 //
 // Not a lease: a module that was handed over is the process's own, and nothing has to come back. So nothing here waits
 // for the proof of anybody's death.

@@ -1,5 +1,5 @@
-// ModuleTable: the compiled modules that the node keeps, who compiles one, who waits for it, and what leaves when room is
-// needed: what was used longest ago, first of the tenant that has its share, then of anybody.
+// ModuleTable: the compiled modules that the node keeps, who compiles one, who waits for it, and what leaves when
+// room is needed: what was used longest ago, first of the tenant that has its share, then of anybody.
 //
 // Books only: bytes and disk are the broker's, and what follows from a change is ModuleDesk's.
 // Pure and thread-compatible.

@@ -10,12 +10,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "client/inspector.h"
 #include "client/session.h"
 #include "client/status_conversion.h"
+#include "common/mutex.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
 #include "tests/bench/figures.h"
@@ -60,9 +60,8 @@ class Crowd {
 
   ~Crowd() {
     for (const auto& call : calls_) call->context.TryCancel();
-    const absl::MutexLock lock(&mu_);
-    const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return open_ == 0; };
-    mu_.Await(absl::Condition(&over));
+    MutexLock lock(&mu_);
+    while (open_ > 0) changed_.Wait(&mu_);
   }
 
   Inspector inspector() const { return Inspector(operator_); }
@@ -88,9 +87,8 @@ class Crowd {
         const double time, Microseconds([&]() -> absl::Status {
           BERTH_RETURN_IF_ERROR(
               clients_[holder.client].Call(&v1::PermitService::Stub::ReleasePermit, release).status());
-          const absl::MutexLock lock(&mu_);
-          const auto granted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !granted_.empty(); };
-          mu_.Await(absl::Condition(&granted));
+          MutexLock lock(&mu_);
+          while (granted_.empty()) changed_.Wait(&mu_);
           return absl::OkStatus();
         }));
     Acquire();
@@ -118,22 +116,22 @@ class Crowd {
       call.request.mutable_request()->set_answered_below(call.request.request().sequence());
     call.request.set_holder_key(absl::StrCat("waiter ", calls_.size()));
     {
-      const absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       ++open_;
     }
     stubs_[client]->async()->AcquirePermit(&call.context, &call.request, &call.response,
                                            [this, &call](const grpc::Status& status) {
-                                             const absl::MutexLock lock(&mu_);
+                                             MutexLock lock(&mu_);
                                              --open_;
                                              if (status.ok()) granted_.push_back(&call);
+                                             changed_.SignalAll();
                                            });
     return call;
   }
   // Who holds the permit.
   const Waiting& AwaitGrant() {
-    const absl::MutexLock lock(&mu_);
-    const auto granted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !granted_.empty(); };
-    mu_.Await(absl::Condition(&granted));
+    MutexLock lock(&mu_);
+    while (granted_.empty()) changed_.Wait(&mu_);
     const Waiting& call = *granted_.front();
     granted_.pop_front();
     return call;
@@ -145,7 +143,8 @@ class Crowd {
   std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs_;
   std::vector<std::unique_ptr<Waiting>> calls_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
+  CondVar changed_;
   // Calls that are not answered, and who was granted and has not released.
   uint64_t open_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<const Waiting*> granted_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// ModuleModel: what there is of compiled modules outside the core: the keeper's memory, places and disk, what it is to do,
-// and who has been told that he may compile. It says what is wrong with what the core wants or answers.
+// ModuleModel: what there is of compiled modules outside the core: the keeper's memory, places and disk, what it is
+// to do, and who has been told that he may compile. It says what is wrong with what the core wants or answers.
 
 #ifndef TESTS_SIM_MODULE_MODEL_H_
 #define TESTS_SIM_MODULE_MODEL_H_
