@@ -12,9 +12,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/state_page.h"
 #include "daemon/vault/vault_test_daemon.h"
 
@@ -283,13 +286,19 @@ TEST_F(VaultWorkersTest, ALostDeviceIsStoppedUntilItIsEnabledAndHasPassedItsSelf
 
 TEST_F(VaultWorkersTest, ADrainIsRememberedForTheNextBroker) {
   const auto daemon = StartReady();
+  // An order is answered when it is sent; the vault's word of it comes after.
+  const auto status_becomes = [&](const std::string& expected) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (Ask("status 1") != expected && absl::Now() < deadline) std::this_thread::yield();
+    return Ask("status 1") == expected;
+  };
   EXPECT_EQ(Ask("order drain 1"), "OK");
-  EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ; drained: ordered to drain");
+  EXPECT_TRUE(status_becomes("left 3, generation 1: ; drained: ordered to drain"));
   daemon->KillChild("berth-broker");
   EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ; drained: ordered to drain");
   EXPECT_EQ(Ask("status 0"), "left 3, generation 1: ");
   EXPECT_EQ(Ask("order undrain 1"), "OK");
-  EXPECT_EQ(Ask("status 1"), "left 3, generation 1: ");
+  EXPECT_TRUE(status_becomes("left 3, generation 1: "));
   EXPECT_EQ(daemon->Child("berth-monitor"), 0) << "there is nothing to read";
 }
 
