@@ -27,7 +27,7 @@ namespace {
 // The answers to calls under way get this long to leave when the daemon stops; the vault gives the whole broker 500 ms.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
 constexpr absl::Duration kStopPause = absl::Milliseconds(1);
-// And the files of log and modules this long each to take what waits for them.
+// And the files of log and modules this long, both together, to take what waits for them.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
 custody::OrderKind ToWire(core::DeviceOrder order) {
@@ -67,8 +67,9 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, c
   BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
   process.loop_->Run();
   process.AwaitAnswers();
+  const absl::Time deadline = absl::Now() + kFlushPatience;
   process.log_->Flush(kFlushPatience);
-  process.modules_->Flush(kFlushPatience);
+  process.modules_->Flush(std::max(deadline - absl::Now(), absl::ZeroDuration()));
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
   // waits.
   ::_exit(0);

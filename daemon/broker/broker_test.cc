@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "daemon/broker/recorded_call.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -45,16 +46,6 @@ class RecordingSink final : public EffectSink {
     busy_.fetch_sub(1);
   }
   std::atomic<int> busy_{0};
-};
-
-class RecordedCall final : public Call {
- public:
-  void Answer(absl::StatusOr<core::Response> response) override {
-    result = std::move(response);
-    ++answers;
-  }
-  absl::StatusOr<core::Response> result = absl::UnknownError("not answered");
-  std::atomic<int> answers{0};
 };
 
 class BrokerTest : public testing::Test {
@@ -96,8 +87,8 @@ class BrokerTest : public testing::Test {
 TEST_F(BrokerTest, AnswersAtOnceWhatCanBeAnswered) {
   RecordedCall call;
   Acquire(1, "a", &call);
-  EXPECT_EQ(call.answers, 1);
-  EXPECT_TRUE(call.result.ok()) << call.result.status();
+  EXPECT_EQ(call.answers(), 1);
+  EXPECT_TRUE(call.Await().ok()) << call.Await().status();
 }
 
 TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
@@ -110,7 +101,7 @@ TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
                     effects->push_back({.what = core::ReleaseBlock()});
                     effects->push_back({.what = core::DevicesChanged()});
                   });
-  EXPECT_EQ(recalled.answers, 1);
+  EXPECT_EQ(recalled.answers(), 1);
   EXPECT_EQ(sink_.carried, std::vector<std::string>{"create"});
   EXPECT_EQ(sink_.wakes, 1);
   broker_->CarryOn();
@@ -141,7 +132,7 @@ TEST_F(BrokerTest, OthersAreAnsweredByWhoCausedIt) {
     effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
     effects->push_back({.what = core::Reply{.call = waiting, .response = core::ReleaseResult()}});
   });
-  EXPECT_EQ(waiter.answers, 1);
+  EXPECT_EQ(waiter.answers(), 1);
   EXPECT_EQ(sink_.wakes, 0);
 }
 
@@ -150,16 +141,16 @@ TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {
   RecordedCall second;
   Acquire(1, "a", &first);
   Acquire(2, "b", &second);
-  EXPECT_EQ(second.answers, 0);
+  EXPECT_EQ(second.answers(), 0);
   RecordedCall release;
   broker_->Submit(broker_->NewCall(), &release,
                   [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
                     core.Release(now, id, Caller(), {.sequence = 3},
-                                 std::get<core::AcquireResult>(*first.result).acquisition, effects);
+                                 std::get<core::AcquireResult>(*first.Await()).acquisition, effects);
                   });
-  EXPECT_EQ(release.answers, 1);
-  EXPECT_EQ(second.answers, 1);
-  EXPECT_TRUE(second.result.ok());
+  EXPECT_EQ(release.answers(), 1);
+  EXPECT_EQ(second.answers(), 1);
+  EXPECT_TRUE(second.Await().ok());
 }
 
 TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
@@ -169,8 +160,8 @@ TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
   const CallId id = Acquire(2, "b", &second);
   broker_->Cancel(id);
   broker_->Cancel(id);
-  EXPECT_EQ(second.answers, 1);
-  EXPECT_EQ(second.result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(second.answers(), 1);
+  EXPECT_EQ(second.Await().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(broker_->Read([](const core::Core& core) { return core.ListPools()[0].waiters; }), 0u);
 }
 
@@ -185,7 +176,7 @@ TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
   sink_.armed = absl::InfiniteFuture();
   broker_->TimerFired();
   EXPECT_EQ(sink_.armed, deadline);
-  EXPECT_EQ(second.answers, 0);
+  EXPECT_EQ(second.answers(), 0);
 }
 
 TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
@@ -215,10 +206,10 @@ TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
         // Every thread nests in the one permit, so each call is answered before Submit() of some thread returns.
         RecordedCall call;
         const CallId id = Acquire(1 + i * kThreads + static_cast<uint64_t>(t), "shared", &call);
-        while (call.answers == 0) std::this_thread::yield();
+        while (call.answers() == 0) std::this_thread::yield();
         broker_->Cancel(id);
-        granted += call.result.ok();
-        EXPECT_EQ(call.answers, 1);
+        granted += call.Await().ok();
+        EXPECT_EQ(call.answers(), 1);
       }
     });
   }
