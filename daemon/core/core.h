@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
+#include "common/row.h"
 #include "common/secret.h"
 #include "daemon/core/block_types.h"
 #include "daemon/core/budget_types.h"
@@ -377,6 +378,20 @@ class Core {
   // Processes that are at a device without a permit, as the last reading had them, by device and pid: the caller's
   // user's.
   std::vector<StrayView> ListStrays(const Caller& caller) const;
+
+  // ---- What outlives the broker (row_kind.h) --------------------------------------------------------------
+
+  // Adds what has changed since the last call. Effects may be carried out once the changes of their step are kept.
+  void TakeChanges(RowBatch* changes);
+  // All rows as they are now: what the batches so far come to.
+  Rows AllRows() const;
+  // Goes on from what an earlier broker of this incarnation kept. Called first of all; then the news since is told as
+  // at any time (hang-ups, processes that are gone, workers), and then Resume(). Errors: kDataLoss naming the row; the
+  // core is of no use then.
+  absl::Status Restore(const Rows& rows);
+  // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard
+  // is asked again. Requests that waited keep their places until their callers are back, or for a while.
+  void Resume(absl::Time now, Effects* effects);
 
   // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
   // is broken. For tests and the simulator; costs time linear in everything held.

@@ -19,6 +19,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "common/archive.h"
+#include "common/row.h"
 #include "daemon/core/block_table.h"
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
@@ -26,6 +28,7 @@
 #include "daemon/core/fence_table.h"
 #include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/module_desk.h"
 #include "daemon/core/permit_pool.h"
@@ -441,6 +444,28 @@ class Core::Impl {
   DeviceView ViewDevice(const Device& device) const;
   SessionView ViewSession(const Session& session) const;
 
+  // ---- core_rows.cc: what outlives the broker --------------------------------------------------------------
+  //
+  // Of each group of kinds: which rows there are; the content of one, or that it is gone (false); and taking one in, in
+  // the order of keys, after the groups before it.
+
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // core_session_rows.cc
+  void ListSessionRows(std::vector<RowKey>* keys) const;
+  bool WriteSessionRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadSessionRow(const RowKey& key, ArchiveReader& archive);
+  void ResumeSessions(const Step& step);
+  // core_permit_rows.cc
+  void ListPermitRows(std::vector<RowKey>* keys) const;
+  bool WritePermitRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadPermitRow(const RowKey& key, ArchiveReader& archive);
+  void ResumePermits(const Step& step);
+  // core_memory_rows.cc
+  void ListMemoryRows(std::vector<RowKey>* keys) const;
+  bool WriteMemoryRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadMemoryRow(const RowKey& key, ArchiveReader& archive);
+  void ResumeMemory(const Step& step);
+
   // ---- core_check.cc: what CheckBooks() is made of --------------------------------------------------------
 
   absl::Status CheckPermits() const;
@@ -482,6 +507,7 @@ class Core::Impl {
   const ReadWords read_words_;
 
   bool shutting_down_ = false;
+  Journal journal_;
   uint64_t last_effect_ = 0;
   uint64_t last_record_ = 0;
   uint64_t last_budget_ = 0;
