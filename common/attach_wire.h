@@ -140,6 +140,12 @@ struct Delivery {
   uint64_t device = 0;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, Delivery& value) {
+  archive(value.what, value.number, value.sequence, value.block, value.import, value.owner, value.permit,
+          value.shared, value.plan, value.revision, value.why, value.device);
+}
+
 // Every delivery up to `number` has been received.
 struct Ack {
   Kind kind = Kind::kAck;

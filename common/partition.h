@@ -27,6 +27,11 @@ struct Tile {
   friend bool operator==(const Tile&, const Tile&) = default;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, Tile& value) {
+  archive(value.device, value.begin, value.end);
+}
+
 // Splits `units` by largest remainder: of n * w / sum each device gets the whole part, and the units that are left go
 // to the largest fractions, among equals to the earlier device. Tiles follow the order of the devices, one after the
 // other, from 0 to n; who gets nothing has no tile. No tile is further than one unit from its ideal.

@@ -1,7 +1,7 @@
 // PermitWord: how a process keeps a permit between two uses and takes it again without the daemon, and how the daemon
 // takes it back without asking. Two words that lie in the process's page (common/fence_page.h):
 //
-//   word      NONE; or USED or IDLE, of which permit, and how often it has been taken
+//   word      NONE; or USED or IDLE, of which permit, and how often it has been taken; or ENDED, of which permit
 //   waiting   somebody waits: what comes back is not to be kept
 //
 //   process: word USED → IDLE, then reads `waiting`; where that is set, it tells the daemon to look at the word
@@ -14,6 +14,8 @@
 //
 // The daemon believes IDLE alone: a process that writes anything else keeps the one permit that it was given, and one
 // that writes IDLE while it goes on is one that released and goes on. No word speaks of another process's permit.
+//
+// The page outlives the broker, and a broker may die before it has written down what it did to a word: the word says it.
 
 #ifndef COMMON_PERMIT_WORD_H_
 #define COMMON_PERMIT_WORD_H_
@@ -26,7 +28,7 @@ namespace berth {
 // Thread-safe. All zeroes is NONE.
 class PermitWord {
  public:
-  enum class State : uint64_t { kNone = 0, kIdle = 1, kUsed = 2 };
+  enum class State : uint64_t { kNone = 0, kIdle = 1, kUsed = 2, kEnded = 3 };
 
   // ---- The process's steps --------------------------------------------------------------------------------
 
@@ -72,8 +74,23 @@ class PermitWord {
     }
     return false;
   }
-  // → NONE: whatever the process has of it, it keeps it no longer.
-  void Clear() { word_.store(0, std::memory_order_seq_cst); }
+  // → ENDED: whatever the process has of it, it keeps it no longer.
+  void End(uint64_t permit) { word_.store(Make(permit, 0, State::kEnded), std::memory_order_seq_cst); }
+
+  enum class Lent {
+    // USED or IDLE.
+    kYes,
+    // ENDED: the process may still use it.
+    kEnded,
+    // Anything else: it was taken back.
+    kTakenBack,
+  };
+  // What an earlier broker, which lent `permit`, has come to.
+  Lent StateOf(uint64_t permit) const {
+    const uint64_t seen = word_.load(std::memory_order_seq_cst);
+    if (Is(seen, permit, State::kUsed) || Is(seen, permit, State::kIdle)) return Lent::kYes;
+    return seen == Make(permit, 0, State::kEnded) ? Lent::kEnded : Lent::kTakenBack;
+  }
 
   struct View {
     bool idle = false;

@@ -27,25 +27,6 @@ const ConfigValue* Find(const std::vector<ConfigValue>& table, const std::string
   return found == table.end() ? nullptr : &*found;
 }
 
-// What must be changed for `from` to become `to`; nothing of what is the same in both.
-core::PoolChange Difference(const core::PoolConfig& from, const core::PoolConfig& to) {
-  core::PoolChange change;
-  if (from.cap != to.cap) change.cap = to.cap;
-  if (from.tenant_cap != to.tenant_cap) change.tenant_cap = to.tenant_cap;
-  if (from.ageing != to.ageing) change.ageing = to.ageing;
-  if (from.hold_warning != to.hold_warning) change.hold_warning = to.hold_warning;
-  if (from.hold_limit != to.hold_limit) change.hold_limit = to.hold_limit;
-  if (from.idle_warning != to.idle_warning) change.idle_warning = to.idle_warning;
-  if (from.device_cap != to.device_cap) change.device_cap = to.device_cap;
-  for (const auto& [uid, weight] : from.weights) change.weights[uid] = 1;
-  for (const auto& [uid, weight] : to.weights) change.weights[uid] = weight;
-  if (from.weights == to.weights) change.weights.clear();
-  for (const auto& [uuid, cap] : from.device_caps) change.device_caps[uuid] = std::nullopt;
-  for (const auto& [uuid, cap] : to.device_caps) change.device_caps[uuid] = cap;
-  if (from.device_caps == to.device_caps) change.device_caps.clear();
-  return change;
-}
-
 }  // namespace
 
 std::vector<ConfigValue> ConfigDesk::Describe() {
@@ -140,7 +121,8 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
 }
 
 absl::Status ConfigDesk::ChangePool(const core::PoolConfig& from, const core::PoolConfig& to) {
-  const core::PoolChange change = Difference(from, to);
+  core::PoolChange change = core::Difference(from, to);
+  change.configured = true;
   absl::Status status;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     status = core.SetPool(now, from.name, change, effects).status();

@@ -14,9 +14,13 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
     : config_(std::move(config)),
       draw_id_(std::move(draw_id)),
       read_words_(std::move(read)),
+      sessions_(&journal_),
       permit_words_(std::move(find)),
+      gangs_(&journal_),
       room_(config_.limits.passes_before_keep, config_.limits.longest_keep),
-      mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant),
+      plans_(&journal_),
+      mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant,
+                 &journal_),
       fences_(config_.limits.fences),
       modules_(this, config_.limits.modules) {
   for (const PoolConfig& pool : config_.pools) {
@@ -25,7 +29,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
                                            .max_waiters = config_.limits.waiters_per_pool,
                                            .passes_before_hold = config_.limits.passes_before_hold,
                                            .epoch = config_.epoch},
-                       &permit_ids_, &placement_, &permit_words_);
+                       &permit_ids_, &placement_, &journal_, &permit_words_);
   }
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
@@ -68,7 +72,7 @@ void Core::Impl::Expire(const Step& step) {
   for (const PermitView& permit : revoked) {
     TellHolders(step, permit, attach::DeliveryKind::kRevoked);
     // One that has ended may have waited for nothing else.
-    if (Session* const session = sessions_.Find(permit.session)) FinishIfOver(step, *session);
+    if (const Session* const session = sessions_.Find(permit.session)) FinishIfOver(step, *session);
   }
   ExpireFences(step);
   ExpireRoom(step);
@@ -84,13 +88,13 @@ absl::StatusOr<const Session*> Core::Impl::Authenticate(const Caller& caller) co
   return sessions_.Authenticate(caller.credentials.session, caller.credentials.secret, caller.tenant);
 }
 
-absl::StatusOr<Channel*> Core::Impl::AdmitCaller(const Caller& caller) {
+absl::StatusOr<const Channel*> Core::Impl::AdmitCaller(const Caller& caller) {
   if (shutting_down_) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
   BERTH_ASSIGN_OR_RETURN(const Session* const session, Authenticate(caller));
   if (session->state != SessionState::kActive) {
     return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session->id.value()}});
   }
-  Channel* const channel = sessions_.FindChannel(caller.credentials.channel);
+  const Channel* const channel = sessions_.FindChannel(caller.credentials.channel);
   if (channel == nullptr || channel->session != session->id || channel->hung_up) {
     return Refuse(Reason::kNotJoined, "session {session}: channel {channel} is not joined, or hung up",
                   {{"session", session->id.value()}, {"channel", caller.credentials.channel.value()}});
@@ -100,12 +104,13 @@ absl::StatusOr<Channel*> Core::Impl::AdmitCaller(const Caller& caller) {
 
 std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const Caller& caller,
                                           const RequestTag& tag, uint64_t fingerprint, absl::Time deadline) {
-  const absl::StatusOr<Channel*> channel = AdmitCaller(caller);
+  const absl::StatusOr<const Channel*> channel = AdmitCaller(caller);
   if (!channel.ok()) {
     Reply(step, call, channel.status());
     return std::nullopt;
   }
-  const absl::StatusOr<RequestMemory::Admission> admission = (*channel)->requests.Admit(tag, fingerprint);
+  const absl::StatusOr<RequestMemory::Admission> admission =
+      sessions_.RequestsOf((*channel)->id).Admit(tag, fingerprint);
   if (!admission.ok()) {
     Reply(step, call, admission.status());
     return std::nullopt;
@@ -152,7 +157,7 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   }
   const CallId call = pending->second.call;
   pending_.erase(pending);
-  RequestMemory& memory = sessions_.FindChannel(request.channel)->requests;
+  RequestMemory& memory = sessions_.RequestsOf(request.channel);
   if (absl::IsUnavailable(response.status())) {
     memory.Erase(request.sequence);
   } else {
@@ -199,8 +204,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
 void Core::Impl::Dismiss(const Step& step, const std::vector<RequestId>& requests,
                          const absl::Status& status) {
   // First of all, so that nothing finds them on the way.
-  for (const RequestId& request : requests)
-    sessions_.FindChannel(request.channel)->requests.Erase(request.sequence);
+  for (const RequestId& request : requests) sessions_.RequestsOf(request.channel).Erase(request.sequence);
   Leave(step, requests, status);
 }
 

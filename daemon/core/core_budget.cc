@@ -12,7 +12,7 @@
 namespace berth::core {
 
 ByteBudget& Core::Impl::SessionBudget(SessionId session, uint32_t device) {
-  const auto [budget, fresh] = sessions_.Find(session)->budgets.try_emplace(device, config_.session_budget);
+  const auto [budget, fresh] = sessions_.BudgetsOf(session).try_emplace(device, config_.session_budget);
   return fresh ? Number(budget->second) : budget->second;
 }
 

@@ -49,8 +49,11 @@ void Core::OpenStream(absl::Time now, CallId call, const Caller& caller, const R
 }
 
 void Core::Impl::SendOwnPage(const Step& step, const RequestId& request) {
-  Channel& channel = *sessions_.FindChannel(request.channel);
-  if (!std::exchange(channel.has_page, true)) Emit(step, MakeFencePage{.channel = channel.id});
+  const Channel& channel = *sessions_.FindChannel(request.channel);
+  if (!channel.has_page) {
+    sessions_.ChangeChannel(channel.id).has_page = true;
+    Emit(step, MakeFencePage{.channel = channel.id});
+  }
   std::vector<Deliver> sends;
   mailboxes_.Post(Deliver{.channel = channel.id,
                           .delivery = {.what = attach::DeliveryKind::kOwnPage, .sequence = request.sequence}},
@@ -271,7 +274,7 @@ void Core::Impl::ExpireFences(const Step& step) {
 void Core::Impl::FinishLeaving(const Step& step) {
   const std::set<SessionId> looked_at = leaving_;
   for (const SessionId id : looked_at) {
-    Session* const session = sessions_.Find(id);
+    const Session* const session = sessions_.Find(id);
     if (session == nullptr || !HoldsNothing(*session)) {
       leaving_.erase(id);
     } else {

@@ -8,19 +8,19 @@ namespace berth::core {
 
 void Core::Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
-  const absl::StatusOr<Channel*> channel = impl_->AdmitCaller(caller);
+  const absl::StatusOr<const Channel*> channel = impl_->AdmitCaller(caller);
   if (!channel.ok()) return impl_->Reply(step, call, channel.status());
   const absl::StatusOr<ForgetOutcome> outcome = impl_->Settle(step, **channel, sequence);
   if (!outcome.ok()) return impl_->Reply(step, call, outcome.status());
   impl_->Reply(step, call, Response(ForgetResult{.outcome = *outcome}));
 }
 
-absl::StatusOr<ForgetOutcome> Core::Impl::Settle(const Step& step, Channel& channel, uint64_t sequence) {
+absl::StatusOr<ForgetOutcome> Core::Impl::Settle(const Step& step, const Channel& channel, uint64_t sequence) {
   if (sequence == 0) {
     return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
                   {{"field", "sequence"}, {"value", 0}, {"limit", 1}});
   }
-  RequestMemory& memory = channel.requests;
+  RequestMemory& memory = sessions_.RequestsOf(channel.id);
   const RequestMemory::Entry* const entry = memory.Find(sequence);
   if (entry == nullptr) {
     // A settled one is refused without a tombstone, too.
@@ -87,7 +87,7 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     if (undone) DropReservation(step, *reservation, LogCause::kForgotten);
   } else if (const auto* const planned = std::get_if<PlanResult>(&answer)) {
     // A re-plan stays: what it moved from may be gone.
-    Plan* const plan = planned->from_revision == 0 ? plans_.Find(planned->layout->id) : nullptr;
+    const Plan* const plan = planned->from_revision == 0 ? plans_.Find(planned->layout->id) : nullptr;
     undone = plan != nullptr;
     if (undone) PlanRun(this, &step).End(*plan);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {

@@ -114,7 +114,7 @@ class Core::Impl {
   absl::StatusOr<const Session*> Authenticate(const Caller& caller) const;
   // The caller's channel, if it may ask for anything. Errors: SHUTTING_DOWN, BAD_CREDENTIALS, SESSION_ENDED,
   // NOT_JOINED.
-  absl::StatusOr<Channel*> AdmitCaller(const Caller& caller);
+  absl::StatusOr<const Channel*> AdmitCaller(const Caller& caller);
 
   // Takes a request in. Returns nothing if there is nothing to decide: it was refused, was answered before,
   // or goes on waiting with `call` attached and `deadline` as its new one.
@@ -131,14 +131,14 @@ class Core::Impl {
 
   // ---- core_session.cc ------------------------------------------------------------------------------------
 
-  void BeginEnd(const Step& step, Session& session);
+  void BeginEnd(const Step& step, const Session& session);
   // Whether the session has ended and nobody can hold anything of it: every process is gone, or has hung up and it
   // holds no permit and imports no block.
   bool IsOver(const Session& session) const;
   // The same but for its streams' words, which change without a call.
   bool HoldsNothing(const Session& session) const;
   // Ends it for good where it is over; `session` is no more then. Where words alone keep it, it is looked at again.
-  void FinishIfOver(const Step& step, Session& session);
+  void FinishIfOver(const Step& step, const Session& session);
   // Has the session finished, if it is over then, by the next poll.
   void LookAtLater(const Step& step, SessionId session);
 
@@ -154,7 +154,10 @@ class Core::Impl {
   static absl::Status AlreadyHeld(const PermitView& permit);
   // Takes the gang in for a request that is pending: granted, refused, or waiting when this returns.
   void StartGang(const Step& step, const Admitted& admitted, const GangRequest& request);
-  void NumberGang(const RequestId& request) { gangs_.Find(request)->number = ++permit_ids_.last_waiter; }
+  uint64_t NextWaiter() {
+    journal_.Touch(RowKind::kCounters);
+    return ++permit_ids_.last_waiter;
+  }
   // Sends warm blocks back where that makes room for what it would reserve.
   void TrimForGang(const Step& step, const Gang& gang);
   ReservationView ReserveForGang(const Step& step, const Waiting& waiting);
@@ -401,7 +404,7 @@ class Core::Impl {
 
   // ---- core_forget.cc -------------------------------------------------------------------------------------
 
-  absl::StatusOr<ForgetOutcome> Settle(const Step& step, Channel& channel, uint64_t sequence);
+  absl::StatusOr<ForgetOutcome> Settle(const Step& step, const Channel& channel, uint64_t sequence);
   // Takes back what the answer gave.
   ForgetOutcome Undo(const Step& step, const Channel& channel, const Response& answer);
 

@@ -4,37 +4,13 @@
 #include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
 #include "daemon/core/fingerprint.h"
+#include "daemon/core/pool_change.h"
 
 namespace berth::core {
 namespace {
 
 absl::Status NoPool(absl::string_view name) {
   return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit pool"}, {"id", name}});
-}
-
-// Nothing that could not be configured either.
-absl::Status CheckChange(const PoolChange& change) {
-  if (change.cap == 0u) {
-    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
-                  {{"field", "cap"}, {"value", 0}, {"limit", 1}});
-  }
-  for (const auto& [uid, weight] : change.weights) {
-    if (weight >= 1 && weight <= kMostWeight) continue;
-    return Refuse(Reason::kInvalidField, "{field} of uid {uid} is {value}, expected 1 to {limit}",
-                  {{"field", "weight"}, {"uid", uid}, {"value", weight}, {"limit", kMostWeight}});
-  }
-  const std::pair<const char*, std::optional<absl::Duration>> holds[] = {
-      {"hold_warning", change.hold_warning},
-      {"hold_limit", change.hold_limit},
-      {"idle_warning", change.idle_warning}};
-  for (const auto& [field, hold] : holds) {
-    if (!hold.has_value() || *hold >= kLeastHold) continue;
-    return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
-                  {{"field", field},
-                   {"value", absl::FormatDuration(*hold)},
-                   {"limit", absl::FormatDuration(kLeastHold)}});
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -109,24 +85,8 @@ absl::StatusOr<PoolView> Core::SetPool(absl::Time now, absl::string_view pool, c
   PermitPool* const found = impl_->FindPool(pool);
   if (found == nullptr) return NoPool(pool);
   BERTH_RETURN_IF_ERROR(CheckChange(change));
-  PoolConfig config = found->config();
-  config.cap = change.cap.value_or(config.cap);
-  config.tenant_cap = change.tenant_cap.value_or(config.tenant_cap);
-  config.ageing = change.ageing.value_or(config.ageing);
-  config.hold_warning = change.hold_warning.value_or(config.hold_warning);
-  config.hold_limit = change.hold_limit.value_or(config.hold_limit);
-  for (const auto& [uid, weight] : change.weights) {
-    config.weights.erase(uid);
-    if (weight != 1) config.weights.emplace(uid, weight);
-  }
-  config.device_cap = change.device_cap.value_or(config.device_cap);
-  config.idle_warning = change.idle_warning.value_or(config.idle_warning);
-  for (const auto& [uuid, cap] : change.device_caps) {
-    config.device_caps.erase(uuid);
-    if (cap.has_value()) config.device_caps.emplace(uuid, *cap);
-  }
   PermitRun run(impl_.get(), &step);
-  found->SetConfig(run.step(), std::move(config));
+  found->Change(run.step(), change);
   run.Reconsider();
   run.Answer();
   // Of those that are out some may be past the new limits already.

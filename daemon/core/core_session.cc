@@ -47,14 +47,14 @@ absl::StatusOr<ChannelId> Core::JoinSession(absl::Time, SessionId session, const
 
 void Core::LifelineHungUp(absl::Time now, SessionId session, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
-  if (Session* const found = impl_->sessions_.Find(session)) impl_->BeginEnd(step, *found);
+  if (const Session* const found = impl_->sessions_.Find(session)) impl_->BeginEnd(step, *found);
 }
 
 void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
-  Channel* const found = impl_->sessions_.FindChannel(channel);
+  const Channel* const found = impl_->sessions_.FindChannel(channel);
   if (found == nullptr || found->hung_up) return;
-  found->hung_up = true;
+  impl_->sessions_.ChangeChannel(channel).hung_up = true;
   impl_->Dismiss(step, impl_->PendingOf(*found),
                  Refuse(Reason::kNotJoined, "session {session}: channel {channel} hung up",
                         {{"session", found->session.value()}, {"channel", channel.value()}}));
@@ -86,9 +86,9 @@ void Core::ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, 
 
 void Core::ProcessGone(absl::Time now, ChannelId channel, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
-  Channel* const found = impl_->sessions_.FindChannel(channel);
+  const Channel* const found = impl_->sessions_.FindChannel(channel);
   if (found == nullptr) return;
-  Session& session = *impl_->sessions_.Find(found->session);
+  const Session& session = *impl_->sessions_.Find(found->session);
   impl_->Dismiss(
       step, impl_->PendingOf(*found),
       Refuse(Reason::kCancelled, "the process of channel {channel} is gone", {{"channel", channel.value()}}));
@@ -124,7 +124,7 @@ absl::StatusOr<SessionView> Core::EndSession(absl::Time now, const Caller& calle
   const Step step = impl_->Begin(now, effects);
   BERTH_ASSIGN_OR_RETURN(const Session* const own, impl_->Authenticate(caller));
   const SessionId id = session ? session : own->id;
-  Session* const found = impl_->sessions_.Find(id);
+  const Session* const found = impl_->sessions_.Find(id);
   if (found == nullptr || (found != own && !caller.admin)) {
     return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", id.value()}});
   }
@@ -136,9 +136,9 @@ absl::StatusOr<SessionView> Core::EndSession(absl::Time now, const Caller& calle
   return view;
 }
 
-void Core::Impl::BeginEnd(const Step& step, Session& session) {
+void Core::Impl::BeginEnd(const Step& step, const Session& session) {
   if (session.state == SessionState::kEnding) return;
-  session.state = SessionState::kEnding;
+  sessions_.Change(session.id).state = SessionState::kEnding;
   std::vector<RequestId> requests;
   for (const ChannelId channel : session.channels) {
     for (const RequestId& request : PendingOf(*sessions_.FindChannel(channel))) requests.push_back(request);
@@ -184,7 +184,7 @@ void Core::Impl::LookAtLater(const Step& step, SessionId session) {
   if (leaving_.insert(session).second) PollSoon(step);
 }
 
-void Core::Impl::FinishIfOver(const Step& step, Session& session) {
+void Core::Impl::FinishIfOver(const Step& step, const Session& session) {
   if (!IsOver(session)) {
     if (HoldsNothing(session)) LookAtLater(step, session.id);
     return;
@@ -196,7 +196,7 @@ void Core::Impl::FinishIfOver(const Step& step, Session& session) {
     Emit(step, DropChannel{.channel = channel});
     sessions_.EraseChannel(channel);
   }
-  for (Plan* const plan : plans_.OfSession(session.id)) plans_.Erase(*plan);
+  for (const Plan* const plan : plans_.OfSession(session.id)) plans_.Erase(*plan);
   PermitRun run(this, &step);
   for (auto& [name, pool] : pools_) pool.ReturnAll(run.step(), session.id);
   run.Answer();

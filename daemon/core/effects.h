@@ -86,6 +86,11 @@ struct Deliver {
   bool read_only = false;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, Deliver& value) {
+  archive(value.channel, value.delivery, value.read_only);
+}
+
 // The channel's connection has ended: it leaves custody. The pidfd, which is to prove the process's death, stays.
 struct CloseChannel {
   ChannelId channel;

@@ -4,7 +4,9 @@
 
 namespace berth::core {
 
-Gang& GangTable::Add(Gang gang) {
+const Gang& GangTable::Add(Gang gang) {
+  Note(gang);
+  by_number_.emplace(gang.number, gang.request);
   const RequestId request = gang.request;
   deadlines_.emplace(gang.what.deadline, request);
   const auto [at, fresh] = gangs_.emplace(request, std::move(gang));
@@ -12,9 +14,14 @@ Gang& GangTable::Add(Gang gang) {
   return at->second;
 }
 
-Gang* GangTable::Find(const RequestId& request) {
+const Gang* GangTable::Find(const RequestId& request) const {
   const auto found = gangs_.find(request);
   return found == gangs_.end() ? nullptr : &found->second;
+}
+
+const Gang* GangTable::FindByNumber(uint64_t number) const {
+  const auto found = by_number_.find(number);
+  return found == by_number_.end() ? nullptr : &gangs_.at(found->second);
 }
 
 Gang GangTable::Take(const RequestId& request) {
@@ -23,6 +30,8 @@ Gang GangTable::Take(const RequestId& request) {
   deadlines_.erase({found->second.what.deadline, request});
   Gang gang = std::move(found->second);
   gangs_.erase(found);
+  by_number_.erase(gang.number);
+  Note(gang);
   return gang;
 }
 
@@ -31,6 +40,7 @@ void GangTable::SetDeadline(const RequestId& request, absl::Time deadline) {
   deadlines_.erase({gang.what.deadline, request});
   gang.what.deadline = deadline;
   deadlines_.emplace(deadline, request);
+  Note(gang);
 }
 
 const Gang* GangTable::FindExpired(absl::Time now) const {

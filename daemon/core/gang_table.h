@@ -1,7 +1,7 @@
 // GangTable: who waits for several permits, and perhaps reserved bytes, all or nothing. Each pool that is asked for
 // something has the gang in its queue; the table has what it asks in all.
 //
-// Pure and thread-compatible.
+// Each is a row that outlives the broker. Pure and thread-compatible.
 
 #ifndef DAEMON_CORE_GANG_TABLE_H_
 #define DAEMON_CORE_GANG_TABLE_H_
@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/gang_types.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/placement.h"
@@ -48,12 +50,28 @@ struct Gang {
   std::string shape;
 };
 
+// But for the parts' pools.
+template <typename Archive>
+void Fields(Archive& archive, Gang::Part& value) {
+  archive(value.ask, value.members);
+}
+
+template <typename Archive>
+void Fields(Archive& archive, Gang& value) {
+  archive(value.number, value.request, value.asker, value.what, value.since, value.parts, value.permits, value.room,
+          value.shape);
+}
+
 class GangTable {
  public:
-  // Requires: a request that does not wait here.
-  Gang& Add(Gang gang);
+  // `journal` outlives the table.
+  explicit GangTable(Journal* journal) : journal_(journal) {}
+
+  // Requires: a request that does not wait here, and a number that no other has.
+  const Gang& Add(Gang gang);
   // Null for one that does not wait here.
-  Gang* Find(const RequestId& request);
+  const Gang* Find(const RequestId& request) const;
+  const Gang* FindByNumber(uint64_t number) const;
   // Requires: it waits here.
   Gang Take(const RequestId& request);
   void SetDeadline(const RequestId& request, absl::Time deadline);
@@ -67,7 +85,11 @@ class GangTable {
   uint64_t CountReserving(SessionId session) const;
 
  private:
+  void Note(const Gang& gang) { journal_->Touch(RowKind::kGang, gang.number); }
+
+  Journal* const journal_;
   std::map<RequestId, Gang> gangs_;
+  absl::flat_hash_map<uint64_t, RequestId> by_number_;
   std::set<std::pair<absl::Time, RequestId>> deadlines_;
 };
 

@@ -23,6 +23,11 @@ struct GangMember {
   DeviceWish device;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, GangMember& value) {
+  archive(value.pool, value.units, value.client_cap, value.device);
+}
+
 struct GangRequest {
   // 1 to kMaxGangMembers.
   std::vector<GangMember> members;
@@ -40,6 +45,12 @@ struct GangRequest {
   bool exclusive = false;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, GangRequest& value) {
+  archive(value.members, value.reserve, value.reserve_for, value.holder_key, value.label, value.wait,
+          value.deadline, value.adoptable, value.independent, value.priority, value.exclusive);
+}
+
 inline constexpr size_t kMaxGangMembers = 64;
 
 struct GangResult {
@@ -47,6 +58,11 @@ struct GangResult {
   std::vector<AcquireResult> permits;
   std::optional<ReservationView> reservation;
 };
+
+template <typename Archive>
+void Fields(Archive& archive, GangResult& value) {
+  archive(value.permits, value.reservation);
+}
 
 }  // namespace berth::core
 

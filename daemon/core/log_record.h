@@ -103,6 +103,14 @@ struct LogRecord {
   std::string message;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, LogRecord& value) {
+  archive(value.number, value.incarnation, value.time, value.action, value.cause, value.session, value.tenant,
+          value.request, value.process, value.device, value.block, value.block_generation, value.import,
+          value.reservation, value.bytes, value.label, value.use, value.access, value.slot, value.value,
+          value.error, value.message);
+}
+
 }  // namespace berth::core
 
 #endif  // DAEMON_CORE_LOG_RECORD_H_

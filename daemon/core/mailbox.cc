@@ -21,11 +21,14 @@ std::vector<ImportId> Mailboxes::Close(ChannelId channel, std::vector<Deliver>* 
   const auto tenant = tenants_.find(box.tenant);
   Window& window = tenant->second;
   StopWaiting(box, window);
-  for (const Deliver& deliver : box.queue) {
-    if (HasBlockFd(deliver)) unsent.push_back(ImportId(deliver.delivery.import));
+  for (const Letter& letter : box.queue) {
+    if (HasBlockFd(letter.deliver)) unsent.push_back(ImportId(letter.deliver.delivery.import));
+    Note(channel, letter.place);
   }
+  for (const Letter& letter : box.sent) Note(channel, letter.place);
+  Note(channel, kNumbers);
   // The fds in the closed socket are gone with it.
-  window.fds -= box.fds.size();
+  window.fds -= box.fds;
   boxes_.erase(found);
   if (--window.boxes == 0) {
     tenants_.erase(tenant);
@@ -40,7 +43,8 @@ void Mailboxes::Post(Deliver deliver, std::vector<Deliver>* sends) {
   const auto found = boxes_.find(channel);
   if (found == boxes_.end()) return;
   Box& box = found->second;
-  box.queue.push_back(std::move(deliver));
+  box.queue.push_back({.place = ++box.last_place, .deliver = std::move(deliver)});
+  Note(channel, box.last_place);
   if (box.queue.size() == 1) Flush(channel, box, tenants_.at(box.tenant), sends);
 }
 
@@ -49,10 +53,13 @@ void Mailboxes::Acknowledge(ChannelId channel, uint64_t number, std::vector<Deli
   if (found == boxes_.end() || number > found->second.last_number) return;
   Box& box = found->second;
   Window& window = tenants_.at(box.tenant);
-  box.acknowledged = std::max(box.acknowledged, number);
-  while (!box.fds.empty() && box.fds.front() <= number) {
-    box.fds.pop_front();
-    --window.fds;
+  while (!box.sent.empty() && box.sent.front().deliver.delivery.number <= number) {
+    if (HasFd(box.sent.front().deliver)) {
+      --box.fds;
+      --window.fds;
+    }
+    Note(channel, box.sent.front().place);
+    box.sent.pop_front();
   }
   // Those who wait for the tenant's room came before this one's next.
   ServeWaiting(window, sends);
@@ -63,12 +70,13 @@ bool Mailboxes::Withdraw(ChannelId channel, ImportId import, std::vector<Deliver
   const auto found = boxes_.find(channel);
   if (found == boxes_.end()) return false;
   Box& box = found->second;
-  const auto queued = std::find_if(box.queue.begin(), box.queue.end(), [import](const Deliver& deliver) {
-    return IsBlock(deliver) && deliver.delivery.import == import.value();
+  const auto queued = std::find_if(box.queue.begin(), box.queue.end(), [import](const Letter& letter) {
+    return IsBlock(letter.deliver) && letter.deliver.delivery.import == import.value();
   });
   if (queued == box.queue.end()) return false;
   const bool first = queued == box.queue.begin();
-  const bool has_fd = HasBlockFd(*queued);
+  const bool has_fd = HasBlockFd(queued->deliver);
+  Note(channel, queued->place);
   box.queue.erase(queued);
   if (first) {
     Window& window = tenants_.at(box.tenant);
@@ -83,26 +91,29 @@ uint64_t Mailboxes::Queued(ChannelId channel) const {
   return found == boxes_.end() ? 0 : found->second.queue.size();
 }
 
-void Mailboxes::Send(Box& box, Window& window, Deliver deliver, std::vector<Deliver>* sends) {
-  deliver.delivery.number = ++box.last_number;
-  if (HasFd(deliver)) {
-    box.fds.push_back(deliver.delivery.number);
+void Mailboxes::Send(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends) {
+  Letter& letter = box.sent.emplace_back(std::move(box.queue.front()));
+  box.queue.pop_front();
+  letter.deliver.delivery.number = ++box.last_number;
+  if (HasFd(letter.deliver)) {
+    ++box.fds;
     ++window.fds;
   }
-  sends->push_back(std::move(deliver));
+  Note(channel, letter.place);
+  Note(channel, kNumbers);
+  sends->push_back(letter.deliver);
 }
 
 void Mailboxes::Flush(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends) {
   while (!box.queue.empty()) {
-    if (Full(box, box.queue.front())) return;
-    if (HasFd(box.queue.front()) && window.fds >= fds_per_tenant_) {
+    const Deliver& next = box.queue.front().deliver;
+    if (Full(box, next)) return;
+    if (HasFd(next) && window.fds >= fds_per_tenant_) {
       box.turn = ++last_turn_;
       window.waiting.emplace(box.turn, channel);
       return;
     }
-    Deliver next = std::move(box.queue.front());
-    box.queue.pop_front();
-    Send(box, window, std::move(next), sends);
+    Send(channel, box, window, sends);
   }
 }
 
@@ -113,11 +124,9 @@ void Mailboxes::ServeWaiting(Window& window, std::vector<Deliver>* sends) {
     StopWaiting(box, window);
     // One fd for each in turn; what needs no room goes along.
     do {
-      Deliver next = std::move(box.queue.front());
-      box.queue.pop_front();
-      Send(box, window, std::move(next), sends);
-    } while (!box.queue.empty() && !HasFd(box.queue.front()) && !Full(box, box.queue.front()));
-    if (!box.queue.empty() && !Full(box, box.queue.front())) {
+      Send(channel, box, window, sends);
+    } while (!box.queue.empty() && !HasFd(box.queue.front().deliver) && !Full(box, box.queue.front().deliver));
+    if (!box.queue.empty() && !Full(box, box.queue.front().deliver)) {
       box.turn = ++last_turn_;
       window.waiting.emplace(box.turn, channel);
     }
@@ -130,20 +139,86 @@ void Mailboxes::StopWaiting(Box& box, Window& window) {
   box.turn = 0;
 }
 
+void Mailboxes::ListRows(std::vector<RowKey>* keys) const {
+  for (const auto& [channel, box] : boxes_) {
+    if (box.last_number > 0) keys->push_back(KeyOf(RowKind::kDelivery, channel.value(), kNumbers));
+    for (const std::deque<Letter>* const letters : {&box.sent, &box.queue}) {
+      for (const Letter& letter : *letters) {
+        keys->push_back(KeyOf(RowKind::kDelivery, channel.value(), letter.place));
+      }
+    }
+  }
+}
+
+bool Mailboxes::WriteRow(const RowKey& key, ArchiveWriter& archive) const {
+  const auto found = boxes_.find(ChannelId(key.id));
+  if (found == boxes_.end()) return false;
+  const Box& box = found->second;
+  if (key.part == kNumbers) {
+    if (box.last_number == 0) return false;
+    archive(box.last_number);
+    return true;
+  }
+  for (const std::deque<Letter>* const letters : {&box.sent, &box.queue}) {
+    const auto at = std::lower_bound(letters->begin(), letters->end(), key.part,
+                                     [](const Letter& letter, uint64_t place) { return letter.place < place; });
+    if (at == letters->end() || at->place != key.part) continue;
+    archive(at->deliver);
+    return true;
+  }
+  return false;
+}
+
+void Mailboxes::ReadRow(const RowKey& key, ArchiveReader& archive) {
+  const auto found = boxes_.find(ChannelId(key.id));
+  if (found == boxes_.end()) return archive.Fail();
+  Box& box = found->second;
+  if (key.part == kNumbers) return archive(box.last_number);
+  Letter letter = {.place = key.part};
+  archive(letter.deliver);
+  letter.deliver.channel = found->first;
+  box.last_place = key.part;
+  const uint64_t number = letter.deliver.delivery.number;
+  if (number == 0) return box.queue.push_back(std::move(letter));
+  const uint64_t next = box.sent.empty() ? number : box.sent.back().deliver.delivery.number + 1;
+  if (number != next || number > box.last_number || !box.queue.empty()) return archive.Fail();
+  if (HasFd(letter.deliver)) {
+    ++box.fds;
+    ++tenants_.at(box.tenant).fds;
+  }
+  box.sent.push_back(std::move(letter));
+}
+
+void Mailboxes::FinishRestoring() {
+  for (auto& [channel, box] : boxes_) {
+    if (box.queue.empty() || Full(box, box.queue.front().deliver)) continue;
+    box.turn = ++last_turn_;
+    tenants_.at(box.tenant).waiting.emplace(box.turn, channel);
+  }
+}
+
+void Mailboxes::SendAgain(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) const {
+  for (const auto& [channel, box] : boxes_) {
+    for (const Letter& letter : box.sent) {
+      if (still(letter.deliver)) sends->push_back(letter.deliver);
+    }
+  }
+}
+
 absl::Status Mailboxes::CheckBooks() const {
   std::map<Tenant, std::pair<uint64_t, uint64_t>> counted;
   for (const auto& [channel, box] : boxes_) {
     auto& [boxes, fds] = counted[box.tenant];
     ++boxes;
-    fds += box.fds.size();
+    fds += box.fds;
     const Window& window = tenants_.at(box.tenant);
-    if (box.fds.size() > fds_per_channel_)
-      return absl::InternalError("too many fds are under way on a channel");
+    if (box.fds > fds_per_channel_) return absl::InternalError("too many fds are under way on a channel");
     if (box.turn != 0 && (box.queue.empty() || !window.waiting.contains(box.turn))) {
       return absl::InternalError("a mailbox waits in vain");
     }
-    const bool no_room = !box.queue.empty() && (Full(box, box.queue.front()) ||
-                                                (HasFd(box.queue.front()) && window.fds >= fds_per_tenant_));
+    const bool no_room =
+        !box.queue.empty() && (Full(box, box.queue.front().deliver) ||
+                               (HasFd(box.queue.front().deliver) && window.fds >= fds_per_tenant_));
     if (!box.queue.empty() && !no_room) {
       return absl::InternalError(
           absl::StrCat("a delivery is queued that could be sent, on ", channel.value()));

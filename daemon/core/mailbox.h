@@ -3,7 +3,8 @@
 // A passed fd that nobody has read costs the kernel's patience with the whole user, so at most
 // `fds_per_channel` and `fds_per_tenant` are sent and not acknowledged, and at most kUnacknowledgedPerChannel
 // deliveries of any kind; what comes after waits its turn.
-// Channels of a tenant that wait for its window are served in turn. Pure and thread-compatible.
+// Channels of a tenant that wait for its window are served in turn. What is not acknowledged is kept, for a broker that
+// follows to send again: each delivery is a row, and so is where a channel's numbers stand. Pure and thread-compatible.
 
 #ifndef DAEMON_CORE_MAILBOX_H_
 #define DAEMON_CORE_MAILBOX_H_
@@ -13,10 +14,15 @@
 #include <map>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/archive.h"
 #include "common/attach_wire.h"
 #include "common/ids.h"
+#include "common/row.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/journal.h"
 
 namespace berth::core {
 
@@ -26,8 +32,9 @@ class Mailboxes {
   // read just then.
   static constexpr uint64_t kUnacknowledgedPerChannel = 128;
 
-  Mailboxes(uint64_t fds_per_channel, uint64_t fds_per_tenant)
-      : fds_per_channel_(fds_per_channel), fds_per_tenant_(fds_per_tenant) {}
+  // `journal` outlives the mailboxes.
+  Mailboxes(uint64_t fds_per_channel, uint64_t fds_per_tenant, Journal* journal)
+      : fds_per_channel_(fds_per_channel), fds_per_tenant_(fds_per_tenant), journal_(journal) {}
 
   void Open(ChannelId channel, const Tenant& tenant);
   // Ends the channel's mailbox; ignored if it has none. Returns the imports whose fd was never sent. What
@@ -49,7 +56,27 @@ class Mailboxes {
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 
+  // ---- What outlives the broker ---------------------------------------------------------------------------
+
+  // Of kDelivery; part kNumbers is where the channel's numbers stand.
+  static constexpr uint64_t kNumbers = 0;
+  void ListRows(std::vector<RowKey>* keys) const;
+  // Returns whether there is such a row.
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // In the order of keys; of a channel whose mailbox is open. Fails the archive for what cannot be.
+  void ReadRow(const RowKey& key, ArchiveReader& archive);
+  // After the last row: those that wait for a tenant's room get in line.
+  void FinishRestoring();
+  // Sends what was sent before and was not acknowledged, with its numbers, where `still` says so: what it names may be
+  // gone, which only who has had it can have brought about.
+  void SendAgain(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) const;
+
  private:
+  // A delivery and its place among the channel's, which rises.
+  struct Letter {
+    uint64_t place = 0;
+    Deliver deliver;
+  };
   struct Window {
     uint64_t boxes = 0;
     uint64_t fds = 0;
@@ -59,10 +86,11 @@ class Mailboxes {
   struct Box {
     Tenant tenant;
     uint64_t last_number = 0;
-    uint64_t acknowledged = 0;
-    // Numbers of the fds under way.
-    std::deque<uint64_t> fds;
-    std::deque<Deliver> queue;
+    uint64_t last_place = 0;
+    // Not acknowledged, by number, and how many of them have fds; and those without a number yet.
+    std::deque<Letter> sent;
+    uint64_t fds = 0;
+    std::deque<Letter> queue;
     // Its turn in the window's `waiting`; 0 for none.
     uint64_t turn = 0;
   };
@@ -81,10 +109,11 @@ class Mailboxes {
   }
   // Whether the channel itself has no room for `deliver`.
   bool Full(const Box& box, const Deliver& deliver) const {
-    return box.last_number - box.acknowledged >= kUnacknowledgedPerChannel ||
-           (HasFd(deliver) && box.fds.size() >= fds_per_channel_);
+    return box.sent.size() >= kUnacknowledgedPerChannel || (HasFd(deliver) && box.fds >= fds_per_channel_);
   }
-  void Send(Box& box, Window& window, Deliver deliver, std::vector<Deliver>* sends);
+  void Note(ChannelId channel, uint64_t place) { journal_->Touch(RowKind::kDelivery, channel.value(), place); }
+  // The next of the queue.
+  void Send(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends);
   // Sends what may be sent of one box, then sees whether it waits for the tenant's room.
   void Flush(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends);
   // Gives the tenant's room to the boxes that wait for it.
@@ -93,6 +122,7 @@ class Mailboxes {
 
   const uint64_t fds_per_channel_;
   const uint64_t fds_per_tenant_;
+  Journal* const journal_;
   uint64_t last_turn_ = 0;
   std::map<ChannelId, Box> boxes_;
   std::map<Tenant, Window> tenants_;

@@ -7,7 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "daemon/core/fingerprint.h"
 #include "daemon/core/invariant.h"
+#include "daemon/core/pool_change.h"
 
 namespace berth::core {
 namespace {
@@ -33,19 +35,30 @@ WaitQueue::Verdict ToQueue(Placement::Verdict verdict) {
 
 }  // namespace
 
-PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, PermitWords* words)
-    : max_waiters_(options.max_waiters),
+PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, Journal* journal, PermitWords* words)
+    : number_(NumberOf(options.config.name)),
+      max_waiters_(options.max_waiters),
       epoch_(options.epoch),
       ids_(ids),
       placement_(placement),
+      journal_(journal),
       words_(words),
-      config_(std::move(options.config)),
-      queue_({.passes_before_hold = options.passes_before_hold,
-              .ageing = config_.ageing,
-              .weights = config_.weights}) {
+      configured_(std::move(options.config)),
+      config_(configured_),
+      queue_({.passes_before_hold = options.passes_before_hold}, journal, number_) {
+  ApplyConfig();
+}
+
+uint64_t PermitPool::NumberOf(absl::string_view name) { return Fingerprint().Add(name).value(); }
+
+void PermitPool::ApplyConfig() {
   BERTH_INVARIANT(config_.cap > 0);
   shares_.cap = config_.device_cap;
   shares_.caps = config_.device_caps;
+  queue_.SetOptions({.passes_before_hold = queue_.options().passes_before_hold,
+                     .ageing = config_.ageing,
+                     .weights = config_.weights});
+  journal_->Touch(RowKind::kPool, number_);
 }
 
 void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
@@ -58,6 +71,7 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
   if (const Permit* const held = FindNest(asker, what); held != nullptr) {
     return Tell(step, request, Nest(permits_.at(held->view.id), what));
   }
+  journal_->Touch(RowKind::kCounters);
   Waiter waiter{.number = ++ids_->last_waiter,
                 .request = request,
                 .asker = asker,
@@ -153,6 +167,13 @@ absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequ
 
 AcquireResult PermitPool::AddAcquisition(Permit& permit, bool nested) {
   const AcquisitionId acquisition(++ids_->last_acquisition);
+  journal_->Touch(RowKind::kCounters);
+  if (nested) {
+    NoteNested(acquisition);
+  } else {
+    permit.first = acquisition;
+    Note(permit);
+  }
   permit.acquisitions.insert(acquisition);
   acquisitions_.emplace(acquisition, permit.view.id);
   return AcquireResult{.acquisition = acquisition,
@@ -160,6 +181,17 @@ AcquireResult PermitPool::AddAcquisition(Permit& permit, bool nested) {
                        .nested = nested,
                        .device = permit.view.device,
                        .epoch = epoch_};
+}
+
+void PermitPool::EndAcquisition(Permit& permit, AcquisitionId acquisition) {
+  if (acquisition == permit.first) {
+    permit.first = AcquisitionId();
+    Note(permit);
+  } else {
+    NoteNested(acquisition);
+  }
+  acquisitions_.erase(acquisition);
+  permit.acquisitions.erase(acquisition);
 }
 
 bool PermitPool::TenantMayHave(const Tenant& tenant, uint64_t units) const {
@@ -174,6 +206,7 @@ Placement::Ask PermitPool::AskOf(const AcquireRequest& what) const {
 }
 
 WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter, Gangs* gangs) const {
+  if (waiter.absent) return WaitQueue::Verdict::kAside;
   if (!waiter.gang.empty()) return gangs->Judge(waiter);
   const AcquireRequest& what = waiter.what;
   const WaitQueue::Verdict units = JudgeUnits({.tenant = waiter.asker.tenant,
@@ -215,7 +248,7 @@ void PermitPool::Grant(const PoolStep& step, const Waiter& waiter) {
 PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter,
                                       std::optional<uint32_t> device) {
   const PermitId id(++ids_->last_permit);
-  Permit& permit = permits_[id];
+  Permit permit;
   permit.view = PermitView{.id = id,
                            .pool = config_.name,
                            .units = waiter.what.units,
@@ -231,22 +264,33 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
                            .process = waiter.asker.process};
   permit.tenant = waiter.asker.tenant;
   permit.held_since = step.now;
-  fresh_.emplace(step.now, id);
   if (device.has_value()) {
     permit.view.device = placement_->Describe(*device);
     permit.view.declared = waiter.what.device.declared;
-    placement_->Take(*device, waiter.asker.session, waiter.what.device.declared);
-    shares_.out[*device] += waiter.what.units;
   }
-  const bool first = by_holder_.emplace(Holder(waiter.asker.session, waiter.what.holder_key), id).second;
-  BERTH_INVARIANT(first);
-  if (waiter.what.adoptable) adoptable_.emplace(waiter.asker.session, id);
-  out_ += waiter.what.units;
-  out_by_tenant_[waiter.asker.tenant] += waiter.what.units;
+  Permit& admitted = Insert(std::move(permit));
   queue_.Charge(waiter.asker.tenant, waiter.charge);
-  exclusive_out_ += waiter.what.exclusive ? 1 : 0;
   peak_ = std::max(peak_, out_);
   ++granted_total_;
+  NoteFigures();
+  return admitted;
+}
+
+PermitPool::Permit& PermitPool::Insert(Permit inserted) {
+  const PermitId id = inserted.view.id;
+  Permit& permit = permits_.emplace(id, std::move(inserted)).first->second;
+  const PermitView& view = permit.view;
+  fresh_.emplace(permit.held_since, id);
+  if (view.device.has_value()) {
+    placement_->Take(view.device->ordinal, view.session, view.declared);
+    shares_.out[view.device->ordinal] += view.units;
+  }
+  const bool first = by_holder_.emplace(Holder(view.session, view.holder_key), id).second;
+  BERTH_INVARIANT(first);
+  if (view.adoptable) adoptable_.emplace(view.session, id);
+  out_ += view.units;
+  out_by_tenant_[permit.tenant] += view.units;
+  exclusive_out_ += view.exclusive ? 1 : 0;
   return permit;
 }
 
@@ -261,7 +305,7 @@ AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter,
 void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
   const PermitView view = permit.view;
   const auto nests = [&](const Waiter& waiter) {
-    return waiter.gang.empty() &&
+    return waiter.gang.empty() && !waiter.absent &&
            (waiter.what.holder_key == view.holder_key || (view.adoptable && !waiter.what.independent));
   };
   for (const Waiter& waiter : queue_.TakeOf(view.session, nests)) {
@@ -338,8 +382,23 @@ uint64_t PermitPool::PositionOf(uint64_t number) const {
 
 bool PermitPool::KeptFrom(uint64_t number, Gangs* gangs) const {
   return queue_.KeptFrom(number, [&](const Waiter& waiter) {
+    if (waiter.absent) return WaitQueue::Verdict::kAside;
     return waiter.gang.empty() ? Judge(waiter, nullptr) : gangs->JudgeParts(waiter);
   });
+}
+
+void PermitPool::Attach(const PoolStep& step, const RequestId& request) {
+  queue_.Attach(request);
+  const Waiter& waiter = *queue_.Find(request);
+  // What has become of the others, or of the pool, meanwhile concerns it from now on.
+  if (!waiter.gang.empty()) return;
+  if (const Permit* const held = FindNest(waiter.asker, waiter.what); held != nullptr) {
+    const AcquireRequest what = queue_.Remove(request)->what;
+    Tell(step, request, Nest(permits_.at(held->view.id), what));
+  } else if (absl::Status never = CheckCaps(waiter.what); !never.ok()) {
+    queue_.Remove(request);
+    Tell(step, request, std::move(never));
+  }
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
@@ -352,8 +411,7 @@ ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisitio
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
   if (at->second.kept == acquisition) EndKeeping(at->second);
-  acquisitions_.erase(found);
-  at->second.acquisitions.erase(acquisition);
+  EndAcquisition(at->second, acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
   Return(step.now, at);
   Serve(step);
@@ -379,6 +437,7 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
     const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
     const bool first = mean_hold_ == absl::ZeroDuration();
     mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;
+    NoteFigures();
   }
   if (permit.view.exclusive) --exclusive_out_;
   if (const auto& device = permit.view.device; device.has_value()) {
@@ -387,7 +446,8 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
     share->second -= permit.view.units;
     if (share->second == 0) shares_.out.erase(share);
   }
-  for (const AcquisitionId acquisition : permit.acquisitions) acquisitions_.erase(acquisition);
+  while (!permit.acquisitions.empty()) EndAcquisition(permit, *permit.acquisitions.begin());
+  Note(permit);
   by_holder_.erase({permit.view.session, permit.view.holder_key});
   adoptable_.erase({permit.view.session, permit.view.id});
   BERTH_INVARIANT(out_ >= permit.view.units);
@@ -403,6 +463,7 @@ std::optional<PermitView> PermitPool::Revoke(const PoolStep& step, PermitId perm
   if (at == permits_.end()) return std::nullopt;
   PermitView view = ViewPermit(at->second);
   ++revoked_total_;
+  NoteFigures();
   Return(step.now, at);
   Serve(step);
   return view;
@@ -422,14 +483,10 @@ void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
   if (next_look() <= step.now) TakeIdleBack(step);
 }
 
-void PermitPool::SetConfig(const PoolStep& step, PoolConfig config) {
-  BERTH_INVARIANT(config.cap > 0 && config.name == config_.name);
-  config_ = std::move(config);
-  shares_.cap = config_.device_cap;
-  shares_.caps = config_.device_caps;
-  queue_.SetOptions({.passes_before_hold = queue_.options().passes_before_hold,
-                     .ageing = config_.ageing,
-                     .weights = config_.weights});
+void PermitPool::Change(const PoolStep& step, const PoolChange& change) {
+  ApplyChange(change, &config_);
+  if (change.configured) ApplyChange(change, &configured_);
+  ApplyConfig();
   // Who is held past the warning is looked at anew.
   fresh_.merge(overdue_);
   TakeIdleBack(step);
@@ -438,7 +495,7 @@ void PermitPool::SetConfig(const PoolStep& step, PoolConfig config) {
 
 void PermitPool::Reconsider(const PoolStep& step) {
   const auto never = [this](const Waiter& waiter) {
-    return waiter.gang.empty() && !CheckCaps(waiter.what).ok();
+    return waiter.gang.empty() && !waiter.absent && !CheckCaps(waiter.what).ok();
   };
   for (const Waiter& waiter : queue_.TakeIf(never)) Tell(step, waiter.request, CheckCaps(waiter.what));
   Serve(step);
@@ -448,7 +505,7 @@ void PermitPool::Tell(const PoolStep& step, const RequestId& request, absl::Stat
   if (result.ok()) {
     step.outcomes->push_back({request, Response(*std::move(result))});
   } else {
-    ++refused_total_;
+    NoteRefused();
     step.outcomes->push_back({request, result.status()});
   }
 }

@@ -7,6 +7,8 @@
 // A permit may be kept by its process between uses (permit_words.h). While somebody waits, or a lowered cap drains,
 // what is kept and not in use is taken back, without a word to its process.
 //
+// The pool as it is configured, its figures, each permit and each waiter are rows that outlive the broker.
+//
 // Pure and thread-compatible. What waiters are told comes out as outcomes, in the order of the decisions.
 
 #ifndef DAEMON_CORE_PERMIT_POOL_H_
@@ -25,7 +27,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/archive.h"
+#include "common/row.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
@@ -85,7 +90,11 @@ class PermitPool {
   };
 
   // The others outlive the pool. Without `words` nobody keeps anything. Requires: a cap and weights of at least 1.
-  PermitPool(Options options, PermitIds* ids, Placement* placement, PermitWords* words = nullptr);
+  PermitPool(Options options, PermitIds* ids, Placement* placement, Journal* journal, PermitWords* words = nullptr);
+
+  // Of its rows: the same for the same name, in every broker.
+  static uint64_t NumberOf(absl::string_view name);
+  uint64_t number() const { return number_; }
 
   // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
@@ -113,6 +122,11 @@ class PermitPool {
     uint64_t units = 0;
     bool exclusive = false;
     uint64_t client_cap = 0;
+
+    template <typename Archive>
+    friend void Fields(Archive& archive, GangPart& value) {
+      archive(value.tenant, value.units, value.exclusive, value.client_cap);
+    }
   };
   // OK, or why so many units can never be granted.
   absl::Status CheckUnits(uint64_t units) const;
@@ -133,7 +147,10 @@ class PermitPool {
   bool KeptFrom(uint64_t number, Gangs* gangs) const;
   // Its place in the queue, 1 is next.
   uint64_t PositionOf(uint64_t number) const;
-  void NoteRefused() { ++refused_total_; }
+  void NoteRefused() {
+    ++refused_total_;
+    NoteFigures();
+  }
   // NO_PERMIT and WAIT_TIMED_OUT, as the pool is now.
   absl::Status NoPermit(const Asker& asker, const AcquireRequest& what) const;
   absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
@@ -146,6 +163,8 @@ class PermitPool {
   // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of
   // other pools.
   void Leave(const RequestId& request) { queue_.Remove(request); }
+  // A call waits for it again (Waiter::absent): it nests, is refused, or goes on waiting; then Serve().
+  void Attach(const PoolStep& step, const RequestId& request);
   // Grants what can be granted.
   void Serve(const PoolStep& step);
 
@@ -158,9 +177,8 @@ class PermitPool {
   // Returns: what it was; nothing if it is not out here.
   std::optional<PermitView> Revoke(const PoolStep& step, PermitId permit);
 
-  // Requires: a cap and weights of at least 1, the name as it was. Waiters that can never fit any more are
-  // refused with OVER_CAP.
-  void SetConfig(const PoolStep& step, PoolConfig config);
+  // Requires: nothing that could not be configured. Waiters that can never fit any more are refused with OVER_CAP.
+  void Change(const PoolStep& step, const PoolChange& change);
   const PoolConfig& config() const { return config_; }
 
   PoolView View() const;
@@ -177,11 +195,27 @@ class PermitPool {
   // OK, or what is broken.
   absl::Status CheckBooks(Gangs* gangs = nullptr) const;
 
+  // ---- permit_pool_rows.cc: what outlives the broker -------------------------------------------------------
+
+  void ListRows(std::vector<RowKey>* keys) const;
+  // Returns whether there is such a row.
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // In the order of kinds and keys. Fails the archive for what cannot be.
+  void ReadRow(const RowKey& key, ArchiveReader& archive);
+  // Of a row of kPool: the pool as it was.
+  static PoolConfig ReadConfig(ArchiveReader archive);
+  // After the last row: what was kept is kept again, or back.
+  void FinishRestoring();
+  // Whether it has nothing that outlives the broker but figures.
+  bool IsIdle() const { return permits_.empty() && queue_.empty(); }
+
  private:
   struct Permit {
     PermitView view;
     Tenant tenant;
     std::set<AcquisitionId> acquisitions;
+    // The one that it was granted with; the others nest, and are rows of their own.
+    AcquisitionId first;
     // It has been told that it is overdue.
     bool warned = false;
     // Since when it is in use, as far as the daemon knows.
@@ -193,6 +227,16 @@ class PermitPool {
     // How often it had been taken again at the last look.
     uint32_t uses = 0;
     bool was_kept = false;
+
+    // But for what nests in it, and the word.
+    template <typename Archive>
+    friend void Fields(Archive& archive, Permit& value) {
+      PermitView& view = value.view;
+      archive(view.units, view.session, view.holder_key, view.label, view.adoptable, view.exclusive, view.priority,
+              view.device, view.declared, view.gang, view.granted_at, view.waited, view.process);
+      archive(value.tenant, value.first, value.warned, value.held_since, value.was_kept);
+      if (value.was_kept) archive(value.keeper, value.kept, value.uses);
+    }
   };
   using Holder = std::pair<SessionId, std::string>;
   using HeldSince = std::pair<absl::Time, PermitId>;
@@ -215,6 +259,8 @@ class PermitPool {
   void Grant(const PoolStep& step, const Waiter& waiter);
   // Makes the permit that `waiter` asks for, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
+  // Puts it into every index and sum.
+  Permit& Insert(Permit permit);
   // Grants what fits, in its order.
   void GrantFitting(const PoolStep& step);
   // Tells a gang that the pool is held for it.
@@ -222,6 +268,7 @@ class PermitPool {
   absl::Status FullQueue(uint64_t waiting) const;
   void NestWaiters(const PoolStep& step, Permit& permit);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
+  void EndAcquisition(Permit& permit, AcquisitionId acquisition);
   void Return(absl::Time now, std::map<PermitId, Permit>::iterator at);
   void Tell(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
 
@@ -230,7 +277,7 @@ class PermitPool {
   // Whether what is kept is wanted by somebody, or by nobody any more.
   bool NeedsUnits() const { return !queue_.empty() || out_ > config_.cap; }
   void Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquisition);
-  void EndKeeping(Permit& permit);
+  void EndKeeping(Permit& permit, bool taken_back = false);
   // Returns whether it was kept and not in use: then `at` may be gone, and somebody else may be served.
   bool TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at);
   void SetWanted(absl::Time now, bool wanted);
@@ -249,11 +296,23 @@ class PermitPool {
   absl::Status CheckCaps(const AcquireRequest& what) const;
   std::string NameHolders(const Asker& asker) const;
 
+  void Note(const Permit& permit) { journal_->Touch(RowKind::kPermit, permit.view.id.value(), number_); }
+  void NoteNested(AcquisitionId acquisition) {
+    journal_->Touch(RowKind::kAcquisition, acquisition.value(), number_);
+  }
+  void NoteFigures() { journal_->Touch(RowKind::kPoolFigures, number_); }
+  void ReadPermit(PermitId id, ArchiveReader& archive);
+  void ApplyConfig();
+
+  const uint64_t number_;
   const uint64_t max_waiters_;
   const uint64_t epoch_;
   PermitIds* const ids_;
   Placement* const placement_;
+  Journal* const journal_;
   PermitWords* const words_;
+  // As the daemon's configuration has it, and as it is now.
+  PoolConfig configured_;
   PoolConfig config_;
   DeviceShares shares_;
   uint64_t out_ = 0;

@@ -28,6 +28,7 @@ void PermitPool::Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquis
   const ChannelId channel = waiter.request.channel;
   permit.word = words_->Lend(channel, permit.view.id);
   if (permit.word == nullptr) return;
+  Note(permit);
   permit.was_kept = true;
   permit.keeper = channel;
   permit.kept = acquisition;
@@ -36,8 +37,10 @@ void PermitPool::Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquis
   kept_.emplace(channel, permit.view.id);
 }
 
-void PermitPool::EndKeeping(Permit& permit) {
+void PermitPool::EndKeeping(Permit& permit, bool taken_back) {
   if (permit.word == nullptr) return;
+  Note(permit);
+  if (!taken_back) permit.word->End(permit.view.id.value());
   words_->End(permit.keeper, std::exchange(permit.word, nullptr));
   kept_.erase(permit.keeper);
   if (kept_.empty()) wanted_ = false;
@@ -46,9 +49,8 @@ void PermitPool::EndKeeping(Permit& permit) {
 bool PermitPool::TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at) {
   Permit& permit = at->second;
   if (permit.word == nullptr || !permit.word->TakeBack(permit.view.id.value())) return false;
-  EndKeeping(permit);
-  acquisitions_.erase(permit.kept);
-  permit.acquisitions.erase(permit.kept);
+  EndKeeping(permit, /*taken_back=*/true);
+  EndAcquisition(permit, permit.kept);
   if (permit.acquisitions.empty()) Return(now, at);
   return true;
 }
@@ -98,6 +100,7 @@ void PermitPool::EndKeepingBy(const PoolStep& step, ChannelId channel) {
 bool PermitPool::RenewHold(absl::Time now, Permit& permit) {
   const uint32_t uses = permit.word->Look(permit.view.id.value()).uses;
   if (uses == permit.uses) return false;
+  Note(permit);
   permit.uses = uses;
   permit.warned = false;
   EndHold(permit);
@@ -127,7 +130,9 @@ void PermitPool::ExpireHolds(const PoolStep& step, std::vector<PermitView>* revo
     if (IsNotHeld(step.now, hold.second)) continue;
     overdue_.insert(fresh_.extract(hold));
     Permit& permit = permits_.at(hold.second);
-    if (!std::exchange(permit.warned, true)) overdue->push_back(ViewPermit(permit));
+    if (std::exchange(permit.warned, true)) continue;
+    Note(permit);
+    overdue->push_back(ViewPermit(permit));
   }
   while (true) {
     HeldSince hold = {absl::InfiniteFuture(), PermitId()};

@@ -165,6 +165,7 @@ absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
       return broken("an adoption is lost");
   }
   BERTH_RETURN_IF_ERROR(CheckKept());
+  BERTH_RETURN_IF_ERROR(queue_.CheckBooks());
   if (exclusive != exclusive_out_) return broken("an exclusive permit is miscounted");
   if (exclusive > 0 && permits_.size() > 1 && one_gang < permits_.size()) {
     return broken("an exclusive permit is not alone");
@@ -185,6 +186,7 @@ absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
     ++waiters;
     const SessionId session = waiter.asker.session;
     if (!waiter.gang.empty()) return true;
+    if (waiter.absent) return true;
     if (by_holder_.contains({session, waiter.what.holder_key}))
       waiting = broken("a waiter waits that could nest");
     if (!CheckCaps(waiter.what).ok()) waiting = broken("a waiter waits that can never be granted");

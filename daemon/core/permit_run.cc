@@ -42,8 +42,8 @@ void PermitRun::Answer() {
   }
 }
 
-Gang& PermitRun::GangOf(const RequestId& request) {
-  Gang* const gang = core_->gangs_.Find(request);
+const Gang& PermitRun::GangOf(const RequestId& request) {
+  const Gang* const gang = core_->gangs_.Find(request);
   BERTH_INVARIANT(gang != nullptr);
   return *gang;
 }
@@ -86,6 +86,7 @@ Shortage PermitRun::RoomFor(const Gang& gang) {
 }
 
 Verdict PermitRun::JudgeParts(const Waiter& waiter) {
+  if (waiter.absent) return Verdict::kAside;
   const Gang& gang = GangOf(waiter.request);
   Verdict verdict = Verdict::kFits;
   for (const Gang::Part& part : gang.parts) verdict = Worse(verdict, part.pool->JudgeUnits(part.ask));
@@ -106,9 +107,9 @@ Verdict PermitRun::Judge(const Waiter& waiter) {
 }
 
 void PermitRun::Enqueue(Gang made) {
+  made.number = core_->NextWaiter();
   const Gang& gang = core_->gangs_.Add(std::move(made));
   const RequestId request = gang.request;
-  core_->NumberGang(request);
   for (const Gang::Part& part : gang.parts) {
     Waiter waiter{.number = gang.number,
                   .request = request,

@@ -56,7 +56,7 @@ class PermitRun final : public Gangs {
   static Waiting WaitingOf(const Gang& gang);
 
  private:
-  Gang& GangOf(const RequestId& request);
+  const Gang& GangOf(const RequestId& request);
   PermitPool* FindPoolOf(const Gang& gang) const;
   // Of the members that wish for a device, in their order.
   std::vector<Placement::Ask> AsksOf(const Gang& gang) const;

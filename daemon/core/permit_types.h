@@ -40,6 +40,13 @@ struct AcquireRequest {
   bool keep = false;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, AcquireRequest& value) {
+  archive(value.pool, value.units, value.holder_key, value.label, value.wait, value.deadline,
+          value.client_cap, value.adoptable, value.independent, value.priority, value.exclusive, value.device,
+          value.keep);
+}
+
 // The process wants its page, for the word of a permit that it keeps.
 struct KeepPermitsRequest {};
 
@@ -73,6 +80,12 @@ struct PoolConfig {
   absl::Duration idle_warning = absl::Minutes(10);
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PoolConfig& value) {
+  archive(value.name, value.cap, value.ageing, value.tenant_cap, value.weights, value.hold_warning,
+          value.hold_limit, value.device_cap, value.device_caps, value.idle_warning);
+}
+
 inline constexpr uint32_t kMostWeight = 1'000;
 // Of a pool's hold warning and limit.
 inline constexpr absl::Duration kLeastHold = absl::Seconds(1);
@@ -90,6 +103,8 @@ struct PoolChange {
   // By UUID; nothing takes a device's own cap away.
   std::map<std::string, std::optional<uint64_t>> device_caps = {};
   std::optional<absl::Duration> idle_warning;
+  // Not by hand: the daemon's configuration says so.
+  bool configured = false;
 };
 
 struct PoolView {
@@ -120,6 +135,11 @@ struct PlacedDevice {
   // Of its memory, at the grant.
   uint64_t generation = 0;
 };
+
+template <typename Archive>
+void Fields(Archive& archive, PlacedDevice& value) {
+  archive(value.ordinal, value.uuid, value.kind, value.generation);
+}
 
 struct PermitView {
   PermitId id;
@@ -218,11 +238,24 @@ struct AcquireResult {
   uint64_t epoch = 0;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, AcquireResult& value) {
+  archive(value.acquisition, value.permit, value.nested, value.kept, value.device, value.epoch);
+}
+
 struct ReleaseResult {
   bool returned = false;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, ReleaseResult& value) {
+  archive(value.returned);
+}
+
 struct KeepPermitsResult {};
+
+template <typename Archive>
+void Fields(Archive&, KeepPermitsResult&) {}
 
 }  // namespace berth::core
 

@@ -23,24 +23,35 @@ class PermitWords {
   // Without `find` nobody keeps anything.
   explicit PermitWords(FindPermitWord find = nullptr) : find_(std::move(find)) {}
 
+  // A step begins. Within one a word that was lent is not lent again, so that it says what became of that permit until
+  // it is written down.
+  void BeginStep() { ended_.clear(); }
+
   // Lets the process keep `permit`. Returns its word, which says USED; null if it has none, or keeps another.
   PermitWord* Lend(ChannelId channel, PermitId permit) {
-    PermitWord* const word = find_ == nullptr || lent_.contains(channel) ? nullptr : find_(channel);
-    if (word == nullptr) return nullptr;
-    lent_.insert(channel);
-    word->Lend(permit.value());
+    if (ended_.contains(channel)) return nullptr;
+    PermitWord* const word = LendAgain(channel);
+    if (word != nullptr) word->Lend(permit.value());
     return word;
   }
-  // The process keeps nothing any more. Requires: `word` is what Lend() returned.
+  // The same for what an earlier broker lent: the word is as it is.
+  PermitWord* LendAgain(ChannelId channel) {
+    PermitWord* const word = find_ == nullptr || lent_.contains(channel) ? nullptr : find_(channel);
+    if (word != nullptr) lent_.insert(channel);
+    return word;
+  }
+  // The process keeps nothing any more; the word says so already where the permit was taken back. Requires: `word` is
+  // what Lend() returned.
   void End(ChannelId channel, PermitWord* word) {
-    word->Clear();
     word->SetWaiting(false);
     lent_.erase(channel);
+    ended_.insert(channel);
   }
 
  private:
   const FindPermitWord find_;
   std::set<ChannelId> lent_;
+  std::set<ChannelId> ended_;
 };
 
 }  // namespace berth::core

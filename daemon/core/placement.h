@@ -114,6 +114,7 @@ class Placement {
   using BytesByDevice = std::map<uint32_t, Bytes>;
 
   void Add(uint32_t ordinal, Facts facts) { devices_[ordinal].facts = std::move(facts); }
+  bool Knows(uint32_t ordinal) const { return devices_.contains(ordinal); }
   // Requires: it was added.
   void Update(uint32_t ordinal, const State& state);
 

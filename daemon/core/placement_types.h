@@ -30,6 +30,11 @@ struct DeviceWish {
   friend auto operator<=>(const DeviceWish&, const DeviceWish&) = default;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, DeviceWish& value) {
+  archive(value.pick, value.uuid, value.min_free, value.declared, value.min_capability, value.island_of);
+}
+
 }  // namespace berth::core
 
 #endif  // DAEMON_CORE_PLACEMENT_TYPES_H_

@@ -41,8 +41,8 @@ const PlanDevice* FindStale(const PlanLayout& layout, const WhyStale& why) {
 
 }  // namespace
 
-absl::StatusOr<Plan*> PlanRun::Find(SessionId session, PlanId plan) const {
-  Plan* const found = core_->plans_.Find(plan);
+absl::StatusOr<const Plan*> PlanRun::Find(SessionId session, PlanId plan) const {
+  const Plan* const found = core_->plans_.Find(plan);
   if (found == nullptr || found->session() != session) return NoPlan(plan);
   return found;
 }
@@ -71,7 +71,7 @@ void PlanRun::Make(const Admitted& admitted, const PlanRequest& request) {
 }
 
 void PlanRun::Replan(const Admitted& admitted, const ReplanRequest& request) {
-  const absl::StatusOr<Plan*> plan = Find(admitted.session.id, request.plan);
+  const absl::StatusOr<const Plan*> plan = Find(admitted.session.id, request.plan);
   if (!plan.ok()) return core_->Answer(*step_, admitted.request, plan.status());
   absl::StatusOr<PlanDraft> draft = Redraft(admitted.session, **plan, request);
   if (!draft.ok()) return core_->Answer(*step_, admitted.request, draft.status());
@@ -79,7 +79,7 @@ void PlanRun::Replan(const Admitted& admitted, const ReplanRequest& request) {
 }
 
 void PlanRun::Release(const Admitted& admitted, PlanId plan) {
-  const absl::StatusOr<Plan*> found = Find(admitted.session.id, plan);
+  const absl::StatusOr<const Plan*> found = Find(admitted.session.id, plan);
   if (!found.ok()) return core_->Answer(*step_, admitted.request, found.status());
   End(**found);
   core_->Answer(*step_, admitted.request, Response(ReleasePlanResult()));
@@ -121,7 +121,7 @@ absl::StatusOr<Response> PlanRun::Finish(PlanDraft& draft, const Response& grant
   }
   if (draft.from_revision != 0) return FinishReplan(draft, ReservationIn(granted));
   layout.reservation = ReservationIn(granted);
-  Plan& plan = core_->plans_.Add(draft.layout);
+  const Plan& plan = core_->plans_.Add(draft.layout);
   // Made in the step that it was drafted in.
   if (std::holds_alternative<PlanResult>(granted)) return Response(PlanResult{.layout = draft.layout});
   // While it waited for that they may have been rebuilt: nothing of it was there yet.
@@ -135,7 +135,7 @@ absl::StatusOr<Response> PlanRun::Finish(PlanDraft& draft, const Response& grant
 
 absl::StatusOr<Response> PlanRun::FinishReplan(PlanDraft& draft, ReservationId fresh) {
   PlanLayout& layout = *draft.layout;
-  const absl::StatusOr<Plan*> found = Find(layout.session, layout.id);
+  const absl::StatusOr<const Plan*> found = Find(layout.session, layout.id);
   if (!found.ok() || (*found)->layout->revision != draft.from_revision) {
     // Only bytes are waited for.
     if (Reservation* const taken = core_->reservations_.Find(fresh)) {
@@ -145,7 +145,7 @@ absl::StatusOr<Response> PlanRun::FinishReplan(PlanDraft& draft, ReservationId f
     return Refuse(Reason::kStale, "plan {plan} is stale: {why}",
                   {{"plan", layout.id.value()}, {"why", "it was re-planned by another request meanwhile"}});
   }
-  Plan& plan = **found;
+  Plan& plan = core_->plans_.Change(**found);
   MergeReservation(plan, fresh, &layout);
   const std::shared_ptr<const PlanLayout> before = std::exchange(plan.layout, draft.layout);
   plan.stale = PlanStale::kCurrent;
@@ -204,7 +204,7 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
   }
 }
 
-void PlanRun::End(Plan& plan) {
+void PlanRun::End(const Plan& plan) {
   const std::shared_ptr<const PlanLayout> layout = plan.layout;
   core_->plans_.Erase(plan);
   if (Reservation* const reservation = core_->reservations_.Find(layout->reservation)) {
@@ -229,22 +229,24 @@ PlanStale PlanRun::WhyStale(const PlanDevice& used) const {
 void PlanRun::Look() {
   if (!std::exchange(core_->devices_changed_, false)) return;
   const auto why = [this](const PlanDevice& device) { return WhyStale(device); };
-  core_->plans_.ForEach([&](Plan& plan) {
-    if (plan.stale != PlanStale::kCurrent) return;
+  core_->plans_.ForEachAfter(0, [&](const Plan& plan) {
+    if (plan.stale != PlanStale::kCurrent) return true;
     if (const PlanDevice* const stale = FindStale(*plan.layout, why)) MarkStale(plan, why(*stale), stale->ordinal);
+    return true;
   });
 }
 
 void PlanRun::NoteRevoked(const PermitView& permit) {
-  for (Plan* const plan : core_->plans_.OfSession(permit.session)) {
+  for (const Plan* const plan : core_->plans_.OfSession(permit.session)) {
     for (const PlanDevice& device : plan->layout->devices) {
       if (device.permit == permit.id) MarkStale(*plan, PlanStale::kPermitRevoked, device.ordinal);
     }
   }
 }
 
-void PlanRun::MarkStale(Plan& plan, PlanStale why, uint32_t device) {
-  if (plan.stale != PlanStale::kCurrent) return;
+void PlanRun::MarkStale(const Plan& marked, PlanStale why, uint32_t device) {
+  if (marked.stale != PlanStale::kCurrent) return;
+  Plan& plan = core_->plans_.Change(marked);
   plan.stale = why;
   plan.stale_device = device;
   plan.stale_since = step_->now;
@@ -281,7 +283,8 @@ absl::Status PlanRun::CheckBooks() const {
       broken(plan, "its bytes are another session's");
     }
     for (const PlanDevice& device : plan.layout->devices) {
-      if (device.units > 0 && plan.stale == PlanStale::kCurrent && WhyStale(device) != PlanStale::kCurrent) {
+      const bool looked_at = !core_->devices_changed_;
+      if (looked_at && device.units > 0 && plan.stale == PlanStale::kCurrent && WhyStale(device) != PlanStale::kCurrent) {
         broken(plan, "a device of it is not what it was, and nobody was told");
       }
     }

@@ -41,6 +41,13 @@ struct PlanDraft {
   std::vector<PlanMove> moves;
 };
 
+// Of one that is waited with.
+template <typename Archive>
+void Fields(Archive& archive, PlanDraft& value) {
+  if constexpr (Archive::kReads) value.layout = std::make_shared<PlanLayout>();
+  archive(*value.layout, value.leases, value.permits, value.from_revision, value.moves);
+}
+
 class PlanRun final {
  public:
   // Where nothing is to be done but to look, `step` is null.
@@ -55,7 +62,7 @@ class PlanRun final {
   // was to be re-planned.
   absl::StatusOr<Response> Finish(PlanDraft& draft, const Response& granted);
   // Gives back its permits and bytes; `plan` is no more then.
-  void End(Plan& plan);
+  void End(const Plan& plan);
 
   // Tells those whose plans do not hold any more, where devices have changed.
   void Look();
@@ -68,7 +75,7 @@ class PlanRun final {
 
  private:
   // Errors: NOT_FOUND.
-  absl::StatusOr<Plan*> Find(SessionId session, PlanId plan) const;
+  absl::StatusOr<const Plan*> Find(SessionId session, PlanId plan) const;
   // Whether a permit that was had by it is still out.
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Whether the device is given to plans.
@@ -103,7 +110,7 @@ class PlanRun final {
   absl::StatusOr<Response> FinishReplan(PlanDraft& draft, ReservationId fresh);
   // Makes `fresh` part of the plan's reservation, which gives up what the layout has no use for.
   void MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout* layout);
-  void MarkStale(Plan& plan, PlanStale why, uint32_t device);
+  void MarkStale(const Plan& plan, PlanStale why, uint32_t device);
   // Why a plan that uses the device so does not hold any more.
   PlanStale WhyStale(const PlanDevice& used) const;
 

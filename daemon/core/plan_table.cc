@@ -7,16 +7,25 @@
 
 namespace berth::core {
 
-Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
-  const uint64_t number = ++last_number_;
-  Plan& row = rows_.emplace(number, Plan{.number = number, .layout = std::move(layout)}).first->second;
-  const bool fresh = by_id_.emplace(row.id(), &row).second;
+const Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
+  const PlanId id = layout->id;
+  const bool fresh = Restore(Plan{.number = ++last_number_, .layout = std::move(layout)});
   BERTH_INVARIANT(fresh);
+  journal_->Touch(RowKind::kCounters);
+  Note(id);
+  return *by_id_.at(id);
+}
+
+bool PlanTable::Restore(Plan plan) {
+  const uint64_t number = plan.number;
+  const auto [at, fresh] = rows_.emplace(number, std::move(plan));
+  Plan& row = at->second;
   by_session_[row.session()].insert(number);
-  return row;
+  return by_id_.emplace(row.id(), &row).second && fresh;
 }
 
 void PlanTable::Erase(const Plan& plan) {
+  Note(plan.id());
   by_id_.erase(plan.id());
   const auto of_session = by_session_.find(plan.session());
   of_session->second.erase(plan.number);
@@ -24,21 +33,22 @@ void PlanTable::Erase(const Plan& plan) {
   rows_.erase(plan.number);
 }
 
-Plan* PlanTable::Find(PlanId id) {
+const Plan* PlanTable::Find(PlanId id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-std::vector<Plan*> PlanTable::OfSession(SessionId session) {
-  std::vector<Plan*> rows;
+Plan& PlanTable::Change(const Plan& plan) {
+  Note(plan.id());
+  return *by_id_.at(plan.id());
+}
+
+std::vector<const Plan*> PlanTable::OfSession(SessionId session) const {
+  std::vector<const Plan*> rows;
   const auto found = by_session_.find(session);
   if (found == by_session_.end()) return rows;
   for (const uint64_t number : found->second) rows.push_back(&rows_.at(number));
   return rows;
-}
-
-void PlanTable::ForEach(absl::FunctionRef<void(Plan&)> visit) {
-  for (auto& [number, row] : rows_) visit(row);
 }
 
 void PlanTable::ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Plan&)> visit) const {

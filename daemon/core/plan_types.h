@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -68,6 +69,13 @@ struct PlanRequest {
   int32_t priority = 0;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PlanRequest& value) {
+  archive(value.units, value.label, value.devices, value.source, value.weights, value.bytes_per_unit,
+          value.min_units, value.max_devices, value.one_island, value.pool, value.permit_units, value.reserve,
+          value.wait, value.deadline, value.client_cap, value.independent, value.priority);
+}
+
 // Splits a plan's units anew over the devices that there are, moving as few as possible.
 struct ReplanRequest {
   PlanId plan;
@@ -110,6 +118,13 @@ struct PlanDevice {
   std::string holder_key;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PlanDevice& value) {
+  archive(value.ordinal, value.uuid, value.kind, value.generation, value.sm_count, value.cc_major, value.free,
+          value.weight, value.room, value.ideal, value.units, value.left, value.permit, value.acquisition,
+          value.holder_key);
+}
+
 // What a plan is, of one of its revisions. Never changed once it is made, so that table, answer and lists share it.
 struct PlanLayout {
   PlanId id;
@@ -129,6 +144,24 @@ struct PlanLayout {
   absl::Time made;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PlanLayout& value) {
+  archive(value.id, value.revision, value.session, value.tenant, value.asked, value.score_version,
+          value.devices, value.tiles, value.reservation, value.since, value.made);
+}
+
+// One that is read is shared with nobody yet.
+template <typename Archive>
+void Fields(Archive& archive, std::shared_ptr<const PlanLayout>& value) {
+  if constexpr (Archive::kReads) {
+    auto layout = std::make_shared<PlanLayout>();
+    archive(*layout);
+    value = std::move(layout);
+  } else {
+    archive(*value);
+  }
+}
+
 struct PlanView {
   std::shared_ptr<const PlanLayout> layout;
   PlanStale stale = PlanStale::kCurrent;
@@ -146,6 +179,11 @@ struct PlanMove {
   uint64_t end = 0;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PlanMove& value) {
+  archive(value.from, value.from_generation, value.to, value.begin, value.end);
+}
+
 // Of both requests.
 struct PlanResult {
   std::shared_ptr<const PlanLayout> layout;
@@ -154,7 +192,15 @@ struct PlanResult {
   std::vector<PlanMove> moves;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, PlanResult& value) {
+  archive(value.layout, value.from_revision, value.moves);
+}
+
 struct ReleasePlanResult {};
+
+template <typename Archive>
+void Fields(Archive&, ReleasePlanResult&) {}
 
 // Tiles of one plan: with more it is laid out anew, one tile a device.
 inline constexpr size_t kMaxTiles = 256;

@@ -39,18 +39,25 @@ absl::StatusOr<RequestMemory::Admission> RequestMemory::Admit(const RequestTag& 
   }
   Entry& entry = entries_[tag.sequence];
   entry.fingerprint = fingerprint;
+  Note(tag.sequence);
   return Admission{.entry = &entry, .fresh = true};
 }
 
 void RequestMemory::Answer(uint64_t sequence, const absl::StatusOr<Response>& answer) {
   const auto found = entries_.find(sequence);
   BERTH_INVARIANT(found != entries_.end() && found->second.state == State::kPending);
+  Note(sequence);
   if (Settled(sequence)) {
     entries_.erase(found);
     return;
   }
   found->second.state = State::kAnswered;
   found->second.answer = answer;
+}
+
+void RequestMemory::Erase(uint64_t sequence) {
+  entries_.erase(sequence);
+  Note(sequence);
 }
 
 const RequestMemory::Entry* RequestMemory::Find(uint64_t sequence) const {
@@ -68,6 +75,7 @@ absl::Status RequestMemory::Bury(uint64_t sequence, ForgetOutcome outcome) {
   BERTH_INVARIANT(entry.state != State::kForgotten);
   entry = Entry{.state = State::kForgotten, .outcome = outcome};
   ++tombstones_;
+  Note(sequence);
   return absl::OkStatus();
 }
 
@@ -86,6 +94,7 @@ void RequestMemory::Settle(const RequestTag& tag) {
     if (sequence < tag.answered_below && !Settled(sequence)) open.insert(sequence);
   }
   answered_below_ = tag.answered_below;
+  Note(kSettled);
   open_ = std::move(open);
   const auto end = entries_.lower_bound(answered_below_);
   for (auto it = entries_.begin(); it != end;) {
@@ -95,8 +104,34 @@ void RequestMemory::Settle(const RequestTag& tag) {
       continue;
     }
     if (it->second.state == State::kForgotten) --tombstones_;
+    Note(it->first);
     it = entries_.erase(it);
   }
+}
+
+void RequestMemory::ListRows(std::vector<RowKey>* keys) const {
+  if (answered_below_ > 0) keys->push_back(KeyOf(RowKind::kRequest, channel_.value(), kSettled));
+  for (const auto& [sequence, entry] : entries_) {
+    keys->push_back(KeyOf(RowKind::kRequest, channel_.value(), sequence));
+  }
+}
+
+bool RequestMemory::WriteSettled(ArchiveWriter& archive) const {
+  if (answered_below_ == 0) return false;
+  archive(answered_below_, open_);
+  return true;
+}
+
+void RequestMemory::Restore(uint64_t sequence, Entry entry) {
+  if (entry.state == State::kForgotten) ++tombstones_;
+  const bool fresh = entries_.emplace(sequence, std::move(entry)).second;
+  BERTH_INVARIANT(fresh);
+}
+
+void RequestMemory::Clear() {
+  Note(kSettled);
+  for (const auto& [sequence, entry] : entries_) Note(sequence);
+  entries_.clear();
 }
 
 }  // namespace berth::core

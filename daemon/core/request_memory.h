@@ -3,7 +3,8 @@
 //
 // A request is named by its sequence and bound to a fingerprint of its payload. It is pending until answered;
 // an answer is kept until the channel says that it needs it no more (`answered_below`, `open`). A forgotten
-// sequence leaves a tombstone, kept as long. Thread-compatible.
+// sequence leaves a tombstone, kept as long. Each entry is a row that outlives the broker, and what is settled is one.
+// Thread-compatible.
 
 #ifndef DAEMON_CORE_REQUEST_MEMORY_H_
 #define DAEMON_CORE_REQUEST_MEMORY_H_
@@ -15,8 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/archive.h"
 #include "common/ids.h"
+#include "common/row.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/response.h"
 #include "daemon/core/session_types.h"
 
@@ -40,8 +44,9 @@ void Fields(Archive& archive, RequestId& value) {
 
 class RequestMemory {
  public:
-  // Keeps at most `limit` requests, and as many tombstones of requests that never came.
-  RequestMemory(ChannelId channel, uint64_t limit) : channel_(channel), limit_(limit) {}
+  // Keeps at most `limit` requests, and as many tombstones of requests that never came. `journal` outlives it.
+  RequestMemory(ChannelId channel, uint64_t limit, Journal* journal)
+      : channel_(channel), limit_(limit), journal_(journal) {}
 
   enum class State { kPending, kAnswered, kForgotten };
   struct Entry {
@@ -67,7 +72,7 @@ class RequestMemory {
   void Answer(uint64_t sequence, const absl::StatusOr<Response>& answer);
 
   // The pending request never was.
-  void Erase(uint64_t sequence) { entries_.erase(sequence); }
+  void Erase(uint64_t sequence);
 
   // Returns null for an unknown sequence.
   const Entry* Find(uint64_t sequence) const;
@@ -82,18 +87,39 @@ class RequestMemory {
   std::vector<uint64_t> Pending() const;
   uint64_t size() const { return entries_.size(); }
 
+  // ---- What outlives the broker ---------------------------------------------------------------------------
+
+  // The part of the row that says what is settled: no request has that sequence.
+  static constexpr uint64_t kSettled = 0;
+  void ListRows(std::vector<RowKey>* keys) const;
+  // Of what is settled. Returns whether there is such a row.
+  bool WriteSettled(ArchiveWriter& archive) const;
+  void ReadSettled(ArchiveReader& archive) { archive(answered_below_, open_); }
+  // Requires: an unknown sequence.
+  void Restore(uint64_t sequence, Entry entry);
+  // All of it goes.
+  void Clear();
+
  private:
+  void Note(uint64_t sequence) { journal_->Touch(RowKind::kRequest, channel_.value(), sequence); }
   // Takes over what a newer tag says is settled; an older one has nothing to tell.
   void Settle(const RequestTag& tag);
 
   const ChannelId channel_;
   const uint64_t limit_;
+  Journal* const journal_;
   std::map<uint64_t, Entry> entries_;
   uint64_t tombstones_ = 0;
   uint64_t answered_below_ = 0;
   // Below answered_below_ and not settled.
   std::set<uint64_t> open_;
 };
+
+template <typename Archive>
+void Fields(Archive& archive, RequestMemory::Entry& value) {
+  archive(value.state, value.fingerprint, value.outcome);
+  if (value.state == RequestMemory::State::kAnswered) archive(value.answer);
+}
 
 }  // namespace berth::core
 

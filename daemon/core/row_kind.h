@@ -32,7 +32,7 @@ enum class RowKind : uint32_t {
   kPool = 20,
   // Where a tenant stands in a pool's order; id: the pool's number, part: the tenant's.
   kPoolTenant = 21,
-  // id: the permit's.
+  // id: the permit's, part: the pool's number.
   kPermit = 22,
   // Who waits in a pool; id: the waiter's number, part: the pool's.
   kWaiter = 23,
@@ -40,6 +40,10 @@ enum class RowKind : uint32_t {
   kGang = 24,
   // id: the plan's.
   kPlan = 25,
+  // What nests in a permit; id: the acquisition's, part: the pool's number.
+  kAcquisition = 26,
+  // What a pool counts; id: the pool's number.
+  kPoolFigures = 27,
 
   // ---- Memory ----
   // id: the block's.

@@ -7,13 +7,20 @@
 
 namespace berth::core {
 
-Session& SessionTable::Open(Session session) {
+const Session& SessionTable::Open(Session session) {
   const SessionId id = session.id;
   session.number = ++last_number_;
-  const auto [at, fresh] = sessions_.emplace(id, std::move(session));
+  journal_->Touch(RowKind::kCounters);
+  Note(id);
+  const bool fresh = Restore(std::move(session));
   BERTH_INVARIANT(fresh);
-  by_number_.emplace(at->second.number, &at->second);
-  return at->second;
+  return sessions_.at(id);
+}
+
+bool SessionTable::Restore(Session session) {
+  const SessionId id = session.id;
+  const auto [at, fresh] = sessions_.emplace(id, std::move(session));
+  return fresh && by_number_.emplace(at->second.number, &at->second).second;
 }
 
 void SessionTable::Erase(SessionId id) {
@@ -21,31 +28,46 @@ void SessionTable::Erase(SessionId id) {
   BERTH_INVARIANT(found != sessions_.end() && found->second.channels.empty());
   by_number_.erase(found->second.number);
   sessions_.erase(found);
+  Note(id);
 }
 
-Session* SessionTable::Find(SessionId id) {
+const Session* SessionTable::Find(SessionId id) const {
   const auto found = sessions_.find(id);
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
+Session& SessionTable::Change(SessionId id) {
+  Note(id);
+  return sessions_.at(id);
+}
+
 Channel& SessionTable::Join(SessionId session, ChannelId id, const ProcessInfo& process, uint64_t answers) {
-  Find(session)->channels.insert(id);
+  sessions_.at(session).channels.insert(id);
   const auto [at, fresh] = channels_.emplace(
-      id, Channel{.id = id, .session = session, .process = process, .requests = RequestMemory(id, answers)});
+      id,
+      Channel{.id = id, .session = session, .process = process, .requests = RequestMemory(id, answers, journal_)});
   BERTH_INVARIANT(fresh);
+  journal_->Touch(RowKind::kChannel, id.value());
   return at->second;
 }
 
 void SessionTable::EraseChannel(ChannelId id) {
   const auto found = channels_.find(id);
   BERTH_INVARIANT(found != channels_.end());
-  Find(found->second.session)->channels.erase(id);
+  sessions_.at(found->second.session).channels.erase(id);
+  found->second.requests.Clear();
   channels_.erase(found);
+  journal_->Touch(RowKind::kChannel, id.value());
 }
 
-Channel* SessionTable::FindChannel(ChannelId id) {
+const Channel* SessionTable::FindChannel(ChannelId id) const {
   const auto found = channels_.find(id);
   return found == channels_.end() ? nullptr : &found->second;
+}
+
+Channel& SessionTable::ChangeChannel(ChannelId id) {
+  journal_->Touch(RowKind::kChannel, id.value());
+  return channels_.at(id);
 }
 
 absl::StatusOr<const Session*> SessionTable::Authenticate(SessionId id, const Secret& secret,

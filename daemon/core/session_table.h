@@ -1,5 +1,5 @@
 // SessionTable: the sessions, and the channels of their processes. Rows and indexes; what their end brings
-// about is the core's business. Thread-compatible.
+// about is the core's business. Each is a row that outlives the broker. Thread-compatible.
 
 #ifndef DAEMON_CORE_SESSION_TABLE_H_
 #define DAEMON_CORE_SESSION_TABLE_H_
@@ -17,6 +17,7 @@
 #include "common/secret.h"
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/session_types.h"
 
@@ -48,21 +49,37 @@ struct Channel {
   RequestMemory requests;
 };
 
+// But for what it has asked.
+template <typename Archive>
+void Fields(Archive& archive, Channel& value) {
+  archive(value.session, value.process, value.hung_up, value.has_page);
+}
+
 class SessionTable {
  public:
-  // Rows stay where they are until erased. Requires: ids that are not in use.
-  Session& Open(Session session);
+  // `journal` outlives the table.
+  explicit SessionTable(Journal* journal) : journal_(journal) {}
+
+  // Gives it the next number. Rows stay where they are until erased. Requires: ids that are not in use.
+  const Session& Open(Session session);
   // Requires: no channels left.
   void Erase(SessionId id);
   // Returns null for an unknown id.
-  Session* Find(SessionId id);
-  const Session* Find(SessionId id) const { return const_cast<SessionTable*>(this)->Find(id); }
+  const Session* Find(SessionId id) const;
+  // To be changed, though not its channels. Requires: it is there.
+  Session& Change(SessionId id);
+  // Its accounts, which are rows of their own. Requires: it is there.
+  std::map<uint32_t, ByteBudget>& BudgetsOf(SessionId id) { return sessions_.at(id).budgets; }
 
   // Requires: the session is there.
   Channel& Join(SessionId session, ChannelId id, const ProcessInfo& process, uint64_t answers);
   void EraseChannel(ChannelId id);
-  Channel* FindChannel(ChannelId id);
-  const Channel* FindChannel(ChannelId id) const { return const_cast<SessionTable*>(this)->FindChannel(id); }
+  // Returns null for an unknown id.
+  const Channel* FindChannel(ChannelId id) const;
+  // To be changed. Requires: it is there.
+  Channel& ChangeChannel(ChannelId id);
+  // What it has asked. Requires: it is there.
+  RequestMemory& RequestsOf(ChannelId id) { return channels_.at(id).requests; }
 
   // Returns the session if its secret and tenant are as the caller says.
   // Errors: BAD_CREDENTIALS, the same whatever did not fit, after the same comparison.
@@ -75,10 +92,21 @@ class SessionTable {
   uint64_t size() const { return sessions_.size(); }
   uint64_t channel_count() const { return channels_.size(); }
   void ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const;
+
+  // ---- What outlives the broker ---------------------------------------------------------------------------
+
+  uint64_t last_number() const { return last_number_; }
+  void RestoreLastNumber(uint64_t number) { last_number_ = number; }
+  // With its own number. Returns whether there was none of that id or number, and it has no channels.
+  bool Restore(Session session);
+
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 
  private:
+  void Note(SessionId id) { journal_->Touch(RowKind::kSession, id.value()); }
+
+  Journal* const journal_;
   uint64_t last_number_ = 0;
   std::map<SessionId, Session> sessions_;
   std::map<uint64_t, const Session*> by_number_;

@@ -35,6 +35,11 @@ struct ForgetResult {
   ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, ForgetResult& value) {
+  archive(value.outcome);
+}
+
 }  // namespace berth::core
 
 #endif  // DAEMON_CORE_SESSION_TYPES_H_

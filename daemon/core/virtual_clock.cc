@@ -1,6 +1,7 @@
 #include "daemon/core/virtual_clock.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace berth::core {
 
@@ -13,18 +14,22 @@ double VirtualClock::Enter(const Tenant& tenant) {
   return own;
 }
 
-void VirtualClock::Leave(const Tenant& tenant, double own) {
-  if (own <= now_) return;
+bool VirtualClock::Leave(const Tenant& tenant, double own) {
+  if (own <= now_) return false;
   ahead_.emplace(tenant, own);
   in_order_.emplace(own, tenant);
+  return true;
 }
 
-void VirtualClock::Advance(double start) {
+std::vector<Tenant> VirtualClock::Advance(double start) {
   now_ = std::max(now_, start);
+  std::vector<Tenant> caught_up;
   while (!in_order_.empty() && in_order_.begin()->first <= now_) {
-    ahead_.erase(in_order_.begin()->second);
-    in_order_.erase(in_order_.begin());
+    Tenant tenant = std::move(in_order_.extract(in_order_.begin()).value().second);
+    ahead_.erase(tenant);
+    caught_up.push_back(std::move(tenant));
   }
+  return caught_up;
 }
 
 }  // namespace berth::core

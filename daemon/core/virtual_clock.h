@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/core/caller.h"
@@ -21,12 +22,17 @@ class VirtualClock {
  public:
   // A tenant begins to want something. Returns: where its own clock stands, for the caller to keep.
   double Enter(const Tenant& tenant);
-  // It wants nothing any more, and its own clock stands at `own`.
-  void Leave(const Tenant& tenant, double own);
-  // Somebody whose clock stood at `start` was given something: nobody starts behind that from now on.
-  void Advance(double start);
+  // It wants nothing any more, and its own clock stands at `own`. Returns whether that is remembered.
+  bool Leave(const Tenant& tenant, double own);
+  // Somebody whose clock stood at `start` was given something: nobody starts behind that from now on. Returns: those
+  // who are ahead no longer, and not remembered.
+  std::vector<Tenant> Advance(double start);
 
   double now() const { return now_; }
+  // As it stood before; first of all.
+  void RestoreNow(double now) { now_ = now; }
+  // Who wants nothing and is ahead, with its own clock.
+  const absl::flat_hash_map<Tenant, double>& ahead() const { return ahead_; }
   // Tenants that want nothing and are ahead.
   size_t remembered() const { return ahead_.size(); }
 

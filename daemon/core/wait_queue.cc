@@ -13,11 +13,12 @@ constexpr int32_t kNoPriority = std::numeric_limits<int32_t>::min();
 
 }  // namespace
 
-WaitQueue::LaneKey WaitQueue::KeyOf(const Waiter& waiter) {
+WaitQueue::LaneKey WaitQueue::LaneKeyOf(const Waiter& waiter) {
   return {.priority = waiter.what.priority,
           .units = waiter.what.units,
           .client_cap = waiter.what.client_cap,
           .exclusive = waiter.what.exclusive,
+          .absent = waiter.absent,
           .device = waiter.what.device,
           .gang = waiter.gang};
 }
@@ -38,15 +39,19 @@ void WaitQueue::Push(Waiter waiter) {
   const Ticket ticket = waiter.number;
   const bool fresh = tickets_.emplace(waiter.request, ticket).second;
   BERTH_INVARIANT(fresh);
+  Note(ticket);
   const auto [tenant, first] = tenants_.try_emplace(waiter.asker.tenant);
-  if (first) tenant->second.clock = clock_.Enter(tenant->first);
+  if (first) {
+    tenant->second.clock = clock_.Enter(tenant->first);
+    NoteTenant(tenant->first);
+  }
   Place place = {.tenant = tenant,
-                 .lane = tenant->second.lanes.try_emplace(KeyOf(waiter)).first,
+                 .lane = tenant->second.lanes.try_emplace(LaneKeyOf(waiter)).first,
                  .waiter = {},
                  .deadline = NoteDeadline(waiter.what.deadline, ticket)};
   by_session_[waiter.asker.session].insert(ticket);
   Lane& lane = place.lane->second;
-  place.waiter = lane.insert(lane.end(), std::move(waiter));
+  place.waiter = lane.emplace_hint(lane.end(), ticket, std::move(waiter));
   places_.emplace(ticket, place);
 }
 
@@ -54,11 +59,16 @@ Waiter WaitQueue::Take(Ticket ticket) {
   const auto place = places_.find(ticket);
   const auto [tenant, lane, at, deadline] = place->second;
   places_.erase(place);
-  Waiter waiter = std::move(*at);
+  Note(ticket);
+  Waiter waiter = std::move(at->second);
   lane->second.erase(at);
   if (lane->second.empty()) tenant->second.lanes.erase(lane);
   if (tenant->second.lanes.empty()) {
-    clock_.Leave(tenant->first, tenant->second.clock);
+    if (clock_.Leave(tenant->first, tenant->second.clock)) {
+      NoteTenant(tenant->first);
+    } else {
+      ForgetTenant(tenant->first);
+    }
     tenants_.erase(tenant);
   }
   tickets_.erase(waiter.request);
@@ -91,7 +101,26 @@ void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
   Place& place = places_.at(ticket->second);
   ForgetDeadline(place.deadline);
   place.deadline = NoteDeadline(deadline, ticket->second);
-  place.waiter->what.deadline = deadline;
+  place.waiter->second.what.deadline = deadline;
+  Note(ticket->second);
+}
+
+void WaitQueue::Attach(const RequestId& request) {
+  const auto ticket = tickets_.find(request);
+  BERTH_INVARIANT(ticket != tickets_.end());
+  Place& place = places_.at(ticket->second);
+  if (!std::exchange(place.waiter->second.absent, false)) return;
+  // It is judged otherwise now.
+  std::map<LaneKey, Lane>& lanes = place.tenant->second.lanes;
+  const auto lane = lanes.try_emplace(LaneKeyOf(place.waiter->second)).first;
+  lane->second.insert(place.lane->second.extract(place.waiter));
+  if (place.lane->second.empty()) lanes.erase(place.lane);
+  place.lane = lane;
+}
+
+void WaitQueue::Hold(uint64_t number) {
+  held_.insert(number);
+  Note(number);
 }
 
 std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Judge judge) {
@@ -121,14 +150,17 @@ std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Judge judge, st
   for (auto& [tenant, lanes] : tenants_) {
     const size_t racing = racers_.size();
     for (auto& [key, lane] : lanes.lanes) {
-      Waiter& first = lane.front();
+      Waiter& first = lane.begin()->second;
       const Verdict verdict = judge(first);
       if (verdict == Verdict::kAside) continue;
       racers_.push_back(
           {.rank = {.clock = lanes.clock, .ticket = first.number}, .verdict = verdict, .waiter = &first});
       top_priority = std::max(top_priority, key.priority);
     }
-    if (racers_.size() == racing) lanes.clock = std::max(lanes.clock, clock_.now());
+    if (racers_.size() == racing && lanes.clock < clock_.now()) {
+      lanes.clock = clock_.now();
+      NoteTenant(tenant);
+    }
   }
   const Racer* head = nullptr;
   const Racer* next = nullptr;
@@ -143,14 +175,17 @@ std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Judge judge, st
   if (head == nullptr || head->rank.ticket == going) return Turn{.number = going};
   if (head->waiter->passes >= options_.passes_before_hold) {
     newly_held_ = head->rank.ticket;
-    held_.insert(newly_held_);
+    Hold(newly_held_);
     return std::nullopt;
   }
   return Turn{.number = going, .passed = head->rank.ticket};
 }
 
 Waiter WaitQueue::Take(const Turn& turn) {
-  if (turn.passed != 0) ++At(turn.passed).passes;
+  if (turn.passed != 0) {
+    ++At(turn.passed).passes;
+    Note(turn.passed);
+  }
   return Take(turn.number);
 }
 
@@ -165,13 +200,18 @@ bool WaitQueue::KeptFrom(uint64_t number, Judge judge) const {
 void WaitQueue::Charge(const Tenant& tenant, uint64_t units) {
   const double cost = CostOf(tenant, units);
   if (const auto found = tenants_.find(tenant); found != tenants_.end()) {
-    clock_.Advance(found->second.clock);
+    Advance(found->second.clock);
     found->second.clock += cost;
+    NoteTenant(tenant);
     return;
   }
   const double start = clock_.Enter(tenant);
-  clock_.Advance(start);
-  clock_.Leave(tenant, start + cost);
+  Advance(start);
+  if (clock_.Leave(tenant, start + cost)) NoteTenant(tenant);
+}
+
+void WaitQueue::Advance(double start) {
+  for (const Tenant& tenant : clock_.Advance(start)) ForgetTenant(tenant);
 }
 
 const std::set<WaitQueue::Ticket>& WaitQueue::OfSession(SessionId session) const {
@@ -201,7 +241,7 @@ std::vector<RequestId> WaitQueue::GangsOf(SessionId session) const {
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {
   std::vector<Ticket> wanted;
   for (const auto& [ticket, place] : places_) {
-    if (condition(*place.waiter)) wanted.push_back(ticket);
+    if (condition(place.waiter->second)) wanted.push_back(ticket);
   }
   std::sort(wanted.begin(), wanted.end());
   std::vector<Waiter> taken;
@@ -270,9 +310,9 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   const auto enter = [&](Course& course) {
     std::optional<Turn> first;
     for (Cursor& lane : course.lanes) {
-      while (lane.at != lane.end && held_.contains(lane.at->number)) ++lane.at;
+      while (lane.at != lane.end && held_.contains(lane.at->first)) ++lane.at;
       if (lane.at == lane.end) continue;
-      const Rank rank = RankOf(*lane.at, lane.at->number, course.clock, top_priority);
+      const Rank rank = RankOf(lane.at->second, lane.at->first, course.clock, top_priority);
       if (!first.has_value() || rank < first->rank) first = Turn{rank, &course, &lane};
     }
     if (first.has_value()) turns.push(*first);
@@ -281,7 +321,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   while (!turns.empty()) {
     const Turn turn = turns.top();
     turns.pop();
-    const Waiter& waiter = *turn.lane->at;
+    const Waiter& waiter = turn.lane->at->second;
     if (!visit(waiter)) return;
     ++turn.lane->at;
     turn.course->clock += CostOf(*turn.course->tenant, waiter.charge);
@@ -295,7 +335,7 @@ bool WaitQueue::AnyoneIdle(Judge judge) const {
     if (verdict != Verdict::kAside) return verdict == Verdict::kFits;
   }
   for (const auto& [ticket, place] : places_) {
-    if (judge(*place.waiter) == Verdict::kFits) return true;
+    if (judge(place.waiter->second) == Verdict::kFits) return true;
   }
   return false;
 }

@@ -7,6 +7,9 @@
 //
 // Work-conserving: who fits is taken past those that don't, and the first of these counts that as a pass.
 //
+// Who waits, and where each tenant stands, are rows that outlive the broker. Whom nobody has come back for yet after
+// that is absent: it keeps its place, and the others go on without it.
+//
 // Cost: of the number of different lanes (tenant, priority, what is asked), not of those who wait.
 // Thread-compatible.
 
@@ -15,7 +18,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,8 +27,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/archive.h"
+#include "common/row.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/virtual_clock.h"
@@ -39,6 +45,11 @@ struct Asker {
   Tenant tenant;
   ProcessInfo process;
 };
+
+template <typename Archive>
+void Fields(Archive& archive, Asker& value) {
+  archive(value.session, value.tenant, value.process);
+}
 
 struct Waiter {
   // Rises with arrival, so it is also the order of those who came.
@@ -54,7 +65,14 @@ struct Waiter {
   std::string gang;
   // How often somebody behind it was granted first while it was the first of all.
   uint64_t passes = 0;
+  // It waited before the broker was started, and no call waits for it since: nothing is granted to it.
+  bool absent = false;
 };
+
+template <typename Archive>
+void Fields(Archive& archive, Waiter& value) {
+  archive(value.request, value.asker, value.what, value.since, value.charge, value.gang, value.passes);
+}
 
 class WaitQueue {
  public:
@@ -77,7 +95,9 @@ class WaitQueue {
   using Judge = absl::FunctionRef<Verdict(const Waiter&)>;
   using Condition = absl::FunctionRef<bool(const Waiter&)>;
 
-  explicit WaitQueue(Options options) : options_(std::move(options)) {}
+  // Of the pool of that number, whose rows these are. `journal` outlives the queue.
+  WaitQueue(Options options, Journal* journal, uint64_t pool = 0)
+      : journal_(journal), pool_(pool), options_(std::move(options)) {}
 
   // For those that wait, too.
   void SetOptions(Options options) { options_ = std::move(options); }
@@ -93,6 +113,8 @@ class WaitQueue {
   bool Contains(const RequestId& request) const { return tickets_.contains(request); }
   // A retry of the request has another deadline. Requires: it waits here.
   void SetDeadline(const RequestId& request, absl::Time deadline);
+  // Somebody has come back for it: it is absent no more. Requires: it waits here.
+  void Attach(const RequestId& request);
 
   // Whose turn it is.
   struct Turn {
@@ -109,7 +131,7 @@ class WaitQueue {
   // Next() and Take().
   std::optional<Waiter> TakeNext(absl::Time now, Judge judge);
   // Nobody passes `number` any more, which waits here.
-  void Hold(uint64_t number) { held_.insert(number); }
+  void Hold(uint64_t number);
   // Whom Next() has begun to hold for since this was last asked; 0 for nobody.
   uint64_t TakeNewlyHeld() { return std::exchange(newly_held_, 0); }
   // Whether it is kept for somebody whom `number`, which waits here, may not pass.
@@ -144,6 +166,20 @@ class WaitQueue {
   // Whether somebody waits whom `judge` would have granted: a mistake of whoever serves.
   bool AnyoneIdle(Judge judge) const;
 
+  // ---- wait_queue_rows.cc: what outlives the broker --------------------------------------------------------
+
+  // The common clock, which is part of the pool's row of figures.
+  double clock() const { return clock_.now(); }
+  void RestoreClock(double now) { clock_.RestoreNow(now); }
+  // Of kWaiter and kPoolTenant.
+  void ListRows(std::vector<RowKey>* keys) const;
+  // Returns whether there is such a row.
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // In the order of kinds and keys, after RestoreClock(). Who waits is absent. Fails the archive for what cannot be.
+  void ReadRow(const RowKey& key, ArchiveReader& archive);
+  // OK, or what is broken.
+  absl::Status CheckBooks() const;
+
  private:
   // A waiter's number.
   using Ticket = uint64_t;
@@ -153,12 +189,13 @@ class WaitQueue {
     uint64_t units = 0;
     uint64_t client_cap = 0;
     bool exclusive = false;
+    bool absent = false;
     DeviceWish device;
     std::string gang;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
-  // As they came, which is by number.
-  using Lane = std::list<Waiter>;
+  // As they came.
+  using Lane = std::map<Ticket, Waiter>;
   struct TenantLanes {
     // Where its own clock stands.
     double clock = 0;
@@ -188,11 +225,11 @@ class WaitQueue {
     Waiter* waiter;
   };
 
-  static LaneKey KeyOf(const Waiter& waiter);
+  static LaneKey LaneKeyOf(const Waiter& waiter);
   double CostOf(const Tenant& tenant, uint64_t units) const;
   Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
-  Waiter& At(Ticket ticket) { return *places_.at(ticket).waiter; }
-  const Waiter& At(Ticket ticket) const { return *places_.at(ticket).waiter; }
+  Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
+  const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
   Waiter Take(Ticket ticket);
   const std::set<Ticket>& OfSession(SessionId session) const;
   Deadlines::iterator NoteDeadline(absl::Time deadline, Ticket ticket) {
@@ -202,12 +239,20 @@ class WaitQueue {
     if (at != deadlines_.end()) deadlines_.erase(at);
   }
   std::optional<Turn> Search(absl::Time now, Judge judge, std::optional<Ticket> only);
+  void Advance(double start);
+  void Note(Ticket ticket) { journal_->Touch(RowKind::kWaiter, ticket, pool_); }
+  void NoteTenant(const Tenant& tenant);
+  void ForgetTenant(const Tenant& tenant);
 
+  Journal* const journal_;
+  const uint64_t pool_;
   Options options_;
   // Of the last step.
   absl::Time now_ = absl::InfinitePast();
   VirtualClock clock_;
   TenantMap tenants_;
+  // Those with a row, by its part.
+  absl::flat_hash_map<uint64_t, Tenant> tenant_rows_;
   absl::flat_hash_map<Ticket, Place> places_;
   absl::flat_hash_map<RequestId, Ticket> tickets_;
   // Whom nobody passes any more.
