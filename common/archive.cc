@@ -1,5 +1,6 @@
 #include "common/archive.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace berth {
@@ -9,6 +10,8 @@ void ArchiveWriter::Write(const absl::Status& status) {
   status.ForEachPayload([&payloads](absl::string_view url, const absl::Cord& payload) {
     payloads.emplace_back(url, payload);
   });
+  // They come in any order; the same status is to be the same bytes.
+  std::sort(payloads.begin(), payloads.end());
   (*this)(status.code(), std::string(status.message()), payloads);
 }
 

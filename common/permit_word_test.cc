@@ -40,7 +40,7 @@ TEST(PermitWordTest, OfAnotherPermitNothingIsTakenOrPutBack) {
   PermitWord word{};
   word.Lend(7);
   // Revoked, and the process was granted another one meanwhile.
-  word.Clear();
+  word.End(7);
   word.Lend(8);
   EXPECT_EQ(word.Put(7), PutBack::kNotOurs);
   EXPECT_EQ(word.Put(8), PutBack::kKept);
@@ -102,6 +102,22 @@ TEST(PermitWordTest, TheUnitIsOneSidesOrTheOthersAndNobodyIsForgotten) {
   }
   stop = true;
   process.join();
+}
+
+TEST(PermitWordTest, ABrokerThatFollowsSeesWhatBecameOfThePermit) {
+  PermitWord word{};
+  EXPECT_EQ(word.StateOf(7), PermitWord::Lent::kTakenBack);
+  word.Lend(7);
+  EXPECT_EQ(word.StateOf(7), PermitWord::Lent::kYes);
+  EXPECT_EQ(word.StateOf(8), PermitWord::Lent::kTakenBack);
+  word.Put(7);
+  EXPECT_EQ(word.StateOf(7), PermitWord::Lent::kYes);
+  EXPECT_TRUE(word.TakeBack(7));
+  EXPECT_EQ(word.StateOf(7), PermitWord::Lent::kTakenBack);
+  word.Lend(8);
+  word.End(8);
+  EXPECT_EQ(word.StateOf(8), PermitWord::Lent::kEnded);
+  EXPECT_EQ(word.Put(8), PutBack::kNotOurs);
 }
 
 }  // namespace

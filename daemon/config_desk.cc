@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "daemon/config_table.h"
+#include "daemon/core/pool_change.h"
 
 namespace berth {
 namespace {

@@ -23,6 +23,10 @@ absl::StatusOr<FenceKeeper::Held> FenceKeeper::MakePage(ChannelId channel) {
 }
 
 void FenceKeeper::Make(ChannelId channel) {
+  {
+    MutexLock lock(&mu_);
+    if (pages_.contains(channel)) return;
+  }
   absl::StatusOr<Held> made = MakePage(channel);
   if (!made.ok()) {
     spdlog::error("no fence page for channel {:x}: {}", channel.value(),
@@ -68,7 +72,7 @@ PermitWord* FenceKeeper::FindPermitWord(ChannelId channel) {
 void FenceKeeper::LetGo(HeldFd held) {
   if (absl::StatusOr<FencePage> page = FencePage::MapWritable(held.fd.get()); page.ok()) {
     page->SetTop();
-    page->permit_word().Clear();
+    page->permit_word().End(0);
   }
   custody_.Drop(held.key);
 }

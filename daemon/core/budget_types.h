@@ -25,6 +25,11 @@ struct ReserveItem {
   Bytes bytes;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, ReserveItem& value) {
+  archive(value.device, value.device_uuid, value.bytes);
+}
+
 struct ReserveRequest {
   // All or nothing; several of one device are added up.
   std::vector<ReserveItem> items;

@@ -23,14 +23,8 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
                  &journal_),
       fences_(config_.limits.fences),
       modules_(this, config_.limits.modules) {
-  for (const PoolConfig& pool : config_.pools) {
-    pools_.try_emplace(pool.name,
-                       PermitPool::Options{.config = pool,
-                                           .max_waiters = config_.limits.waiters_per_pool,
-                                           .passes_before_hold = config_.limits.passes_before_hold,
-                                           .epoch = config_.epoch},
-                       &permit_ids_, &placement_, &journal_, &permit_words_);
-  }
+  journal_.Touch(RowKind::kCounters);
+  for (const PoolConfig& pool : config_.pools) AddPool(pool);
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
     Number(devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls)
@@ -55,7 +49,9 @@ Core::~Core() = default;
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
   {
     const Step step(this, now, effects);
+    permit_words_.BeginStep();
     Expire(step);
+    DropAbsent(step);
     RefillDue(step);
   }
   return Step(this, now, effects);
@@ -143,6 +139,7 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
     modules_.table().SetDeadline(request, deadline);
     Expire(step);
   }
+  if (absent_.erase(request) > 0) ComeBack(step, request);
   return std::nullopt;
 }
 
@@ -157,8 +154,10 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   }
   const CallId call = pending->second.call;
   pending_.erase(pending);
+  const bool absent = absent_.erase(request) > 0;
   RequestMemory& memory = sessions_.RequestsOf(request.channel);
-  if (absl::IsUnavailable(response.status())) {
+  // A refusal that nobody waited for is none: who comes back is judged anew.
+  if (absl::IsUnavailable(response.status()) || (absent && !response.ok())) {
     memory.Erase(request.sequence);
   } else {
     memory.Answer(request.sequence, response);
@@ -174,6 +173,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     BERTH_INVARIANT(found != pending_.end());
     Pending pending = std::move(found->second);
     pending_.erase(found);
+    absent_.erase(request);
     LogAnswer(step, pending, status);
     if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
       (*pool)->Leave(request);
@@ -238,7 +238,7 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
 absl::Time Core::next_deadline() const {
   absl::Time next = std::min({impl_->next_fence_deadline(), impl_->room_.next_deadline(),
                               impl_->reservations_.next_deadline(), impl_->gangs_.next_deadline(),
-                              impl_->modules_.table().next_deadline()});
+                              impl_->modules_.table().next_deadline(), impl_->absent_until_});
   for (const auto& [name, pool] : impl_->pools_) next = std::min(next, pool.next_deadline());
   for (const auto& [ordinal, device] : impl_->devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),

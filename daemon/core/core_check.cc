@@ -95,10 +95,11 @@ absl::Status Core::Impl::CheckPending() const {
       return Broken("a request is pending of a channel that is not there");
     if (std::holds_alternative<std::monostate>(pending.place)) return Broken("a request is pending nowhere");
     if (const auto* const pool = std::get_if<PermitPool*>(&pending.place); pool != nullptr) {
-      if (!(*pool)->Waits(request) || !pending.call)
+      if (!(*pool)->Waits(request) || !(pending.call || absent_.contains(request)))
         return Broken("a request waits in no pool, or for no call");
     }
-    if (std::holds_alternative<GangTable*>(pending.place) && (!pending.call || !gangs_.gangs().contains(request))) {
+    if (std::holds_alternative<GangTable*>(pending.place) &&
+        ((!pending.call && !absent_.contains(request)) || !gangs_.gangs().contains(request))) {
       return Broken("a gang waits nowhere, or for no call");
     }
     if (std::holds_alternative<FenceTable*>(pending.place) && !fences_.Waits(request)) {

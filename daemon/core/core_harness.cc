@@ -19,13 +19,45 @@ Config CoreHarness::DefaultConfig() {
   return config;
 }
 
-CoreHarness::CoreHarness(const Config& config) {
+void CoreHarness::MakeCore() {
   core = std::make_unique<Core>(
-      config, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; },
+      config_, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; },
       [this](ChannelId channel) { return pages.contains(channel) ? &permit_words[channel] : nullptr; });
+}
+
+CoreHarness::CoreHarness(const Config& config) : config_(config) {
+  MakeCore();
   for (const DeviceConfig& device : config.devices) {
     Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, Lane::kMain, effects); });
   }
+}
+
+void CoreHarness::Restart(const Config& config) {
+  config_ = config;
+  ++config_.epoch;
+  MakeCore();
+  last_effect_ = 0;
+  const absl::Status restored = core->Restore(rows);
+  EXPECT_TRUE(restored.ok()) << restored;
+  resuming_ = true;
+  for (const DeviceConfig& device : config.devices) {
+    Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, Lane::kMain, effects); });
+  }
+  Do([&](Core& core, Effects* effects) { core.Resume(now, effects); });
+  resuming_ = false;
+}
+
+void CoreHarness::Keep() {
+  RowBatch changes;
+  core->TakeChanges(&changes);
+  changes.ApplyTo(&rows);
+  const Rows all = core->AllRows();
+  for (const auto& [key, content] : all) {
+    const auto kept = rows.find(key);
+    EXPECT_TRUE(kept != rows.end() && kept->second == content)
+        << "row " << key.id << " of kind " << key.kind << " (part " << key.part << ") was not written down";
+  }
+  EXPECT_EQ(rows.size(), all.size()) << "a row is gone, and that was not written down";
 }
 
 Peer CoreHarness::Open(uint32_t uid) {
@@ -326,6 +358,7 @@ std::string CoreHarness::Figure(CallId call, const std::string& name) const {
 }
 
 void CoreHarness::Carry(const Effects& effects) {
+  Keep();
   last_effects.clear();
   for (const Effect& effect : effects) {
     EXPECT_EQ(effect.number, ++last_effect_);
@@ -352,7 +385,7 @@ void CoreHarness::Carry(const Effects& effects) {
       closed_channels.push_back(closed->channel);
     } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
       kind = "make-page";
-      EXPECT_TRUE(pages.insert(made->channel).second);
+      EXPECT_TRUE(pages.insert(made->channel).second || resuming_);
     } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
       kind = "drop-page";
       EXPECT_EQ(pages.erase(gone->channel), 1u);

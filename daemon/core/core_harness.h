@@ -80,6 +80,11 @@ class CoreHarness {
   CallId AbandonModule(Peer& peer, CompileId compile, const std::string& error = "");
   void HandOver(const Peer& peer, BlockId block, const std::vector<HandedMark>& marks = {});
   CallId Forget(const Peer& peer, uint64_t sequence);
+  // The broker dies after what it had decided was carried out, and another goes on from `rows`, perhaps with another
+  // configuration; workers stay up. Calls that waited are gone.
+  void Restart() { Restart(config_); }
+  void Restart(const Config& config);
+
   // Any step: `act` is given the effects to fill and, where it wants one, a new call.
   template <typename Act>
   void Do(Act act) {
@@ -143,6 +148,8 @@ class CoreHarness {
   std::string Books() const;
 
   std::unique_ptr<Core> core;
+  // What a broker that follows would find.
+  Rows rows;
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   // What the words of pages say.
   std::map<StreamKey, StreamWords> words;
@@ -166,8 +173,14 @@ class CoreHarness {
   std::string last_effects;
 
  private:
+  void MakeCore();
+  // Writes down what the last steps changed, and expects it to be all.
+  void Keep();
   void Carry(const Effects& effects);
 
+  Config config_;
+  // What was there before may be made and sent again.
+  bool resuming_ = false;
   std::optional<Peer> operator_;
   uint64_t last_id_ = 1'000;
   uint64_t last_call_ = 0;

@@ -457,11 +457,24 @@ class Core::Impl {
   void ListSessionRows(std::vector<RowKey>* keys) const;
   bool WriteSessionRow(const RowKey& key, ArchiveWriter& archive) const;
   void ReadSessionRow(const RowKey& key, ArchiveReader& archive);
+  bool WriteRequest(const RequestId& request, ArchiveWriter& archive) const;
+  // One that is pending is in no place yet: the row of what it waits for puts it there, or it is forgotten.
+  void ReadRequest(const RequestId& request, ArchiveReader& archive);
+  // After the last row.
+  void FinishRestoringSessions();
   void ResumeSessions(const Step& step);
+  // Requests that waited, and that nobody has asked for again in time, are as if they had never come.
+  void DropAbsent(const Step& step);
+  // A call waits again for a request that was absent.
+  void ComeBack(const Step& step, const RequestId& request);
   // core_permit_rows.cc
   void ListPermitRows(std::vector<RowKey>* keys) const;
   bool WritePermitRow(const RowKey& key, ArchiveWriter& archive) const;
   void ReadPermitRow(const RowKey& key, ArchiveReader& archive);
+  void ReadGang(uint64_t number, ArchiveReader& archive);
+  void AddPool(const PoolConfig& config);
+  // After the last row.
+  void FinishRestoringPermits();
   void ResumePermits(const Step& step);
   // core_memory_rows.cc
   void ListMemoryRows(std::vector<RowKey>* keys) const;
@@ -519,10 +532,14 @@ class Core::Impl {
   absl::flat_hash_map<RequestId, Pending> pending_;
   // Of calls not answered yet.
   absl::flat_hash_map<CallId, RequestId> calls_;
+  // Pending since before the broker was started, and no call waits for them; and until when that may be so.
+  std::set<RequestId> absent_;
+  absl::Time absent_until_ = absl::InfiniteFuture();
   PermitIds permit_ids_;
   Placement placement_;
   PermitWords permit_words_;
   std::map<std::string, PermitPool, std::less<>> pools_;
+  absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
   GangTable gangs_;
   // A gang has come to something: those behind it may go on.
   bool serve_pools_ = false;

@@ -77,6 +77,7 @@ void Core::Impl::LogAnswer(const Step& step, Pending& pending, const absl::Statu
 
 void Core::Impl::Log(const Step& step, LogRecord record, const absl::Status& status) {
   record.number = ++last_record_;
+  journal_.Touch(RowKind::kCounters);
   record.incarnation = config_.incarnation;
   record.time = step.now;
   if (!status.ok()) {

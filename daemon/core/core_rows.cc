@@ -77,6 +77,8 @@ absl::Status Core::Restore(const Rows& rows) {
                                                  status.message()));
     }
   }
+  impl_->FinishRestoringSessions();
+  impl_->FinishRestoringPermits();
   return CheckBooks();
 }
 

@@ -105,7 +105,7 @@ void Mailboxes::Send(ChannelId channel, Box& box, Window& window, std::vector<De
 }
 
 void Mailboxes::Flush(ChannelId channel, Box& box, Window& window, std::vector<Deliver>* sends) {
-  while (!box.queue.empty()) {
+  while (!box.queue.empty() && !waits_) {
     const Deliver& next = box.queue.front().deliver;
     if (Full(box, next)) return;
     if (HasFd(next) && window.fds >= fds_per_tenant_) {
@@ -189,19 +189,13 @@ void Mailboxes::ReadRow(const RowKey& key, ArchiveReader& archive) {
   box.sent.push_back(std::move(letter));
 }
 
-void Mailboxes::FinishRestoring() {
+void Mailboxes::Resume(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) {
+  waits_ = false;
   for (auto& [channel, box] : boxes_) {
-    if (box.queue.empty() || Full(box, box.queue.front().deliver)) continue;
-    box.turn = ++last_turn_;
-    tenants_.at(box.tenant).waiting.emplace(box.turn, channel);
-  }
-}
-
-void Mailboxes::SendAgain(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) const {
-  for (const auto& [channel, box] : boxes_) {
     for (const Letter& letter : box.sent) {
       if (still(letter.deliver)) sends->push_back(letter.deliver);
     }
+    Flush(channel, box, tenants_.at(box.tenant), sends);
   }
 }
 
@@ -219,7 +213,7 @@ absl::Status Mailboxes::CheckBooks() const {
     const bool no_room =
         !box.queue.empty() && (Full(box, box.queue.front().deliver) ||
                                (HasFd(box.queue.front().deliver) && window.fds >= fds_per_tenant_));
-    if (!box.queue.empty() && !no_room) {
+    if (!box.queue.empty() && !no_room && !waits_) {
       return absl::InternalError(
           absl::StrCat("a delivery is queued that could be sent, on ", channel.value()));
     }

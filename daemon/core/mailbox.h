@@ -65,11 +65,11 @@ class Mailboxes {
   bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
   // In the order of keys; of a channel whose mailbox is open. Fails the archive for what cannot be.
   void ReadRow(const RowKey& key, ArchiveReader& archive);
-  // After the last row: those that wait for a tenant's room get in line.
-  void FinishRestoring();
+  // After the last row: nothing is sent until Resume(), so that numbers come in their order.
+  void FinishRestoring() { waits_ = true; }
   // Sends what was sent before and was not acknowledged, with its numbers, where `still` says so: what it names may be
-  // gone, which only who has had it can have brought about.
-  void SendAgain(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) const;
+  // gone, which only who has had it can have brought about. Then all else.
+  void Resume(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends);
 
  private:
   // A delivery and its place among the channel's, which rises.
@@ -123,6 +123,8 @@ class Mailboxes {
   const uint64_t fds_per_channel_;
   const uint64_t fds_per_tenant_;
   Journal* const journal_;
+  // Resume() is still to come.
+  bool waits_ = false;
   uint64_t last_turn_ = 0;
   std::map<ChannelId, Box> boxes_;
   std::map<Tenant, Window> tenants_;

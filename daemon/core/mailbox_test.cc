@@ -1,5 +1,10 @@
 #include "daemon/core/mailbox.h"
 
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -18,7 +23,7 @@ Deliver Recall(ChannelId channel, uint64_t block) {
 class MailboxTest : public ::testing::Test {
  protected:
   void Open(uint64_t per_channel, uint64_t per_tenant) {
-    boxes_ = std::make_unique<Mailboxes>(per_channel, per_tenant);
+    boxes_ = std::make_unique<Mailboxes>(per_channel, per_tenant, &journal_);
     boxes_->Open(kA, {.uid = 1});
     boxes_->Open(kB, {.uid = 1});
     boxes_->Open(kC, {.uid = 2});
@@ -39,6 +44,7 @@ class MailboxTest : public ::testing::Test {
     return sent;
   }
 
+  Journal journal_;
   std::unique_ptr<Mailboxes> boxes_;
   std::vector<Deliver> sends_;
 };
@@ -146,6 +152,72 @@ TEST_F(MailboxTest, AWithdrawnFdThatHadATurnGivesItUp) {
   EXPECT_EQ(Sent(), "");
   Post(Fd(kB, 4));
   EXPECT_EQ(Sent(), "2#1:4");
+}
+
+// The rows of `from`, read by mailboxes that have the same channels.
+void Restore(const Mailboxes& from, Mailboxes* to) {
+  std::vector<RowKey> keys;
+  from.ListRows(&keys);
+  std::sort(keys.begin(), keys.end());
+  for (const RowKey& key : keys) {
+    std::string row;
+    ArchiveWriter writer(&row);
+    ASSERT_TRUE(from.WriteRow(key, writer));
+    ArchiveReader reader(row);
+    to->ReadRow(key, reader);
+    ASSERT_TRUE(reader.Finish().ok());
+  }
+  to->FinishRestoring();
+}
+
+TEST_F(MailboxTest, AnotherBrokerSendsAgainWhatWasSentAndKeepsTheOrderOfWhatWaits) {
+  Open(2, 3);
+  for (uint64_t i = 1; i <= 4; ++i) Post(Fd(kA, i));
+  Post(Recall(kA, 9));
+  for (uint64_t i = 5; i <= 6; ++i) Post(Fd(kB, i));
+  EXPECT_EQ(Sent(), "1#1:1 1#2:2 2#1:5");
+  Acknowledge(kA, 1);
+  EXPECT_EQ(Sent(), "2#2:6") << "B is in line for the tenant's room before A's next";
+  const std::unique_ptr<Mailboxes> before = std::move(boxes_);
+  Open(2, 3);
+  Restore(*before, boxes_.get());
+  Post(Recall(kC, 7));
+  EXPECT_EQ(Sent(), "") << "before what was sent before";
+  boxes_->Resume([](const Deliver& deliver) { return deliver.delivery.import != 6; }, &sends_);
+  EXPECT_EQ(Sent(), "1#2:2 2#1:5 3#1:-7");
+  EXPECT_EQ(boxes_->Queued(kA), 3u);
+  Acknowledge(kB, 2);
+  EXPECT_EQ(Sent(), "1#3:3");
+  Acknowledge(kA, 3);
+  EXPECT_EQ(Sent(), "1#4:4 1#5:-9");
+}
+
+TEST_F(MailboxTest, NumbersGoOnAfterEverythingWasAcknowledged) {
+  Open(8, 64);
+  Post(Recall(kA, 1));
+  Acknowledge(kA, 1);
+  const std::unique_ptr<Mailboxes> before = std::move(boxes_);
+  Open(8, 64);
+  Restore(*before, boxes_.get());
+  sends_.clear();
+  boxes_->Resume([](const Deliver&) { return true; }, &sends_);
+  Post(Recall(kA, 2));
+  EXPECT_EQ(Sent(), "1#2:-2");
+}
+
+TEST_F(MailboxTest, RowsThatCannotBeAreRefused) {
+  Open(8, 64);
+  Deliver sent = Recall(kA, 1);
+  sent.delivery.number = 3;
+  std::string row;
+  ArchiveWriter writer(&row);
+  writer(sent);
+  // Of nobody; numbered past the last number.
+  for (const ChannelId channel : {ChannelId(9), kA}) {
+    ArchiveReader reader(row);
+    boxes_->ReadRow(KeyOf(RowKind::kDelivery, channel.value(), 1), reader);
+    EXPECT_TRUE(reader.failed());
+  }
 }
 
 }  // namespace

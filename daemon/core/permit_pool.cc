@@ -47,6 +47,7 @@ PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, Jo
       config_(configured_),
       queue_({.passes_before_hold = options.passes_before_hold}, journal, number_) {
   ApplyConfig();
+  NoteFigures();
 }
 
 uint64_t PermitPool::NumberOf(absl::string_view name) { return Fingerprint().Add(name).value(); }
@@ -390,15 +391,11 @@ bool PermitPool::KeptFrom(uint64_t number, Gangs* gangs) const {
 void PermitPool::Attach(const PoolStep& step, const RequestId& request) {
   queue_.Attach(request);
   const Waiter& waiter = *queue_.Find(request);
-  // What has become of the others, or of the pool, meanwhile concerns it from now on.
-  if (!waiter.gang.empty()) return;
-  if (const Permit* const held = FindNest(waiter.asker, waiter.what); held != nullptr) {
-    const AcquireRequest what = queue_.Remove(request)->what;
-    Tell(step, request, Nest(permits_.at(held->view.id), what));
-  } else if (absl::Status never = CheckCaps(waiter.what); !never.ok()) {
-    queue_.Remove(request);
-    Tell(step, request, std::move(never));
-  }
+  // Its session may have been granted a permit meanwhile.
+  const Permit* const held = waiter.gang.empty() ? FindNest(waiter.asker, waiter.what) : nullptr;
+  if (held == nullptr) return;
+  const AcquireRequest what = queue_.Remove(request)->what;
+  Tell(step, request, Nest(permits_.at(held->view.id), what));
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
@@ -495,7 +492,7 @@ void PermitPool::Change(const PoolStep& step, const PoolChange& change) {
 
 void PermitPool::Reconsider(const PoolStep& step) {
   const auto never = [this](const Waiter& waiter) {
-    return waiter.gang.empty() && !waiter.absent && !CheckCaps(waiter.what).ok();
+    return waiter.gang.empty() && !CheckCaps(waiter.what).ok();
   };
   for (const Waiter& waiter : queue_.TakeIf(never)) Tell(step, waiter.request, CheckCaps(waiter.what));
   Serve(step);

@@ -158,12 +158,14 @@ class PermitPool {
   // ---------------------------------------------------------------------------------------------------------
 
   bool Waits(const RequestId& request) const { return queue_.Contains(request); }
+  // Null for one that does not wait here.
+  const Waiter* FindWaiter(uint64_t number) const { return queue_.Find(number); }
   // Requires: Waits(request).
   void SetDeadline(const RequestId& request, absl::Time deadline) { queue_.SetDeadline(request, deadline); }
   // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of
   // other pools.
   void Leave(const RequestId& request) { queue_.Remove(request); }
-  // A call waits for it again (Waiter::absent): it nests, is refused, or goes on waiting; then Serve().
+  // A call waits for it again (Waiter::absent): it nests, or goes on waiting; then Serve().
   void Attach(const PoolStep& step, const RequestId& request);
   // Grants what can be granted.
   void Serve(const PoolStep& step);

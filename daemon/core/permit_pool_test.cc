@@ -26,8 +26,11 @@ class PermitPoolTest : public ::testing::Test {
 
   PermitIds ids_;
   Placement placement_;
-  PermitPool pool_{
-      {.config = {.name = "p", .cap = 4}, .max_waiters = 100, .passes_before_hold = 2}, &ids_, &placement_};
+  Journal journal_;
+  PermitPool pool_{{.config = {.name = "p", .cap = 4}, .max_waiters = 100, .passes_before_hold = 2},
+                   &ids_,
+                   &placement_,
+                   &journal_};
   absl::Time now_ = absl::UnixEpoch();
   uint64_t sequence_ = 0;
   AcquireOutcomes outcomes_;
@@ -97,7 +100,7 @@ TEST_F(PermitPoolTest, UnitsNearTheTopOfTheRangeDoNotWrap) {
   const AcquireOutcome* const outcome = Acquire(2, "b", UINT64_MAX);
   ASSERT_NE(outcome, nullptr);
   EXPECT_TRUE(IsRefusal(outcome->result.status(), Reason::kOverCap));
-  pool_.SetConfig(Step(), {.name = "p", .cap = UINT64_MAX});
+  pool_.Change(Step(), {.cap = UINT64_MAX});
   EXPECT_EQ(Acquire(2, "b", UINT64_MAX), nullptr);
   EXPECT_NE(Acquire(2, "c", UINT64_MAX - 1), nullptr);
   EXPECT_EQ(pool_.View().out, UINT64_MAX);

@@ -9,7 +9,8 @@ namespace {
 const absl::StatusOr<Response> kAnswer = Response(ReleaseResult{.returned = true});
 
 TEST(RequestMemoryTest, ARequestIsFreshThenPendingThenAnswered) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   EXPECT_TRUE(memory.Admit({.sequence = 1}, 7)->fresh);
   const auto pending = memory.Admit({.sequence = 1}, 7);
   EXPECT_FALSE(pending->fresh);
@@ -23,7 +24,8 @@ TEST(RequestMemoryTest, ARequestIsFreshThenPendingThenAnswered) {
 }
 
 TEST(RequestMemoryTest, AnotherPayloadIsReusedWhetherPendingOrAnswered) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
   EXPECT_TRUE(IsRefusal(memory.Admit({.sequence = 1}, 8).status(), Reason::kRequestReused));
   memory.Answer(1, kAnswer);
@@ -32,14 +34,16 @@ TEST(RequestMemoryTest, AnotherPayloadIsReusedWhetherPendingOrAnswered) {
 }
 
 TEST(RequestMemoryTest, AnErasedRequestIsFreshAgain) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
   memory.Erase(1);
   EXPECT_TRUE(memory.Admit({.sequence = 1}, 8)->fresh);
 }
 
 TEST(RequestMemoryTest, SettledAnswersAreDroppedAndPendingOnesOnceAnswered) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(memory.Admit({.sequence = i}, 7).ok());
   memory.Answer(1, kAnswer);
   ASSERT_TRUE(memory.Admit({.sequence = 4, .answered_below = 3}, 7).ok());
@@ -56,7 +60,8 @@ TEST(RequestMemoryTest, SettledAnswersAreDroppedAndPendingOnesOnceAnswered) {
 }
 
 TEST(RequestMemoryTest, OneThatIsOpenKeepsNoOthersAnswers) {
-  RequestMemory memory(ChannelId(1), 3);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 3, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
   for (uint64_t i = 2; i <= 50; ++i) {
     ASSERT_TRUE(memory.Admit({.sequence = i, .answered_below = i, .open = {1}}, 7).ok()) << i;
@@ -69,7 +74,8 @@ TEST(RequestMemoryTest, OneThatIsOpenKeepsNoOthersAnswers) {
 }
 
 TEST(RequestMemoryTest, AnOpenOneMayArriveAfterThoseThatNameIt) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 6, .answered_below = 6, .open = {5}}, 7).ok());
   EXPECT_TRUE(memory.Admit({.sequence = 5, .answered_below = 5}, 7)->fresh);
   EXPECT_TRUE(
@@ -77,7 +83,8 @@ TEST(RequestMemoryTest, AnOpenOneMayArriveAfterThoseThatNameIt) {
 }
 
 TEST(RequestMemoryTest, WhatWasSettledStaysSettled) {
-  RequestMemory memory(ChannelId(1), 4);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 6, .answered_below = 6}, 7).ok());
   ASSERT_TRUE(memory.Admit({.sequence = 8, .answered_below = 8, .open = {5, 7, 9}}, 7).ok());
   EXPECT_TRUE(memory.Settled(5));
@@ -86,14 +93,16 @@ TEST(RequestMemoryTest, WhatWasSettledStaysSettled) {
 }
 
 TEST(RequestMemoryTest, TooManyOpenOnesAreRefusedAndSettleNothing) {
-  RequestMemory memory(ChannelId(1), 2);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 2, &journal);
   const auto refused = memory.Admit({.sequence = 9, .answered_below = 9, .open = {1, 2, 3}}, 7);
   EXPECT_TRUE(IsRefusal(refused.status(), Reason::kInvalidField));
   EXPECT_FALSE(memory.Settled(4));
 }
 
 TEST(RequestMemoryTest, TheLimitIsOverRequestsAndTombstonesAndKnownOnesPassIt) {
-  RequestMemory memory(ChannelId(1), 2);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 2, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
   ASSERT_TRUE(memory.Admit({.sequence = 2}, 7).ok());
   EXPECT_TRUE(IsRefusal(memory.Admit({.sequence = 3}, 7).status(), Reason::kLimit));
@@ -107,7 +116,8 @@ TEST(RequestMemoryTest, TheLimitIsOverRequestsAndTombstonesAndKnownOnesPassIt) {
 }
 
 TEST(RequestMemoryTest, AForgottenRequestIsRefusedAndSaysWhatWasDone) {
-  RequestMemory memory(ChannelId(1), 2);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 2, &journal);
   ASSERT_TRUE(memory.Bury(5, ForgetOutcome::kRemembered).ok());
   EXPECT_TRUE(IsRefusal(memory.Admit({.sequence = 5}, 7).status(), Reason::kRequestForgotten));
   EXPECT_EQ(memory.Find(5)->outcome, ForgetOutcome::kRemembered);
@@ -115,12 +125,48 @@ TEST(RequestMemoryTest, AForgottenRequestIsRefusedAndSaysWhatWasDone) {
 }
 
 TEST(RequestMemoryTest, SequenceZeroIsRefusedAndPrunesNothing) {
-  RequestMemory memory(ChannelId(1), 2);
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 2, &journal);
   ASSERT_TRUE(memory.Admit({.sequence = 1}, 7).ok());
   memory.Answer(1, kAnswer);
   EXPECT_TRUE(
       IsRefusal(memory.Admit({.sequence = 0, .answered_below = 9}, 7).status(), Reason::kInvalidField));
   EXPECT_EQ(memory.size(), 1);
+}
+
+TEST(RequestMemoryTest, AnotherBrokerAnswersAndRefusesAlike) {
+  Journal journal;
+  RequestMemory memory(ChannelId(1), 4, &journal), restored(ChannelId(1), 4, &journal);
+  for (uint64_t i = 1; i <= 4; ++i) ASSERT_TRUE(memory.Admit({.sequence = i}, 7).ok());
+  for (uint64_t i = 1; i <= 3; ++i) memory.Answer(i, kAnswer);
+  ASSERT_TRUE(memory.Bury(3, ForgetOutcome::kUndone).ok());
+  ASSERT_TRUE(memory.Admit({.sequence = 4, .answered_below = 3, .open = {2}}, 7).ok());
+  std::vector<RowKey> keys;
+  memory.ListRows(&keys);
+  for (const RowKey& key : keys) {
+    std::string row;
+    ArchiveWriter writer(&row);
+    if (key.part == RequestMemory::kSettled) {
+      ASSERT_TRUE(memory.WriteSettled(writer));
+      ArchiveReader reader(row);
+      restored.ReadSettled(reader);
+      EXPECT_TRUE(reader.Finish().ok());
+      continue;
+    }
+    writer(*memory.Find(key.part));
+    RequestMemory::Entry entry;
+    ASSERT_TRUE(ReadArchive(row, &entry).ok());
+    restored.Restore(key.part, std::move(entry));
+  }
+  EXPECT_TRUE(IsRefusal(restored.Admit({.sequence = 1}, 7).status(), Reason::kRequestForgotten));
+  const auto second = restored.Admit({.sequence = 2}, 7);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->entry->state, RequestMemory::State::kAnswered);
+  EXPECT_TRUE(IsRefusal(restored.Admit({.sequence = 3}, 7).status(), Reason::kRequestForgotten));
+  EXPECT_EQ(restored.Find(3)->outcome, ForgetOutcome::kUndone);
+  EXPECT_EQ(restored.Pending(), std::vector<uint64_t>{4});
+  restored.Clear();
+  EXPECT_EQ(restored.size(), 0u);
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ struct RoomAsk {
   Bytes bytes;
 };
 
+template <typename Archive>
+void Fields(Archive& archive, RoomAsk& value) {
+  archive(value.device, value.bytes);
+}
+
 struct Waiting {
   RequestId request;
   SessionId session;

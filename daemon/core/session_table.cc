@@ -23,6 +23,13 @@ bool SessionTable::Restore(Session session) {
   return fresh && by_number_.emplace(at->second.number, &at->second).second;
 }
 
+bool SessionTable::Restore(Channel channel) {
+  const auto session = sessions_.find(channel.session);
+  if (session == sessions_.end() || !session->second.channels.insert(channel.id).second) return false;
+  const ChannelId id = channel.id;
+  return channels_.emplace(id, std::move(channel)).second;
+}
+
 void SessionTable::Erase(SessionId id) {
   const auto found = sessions_.find(id);
   BERTH_INVARIANT(found != sessions_.end() && found->second.channels.empty());

@@ -39,6 +39,12 @@ struct Session {
   std::map<uint32_t, ByteBudget> budgets;
 };
 
+// But for its channels and budgets.
+template <typename Archive>
+void Fields(Archive& archive, Session& value) {
+  archive(value.number, value.secret, value.tenant, value.label, value.state, value.opened_at, value.opener);
+}
+
 struct Channel {
   ChannelId id;
   SessionId session;
@@ -99,6 +105,8 @@ class SessionTable {
   void RestoreLastNumber(uint64_t number) { last_number_ = number; }
   // With its own number. Returns whether there was none of that id or number, and it has no channels.
   bool Restore(Session session);
+  // Returns whether there was none of that id, and its session is there.
+  bool Restore(Channel channel);
 
   // OK, or what is broken.
   absl::Status CheckBooks() const;

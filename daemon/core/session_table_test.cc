@@ -13,7 +13,8 @@ Secret SecretOf(uint8_t bit) {
 }
 
 TEST(SessionTableTest, SecretAndTenantMustBothFit) {
-  SessionTable table;
+  Journal journal;
+  SessionTable table(&journal);
   table.Open({.id = SessionId(1), .secret = SecretOf(1), .tenant = {.uid = 5}});
   EXPECT_TRUE(table.Authenticate(SessionId(1), SecretOf(1), {.uid = 5}).ok());
   EXPECT_TRUE(
@@ -28,8 +29,9 @@ TEST(SessionTableTest, SecretAndTenantMustBothFit) {
 }
 
 TEST(SessionTableTest, ChannelsBelongToTheirSessionUntilErased) {
-  SessionTable table;
-  Session& session = table.Open({.id = SessionId(1)});
+  Journal journal;
+  SessionTable table(&journal);
+  const Session& session = table.Open({.id = SessionId(1)});
   table.Join(SessionId(1), ChannelId(7), {.pid = 3}, 4);
   EXPECT_EQ(table.FindChannel(ChannelId(7))->session, SessionId(1));
   EXPECT_EQ(session.channels.size(), 1);
@@ -43,7 +45,8 @@ TEST(SessionTableTest, ChannelsBelongToTheirSessionUntilErased) {
 }
 
 TEST(SessionTableTest, TheListIsInTheOrderOfOpeningWhateverTheIds) {
-  SessionTable table;
+  Journal journal;
+  SessionTable table(&journal);
   for (const uint64_t id : {9, 2, 5}) table.Open({.id = SessionId(id)});
   std::vector<uint64_t> ids;
   for (const Session* const session : table.List()) ids.push_back(session->id.value());
@@ -51,7 +54,8 @@ TEST(SessionTableTest, TheListIsInTheOrderOfOpeningWhateverTheIds) {
 }
 
 TEST(SessionTableTest, TheCheckSeesASessionThatShouldBeGone) {
-  SessionTable table;
+  Journal journal;
+  SessionTable table(&journal);
   table.Open({.id = SessionId(1)}).state = SessionState::kEnding;
   EXPECT_FALSE(table.CheckBooks().ok());
 }

@@ -175,7 +175,7 @@ class WaitQueue {
   void ListRows(std::vector<RowKey>* keys) const;
   // Returns whether there is such a row.
   bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
-  // In the order of kinds and keys, after RestoreClock(). Who waits is absent. Fails the archive for what cannot be.
+  // In the order of kinds and keys. Who waits is absent. Fails the archive for what cannot be.
   void ReadRow(const RowKey& key, ArchiveReader& archive);
   // OK, or what is broken.
   absl::Status CheckBooks() const;

@@ -1,6 +1,8 @@
 #include "daemon/core/wait_queue.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -59,7 +61,8 @@ std::string Walked(const WaitQueue& queue) {
 }
 
 TEST(WaitQueueTest, OneTenantsWaitersAreServedAsTheyCame) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   for (uint64_t i = 1; i <= 3; ++i) queue.Push(Make(i, {.units = 4 - i}));
   EXPECT_EQ(Walked(queue), "1 2 3 ");
   EXPECT_EQ(Drain(queue), "1 2 3 ");
@@ -67,7 +70,8 @@ TEST(WaitQueueTest, OneTenantsWaitersAreServedAsTheyCame) {
 }
 
 TEST(WaitQueueTest, AHigherPriorityGoesFirst) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   queue.Push(Make(1, {.priority = -3}));
   queue.Push(Make(2));
   queue.Push(Make(3, {.uid = 7, .priority = 2}));
@@ -77,7 +81,8 @@ TEST(WaitQueueTest, AHigherPriorityGoesFirst) {
 }
 
 TEST(WaitQueueTest, WhoHasWaitedLongEnoughIsServedAsOneOfTheHighestPriority) {
-  WaitQueue queue({.ageing = absl::Minutes(1)});
+  Journal journal;
+  WaitQueue queue({.ageing = absl::Minutes(1)}, &journal);
   queue.Push(Make(1));
   queue.Push(Make(2, {.priority = -10, .since = kStart + absl::Seconds(1)}));
   queue.Push(Make(3, {.priority = 10, .since = kStart + absl::Seconds(30)}));
@@ -89,7 +94,8 @@ TEST(WaitQueueTest, WhoHasWaitedLongEnoughIsServedAsOneOfTheHighestPriority) {
 }
 
 TEST(WaitQueueTest, WaitingLongAddsNothingToATenantsShare) {
-  WaitQueue queue({.ageing = absl::Minutes(1)});
+  Journal journal;
+  WaitQueue queue({.ageing = absl::Minutes(1)}, &journal);
   // Tenant 1's have waited long, tenant 2's have just come; all are of one priority.
   for (uint64_t i = 1; i <= 3; ++i) queue.Push(Make(i, {.uid = 1}));
   const absl::Time late = kStart + absl::Minutes(5);
@@ -99,7 +105,8 @@ TEST(WaitQueueTest, WaitingLongAddsNothingToATenantsShare) {
 }
 
 TEST(WaitQueueTest, TenantsAreServedByTheirWeights) {
-  WaitQueue queue({.weights = {{1, 3}}});
+  Journal journal;
+  WaitQueue queue({.weights = {{1, 3}}}, &journal);
   for (uint64_t i = 1; i <= 6; ++i) queue.Push(Make(i, {.uid = 1}));
   for (uint64_t i = 7; i <= 8; ++i) queue.Push(Make(i, {.uid = 2}));
   EXPECT_EQ(Walked(queue), "1 7 2 3 4 8 5 6 ");
@@ -107,14 +114,16 @@ TEST(WaitQueueTest, TenantsAreServedByTheirWeights) {
 }
 
 TEST(WaitQueueTest, UnitsAreWhatATenantIsChargedFor) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   for (uint64_t i = 1; i <= 2; ++i) queue.Push(Make(i, {.units = 3, .uid = 1}));
   for (uint64_t i = 3; i <= 6; ++i) queue.Push(Make(i, {.uid = 2}));
   EXPECT_EQ(Drain(queue), "1 3 4 5 2 6 ");
 }
 
 TEST(WaitQueueTest, ATenantThatComesBackGetsNoBurst) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   for (uint64_t i = 1; i <= 100; ++i) queue.Push(Make(i, {.uid = 1}));
   for (int i = 0; i < 50; ++i) Next(queue);
   for (uint64_t i = 201; i <= 204; ++i) queue.Push(Make(i, {.uid = 2}));
@@ -125,7 +134,8 @@ TEST(WaitQueueTest, ATenantThatComesBackGetsNoBurst) {
 }
 
 TEST(WaitQueueTest, WhatWasHadOutOfTheQueueIsCharged) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   queue.Charge({.uid = 1}, 5);
   queue.Push(Make(1, {.uid = 1}));
   for (uint64_t i = 2; i <= 7; ++i) queue.Push(Make(i, {.uid = 2}));
@@ -133,7 +143,8 @@ TEST(WaitQueueTest, WhatWasHadOutOfTheQueueIsCharged) {
 }
 
 TEST(WaitQueueTest, OneThatFitsPassesOthersUntilTheFirstWasPassedEnough) {
-  WaitQueue queue({.passes_before_hold = 2});
+  Journal journal;
+  WaitQueue queue({.passes_before_hold = 2}, &journal);
   queue.Push(Make(1, {.units = 5}));
   for (uint64_t i = 2; i <= 4; ++i) queue.Push(Make(i));
   EXPECT_EQ(Next(queue), 2);
@@ -145,7 +156,8 @@ TEST(WaitQueueTest, OneThatFitsPassesOthersUntilTheFirstWasPassedEnough) {
 }
 
 TEST(WaitQueueTest, WhoIsHeldForIsPassedByNobodyOfWhateverPriority) {
-  WaitQueue queue({.passes_before_hold = 0});
+  Journal journal;
+  WaitQueue queue({.passes_before_hold = 0}, &journal);
   queue.Push(Make(1, {.units = 5}));
   queue.Push(Make(2, {.priority = 1}));
   EXPECT_EQ(Next(queue), 2);
@@ -158,7 +170,8 @@ TEST(WaitQueueTest, WhoIsHeldForIsPassedByNobodyOfWhateverPriority) {
 }
 
 TEST(WaitQueueTest, WhatIsKeptForOneThatLeavesIsFreeAgain) {
-  WaitQueue queue({.passes_before_hold = 0});
+  Journal journal;
+  WaitQueue queue({.passes_before_hold = 0}, &journal);
   queue.Push(Make(1, {.units = 5}));
   queue.Push(Make(2));
   EXPECT_EQ(Next(queue), 0);
@@ -168,7 +181,8 @@ TEST(WaitQueueTest, WhatIsKeptForOneThatLeavesIsFreeAgain) {
 }
 
 TEST(WaitQueueTest, NobodyWaitsForOneThatWaitsForItsOwnTenant) {
-  WaitQueue queue({.passes_before_hold = 0});
+  Journal journal;
+  WaitQueue queue({.passes_before_hold = 0}, &journal);
   queue.Push(Make(1, {.uid = 1, .priority = 5}));
   for (uint64_t i = 2; i <= 4; ++i) queue.Push(Make(i, {.uid = 2}));
   const auto judge = [](const Waiter& waiter) {
@@ -182,7 +196,8 @@ TEST(WaitQueueTest, NobodyWaitsForOneThatWaitsForItsOwnTenant) {
 }
 
 TEST(WaitQueueTest, ThoseWhoseDeadlineHasPassedComeOutTogetherWithTheirPlaces) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   queue.Push(Make(1));
   queue.Push(Make(2, {.deadline = kStart + absl::Seconds(9)}));
   queue.Push(Make(3, {.priority = 1, .deadline = kStart + absl::Seconds(5)}));
@@ -202,14 +217,16 @@ TEST(WaitQueueTest, ThoseWhoseDeadlineHasPassedComeOutTogetherWithTheirPlaces) {
 }
 
 TEST(WaitQueueTest, APlaceFarBehindIsNotCountedOut) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   for (uint64_t i = 1; i <= 2 * WaitQueue::kLastPlace; ++i) queue.Push(Make(i));
   queue.SetDeadline(Request(1'500), kStart);
   EXPECT_EQ(queue.TakeExpired(kStart)[0].position, WaitQueue::kLastPlace);
 }
 
 TEST(WaitQueueTest, WaitersAreTakenBySessionOrByCondition) {
-  WaitQueue queue({});
+  Journal journal;
+  WaitQueue queue({}, &journal);
   queue.Push(Make(1, {.session = 1}));
   queue.Push(Make(2, {.units = 9, .session = 2}));
   queue.Push(Make(3, {.session = 2}));
@@ -224,6 +241,67 @@ TEST(WaitQueueTest, WaitersAreTakenBySessionOrByCondition) {
   EXPECT_EQ(rest[0].request.sequence, 1u);
   EXPECT_FALSE(queue.Contains(Request(1)));
   EXPECT_EQ(queue.CountOf(SessionId(2)), 0u);
+}
+
+// The rows of `from`, read by a queue of the same pool.
+void Restore(const WaitQueue& from, WaitQueue* to) {
+  std::vector<RowKey> keys;
+  from.ListRows(&keys);
+  std::sort(keys.begin(), keys.end());
+  to->RestoreClock(from.clock());
+  for (const RowKey& key : keys) {
+    std::string row;
+    ArchiveWriter writer(&row);
+    ASSERT_TRUE(from.WriteRow(key, writer));
+    ArchiveReader reader(row);
+    to->ReadRow(key, reader);
+    ASSERT_TRUE(reader.Finish().ok());
+  }
+  EXPECT_TRUE(to->CheckBooks().ok()) << to->CheckBooks();
+}
+
+TEST(WaitQueueTest, AnotherBrokerHasTheSameOrderAsSoonAsAllAreBack) {
+  Journal journal;
+  WaitQueue queue({.weights = {{1, 3}}}, &journal, 5);
+  for (uint64_t i = 1; i <= 9; ++i) {
+    queue.Push(Make(i, {.units = 1 + i % 3, .uid = static_cast<uint32_t>(i % 2), .priority = i == 7 ? 2 : 0}));
+  }
+  EXPECT_EQ(Next(queue, 1), 3u);
+  EXPECT_EQ(Next(queue, 1), 6u);
+  WaitQueue restored({.weights = {{1, 3}}}, &journal, 5);
+  Restore(queue, &restored);
+  EXPECT_EQ(Walked(restored), Walked(queue));
+  for (const uint64_t i : {9, 2, 1, 8, 4, 5, 7}) restored.Attach(Request(i));
+  EXPECT_EQ(Walked(restored), Walked(queue));
+  EXPECT_EQ(Drain(restored), Drain(queue));
+  EXPECT_TRUE(restored.CheckBooks().ok()) << restored.CheckBooks();
+}
+
+TEST(WaitQueueTest, WhoIsHeldForAndPassedIsThatInAnotherBrokerToo) {
+  Journal journal;
+  WaitQueue queue({.passes_before_hold = 1}, &journal);
+  queue.Push(Make(1, {.units = 4}));
+  for (uint64_t i = 2; i <= 4; ++i) queue.Push(Make(i));
+  EXPECT_EQ(Next(queue, 1), 2u);
+  EXPECT_EQ(Next(queue, 1), 0u) << "the first has been passed often enough";
+  WaitQueue restored({.passes_before_hold = 1}, &journal);
+  Restore(queue, &restored);
+  for (uint64_t i : {1, 3, 4}) restored.Attach(Request(i));
+  EXPECT_TRUE(restored.AnyoneHeldFor());
+  EXPECT_EQ(restored.Find(1)->passes, 1u);
+  EXPECT_EQ(Next(restored, 1), 0u);
+  EXPECT_EQ(Drain(restored), "1 3 4 ");
+}
+
+TEST(WaitQueueTest, WhatWasHadAheadOfTheOthersIsNotForgotten) {
+  Journal journal;
+  WaitQueue queue({}, &journal);
+  queue.Charge({.uid = 1}, 10);
+  WaitQueue restored({}, &journal);
+  Restore(queue, &restored);
+  restored.Push(Make(1, {.uid = 1}));
+  restored.Push(Make(2, {.uid = 2}));
+  EXPECT_EQ(Drain(restored), "2 1 ");
 }
 
 }  // namespace

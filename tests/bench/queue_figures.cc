@@ -28,7 +28,7 @@ class Queue {
  public:
   explicit Queue(uint64_t waiters)
       : pool_({.config = {.name = "p", .cap = 2}, .max_waiters = 2 * kMany, .passes_before_hold = 16}, &ids_,
-              &placement_) {
+              &placement_, &journal_) {
     Enqueue();
     while (pool_.View().waiters < waiters) Enqueue();
   }
@@ -48,6 +48,7 @@ class Queue {
       if (!pool_.Waits(request)) continue;
       pool_.Leave(request);
       pool_.Serve({now_, &outcomes_});
+      journal_.Take();
       return Take();
     }
   }
@@ -56,6 +57,7 @@ class Queue {
     held_.pop_back();
     now_ += absl::Milliseconds(1);
     pool_.Release({now_, &outcomes_}, held);
+    journal_.Take();
     Take();
   }
 
@@ -69,6 +71,7 @@ class Queue {
 
   PermitIds ids_;
   core::Placement placement_;
+  core::Journal journal_;
   PermitPool pool_;
   std::mt19937_64 random_{1};
   absl::Time now_ = absl::UnixEpoch();

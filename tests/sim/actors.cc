@@ -315,7 +315,8 @@ void Simulation::Ask() {
     answered_below = asked + 1;
   }
   Request& request = process.requests[sequence];
-  request.payload = Chance(35)  ? NewFencePayload(*channel, process)
+  request.payload = options_.only_permits ? NewPermitPayload(clients_.at(process.session))
+                    : Chance(35)  ? NewFencePayload(*channel, process)
                     : Chance(8) ? NewModulePayload(*channel)
                                 : NewPayload(process);
   // A client may be late in saying what it has, and settle much at once.

@@ -14,7 +14,9 @@ namespace {
 
 // What of an answer must be the same when it is given again.
 std::string Gist(const absl::StatusOr<Response>& response) {
-  if (!response.ok()) return response.status().ToString();
+  if (!response.ok()) {
+    return absl::StrCat(absl::StatusCodeToString(response.status().code()), ": ", response.status().message());
+  }
   if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
     return absl::StrCat("acquired ", acquired->acquisition.value(), " of ", acquired->permit.value());
   }
@@ -96,7 +98,8 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
           if (permits_.contains(permit.permit)) permits_.at(permit.permit).second.erase(permit.acquisition);
         }
       } else if (const auto* planned = std::get_if<PlanResult>(&**request.first)) {
-        ForgetPlan(planned->layout->id);
+        // The same is said again to who asks again.
+        if (!request.forgotten) ForgetPlan(planned->layout->id);
       }
     }
     if (outcome == ForgetOutcome::kUndone) CheckUndone(request);

@@ -66,6 +66,11 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->modules += counts.modules;
   sum->rights_to_compile += counts.rights_to_compile;
   sum->corrupt_modules += counts.corrupt_modules;
+  sum->restarts += counts.restarts;
+  sum->lost_steps += counts.lost_steps;
+  sum->waited_on += counts.waited_on;
+  sum->lost_answers += counts.lost_answers;
+  sum->lost_deliveries += counts.lost_deliveries;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -162,6 +167,24 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
 TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
   Simulation::Counts sum;
   Simulate({.seed = 101, .sessions = 3'000, .check_every = 200}, /*crowd=*/3'000, /*steps=*/6'000, &sum);
+}
+
+TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
+  const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
+  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 5'000);
+  Simulation::Counts sum;
+  for (uint64_t i = 0; i < (one == 0 ? 8 : 1); ++i) {
+    Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true, .only_permits = true}, /*crowd=*/0, steps, &sum);
+    if (HasFatalFailure()) return;
+  }
+  std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
+            << sum.waited_on << " waited on, " << sum.lost_answers << " answers and " << sum.lost_deliveries
+            << " deliveries were lost\n";
+  if (one != 0) return;
+  for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.waited_on, sum.lost_answers, sum.grants, sum.nested,
+                               sum.gangs, sum.plans, sum.replans}) {
+    EXPECT_GT(count, 20);
+  }
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class Market {
 
   explicit Market(PoolConfig config, uint64_t passes_before_hold = 16)
       : pool_({.config = std::move(config), .max_waiters = 100'000, .passes_before_hold = passes_before_hold},
-              &ids_, &placement_) {}
+              &ids_, &placement_, &journal_) {}
 
   // Returns the request's number.
   uint64_t Request(const Ask& ask) {
@@ -79,9 +79,7 @@ class Market {
   }
   void SetCap(uint64_t cap) {
     AcquireOutcomes outcomes;
-    PoolConfig config = pool_.config();
-    config.cap = cap;
-    pool_.SetConfig({now, &outcomes}, std::move(config));
+    pool_.Change({now, &outcomes}, {.cap = cap});
     Take(outcomes);
   }
   const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
@@ -112,6 +110,7 @@ class Market {
 
   PermitIds ids_;
   Placement placement_;
+  Journal journal_;
   PermitPool pool_;
   uint64_t last_ = 0;
   // Neither granted nor refused yet.

@@ -75,13 +75,11 @@ uint64_t Mix(uint64_t x) {
 }  // namespace
 
 Simulation::Simulation(const Options& options)
-    : options_(options), random_(Mix(options.seed)), config_(MakeConfig(options.seed)) {
-  core_ = std::make_unique<Core>(
-      config_, [id = options.seed * 1'000'003]() mutable { return Mix(++id) | 1; },
-      [this](StreamKey stream) {
-        if (!pages_.contains(stream.channel)) Fail("words are read of a page that is not there");
-        return words_[stream];
-      });
+    : options_(options),
+      random_(Mix(options.seed)),
+      config_(MakeConfig(options.seed)),
+      last_drawn_(options.seed * 1'000'003) {
+  core_ = NewCore();
   for (const DeviceConfig& device : config_.devices) {
     workers_[{device.ordinal, Lane::kMain}];
     Worker& context = workers_[{device.ordinal, Lane::kContext}];
@@ -89,6 +87,15 @@ Simulation::Simulation(const Options& options)
     context.generation = 0;
   }
   LeaveModules();
+}
+
+std::unique_ptr<Core> Simulation::NewCore() {
+  return std::make_unique<Core>(
+      config_, [this] { return Mix(++last_drawn_) | 1; },
+      [this](StreamKey stream) {
+        if (!pages_.contains(stream.channel)) Fail("words are read of a page that is not there");
+        return words_[stream];
+      });
 }
 
 IpcHandle Simulation::HandleFor(BlockId block) {
@@ -126,6 +133,7 @@ void Simulation::Run(uint64_t steps) {
   for (uint64_t i = 0; i < steps && status_.ok(); ++i) {
     ++step_;
     Act();
+    if (options_.restarts && Draw(1000) < 8) Restart(/*kept=*/true);
     Carry();
     Check();
   }
@@ -134,7 +142,12 @@ void Simulation::Run(uint64_t steps) {
 void Simulation::Act() {
   const uint64_t die = Draw(1000);
   if (die < 60) return OpenOrJoin();
-  if (die < 420) return Ask();
+  if (die < 420) {
+    Ask();
+    // A step that was not written down never was: whoever asked has no answer.
+    if (options_.restarts && Draw(1000) < 4) Restart(/*kept=*/false);
+    return;
+  }
   if (die < 460) return Repeat();
   if (die < 500) return ForgetOne();
   if (die < 512) return CancelOne();
@@ -152,49 +165,10 @@ void Simulation::Act() {
 }
 
 void Simulation::Carry() {
+  Keep();
   for (const Effect& effect : effects_) {
     if (effect.number != ++last_effect_) Fail("an effect's number is not the next");
-    if (const auto* reply = std::get_if<Reply>(&effect.what)) {
-      CarryReply(*reply);
-    } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
-      Worker& worker = workers_[{create->device, create->lane}];
-      if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
-      worker.jobs.push_back({.block = create->block, .create = create->bytes});
-    } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
-      CarryRelease(*release);
-    } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
-      CarryDeliver(*deliver);
-    } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
-      const auto process = processes_.find(closed->channel);
-      if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
-    } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
-      if (!pages_.insert(made->channel).second) Fail("a page is made twice");
-    } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
-      if (pages_.erase(gone->channel) == 0) Fail("a page is dropped that is not there");
-      const auto theirs = [&](const auto& word) { return word.first.channel == gone->channel; };
-      std::erase_if(words_, theirs);
-      std::erase_if(queued_, theirs);
-      alone_.Forget(gone->channel);
-    } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
-      CarryDropChannel(channel->channel);
-    } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
-      if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
-      std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
-      std::erase_if(plans_, [&](const auto& plan) { return plan.second->session == session->session; });
-    } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
-      const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop ||
-                        order->order == DeviceOrder::kLose;
-      const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
-      for (const Lane lane : kLanes) {
-        if (both || lane == (context ? Lane::kContext : order->lane)) {
-          workers_[{order->device, lane}].orders.push_back(order->order);
-        }
-      }
-    } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
-      CarryModuleWork(*work);
-    } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
-      if (record->number != ++last_record_) Fail("a log record's number is not the next");
-    }
+    CarryEffect(effect);
   }
   effects_.clear();
   while (!lost_.empty()) {
@@ -203,6 +177,50 @@ void Simulation::Carry() {
     core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
   }
   if (!effects_.empty()) Carry();
+}
+
+void Simulation::CarryEffect(const Effect& effect) {
+  if (const auto* reply = std::get_if<Reply>(&effect.what)) {
+    CarryReply(*reply);
+  } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
+    Worker& worker = workers_[{create->device, create->lane}];
+    if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
+    worker.jobs.push_back({.block = create->block, .create = create->bytes});
+  } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
+    CarryRelease(*release);
+  } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
+    CarryDeliver(*deliver);
+  } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
+    const auto process = processes_.find(closed->channel);
+    if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
+  } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
+    if (!pages_.insert(made->channel).second && !resuming_) Fail("a page is made twice");
+  } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
+    if (pages_.erase(gone->channel) == 0) Fail("a page is dropped that is not there");
+    const auto theirs = [&](const auto& word) { return word.first.channel == gone->channel; };
+    std::erase_if(words_, theirs);
+    std::erase_if(queued_, theirs);
+    alone_.Forget(gone->channel);
+  } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
+    CarryDropChannel(channel->channel);
+  } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
+    if (clients_.erase(session->session) == 0) Fail("a session is dropped twice");
+    std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session->session; });
+    std::erase_if(plans_, [&](const auto& plan) { return plan.second->session == session->session; });
+  } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
+    const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop ||
+                      order->order == DeviceOrder::kLose;
+    const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
+    for (const Lane lane : kLanes) {
+      if (both || lane == (context ? Lane::kContext : order->lane)) {
+        workers_[{order->device, lane}].orders.push_back(order->order);
+      }
+    }
+  } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
+    CarryModuleWork(*work);
+  } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
+    if (record->number != ++last_record_) Fail("a log record's number is not the next");
+  }
 }
 
 void Simulation::CarryDropChannel(ChannelId channel) {
@@ -242,6 +260,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   const auto found = processes_.find(deliver.channel);
   if (found == processes_.end() || found->second.hung_up) return Fail("a delivery goes to nobody");
   Process& process = found->second;
+  if (resuming_ && deliver.delivery.number <= process.last_delivery) return;
   if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
   if (deliver.delivery.what == attach::DeliveryKind::kEnded) {
     if (!clients_.at(process.session).ended) Fail("a session is said to have ended that goes on");
@@ -312,6 +331,7 @@ void Simulation::Check() {
   std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
   CheckPools();
   CheckDevices();
+  if (step_ % options_.check_rows_every == 0) CheckRows();
   if (step_ % options_.check_every != 0) return;
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
   CheckPlans();

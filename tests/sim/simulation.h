@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/row.h"
 #include "daemon/core/core.h"
 #include "tests/sim/alone_uses.h"
 #include "tests/sim/module_model.h"
@@ -37,6 +38,12 @@ class Simulation {
     uint64_t channels_per_session = 4;
     // The books are checked whole every so many steps: that costs time linear in everything held.
     uint64_t check_every = 8;
+    // And what is written down is compared with them every so many.
+    uint64_t check_rows_every = 32;
+    // The broker dies now and then, at any point between a step and the last of its effects.
+    bool restarts = false;
+    // Clients want permits and plans alone.
+    bool only_permits = false;
   };
 
   explicit Simulation(const Options& options);
@@ -70,6 +77,9 @@ class Simulation {
     uint64_t handed_waits = 0, torn_alone = 0;
     // Compiled modules: given, to be compiled, and found corrupt.
     uint64_t modules = 0, rights_to_compile = 0, corrupt_modules = 0;
+    // Brokers that died; of them, those with a step not written down; what was waited for then; answers and deliveries
+    // that were lost with them.
+    uint64_t restarts = 0, lost_steps = 0, waited_on = 0, lost_answers = 0, lost_deliveries = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
@@ -158,6 +168,7 @@ class Simulation {
   // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
   void Act();
   void Carry();
+  void CarryEffect(const Effect& effect);
   void CarryDeliver(const Deliver& deliver);
   void CarryRelease(const ReleaseBlock& release);
   void CarryDropChannel(ChannelId channel);
@@ -168,6 +179,20 @@ class Simulation {
   // An operator deletes what outlives every session.
   void DeletePublished();
   void Fail(const std::string& what);
+
+  // ---- restarts.cc: what outlives the broker ---------------------------------------------------------------
+  std::unique_ptr<Core> NewCore();
+  // What the last steps changed is written down.
+  void Keep();
+  void CheckRows();
+  // The broker dies, and another follows; `kept` says whether the last steps were written down.
+  void Restart(bool kept);
+  // What the broker had decided and not carried out when it died.
+  void LoseEffects();
+  void TellWorkers();
+  // Clients ask again what they have no answer to.
+  void AskAgain();
+  Payload NewPermitPayload(Client& client);
 
   // ---- answers.cc: what clients are answered --------------------------------------------------------------
   void CarryReply(const Reply& reply);
@@ -269,7 +294,12 @@ class Simulation {
   const Options options_;
   uint64_t random_;
   Config config_;
+  uint64_t last_drawn_;
   std::unique_ptr<Core> core_;
+  // What a broker that follows would find.
+  Rows rows_;
+  // A broker that has just started goes on: it may send what was sent before.
+  bool resuming_ = false;
   absl::Status status_;
   uint64_t step_ = 0;
   Counts counts_;
