@@ -164,8 +164,7 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes
   // What the plan has there already is its own.
   if (before != nullptr) {
     if (const Reservation* const own = core_->reservations_.Find(before->reservation); own != nullptr) {
-      const auto claim = own->claims.find(config.ordinal);
-      if (claim != own->claims.end()) left = CheckedAdd(left, claim->second.bytes).value_or(left);
+      left = CheckedAdd(left, core_->HeldIn(*own, config.ordinal)).value_or(left);
     }
   }
   described.room = left.count() / request.bytes_per_unit.count();
@@ -290,11 +289,7 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
     // It fits: room is counted in whole blocks.
     const Bytes need = *Bytes(device.units * asked.bytes_per_unit.count())
                             .RoundUp(core_->devices_.at(device.ordinal).config.granularity);
-    Bytes has;
-    if (own != nullptr) {
-      const auto claim = own->claims.find(device.ordinal);
-      if (claim != own->claims.end()) has = claim->second.bytes;
-    }
+    const Bytes has = own == nullptr ? Bytes() : core_->HeldIn(*own, device.ordinal);
     if (need <= has) continue;
     draft->leases.reserve.push_back({.device = device.ordinal, .bytes = SaturatingSub(need, has)});
   }
