@@ -145,7 +145,7 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
 }
 
 PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes free,
-                             const PlanRequest& request, const PlanLayout* before) const {
+                             double score, const PlanRequest& request, const PlanLayout* before) const {
   const DeviceConfig& config = device.config;
   PlanDevice described{.ordinal = config.ordinal,
                        .uuid = config.uuid,
@@ -158,7 +158,7 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes
     described.left = PlanDevice::Left::kOutOfService;
     return described;
   }
-  described.weight = ScoreOf(device, free);
+  described.weight = score;
   if (request.bytes_per_unit == Bytes()) return described;
   Bytes left = LeftOn(session, device);
   // What the plan has there already is its own.
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     devices.reserve(named.size());
     for (size_t i = 0; i < named.size(); ++i) {
       const Bytes free = core_->placement_.FreeOn(named[i]->config.ordinal);
-      devices.push_back(Describe(session, *named[i], free, request, before));
+      devices.push_back(Describe(session, *named[i], free, ScoreOf(*named[i], free), request, before));
       if (request.source != WeightSource::kScore) devices.back().weight = request.weights[i];
     }
   } else {
@@ -221,7 +221,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     }
     devices.reserve(ranked.size());
     for (const Ranked& one : ranked) {
-      devices.push_back(Describe(session, *one.device, one.free, request, before));
+      devices.push_back(Describe(session, *one.device, one.free, one.score, request, before));
     }
   }
   if (before == nullptr) return devices;
