@@ -284,6 +284,8 @@ class Core::Impl {
   absl::Status Draw(SessionId session, ReservationId id, uint32_t device, Bytes bytes);
   // A block that was drawn and is nobody's is gone: its bytes are the reservation's again, where it is still there.
   void Restore(const Block& block);
+  // What the reservation has on a device: what is left, and what was drawn and is in live blocks.
+  Bytes HeldIn(const Reservation& reservation, uint32_t device);
   ReservationView ViewReservation(const Reservation& reservation) const;
 
   // ---- core_context.cc: context workers -------------------------------------------------------------------

@@ -31,6 +31,9 @@ absl::StatusOr<std::vector<Figure>> PlanFigures(const Programs& programs);
 // (module_figures.cc)
 absl::StatusOr<std::vector<Figure>> ModuleFigures(const Programs& programs);
 
+// What an operator asks while a driver hangs (hang_figures.cc).
+absl::StatusOr<std::vector<Figure>> HangFigures(const Programs& programs);
+
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs);

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
       {"plan in the core", PlanCoreFigures},
       {"plan over the wire", PlanFigures},
       {"module from the node", ModuleFigures},
+      {"inventory while a driver hangs", HangFigures},
       {"10000 live blocks", LoadedFigures},
       {"512 processes", CrowdFigures},
       {"ten thousand waiters", QueueFigures},
