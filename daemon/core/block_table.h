@@ -89,13 +89,13 @@ struct Block {
   Lane lane() const { return LaneOf(export_kind); }
   bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
 };
-// All but its id and its imports.
+// All but its id, its imports, and what a worker was asked: that is asked again.
 template <typename Archive>
 void Fields(Archive& archive, Block& value) {
   archive(value.generation, value.device, value.memory_generation, value.bytes, value.export_kind, value.ipc_handle,
-          value.phase, value.asked, value.stuck, value.release_error, value.busy, value.retried, value.request,
-          value.drawn_from, value.charged_session, value.charged_tenants, value.published, value.name, value.owner,
-          value.tenant, value.label, value.live_since, value.granted_sessions, value.granted_tenants, value.shared);
+          value.phase, value.stuck, value.release_error, value.busy, value.request, value.drawn_from,
+          value.charged_session, value.charged_tenants, value.published, value.name, value.owner, value.tenant,
+          value.label, value.live_since, value.granted_sessions, value.granted_tenants, value.shared);
 }
 
 class BlockTable {

@@ -25,6 +25,13 @@ void Core::Impl::ReadBlock(BlockId id, ArchiveReader& archive) {
       (read.phase == BlockPhase::kReserved && !pending_.contains(read.request))) {
     return archive.Fail();
   }
+  if (read.phase == BlockPhase::kAbandoned) {
+    // It may have been made, for nobody; what never was is released at once.
+    read.phase = BlockPhase::kRetired;
+    journal_.Touch(RowKind::kBlock, id.value());
+  }
+  // For this no worker is needed: it is asked again by Resume().
+  read.asked = read.phase == BlockPhase::kRetired && !read.busy && IsLost(read);
   const Block* const block = blocks_.Restore(std::move(read));
   if (block == nullptr) return archive.Fail();
   RestoreBlock(*block);
@@ -77,11 +84,10 @@ void Core::BlockLost(absl::Time now, BlockId block, Effects* effects) {
 }
 
 void Core::Impl::ResumeMemory(const Step& step) {
-  std::vector<BlockId> unfinished;
   blocks_.ForEach([&](const Block& block) {
-    if (InTheMaking(block.phase) || block.phase == BlockPhase::kRetired) unfinished.push_back(block.id);
+    if (block.phase != BlockPhase::kRetired || !block.asked || !IsLost(block)) return;
+    Emit(step, ReleaseBlock{.device = block.device, .lane = block.lane(), .block = block.id, .lost = true});
   });
-  for (const BlockId id : unfinished) ResumeBlock(step, *blocks_.Find(id));
   fences_.streams().CloseQuiet();
   for (const auto& [ordinal, device] : devices_) {
     // The vault may not have got to hear it.
@@ -95,20 +101,6 @@ void Core::Impl::ResumeMemory(const Step& step) {
   });
   if (!busy_.empty()) PollSoon(step);
   NoteRoom();
-}
-
-void Core::Impl::ResumeBlock(const Step& step, Block& block) {
-  // What an earlier broker had asked for and had no answer to is asked again once a worker says that it has answered
-  // everything.
-  const bool asked = std::exchange(block.asked, false);
-  block.retried = false;
-  if (block.phase == BlockPhase::kAbandoned) {
-    // It may have been made; what never was is released at once.
-    Apply(step, block, BlockEvent::kMade);
-  } else if (block.phase == BlockPhase::kRetired) {
-    DeviceOf(block).releases_ended += asked ? 1 : 0;
-    if (IsLost(block)) AskRelease(step, block);
-  }
 }
 
 }  // namespace berth::core

@@ -489,7 +489,6 @@ class Core::Impl {
   // Its account, its place on the shelf, and whoever waits for it.
   void RestoreBlock(const Block& block);
   void ResumeMemory(const Step& step);
-  void ResumeBlock(const Step& step, Block& block);
 
   // ---- core_check.cc: what CheckBooks() is made of --------------------------------------------------------
 
