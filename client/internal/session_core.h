@@ -1,8 +1,8 @@
 // SessionCore is what every part of the SDK stands on: one session of one process, with its sockets, its gRPC
 // channel, its requests' numbers and what it owes the daemon.
 //
-// A mutating request goes like this: Begin() opens it, Call() sends it (again, under the same number, where
-// another broker took over, call_attempts.h), Resolve() settles it or owes a ForgetRequest, which is repeated in the background
+// A mutating request goes like this: Begin() opens it, Call() sends it (again, under the same number, where another
+// broker took over: call_attempts.h), Resolve() settles it or owes a ForgetRequest, which is repeated in the background
 // until answered. What gives a lease back goes through GiveBack(), which is itself repeated until answered.
 
 #ifndef CLIENT_INTERNAL_SESSION_CORE_H_

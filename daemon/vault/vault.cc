@@ -31,7 +31,6 @@ using custody::MessageKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kBrokerStartLimit(30);
 // A clean stop takes at most the sum of these.
 constexpr milliseconds kBrokerStopLimit(500);
 constexpr milliseconds kWorkerStopLimit(200);
@@ -69,28 +68,39 @@ absl::Status Vault::Run(const VaultOptions& options) {
   UniqueFd ready(options.ready_fd);
   if (ready && ::fcntl(ready.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(ready fd)", errno);
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
+  if (options.broker_fd >= 0) {
+    BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
+    return Succeed(options, fds, std::move(signals));
+  }
   BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder));
   BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
   BERTH_ASSIGN_OR_RETURN(UniqueFd page_fd, CreateStatePage());
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
-  Vault vault(options, std::move(folder), std::move(signals), std::move(page));
+  Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
   vault.ready_ = std::move(ready);
-  vault.custody_limit_ = fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2;
-  absl::Status status = vault.Start(std::move(page_fd));
-  if (status.ok()) status = vault.Serve();
+  const absl::Status started = vault.Start(std::move(page_fd));
+  if (started.ok()) return vault.ServeAndStop();
   vault.Stop();
-  return absl::IsCancelled(status) ? absl::OkStatus() : status;
+  return absl::IsCancelled(started) ? absl::OkStatus() : started;
 }
 
-Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page)
+Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
     : options_(options),
       folder_(std::move(folder)),
       signals_(std::move(signals)),
       page_(std::move(page)),
+      custody_limit_(fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2),
       incarnation_(RandomId()) {}
+
+absl::Status Vault::ServeAndStop() {
+  const absl::Status status = Serve();
+  Stop();
+  return status;
+}
 
 absl::Status Vault::Start(UniqueFd page) {
   held_[KeyOf(Kind::kStatePage)] = std::move(page);
+  BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderLock)], folder_.ShareLock());
   page_.writable().node = folder_.node();
   BERTH_RETURN_IF_ERROR(FindDevices());
   BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen());

@@ -68,9 +68,7 @@ void Vault::StartMonitor() {
     const auto flags = FlagsFor("--role=monitor", workers_.front().record, options_.host_devices_file);
     BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, sockets.second.get()));
     monitor_.emplace(Monitor{.process = std::move(process), .started = Now()});
-    held_[KeyOf(Kind::kMonitor)] = std::move(sockets.first);
-    if (broker_.has_value()) broker_->link.QueueGive(KeyOf(Kind::kMonitor));
-    return absl::OkStatus();
+    return Give(KeyOf(Kind::kMonitor), std::move(sockets.first), KeyOf(Kind::kMonitorProcess), monitor_->process);
   };
   const absl::Status started = start();
   if (started.ok()) return;
@@ -93,6 +91,7 @@ void Vault::AttendMonitor() {
     Log("the monitor ended: %s", monitor_->process.Reap().ToString().c_str());
     monitor_.reset();
     held_.erase(KeyOf(Kind::kMonitor));
+    held_.erase(KeyOf(Kind::kMonitorProcess));
     monitor_start_ = now + pause;
   } else if (monitor_.has_value() && now >= monitor_->kill_deadline && !abandoned_monitor_.has_value()) {
     Log("the monitor is abandoned: SIGKILL did not end it");
