@@ -128,7 +128,8 @@ int RunVaultRole(const Options& options) {
                                         .child_flags = FlagsForChildren(options),
                                         .host_devices_file = options.host_devices_file,
                                         .ready_fd = options.ready_fd,
-                                        .broker_fd = options.succeed ? kChildFd : -1}));
+                                        .broker_fd = options.broker_fd,
+                                        .renew = options.renew}));
 }
 
 int RunWorkerRole(const Options& options) { return RunWorkerRole(options, DeviceRuntime::Open); }

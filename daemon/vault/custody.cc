@@ -243,7 +243,8 @@ void Custody::Order(uint32_t device, Lane lane, custody::OrderKind order, absl::
   std::erase_if(orders_, [&](const custody::Order& other) {
     return other.device == device && other.lane == lane && other.order == order;
   });
-  orders_.push_back(message);
+  // The vault that does this is followed by another for that very reason.
+  if (order != custody::OrderKind::kUpgrade) orders_.push_back(message);
   QueueLocked(message);
 }
 

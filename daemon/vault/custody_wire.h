@@ -186,6 +186,9 @@ enum class OrderKind : uint32_t {
   kUndrain,
   // End the monitor: it hangs. Another one follows.
   kKillMonitor,
+  // Have every process be one of the program that is installed by now: the vault by taking its place, then the broker,
+  // the main workers one by one, and the monitor. Of no device.
+  kUpgrade,
 };
 
 struct Order {

@@ -175,7 +175,8 @@ class FakeBroker {
         {"lose", custody::OrderKind::kLose},
         {"drain", custody::OrderKind::kDrain},
         {"undrain", custody::OrderKind::kUndrain},
-        {"kill-monitor", custody::OrderKind::kKillMonitor}};
+        {"kill-monitor", custody::OrderKind::kKillMonitor},
+        {"upgrade", custody::OrderKind::kUpgrade}};
     custody_->Order(ordinal, lane, orders.at(verb), absl::StrCat("ordered to ", verb));
     return "OK";
   }

@@ -1,12 +1,13 @@
 // What becomes of a daemon whose vault is gone, with real processes.
 
-#include <errno.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -165,6 +166,110 @@ TEST_F(SuccessionTest, ADaemonOutlivesManyVaults) {
   const auto daemon = StartReady();
   EXPECT_EQ(Ask("put 41 forty-one"), "OK");
   for (int i = 0; i < 20; ++i) KillVault();
+  Ask("die");
+  EXPECT_EQ(Ask("text 41"), "forty-one");
+  Stop();
+}
+
+TEST_F(SuccessionTest, TheServiceManagerIsToldOfEachVault) {
+  const std::string path = folder_ + "/notify";
+  const UniqueFd manager(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(manager.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const auto told = [&] {
+    char text[64];
+    const ssize_t got = WaitReadable(manager.get()) ? ::read(manager.get(), text, sizeof(text)) : 0;
+    return std::string(text, got > 0 ? static_cast<size_t>(got) : 0);
+  };
+  Daemon daemon(folder_, {{"NOTIFY_SOCKET", path}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(told(), "READY=1");
+  EXPECT_EQ(absl::StrCat("MAINPID=", KillVault()), told());
+  Stop();
+  EXPECT_EQ(told(), "STOPPING=1");
+}
+
+// The file that the process runs.
+std::string ProgramOf(int pid) {
+  struct stat info = {};
+  ::stat(absl::StrCat("/proc/", pid, "/exe").c_str(), &info);
+  return absl::StrCat(info.st_dev, ":", info.st_ino);
+}
+
+class UpgradeTest : public SuccessionTest {
+ protected:
+  UpgradeTest() { Install(); }
+
+  // Puts a copy of the daemon in the place of the one that is there.
+  void Install() {
+    std::filesystem::copy_file("/proc/self/exe", program_ + ".new");
+    std::filesystem::rename(program_ + ".new", program_);
+  }
+  std::string Installed() const {
+    struct stat info = {};
+    ::stat(program_.c_str(), &info);
+    return absl::StrCat(info.st_dev, ":", info.st_ino);
+  }
+  bool Becomes(const std::function<bool()>& condition) const {
+    for (int i = 0; i < kPatienceMs; ++i) {
+      if (condition()) return true;
+      ::poll(nullptr, 0, 1);
+    }
+    return false;
+  }
+
+  const std::string program_ = folder_ + "/berthd";
+};
+
+TEST_F(UpgradeTest, EveryProcessIsReplacedAndNothingIsLost) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  const std::string before = ProgramOf(daemon.pid());
+  const std::vector<std::string> facts = Facts();
+  Install();
+  ASSERT_NE(Installed(), before);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_TRUE(Becomes([&] { return ProgramOf(daemon.pid()) == Installed(); })) << "the same process";
+  for (const char* const name : {"berth-broker", "berth-worker0", "berth-worker1"}) {
+    EXPECT_TRUE(Becomes([&] { return ProgramOf(daemon.Child(name)) == Installed(); })) << name;
+  }
+  EXPECT_EQ(Ask("text 41"), "forty-one");
+  EXPECT_EQ(Facts().at(0), facts.at(0));
+  EXPECT_EQ(Facts().at(2), "2") << "the epoch";
+  EXPECT_TRUE(Becomes([&] { return Ask("create 0") == "2097152" && Ask("create 1") == "2097152"; }));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.AwaitExit(), 0);
+}
+
+TEST_F(UpgradeTest, WithoutAProgramToRunEverythingStays) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  std::filesystem::remove(program_);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  EXPECT_EQ(Facts().at(2), "1");
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.AwaitExit(), 0);
+  EXPECT_THAT(daemon.Messages(), HasSubstr("it does not: No such file"));
+}
+
+TEST_F(UpgradeTest, AProgramThatIsNoneOfOursIsFollowedByTheBrokersOwn) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  const int before = VaultPid();
+  std::filesystem::remove(program_);
+  std::filesystem::copy_file("/bin/false", program_);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_EQ(daemon.AwaitExit(), 1);
+  EXPECT_TRUE(Becomes([&] { return VaultPid() != before; }));
+  EXPECT_EQ(Facts().at(2), "1") << "the same broker";
   Ask("die");
   EXPECT_EQ(Ask("text 41"), "forty-one");
   Stop();

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -13,12 +14,14 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
 #include "common/memfd.h"
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/vault/service_manager.h"
 #include "daemon/vault/vault_log.h"
 
 namespace berth {
@@ -62,6 +65,14 @@ absl::StatusOr<UniqueFd> TakeSignals() {
   return fd;
 }
 
+// The path that this program was started from; empty where the system does not say.
+std::string ReadProgram() {
+  char path[PATH_MAX];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+  // Another one may be there already.
+  return std::string(absl::StripSuffix(absl::string_view(path, size > 0 ? static_cast<size_t>(size) : 0), " (deleted)"));
+}
+
 }  // namespace
 
 absl::Status Vault::Run(const VaultOptions& options) {
@@ -86,6 +97,7 @@ absl::Status Vault::Run(const VaultOptions& options) {
 
 Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
     : options_(options),
+      program_(ReadProgram()),
       folder_(std::move(folder)),
       signals_(std::move(signals)),
       page_(std::move(page)),
@@ -123,6 +135,7 @@ absl::Status Vault::Start(UniqueFd page) {
 
 absl::Status Vault::Serve() {
   while (!StopAsked()) {
+    AttendUpgrade();
     std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
     MonotonicTime wake = Now() + seconds(60);
     if (!broker_.has_value()) {
@@ -245,6 +258,7 @@ void Vault::OnRequest(DropRequest request) {
 void Vault::OnRequest(ReadySignal) {
   broker_->served = true;
   page_.writable().serving = 1;
+  TellServiceManager("READY=1");
   if (!ready_) return;
   if (::write(ready_.get(), "ready\n", 6) < 0) Log("ready fd: %s", strerror(errno));
   ready_.reset();
@@ -269,6 +283,7 @@ bool Vault::AwaitBroker(MonotonicTime deadline) {
 }
 
 void Vault::Stop() {
+  TellServiceManager("STOPPING=1");
   // It may hang, and has nothing to lose. It ends while the others do.
   if (monitor_.has_value()) monitor_->process.Kill();
   for (const Worker& worker : workers_) WordsOf(worker).shutting_down = 1;

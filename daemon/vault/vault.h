@@ -43,6 +43,8 @@ struct VaultOptions {
   int ready_fd = -1;
   // The socket to a broker that hands over what an earlier vault kept; -1 to start a daemon. Run() takes it over.
   int broker_fd = -1;
+  // Replace the processes that there are, too: this program is a newer one.
+  bool renew = false;
 };
 
 // Vault is the process: made and run once, by its main thread.
@@ -88,6 +90,16 @@ class Vault {
     // When it is given up, after it was killed.
     MonotonicTime kill_deadline = MonotonicTime::max();
   };
+  // How far an upgrade has come.
+  enum class Upgrade {
+    kNone,
+    // Of this vault, once nothing is under way that another program could not know of.
+    kWanted,
+    // Of the broker, which is being replaced.
+    kBroker,
+    // Of the workers, from renewed_ on.
+    kWorkers,
+  };
   // One life of the broker.
   struct Broker {
     ChildProcess process;
@@ -124,6 +136,10 @@ class Vault {
   // Goes on where another vault ended.
   static absl::Status Succeed(const VaultOptions& options, rlim_t fds, UniqueFd signals);
   absl::Status TakeEstate(Estate estate, UniqueFd broker);
+  // Takes the next step of an upgrade.
+  void AttendUpgrade();
+  // Puts the program that is installed by now in the place of this one. Returns where there is none that can be run.
+  void Exec();
   // `status` is the last that was said of it; null for nothing.
   absl::Status AdoptWorker(Worker& worker, const custody::WorkerStatus* status);
 
@@ -134,6 +150,8 @@ class Vault {
   // Finds the node's devices.
   // Errors: kCancelled if a signal asked to stop meanwhile.
   absl::Status FindDevices();
+  // One for each lane of each device, none of which runs.
+  void ListWorkers(const std::vector<DeviceRecord>& records);
   // The `first` may look at the devices as long as it likes: nobody uses them yet.
   absl::StatusOr<Inventory> StartInventory(bool first);
   // Requires: it has ended, or its deadline has passed.
@@ -181,6 +199,8 @@ class Vault {
   void OnTestDone(Worker& worker);
 
   const VaultOptions options_;
+  // Where this program was started from, whatever is there by now.
+  const std::string program_;
   RunFolder folder_;
   const UniqueFd signals_;
   StatePage page_;
@@ -199,6 +219,11 @@ class Vault {
   MonitorRestarts monitor_restarts_;
   // When the next monitor starts, while there is none; max() for never.
   MonotonicTime monitor_start_ = MonotonicTime::max();
+  Upgrade upgrade_ = Upgrade::kNone;
+  // The broker's that is being replaced.
+  uint64_t replaced_epoch_ = 0;
+  // Workers that are of this program, or being replaced; all before.
+  size_t renewed_ = 0;
   std::optional<Broker> broker_;
   BrokerRestarts broker_restarts_;
   // When the next broker starts, while there is none.

@@ -1,6 +1,9 @@
 // The vault's part that has to do with vaults before and after it: going on where another one ended, and making place
 // for another program.
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
+#include "common/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/vault/estate.h"
+#include "daemon/vault/service_manager.h"
 #include "daemon/vault/vault.h"
 #include "daemon/vault/vault_log.h"
 
@@ -37,6 +43,7 @@ absl::StatusOr<UniqueFd> CopyOf(const HeldFds& held, custody::Key key) {
 
 absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd signals) {
   UniqueFd broker(options.broker_fd);
+  if (::fcntl(broker.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(broker fd)", errno);
   BERTH_RETURN_IF_ERROR(SetNonBlocking(broker.get()));
   BERTH_RETURN_IF_ERROR(SendStruct(broker.get(), custody::Signal{.kind = MessageKind::kHandOver}));
   BERTH_ASSIGN_OR_RETURN(Estate estate, ReceiveEstate(broker.get(), Now() + kEstateLimit));
@@ -59,12 +66,7 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   BERTH_ASSIGN_OR_RETURN(
       const std::vector<DeviceRecord> records,
       ReadRecords(held_.at(KeyOf(Kind::kDeviceTable)).get()));
-  for (const DeviceRecord& record : records) {
-    for (const Lane lane : kLanes) {
-      workers_.push_back(
-          {.record = record, .lane = lane, .supervision = Supervision(/*on_demand=*/lane == Lane::kContext)});
-    }
-  }
+  ListWorkers(records);
   for (Worker& worker : workers_) {
     const auto status = std::find_if(
         estate.statuses.begin(), estate.statuses.end(), [&](const WorkerStatus& of) {
@@ -78,8 +80,60 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   } else if (WantsMonitor()) {
     StartMonitor();
   }
+  TellServiceManager(absl::StrCat("MAINPID=", ::getpid()));
+  if (options_.renew) upgrade_ = Upgrade::kBroker;
   Log("this vault, pid %d, goes on where another one ended", ::getpid());
   return absl::OkStatus();
+}
+
+void Vault::AttendUpgrade() {
+  if (upgrade_ == Upgrade::kNone || !broker_.has_value() || !broker_->served) return;
+  const auto changing = [](const Worker& worker) {
+    return worker.test.has_value() || worker.supervision.state() == Supervision::State::kEnding;
+  };
+  if (std::any_of(workers_.begin(), workers_.end(), changing)) return;
+  switch (upgrade_) {
+    case Upgrade::kNone:
+      return;
+    case Upgrade::kWanted:
+      // What the broker is to be told is known to this program alone.
+      if (!broker_->link.wants_write() && !look_.has_value()) Exec();
+      return;
+    case Upgrade::kBroker:
+      // It loses nothing by that, and its clients wait for the next one.
+      broker_->process.Kill();
+      replaced_epoch_ = epoch_;
+      upgrade_ = Upgrade::kWorkers;
+      return;
+    case Upgrade::kWorkers:
+      if (epoch_ == replaced_epoch_) return;
+      break;
+  }
+  while (renewed_ < workers_.size()) {
+    Worker& worker = workers_[renewed_++];
+    // What a context worker has made would end with it: it goes when the last of that is gone.
+    if (worker.lane == Lane::kContext || !worker.process.has_value()) continue;
+    return KillWorker(worker, Supervision::Then::kRestart, "");
+  }
+  KillMonitor("another program takes its place");
+  upgrade_ = Upgrade::kNone;
+  Log("every process is of this program, but for context workers that are in use");
+}
+
+void Vault::Exec() {
+  upgrade_ = Upgrade::kNone;
+  const int broker = broker_->link.fd();
+  std::vector<std::string> arguments = {"berthd"};
+  arguments.insert(arguments.end(), options_.child_flags.begin(), options_.child_flags.end());
+  arguments.insert(arguments.end(), {"--role=vault", absl::StrCat("--broker-fd=", broker), "--renew"});
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  Log("%s takes this vault's place", program_.c_str());
+  ::fcntl(broker, F_SETFD, 0);
+  ::execv(program_.c_str(), argv.data());
+  Log("it does not: %s", strerror(errno));
+  ::fcntl(broker, F_SETFD, FD_CLOEXEC);
 }
 
 absl::Status Vault::AdoptWorker(Worker& worker, const WorkerStatus* status) {

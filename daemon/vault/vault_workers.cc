@@ -90,14 +90,18 @@ absl::Status Vault::FindDevices() {
   ::poll(entries, 2, PollTimeout(inventory.deadline));
   if (StopAsked()) return absl::CancelledError("asked to stop");
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, TakeInventory(inventory));
+  ListWorkers(records);
+  held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
+  return absl::OkStatus();
+}
+
+void Vault::ListWorkers(const std::vector<DeviceRecord>& records) {
   for (const DeviceRecord& record : records) {
     for (const Lane lane : kLanes) {
       workers_.push_back(
           {.record = record, .lane = lane, .supervision = Supervision(/*on_demand=*/lane == Lane::kContext)});
     }
   }
-  held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
-  return absl::OkStatus();
 }
 
 void Vault::StartLook() {
@@ -276,6 +280,10 @@ void Vault::ResetDevice(uint32_t device, const std::string& why) {
 
 void Vault::OnRequest(OrderRequest request) {
   if (request.order == OrderKind::kKillMonitor) return KillMonitor(request.why);
+  if (request.order == OrderKind::kUpgrade) {
+    upgrade_ = Upgrade::kWanted;
+    return;
+  }
   const bool context = request.order == OrderKind::kStart || request.order == OrderKind::kEnd;
   Worker* const found = FindWorker(request.device, context ? Lane::kContext : request.lane);
   if (found == nullptr) return;
@@ -305,6 +313,7 @@ void Vault::OnRequest(OrderRequest request) {
       worker.drain_reason.clear();
       break;
     case OrderKind::kKillMonitor:
+    case OrderKind::kUpgrade:
       break;
     case OrderKind::kStart:
       if (WordsOf(worker).dropped == 0 && worker.supervision.OnWanted()) return TryStartWorker(worker);
