@@ -19,6 +19,7 @@
 #include "daemon/service/plan_service.h"
 #include "daemon/service/module_service.h"
 #include "daemon/service/services.h"
+#include "daemon/vault/successor.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -60,10 +61,12 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
-                                ConfigDesk::Reader reread) {
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
+                                const Settings& settings, ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance));
+  process.custody_->SetSuccession({.start = [flags = std::move(vault_flags)] { return StartSuccessor(flags); },
+                                   .on_replaced = [&process] { process.OnVaultReplaced(); }});
   BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
   process.loop_->Run();
   process.AwaitAnswers();
@@ -113,10 +116,7 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   }
   for (HeldFd& held : held_) LetGo(std::move(held));
   held_.clear();
-  // Edge-triggered, so that a socket with room to spare says so once.
-  BERTH_RETURN_IF_ERROR(
-      loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); })
-          .status());
+  BERTH_RETURN_IF_ERROR(WatchVault());
   BERTH_RETURN_IF_ERROR(Listen());
   return custody_->Ready();
 }
@@ -151,6 +151,11 @@ absl::Status BrokerProcess::TakeOver() {
       case custody::Kind::kWorker:
       case custody::Kind::kContextWorker:
       case custody::Kind::kMonitor:
+      case custody::Kind::kFolderLock:
+      case custody::Kind::kWorkerProcess:
+      case custody::Kind::kContextProcess:
+      case custody::Kind::kMonitorProcess:
+      case custody::Kind::kBroker:
         break;
     }
   }
@@ -181,6 +186,11 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kWorker:
     case custody::Kind::kContextWorker:
     case custody::Kind::kMonitor:
+    case custody::Kind::kFolderLock:
+    case custody::Kind::kWorkerProcess:
+    case custody::Kind::kContextProcess:
+    case custody::Kind::kMonitorProcess:
+    case custody::Kind::kBroker:
       break;
   }
 }
@@ -277,6 +287,23 @@ absl::Status BrokerProcess::Listen() {
   return acceptor_->Listen(std::move(admin_listener_), /*admin=*/true);
 }
 
+absl::Status BrokerProcess::WatchVault() {
+  loop_->Unwatch(vault_watch_);
+  // Edge-triggered, so that a socket with room to spare says so once.
+  BERTH_ASSIGN_OR_RETURN(
+      vault_watch_,
+      loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); }));
+  return absl::OkStatus();
+}
+
+void BrokerProcess::OnVaultReplaced() {
+  spdlog::warn("the vault was gone: another one has what it had");
+  // Start() has not come to it yet.
+  if (vault_watch_ == 0) return;
+  const absl::Status watched = WatchVault();
+  if (!watched.ok()) spdlog::critical("the vault is not heard: {}", std::string(watched.message()));
+}
+
 void BrokerProcess::OnVaultEvent() {
   custody_->Flush();
   while (true) {
@@ -286,6 +313,11 @@ void BrokerProcess::OnVaultEvent() {
       continue;
     }
     if (IsWouldBlock(notice.status())) return;
+    if (IsEndOfStream(notice.status())) {
+      const absl::Status succeeded = custody_->Succeed();
+      if (succeeded.ok()) continue;
+      spdlog::critical("vault: {}", std::string(succeeded.message()));
+    }
     // Nobody else would start a broker again or say that a worker died: better to end than to serve half.
     spdlog::critical("vault: {}", std::string(notice.status().message()));
     _exit(1);
@@ -306,6 +338,9 @@ void BrokerProcess::OnNotice(Notice notice) {
     } else {
       attach_->VaultDropped(dropped->key);
     }
+  } else if (std::holds_alternative<HandOverRequested>(notice)) {
+    // If that fails the socket says next that the vault is gone.
+    custody_->HandOver().IgnoreError();
   } else {
     Stop();
   }

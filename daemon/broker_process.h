@@ -3,6 +3,7 @@
 #ifndef DAEMON_BROKER_PROCESS_H_
 #define DAEMON_BROKER_PROCESS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,10 +43,10 @@ class BrokerProcess final : private EffectSink {
     std::string sockets;
     std::string state;
   };
-  // Ends the process once the vault asks for that. Returns: whatever keeps it from
-  // serving.
-  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
-                          ConfigDesk::Reader reread);
+  // Ends the process once the vault asks for that. A vault that ends without asking is followed by another one, started
+  // with `vault_flags`. Returns: whatever keeps it from serving.
+  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
+                          const Settings& settings, ConfigDesk::Reader reread);
 
  private:
   explicit BrokerProcess(Inheritance inheritance);
@@ -61,6 +62,10 @@ class BrokerProcess final : private EffectSink {
   void TakeUpModules(const std::string& state);
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
+  // Watches the socket to the vault that there is now.
+  absl::Status WatchVault();
+  // The socket is one to another vault now.
+  void OnVaultReplaced();
   void OnVaultEvent();
   void OnNotice(Notice notice);
   void Stop();
@@ -87,6 +92,8 @@ class BrokerProcess final : private EffectSink {
   const custody::Facts facts_;
   std::vector<HeldFd> held_;
   const std::unique_ptr<Custody> custody_;
+  // Of its socket.
+  std::atomic<EventLoop::WatchId> vault_watch_ = 0;
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;

@@ -52,7 +52,7 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     custody::Order order;
     memcpy(&order, message.bytes.data(), sizeof(order));
     const bool known =
-        order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kKillMonitor;
+        order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kUpgrade;
     if (order.kind == MessageKind::kOrder && known) {
       return OrderRequest{.device = order.device,
                           .lane = order.lane,

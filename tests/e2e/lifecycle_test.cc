@@ -32,7 +32,7 @@ void KillBroker(TestDaemon& daemon) {
   const pid_t before = daemon.broker();
   ASSERT_EQ(::kill(before, SIGKILL), 0);
   ASSERT_TRUE(Eventually([&] {
-    for (const ChildInfo& child : ChildrenOf(daemon.vault().pid())) {
+    for (const ChildInfo& child : ChildrenOf(daemon.vault_pid())) {
       if (child.name == "berth-broker" && child.pid != before) return true;
     }
     return false;
@@ -61,7 +61,7 @@ TEST(LifecycleTest, ASecondDaemonOnTheFolderIsRefusedAndTakesNothing) {
 TEST(LifecycleTest, ADaemonStartsOverWhatAKilledOneLeft) {
   TestDaemon daemon;
   const std::string folder = daemon.folder();
-  daemon.vault().Kill();
+  daemon.KillVaultAndBroker();
   EXPECT_EQ(daemon.vault().Wait(), 128 + SIGKILL);
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
@@ -77,18 +77,16 @@ TEST(LifecycleTest, ADaemonStartsOverWhatAKilledOneLeft) {
   EXPECT_TRUE(Ok(actor.Ask("acquire p")));
   next.Signal(SIGTERM);
   EXPECT_EQ(next.Wait(), 0);
-  daemon.Abandon();
 }
 
-TEST(LifecycleTest, NoProcessOutlivesAKilledVault) {
+TEST(LifecycleTest, NoProcessOutlivesVaultAndBroker) {
   TestDaemon daemon;
-  const std::vector<ChildInfo> children = ChildrenOf(daemon.vault().pid());
+  const std::vector<ChildInfo> children = ChildrenOf(daemon.vault_pid());
   EXPECT_EQ(children.size(), 2u);
-  daemon.vault().Kill();
+  daemon.KillVaultAndBroker();
   for (const ChildInfo& child : children) {
     EXPECT_TRUE(Eventually([&] { return !IsAlive(child.pid); })) << child.name;
   }
-  daemon.Abandon();
 }
 
 TEST(LifecycleTest, ItStopsWithinASecondWithClientsConnectedAndWaiting) {
@@ -229,7 +227,7 @@ TEST(LifecycleTest, AWorkerThatDiesAgainAndAgainStopsItsDeviceAndNoOther) {
     return Must(daemon.inspector().ListDevices(), "devices").devices(device).state();
   };
   const auto worker = [&]() -> pid_t {
-    for (const ChildInfo& child : ChildrenOf(daemon.vault().pid())) {
+    for (const ChildInfo& child : ChildrenOf(daemon.vault_pid())) {
       if (child.name == "berth-worker1") return child.pid;
     }
     return 0;
