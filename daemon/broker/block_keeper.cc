@@ -77,6 +77,11 @@ void BlockKeeper::Release(const core::ReleaseBlock& effect) {
   AdvanceLocked(effect.block, &it->second);
 }
 
+void BlockKeeper::Adopt(BlockId block, uint32_t device, UniqueFd fd) {
+  MutexLock lock(&mu_);
+  blocks_[block] = Held{.device = device, .fd = std::move(fd)};
+}
+
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
   MutexLock lock(&mu_);
   // The fd does not say its device; any worker that has no context can close it.

@@ -56,6 +56,8 @@ class BlockKeeper {
   void OnWorkerNews(const WorkerNews& news) ABSL_LOCKS_EXCLUDED(mu_);
   // The vault has closed its copy of a block's fd.
   void VaultDropped(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  // Goes on with a block of the core's that an earlier broker has put into custody.
+  void Adopt(BlockId block, uint32_t device, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
   // Has a worker close a block's fd that no row of the core's stands for.
   void ReleaseOrphan(BlockId block, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
 

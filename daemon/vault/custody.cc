@@ -153,6 +153,8 @@ void Custody::FlushLocked() {
 
 absl::Status Custody::Ready() { return Send(custody::Signal{.kind = MessageKind::kReady}); }
 
+absl::Status Custody::Reset() { return Send(custody::Signal{.kind = MessageKind::kReset}); }
+
 absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};

@@ -3,7 +3,7 @@
 //
 //   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
 //                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
-//   broker → vault  Put + fd, Drop, Ready, Order
+//   broker → vault  Put + fd, Drop, Ready, Order, Reset
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. A Put that sendmsg took is in custody: the vault reads a dead broker's socket to its end before it
@@ -88,6 +88,7 @@ enum class MessageKind : uint32_t {
   kDrop,
   kReady,
   kOrder,
+  kReset,
 };
 
 // The first message: what a broker is told of the life it begins.
@@ -100,6 +101,8 @@ struct Facts {
   uint64_t epoch = 0;
   // The most fds that the vault holds at once, all kinds together.
   uint64_t custody_limit = 0;
+  // 1 if a broker of this incarnation has served: what it kept is to be gone on with.
+  uint64_t begun = 0;
 };
 
 // Give, Put (one fd each), Dropped, Drop (none): about one held fd.
@@ -178,7 +181,8 @@ struct Order {
   char why[kReasonBytes] = {};
 };
 
-// GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves.
+// GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves. Reset: the next broker shall begin
+// a new incarnation; this one is about to end.
 struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };
