@@ -39,6 +39,8 @@ class LedgerFileTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(in), {});
   }
   void Write(const std::string& bytes) {
+    // A file that is cut to nothing and written again is flushed to the disk by some file systems.
+    ::unlink(path_.c_str());
     std::ofstream(path_, std::ios::binary | std::ios::trunc).write(bytes.data(), bytes.size());
   }
   absl::StatusOr<LedgerFile> Open(const LedgerIdentity& identity = kIdentity) {
