@@ -279,6 +279,8 @@ void Custody::ForgetLocked(const custody::WorkerStatus& status) {
   held_.erase(custody::ProcessKeyOf(status.lane, status.device));
 }
 
+absl::Status Custody::Reset() { return Send(custody::Signal{.kind = MessageKind::kReset}); }
+
 absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};

@@ -125,6 +125,9 @@ class Custody {
   // started.
   absl::Status Ready() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Has the vault begin a new incarnation with the next broker. The caller is to end.
+  absl::Status Reset();
+
   // Readable when ReadNotice() has something; the socket stays this object's.
   int fd() const { return socket_.get(); }
 
