@@ -3,10 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/lane.h"
 #include "common/status_macros.h"
 #include "daemon/vault/custody_wire.h"
-#include "spdlog/spdlog.h"
 
 namespace berth {
 namespace {
@@ -31,6 +29,7 @@ struct News {
   std::vector<ChannelId> gone_processes;
   // The broker died between custody and core.
   std::vector<BlockId> made_blocks;
+  // Without an fd, which the core knows whether they need.
   std::vector<BlockId> lost_blocks;
 };
 
@@ -63,9 +62,7 @@ void AdoptBlock(const core::Standing::LeasedBlock& block, const Adopters& adopte
   }
   // One that is being made has none yet, one that is on its way back none any more, and a context worker's never one.
   adopters.blocks.Expect(block.block);
-  if (block.lane == Lane::kContext || in_the_making || block.phase == core::BlockPhase::kRetired) return;
-  spdlog::error("block {:x} is lost: nobody has its fd", block.block.value());
-  news->lost_blocks.push_back(block.block);
+  if (!in_the_making && block.phase != core::BlockPhase::kRetired) news->lost_blocks.push_back(block.block);
 }
 
 }  // namespace

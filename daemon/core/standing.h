@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/lane.h"
 #include "daemon/core/block_phase.h"
 #include "daemon/core/caller.h"
 
@@ -32,7 +31,6 @@ struct Standing {
   struct LeasedBlock {
     BlockId block;
     uint32_t device = 0;
-    Lane lane = Lane::kMain;
     BlockPhase phase = BlockPhase::kGone;
   };
   std::vector<Lifeline> lifelines;
