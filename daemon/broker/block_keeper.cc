@@ -96,14 +96,14 @@ bool BlockKeeper::StartRelease(const core::ReleaseBlock& effect) {
   return true;
 }
 
-void BlockKeeper::Adopt(BlockId block, uint32_t device, UniqueFd fd) {
-  MutexLock lock(&mu_);
-  blocks_[block] = Held{.device = device, .fd = std::move(fd)};
-}
-
 void BlockKeeper::Expect(BlockId block) {
   MutexLock lock(&mu_);
   expected_.insert(block);
+}
+
+void BlockKeeper::Adopt(BlockId block, uint32_t device, UniqueFd fd) {
+  MutexLock lock(&mu_);
+  blocks_[block] = Held{.device = device, .fd = std::move(fd)};
 }
 
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {

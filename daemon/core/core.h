@@ -41,6 +41,7 @@
 #include "daemon/core/permit_words.h"
 #include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
+#include "daemon/core/standing.h"
 
 namespace berth::core {
 
@@ -394,6 +395,8 @@ class Core {
   // at any time (hang-ups, processes that are gone, workers), and then Resume(). Errors: kDataLoss naming the row; the
   // core is of no use then.
   absl::Status Restore(const Rows& rows);
+  // What has to be there outside for what was restored.
+  Standing WhatStands() const;
   // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard
   // is asked again. Requests that waited keep their places until their callers are back, or for a while.
   void Resume(absl::Time now, Effects* effects);

@@ -73,7 +73,8 @@ void Core::Impl::ReadImport(BlockId block, ImportId id, ArchiveReader& archive) 
 void Core::BlockLost(absl::Time now, BlockId block, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   Block* const lost = impl_->blocks_.Find(block);
-  if (lost == nullptr) return;
+  // A context worker keeps what it makes itself.
+  if (lost == nullptr || lost->lane() == Lane::kContext) return;
   if (lost->phase == BlockPhase::kWarm) impl_->Abandon(step, *lost);
   // One that is freed already waits for its importers.
   if (lost->phase == BlockPhase::kLive) impl_->FreeBlock(step, *lost, LogCause::kLost);

@@ -82,6 +82,24 @@ absl::Status Core::Restore(const Rows& rows) {
   return CheckBooks();
 }
 
+Standing Core::WhatStands() const {
+  Standing standing;
+  for (const Session* const session : impl_->sessions_.List()) {
+    standing.lifelines.push_back({.session = session->id, .opener = session->opener});
+  }
+  impl_->sessions_.ForEachChannel([&](const Channel& channel) {
+    standing.processes.push_back({.channel = channel.id,
+                                  .session = channel.session,
+                                  .process = channel.process,
+                                  .hung_up = channel.hung_up,
+                                  .has_page = channel.has_page});
+  });
+  impl_->blocks_.ForEach([&](const Block& block) {
+    standing.blocks.push_back({.block = block.id, .device = block.device, .phase = block.phase});
+  });
+  return standing;
+}
+
 void Core::Resume(absl::Time now, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   impl_->ResumeMemory(step);

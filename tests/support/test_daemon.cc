@@ -95,13 +95,42 @@ TestDaemon::~TestDaemon() {
 }
 
 std::map<std::string, pid_t> TestDaemon::Processes() const {
-  std::map<std::string, pid_t> processes = {{"vault", vault_->pid()}};
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) processes[child.name] = child.pid;
+  std::map<std::string, pid_t> processes = {{"vault", vault_pid()}};
+  for (const ChildInfo& child : Children()) processes[child.name] = child.pid;
   return processes;
 }
 
+std::vector<ChildInfo> TestDaemon::Children() const {
+  std::vector<ChildInfo> children = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
+  std::erase_if(children, [vault = vault_pid()](const ChildInfo& child) { return child.pid == vault; });
+  return children;
+}
+
+pid_t TestDaemon::vault_pid() const {
+  if (IsAlive(vault_->pid())) return vault_->pid();
+  std::ifstream lock(folder_ + "/berthd.lock");
+  pid_t pid = 0;
+  lock >> pid;
+  return pid;
+}
+
+void TestDaemon::KillVault() {
+  const pid_t before = vault_pid();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "vault");
+  const bool followed = Eventually([&] { return vault_pid() != before && IsAlive(vault_pid()); });
+  if (!followed) Fatal(absl::DeadlineExceededError("no vault follows"), folder_);
+}
+
+void TestDaemon::KillVaultAndBroker() {
+  // It shall not start another broker, nor that one another vault.
+  vault_->Signal(SIGSTOP);
+  ::kill(broker(), SIGKILL);
+  vault_->Signal(SIGKILL);
+  stopped_ = true;
+}
+
 pid_t TestDaemon::broker() const {
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (child.name == kBrokerName) return child.pid;
   }
   Fatal(absl::NotFoundError("no broker"), folder_);
@@ -109,7 +138,7 @@ pid_t TestDaemon::broker() const {
 
 std::vector<pid_t> TestDaemon::workers() const {
   std::vector<pid_t> pids;
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (absl::StartsWith(child.name, kWorkerName)) pids.push_back(child.pid);
   }
   return pids;
@@ -117,7 +146,7 @@ std::vector<pid_t> TestDaemon::workers() const {
 
 std::vector<pid_t> TestDaemon::context_workers() const {
   std::vector<pid_t> pids;
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (absl::StartsWith(child.name, kContextWorkerName)) pids.push_back(child.pid);
   }
   return pids;
@@ -142,7 +171,7 @@ Books TestDaemon::TakeBooks() {
   // The daemon serves while its workers are still on their way, and a process has no name of its own at
   // first.
   const auto all_named = [&] {
-    const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+    const std::vector<ChildInfo> children = Children();
     return std::all_of(children.begin(), children.end(),
                        [](const ChildInfo& child) { return absl::StartsWith(child.name, "berth-"); });
   };
@@ -193,10 +222,15 @@ void TestDaemon::ExpectBooksBack() {
 
 void TestDaemon::Stop() {
   stopped_ = true;
-  const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+  const std::vector<ChildInfo> children = Children();
+  const pid_t vault = vault_pid();
   const absl::Time begin = absl::Now();
-  vault_->Signal(SIGTERM);
-  EXPECT_EQ(vault_->Wait(), 0) << "exit code of berthd";
+  ::kill(vault, SIGTERM);
+  if (vault == vault_->pid()) {
+    EXPECT_EQ(vault_->Wait(), 0) << "exit code of berthd";
+  } else {
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(vault); }));
+  }
   EXPECT_LT(absl::Now() - begin, kStopLimit) << "time to stop";
   for (const ChildInfo& child : children) EXPECT_FALSE(IsAlive(child.pid)) << child.name << " is left";
   for (const char* const name : kSockets) {

@@ -48,7 +48,14 @@ class TestDaemon {
   const std::string& folder() const { return folder_; }
   // Of its configuration file, where it has one.
   const std::string& config_path() const { return config_path_; }
+  // The vault that was started first.
   Subprocess& vault() { return *vault_; }
+  // The pid of the one that there is: that, or one that followed it.
+  pid_t vault_pid() const;
+  // SIGKILL; waits until another one has followed, which the daemon's clients need not.
+  void KillVault();
+  // Both, so that none follows.
+  void KillVaultAndBroker();
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
   // workers that there are.
   pid_t broker() const;
@@ -80,6 +87,8 @@ class TestDaemon {
   static constexpr uint64_t kMemorySlack = 48 << 20;
 
  private:
+  // All but the vault.
+  std::vector<ChildInfo> Children() const;
   std::map<std::string, pid_t> Processes() const;
 
   std::string folder_;
