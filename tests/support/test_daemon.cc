@@ -121,6 +121,17 @@ void TestDaemon::KillVault() {
   if (!followed) Fatal(absl::DeadlineExceededError("no vault follows"), folder_);
 }
 
+void TestDaemon::KillBroker() {
+  const pid_t before = broker();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "broker");
+  const auto is_next = [before](const ChildInfo& child) { return child.name == kBrokerName && child.pid != before; };
+  const bool followed = Eventually([&] {
+    const std::vector<ChildInfo> children = Children();
+    return std::any_of(children.begin(), children.end(), is_next);
+  });
+  if (!followed) Fatal(absl::DeadlineExceededError("no broker follows"), folder_);
+}
+
 void TestDaemon::KillVaultAndBroker() {
   // It shall not start another broker, nor that one another vault.
   vault_->Signal(SIGSTOP);

@@ -54,6 +54,7 @@ class TestDaemon {
   pid_t vault_pid() const;
   // SIGKILL; waits until another one has followed, which the daemon's clients need not.
   void KillVault();
+  void KillBroker();
   // Both, so that none follows.
   void KillVaultAndBroker();
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
