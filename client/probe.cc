@@ -205,6 +205,7 @@ absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Find(absl::string_view label, con
 }
 
 std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool again) {
+  const absl::Time deadline = absl::Now() + options_.patience;
   MutexLock lock(&mu_);
   // What is being looked at by now was begun before the call.
   const uint64_t oldest = again ? looks_ + 1 : 0;
@@ -214,7 +215,11 @@ std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool
       return known->second.outcome;
     }
     if (!looking_) break;
-    found_.Wait(&mu_);
+    if (found_.WaitWithDeadline(&mu_, deadline) && looking_) {
+      return Fault{.other = absl::DeadlineExceededError(
+                       absl::StrCat("another thread has been looking for a device for more than ",
+                                    absl::FormatDuration(options_.patience), ": the driver may hang"))};
+    }
   }
   looking_ = true;
   ++looks_;

@@ -56,6 +56,9 @@ struct ProberOptions {
   // How long what was found is believed: a device; and that there is none, or that it does not work.
   absl::Duration keep = absl::Minutes(1);
   absl::Duration keep_failure = absl::Seconds(5);
+  // How long a call waits for what another thread is looking for: a driver may hang, and who is in it cannot be fetched
+  // back.
+  absl::Duration patience = absl::Seconds(30);
 };
 
 // Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can
@@ -114,7 +117,8 @@ class Prober {
   //   DRIVER or DEVICE_STOPPED "{label} backend: failed to create CUDA context for device {ordinal}";
   //   DRIVER, too, for one whose stream fails;
   //   NOT_FOUND for a device that was asked for and is not there; INVALID_FIELD for the label.
-  // The daemon's silence (kUnavailable, kDeadlineExceeded) comes as it is, after the label.
+  // The daemon's silence (kUnavailable, kDeadlineExceeded) comes as it is, after the label; so does kDeadlineExceeded
+  // where another thread looks for longer than ProberOptions::patience.
   absl::StatusOr<OrAbsent<ProbedDevice>> Probe(absl::string_view label, const ProbeTarget& target = {})
       ABSL_LOCKS_EXCLUDED(mu_);
   // The same, and believes nothing that was found before the call.

@@ -1,6 +1,7 @@
 #include "client/probe.h"
 
 #include <atomic>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -311,6 +312,28 @@ TEST_F(ProbeTest, HoweverManyAskOneLooksAndTheOthersWait) {
   EXPECT_EQ(prober->looks(), 1u);
   EXPECT_EQ(inits, 1);
   EXPECT_EQ(driver.contexts, 1);
+}
+
+TEST_F(ProbeTest, WhoWaitsForOneThatHangsIsToldSoInTime) {
+  std::promise<void> hangs, begun;
+  internal::ProbeSources sources;
+  sources.devices = [&] {
+    begun.set_value();
+    hangs.get_future().wait();
+    return devices;
+  };
+  sources.now = [this] { return now; };
+  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  std::thread looks([&] { EXPECT_TRUE(prober.Probe("first").ok()); });
+  begun.get_future().wait();
+  const absl::Status late = prober.Probe("late").status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.message(),
+            "late backend: another thread has been looking for a device for more than 20ms: the driver may hang");
+  EXPECT_EQ(Metadata(late, "label"), "late");
+  hangs.set_value();
+  looks.join();
+  EXPECT_TRUE(prober.Probe("late").ok()) << "what was found in the end";
 }
 
 TEST_F(ProbeTest, ABuildIsGivenTheDeviceWithItsContextCurrent) {

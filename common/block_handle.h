@@ -25,6 +25,10 @@ struct BlockHandle {
 
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
+template <typename Archive>
+void Fields(Archive& archive, BlockHandle& value) {
+  archive(value.node, value.incarnation, value.device_uuid, value.block, value.generation, value.block_generation);
+}
 
 // "berth1:<node>:<incarnation>:<uuid>:<block>:<generation>:<block generation>", the numbers hexadecimal.
 std::string FormatHandle(const BlockHandle& handle);

@@ -30,6 +30,10 @@ struct Digest {
     return H::combine(std::move(state), digest.bits);
   }
 };
+template <typename Archive>
+void Fields(Archive& archive, Digest& value) {
+  archive(value.bits);
+}
 
 // 64 hexadecimal digits.
 inline std::string ToHex(const Digest& digest) { return absl::BytesToHexString(digest.bytes()); }

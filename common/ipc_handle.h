@@ -18,6 +18,10 @@ struct IpcHandle {
   // For GoogleTest, which would print the bytes of what it does not know.
   friend std::ostream& operator<<(std::ostream& out, const IpcHandle&) { return out << "<IPC handle>"; }
 };
+template <typename Archive>
+void Fields(Archive& archive, IpcHandle& value) {
+  archive(value.bytes);
+}
 
 }  // namespace berth
 

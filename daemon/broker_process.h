@@ -24,6 +24,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
+#include "daemon/ledger/ledger.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/attach_front.h"
@@ -31,6 +32,7 @@
 #include "daemon/service/connection_table.h"
 #include "daemon/service/device_watch.h"
 #include "daemon/service/grpc_front.h"
+#include "daemon/vault/broker_link.h"
 #include "daemon/vault/custody.h"
 
 namespace berth {
@@ -53,8 +55,17 @@ class BrokerProcess final : private EffectSink {
   absl::Status Start(const Folders& folders, const Settings& settings, ConfigDesk::Reader reread);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
-  // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
+  std::unique_ptr<core::Core> MakeCore(const core::Config& config) const;
+  // Makes the core, of what an earlier broker of this incarnation has kept. Where that cannot be read the core is empty,
+  // and ledger_fault_ says why.
+  absl::Status StartCore(const core::Config& config, const std::string& folder);
+  absl::Status RestoreCore(const LedgerIdentity& identity, const std::string& folder);
+  // Hands monitor and workers on, and goes on with the leases.
+  absl::Status TakeUpLeases();
+  // Lets go of what belonged to leases that are over.
   void LetGo(HeldFd held);
+  // Has the next broker begin anew, and ends.
+  void Reset();
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
   absl::StatusOr<core::Config> MakeConfig(const std::vector<DeviceRecord>& devices,
                                           const Settings& settings) const;
@@ -90,7 +101,8 @@ class BrokerProcess final : private EffectSink {
   void DeliverModule(const core::Deliver& effect);
 
   const custody::Facts facts_;
-  std::vector<HeldFd> held_;
+  // What nobody has taken up. Where the ledger cannot be read it is kept, in case it can be later.
+  HeldFds held_;
   const std::unique_ptr<Custody> custody_;
   // Of its socket.
   std::atomic<EventLoop::WatchId> vault_watch_ = 0;
@@ -103,6 +115,8 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<service::AllocationLog> log_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<FenceKeeper> fences_;
+  std::unique_ptr<Ledger> ledger_;
+  absl::Status ledger_fault_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockKeeper> keeper_;

@@ -47,6 +47,7 @@ void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRelease(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddReset(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +17,8 @@
 
 #include "absl/time/clock.h"
 #include "common/fd_passing.h"
+#include "daemon/broker/idle_sink.h"
+#include "daemon/broker/recorded_call.h"
 #include "daemon/device/worker_wire.h"
 #include "daemon/vault/broker_link.h"
 #include "gtest/gtest.h"
@@ -26,6 +27,11 @@ namespace berth {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
+
+bool Readable(int fd, absl::Duration patience) {
+  pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1;
+}
 
 // A device's worker as the keeper sees it: it answers when the test says so, and may die.
 class FakeWorker {
@@ -40,9 +46,9 @@ class FakeWorker {
     return std::move(sockets.first);
   }
 
-  // The kind of the next message that has been sent, after doing what it asks but for answering it; nothing if there is
-  // none.
+  // The kind of the next message, after doing what it asks but for answering it; nothing if none comes.
   std::optional<worker::Kind> Next() {
+    if (!Readable(socket_.get(), kPatience)) return std::nullopt;
     absl::StatusOr<Message> message = ReceiveMessage(socket_.get());
     if (!message.ok()) return std::nullopt;
     worker::Kind kind;
@@ -51,6 +57,8 @@ class FakeWorker {
     if (kind == worker::Kind::kRelease) held_.clear();
     return kind;
   }
+  // Nothing has been sent that Next() has not told.
+  bool Silent() const { return !Readable(socket_.get(), absl::ZeroDuration()); }
   void AnswerCreate(BlockId block, int fd) {
     worker::Created created = {.block = block.value()};
     EXPECT_TRUE(SendStruct(socket_.get(), created, std::span(&fd, 1)).ok());
@@ -60,7 +68,13 @@ class FakeWorker {
     created.handle.bytes[0] = std::byte{9};
     EXPECT_TRUE(SendStruct(socket_.get(), created).ok());
   }
-  void Send(const worker::Measured& measured) { EXPECT_TRUE(SendStruct(socket_.get(), measured).ok()); }
+  void Begun(Bytes context = Bytes(0)) {
+    EXPECT_TRUE(SendStruct(socket_.get(), worker::Begun{.context_bytes = context.count()}).ok());
+  }
+  void Keeps(BlockId block) {
+    const worker::BlockMessage kept = {.kind = worker::Kind::kKept, .block = block.value()};
+    EXPECT_TRUE(SendStruct(socket_.get(), kept).ok());
+  }
   void AnswerRelease(BlockId block, absl::StatusCode code = absl::StatusCode::kOk) {
     worker::Released released = {.block = block.value()};
     worker::SetStatus(absl::Status(code, "the driver says no"), &released.outcome);
@@ -77,7 +91,7 @@ class FakeWorker {
 };
 
 // Has the keeper carry out what is about blocks.
-class KeeperSink final : public EffectSink {
+class KeeperSink final : public IdleSink {
  public:
   explicit KeeperSink(std::unique_ptr<BlockKeeper>* keeper) : keeper_(*keeper) {}
   void Carry(const core::CreateBlock& effect) override {
@@ -85,40 +99,11 @@ class KeeperSink final : public EffectSink {
     keeper_->Create(effect);
   }
   void Carry(const core::ReleaseBlock& effect) override { keeper_->Release(effect); }
-  void Carry(const core::MakeFencePage&) override {}
-  void Carry(const core::DropFencePage&) override {}
-  void Carry(const core::Deliver&) override {}
-  void Carry(const core::CloseChannel&) override {}
-  void Carry(const core::DropChannel&) override {}
-  void Carry(const core::DropSession&) override {}
-  void Carry(const core::OrderDevice&) override {}
-  void Carry(const core::DevicesChanged&) override {}
-  void Carry(const core::LogRecord&) override {}
-  void Carry(const core::ModuleWork&) override {}
-  void ArmTimer(absl::Time) override {}
-  void Wake() override {}
 
   BlockId made;
 
  private:
   std::unique_ptr<BlockKeeper>& keeper_;
-};
-
-class RecordedCall final : public Call {
- public:
-  void Answer(absl::StatusOr<core::Response> response) override {
-    result_ = std::move(response);
-    answered_ = true;
-  }
-  absl::StatusOr<core::Response> Await() {
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (!answered_ && absl::Now() < deadline) std::this_thread::yield();
-    return answered_ ? result_ : absl::DeadlineExceededError("no answer");
-  }
-
- private:
-  absl::StatusOr<core::Response> result_;
-  std::atomic<bool> answered_{false};
 };
 
 class BlockKeeperTest : public testing::Test {
@@ -191,14 +176,17 @@ class BlockKeeperTest : public testing::Test {
     broker_->CarryOn();
   }
 
-  // The vault closes what it was asked to close. Returns whether it was asked.
+  // The vault closes what it is asked to close. Returns whether it is asked.
   bool VaultDrops() {
+    if (!Readable(vault_->fd(), kPatience)) return false;
     const absl::StatusOr<BrokerRequest> request = vault_->Read();
     if (!request.ok()) return false;
     in_vault_.erase(std::get<DropRequest>(*request).key);
     keeper_->VaultDropped(handle_.block);
     return true;
   }
+
+  bool VaultIsAskedNothing() const { return !Readable(vault_->fd(), absl::ZeroDuration()); }
 
   core::Caller Caller() const {
     return {.credentials = {.session = session_, .channel = channel_}, .tenant = {.uid = 1000}};
@@ -242,7 +230,7 @@ class BlockKeeperTest : public testing::Test {
 TEST_F(BlockKeeperTest, ABlockGoesBackInTheOrderThatLeavesTheLastCloseToTheWorker) {
   FreeBlock();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
-  EXPECT_EQ(worker_.Next(), std::nullopt) << "the vault still has it";
+  EXPECT_TRUE(worker_.Silent()) << "the vault still has it";
   EXPECT_TRUE(VaultDrops());
   EXPECT_TRUE(MemoryIsHeld());
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
@@ -277,9 +265,9 @@ TEST_F(BlockKeeperTest, TheNextWorkerMayComeBeforeTheVaultLetsGoWhichIsAskedOnce
   keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   StartWorker();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
-  EXPECT_EQ(worker_.Next(), std::nullopt);
+  EXPECT_TRUE(worker_.Silent());
   EXPECT_TRUE(VaultDrops());
-  EXPECT_FALSE(VaultDrops());
+  EXPECT_TRUE(VaultIsAskedNothing());
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
   worker_.AnswerRelease(handle_.block);
   EXPECT_TRUE(BecomesFree());
@@ -347,7 +335,7 @@ TEST_F(BlockKeeperTest, WithoutAWorkerABlockStaysWhereItIsUntilThereIsOne) {
   worker_.Die();
   keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
   FreeBlock();
-  EXPECT_FALSE(VaultDrops());
+  EXPECT_TRUE(VaultIsAskedNothing());
   EXPECT_TRUE(MemoryIsHeld());
   StartWorker();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
@@ -402,10 +390,10 @@ TEST_F(ContextKeeperTest, AHandleComesAndTheBlockGoesWithoutAnythingInCustody) {
   ASSERT_TRUE(made.ok()) << made.status();
   const auto& result = std::get<core::AllocateResult>(*made);
   EXPECT_EQ(result.ipc_handle->bytes[0], std::byte{9});
-  EXPECT_TRUE(IsWouldBlock(vault_->Read().status()));
+  EXPECT_TRUE(VaultIsAskedNothing());
   Free(result);
   EXPECT_EQ(context_.Next(), worker::Kind::kRelease);
-  EXPECT_EQ(worker_.Next(), std::nullopt) << "the other one has nothing to do with it";
+  EXPECT_TRUE(worker_.Silent()) << "the other one has nothing to do with it";
   context_.AnswerRelease(sink_.made);
   EXPECT_TRUE(Becomes(MiB(2)));
 }
@@ -428,7 +416,7 @@ TEST_F(ContextKeeperTest, WhatItMadeIsFreeWithItsEndAndTheOtherWorkersBlocksAreT
 
 TEST_F(ContextKeeperTest, WhatItsContextTakesIsCharged) {
   StartContext();
-  context_.Send({.bytes = MiB(8).count()});
+  context_.Begun(MiB(8));
   EXPECT_TRUE(Becomes(MiB(10)));
   context_.Die();
   keeper_->OnWorkerNews({.lane = Lane::kContext, .state = custody::WorkerState::kIdle, .generation = 2});
@@ -438,10 +426,134 @@ TEST_F(ContextKeeperTest, WhatItsContextTakesIsCharged) {
 TEST_F(ContextKeeperTest, WhatAnEarlierBrokerAskedForIsGivenBackAtOnce) {
   StartContext();
   context_.AnswerByHandle(BlockId(77));
-  const absl::Time deadline = absl::Now() + kPatience;
-  std::optional<worker::Kind> next;
-  while (!next.has_value() && absl::Now() < deadline) next = context_.Next();
-  EXPECT_EQ(next, worker::Kind::kRelease);
+  EXPECT_EQ(context_.Next(), worker::Kind::kRelease);
+}
+
+TEST_F(ContextKeeperTest, OfWhatAnEarlierBrokerLeftThereOnlyWhatTheCoreKnowsStays) {
+  keeper_->OnWorkerNews({.lane = Lane::kContext, .generation = 1});
+  keeper_->Expect(BlockId(5));
+  keeper_->WorkerIsUp(0, Lane::kContext, context_.Start(), /*at_work=*/true);
+  EXPECT_EQ(context_.Next(), worker::Kind::kBegin);
+  // Made for the earlier broker, which the list that follows has as well.
+  context_.AnswerByHandle(BlockId(77));
+  context_.Keeps(BlockId(5));
+  context_.Keeps(BlockId(77));
+  RecordedCall call;
+  Ask(&call);
+  context_.Begun(MiB(1));
+  EXPECT_EQ(context_.Next(), worker::Kind::kRelease) << "what nobody knows";
+  EXPECT_EQ(context_.Next(), worker::Kind::kCreate) << "and then what was asked meanwhile";
+  EXPECT_TRUE(Becomes(MiB(7)));
+}
+
+// A worker that has been at work for an earlier broker.
+class EarlierWorkerTest : public BlockKeeperTest {
+ protected:
+  // An fd whose other end hangs up with its last copy, which is answered for that block.
+  UniqueFd AnswerMade(BlockId block) {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    UniqueFd watched(fds[0]);
+    worker_.AnswerCreate(block, fds[1]);
+    ::close(fds[1]);
+    return watched;
+  }
+  void Replace() {
+    worker_.Die();
+    keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
+    keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+    EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  }
+  void Ask(RecordedCall* call) {
+    broker_->Submit(broker_->NewCall(), call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Allocate(now, id, Caller(), {.sequence = 7}, {.bytes = MiB(4)}, effects);
+                    });
+  }
+};
+
+TEST_F(EarlierWorkerTest, IsAskedNothingUntilItHasAnsweredTheEarlierBroker) {
+  Replace();
+  RecordedCall call;
+  Ask(&call);
+  EXPECT_TRUE(worker_.Silent());
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kCreate);
+}
+
+TEST_F(EarlierWorkerTest, ABlockThatItMadeAndNobodyHeardOfIsTheAnswerWhenTheCoreAsksAgain) {
+  // The core draws its ids one after the other.
+  const BlockId next(last_id_ + 1);
+  keeper_->Expect(next);
+  Replace();
+  RecordedCall call;
+  Ask(&call);
+  const UniqueFd made = AnswerMade(next);
+  worker_.Begun();
+  const absl::StatusOr<core::Response> answer = call.Await();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(std::get<core::AllocateResult>(*answer).block.handle.block, next);
+  EXPECT_TRUE(worker_.Silent()) << "it is there already";
+  const absl::StatusOr<BrokerRequest> put = vault_->Read();
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(std::get<PutRequest>(*put).key.id, next.value());
+}
+
+TEST_F(EarlierWorkerTest, ABlockThatItMadeForNobodyGoesBack) {
+  Replace();
+  const UniqueFd made = AnswerMade(BlockId(99));
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+}
+
+TEST_F(EarlierWorkerTest, WhatTheVaultHasStillIsNotGoneWithTheWorkersCopy) {
+  // The earlier broker had it hold the fd, and the vault has not dropped it.
+  Replace();
+  worker_.AnswerRelease(handle_.block);
+  FreeBlock();
+  EXPECT_EQ(Charged(), MiB(2));
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(EarlierWorkerTest, WhatItCouldNotReleaseIsAskedOfItOnceMore) {
+  // Another broker's core, to which the block is being freed; only the worker has its fd.
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+  });
+  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  worker_.AnswerRelease(handle_.block, absl::StatusCode::kInternal);
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  EXPECT_EQ(Charged(), MiB(2));
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(EarlierWorkerTest, WhatOnlyItHadAndHasClosedIsReleased) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+  });
+  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_EQ(Charged(), MiB(2)) << "it may have been only one of several copies";
+  worker_.Begun();
+  EXPECT_TRUE(BecomesFree());
 }
 
 }  // namespace

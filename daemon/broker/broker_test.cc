@@ -1,12 +1,19 @@
 #include "daemon/broker/broker.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "daemon/broker/recorded_call.h"
+#include "daemon/core/row_kind.h"
+#include "daemon/ledger/ledger.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -47,23 +54,13 @@ class RecordingSink final : public EffectSink {
   std::atomic<int> busy_{0};
 };
 
-class RecordedCall final : public Call {
- public:
-  void Answer(absl::StatusOr<core::Response> response) override {
-    result = std::move(response);
-    ++answers;
-  }
-  absl::StatusOr<core::Response> result = absl::UnknownError("not answered");
-  std::atomic<int> answers{0};
-};
-
 class BrokerTest : public testing::Test {
  protected:
   void SetUp() override {
     core::Config config = {.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}};
     core_ = std::make_unique<core::Core>(
         config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
-    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_, ledger_.get());
     broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
       session_ = *core.OpenSession(now, secret_, tenant_, "test", {});
       channel_ = *core.JoinSession(now, session_, secret_, tenant_, {});
@@ -87,6 +84,8 @@ class BrokerTest : public testing::Test {
   const core::Tenant tenant_ = {.uid = 1000};
   const Secret secret_ = {};
   RecordingSink sink_;
+  // For tests that keep what their core says.
+  std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   SessionId session_;
@@ -96,8 +95,8 @@ class BrokerTest : public testing::Test {
 TEST_F(BrokerTest, AnswersAtOnceWhatCanBeAnswered) {
   RecordedCall call;
   Acquire(1, "a", &call);
-  EXPECT_EQ(call.answers, 1);
-  EXPECT_TRUE(call.result.ok()) << call.result.status();
+  EXPECT_EQ(call.answers(), 1);
+  EXPECT_TRUE(call.Await().ok()) << call.Await().status();
 }
 
 TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
@@ -110,7 +109,7 @@ TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
                     effects->push_back({.what = core::ReleaseBlock()});
                     effects->push_back({.what = core::DevicesChanged()});
                   });
-  EXPECT_EQ(recalled.answers, 1);
+  EXPECT_EQ(recalled.answers(), 1);
   EXPECT_EQ(sink_.carried, std::vector<std::string>{"create"});
   EXPECT_EQ(sink_.wakes, 1);
   broker_->CarryOn();
@@ -141,7 +140,7 @@ TEST_F(BrokerTest, OthersAreAnsweredByWhoCausedIt) {
     effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
     effects->push_back({.what = core::Reply{.call = waiting, .response = core::ReleaseResult()}});
   });
-  EXPECT_EQ(waiter.answers, 1);
+  EXPECT_EQ(waiter.answers(), 1);
   EXPECT_EQ(sink_.wakes, 0);
 }
 
@@ -150,16 +149,16 @@ TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {
   RecordedCall second;
   Acquire(1, "a", &first);
   Acquire(2, "b", &second);
-  EXPECT_EQ(second.answers, 0);
+  EXPECT_EQ(second.answers(), 0);
   RecordedCall release;
   broker_->Submit(broker_->NewCall(), &release,
                   [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
                     core.Release(now, id, Caller(), {.sequence = 3},
-                                 std::get<core::AcquireResult>(*first.result).acquisition, effects);
+                                 std::get<core::AcquireResult>(*first.Await()).acquisition, effects);
                   });
-  EXPECT_EQ(release.answers, 1);
-  EXPECT_EQ(second.answers, 1);
-  EXPECT_TRUE(second.result.ok());
+  EXPECT_EQ(release.answers(), 1);
+  EXPECT_EQ(second.answers(), 1);
+  EXPECT_TRUE(second.Await().ok());
 }
 
 TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
@@ -169,8 +168,8 @@ TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
   const CallId id = Acquire(2, "b", &second);
   broker_->Cancel(id);
   broker_->Cancel(id);
-  EXPECT_EQ(second.answers, 1);
-  EXPECT_EQ(second.result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(second.answers(), 1);
+  EXPECT_EQ(second.Await().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(broker_->Read([](const core::Core& core) { return core.ListPools()[0].waiters; }), 0u);
 }
 
@@ -185,7 +184,7 @@ TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
   sink_.armed = absl::InfiniteFuture();
   broker_->TimerFired();
   EXPECT_EQ(sink_.armed, deadline);
-  EXPECT_EQ(second.answers, 0);
+  EXPECT_EQ(second.answers(), 0);
 }
 
 TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
@@ -204,6 +203,74 @@ TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
   EXPECT_EQ(sink_.armed, deadline + absl::Hours(1));
 }
 
+TEST_F(BrokerTest, WhoIsToldNotToServeRefusesRequestsButHearsWhatHappens) {
+  RecordedCall before;
+  Acquire(1, "a", &before);
+  broker_->RefuseRequests(Refuse(Reason::kLedgerUnreadable, "no"));
+  RecordedCall refused;
+  Acquire(2, "b", &refused);
+  EXPECT_TRUE(IsRefusal(refused.Await().status(), Reason::kLedgerUnreadable)) << refused.Await().status();
+  EXPECT_TRUE(IsRefusal(broker_->CheckServes(), Reason::kLedgerUnreadable));
+  const auto out = [&] { return broker_->Read([](const core::Core& core) { return core.ListPools()[0].out; }); };
+  EXPECT_EQ(out(), 1u);
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.LifelineHungUp(now, session_, effects);
+    core.ProcessGone(now, channel_, effects);
+  });
+  EXPECT_EQ(out(), 0u);
+}
+
+// Looks at something as it is answered.
+class HearingCall final : public Call {
+ public:
+  explicit HearingCall(std::function<void()> hear) : hear_(std::move(hear)) {}
+  void Answer(absl::StatusOr<core::Response> response) override {
+    EXPECT_TRUE(response.ok()) << response.status();
+    hear_();
+    ++answers;
+  }
+  int answers = 0;
+
+ private:
+  const std::function<void()> hear_;
+};
+
+class KeptBrokerTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
+    const LedgerIdentity identity = {.schema = core::kRowSchema, .node = 1, .incarnation = 1};
+    ledger_ = *Ledger::Create(folder_, identity);
+    BrokerTest::SetUp();
+  }
+  ~KeptBrokerTest() override {
+    ::unlink((folder_ + "/ledger").c_str());
+    ::rmdir(folder_.c_str());
+  }
+  void ExpectKept() {
+    EXPECT_EQ(ledger_->AllRows(), broker_->Read([](const core::Core& core) { return core.AllRows(); }));
+  }
+
+  std::string folder_ = testing::TempDir() + "/broker_XXXXXX";
+};
+
+TEST_F(KeptBrokerTest, WhoIsAnsweredFindsAllOfItKept) {
+  ExpectKept();
+  HearingCall first([this] { ExpectKept(); });
+  HearingCall second([this] { ExpectKept(); });
+  Acquire(1, "a", &first);
+  Acquire(2, "b", &second);
+  EXPECT_EQ(first.answers, 1);
+  ExpectKept();
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.RevokePermit(now, core.ListPermits(Caller(), "")[0].id, effects).IgnoreError();
+  });
+  EXPECT_EQ(second.answers, 1);
+  ExpectKept();
+  broker_->TimerFired();
+  ExpectKept();
+}
+
 TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 200;
@@ -215,10 +282,10 @@ TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
         // Every thread nests in the one permit, so each call is answered before Submit() of some thread returns.
         RecordedCall call;
         const CallId id = Acquire(1 + i * kThreads + static_cast<uint64_t>(t), "shared", &call);
-        while (call.answers == 0) std::this_thread::yield();
+        while (call.answers() == 0) std::this_thread::yield();
         broker_->Cancel(id);
-        granted += call.result.ok();
-        EXPECT_EQ(call.answers, 1);
+        granted += call.Await().ok();
+        EXPECT_EQ(call.answers(), 1);
       }
     });
   }

@@ -33,6 +33,17 @@ void FenceKeeper::Make(ChannelId channel) {
   pages_.emplace(channel, *std::move(made));
 }
 
+void FenceKeeper::Adopt(ChannelId channel, UniqueFd fd) {
+  absl::StatusOr<FencePage> page = FencePage::MapWritable(fd.get());
+  if (!page.ok()) {
+    spdlog::error("the fence page of channel {:x} is lost: {}", channel.value(),
+                  std::string(page.status().message()));
+    return;
+  }
+  MutexLock lock(&mu_);
+  pages_.emplace(channel, Held{.fd = std::move(fd), .page = *std::move(page)});
+}
+
 void FenceKeeper::Drop(ChannelId channel) {
   MutexLock lock(&mu_);
   const auto found = pages_.find(channel);

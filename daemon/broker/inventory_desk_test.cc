@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,28 +15,16 @@
 
 #include "absl/time/clock.h"
 #include "common/fd_passing.h"
+#include "daemon/broker/idle_sink.h"
 #include "gtest/gtest.h"
 
 namespace berth {
 namespace {
 
 // Remembers what was ordered; the rest is nobody's here.
-class OrderSink final : public EffectSink {
+class OrderSink final : public IdleSink {
  public:
-  void Carry(const core::CreateBlock&) override {}
-  void Carry(const core::ReleaseBlock&) override {}
-  void Carry(const core::MakeFencePage&) override {}
-  void Carry(const core::DropFencePage&) override {}
-  void Carry(const core::Deliver&) override {}
-  void Carry(const core::CloseChannel&) override {}
-  void Carry(const core::DropChannel&) override {}
-  void Carry(const core::DropSession&) override {}
   void Carry(const core::OrderDevice& effect) override { last_order = static_cast<int>(effect.order); }
-  void Carry(const core::DevicesChanged&) override {}
-  void Carry(const core::LogRecord&) override {}
-  void Carry(const core::ModuleWork&) override {}
-  void ArmTimer(absl::Time) override {}
-  void Wake() override {}
 
   std::atomic<int> last_order = -1;
 };
@@ -52,8 +42,9 @@ class InventoryDeskTest : public ::testing::Test {
             Config(), [] { return 1; }, [](core::StreamKey) { return core::StreamWords(); }),
         broker_(&core_, &sink_),
         loop_(*EventLoop::Create()),
-        desk_(loop_.get(), &broker_, Records()),
-        thread_([this] { loop_->Run(); }) {
+        desk_(loop_.get(), &broker_, Records()) {
+    loop_->SetWakeCallback([this] { std::exchange(task_, [] {})(); });
+    thread_ = std::thread([this] { loop_->Run(); });
     broker_.Step([](core::Core& core, absl::Time now, core::Effects* effects) {
       for (uint32_t device = 0; device < 2; ++device) core.WorkerUp(now, device, Lane::kMain, effects);
     });
@@ -87,7 +78,14 @@ class InventoryDeskTest : public ::testing::Test {
     auto sockets = SocketPair();
     EXPECT_TRUE(sockets.ok());
     EXPECT_TRUE(SetNonBlocking(sockets->first.get()).ok());
-    EXPECT_TRUE(desk_.MonitorIsUp(std::move(sockets->first)).ok());
+    // On the loop's thread, whose the desk is.
+    std::promise<void> done;
+    task_ = [&] {
+      EXPECT_TRUE(desk_.MonitorIsUp(std::move(sockets->first)).ok());
+      done.set_value();
+    };
+    loop_->Wake();
+    done.get_future().wait();
     return std::move(sockets->second);
   }
   template <typename Condition>
@@ -108,6 +106,8 @@ class InventoryDeskTest : public ::testing::Test {
   Broker broker_;
   std::unique_ptr<EventLoop> loop_;
   InventoryDesk desk_;
+  // What the loop's thread does when it is woken.
+  std::function<void()> task_ = [] {};
   std::thread thread_;
   UniqueFd socket_;
 };

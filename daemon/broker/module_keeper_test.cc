@@ -12,8 +12,9 @@
 #include <string>
 
 #include "absl/time/clock.h"
-#include "common/mutex.h"
 #include "common/sha256.h"
+#include "daemon/broker/idle_sink.h"
+#include "daemon/broker/recorded_call.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -22,49 +23,11 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr char kText[] = "a module of some kind";
 
-class ModuleSink final : public EffectSink {
+class ModuleSink final : public IdleSink {
  public:
-  void Carry(const core::CreateBlock&) override {}
-  void Carry(const core::ReleaseBlock&) override {}
-  void Carry(const core::MakeFencePage&) override {}
-  void Carry(const core::DropFencePage&) override {}
-  void Carry(const core::Deliver&) override {}
-  void Carry(const core::CloseChannel&) override {}
-  void Carry(const core::DropChannel&) override {}
-  void Carry(const core::DropSession&) override {}
-  void Carry(const core::OrderDevice&) override {}
-  void Carry(const core::DevicesChanged&) override {}
-  void Carry(const core::LogRecord&) override {}
   void Carry(const core::ModuleWork& effect) override { keeper->Carry(effect); }
-  void ArmTimer(absl::Time) override {}
-  void Wake() override {}
 
   ModuleKeeper* keeper = nullptr;
-};
-
-// Keeps what it was answered.
-class RecordedCall final : public Call {
- public:
-  void Answer(absl::StatusOr<core::Response> response) override {
-    MutexLock lock(&mu_);
-    result_ = std::move(response);
-    answered_ = true;
-    came_.Signal();
-  }
-  absl::StatusOr<core::Response> Await() {
-    const absl::Time deadline = absl::Now() + kPatience;
-    MutexLock lock(&mu_);
-    while (!answered_) {
-      if (came_.WaitWithDeadline(&mu_, deadline)) return absl::DeadlineExceededError("no answer");
-    }
-    return result_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar came_;
-  bool answered_ ABSL_GUARDED_BY(mu_) = false;
-  absl::StatusOr<core::Response> result_ ABSL_GUARDED_BY(mu_);
 };
 
 class ModuleKeeperTest : public ::testing::Test {

@@ -104,6 +104,10 @@ struct ImportView {
   absl::Time since;
   bool recalled = false;
 };
+template <typename Archive>
+void Fields(Archive& archive, ImportView& value) {
+  archive(value.id, value.session, value.process, value.read_only, value.since, value.recalled);
+}
 
 struct BlockView {
   BlockHandle handle;
@@ -125,6 +129,11 @@ struct BlockView {
   std::string release_error;
   std::vector<ImportView> imports;
 };
+template <typename Archive>
+void Fields(Archive& archive, BlockView& value) {
+  archive(value.handle, value.device, value.bytes, value.kind, value.export_kind, value.state, value.owner,
+          value.tenant, value.label, value.name, value.live_since, value.torn, value.release_error, value.imports);
+}
 
 struct AllocateResult {
   BlockView block;
@@ -132,20 +141,38 @@ struct AllocateResult {
   // Of a CUDA_IPC block.
   std::optional<IpcHandle> ipc_handle;
 };
+template <typename Archive>
+void Fields(Archive& archive, AllocateResult& value) {
+  archive(value.block, value.import, value.ipc_handle);
+}
 
 struct FreeResult {
   BlockState state = BlockState::kRetired;
 };
+template <typename Archive>
+void Fields(Archive& archive, FreeResult& value) {
+  archive(value.state);
+}
 
 struct GrantResult {};
+template <typename Archive>
+void Fields(Archive&, GrantResult&) {}
 
 struct PublishResult {
   BlockView block;
 };
+template <typename Archive>
+void Fields(Archive& archive, PublishResult& value) {
+  archive(value.block);
+}
 
 struct UnpublishResult {
   BlockState state = BlockState::kRetired;
 };
+template <typename Archive>
+void Fields(Archive& archive, UnpublishResult& value) {
+  archive(value.state);
+}
 
 struct ReapResult {
   // Failed releases that were tried again, and what came back of them.
@@ -154,6 +181,10 @@ struct ReapResult {
   uint64_t back = 0;
   Bytes back_bytes;
 };
+template <typename Archive>
+void Fields(Archive& archive, ReapResult& value) {
+  archive(value.tried, value.tried_bytes, value.back, value.back_bytes);
+}
 
 struct ImportResult {
   BlockView block;
@@ -162,6 +193,10 @@ struct ImportResult {
   // Of a CUDA_IPC block.
   std::optional<IpcHandle> ipc_handle;
 };
+template <typename Archive>
+void Fields(Archive& archive, ImportResult& value) {
+  archive(value.block, value.import, value.read_only, value.ipc_handle);
+}
 
 }  // namespace berth::core
 

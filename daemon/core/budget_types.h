@@ -87,6 +87,14 @@ struct ReservationView {
   absl::Time expires;
   std::vector<Claim> claims;
 };
+template <typename Archive>
+void Fields(Archive& archive, ReservationView::Claim& value) {
+  archive(value.device, value.bytes, value.left);
+}
+template <typename Archive>
+void Fields(Archive& archive, ReservationView& value) {
+  archive(value.id, value.session, value.tenant, value.label, value.since, value.expires, value.claims);
+}
 
 struct UsageRow {
   uint32_t device = 0;
@@ -104,8 +112,14 @@ struct UsageView {
 struct ReserveResult {
   ReservationView reservation;
 };
+template <typename Archive>
+void Fields(Archive& archive, ReserveResult& value) {
+  archive(value.reservation);
+}
 
 struct ReleaseReservationResult {};
+template <typename Archive>
+void Fields(Archive&, ReleaseReservationResult&) {}
 
 }  // namespace berth::core
 

@@ -24,6 +24,10 @@ struct Tenant {
     return H::combine(std::move(state), tenant.uid, tenant.container);
   }
 };
+template <typename Archive>
+void Fields(Archive& archive, Tenant& value) {
+  archive(value.uid, value.container);
+}
 
 // A process as the kernel described it when it connected. For display: nothing is decided by a pid.
 struct ProcessInfo {
@@ -32,6 +36,10 @@ struct ProcessInfo {
   uint32_t gid = 0;
   std::string name;
 };
+template <typename Archive>
+void Fields(Archive& archive, ProcessInfo& value) {
+  archive(value.pid, value.uid, value.gid, value.name);
+}
 
 // Who calls: what the caller says of itself (proved by the secret) and what the kernel says of its
 // connection.

@@ -325,7 +325,21 @@ std::string CoreHarness::Figure(CallId call, const std::string& name) const {
   return details->metadata.at(name);
 }
 
+void CoreHarness::CheckRows() {
+  RowBatch changes;
+  core->TakeChanges(&changes);
+  changes.ApplyTo(&rows_);
+  const Rows now_there = core->AllRows();
+  const auto text = [](const RowKey& key) { return absl::StrCat(" kind ", key.kind, " id ", key.id, " part ", key.part); };
+  for (const auto& [key, content] : now_there) {
+    const auto kept = rows_.find(key);
+    EXPECT_TRUE(kept != rows_.end() && kept->second == content) << "not kept:" << text(key);
+  }
+  for (const auto& [key, content] : rows_) EXPECT_TRUE(now_there.contains(key)) << "kept still:" << text(key);
+}
+
 void CoreHarness::Carry(const Effects& effects) {
+  CheckRows();
   last_effects.clear();
   for (const Effect& effect : effects) {
     EXPECT_EQ(effect.number, ++last_effect_);

@@ -167,8 +167,11 @@ class CoreHarness {
 
  private:
   void Carry(const Effects& effects);
+  // What the core has kept comes to what it is.
+  void CheckRows();
 
   std::optional<Peer> operator_;
+  Rows rows_;
   uint64_t last_id_ = 1'000;
   uint64_t last_call_ = 0;
   uint64_t last_effect_ = 0;

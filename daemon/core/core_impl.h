@@ -19,6 +19,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "common/archive.h"
+#include "common/row.h"
 #include "daemon/core/block_table.h"
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
@@ -26,6 +28,7 @@
 #include "daemon/core/fence_table.h"
 #include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/module_desk.h"
 #include "daemon/core/permit_pool.h"
@@ -104,7 +107,10 @@ class Core::Impl {
     Effect& effect = step.effects->emplace_back();
     effect.number = ++last_effect_;
     effect.what.template emplace<What>(std::move(what));
-    if constexpr (std::is_same_v<What, DevicesChanged>) devices_changed_ = true;
+    if constexpr (std::is_same_v<What, DevicesChanged>) {
+      devices_changed_ = true;
+      for (const auto& [ordinal, device] : devices_) journal_.Touch(RowKind::kDevice, ordinal);
+    }
   }
   void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
 
@@ -231,6 +237,10 @@ class Core::Impl {
   // Whether its bytes count in one of these.
   bool Takes(const Waiting& waiting, const std::vector<ByteBudget*>& budgets);
   bool MayServe(const Waiting& waiting) const;
+  // Whether a call waits for it: not yet, where it waited for an earlier broker.
+  bool IsAttended(const Waiting& waiting) const;
+  // What it asks for is given to nobody behind it.
+  void KeepRoom(const Waiting& waiting, std::vector<ByteBudget*>* kept);
   void Serve(const Step& step, const RequestId& request);
   // Sends warm blocks back where that makes room for the request.
   void TrimFor(const Step& step, const Waiting& waiting, const Shortage& shortage);
@@ -255,10 +265,11 @@ class Core::Impl {
   // Forgets a tenant that has nothing any more.
   void EraseIfIdle(const Tenant& tenant);
   BudgetView ViewBudget(const BudgetOwner& of, uint32_t device);
-  // Gives a new account its place in the list.
-  ByteBudget& Number(ByteBudget& budget);
+  // Gives a new account its place in the list; and takes those of somebody who is gone out.
+  ByteBudget& Enlist(ByteBudget& budget, const BudgetOwner& of, uint32_t device);
+  void Delist(const std::map<uint32_t, ByteBudget>& budgets);
   static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
-  void SetDeviceLimit(const Step& step, Device& device, Bytes limit);
+  void SetDeviceLimit(const Step& step, Device& device, Bytes limit, bool by_hand);
   absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
   absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
 
@@ -278,6 +289,8 @@ class Core::Impl {
   absl::Status Draw(SessionId session, ReservationId id, uint32_t device, Bytes bytes);
   // A block that was drawn and is nobody's is gone: its bytes are the reservation's again, where it is still there.
   void Restore(const Block& block);
+  // What the reservation has on a device: what is left, and what was drawn and is in live blocks.
+  Bytes HeldIn(const Reservation& reservation, uint32_t device);
   ReservationView ViewReservation(const Reservation& reservation) const;
 
   // ---- core_context.cc: context workers -------------------------------------------------------------------
@@ -441,6 +454,43 @@ class Core::Impl {
   DeviceView ViewDevice(const Device& device) const;
   SessionView ViewSession(const Session& session) const;
 
+  // ---- core_rows.cc: what outlives the broker --------------------------------------------------------------
+  //
+  // Of each group of kinds: which rows there are; the content of one, or that it is gone (false); and taking one in, in
+  // the order of keys, after the groups before it.
+
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // core_session_rows.cc
+  void ListSessionRows(std::vector<RowKey>* keys) const;
+  bool WriteSessionRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadSessionRow(const RowKey& key, ArchiveReader& archive);
+  void ResumeSessions(const Step& step);
+  // core_permit_rows.cc
+  void ListPermitRows(std::vector<RowKey>* keys) const;
+  bool WritePermitRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadPermitRow(const RowKey& key, ArchiveReader& archive);
+  void ResumePermits(const Step& step);
+  // core_memory_rows.cc
+  void ListMemoryRows(std::vector<RowKey>* keys) const;
+  bool WriteMemoryRow(const RowKey& key, ArchiveWriter& archive) const;
+  void ReadMemoryRow(const RowKey& key, ArchiveReader& archive);
+  void ReadMemoryCounters(ArchiveReader& archive);
+  bool WriteDevice(uint64_t ordinal, ArchiveWriter& archive) const;
+  void ReadDevice(uint64_t ordinal, ArchiveReader& archive);
+  bool WriteBudget(uint64_t number, ArchiveWriter& archive) const;
+  void ReadBudget(uint64_t number, ArchiveReader& archive);
+  void ReadReservation(ReservationId id, ArchiveReader& archive);
+  void ReadStream(StreamKey stream, ArchiveReader& archive);
+  void ReadRoomWaiter(uint64_t number, ArchiveReader& archive);
+  // core_block_rows.cc
+  bool WriteImport(BlockId block, ImportId import, ArchiveWriter& archive) const;
+  void ReadBlock(BlockId id, ArchiveReader& archive);
+  void ReadImport(BlockId block, ImportId id, ArchiveReader& archive);
+  // Its account, its place on the shelf, and whoever waits for it.
+  void RestoreBlock(const Block& block);
+  void ResumeMemory(const Step& step);
+  void ResumeBlock(const Step& step, Block& block);
+
   // ---- core_check.cc: what CheckBooks() is made of --------------------------------------------------------
 
   absl::Status CheckPermits() const;
@@ -482,9 +532,16 @@ class Core::Impl {
   const ReadWords read_words_;
 
   bool shutting_down_ = false;
+  Journal journal_;
   uint64_t last_effect_ = 0;
   uint64_t last_record_ = 0;
-  uint64_t last_budget_ = 0;
+  // Whose account each number is. A device's is its ordinal and 1: the same in every life of the broker.
+  struct BudgetPlace {
+    BudgetOwner of;
+    uint32_t device = 0;
+  };
+  uint64_t last_budget_ = kMaxDeviceOrdinals;
+  std::map<uint64_t, BudgetPlace> budgets_;
   std::map<CallId, Reaping> reapings_;
   SessionTable sessions_;
   absl::flat_hash_map<RequestId, Pending> pending_;
@@ -503,11 +560,11 @@ class Core::Impl {
   bool room_changed_ = false;
   // The same for gangs that would reserve some.
   bool gang_room_changed_ = false;
-  ReservationTable reservations_;
+  ReservationTable reservations_{&journal_};
   PlanTable plans_;
   // Of a plan's devices one may not be what it was.
   bool devices_changed_ = false;
-  BlockTable blocks_;
+  BlockTable blocks_{&journal_};
   Mailboxes mailboxes_;
   FenceTable fences_;
   ModuleDesk modules_;

@@ -185,11 +185,20 @@ void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach:
 
 void Core::Impl::UpdatePlacement() {
   for (const auto& [ordinal, device] : devices_) {
+    // After most steps a device is as it was.
+    const Placement::State& was = placement_.StateOf(ordinal);
+    const Bytes ledger = device.account.charged();
+    const bool in_service = device.takes_leases();
+    const bool dropped = device.main.state == DeviceState::kDropped;
+    if (was.ledger == ledger && was.in_service == in_service && was.dropped == dropped &&
+        was.generation == device.main.generation && was.draining == device.drain_reason) {
+      continue;
+    }
     placement_.Update(ordinal, {.generation = device.main.generation,
-                                .in_service = device.takes_leases(),
-                                .dropped = device.main.state == DeviceState::kDropped,
+                                .in_service = in_service,
+                                .dropped = dropped,
                                 .draining = device.drain_reason,
-                                .ledger = device.account.counts().charged()});
+                                .ledger = ledger});
   }
 }
 

@@ -2,41 +2,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/core/core_harness.h"
+#include "daemon/core/plan_harness.h"
 
 namespace berth::core {
 namespace {
-
-// Devices of so many SMs, 8 GiB each with a budget of 4.
-Config Node(const std::vector<uint32_t>& sms) {
-  Config config = CoreHarness::DefaultConfig();
-  config.devices.clear();
-  for (uint32_t i = 0; i < sms.size(); ++i) {
-    config.devices.push_back({.ordinal = i,
-                              .uuid = absl::StrCat("DEVICE-", i),
-                              .total = GiB(8),
-                              .budget = GiB(4),
-                              .facts = {.sm_count = sms[i], .cc_major = 7, .cc_minor = 0}});
-  }
-  return config;
-}
-
-// "0:0-50 1:50-100": the device and the units of each tile.
-std::string TilesOf(const PlanLayout& layout) {
-  std::string text;
-  for (const Tile& tile : layout.tiles) {
-    absl::StrAppend(&text, text.empty() ? "" : " ", layout.devices[tile.device].ordinal, ":", tile.begin, "-",
-                    tile.end);
-  }
-  return text;
-}
 
 const PlanLayout& LayoutOf(const CoreHarness& h, CallId call) { return *h.Get<PlanResult>(call).layout; }
 
 uint64_t Out(const CoreHarness& h, const std::string& pool) { return h.Pool(pool).out; }
 
 TEST(CorePlanTest, DevicesAreWeighedByTheirScoresTheBestFirst) {
-  CoreHarness h(Node({8, 68, 8}));
+  CoreHarness h(NodeOf({8, 68, 8}));
   Peer a = h.Open();
   const CallId call = h.MakePlan(a, {.units = 180, .label = "fit"});
   const PlanLayout& plan = LayoutOf(h, call);
@@ -52,7 +28,7 @@ TEST(CorePlanTest, DevicesAreWeighedByTheirScoresTheBestFirst) {
 }
 
 TEST(CorePlanTest, AScoreIsOfTheMoment) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open();
   h.MustAllocate(a, GiB(4), 0);
   const CallId call = h.MakePlan(a, {.units = 64});
@@ -60,7 +36,7 @@ TEST(CorePlanTest, AScoreIsOfTheMoment) {
 }
 
 TEST(CorePlanTest, NamedDevicesKeepTheirOrderAndGivenWeightsCount) {
-  CoreHarness h(Node({8, 68, 8}));
+  CoreHarness h(NodeOf({8, 68, 8}));
   Peer a = h.Open();
   const CallId scored = h.MakePlan(a, {.units = 140, .devices = {"DEVICE-2", "DEVICE-1"}});
   EXPECT_EQ(TilesOf(LayoutOf(h, scored)), "2:0-40 1:40-140");
@@ -77,7 +53,7 @@ TEST(CorePlanTest, NamedDevicesKeepTheirOrderAndGivenWeightsCount) {
 }
 
 TEST(CorePlanTest, WhatIsMalformedIsRefusedByNameAndChangesNothing) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open();
   const std::string before = h.Books();
   const auto refused = [&](const PlanRequest& request, Reason reason, const std::string& figure,
@@ -110,7 +86,7 @@ TEST(CorePlanTest, WhatIsMalformedIsRefusedByNameAndChangesNothing) {
 }
 
 TEST(CorePlanTest, UnitsFitWhatTheSessionMayHave) {
-  Config config = Node({8, 8});
+  Config config = NodeOf({8, 8});
   config.session_budget = GiB(3);
   CoreHarness h(config);
   Peer a = h.Open();
@@ -124,7 +100,7 @@ TEST(CorePlanTest, UnitsFitWhatTheSessionMayHave) {
 }
 
 TEST(CorePlanTest, OneIslandIsEnough) {
-  Config config = Node({8, 8, 20, 20});
+  Config config = NodeOf({8, 8, 20, 20});
   for (DeviceConfig& device : config.devices) device.facts.island = device.ordinal / 2;
   CoreHarness h(config);
   Peer a = h.Open();
@@ -132,7 +108,7 @@ TEST(CorePlanTest, OneIslandIsEnough) {
 }
 
 TEST(CorePlanTest, ASickDeviceHidesNoOther) {
-  CoreHarness h(Node({8, 8, 8}));
+  CoreHarness h(NodeOf({8, 8, 8}));
   h.StopDevice(1);
   Peer a = h.Open();
   const PlanLayout& plan = LayoutOf(h, h.MakePlan(a, {.units = 10}));
@@ -147,7 +123,7 @@ TEST(CorePlanTest, ASickDeviceHidesNoOther) {
 }
 
 TEST(CorePlanTest, PermitsAndBytesComeWithItOrItDoesNotCome) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open(), b = h.Open(1001);
   const AcquireResult held = h.MustAcquire(b, {.pool = "gpu-tests", .holder_key = "h"});
   const PlanRequest request{.units = 6, .bytes_per_unit = GiB(1), .pool = "gpu-tests", .reserve = true};
@@ -178,7 +154,7 @@ TEST(CorePlanTest, PermitsAndBytesComeWithItOrItDoesNotCome) {
 }
 
 TEST(CorePlanTest, WhoDoesNotWaitIsRefusedWithNothingTaken) {
-  CoreHarness h(Node({8, 8, 8}));
+  CoreHarness h(NodeOf({8, 8, 8}));
   Peer a = h.Open();
   const std::string before = h.Books();
   EXPECT_TRUE(h.Refused(h.MakePlan(a, {.units = 6, .pool = "gpu-tests"}), Reason::kOverCap))
@@ -203,7 +179,7 @@ TEST(CorePlanTest, WhoDoesNotWaitIsRefusedWithNothingTaken) {
 }
 
 TEST(CorePlanTest, BytesAloneMayBeSetAside) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open();
   const PlanLayout& plan =
       LayoutOf(h, h.MakePlan(a, {.units = 3, .bytes_per_unit = MiB(3), .reserve = true}));
@@ -222,7 +198,7 @@ TEST(CorePlanTest, BytesAloneMayBeSetAside) {
 }
 
 TEST(CorePlanTest, ARepeatGetsTheFirstAnswerAndForgettingUndoesIt) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open();
   const PlanRequest request{.units = 4, .bytes_per_unit = MiB(2), .pool = "wide", .reserve = true};
   const PlanResult made = h.Get<PlanResult>(h.MakePlan(a, request));
@@ -245,7 +221,7 @@ TEST(CorePlanTest, ARepeatGetsTheFirstAnswerAndForgettingUndoesIt) {
 }
 
 TEST(CorePlanTest, ItEndsWithItsSession) {
-  CoreHarness h(Node({8, 8}));
+  CoreHarness h(NodeOf({8, 8}));
   Peer a = h.Open();
   h.Get<PlanResult>(h.MakePlan(a, {.units = 4, .bytes_per_unit = MiB(2), .pool = "wide", .reserve = true}));
   h.HangUp(a);
@@ -257,7 +233,7 @@ TEST(CorePlanTest, ItEndsWithItsSession) {
 }
 
 TEST(CorePlanTest, ASessionHasSoManyAndThoseThatWaitCount) {
-  Config config = Node({8});
+  Config config = NodeOf({8});
   config.limits.plans_per_session = 3;
   CoreHarness h(config);
   Peer a = h.Open(), b = h.Open();
@@ -274,7 +250,7 @@ TEST(CorePlanTest, ASessionHasSoManyAndThoseThatWaitCount) {
 }
 
 TEST(CorePlanTest, OnlyItsTenantAndOperatorsSeeIt) {
-  CoreHarness h(Node({8}));
+  CoreHarness h(NodeOf({8}));
   Peer a = h.Open(1000), b = h.Open(1001), c = h.Open(1000);
   const PlanId plan = LayoutOf(h, h.MakePlan(a, {.units = 1})).id;
   EXPECT_TRUE(h.core->GetPlan(c.caller(), plan).ok());

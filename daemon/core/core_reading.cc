@@ -55,27 +55,15 @@ Placement::Usage Core::Impl::UsageOf(const Device& device, const SessionsByPid& 
   };
   Bytes listed = reading.rest;
   for (const ProcessReading& process : reading.processes) {
-    add(&listed, process.bytes);
+    // The daemon's own are in the ledger: the blocks and the context of its workers.
     if (process.daemon) continue;
+    add(&listed, process.bytes);
     const SessionId session = SessionOf(pids, process);
     add(session ? &usage.sessions[session] : &usage.others, process.bytes);
   }
-  // Blocks that they map are in the ledger: what is left of them there no process is listed for.
-  Bytes mapped;
-  for (auto& [session, used] : usage.sessions) {
-    Bytes of_session;
-    for (const ChannelId channel : sessions_.Find(session)->channels) {
-      for (const ImportId import : blocks_.ImportsOf(channel)) {
-        const Block& block = *blocks_.FindByImport(import);
-        if (block.device == device.config.ordinal) add(&of_session, block.bytes);
-      }
-    }
-    of_session = std::min(of_session, used);
-    used = SaturatingSub(used, of_session);
-    add(&mapped, of_session);
-  }
-  // What the driver has given out and lists nobody for, beside the ledger's: its own, and whom it does not show.
-  const Bytes ledger = SaturatingSub(device.account.counts().charged(), mapped);
+  // What the driver has given out and lists nobody for, beside the ledger's: its own, and whom it does not show. Blocks
+  // it lists for nobody who maps them (docs/design/0013).
+  const Bytes ledger = device.account.counts().charged();
   const Bytes given = SaturatingSub(reading.total, reading.free);
   add(&usage.others, SaturatingSub(given, CheckedAdd(listed, ledger).value_or(given)));
   return usage;

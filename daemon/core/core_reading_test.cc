@@ -53,14 +53,16 @@ TEST_F(CoreReadingTest, FreeIsByTheFormulaOverTheLastReading) {
   EXPECT_TRUE(Fits(MiB(64)));
   Peer other = h_.Open();
   h_.MustAllocate(other, MiB(8));
-  // A stranger's 10, and 6 more that nobody is listed for; the block's process has that mapped and 3 besides.
-  Read(MiB(64 - 10 - 6 - 11), {{.pid = 77, .bytes = MiB(10)}, {.pid = PidOf(other), .bytes = MiB(11)}});
+  // A stranger's 10, and 6 more that nobody is listed for; the block is the ledger's, and its process has 3 besides.
+  Read(MiB(64 - 10 - 6 - 8 - 3), {{.pid = 77, .bytes = MiB(10)}, {.pid = PidOf(other), .bytes = MiB(3)}});
   EXPECT_TRUE(Fits(MiB(64 - 10 - 6 - 8 - 3)));
   EXPECT_FALSE(Fits(Bytes(MiB(64 - 10 - 6 - 8 - 3).count() + 1)));
   EXPECT_EQ(h_.core->ListDevices()[0].reading->others, MiB(16));
-  // The daemon's own are in the ledger.
-  Read(MiB(56), {{.pid = 5, .bytes = MiB(4), .daemon = true}});
-  EXPECT_TRUE(Fits(MiB(56)));
+  // The daemon's own are in the ledger, and hide nobody else's.
+  Read(MiB(50), {{.pid = 5, .bytes = MiB(8), .daemon = true}});
+  EXPECT_EQ(h_.core->ListDevices()[0].reading->others, MiB(6));
+  EXPECT_TRUE(Fits(MiB(50)));
+  EXPECT_FALSE(Fits(Bytes(MiB(50).count() + 1)));
 }
 
 TEST_F(CoreReadingTest, WhoWaitsForBytesGoesOnWhenAReadingSaysThatTheyAreFree) {

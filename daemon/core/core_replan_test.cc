@@ -2,33 +2,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/core/core_harness.h"
+#include "daemon/core/plan_harness.h"
 
 namespace berth::core {
 namespace {
 
-// Equal devices of 8 GiB with a budget of 4.
-Config Node(uint32_t devices) {
-  Config config = CoreHarness::DefaultConfig();
-  config.devices.clear();
-  for (uint32_t i = 0; i < devices; ++i) {
-    config.devices.push_back({.ordinal = i,
-                              .uuid = absl::StrCat("DEVICE-", i),
-                              .total = GiB(8),
-                              .budget = GiB(4),
-                              .facts = {.sm_count = 100, .cc_major = 9}});
-  }
-  return config;
-}
-
-std::string TilesOf(const PlanLayout& layout) {
-  std::string text;
-  for (const Tile& tile : layout.tiles) {
-    absl::StrAppend(&text, text.empty() ? "" : " ", layout.devices[tile.device].ordinal, ":", tile.begin, "-",
-                    tile.end);
-  }
-  return text;
-}
+// Equal devices.
+Config Node(uint32_t devices) { return NodeOf(std::vector<uint32_t>(devices, 100), 9); }
 
 // "1>0:50-75": from which device to which, and the units.
 std::string MovesOf(const PlanResult& result) {
@@ -185,6 +165,31 @@ TEST(CoreReplanTest, PermitsAndBytesFollowTheUnits) {
   h.Get<ReleasePlanResult>(h.ReleasePlan(a, made.layout->id));
   EXPECT_EQ(h.Pool("wide").out, 0);
   for (uint32_t device = 0; device < 3; ++device) EXPECT_EQ(h.BytesOf(device).reserved, Bytes(0));
+}
+
+TEST(CoreReplanTest, BytesThatWereDrawnAndFreedAreTakenAnew) {
+  CoreHarness h(Node(2));
+  Peer a = h.Open();
+  const PlanResult made =
+      h.Get<PlanResult>(h.MakePlan(a, {.units = 4, .bytes_per_unit = MiB(512), .reserve = true}));
+  const ReservationId reservation = made.layout->reservation;
+  // All of device 0's tile is drawn, and half of that freed.
+  std::vector<BlockHandle> blocks;
+  for (int i = 0; i < 2; ++i) {
+    const CallId call = h.Allocate(a, {.bytes = MiB(512), .reservation = reservation});
+    h.WorkAll();
+    blocks.push_back(h.Get<AllocateResult>(call).block.handle);
+  }
+  EXPECT_EQ(h.BytesOf(0).reserved, Bytes(0));
+  h.Free(a, blocks[0]);
+  h.WorkAll();
+  h.StopDevice(1);
+  const PlanResult next = h.Get<PlanResult>(h.Replan(a, made.layout->id));
+  EXPECT_EQ(TilesOf(*next.layout), "0:0-4");
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(1536)) << "2 GiB but for the block that is still there";
+  const CallId rest = h.Allocate(a, {.bytes = MiB(1536), .reservation = reservation});
+  h.WorkAll();
+  EXPECT_EQ(h.Get<AllocateResult>(rest).block.bytes, MiB(1536));
 }
 
 TEST(CoreReplanTest, WhatCannotBeHadNowLeavesThePlanAsItWas) {

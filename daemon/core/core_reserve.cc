@@ -203,6 +203,16 @@ void Core::Impl::Restore(const Block& block) {
   Claim(*reservation, block.device, block.bytes);
 }
 
+Bytes Core::Impl::HeldIn(const Reservation& reservation, uint32_t device) {
+  const auto claim = reservation.claims.find(device);
+  if (claim == reservation.claims.end()) return Bytes();
+  uint64_t held = claim->second.left.count();
+  for (const Block* const block : blocks_.OwnedBy(reservation.session)) {
+    if (block->device == device && block->drawn_from == reservation.id) held += block->bytes.count();
+  }
+  return Bytes(held);
+}
+
 ReservationView Core::Impl::ViewReservation(const Reservation& reservation) const {
   ReservationView view{.id = reservation.id,
                        .session = reservation.session,

@@ -21,6 +21,10 @@ struct StreamKey {
 
   friend auto operator<=>(const StreamKey&, const StreamKey&) = default;
 };
+template <typename Archive>
+void Fields(Archive& archive, StreamKey& value) {
+  archive(value.channel, value.slot);
+}
 
 // What the words of a stream say: common/fence_page.h.
 struct StreamWords {
@@ -48,6 +52,10 @@ struct BlockUse {
   BlockId block;
   Access access = Access::kRead;
 };
+template <typename Archive>
+void Fields(Archive& archive, BlockUse& value) {
+  archive(value.block, value.access);
+}
 
 // Wait until the stream's `done` is at least `value`.
 struct FenceWait {
@@ -56,6 +64,10 @@ struct FenceWait {
 
   friend bool operator==(const FenceWait&, const FenceWait&) = default;
 };
+template <typename Archive>
+void Fields(Archive& archive, FenceWait& value) {
+  archive(value.stream, value.value);
+}
 
 // A launch may be made once it has waited.
 struct Prepared {
@@ -65,6 +77,10 @@ struct Prepared {
   // Blocks of the launch's that a dead process had begun to write.
   std::vector<BlockId> torn;
 };
+template <typename Archive>
+void Fields(Archive& archive, Prepared& value) {
+  archive(value.use, value.waits, value.torn);
+}
 
 // A use of a block by a process that tracked it alone, told when it hands the block over: not known to have ended, and
 // ended when the stream's `done` is at `value`.
@@ -124,14 +140,26 @@ struct OpenStreamResult {
   // Blocks that the process has imported and others share.
   std::vector<BlockId> shared;
 };
+template <typename Archive>
+void Fields(Archive& archive, OpenStreamResult& value) {
+  archive(value.stream, value.id, value.last_value, value.shared);
+}
 
 struct CloseStreamResult {};
+template <typename Archive>
+void Fields(Archive&, CloseStreamResult&) {}
 
 struct FinishUseResult {
   std::vector<BlockId> torn;
 };
+template <typename Archive>
+void Fields(Archive& archive, FinishUseResult& value) {
+  archive(value.torn);
+}
 
 struct AbandonUseResult {};
+template <typename Archive>
+void Fields(Archive&, AbandonUseResult&) {}
 
 }  // namespace berth::core
 

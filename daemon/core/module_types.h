@@ -83,6 +83,10 @@ struct ObtainModuleResult {
   // When the next may compile it.
   absl::Time expires;
 };
+template <typename Archive>
+void Fields(Archive& archive, ObtainModuleResult& value) {
+  archive(value.module, value.compile, value.bytes, value.content, value.expires);
+}
 
 struct StoreModuleRequest {
   CompileId compile;
@@ -91,6 +95,8 @@ struct StoreModuleRequest {
 };
 
 struct StoreModuleResult {};
+template <typename Archive>
+void Fields(Archive&, StoreModuleResult&) {}
 
 struct AbandonModuleRequest {
   CompileId compile;
@@ -99,6 +105,8 @@ struct AbandonModuleRequest {
 };
 
 struct AbandonModuleResult {};
+template <typename Archive>
+void Fields(Archive&, AbandonModuleResult&) {}
 
 struct ModuleCounts {
   uint64_t hits = 0;

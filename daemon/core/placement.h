@@ -114,8 +114,9 @@ class Placement {
   using BytesByDevice = std::map<uint32_t, Bytes>;
 
   void Add(uint32_t ordinal, Facts facts) { devices_[ordinal].facts = std::move(facts); }
-  // Requires: it was added.
+  // Both require that it was added.
   void Update(uint32_t ordinal, const State& state);
+  const State& StateOf(uint32_t ordinal) const { return devices_.at(ordinal).state; }
 
   // OK if some device may do as it is wished some time, however many bytes that takes. Errors: NOT_FOUND (a device that
   // it names); DEVICE_STOPPED (gone for good); DEVICE_DRAINING (the one that it names); NO_DEVICE.

@@ -145,7 +145,7 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
 }
 
 PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes free,
-                             const PlanRequest& request, const PlanLayout* before) const {
+                             double score, const PlanRequest& request, const PlanLayout* before) const {
   const DeviceConfig& config = device.config;
   PlanDevice described{.ordinal = config.ordinal,
                        .uuid = config.uuid,
@@ -158,14 +158,13 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes
     described.left = PlanDevice::Left::kOutOfService;
     return described;
   }
-  described.weight = ScoreOf(device, free);
+  described.weight = score;
   if (request.bytes_per_unit == Bytes()) return described;
   Bytes left = LeftOn(session, device);
   // What the plan has there already is its own.
   if (before != nullptr) {
     if (const Reservation* const own = core_->reservations_.Find(before->reservation); own != nullptr) {
-      const auto claim = own->claims.find(config.ordinal);
-      if (claim != own->claims.end()) left = CheckedAdd(left, claim->second.bytes).value_or(left);
+      left = CheckedAdd(left, core_->HeldIn(*own, config.ordinal)).value_or(left);
     }
   }
   described.room = left.count() / request.bytes_per_unit.count();
@@ -197,7 +196,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     devices.reserve(named.size());
     for (size_t i = 0; i < named.size(); ++i) {
       const Bytes free = core_->placement_.FreeOn(named[i]->config.ordinal);
-      devices.push_back(Describe(session, *named[i], free, request, before));
+      devices.push_back(Describe(session, *named[i], free, ScoreOf(*named[i], free), request, before));
       if (request.source != WeightSource::kScore) devices.back().weight = request.weights[i];
     }
   } else {
@@ -222,7 +221,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     }
     devices.reserve(ranked.size());
     for (const Ranked& one : ranked) {
-      devices.push_back(Describe(session, *one.device, one.free, request, before));
+      devices.push_back(Describe(session, *one.device, one.free, one.score, request, before));
     }
   }
   if (before == nullptr) return devices;
@@ -290,11 +289,7 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
     // It fits: room is counted in whole blocks.
     const Bytes need = *Bytes(device.units * asked.bytes_per_unit.count())
                             .RoundUp(core_->devices_.at(device.ordinal).config.granularity);
-    Bytes has;
-    if (own != nullptr) {
-      const auto claim = own->claims.find(device.ordinal);
-      if (claim != own->claims.end()) has = claim->second.bytes;
-    }
+    const Bytes has = own == nullptr ? Bytes() : core_->HeldIn(*own, device.ordinal);
     if (need <= has) continue;
     draft->leases.reserve.push_back({.device = device.ordinal, .bytes = SaturatingSub(need, has)});
   }

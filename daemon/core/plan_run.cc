@@ -196,7 +196,8 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
     const Bytes granularity = core_->devices_.at(device.ordinal).config.granularity;
     const Bytes need = *Bytes(device.units * layout->asked.bytes_per_unit.count()).RoundUp(granularity);
     // What was drawn stays with its blocks.
-    const Bytes surplus = std::min(SaturatingSub(claim->second.bytes, need), claim->second.left);
+    const Bytes surplus =
+        std::min(SaturatingSub(core_->HeldIn(*own, device.ordinal), need), claim->second.left);
     claim->second.bytes = SaturatingSub(claim->second.bytes, surplus);
     claim->second.left = SaturatingSub(claim->second.left, surplus);
     core_->Unclaim(own->session, own->tenant, device.ordinal, surplus);

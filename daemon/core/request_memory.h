@@ -33,6 +33,10 @@ struct RequestId {
     return H::combine(std::move(state), id.channel, id.sequence);
   }
 };
+template <typename Archive>
+void Fields(Archive& archive, RequestId& value) {
+  archive(value.channel, value.sequence);
+}
 
 class RequestMemory {
  public:

@@ -1,5 +1,6 @@
 #include "daemon/service/attach_front.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -73,6 +74,11 @@ absl::Status CheckVersion(uint32_t version) {
                        {{"field", "version"}, {"value", version}, {"limit", attach::kVersion}});
 }
 
+bool HasHungUp(int socket) {
+  pollfd entry = {.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
 custody::Key LifelineKey(SessionId session) { return {custody::Kind::kLifeline, 0, session.value()}; }
 custody::Key ChannelKey(ChannelId channel) { return {custody::Kind::kChannel, 0, channel.value()}; }
 custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, channel.value()}; }
@@ -129,13 +135,76 @@ void AttachFront::Accept(UniqueFd socket) {
     return;
   }
   connection->place = *std::move(place);
-  absl::StatusOr<EventLoop::WatchId> watch =
-      loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
-                  [this, connection](uint32_t) { OnReadable(connection); });
-  if (!watch.ok()) return;
-  connection->watch = *watch;
+  if (!WatchConnection(connection).ok()) return;
   connection->number = fresh_.Add(connection->peer.process.uid, connection);
   if (const std::optional<ConnectionPtr> surplus = fresh_.Surplus()) Forget(*surplus);
+}
+
+absl::Status AttachFront::WatchConnection(const ConnectionPtr& connection) {
+  BERTH_ASSIGN_OR_RETURN(connection->watch,
+                         loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
+                                     [this, connection](uint32_t) { OnReadable(connection); }));
+  return absl::OkStatus();
+}
+
+AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::ProcessInfo& process) {
+  const ConnectionPtr connection = MakeConnection(std::move(socket));
+  connection->peer.process = process;
+  connection->place = quota_.TakeAnyway(process.uid);
+  return connection;
+}
+
+absl::Status AttachFront::AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket) {
+  const ConnectionPtr connection = Readopt(std::move(socket), lifeline.opener);
+  connection->session = lifeline.session;
+  {
+    MutexLock lock(&mu_);
+    lifelines_[lifeline.session] = connection;
+  }
+  return WatchConnection(connection);
+}
+
+absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd,
+                                       UniqueFd channel) {
+  const ChannelId id = process.channel;
+  BERTH_ASSIGN_OR_RETURN(
+      const EventLoop::WatchId watch,
+      loop_.Watch(pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnProcessGone(id); }));
+  ConnectionPtr connection;
+  if (channel) {
+    connection = Readopt(std::move(channel), process.process);
+    connection->channel = id;
+  }
+  {
+    MutexLock lock(&mu_);
+    members_[id] = Member{.pidfd = std::move(pidfd),
+                          .place = quota_.TakeAnyway(process.process.uid),
+                          .session = process.session,
+                          .pid = process.process.pid,
+                          .watch = watch};
+    if (connection != nullptr) {
+      channels_[id] = connection;
+    } else {
+      hung_up_.insert({process.session, process.process.pid, id});
+    }
+  }
+  return connection == nullptr ? absl::OkStatus() : WatchConnection(connection);
+}
+
+void AttachFront::TellDeaths() {
+  std::vector<ChannelId> gone;
+  std::vector<ConnectionPtr> over;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [channel, member] : members_) {
+      if (IsGone(member.pidfd.get())) gone.push_back(channel);
+    }
+    for (const auto& [session, connection] : lifelines_) {
+      if (HasHungUp(connection->socket.get())) over.push_back(connection);
+    }
+  }
+  for (const ChannelId channel : gone) OnProcessGone(channel);
+  for (const ConnectionPtr& connection : over) OnEnd(connection);
 }
 
 void AttachFront::OnReadable(const ConnectionPtr& connection) {

@@ -24,6 +24,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/standing.h"
 #include "daemon/service/fresh_connections.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/peer.h"
@@ -57,6 +58,14 @@ class AttachFront {
   ~AttachFront();
 
   absl::Status Listen(UniqueFd listener);
+
+  // Go on with what an earlier broker left, before Listen(): a session's lifeline, and a process with its channel, where
+  // that has not hung up. What has happened to them since is told as the loop runs, some of it by TellDeaths() before.
+  // Errors: those of the system; it cannot be gone on with then.
+  absl::Status AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket);
+  absl::Status AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd, UniqueFd channel);
+  // Tells the core which of the processes are gone, and which lifelines have hung up.
+  void TellDeaths();
 
   // Carries a Deliver effect out; `fd` is the block's or -1. A channel that takes nothing more is hung up.
   void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
@@ -125,6 +134,10 @@ class AttachFront {
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
+  // A connection that has a role since an earlier broker's time.
+  ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
+  // Serves a connection from now on.
+  absl::Status WatchConnection(const ConnectionPtr& connection);
   // Ends a connection that has a role.
   void End(custody::Key key, ConnectionPtr connection);
   // Asks the vault to close its copy, and keeps the connection until it has.

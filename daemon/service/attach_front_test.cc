@@ -24,6 +24,7 @@
 #include "common/error.h"
 #include "common/fd_passing.h"
 #include "common/session_capsule.h"
+#include "daemon/broker/idle_sink.h"
 #include "daemon/vault/broker_link.h"
 #include "gtest/gtest.h"
 
@@ -32,23 +33,13 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-class FrontSink final : public EffectSink {
+class FrontSink final : public IdleSink {
  public:
   explicit FrontSink(std::unique_ptr<AttachFront>* front) : front_(*front) {}
-  void Carry(const core::CreateBlock&) override {}
-  void Carry(const core::ReleaseBlock&) override {}
-  void Carry(const core::MakeFencePage&) override {}
-  void Carry(const core::DropFencePage&) override {}
   void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
   void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
   void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
-  void Carry(const core::OrderDevice&) override {}
-  void Carry(const core::DevicesChanged&) override {}
-  void Carry(const core::LogRecord&) override {}
-  void Carry(const core::ModuleWork&) override {}
   void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
-  void ArmTimer(absl::Time) override {}
-  void Wake() override {}
 
  private:
   std::unique_ptr<AttachFront>& front_;

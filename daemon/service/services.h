@@ -148,20 +148,23 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 // Answers anybody: what it says is the same for all.
 class NodeService final : public v1::NodeService::CallbackService {
  public:
-  // `log` must outlive the service.
-  NodeService(v1::Node node, const AllocationLog* log) : node_(std::move(node)), log_(*log) {}
+  // `broker` and `log` must outlive the service.
+  NodeService(v1::Node node, Broker* broker, const AllocationLog* log)
+      : node_(std::move(node)), broker_(*broker), log_(*log) {}
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::Node*) override;
 
  private:
   const v1::Node node_;
+  Broker& broker_;
   const AllocationLog& log_;
 };
 
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  // `config` outlives this.
-  AdminService(ServiceContext context, ConfigSource* config) : context_(context), config_(*config) {}
+  // `config` outlives this. `reset` has everything begin anew, soon.
+  AdminService(ServiceContext context, ConfigSource* config, std::function<void()> reset)
+      : context_(context), config_(*config), reset_(std::move(reset)) {}
   grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext*, const v1::GetConfigRequest*,
                                       v1::Config*) override;
   grpc::ServerUnaryReactor* ReloadConfig(grpc::CallbackServerContext*, const v1::ReloadConfigRequest*,
@@ -184,10 +187,13 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::Device*) override;
   grpc::ServerUnaryReactor* UndrainDevice(grpc::CallbackServerContext*, const v1::UndrainDeviceRequest*,
                                           v1::Device*) override;
+  grpc::ServerUnaryReactor* ResetNode(grpc::CallbackServerContext*, const v1::ResetNodeRequest*,
+                                      v1::ResetNodeResponse*) override;
 
  private:
   const ServiceContext context_;
   ConfigSource& config_;
+  const std::function<void()> reset_;
 };
 
 }  // namespace berth::service

@@ -150,7 +150,9 @@ absl::Status Custody::GiveAllLocked(int socket) {
   if (!self) return OsError("pidfd_open", errno);
   // What follows says all that is in it.
   outbox_.clear();
-  BERTH_RETURN_IF_ERROR(SendBefore(socket, facts_, -1, deadline));
+  custody::Facts facts = facts_;
+  facts.begun = true;
+  BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, -1, deadline));
   const auto give = [&](const Key& key, int fd) {
     return SendBefore(socket, KeyMessage{.kind = MessageKind::kGive, .key = key}, fd, deadline);
   };
@@ -260,14 +262,18 @@ void Custody::FlushLocked() {
   }
 }
 
-absl::Status Custody::Ready() {
-  const auto ready = [this] {
-    return SendBefore(socket_.get(), custody::Signal{.kind = MessageKind::kReady}, -1, Clock::now() + kSendLimit);
+absl::Status Custody::SendSignal(MessageKind kind) {
+  const auto send = [&] {
+    return SendBefore(socket_.get(), custody::Signal{.kind = kind}, -1, Clock::now() + kSendLimit);
   };
-  if (const absl::Status sent = ready(); sent.ok()) return sent;
+  if (const absl::Status sent = send(); sent.ok()) return sent;
   BERTH_RETURN_IF_ERROR(Succeed());
-  return ready();
+  return send();
 }
+
+absl::Status Custody::Ready() { return SendSignal(MessageKind::kReady); }
+
+absl::Status Custody::Reset() { return SendSignal(MessageKind::kReset); }
 
 void Custody::ForgetLocked(const custody::WorkerStatus& status) {
   statuses_[custody::KeyOf(status.lane, status.device)] = status;

@@ -125,6 +125,9 @@ class Custody {
   // started.
   absl::Status Ready() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Has the vault begin a new incarnation with the next broker. The caller is to end.
+  absl::Status Reset() ABSL_LOCKS_EXCLUDED(mu_);
+
   // Readable when ReadNotice() has something; the socket stays this object's.
   int fd() const { return socket_.get(); }
 
@@ -149,6 +152,7 @@ class Custody {
       : socket_(std::move(socket)), facts_(facts), held_(std::move(held)) {}
   // Notes what the vault gave. Returns what is the caller's of it: nothing of what only vaults need.
   static absl::StatusOr<UniqueFd> Keep(const custody::Key& key, UniqueFd fd, HeldByKey* held);
+  absl::Status SendSignal(custody::MessageKind kind) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SucceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends all that a vault has to know, on `socket`.
   absl::Status GiveAllLocked(int socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

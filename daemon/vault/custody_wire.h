@@ -3,7 +3,7 @@
 //
 //   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
 //                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
-//   broker → vault  Put + fd, Drop, Ready, Order
+//   broker → vault  Put + fd, Drop, Ready, Order, Reset
 //
 // Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to the
 // program that takes a vault's place in its process and asks for it:
@@ -108,6 +108,7 @@ enum class MessageKind : uint32_t {
   kReady,
   kOrder,
   kHandOver,
+  kReset,
 };
 
 // The first message: what a broker is told of the life it begins.
@@ -120,6 +121,8 @@ struct Facts {
   uint64_t epoch = 0;
   // The most fds that the vault holds at once, all kinds together.
   uint64_t custody_limit = 0;
+  // 1 if a broker of this incarnation has served: what it kept is to be gone on with.
+  uint64_t begun = 0;
 };
 
 // Give, Put (one fd each), Dropped, Drop (none): about one held fd.
@@ -202,7 +205,7 @@ struct Order {
 };
 
 // GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves. HandOver: please give back
-// everything.
+// everything. Reset: the next broker shall begin a new incarnation; this one is about to end.
 struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };

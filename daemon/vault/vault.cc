@@ -209,7 +209,8 @@ absl::Status Vault::StartBroker() {
                             .node = folder_.node(),
                             .incarnation = incarnation_,
                             .epoch = epoch_,
-                            .custody_limit = custody_limit_});
+                            .custody_limit = custody_limit_,
+                            .begun = begun_});
   for (const auto& [key, fd] : held_) link.QueueGive(key);
   link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
   for (const Worker& worker : workers_) QueueStatus(worker);
@@ -231,6 +232,7 @@ absl::Status Vault::OnBrokerDeath() {
   }
   // Nothing durable says yet who held what: handles of before are stale.
   incarnation_ = RandomId();
+  begun_ = false;
   broker_start_ = Now() + *pause;
   return *pause == milliseconds(0) ? StartBroker() : absl::OkStatus();
 }
@@ -257,11 +259,18 @@ void Vault::OnRequest(DropRequest request) {
 
 void Vault::OnRequest(ReadySignal) {
   broker_->served = true;
+  begun_ = true;
   page_.writable().serving = 1;
   TellServiceManager("READY=1");
   if (!ready_) return;
   if (::write(ready_.get(), "ready\n", 6) < 0) Log("ready fd: %s", strerror(errno));
   ready_.reset();
+}
+
+void Vault::OnRequest(ResetSignal) {
+  Log("everything that is out is let go of: a new incarnation begins");
+  incarnation_ = RandomId();
+  begun_ = false;
 }
 
 bool Vault::StopAsked() {

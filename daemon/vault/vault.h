@@ -124,6 +124,7 @@ class Vault {
   void OnRequest(PutRequest request);
   void OnRequest(DropRequest request);
   void OnRequest(ReadySignal request);
+  void OnRequest(ResetSignal request);
   void OnRequest(OrderRequest request);
 
   // Waits for the broker to end, serving it meanwhile.
@@ -207,6 +208,8 @@ class Vault {
   UniqueFd ready_;
   const size_t custody_limit_;
   uint64_t incarnation_ = 0;
+  // A broker of this incarnation has served.
+  bool begun_ = false;
   uint64_t epoch_ = 0;
 
   HeldFds held_;

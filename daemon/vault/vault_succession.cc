@@ -57,6 +57,7 @@ absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd si
 
 absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   incarnation_ = estate.facts.incarnation;
+  begun_ = estate.facts.begun != 0;
   epoch_ = estate.facts.epoch;
   held_ = std::move(estate.held);
   broker_.emplace(Broker{.process = ChildProcess::Adopt(std::move(estate.broker)),

@@ -31,6 +31,9 @@ absl::StatusOr<std::vector<Figure>> PlanFigures(const Programs& programs);
 // (module_figures.cc)
 absl::StatusOr<std::vector<Figure>> ModuleFigures(const Programs& programs);
 
+// What an operator asks while a driver hangs (hang_figures.cc).
+absl::StatusOr<std::vector<Figure>> HangFigures(const Programs& programs);
+
 // What costs no call (local_figures.cc).
 absl::StatusOr<std::vector<Figure>> NestedPermitFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> KeptPermitFigures(const Programs& programs);
@@ -53,6 +56,10 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
 // A daemon that has much on its books (load_figures.cc).
 absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs);
+
+// What is kept over a broker's death, and what that costs (restart_figures.cc).
+absl::StatusOr<std::vector<Figure>> LedgerFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs);
 
 // Processes that die (death_figures.cc).
 absl::StatusOr<std::vector<Figure>> HandOverFigures(const Programs& programs);

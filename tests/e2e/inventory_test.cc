@@ -314,6 +314,7 @@ TEST(InventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {
   actor.Do("fill a 3");
   actor.Do("acquire p key=p device=GPU-0");
   const std::string said = Berth(daemon, {"--admin", "device", "drain", "0", "--reason", "a fan is loud"});
+  EXPECT_TRUE(absl::StrContains(Berth(daemon, {"health"}), "1 of 2 devices ready, 1 drained"));
   EXPECT_EQ(said, "device 0: DRAINING (a fan is loud)\n");
   EXPECT_TRUE(absl::StrContains(Berth(daemon, {"devices"}), "a fan is loud"));
   const std::map<std::string, std::string> why = {{"why", "a fan is loud"}};

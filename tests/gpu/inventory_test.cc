@@ -198,7 +198,8 @@ TEST_F(GpuInventoryTest, LookingTakesNoDeviceMemoryAndNoContext) {
   ASSERT_EQ(KillDaemons("berth-monitor"), 1);
   // Another one follows, which is as light.
   const Bytes without = DeviceUsed();
-  EXPECT_EQ(with, without);
+  // What is free moves by itself by less than a context takes.
+  EXPECT_LE(SaturatingSub(with, without), MiB(4));
   std::cout << "device memory of the monitor | " << SaturatingSub(with, without).count() << " bytes"
             << std::endl;
 }
