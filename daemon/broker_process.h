@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,7 @@ class BrokerProcess final : private EffectSink {
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;
   UniqueFd page_fd_;
+  std::optional<StatePage> page_;
   UniqueFd device_table_;
 
   std::unique_ptr<service::AllocationLog> log_;

@@ -152,6 +152,32 @@ TEST_F(ResumeTest, UsesOfASharedBlockGoOnInTheirOrder) {
   importer.Quit();
 }
 
+TEST_F(ResumeTest, WhatIsLetGoWhileBrokersDieIsGone) {
+  Actor owner(daemon_);
+  const BlockHandle handle = owner.Allocate("b", kMiB);
+  std::vector<std::unique_ptr<Actor>> importers;
+  for (int i = 0; i < 3; ++i) {
+    importers.push_back(std::make_unique<Actor>(daemon_));
+    owner.Do(absl::StrCat("grant-session b ", importers.back()->session().value()));
+  }
+  const uint64_t before = daemon_.TakeBooks().imports;
+  for (int life = 0; life < 10; ++life) {
+    for (const auto& importer : importers) {
+      for (int i = 0; i < 20; ++i) {
+        importer->Tell(absl::StrCat("import c ", FormatHandle(handle)));
+        importer->Tell("free c");
+      }
+    }
+    daemon_.KillBroker();
+    for (const auto& importer : importers) {
+      for (int i = 0; i < 40; ++i) EXPECT_TRUE(Ok(importer->Answer())) << life << " " << i;
+    }
+  }
+  EXPECT_TRUE(daemon_.BooksBecome([before](const Books& books) { return books.imports == before; }));
+  for (const auto& importer : importers) importer->Quit();
+  owner.Quit();
+}
+
 TEST_F(ResumeTest, ARequestThatBrokersDieOfIsGivenUpAndForgotten) {
   const auto session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
   Actor holder(daemon_);

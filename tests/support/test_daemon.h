@@ -21,7 +21,7 @@
 namespace berth::testing {
 
 struct TestDaemonOptions {
-  // One that takes berthd's flags.
+  // One that takes berthd's flags: of the test's data, or by its whole path.
   std::string program = "daemon/berthd";
   // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
