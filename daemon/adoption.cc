@@ -3,8 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/lane.h"
 #include "common/status_macros.h"
 #include "daemon/vault/custody_wire.h"
+#include "spdlog/spdlog.h"
 
 namespace berth {
 namespace {
@@ -29,20 +31,15 @@ struct News {
   std::vector<ChannelId> gone_processes;
   // The broker died between custody and core.
   std::vector<BlockId> made_blocks;
+  std::vector<BlockId> lost_blocks;
 };
 
 absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters& adopters, HeldFds* held,
                           News* news) {
   const uint64_t id = process.channel.value();
   // Its words decide what becomes of its uses, also where it is gone.
-  if (process.has_page) {
-    UniqueFd page = Take(KeyOf(Kind::kFencePage, id), held);
-    if (page) {
-      adopters.fences.Adopt(process.channel, std::move(page));
-    } else {
-      adopters.fences.Make(process.channel);
-    }
-  }
+  UniqueFd page = process.has_page ? Take(KeyOf(Kind::kFencePage, id), held) : UniqueFd();
+  if (page) adopters.fences.Adopt(process.channel, std::move(page));
   UniqueFd pidfd = Take(KeyOf(Kind::kPidfd, id), held);
   if (!pidfd) {
     news->gone_processes.push_back(process.channel);
@@ -58,10 +55,17 @@ absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters
 
 void AdoptBlock(const core::Standing::LeasedBlock& block, const Adopters& adopters, HeldFds* held, News* news) {
   UniqueFd fd = Take(KeyOf(Kind::kBlock, block.block.value()), held);
+  const bool in_the_making = core::InTheMaking(block.phase);
+  if (fd) {
+    adopters.blocks.Adopt(block.block, block.device, std::move(fd));
+    if (in_the_making) news->made_blocks.push_back(block.block);
+    return;
+  }
   // One that is being made has none yet, one that is on its way back none any more, and a context worker's never one.
-  if (!fd) return adopters.blocks.Expect(block.block);
-  adopters.blocks.Adopt(block.block, block.device, std::move(fd));
-  if (core::InTheMaking(block.phase)) news->made_blocks.push_back(block.block);
+  adopters.blocks.Expect(block.block);
+  if (block.lane == Lane::kContext || in_the_making || block.phase == core::BlockPhase::kRetired) return;
+  spdlog::error("block {:x} is lost: nobody has its fd", block.block.value());
+  news->lost_blocks.push_back(block.block);
 }
 
 }  // namespace
@@ -83,6 +87,7 @@ absl::Status AdoptLeases(const core::Standing& standing, const Adopters& adopter
   // Not before all is in hand: what ends now may take anything else along.
   adopters.broker.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     for (const BlockId block : news.made_blocks) core.BlockCreated(now, block, absl::OkStatus(), effects);
+    for (const BlockId block : news.lost_blocks) core.BlockLost(now, block, effects);
     for (const ChannelId channel : news.gone_processes) core.ProcessGone(now, channel, effects);
     for (const ChannelId channel : news.hung_up_channels) core.ChannelHungUp(now, channel, effects);
     for (const SessionId session : news.hung_up_sessions) core.LifelineHungUp(now, session, effects);

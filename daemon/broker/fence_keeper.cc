@@ -23,6 +23,11 @@ absl::StatusOr<FenceKeeper::Held> FenceKeeper::MakePage(ChannelId channel) {
 }
 
 void FenceKeeper::Make(ChannelId channel) {
+  {
+    MutexLock lock(&mu_);
+    // An earlier broker made it.
+    if (pages_.contains(channel)) return;
+  }
   absl::StatusOr<Held> made = MakePage(channel);
   if (!made.ok()) {
     spdlog::error("no fence page for channel {:x}: {}", channel.value(),

@@ -23,7 +23,8 @@ class FenceKeeper {
   // `custody` must outlive the keeper.
   explicit FenceKeeper(Custody* custody) : custody_(*custody) {}
 
-  // Carries a MakeFencePage effect out. A page that could not be made is missing, which Open() says.
+  // Carries a MakeFencePage effect out; a page that is there stays. One that could not be made is missing, which Open()
+  // says.
   void Make(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // Carries a DropFencePage effect out.
   void Drop(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);

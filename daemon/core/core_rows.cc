@@ -96,7 +96,8 @@ Standing Core::WhatStands() const {
                                   .has_page = channel.has_page});
   });
   impl_->blocks_.ForEach([&](const Block& block) {
-    standing.blocks.push_back({.block = block.id, .device = block.device, .phase = block.phase});
+    standing.blocks.push_back(
+        {.block = block.id, .device = block.device, .lane = block.lane(), .phase = block.phase});
   });
   return standing;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/lane.h"
 #include "common/secret.h"
 #include "daemon/core/block_phase.h"
 #include "daemon/core/caller.h"
@@ -35,6 +36,7 @@ struct Standing {
   struct LeasedBlock {
     BlockId block;
     uint32_t device = 0;
+    Lane lane = Lane::kMain;
     BlockPhase phase = BlockPhase::kGone;
   };
   std::vector<Lifeline> lifelines;

@@ -230,9 +230,6 @@ absl::Status Vault::OnBrokerDeath() {
     return absl::UnavailableError(absl::StrCat(
         BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
   }
-  // Nothing durable says yet who held what: handles of before are stale.
-  incarnation_ = RandomId();
-  begun_ = false;
   broker_start_ = Now() + *pause;
   return *pause == milliseconds(0) ? StartBroker() : absl::OkStatus();
 }
