@@ -344,6 +344,7 @@ void BrokerProcess::OnVaultEvent() {
       continue;
     }
     if (IsWouldBlock(notice.status())) return;
+    if (IsEndOfStream(notice.status()) && stopping_) return;
     if (IsEndOfStream(notice.status())) {
       const absl::Status succeeded = custody_->Succeed();
       if (succeeded.ok()) continue;
@@ -388,6 +389,7 @@ void BrokerProcess::AwaitAnswers() const {
 }
 
 void BrokerProcess::Stop() {
+  stopping_ = true;
   broker_->Step(
       [](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
   watches_->ShutDown();

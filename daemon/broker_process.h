@@ -107,6 +107,8 @@ class BrokerProcess final : private EffectSink {
   const std::unique_ptr<Custody> custody_;
   // Of its socket.
   std::atomic<EventLoop::WatchId> vault_watch_ = 0;
+  // The daemon is to end, its vault may end first.
+  std::atomic<bool> stopping_ = false;
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;

@@ -43,6 +43,7 @@ absl::StatusOr<UniqueFd> CopyOf(const HeldFds& held, custody::Key key) {
 
 absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd signals) {
   UniqueFd broker(options.broker_fd);
+  BERTH_RETURN_IF_ERROR(NameProcess("berthd"));
   if (::fcntl(broker.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(broker fd)", errno);
   BERTH_RETURN_IF_ERROR(SetNonBlocking(broker.get()));
   BERTH_RETURN_IF_ERROR(SendStruct(broker.get(), custody::Signal{.kind = MessageKind::kHandOver}));
