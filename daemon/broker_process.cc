@@ -109,7 +109,9 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   BERTH_RETURN_IF_ERROR(TakeUpLeases());
   BERTH_RETURN_IF_ERROR(WatchVault());
   BERTH_RETURN_IF_ERROR(Listen());
-  return custody_->Ready();
+  BERTH_RETURN_IF_ERROR(custody_->Ready());
+  attach_->TellResumed();
+  return absl::OkStatus();
 }
 
 absl::Status BrokerProcess::TakeOver() {
@@ -257,6 +259,8 @@ void BrokerProcess::TakeUpModules(const std::string& state) {
 }
 
 absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
+  BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));
+  page_.emplace(std::move(writable));
   service::ConnectionLimits limits;
   limits.total = settings.connections.value_or(limits.total);
   // One user must leave room for others, whatever the total is.
@@ -285,8 +289,10 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::ModuleService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::InventoryService>(context, desk_.get()));
-  services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get()));
+  services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
+    custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
+  }));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), &**page_));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
   grpc_->SetServing(ledger_fault_.ok());
 
@@ -302,6 +308,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
       loop_.get(), broker_.get(), custody_.get(),
       service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
       std::move(page), attach_limits);
+  attach_->KeepHearing(&page_->writable().hearing);
   return absl::OkStatus();
 }
 
@@ -337,6 +344,7 @@ void BrokerProcess::OnVaultEvent() {
       continue;
     }
     if (IsWouldBlock(notice.status())) return;
+    if (IsEndOfStream(notice.status()) && stopping_) return;
     if (IsEndOfStream(notice.status())) {
       const absl::Status succeeded = custody_->Succeed();
       if (succeeded.ok()) continue;
@@ -381,6 +389,7 @@ void BrokerProcess::AwaitAnswers() const {
 }
 
 void BrokerProcess::Stop() {
+  stopping_ = true;
   broker_->Step(
       [](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
   watches_->ShutDown();

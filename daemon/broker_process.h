@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,10 +107,13 @@ class BrokerProcess final : private EffectSink {
   const std::unique_ptr<Custody> custody_;
   // Of its socket.
   std::atomic<EventLoop::WatchId> vault_watch_ = 0;
+  // The daemon is to end, its vault may end first.
+  std::atomic<bool> stopping_ = false;
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;
   UniqueFd page_fd_;
+  std::optional<StatePage> page_;
   UniqueFd device_table_;
 
   std::unique_ptr<service::AllocationLog> log_;

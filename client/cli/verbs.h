@@ -54,6 +54,7 @@ void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStreams(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddTopology(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen);
 
 // For the parser's check(): what is wrong with `text` as a number from 1 on; empty if nothing. The parser's own
 // conversion takes "-3" for a huge one.

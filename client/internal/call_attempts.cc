@@ -14,7 +14,8 @@ std::optional<absl::Duration> CallAttempts::Failed(absl::Time now, absl::Status*
     if (details->reason == Reason::kBlockInUse || ++refusals_ == kMaxRefusals) return std::nullopt;
     return std::max(kPause * refusals_, details->retry_after.value_or(absl::ZeroDuration()));
   }
-  if (now - sent_ >= kSuspectFor) return absl::ZeroDuration();
+  cleared_ = cleared_ || now - sent_ >= kSuspectFor;
+  if (cleared_) return absl::ZeroDuration();
   if (++suspect_ends_ == kMaxEpochs) {
     *status = absl::UnavailableError(absl::StrCat("the daemon ended ", kMaxEpochs,
                                                   " times right after it was sent this call, which is sent no more: ",

@@ -85,7 +85,10 @@ absl::Status Core::Restore(const Rows& rows) {
 Standing Core::WhatStands() const {
   Standing standing;
   for (const Session* const session : impl_->sessions_.List()) {
-    standing.lifelines.push_back({.session = session->id, .opener = session->opener});
+    standing.lifelines.push_back({.session = session->id,
+                                  .opener = session->opener,
+                                  .secret = session->secret,
+                                  .joined = !session->channels.empty()});
   }
   impl_->sessions_.ForEachChannel([&](const Channel& channel) {
     standing.processes.push_back({.channel = channel.id,

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/lane.h"
+#include "common/secret.h"
 #include "daemon/core/block_phase.h"
 #include "daemon/core/caller.h"
 
@@ -18,6 +20,9 @@ struct Standing {
   struct Lifeline {
     SessionId session;
     ProcessInfo opener;
+    Secret secret;
+    // Some process has.
+    bool joined = false;
   };
   // A process of a session, behind its pidfd and, until it has hung up, its channel.
   struct Process {

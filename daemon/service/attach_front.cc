@@ -1,6 +1,5 @@
 #include "daemon/service/attach_front.h"
 
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -74,11 +73,6 @@ absl::Status CheckVersion(uint32_t version) {
                        {{"field", "version"}, {"value", version}, {"limit", attach::kVersion}});
 }
 
-bool HasHungUp(int socket) {
-  pollfd entry = {.fd = socket, .events = POLLRDHUP, .revents = 0};
-  return ::poll(&entry, 1, 0) == 1;
-}
-
 custody::Key LifelineKey(SessionId session) { return {custody::Kind::kLifeline, 0, session.value()}; }
 custody::Key ChannelKey(ChannelId channel) { return {custody::Kind::kChannel, 0, channel.value()}; }
 custody::Key PidfdKey(ChannelId channel) { return {custody::Kind::kPidfd, 0, channel.value()}; }
@@ -147,73 +141,25 @@ absl::Status AttachFront::WatchConnection(const ConnectionPtr& connection) {
   return absl::OkStatus();
 }
 
-AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::ProcessInfo& process) {
-  const ConnectionPtr connection = MakeConnection(std::move(socket));
-  connection->peer.process = process;
-  connection->place = quota_.TakeAnyway(process.uid);
-  return connection;
-}
-
-absl::Status AttachFront::AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket) {
-  const ConnectionPtr connection = Readopt(std::move(socket), lifeline.opener);
-  connection->session = lifeline.session;
-  {
-    MutexLock lock(&mu_);
-    lifelines_[lifeline.session] = connection;
-  }
-  return WatchConnection(connection);
-}
-
-absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd,
-                                       UniqueFd channel) {
-  const ChannelId id = process.channel;
-  BERTH_ASSIGN_OR_RETURN(
-      const EventLoop::WatchId watch,
-      loop_.Watch(pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnProcessGone(id); }));
-  ConnectionPtr connection;
-  if (channel) {
-    connection = Readopt(std::move(channel), process.process);
-    connection->channel = id;
-  }
-  {
-    MutexLock lock(&mu_);
-    members_[id] = Member{.pidfd = std::move(pidfd),
-                          .place = quota_.TakeAnyway(process.process.uid),
-                          .session = process.session,
-                          .pid = process.process.pid,
-                          .watch = watch};
-    if (connection != nullptr) {
-      channels_[id] = connection;
-    } else {
-      hung_up_.insert({process.session, process.process.pid, id});
-    }
-  }
-  return connection == nullptr ? absl::OkStatus() : WatchConnection(connection);
-}
-
-void AttachFront::TellDeaths() {
-  std::vector<ChannelId> gone;
-  std::vector<ConnectionPtr> over;
-  {
-    MutexLock lock(&mu_);
-    for (const auto& [channel, member] : members_) {
-      if (IsGone(member.pidfd.get())) gone.push_back(channel);
-    }
-    for (const auto& [session, connection] : lifelines_) {
-      if (HasHungUp(connection->socket.get())) over.push_back(connection);
-    }
-  }
-  for (const ChannelId channel : gone) OnProcessGone(channel);
-  for (const ConnectionPtr& connection : over) OnEnd(connection);
-}
-
 void AttachFront::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
+    // What a process says on its channel is taken off it once the core has heard it: it is said once, and a broker that
+    // ends in between leaves it to the next one.
+    const bool hears_first = connection->channel && !std::exchange(connection->cautious, false);
+    absl::StatusOr<Message> peeked;
+    if (hears_first) {
+      peeked = PeekMessage(connection->socket.get());
+      if (peeked.ok()) {
+        hearing_->store(1, std::memory_order_relaxed);
+        OnMessage(connection, *peeked, peeked->fds_lost ? 1 : 0);
+      }
+    }
     std::vector<UniqueFd> fds;
     const absl::StatusOr<Message> message = ReceiveFromStranger(connection->socket.get(), &fds);
+    hearing_->store(0, std::memory_order_relaxed);
     for (UniqueFd& fd : fds) loop_.Close(std::move(fd));
     if (message.ok()) {
-      OnMessage(connection, *message, fds.size());
+      if (!hears_first) OnMessage(connection, *message, fds.size());
     } else if (absl::IsDataLoss(message.status())) {
       Refuse(connection,
              berth::Refuse(
@@ -302,6 +248,10 @@ absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId ses
     return berth::Refuse(Reason::kSessionEnded, "session {session} has ended",
                          {{"session", session.value()}});
   }
+  return SendCapsule(connection, session, secret);
+}
+
+absl::Status AttachFront::SendCapsule(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
   BERTH_ASSIGN_OR_RETURN(const UniqueFd capsule,
                          WriteCapsule({.session = session, .secret = secret, .folder = facts_.folder}));
   const int fd = capsule.get();

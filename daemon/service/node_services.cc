@@ -80,6 +80,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
                                                const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
   response->set_unwritten_log_records(log_.unwritten());
+  response->set_upgrading(page_.upgrading != 0);
   response->set_ledger_fault(std::string(broker_.CheckServes().message()));
   return FinishNow(context, absl::OkStatus());
 }
@@ -222,6 +223,14 @@ grpc::ServerUnaryReactor* AdminService::ResetNode(grpc::CallbackServerContext* c
     return FinishNow(context, admin.status());
   }
   return new AnswerFirst(reset_);
+}
+
+grpc::ServerUnaryReactor* AdminService::UpgradeNode(grpc::CallbackServerContext* context,
+                                                    const v1::UpgradeNodeRequest*, v1::UpgradeNodeResponse*) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "UpgradeNode"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  return new AnswerFirst(upgrade_);
 }
 
 }  // namespace berth::service

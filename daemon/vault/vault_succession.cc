@@ -43,6 +43,7 @@ absl::StatusOr<UniqueFd> CopyOf(const HeldFds& held, custody::Key key) {
 
 absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd signals) {
   UniqueFd broker(options.broker_fd);
+  BERTH_RETURN_IF_ERROR(NameProcess("berthd"));
   if (::fcntl(broker.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(broker fd)", errno);
   BERTH_RETURN_IF_ERROR(SetNonBlocking(broker.get()));
   BERTH_RETURN_IF_ERROR(SendStruct(broker.get(), custody::Signal{.kind = MessageKind::kHandOver}));
@@ -82,6 +83,8 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
     StartMonitor();
   }
   TellServiceManager(absl::StrCat("MAINPID=", ::getpid()));
+  // A program that did not come up is followed by one that is no newer.
+  page_.writable().upgrading = options_.renew ? 1 : 0;
   if (options_.renew) upgrade_ = Upgrade::kBroker;
   Log("this vault, pid %d, goes on where another one ended", ::getpid());
   return absl::OkStatus();
@@ -118,6 +121,7 @@ void Vault::AttendUpgrade() {
   }
   KillMonitor("another program takes its place");
   upgrade_ = Upgrade::kNone;
+  page_.writable().upgrading = 0;
   Log("every process is of this program, but for context workers that are in use");
 }
 
@@ -131,10 +135,12 @@ void Vault::Exec() {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   Log("%s takes this vault's place", program_.c_str());
+  page_.writable().upgrading = 1;
   ::fcntl(broker, F_SETFD, 0);
   ::execv(program_.c_str(), argv.data());
   Log("it does not: %s", strerror(errno));
   ::fcntl(broker, F_SETFD, FD_CLOEXEC);
+  page_.writable().upgrading = 0;
 }
 
 absl::Status Vault::AdoptWorker(Worker& worker, const WorkerStatus* status) {

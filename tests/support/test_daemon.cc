@@ -54,7 +54,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   int ready[2];
   if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
   SubprocessOptions process = {
-      .argv = {ProgramPath(options.program), absl::StrCat("--folder=", folder_, "/run"), "--backend=host",
+      .argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program), absl::StrCat("--folder=", folder_, "/run"), "--backend=host",
                absl::StrCat("--ready-fd=", ready[1])},
       .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
       .pid_namespace = options.pid_namespace,
@@ -119,6 +119,17 @@ void TestDaemon::KillVault() {
   if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "vault");
   const bool followed = Eventually([&] { return vault_pid() != before && IsAlive(vault_pid()); });
   if (!followed) Fatal(absl::DeadlineExceededError("no vault follows"), folder_);
+}
+
+void TestDaemon::KillBroker() {
+  const pid_t before = broker();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "broker");
+  const auto is_next = [before](const ChildInfo& child) { return child.name == kBrokerName && child.pid != before; };
+  const bool followed = Eventually([&] {
+    const std::vector<ChildInfo> children = Children();
+    return std::any_of(children.begin(), children.end(), is_next);
+  });
+  if (!followed) Fatal(absl::DeadlineExceededError("no broker follows"), folder_);
 }
 
 void TestDaemon::KillVaultAndBroker() {

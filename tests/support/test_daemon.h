@@ -21,7 +21,7 @@
 namespace berth::testing {
 
 struct TestDaemonOptions {
-  // One that takes berthd's flags.
+  // One that takes berthd's flags: of the test's data, or by its whole path.
   std::string program = "daemon/berthd";
   // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
@@ -54,6 +54,7 @@ class TestDaemon {
   pid_t vault_pid() const;
   // SIGKILL; waits until another one has followed, which the daemon's clients need not.
   void KillVault();
+  void KillBroker();
   // Both, so that none follows.
   void KillVaultAndBroker();
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
