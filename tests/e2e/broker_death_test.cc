@@ -17,7 +17,6 @@
 #include "common/block_handle.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
-#include "tests/support/proc.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -30,18 +29,6 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = getenv(name);
   uint64_t number = 0;
   return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
-
-// Kills the broker and waits until there is another.
-void KillBroker(TestDaemon& daemon) {
-  const pid_t before = daemon.broker();
-  ASSERT_EQ(::kill(before, SIGKILL), 0);
-  ASSERT_TRUE(Eventually([&] {
-    for (const ChildInfo& child : ChildrenOf(daemon.vault().pid())) {
-      if (child.name == "berth-broker" && child.pid != before) return true;
-    }
-    return false;
-  }));
 }
 
 // The daemon's own account of what is out.
@@ -62,7 +49,7 @@ TEST(BrokerDeathTest, PermitsStayOutAndWaitersKeepTheirPlaces) {
   }
   const Books before = Account(daemon);
   const uint64_t incarnation = Must(daemon.inspector().GetNode()).incarnation();
-  KillBroker(daemon);
+  daemon.KillBroker();
   const Books after = Account(daemon);
   EXPECT_EQ(after, before) << Describe(after);
   const v1::Node node = Must(daemon.inspector().GetNode());
@@ -92,7 +79,7 @@ TEST(BrokerDeathTest, BlocksKeepTheirDataTheirImportsAndTheirBytes) {
   owner.Do(absl::StrCat("reserve r 0=", 8 * kMiB));
   const Books before = Account(daemon);
   for (int life = 0; life < 3; ++life) {
-    KillBroker(daemon);
+    daemon.KillBroker();
     const Books after = Account(daemon);
     ASSERT_EQ(after, before) << Describe(after);
     for (Actor* const actor : {&owner, &importer}) {
@@ -112,7 +99,7 @@ TEST(BrokerDeathTest, BlocksKeepTheirDataTheirImportsAndTheirBytes) {
   EXPECT_TRUE(Ok(owner.Ask("unmap b")));
   EXPECT_TRUE(Ok(owner.Ask("free b")));
   ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.quarantined == 4 * kMiB; }));
-  KillBroker(daemon);
+  daemon.KillBroker();
   EXPECT_EQ(Account(daemon).quarantined, 4 * kMiB);
   EXPECT_TRUE(Ok(importer.Ask("check b 3")));
   importer.Quit();
