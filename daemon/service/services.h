@@ -111,7 +111,6 @@ class MemoryService final : public v1::MemoryService::CallbackService {
  private:
   const ServiceContext context_;
   const AllocationLog& log_;
-  const StatePageLayout& page_;
 };
 
 class FenceService final : public v1::FenceService::CallbackService {
@@ -163,6 +162,7 @@ class NodeService final : public v1::NodeService::CallbackService {
   const v1::Node node_;
   Broker& broker_;
   const AllocationLog& log_;
+  const StatePageLayout& page_;
 };
 
 class AdminService final : public v1::AdminService::CallbackService {
