@@ -196,6 +196,16 @@ absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
              v1::ReapBlocksRequest());
 }
 
+absl::StatusOr<v1::ResetNodeResponse> Inspector::ResetNode() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ResetNode, v1::ResetNodeRequest());
+}
+
+absl::StatusOr<v1::UpgradeNodeResponse> Inspector::UpgradeNode() const {
+  SessionCore& core = *session_->core();
+  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::UpgradeNode, v1::UpgradeNodeRequest());
+}
+
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
   return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest());

@@ -100,6 +100,10 @@ class Inspector {
   absl::StatusOr<v1::Permit> RevokePermit(PermitId permit) const;
   // Waits until every failed release was tried again.
   absl::StatusOr<v1::ReapBlocksResponse> ReapBlocks() const;
+  // Ends everything that is out, and begins a new incarnation; this session ends with it.
+  absl::StatusOr<v1::ResetNodeResponse> ResetNode() const;
+  // Begins to replace the daemon's processes by those of the program that is installed by now.
+  absl::StatusOr<v1::UpgradeNodeResponse> UpgradeNode() const;
   absl::StatusOr<v1::Device> EnableDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> RestartDevice(uint32_t device) const;
   absl::StatusOr<v1::Device> RestartContext(uint32_t device) const;

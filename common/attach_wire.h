@@ -7,6 +7,7 @@
 //   process  ← Joined + page fd     ←   the connection is now the process's channel
 //   channel: broker → Delivery (numbered; a block's, a page's or a module's fd, a recall, a wish), process → Ack,
 //            LetGo, HandedOver
+//   channel: a broker that follows another one → Resumed
 //
 // Structs are sent as they lie in memory: both ends are on one machine. The first word of every message is its kind.
 // The broker answers a message of another kind, size or fd count than stated here by a Refused that says so, drops
@@ -37,6 +38,7 @@ enum class Kind : uint32_t {
   kAck,
   kLetGo,
   kHandedOver,
+  kResumed,
 };
 
 // Asks for a session.
@@ -183,10 +185,18 @@ struct HandedOver {
 };
 static_assert(sizeof(HandedOver) == HandedOver::BytesOf(HandedOver::kMaxMarks));
 
+// A broker that took the channel over from another one serves. In place of a Joined: that one ended while it answered,
+// and the process is to join anew.
+struct Resumed {
+  Kind kind = Kind::kResumed;
+  uint32_t version = kVersion;
+};
+
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Join> &&
               std::is_trivially_copyable_v<Joined> && std::is_trivially_copyable_v<Refused> &&
               std::is_trivially_copyable_v<Delivery> && std::is_trivially_copyable_v<Ack> &&
-              std::is_trivially_copyable_v<LetGo> && std::is_trivially_copyable_v<HandedOver>);
+              std::is_trivially_copyable_v<LetGo> && std::is_trivially_copyable_v<HandedOver> &&
+              std::is_trivially_copyable_v<Resumed>);
 
 }  // namespace berth::attach
 

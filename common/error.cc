@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 35> kReasons = {{
+constexpr std::array<ReasonRow, 37> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -54,6 +54,8 @@ constexpr std::array<ReasonRow, 35> kReasons = {{
     {Reason::kNoDevice, "NO_DEVICE", Code::kFailedPrecondition},
     {Reason::kConstraint, "CONSTRAINT", Code::kFailedPrecondition},
     {Reason::kNoRuntime, "NO_RUNTIME", Code::kFailedPrecondition},
+    {Reason::kLedgerFull, "LEDGER_FULL", Code::kUnavailable},
+    {Reason::kLedgerUnreadable, "LEDGER_UNREADABLE", Code::kFailedPrecondition},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

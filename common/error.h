@@ -56,6 +56,8 @@ enum class Reason {
   kNoDevice,
   kConstraint,
   kNoRuntime,
+  kLedgerFull,
+  kLedgerUnreadable,
 };
 
 // "OVER_BUDGET" for kOverBudget.

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxPassedFds = 253;
 
 // Receives one message, with room for `room` fds. Whatever came is in `fds`, also where the result is an error.
-absl::StatusOr<Message> Receive(int socket, size_t room, std::vector<UniqueFd>* fds) {
+absl::StatusOr<Message> Receive(int socket, size_t room, std::vector<UniqueFd>* fds, int flags = 0) {
   // One byte more than the longest message tells a long one from one that fits.
   char buffer[kMaxMessageBytes + 1];
   iovec part = {buffer, sizeof(buffer)};
@@ -26,11 +26,11 @@ absl::StatusOr<Message> Receive(int socket, size_t room, std::vector<UniqueFd>* 
   msghdr header = {};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = CMSG_SPACE(sizeof(int) * room);
+  header.msg_control = room > 0 ? control : nullptr;
+  header.msg_controllen = room > 0 ? CMSG_SPACE(sizeof(int) * room) : 0;
   ssize_t got;
   do {
-    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags);
     // A peer that is gone without having read all it was sent is told once, as a reset, ahead of what it sent itself.
   } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) {
@@ -118,6 +118,11 @@ absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* f
   absl::StatusOr<Message> message = Receive(socket, kMaxPassedFds, fds);
   if (message.ok() && message->fds_lost) return LostFds();
   return message;
+}
+
+absl::StatusOr<Message> PeekMessage(int socket) {
+  std::vector<UniqueFd> none;
+  return Receive(socket, /*room=*/0, &none, MSG_PEEK);
 }
 
 absl::Status RefuseFds(int socket) {

@@ -59,6 +59,10 @@ absl::StatusOr<Message> ReceiveMessageOrItsBytes(int socket);
 // wants it to.
 absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* fds);
 
+// The bytes of the next message, which stays there to be received: for who has to have acted on it by then. Whether fds
+// come with it `fds_lost` says. Errors: as ReceiveMessage().
+absl::StatusOr<Message> PeekMessage(int socket);
+
 // Has the kernel refuse fds that are sent to `socket`, or to one that `socket` accepts; their sender gets EPERM.
 // Errors: kUnimplemented before Linux 6.16.
 absl::Status RefuseFds(int socket);

@@ -30,6 +30,27 @@ class FdPassingTest : public testing::Test {
   UniqueFd right_;
 };
 
+TEST_F(FdPassingTest, AMessageThatIsPeekedAtIsStillThere) {
+  const int fd = left_.get();
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes("first"), {&fd, 1}).ok());
+  ASSERT_TRUE(SendMessage(left_.get(), AsBytes("second")).ok());
+  const int open = OpenFds();
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<Message> peeked = PeekMessage(right_.get());
+    ASSERT_TRUE(peeked.ok()) << peeked.status();
+    EXPECT_EQ(peeked->bytes, "first");
+    EXPECT_TRUE(peeked->fds_lost) << "there are some";
+  }
+  EXPECT_EQ(OpenFds(), open);
+  const absl::StatusOr<Message> message = ReceiveMessage(right_.get());
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->fds.size(), 1u);
+  EXPECT_FALSE(PeekMessage(right_.get())->fds_lost);
+  EXPECT_EQ(ReceiveMessage(right_.get())->bytes, "second");
+  left_.reset();
+  EXPECT_TRUE(IsEndOfStream(PeekMessage(right_.get()).status()));
+}
+
 TEST_F(FdPassingTest, CarriesBytesAndDescriptors) {
   int pipe_fds[2];
   ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);

@@ -41,7 +41,11 @@ struct StatePageLayout {
   std::atomic<uint64_t> epoch;
   // 1 while a broker serves; the vault clears it when the broker dies.
   std::atomic<uint64_t> serving;
-  std::atomic<uint64_t> reserved[3];
+  // The broker's: 1 while it acts on what a process said. A broker that finds it so may follow one that died of that.
+  std::atomic<uint64_t> hearing;
+  // The vault's: 1 while the daemon's processes are being replaced by those of another program.
+  std::atomic<uint64_t> upgrading;
+  std::atomic<uint64_t> reserved[1];
   DeviceWords devices[kMaxDeviceOrdinals];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

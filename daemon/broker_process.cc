@@ -13,12 +13,15 @@
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/adoption.h"
+#include "daemon/core/row_kind.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/fd_reserve.h"
 #include "daemon/service/inventory_service.h"
 #include "daemon/service/plan_service.h"
 #include "daemon/service/module_service.h"
 #include "daemon/service/services.h"
+#include "daemon/vault/successor.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -60,10 +63,12 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
-                                ConfigDesk::Reader reread) {
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
+                                const Settings& settings, ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance));
+  process.custody_->SetSuccession({.start = [flags = std::move(vault_flags)] { return StartSuccessor(flags); },
+                                   .on_replaced = [&process] { process.OnVaultReplaced(); }});
   BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
   process.loop_->Run();
   process.AwaitAnswers();
@@ -76,9 +81,9 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, c
 }
 
 BrokerProcess::BrokerProcess(Inheritance inheritance)
-    : facts_(inheritance.facts),
-      held_(std::move(inheritance.held)),
-      custody_(std::move(inheritance.custody)) {}
+    : facts_(inheritance.facts), custody_(std::move(inheritance.custody)) {
+  for (HeldFd& held : inheritance.held) held_[held.key] = std::move(held.fd);
+}
 
 absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settings,
                                   ConfigDesk::Reader reread) {
@@ -88,11 +93,9 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file, facts_.incarnation));
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
-  core_ = std::make_unique<core::Core>(
-      std::move(config), RandomId,
-      [keeper = fences_.get()](core::StreamKey stream) { return keeper->Read(stream); },
-      [keeper = fences_.get()](ChannelId channel) { return keeper->FindPermitWord(channel); });
-  broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this));
+  BERTH_RETURN_IF_ERROR(StartCore(config, folders.sockets));
+  broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this), ledger_.get());
+  if (!ledger_fault_.ok()) broker_->RefuseRequests(ledger_fault_);
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   loop_->SetWakeCallback([this] { broker_->CarryOn(); });
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
@@ -103,61 +106,87 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
       });
   TakeUpModules(folders.state);
   BERTH_RETURN_IF_ERROR(StartFronts(folders.sockets, settings));
-  for (HeldFd& held : held_) {
-    if (held.key.kind == custody::Kind::kMonitor)
-      BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(held.fd)));
-    const bool context = held.key.kind == custody::Kind::kContextWorker;
-    if (!context && held.key.kind != custody::Kind::kWorker) continue;
-    keeper_->WorkerIsUp(static_cast<uint32_t>(held.key.id), context ? Lane::kContext : Lane::kMain,
-                        std::move(held.fd));
-  }
-  for (HeldFd& held : held_) LetGo(std::move(held));
-  held_.clear();
-  // Edge-triggered, so that a socket with room to spare says so once.
-  BERTH_RETURN_IF_ERROR(
-      loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); })
-          .status());
+  BERTH_RETURN_IF_ERROR(TakeUpLeases());
+  BERTH_RETURN_IF_ERROR(WatchVault());
   BERTH_RETURN_IF_ERROR(Listen());
-  return custody_->Ready();
+  BERTH_RETURN_IF_ERROR(custody_->Ready());
+  attach_->TellResumed();
+  return absl::OkStatus();
 }
 
 absl::Status BrokerProcess::TakeOver() {
-  for (HeldFd& held : held_) {
-    switch (held.key.kind) {
-      case custody::Kind::kListener:
-        switch (static_cast<custody::Listener>(held.key.id)) {
-          case custody::Listener::kBerthd:
-            berthd_listener_ = std::move(held.fd);
-            break;
-          case custody::Listener::kAdmin:
-            admin_listener_ = std::move(held.fd);
-            break;
-          case custody::Listener::kAttach:
-            attach_listener_ = std::move(held.fd);
-            break;
-        }
-        break;
-      case custody::Kind::kStatePage:
-        page_fd_ = std::move(held.fd);
-        break;
-      case custody::Kind::kDeviceTable:
-        device_table_ = std::move(held.fd);
-        break;
-      case custody::Kind::kLifeline:
-      case custody::Kind::kChannel:
-      case custody::Kind::kPidfd:
-      case custody::Kind::kFencePage:
-      case custody::Kind::kBlock:
-      case custody::Kind::kWorker:
-      case custody::Kind::kContextWorker:
-      case custody::Kind::kMonitor:
-        break;
-    }
-  }
+  const auto take = [this](custody::Key key) {
+    const auto it = held_.find(key);
+    if (it == held_.end()) return UniqueFd();
+    UniqueFd fd = std::move(it->second);
+    held_.erase(it);
+    return fd;
+  };
+  berthd_listener_ = take(custody::KeyOf(custody::Listener::kBerthd));
+  admin_listener_ = take(custody::KeyOf(custody::Listener::kAdmin));
+  attach_listener_ = take(custody::KeyOf(custody::Listener::kAttach));
+  page_fd_ = take(custody::KeyOf(custody::Kind::kStatePage));
+  device_table_ = take(custody::KeyOf(custody::Kind::kDeviceTable));
   if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !page_fd_ || !device_table_) {
     return absl::InternalError("the vault gave no listening sockets, state page or device table");
   }
   return absl::OkStatus();
+}
+
+std::unique_ptr<core::Core> BrokerProcess::MakeCore(const core::Config& config) const {
+  FenceKeeper* const keeper = fences_.get();
+  return std::make_unique<core::Core>(
+      config, RandomId, [keeper](core::StreamKey stream) { return keeper->Read(stream); },
+      [keeper](ChannelId channel) { return keeper->FindPermitWord(channel); });
+}
+
+absl::Status BrokerProcess::StartCore(const core::Config& config, const std::string& folder) {
+  core_ = MakeCore(config);
+  LedgerIdentity identity = {
+      .schema = core::kRowSchema, .node = facts_.node, .incarnation = facts_.incarnation};
+  BERTH_ASSIGN_OR_RETURN(identity.boot, ReadBootId());
+  if (facts_.begun == 0) {
+    BERTH_ASSIGN_OR_RETURN(ledger_, Ledger::Create(folder, identity));
+    return absl::OkStatus();
+  }
+  ledger_fault_ = RestoreCore(identity, folder);
+  if (ledger_fault_.ok()) return absl::OkStatus();
+  spdlog::critical("{}", std::string(ledger_fault_.message()));
+  ledger_.reset();
+  core_ = MakeCore(config);
+  return absl::OkStatus();
+}
+
+absl::Status BrokerProcess::RestoreCore(const LedgerIdentity& identity, const std::string& folder) {
+  BERTH_ASSIGN_OR_RETURN(ledger_, Ledger::Open(folder, identity));
+  if (ledger_->torn()) spdlog::warn("ledger: a commit was under way when the last broker died; it never was");
+  const absl::Status restored = core_->Restore(ledger_->AllRows());
+  return restored.ok() ? restored : Ledger::Unreadable(folder, restored);
+}
+
+absl::Status BrokerProcess::TakeUpLeases() {
+  if (ledger_fault_.ok()) {
+    const Adopters adopters = {*broker_, *attach_, *fences_, *keeper_};
+    BERTH_RETURN_IF_ERROR(AdoptLeases(core_->WhatStands(), adopters, &held_));
+  }
+  for (auto& [key, fd] : held_) {
+    if (key.kind == custody::Kind::kMonitor) BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(fd)));
+    const bool context = key.kind == custody::Kind::kContextWorker;
+    if (!context && key.kind != custody::Kind::kWorker) continue;
+    keeper_->WorkerIsUp(static_cast<uint32_t>(key.id), context ? Lane::kContext : Lane::kMain, std::move(fd),
+                        /*at_work=*/facts_.epoch > 1);
+  }
+  if (!ledger_fault_.ok()) return absl::OkStatus();
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) { core.Resume(now, effects); });
+  for (auto& [key, fd] : std::exchange(held_, {})) LetGo({key, std::move(fd)});
+  return absl::OkStatus();
+}
+
+void BrokerProcess::Reset() {
+  if (const absl::Status sent = custody_->Reset(); !sent.ok()) {
+    spdlog::error("reset: {}", std::string(sent.message()));
+  }
+  Stop();
 }
 
 void BrokerProcess::LetGo(HeldFd held) {
@@ -181,6 +210,12 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kWorker:
     case custody::Kind::kContextWorker:
     case custody::Kind::kMonitor:
+    case custody::Kind::kFolderLock:
+    case custody::Kind::kWorkerProcess:
+    case custody::Kind::kContextProcess:
+    case custody::Kind::kMonitorProcess:
+    case custody::Kind::kBroker:
+      // Taken up.
       break;
   }
 }
@@ -224,6 +259,8 @@ void BrokerProcess::TakeUpModules(const std::string& state) {
 }
 
 absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
+  BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));
+  page_.emplace(std::move(writable));
   service::ConnectionLimits limits;
   limits.total = settings.connections.value_or(limits.total);
   // One user must leave room for others, whatever the total is.
@@ -252,9 +289,12 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::ModuleService>(context));
   services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
   services.push_back(std::make_unique<service::InventoryService>(context, desk_.get()));
-  services.push_back(std::make_unique<service::AdminService>(context, config_.get()));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node), log_.get()));
+  services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
+    custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
+  }));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), &**page_));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
+  grpc_->SetServing(ledger_fault_.ok());
 
   acceptor_ = std::make_unique<service::Acceptor>(loop_.get(), connections_.get(),
                                                   [this](int fd) { grpc_->AddConnection(fd); });
@@ -268,6 +308,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
       loop_.get(), broker_.get(), custody_.get(),
       service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
       std::move(page), attach_limits);
+  attach_->KeepHearing(&page_->writable().hearing);
   return absl::OkStatus();
 }
 
@@ -275,6 +316,23 @@ absl::Status BrokerProcess::Listen() {
   BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_)));
   BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), /*admin=*/false));
   return acceptor_->Listen(std::move(admin_listener_), /*admin=*/true);
+}
+
+absl::Status BrokerProcess::WatchVault() {
+  loop_->Unwatch(vault_watch_);
+  // Edge-triggered, so that a socket with room to spare says so once.
+  BERTH_ASSIGN_OR_RETURN(
+      vault_watch_,
+      loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); }));
+  return absl::OkStatus();
+}
+
+void BrokerProcess::OnVaultReplaced() {
+  spdlog::warn("the vault was gone: another one has what it had");
+  // Start() has not come to it yet.
+  if (vault_watch_ == 0) return;
+  const absl::Status watched = WatchVault();
+  if (!watched.ok()) spdlog::critical("the vault is not heard: {}", std::string(watched.message()));
 }
 
 void BrokerProcess::OnVaultEvent() {
@@ -286,6 +344,12 @@ void BrokerProcess::OnVaultEvent() {
       continue;
     }
     if (IsWouldBlock(notice.status())) return;
+    if (IsEndOfStream(notice.status()) && stopping_) return;
+    if (IsEndOfStream(notice.status())) {
+      const absl::Status succeeded = custody_->Succeed();
+      if (succeeded.ok()) continue;
+      spdlog::critical("vault: {}", std::string(succeeded.message()));
+    }
     // Nobody else would start a broker again or say that a worker died: better to end than to serve half.
     spdlog::critical("vault: {}", std::string(notice.status().message()));
     _exit(1);
@@ -306,6 +370,9 @@ void BrokerProcess::OnNotice(Notice notice) {
     } else {
       attach_->VaultDropped(dropped->key);
     }
+  } else if (std::holds_alternative<HandOverRequested>(notice)) {
+    // If that fails the socket says next that the vault is gone.
+    custody_->HandOver().IgnoreError();
   } else {
     Stop();
   }
@@ -322,6 +389,7 @@ void BrokerProcess::AwaitAnswers() const {
 }
 
 void BrokerProcess::Stop() {
+  stopping_ = true;
   broker_->Step(
       [](core::Core& core, absl::Time now, core::Effects* effects) { core.ShutDown(now, effects); });
   watches_->ShutDown();

@@ -3,8 +3,10 @@
 #ifndef DAEMON_BROKER_PROCESS_H_
 #define DAEMON_BROKER_PROCESS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
+#include "daemon/ledger/ledger.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/attach_front.h"
@@ -30,6 +33,7 @@
 #include "daemon/service/connection_table.h"
 #include "daemon/service/device_watch.h"
 #include "daemon/service/grpc_front.h"
+#include "daemon/vault/broker_link.h"
 #include "daemon/vault/custody.h"
 
 namespace berth {
@@ -42,18 +46,27 @@ class BrokerProcess final : private EffectSink {
     std::string sockets;
     std::string state;
   };
-  // Ends the process once the vault asks for that. Returns: whatever keeps it from
-  // serving.
-  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, const Settings& settings,
-                          ConfigDesk::Reader reread);
+  // Ends the process once the vault asks for that. A vault that ends without asking is followed by another one, started
+  // with `vault_flags`. Returns: whatever keeps it from serving.
+  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
+                          const Settings& settings, ConfigDesk::Reader reread);
 
  private:
   explicit BrokerProcess(Inheritance inheritance);
   absl::Status Start(const Folders& folders, const Settings& settings, ConfigDesk::Reader reread);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
-  // Lets go of what belonged to an earlier broker's leases, because no ledger says whose it was.
+  std::unique_ptr<core::Core> MakeCore(const core::Config& config) const;
+  // Makes the core, of what an earlier broker of this incarnation has kept. Where that cannot be read the core is empty,
+  // and ledger_fault_ says why.
+  absl::Status StartCore(const core::Config& config, const std::string& folder);
+  absl::Status RestoreCore(const LedgerIdentity& identity, const std::string& folder);
+  // Hands monitor and workers on, and goes on with the leases.
+  absl::Status TakeUpLeases();
+  // Lets go of what belonged to leases that are over.
   void LetGo(HeldFd held);
+  // Has the next broker begin anew, and ends.
+  void Reset();
   absl::StatusOr<std::vector<DeviceRecord>> ReadDeviceTable() const;
   absl::StatusOr<core::Config> MakeConfig(const std::vector<DeviceRecord>& devices,
                                           const Settings& settings) const;
@@ -61,6 +74,10 @@ class BrokerProcess final : private EffectSink {
   void TakeUpModules(const std::string& state);
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
+  // Watches the socket to the vault that there is now.
+  absl::Status WatchVault();
+  // The socket is one to another vault now.
+  void OnVaultReplaced();
   void OnVaultEvent();
   void OnNotice(Notice notice);
   void Stop();
@@ -85,17 +102,25 @@ class BrokerProcess final : private EffectSink {
   void DeliverModule(const core::Deliver& effect);
 
   const custody::Facts facts_;
-  std::vector<HeldFd> held_;
+  // What nobody has taken up. Where the ledger cannot be read it is kept, in case it can be later.
+  HeldFds held_;
   const std::unique_ptr<Custody> custody_;
+  // Of its socket.
+  std::atomic<EventLoop::WatchId> vault_watch_ = 0;
+  // The daemon is to end, its vault may end first.
+  std::atomic<bool> stopping_ = false;
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;
   UniqueFd page_fd_;
+  std::optional<StatePage> page_;
   UniqueFd device_table_;
 
   std::unique_ptr<service::AllocationLog> log_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<FenceKeeper> fences_;
+  std::unique_ptr<Ledger> ledger_;
+  absl::Status ledger_fault_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockKeeper> keeper_;

@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "absl/status/status.h"
 #include "daemon/clears_checks.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
@@ -14,7 +13,7 @@
 namespace {
 
 int RunBrokerRole(const berth::Options& options) {
-  if (const absl::Status status = berth::BecomeChild("berth-broker", options.parent); !status.ok()) return 1;
+  if (!berth::NameProcess("berth-broker").ok()) return 1;
   return berth::RunBroker({.folder = options.folder,
                            .state = options.state,
                            .config = options.config,
@@ -24,7 +23,8 @@ int RunBrokerRole(const berth::Options& options) {
                            .call_deadline = options.call_deadline,
                            .context_idle = options.context_idle,
                            .max_connections = options.max_connections,
-                           .custody_fd = berth::kChildFd});
+                           .custody_fd = berth::kChildFd,
+                           .vault_flags = berth::FlagsForChildren(options)});
 }
 
 }  // namespace

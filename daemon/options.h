@@ -55,6 +55,10 @@ struct Options {
   uint32_t device = 0;
   // Of the inventory: no worker of the daemon's is there yet.
   bool first = false;
+  // Of the vault: go on where another one ended, by what the broker behind this fd hands over; -1 for none. Then replace
+  // all other processes.
+  int broker_fd = -1;
+  bool renew = false;
   // The vault's pid; 0 for a role that was started by hand.
   int parent = 0;
   // Print the version and end.
@@ -74,6 +78,8 @@ struct BrokerOptions {
   std::optional<uint32_t> max_connections;
   // The socket to the vault (daemon/vault/custody.h).
   int custody_fd = -1;
+  // What a vault is started with.
+  std::vector<std::string> vault_flags;
 };
 
 // Reads the command line into `*options`.

@@ -61,7 +61,7 @@ BackendKind KindOf(const Options& options) {
 
 absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& options,
                                       const RuntimeOpener& open) {
-  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  BERTH_RETURN_IF_ERROR(NameProcess(name));
   const char* const poison = getenv("BERTH_POISON");
   RuntimeOptions runtime_options;
   BERTH_ASSIGN_OR_RETURN(runtime_options.poison, ParsePoison(poison == nullptr ? "" : poison));
@@ -93,7 +93,7 @@ absl::Status ListDevices(const std::string& name, const Options& options) {
 
 // Serves its socket until that hangs up.
 absl::Status Monitor(const std::string& name, const Options& options) {
-  BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
+  BERTH_RETURN_IF_ERROR(NameProcess(name));
   return ServeMonitor(kChildFd, [&](const std::vector<DeviceRecord>& records, size_t index) {
     const DeviceRecord& record = records[index];
     if (options.host_devices_file.empty()) return NewNvmlMeter(records, index, options.parent);
@@ -127,7 +127,9 @@ int RunVaultRole(const Options& options) {
   return ExitCode("berthd", Vault::Run({.folder = options.folder,
                                         .child_flags = FlagsForChildren(options),
                                         .host_devices_file = options.host_devices_file,
-                                        .ready_fd = options.ready_fd}));
+                                        .ready_fd = options.ready_fd,
+                                        .broker_fd = options.broker_fd,
+                                        .renew = options.renew}));
 }
 
 int RunWorkerRole(const Options& options) { return RunWorkerRole(options, DeviceRuntime::Open); }

@@ -18,6 +18,8 @@ namespace berth {
 int RunBroker(const BrokerOptions& options) {
   // Who reads the log may have gone; that must not end the leases.
   ::signal(SIGPIPE, SIG_IGN);
+  // A vault that is started from here, and ends before this process.
+  ::signal(SIGCHLD, SIG_IGN);
   // Output is for those who start the daemon; the log goes where errors go.
   spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
   // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.
@@ -26,8 +28,8 @@ int RunBroker(const BrokerOptions& options) {
   const absl::StatusOr<Settings> settings = CombineSettings(options);
   absl::Status status = settings.status();
   if (status.ok()) {
-    status = BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, *settings,
-                                [options] { return CombineSettings(options); });
+    status = BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, options.vault_flags,
+                                *settings, [options] { return CombineSettings(options); });
   }
   spdlog::critical("{}", std::string(status.message()));
   return 1;

@@ -28,7 +28,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   if (globals.json) {
     BERTH_ASSIGN_OR_RETURN(const std::string json, FormatJson({{"node", &node}, {"devices", &devices}}));
     ::fputs(json.c_str(), stdout);
-  } else if (sick == 0) {
+  } else if (sick == 0 && node.ledger_fault().empty()) {
     const std::string aside = drained > 0 ? absl::StrCat(", ", drained, " drained") : "";
     ::printf("healthy: Berth %s serves for %s, %d of %d devices ready%s\n", node.version().c_str(),
              FormatSince(node.serve_time(), absl::Now()).c_str(),
@@ -36,6 +36,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   } else {
     ::fputs(DeviceTable(devices.devices()).c_str(), stdout);
   }
+  if (!node.ledger_fault().empty()) return absl::FailedPreconditionError(node.ledger_fault());
   if (sick == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(sick, " of ", devices.devices_size(), " devices do not serve"));

@@ -32,7 +32,8 @@ int main(int argc, char** argv) {
        {&AddRun,     &AddAcquire,      &AddRelease, &AddCtestSpec, &AddCtestRun, &AddStatus,
         &AddPermits, &AddExplain,      &AddBlocks,  &AddBytes,     &AddConfig,   &AddStrays,
         &AddStreams, &AddSessions,     &AddHealth,  &AddDevices,   &AddDevice,   &AddTopology,
-        &AddBudget,  &AddReservations, &AddReap,    &AddLog,       &AddPlans,    &AddModules}) {
+        &AddBudget,  &AddReservations, &AddReap,    &AddLog,       &AddPlans,    &AddModules, &AddReset,
+        &AddUpgrade}) {
     add(app, globals, &chosen);
   }
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));

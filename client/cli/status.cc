@@ -35,6 +35,11 @@ std::string Unwritten(const v1::Node& node) {
       " records of what happened to memory are not in the log's file, which was slow or full\n");
 }
 
+// Why nothing is granted, where that is so.
+std::string LedgerFault(const v1::Node& node) {
+  return node.ledger_fault().empty() ? "" : absl::StrCat("\nNothing is granted: ", node.ledger_fault(), "\n");
+}
+
 absl::Status Look(const Globals& globals, const Inspector& inspector) {
   BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
   BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
@@ -48,7 +53,8 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   const std::string text = absl::StrCat(
       "Berth ", node.version(), ", serving for ", FormatSince(node.serve_time(), absl::Now()), ", epoch ",
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
-      PoolTable(pools), "\n", DeviceTable(devices.devices()), Unwritten(node));
+      PoolTable(pools), "\n", DeviceTable(devices.devices()), Unwritten(node),
+      LedgerFault(node));
   ::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -47,12 +47,14 @@ void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRelease(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddReset(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddStreams(CLI::App& app, const Globals& globals, Verb* chosen);
 void AddTopology(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen);
 
 // For the parser's check(): what is wrong with `text` as a number from 1 on; empty if nothing. The parser's own
 // conversion takes "-3" for a huge one.

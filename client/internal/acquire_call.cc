@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "client/cancellation.h"
+#include "client/internal/call_attempts.h"
 #include "grpcpp/alarm.h"
 
 namespace berth::internal {
@@ -23,7 +24,7 @@ class Running {
 
   void Start() {
     if (const absl::Status status = call_.core->EnterCall(); !status.ok()) return Finish(status);
-    ++attempts_;
+    attempts_.Sent(absl::Now());
     attempt_.emplace();
     call_.core->PrepareCall(limits(), &attempt_->context);
     attempt_->hooks.emplace(call_.core.get(), limits(), &attempt_->context);
@@ -42,8 +43,8 @@ class Running {
   void OnAnswer(const grpc::Status& answer) {
     attempt_.reset();
     call_.core->LeaveCall();
-    const absl::Status status = call_.core->JudgeCall(limits(), answer);
-    const std::optional<absl::Duration> pause = call_.core->PauseBeforeRetry(limits(), status, attempts_);
+    absl::Status status = call_.core->JudgeCall(limits(), answer);
+    const std::optional<absl::Duration> pause = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
     if (!pause.has_value()) return Finish(status);
     // Too short for who cancels meanwhile to mind.
     again_.Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
@@ -64,7 +65,7 @@ class Running {
   std::optional<std::stop_callback<std::function<void()>>> stopped_;
   std::optional<Cancellation::Hook> cancelled_;
   v1::AcquirePermitResponse response_;
-  int attempts_ = 0;
+  CallAttempts attempts_;
   std::optional<Attempt> attempt_;
   grpc::Alarm again_;
 };

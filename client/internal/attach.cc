@@ -22,6 +22,9 @@
 namespace berth::internal {
 namespace {
 
+// Brokers that are asked one thing. One that has too many strangers ends their connections, too.
+constexpr int kMaxAsked = 3;
+
 // Says why there is no connection to the socket at `path`.
 absl::Status NoConnection(const std::string& path, int error) {
   const absl::Status status = OsError(path, error);
@@ -68,6 +71,9 @@ absl::Status FromRefused(const attach::Refused& refused) {
   return status;
 }
 
+// A broker that ended with the question; the next one can be asked.
+absl::Status Aborted() { return absl::AbortedError("the daemon ended while it answered on attach.sock"); }
+
 // Receives the one answer to Hello or Join, which brings one fd.
 template <typename Answer>
 absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
@@ -75,7 +81,7 @@ absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
   if (!message.ok()) {
     if (IsWouldBlock(message.status()))
       return absl::UnavailableError("the daemon did not answer on attach.sock");
-    if (IsEndOfStream(message.status())) return absl::UnavailableError("the daemon closed the connection");
+    if (IsEndOfStream(message.status())) return Aborted();
     return message.status();
   }
   attach::Kind kind;
@@ -87,6 +93,8 @@ absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
     memcpy(&refused, message->bytes.data(), sizeof(refused));
     return FromRefused(refused);
   }
+  // What a channel carries, of which this process has not heard yet.
+  if (kind == attach::Kind::kResumed || kind == attach::Kind::kDelivery) return Aborted();
   Answer answer;
   if (kind != answer.kind || message->bytes.size() != sizeof(answer) || message->fds.size() != 1) {
     return absl::InternalError(absl::StrCat("attach.sock answered kind ", static_cast<uint32_t>(kind),
@@ -97,17 +105,40 @@ absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
   return std::pair(answer, std::move(message->fds[0]));
 }
 
-// Sends `question` on a new connection and receives its answer.
+// Sends `question` on a new connection and receives its answer. Errors: kAborted where another broker has to be asked.
 template <typename Answer, typename Question>
-absl::StatusOr<std::pair<Answer, UniqueFd>> Ask(int socket, const Question& question) {
+absl::StatusOr<std::pair<Answer, UniqueFd>> AskOn(int socket, const Question& question) {
   if (const absl::Status sent = SendStruct(socket, question); !sent.ok()) {
     // A daemon that refuses at once may have closed before the question came; its answer is there all the
     // same.
     absl::StatusOr<std::pair<Answer, UniqueFd>> answer = ReceiveAnswer<Answer>(socket);
     if (answer.ok() || GetErrorDetails(answer.status()).has_value()) return answer;
-    return sent;
+    return absl::IsUnavailable(sent) ? Aborted() : sent;
   }
   return ReceiveAnswer<Answer>(socket);
+}
+
+template <typename Answer>
+struct Asked {
+  // The connection that it was asked on.
+  UniqueFd socket;
+  Answer answer;
+  UniqueFd fd;
+};
+
+// Asks, and asks again where a broker ended without an answer: what it may have made then ends with its connection.
+template <typename Answer, typename Question>
+absl::StatusOr<Asked<Answer>> Ask(const std::string& folder, const Question& question, absl::Duration timeout) {
+  for (int asked = 1;; ++asked) {
+    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question);
+    if (answer.ok()) {
+      return Asked<Answer>{
+          .socket = std::move(socket), .answer = answer->first, .fd = std::move(answer->second)};
+    }
+    if (!absl::IsAborted(answer.status())) return answer.status();
+    if (asked == kMaxAsked) return absl::UnavailableError(answer.status().message());
+  }
 }
 
 }  // namespace
@@ -120,24 +151,22 @@ absl::Status CheckMayConnect(const std::string& path) {
 absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
                                           absl::Duration timeout) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("label", label));
-  BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
   attach::Hello hello;
   memcpy(hello.label, label.data(), label.size());
-  BERTH_ASSIGN_OR_RETURN(auto answer, Ask<attach::Welcome>(socket.get(), hello));
-  BERTH_ASSIGN_OR_RETURN(SessionCapsule capsule, ReadCapsule(answer.second.get()));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(folder, hello, timeout));
+  BERTH_ASSIGN_OR_RETURN(SessionCapsule capsule, ReadCapsule(asked.fd.get()));
   return OpenedSession{
-      .lifeline = std::move(socket), .capsule_fd = std::move(answer.second), .capsule = std::move(capsule)};
+      .lifeline = std::move(asked.socket), .capsule_fd = std::move(asked.fd), .capsule = std::move(capsule)};
 }
 
 absl::StatusOr<JoinedChannel> JoinSession(const std::string& folder, const SessionCapsule& capsule,
                                           absl::Duration timeout) {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
   const attach::Join join = {.session = capsule.session.value(), .secret = capsule.secret};
-  BERTH_ASSIGN_OR_RETURN(auto answer, Ask<attach::Joined>(socket.get(), join));
-  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(answer.second.get()));
-  BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(folder, join, timeout));
+  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(asked.fd.get()));
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(asked.socket.get()));
   return JoinedChannel{
-      .socket = std::move(socket), .channel = ChannelId(answer.first.channel), .page = std::move(page)};
+      .socket = std::move(asked.socket), .channel = ChannelId(asked.answer.channel), .page = std::move(page)};
 }
 
 }  // namespace berth::internal

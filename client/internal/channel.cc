@@ -38,6 +38,13 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
   return false;
 }
 
+bool IsResumed(const Message& message) {
+  attach::Resumed resumed;
+  if (message.bytes.size() != sizeof(resumed) || !message.fds.empty()) return false;
+  memcpy(&resumed, message.bytes.data(), sizeof(resumed));
+  return resumed.kind == attach::Kind::kResumed;
+}
+
 // Between two looks at open uses that hold a hand-over up, in milliseconds.
 constexpr int kLeastPause = 1;
 constexpr int kLongestPause = 64;
@@ -49,19 +56,18 @@ absl::Status SendHandOver(int socket, const attach::HandedOver& handed) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket, Fences* fences,
-                                                        std::function<void(const absl::Status&)> on_lost) {
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket, Fences* fences, Events events) {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);
-  std::unique_ptr<Channel> channel(new Channel(socket, fences, std::move(wake), std::move(on_lost)));
+  std::unique_ptr<Channel> channel(new Channel(socket, fences, std::move(wake), std::move(events)));
   fences->tracker.SetSender(
       [raw = channel.get()](const attach::HandedOver& handed) { raw->HandOver(handed); });
   channel->thread_ = std::thread([raw = channel.get()] { raw->Run(); });
   return channel;
 }
 
-Channel::Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost)
-    : socket_(socket), fences_(*fences), wake_(std::move(wake)), on_lost_(std::move(on_lost)) {}
+Channel::Channel(int socket, Fences* fences, UniqueFd wake, Events events)
+    : socket_(socket), fences_(*fences), wake_(std::move(wake)), events_(std::move(events)) {}
 
 Channel::~Channel() {
   {
@@ -85,6 +91,7 @@ void Channel::Run() {
   while (true) {
     absl::Status state;
     bool wants_write;
+    bool resumed;
     std::deque<BlockId> wanted;
     {
       MutexLock lock(&mu_);
@@ -92,7 +99,9 @@ void Channel::Run() {
       state = state_;
       wants_write = HasToSendLocked();
       wanted.swap(wanted_);
+      resumed = std::exchange(resumed_, false);
     }
+    if (resumed) events_.on_resumed();
     // Asks streams' drivers, so without the lock, and on no thread of the program's.
     for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
     const bool called_permits = permits_.CallBack();
@@ -102,7 +111,7 @@ void Channel::Run() {
       continue;
     }
     const bool held_up = fences_.tracker.FinishHandOvers();
-    if (!state.ok()) return on_lost_(state);
+    if (!state.ok()) return events_.on_lost(state);
     pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
                      {.fd = wake_.get(), .events = POLLIN}};
     ::poll(fds, 2, held_up ? pause : -1);
@@ -218,6 +227,11 @@ void Channel::DrainLocked() {
 }
 
 absl::Status Channel::DispatchLocked(Message message) {
+  if (IsResumed(message)) {
+    resumed_ = true;
+    Wake();
+    return absl::OkStatus();
+  }
   attach::Delivery delivery;
   if (message.bytes.size() != sizeof(delivery)) {
     return absl::InternalError(

@@ -48,10 +48,16 @@ struct Arrival {
 // Thread-safe.
 class Channel {
  public:
-  // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this. `on_lost` is
-  // called once, from the channel's thread and without a lock, when the stream ends or is broken.
-  static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket, Fences* fences,
-                                                        std::function<void(const absl::Status&)> on_lost);
+  // Called from the channel's thread, without a lock.
+  struct Events {
+    // Once: the stream has ended or is broken.
+    std::function<void(const absl::Status&)> on_lost;
+    // Another broker serves than before.
+    std::function<void()> on_resumed;
+  };
+
+  // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this.
+  static absl::StatusOr<std::unique_ptr<Channel>> Start(int socket, Fences* fences, Events events);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel();
@@ -95,7 +101,7 @@ class Channel {
     std::optional<absl::StatusOr<Arrival>> result;
   };
 
-  Channel(int socket, Fences* fences, UniqueFd wake, std::function<void(const absl::Status&)> on_lost);
+  Channel(int socket, Fences* fences, UniqueFd wake, Events events);
   void Run();
   void Wake();
   void EndLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -119,13 +125,15 @@ class Channel {
   const int socket_;
   Fences& fences_;
   const UniqueFd wake_;
-  const std::function<void(const absl::Status&)> on_lost_;
+  const Events events_;
   // Synchronised by itself.
   PermitWatch permits_;
   PlanWatch plans_;
 
   mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  // on_resumed is to be called.
+  bool resumed_ ABSL_GUARDED_BY(mu_) = false;
   // Not OK once the channel is lost.
   absl::Status state_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Expected>> expected_ ABSL_GUARDED_BY(mu_);

@@ -23,10 +23,13 @@ class ChannelTest : public testing::Test {
     daemon_ = std::move(pair->first);
     client_ = std::move(pair->second);
     ASSERT_TRUE(SetNonBlocking(client_.get()).ok());
-    auto channel = Channel::Start(client_.get(), &fences_, [this](const absl::Status& why) {
-      why_ = why;
-      lost_.Notify();
-    });
+    auto channel = Channel::Start(client_.get(), &fences_,
+                                  {.on_lost =
+                                       [this](const absl::Status& why) {
+                                         why_ = why;
+                                         lost_.Notify();
+                                       },
+                                   .on_resumed = [this] { resumed_.Notify(); }});
     ASSERT_TRUE(channel.ok());
     channel_ = *std::move(channel);
   }
@@ -73,6 +76,7 @@ class ChannelTest : public testing::Test {
   UniqueFd client_;
   Fences fences_;
   absl::Notification lost_;
+  absl::Notification resumed_;
   absl::Status why_;
   std::unique_ptr<Channel> channel_;
 };
@@ -239,6 +243,14 @@ TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
   EXPECT_EQ(arrival->lease->word.load(), Lease::kEnded);
   channel_->Expect(3);
   EXPECT_TRUE(absl::IsUnavailable(Await(3).status())) << "and so does what is expected later";
+}
+
+TEST_F(ChannelTest, AnotherBrokerIsHeardOfAndTheChannelGoesOn) {
+  channel_->Expect(1);
+  ASSERT_TRUE(SendStruct(daemon_.get(), attach::Resumed{}).ok());
+  EXPECT_TRUE(resumed_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  SendBlock(1, 1, 11, 12);
+  EXPECT_TRUE(Await(1).ok());
 }
 
 TEST_F(ChannelTest, AMessageThatIsNoDeliveryBreaksTheChannel) {

@@ -28,8 +28,9 @@ namespace {
 
 // What the fd of a capsule (session_capsule.h) is a link to.
 constexpr char kCapsuleTarget[] = "/memfd:berth-session";
-// Between the attempts of one call; each try waits for the connection besides.
-constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
+// How long a connection may wait to be accepted. The vault keeps the listening sockets while brokers change: who
+// waits there is served first by the next one, who leaves and comes again is not.
+constexpr absl::Duration kAcceptPatience = absl::Seconds(10);
 
 // Whether `status` is the daemon's last word on a request. Words on a wait that ended are none: the grant and
 // the end of the wait may have crossed.
@@ -57,10 +58,11 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool a
   grpc::ChannelArguments arguments;
   // A connection of its own per session: the daemon counts and cuts them by session.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Back soon after a restart of the daemon; gRPC's own limit grows to two minutes.
+  // Back soon where there was nothing to connect to; gRPC's own limit grows to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // By its name the least pause; it is what one attempt may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kAcceptPatience)));
   // A proxy of the environment is none for a Unix socket.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(absl::StrCat("unix:", SocketPath(folder, admin)),
@@ -129,8 +131,9 @@ absl::Status ClearCloseOnExec(int fd) {
 
 }  // namespace
 
-Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
-    : session(v1::SessionService::NewStub(channel)),
+Stubs::Stubs(std::shared_ptr<grpc::Channel> grpc_channel)
+    : channel(std::move(grpc_channel)),
+      session(v1::SessionService::NewStub(channel)),
       permit(v1::PermitService::NewStub(channel)),
       memory(v1::MemoryService::NewStub(channel)),
       fence(v1::FenceService::NewStub(channel)),
@@ -189,7 +192,8 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
   // The channel's thread ends before its core does.
   BERTH_ASSIGN_OR_RETURN(core->live_->channel,
                          Channel::Start(core->guard_.channel(), &core->live_->fences,
-                                        [raw = core.get()](const absl::Status& why) { raw->OnLost(why); }));
+                                        {.on_lost = [raw = core.get()](const absl::Status& why) { raw->OnLost(why); },
+                                         .on_resumed = [raw = core.get()] { raw->OnResumed(); }}));
   return core;
 }
 
@@ -232,6 +236,15 @@ void SessionCore::OnLost(const absl::Status& why) {
     unused = TakeUnused();
   }
   live_->lost.Cancel();
+}
+
+void SessionCore::OnResumed() {
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    MutexLock lock(&mu_);
+    if (live_->stubs != nullptr) channel = live_->stubs->channel;
+  }
+  if (channel != nullptr) grpc::experimental::ChannelResetConnectionBackoff(channel.get());
 }
 
 absl::Status SessionCore::Check() const {
@@ -285,17 +298,12 @@ absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status
   return absl::UnavailableError("the daemon ended the call");
 }
 
-std::optional<absl::Duration> SessionCore::PauseBeforeRetry(const CallLimits& limits,
-                                                            const absl::Status& status, int attempts) const {
-  // Who was in the way of this one may be so still: waiting on is for the caller to decide.
-  const bool in_use = IsRefusal(status, Reason::kBlockInUse);
-  if (!absl::IsUnavailable(status) || in_use || attempts == kMaxAttempts || !Check().ok())
-    return std::nullopt;
-  absl::Duration pause = kRetryPause * attempts;
-  if (const std::optional<ErrorDetails> details = GetErrorDetails(status); details && details->retry_after) {
-    pause = std::max(pause, *details->retry_after);
-  }
-  if (absl::Now() + pause >= limits.deadline) return std::nullopt;
+std::optional<absl::Duration> SessionCore::PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
+                                                            absl::Status* status) const {
+  if (!Check().ok()) return std::nullopt;
+  const absl::Time now = absl::Now();
+  const std::optional<absl::Duration> pause = attempts->Failed(now, status);
+  if (!pause.has_value() || now + *pause >= limits.deadline) return std::nullopt;
   if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return std::nullopt;
   return pause;
 }
@@ -311,9 +319,10 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
 
 absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
   const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !lost_.ok(); };
-  for (int attempts = 1;; ++attempts) {
-    const absl::Status status = CallOnce(limits, attempt);
-    const std::optional<absl::Duration> pause = PauseBeforeRetry(limits, status, attempts);
+  for (CallAttempts attempts;;) {
+    attempts.Sent(absl::Now());
+    absl::Status status = CallOnce(limits, attempt);
+    const std::optional<absl::Duration> pause = PauseBeforeRetry(limits, &attempts, &status);
     if (!pause.has_value()) return status;
     MutexLock lock(&mu_);
     if (mu_.AwaitWithTimeout(absl::Condition(&over), *pause)) return status;

@@ -1,8 +1,8 @@
 // SessionCore is what every part of the SDK stands on: one session of one process, with its sockets, its gRPC
 // channel, its requests' numbers and what it owes the daemon.
 //
-// A mutating request goes like this: Begin() opens it, Call() sends it (again, under the same number, where
-// the daemon restarted), Resolve() settles it or owes a ForgetRequest, which is repeated in the background
+// A mutating request goes like this: Begin() opens it, Call() sends it (again, under the same number, where another
+// broker took over: call_attempts.h), Resolve() settles it or owes a ForgetRequest, which is repeated in the background
 // until answered. What gives a lease back goes through GiveBack(), which is itself repeated until answered.
 
 #ifndef CLIENT_INTERNAL_SESSION_CORE_H_
@@ -29,6 +29,7 @@
 #include "berth/v1/plan.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "client/cancellation.h"
+#include "client/internal/call_attempts.h"
 #include "client/internal/channel.h"
 #include "client/internal/fork_guard.h"
 #include "client/internal/permit_cache.h"
@@ -56,7 +57,8 @@ struct CallLimits {
 
 // The daemon's services, on one gRPC channel of this session's own.
 struct Stubs {
-  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel);
+  explicit Stubs(std::shared_ptr<grpc::Channel> grpc_channel);
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::SessionService::Stub> session;
   const std::unique_ptr<v1::PermitService::Stub> permit;
   const std::unique_ptr<v1::MemoryService::Stub> memory;
@@ -98,8 +100,6 @@ class OpenRequest {
 // Thread-safe.
 class SessionCore {
  public:
-  // A request is sent at most this often: over as many epochs of the daemon.
-  static constexpr int kMaxAttempts = 3;
   // Bounds one attempt of what is repeated in the background, and what a destructor may take.
   static constexpr absl::Duration kReturnPatience = absl::Seconds(2);
   // What who leaves a session waits for debts; later they go on alone.
@@ -167,9 +167,9 @@ class SessionCore {
   };
   // What the answer of an attempt means to the caller.
   absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
-  // How long to wait before the call is sent again; nothing if `status` is what it came to.
-  std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, const absl::Status& status,
-                                                 int attempts) const;
+  // How long to wait before the call is sent again; nothing if `*status` is what it came to.
+  std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
+                                                 absl::Status* status) const;
 
   // Opens a request that gives something back, sends what `make_attempt` makes of it and waits at most
   // kReturnPatience; without an answer goes on in the background, and returns how the first try went.
@@ -201,6 +201,8 @@ class SessionCore {
   // What becomes of a core that nobody refers to any more: deletes it, now or when its debts are settled.
   static void Retire(SessionCore* core);
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Another broker serves: what waits to connect does so now.
+  void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
   // whoever serves next. To be let go of without the lock.

@@ -1,11 +1,15 @@
 #include "daemon/broker/broker.h"
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <variant>
 
 #include "daemon/broker/event_loop.h"
+#include "spdlog/spdlog.h"
 
 namespace berth {
 namespace {
@@ -17,7 +21,34 @@ bool TakesSystemCalls(const core::Effect& effect) {
 
 }  // namespace
 
-void Broker::EnqueueLocked(core::Effects effects) {
+void Broker::RefuseRequests(absl::Status why) {
+  MutexLock lock(&mu_);
+  refusal_ = std::move(why);
+}
+
+absl::Status Broker::CheckServes() {
+  MutexLock lock(&mu_);
+  return CheckServesLocked();
+}
+
+absl::Status Broker::CheckServesLocked() {
+  if (!refusal_.ok()) return refusal_;
+  return ledger_ == nullptr ? absl::OkStatus() : ledger_->CheckRoom();
+}
+
+void Broker::KeepChangesLocked() {
+  changes_.Clear();
+  core_.TakeChanges(&changes_);
+  if (ledger_ == nullptr || changes_.empty()) return;
+  const absl::Status kept = ledger_->Commit(changes_);
+  if (kept.ok()) return;
+  // The core is ahead of what is kept: nobody may hear of it. The next broker goes on from what is.
+  spdlog::critical("ledger: {}", std::string(kept.message()));
+  ::_exit(1);
+}
+
+void Broker::EndStepLocked(core::Effects effects) {
+  KeepChangesLocked();
   for (core::Effect& effect : effects) {
     Ready ready{.effect = std::move(effect)};
     if (const auto* reply = std::get_if<core::Reply>(&ready.effect.what)) {
@@ -36,13 +67,18 @@ void Broker::EnqueueLocked(core::Effects effects) {
 }
 
 void Broker::Submit(CallId id, Call* call, RequestStep step) {
+  absl::Status served;
   {
     MutexLock lock(&mu_);
-    calls_[id] = call;
-    core::Effects effects;
-    step(core_, EventLoop::SteadyNow(), id, &effects);
-    EnqueueLocked(std::move(effects));
+    served = CheckServesLocked();
+    if (served.ok()) {
+      calls_[id] = call;
+      core::Effects effects;
+      step(core_, EventLoop::SteadyNow(), id, &effects);
+      EndStepLocked(std::move(effects));
+    }
   }
+  if (!served.ok()) return call->Answer(std::move(served));
   Drain(call);
 }
 
@@ -55,7 +91,7 @@ void Broker::Step(EventStep step) {
     MutexLock lock(&mu_);
     core::Effects effects;
     step(core_, EventLoop::SteadyNow(), &effects);
-    EnqueueLocked(std::move(effects));
+    EndStepLocked(std::move(effects));
   }
   Drain(nullptr);
 }
@@ -67,7 +103,7 @@ void Broker::TimerFired() {
     armed_ = absl::InfiniteFuture();
     core::Effects effects;
     core_.Tick(EventLoop::SteadyNow(), &effects);
-    EnqueueLocked(std::move(effects));
+    EndStepLocked(std::move(effects));
   }
   Drain(nullptr);
 }

@@ -1,7 +1,7 @@
 // Broker: the core under its lock, and the one place where effects are carried out in the order of their numbers.
 //
-// A step is: lock, let the core decide, unlock; then whoever finds nobody at it carries out what is queued, without the
-// lock. So a request that can be answered at once is answered on the thread that brought it, and no reply leaves before
+// A step is: lock, let the core decide, keep what changed, unlock; then whoever finds nobody at it carries out what is
+// queued, without the lock. So nobody hears of a step that a restart could forget, and a request that can be answered at once is answered on the thread that brought it, and no reply leaves before
 // every effect of a smaller number is done. gRPC sends such an answer when that thread returns: what comes after it and
 // takes system calls is left to the loop's thread, so that the caller need not wait for it.
 
@@ -16,12 +16,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/row.h"
 #include "daemon/core/core.h"
 #include "daemon/core/effects.h"
+#include "daemon/ledger/ledger.h"
 
 namespace berth {
 
@@ -60,8 +63,10 @@ class EffectSink {
 // Thread-safe.
 class Broker {
  public:
-  // `core` and `sink` must outlive the broker.
-  Broker(core::Core* core, EffectSink* sink) : sink_(*sink), core_(*core) {}
+  // `core` and `sink` must outlive the broker. Each step's changes are kept in `ledger`, which must outlive it too; null
+  // for a core whose rows nobody needs later. A ledger that takes no more although there was room ends the process.
+  Broker(core::Core* core, EffectSink* sink, Ledger* ledger = nullptr)
+      : sink_(*sink), core_(*core), ledger_(ledger) {}
 
   using RequestStep = absl::FunctionRef<void(core::Core&, absl::Time now, CallId, core::Effects*)>;
   using EventStep = absl::FunctionRef<void(core::Core&, absl::Time now, core::Effects*)>;
@@ -75,6 +80,10 @@ class Broker {
   void EndCall() { open_calls_.fetch_sub(1, std::memory_order_relaxed); }
   // Calls drawn and not ended.
   int64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
+  // From now on every request is refused so; what happens is told to the core all the same.
+  void RefuseRequests(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether requests are put to the core. Errors: that of RefuseRequests(); LEDGER_FULL.
+  absl::Status CheckServes() ABSL_LOCKS_EXCLUDED(mu_);
   // Puts a request to the core; `call` is answered now or later.
   void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
   // The caller of `id` is gone.
@@ -99,7 +108,10 @@ class Broker {
     Call* call = nullptr;
   };
 
-  void EnqueueLocked(core::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckServesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps what the step changed and queues its effects.
+  void EndStepLocked(core::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeepChangesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `own` is the call whose handler this thread is in, or null.
   void Drain(const Call* own) ABSL_LOCKS_EXCLUDED(mu_);
   // Puts what is left of batch_ back.
@@ -114,6 +126,10 @@ class Broker {
   // Guarded by mu_.
   Mutex mu_;
   core::Core& core_ ABSL_GUARDED_BY(mu_);
+  Ledger* const ledger_ ABSL_PT_GUARDED_BY(mu_);
+  RowBatch changes_ ABSL_GUARDED_BY(mu_);
+  // Why requests are refused; OK if they are not.
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<CallId, Call*> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<Ready> ready_ ABSL_GUARDED_BY(mu_);
   // A thread is in Drain(): it will also take what others enqueue.

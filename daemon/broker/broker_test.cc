@@ -1,13 +1,19 @@
 #include "daemon/broker/broker.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "daemon/broker/recorded_call.h"
+#include "daemon/core/row_kind.h"
+#include "daemon/ledger/ledger.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -54,7 +60,7 @@ class BrokerTest : public testing::Test {
     core::Config config = {.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}};
     core_ = std::make_unique<core::Core>(
         config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
-    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
+    broker_ = std::make_unique<Broker>(core_.get(), &sink_, ledger_.get());
     broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
       session_ = *core.OpenSession(now, secret_, tenant_, "test", {});
       channel_ = *core.JoinSession(now, session_, secret_, tenant_, {});
@@ -78,6 +84,8 @@ class BrokerTest : public testing::Test {
   const core::Tenant tenant_ = {.uid = 1000};
   const Secret secret_ = {};
   RecordingSink sink_;
+  // For tests that keep what their core says.
+  std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   SessionId session_;
@@ -193,6 +201,74 @@ TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
   EXPECT_EQ(sink_.armed, deadline);
   broker_->TimerFired();
   EXPECT_EQ(sink_.armed, deadline + absl::Hours(1));
+}
+
+TEST_F(BrokerTest, WhoIsToldNotToServeRefusesRequestsButHearsWhatHappens) {
+  RecordedCall before;
+  Acquire(1, "a", &before);
+  broker_->RefuseRequests(Refuse(Reason::kLedgerUnreadable, "no"));
+  RecordedCall refused;
+  Acquire(2, "b", &refused);
+  EXPECT_TRUE(IsRefusal(refused.Await().status(), Reason::kLedgerUnreadable)) << refused.Await().status();
+  EXPECT_TRUE(IsRefusal(broker_->CheckServes(), Reason::kLedgerUnreadable));
+  const auto out = [&] { return broker_->Read([](const core::Core& core) { return core.ListPools()[0].out; }); };
+  EXPECT_EQ(out(), 1u);
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.LifelineHungUp(now, session_, effects);
+    core.ProcessGone(now, channel_, effects);
+  });
+  EXPECT_EQ(out(), 0u);
+}
+
+// Looks at something as it is answered.
+class HearingCall final : public Call {
+ public:
+  explicit HearingCall(std::function<void()> hear) : hear_(std::move(hear)) {}
+  void Answer(absl::StatusOr<core::Response> response) override {
+    EXPECT_TRUE(response.ok()) << response.status();
+    hear_();
+    ++answers;
+  }
+  int answers = 0;
+
+ private:
+  const std::function<void()> hear_;
+};
+
+class KeptBrokerTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
+    const LedgerIdentity identity = {.schema = core::kRowSchema, .node = 1, .incarnation = 1};
+    ledger_ = *Ledger::Create(folder_, identity);
+    BrokerTest::SetUp();
+  }
+  ~KeptBrokerTest() override {
+    ::unlink((folder_ + "/ledger").c_str());
+    ::rmdir(folder_.c_str());
+  }
+  void ExpectKept() {
+    EXPECT_EQ(ledger_->AllRows(), broker_->Read([](const core::Core& core) { return core.AllRows(); }));
+  }
+
+  std::string folder_ = testing::TempDir() + "/broker_XXXXXX";
+};
+
+TEST_F(KeptBrokerTest, WhoIsAnsweredFindsAllOfItKept) {
+  ExpectKept();
+  HearingCall first([this] { ExpectKept(); });
+  HearingCall second([this] { ExpectKept(); });
+  Acquire(1, "a", &first);
+  Acquire(2, "b", &second);
+  EXPECT_EQ(first.answers, 1);
+  ExpectKept();
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.RevokePermit(now, core.ListPermits(Caller(), "")[0].id, effects).IgnoreError();
+  });
+  EXPECT_EQ(second.answers, 1);
+  ExpectKept();
+  broker_->TimerFired();
+  ExpectKept();
 }
 
 TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {

@@ -25,6 +25,7 @@ absl::StatusOr<FenceKeeper::Held> FenceKeeper::MakePage(ChannelId channel) {
 void FenceKeeper::Make(ChannelId channel) {
   {
     MutexLock lock(&mu_);
+    // An earlier broker made it.
     if (pages_.contains(channel)) return;
   }
   absl::StatusOr<Held> made = MakePage(channel);
@@ -35,6 +36,17 @@ void FenceKeeper::Make(ChannelId channel) {
   }
   MutexLock lock(&mu_);
   pages_.emplace(channel, *std::move(made));
+}
+
+void FenceKeeper::Adopt(ChannelId channel, UniqueFd fd) {
+  absl::StatusOr<FencePage> page = FencePage::MapWritable(fd.get());
+  if (!page.ok()) {
+    spdlog::error("the fence page of channel {:x} is lost: {}", channel.value(),
+                  std::string(page.status().message()));
+    return;
+  }
+  MutexLock lock(&mu_);
+  pages_.emplace(channel, Held{.fd = std::move(fd), .page = *std::move(page)});
 }
 
 void FenceKeeper::Drop(ChannelId channel) {

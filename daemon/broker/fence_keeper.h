@@ -23,7 +23,8 @@ class FenceKeeper {
   // `custody` must outlive the keeper.
   explicit FenceKeeper(Custody* custody) : custody_(*custody) {}
 
-  // Carries a MakeFencePage effect out. A page that could not be made is missing, which Open() says.
+  // Carries a MakeFencePage effect out; a page that is there stays. One that could not be made is missing, which Open()
+  // says.
   void Make(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // Carries a DropFencePage effect out.
   void Drop(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
@@ -36,7 +37,9 @@ class FenceKeeper {
   // Drop().
   PermitWord* FindPermitWord(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A page that an earlier broker made: its session is over, so nobody shall wait for its words, and what it keeps is
+  // Goes on with the page of a process that is there still.
+  void Adopt(ChannelId channel, UniqueFd page) ABSL_LOCKS_EXCLUDED(mu_);
+  // A page that an earlier broker made for a process that is not: its session is over, so nobody shall wait for its words, and what it keeps is
   // nobody's.
   void LetGo(HeldFd held) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -41,6 +41,7 @@
 #include "daemon/core/permit_words.h"
 #include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
+#include "daemon/core/standing.h"
 
 namespace berth::core {
 
@@ -254,6 +255,11 @@ class Core {
                     const IpcHandle& handle = {});
   // The block's memory is back with the driver. A failure keeps the bytes charged.
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
+  // A worker is at what an earlier broker asked: told at first, and with each answer to that, until WorkerUp(). It is to
+  // get on as with what this one asks.
+  void WorkerAtWork(absl::Time now, uint32_t device, Lane lane, Effects* effects);
+  // Nobody has the fd of a block that was made: it is freed, and whoever maps it is asked to let go.
+  void BlockLost(absl::Time now, BlockId block, Effects* effects);
   // A worker serves the device (again): blocks that were being made are asked for anew.
   void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
   // The device's driver was read. One that is older than the last is left alone.
@@ -389,6 +395,8 @@ class Core {
   // at any time (hang-ups, processes that are gone, workers), and then Resume(). Errors: kDataLoss naming the row; the
   // core is of no use then.
   absl::Status Restore(const Rows& rows);
+  // What has to be there outside for what was restored.
+  Standing WhatStands() const;
   // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard
   // is asked again. Requests that waited keep their places until their callers are back, or for a while.
   void Resume(absl::Time now, Effects* effects);

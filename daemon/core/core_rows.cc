@@ -13,7 +13,7 @@ enum class Group { kSessions, kPermits, kMemory };
 
 Group GroupOf(const RowKey& key) {
   if (key.kind < static_cast<uint32_t>(RowKind::kPool)) return Group::kSessions;
-  return key.kind < static_cast<uint32_t>(RowKind::kBlock) ? Group::kPermits : Group::kMemory;
+  return key.kind < static_cast<uint32_t>(RowKind::kMemoryCounters) ? Group::kPermits : Group::kMemory;
 }
 
 }  // namespace
@@ -80,6 +80,27 @@ absl::Status Core::Restore(const Rows& rows) {
   impl_->FinishRestoringSessions();
   impl_->FinishRestoringPermits();
   return CheckBooks();
+}
+
+Standing Core::WhatStands() const {
+  Standing standing;
+  for (const Session* const session : impl_->sessions_.List()) {
+    standing.lifelines.push_back({.session = session->id,
+                                  .opener = session->opener,
+                                  .secret = session->secret,
+                                  .joined = !session->channels.empty()});
+  }
+  impl_->sessions_.ForEachChannel([&](const Channel& channel) {
+    standing.processes.push_back({.channel = channel.id,
+                                  .session = channel.session,
+                                  .process = channel.process,
+                                  .hung_up = channel.hung_up,
+                                  .has_page = channel.has_page});
+  });
+  impl_->blocks_.ForEach([&](const Block& block) {
+    standing.blocks.push_back({.block = block.id, .device = block.device, .phase = block.phase});
+  });
+  return standing;
 }
 
 void Core::Resume(absl::Time now, Effects* effects) {

@@ -19,7 +19,8 @@ class StreamTableTest : public testing::Test {
                        [this](StreamKey stream) { return words_[stream]; });
   }
 
-  StreamTable table_{2};
+  Journal journal_;
+  StreamTable table_{&journal_, 2};
   std::map<StreamKey, StreamWords> words_;
 };
 
@@ -94,7 +95,7 @@ TEST_F(StreamTableTest, WhatIsNotOpenIsNotFoundAndWhatIsInUseClosesWithItsLastUs
   table_.AddPrepare(stream);
   EXPECT_TRUE(table_.Close(stream).ok());
   // No more of it begins.
-  EXPECT_TRUE(IsRefusal(table_.Get(stream).status(), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(table_.Check(stream), Reason::kNotFound));
   EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kNotFound));
   table_.EndUse(stream);
   ASSERT_NE(table_.Find(stream), nullptr);

@@ -129,22 +129,37 @@ void AttachFront::Accept(UniqueFd socket) {
     return;
   }
   connection->place = *std::move(place);
-  absl::StatusOr<EventLoop::WatchId> watch =
-      loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
-                  [this, connection](uint32_t) { OnReadable(connection); });
-  if (!watch.ok()) return;
-  connection->watch = *watch;
+  if (!WatchConnection(connection).ok()) return;
   connection->number = fresh_.Add(connection->peer.process.uid, connection);
   if (const std::optional<ConnectionPtr> surplus = fresh_.Surplus()) Forget(*surplus);
 }
 
+absl::Status AttachFront::WatchConnection(const ConnectionPtr& connection) {
+  BERTH_ASSIGN_OR_RETURN(connection->watch,
+                         loop_.Watch(connection->socket.get(), EPOLLIN | EPOLLRDHUP,
+                                     [this, connection](uint32_t) { OnReadable(connection); }));
+  return absl::OkStatus();
+}
+
 void AttachFront::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
+    // What a process says on its channel is taken off it once the core has heard it: it is said once, and a broker that
+    // ends in between leaves it to the next one.
+    const bool hears_first = connection->channel && !std::exchange(connection->cautious, false);
+    absl::StatusOr<Message> peeked;
+    if (hears_first) {
+      peeked = PeekMessage(connection->socket.get());
+      if (peeked.ok()) {
+        hearing_->store(1, std::memory_order_relaxed);
+        OnMessage(connection, *peeked, peeked->fds_lost ? 1 : 0);
+      }
+    }
     std::vector<UniqueFd> fds;
     const absl::StatusOr<Message> message = ReceiveFromStranger(connection->socket.get(), &fds);
+    hearing_->store(0, std::memory_order_relaxed);
     for (UniqueFd& fd : fds) loop_.Close(std::move(fd));
     if (message.ok()) {
-      OnMessage(connection, *message, fds.size());
+      if (!hears_first) OnMessage(connection, *message, fds.size());
     } else if (absl::IsDataLoss(message.status())) {
       Refuse(connection,
              berth::Refuse(
@@ -233,6 +248,10 @@ absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId ses
     return berth::Refuse(Reason::kSessionEnded, "session {session} has ended",
                          {{"session", session.value()}});
   }
+  return SendCapsule(connection, session, secret);
+}
+
+absl::Status AttachFront::SendCapsule(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
   BERTH_ASSIGN_OR_RETURN(const UniqueFd capsule,
                          WriteCapsule({.session = session, .secret = secret, .folder = facts_.folder}));
   const int fd = capsule.get();

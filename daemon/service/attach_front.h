@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/standing.h"
 #include "daemon/service/fresh_connections.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/peer.h"
@@ -58,6 +60,20 @@ class AttachFront {
 
   absl::Status Listen(UniqueFd listener);
 
+  // Go on with what an earlier broker left, before Listen(): a session's lifeline, and a process with its channel, where
+  // that has not hung up. What has happened to them since is told as the loop runs, some of it by TellDeaths() before.
+  // Errors: those of the system; it cannot be gone on with then.
+  absl::Status AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket);
+  absl::Status AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd, UniqueFd channel);
+  // Tells the core which of the processes are gone, and which lifelines have hung up.
+  void TellDeaths();
+  // Notes in `word`, which outlives the broker, that something is being heard on a channel. If an earlier broker ended at
+  // that, what is first on each channel is taken off before it is heard, so that no message can end more than two.
+  // Called before anything is adopted; without it, the note is lost.
+  void KeepHearing(std::atomic<uint64_t>* word);
+  // Tells the processes that were taken up that a broker serves again, one after the other. Called once it does.
+  void TellResumed();
+
   // Carries a Deliver effect out; `fd` is the block's or -1. A channel that takes nothing more is hung up.
   void Deliver(ChannelId channel, const attach::Delivery& delivery, int fd);
   // Ends a channel's connection, which the process and the event loop will see.
@@ -86,6 +102,8 @@ class AttachFront {
     ChannelId channel;
     // Refusals sent on it.
     int refusals = 0;
+    // Its next message is taken off before it is heard.
+    bool cautious = false;
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
   // The process behind a channel; it stays when the channel hangs up, to say when it is gone.
@@ -125,6 +143,12 @@ class AttachFront {
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
+  // A connection that has a role since an earlier broker's time.
+  ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
+  // Serves a connection from now on.
+  absl::Status WatchConnection(const ConnectionPtr& connection);
+  // Gives the peer the session's capsule.
+  absl::Status SendCapsule(const ConnectionPtr& connection, SessionId session, const Secret& secret);
   // Ends a connection that has a role.
   void End(custody::Key key, ConnectionPtr connection);
   // Asks the vault to close its copy, and keeps the connection until it has.
@@ -140,7 +164,12 @@ class AttachFront {
   RefusalLog log_;
   std::unique_ptr<ListeningSocket> listener_;
 
-  // Connections that have not said what they are. Loop's thread only.
+  // Loop's thread only, as what follows.
+  std::atomic<uint64_t> unkept_hearing_ = 0;
+  std::atomic<uint64_t>* hearing_ = &unkept_hearing_;
+  // For what is adopted.
+  bool cautious_ = false;
+  // Connections that have not said what they are.
   FreshConnections<ConnectionPtr> fresh_;
 
   Mutex mu_;
@@ -152,6 +181,9 @@ class AttachFront {
   std::set<std::tuple<SessionId, int32_t, ChannelId>> hung_up_ ABSL_GUARDED_BY(mu_);
   // Over, and still with the vault: whose close is the last may have to wait for a client, and the vault must not.
   std::map<custody::Key, ConnectionPtr> dropping_ ABSL_GUARDED_BY(mu_);
+
+  // In TellResumed().
+  std::jthread teller_;
 };
 
 }  // namespace berth::service

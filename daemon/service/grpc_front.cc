@@ -33,6 +33,8 @@ absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(
   return std::unique_ptr<GrpcFront>(new GrpcFront(std::move(services), std::move(server)));
 }
 
+void GrpcFront::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+
 void GrpcFront::AddConnection(int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); }
 
 GrpcFront::~GrpcFront() { server_->Shutdown(std::chrono::system_clock::now()); }

@@ -36,6 +36,9 @@ class GrpcFront {
   GrpcFront& operator=(const GrpcFront&) = delete;
   ~GrpcFront();
 
+  // What the health service says; at the start that it serves.
+  void SetServing(bool serving);
+
   // Serves the connection behind a connected, non-blocking fd, and owns it.
   void AddConnection(int fd);
 

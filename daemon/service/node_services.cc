@@ -1,5 +1,8 @@
 // The services that look at the node, and the operator's.
 
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -40,6 +43,19 @@ grpc::ServerUnaryReactor* OperateDevice(const ServiceContext& context, grpc::Cal
   return FinishNow(call, view.status());
 }
 
+// Answers OK, and does something once the answer has left.
+class AnswerFirst final : public grpc::ServerUnaryReactor {
+ public:
+  explicit AnswerFirst(std::function<void()> then) : then_(std::move(then)) { Finish(grpc::Status::OK); }
+  void OnDone() override {
+    then_();
+    delete this;
+  }
+
+ private:
+  const std::function<void()> then_;
+};
+
 }  // namespace
 
 grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext* context,
@@ -64,6 +80,8 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
                                                const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
   response->set_unwritten_log_records(log_.unwritten());
+  response->set_upgrading(page_.upgrading != 0);
+  response->set_ledger_fault(std::string(broker_.CheckServes().message()));
   return FinishNow(context, absl::OkStatus());
 }
 
@@ -197,6 +215,22 @@ grpc::ServerUnaryReactor* AdminService::UndrainDevice(grpc::CallbackServerContex
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.UndrainDevice(now, request->device(), effects);
                        });
+}
+
+grpc::ServerUnaryReactor* AdminService::ResetNode(grpc::CallbackServerContext* context,
+                                                  const v1::ResetNodeRequest*, v1::ResetNodeResponse*) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "ResetNode"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  return new AnswerFirst(reset_);
+}
+
+grpc::ServerUnaryReactor* AdminService::UpgradeNode(grpc::CallbackServerContext* context,
+                                                    const v1::UpgradeNodeRequest*, v1::UpgradeNodeResponse*) {
+  if (const auto admin = IdentifyAdmin(context_, *context, "UpgradeNode"); !admin.ok()) {
+    return FinishNow(context, admin.status());
+  }
+  return new AnswerFirst(upgrade_);
 }
 
 }  // namespace berth::service

@@ -3,6 +3,9 @@
 #ifndef DAEMON_SERVICE_SERVICES_H_
 #define DAEMON_SERVICE_SERVICES_H_
 
+#include <functional>
+#include <utility>
+
 #include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
@@ -10,6 +13,7 @@
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
+#include "common/state_page.h"
 #include "daemon/broker/broker.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/caller.h"
@@ -107,6 +111,7 @@ class MemoryService final : public v1::MemoryService::CallbackService {
  private:
   const ServiceContext context_;
   const AllocationLog& log_;
+  const StatePageLayout& page_;
 };
 
 class FenceService final : public v1::FenceService::CallbackService {
@@ -148,20 +153,24 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 // Answers anybody: what it says is the same for all.
 class NodeService final : public v1::NodeService::CallbackService {
  public:
-  // `log` must outlive the service.
-  NodeService(v1::Node node, const AllocationLog* log) : node_(std::move(node)), log_(*log) {}
+  // `broker`, `log` and `page` must outlive the service.
+  NodeService(v1::Node node, Broker* broker, const AllocationLog* log, const StatePageLayout* page)
+      : node_(std::move(node)), broker_(*broker), log_(*log), page_(*page) {}
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::Node*) override;
 
  private:
   const v1::Node node_;
+  Broker& broker_;
   const AllocationLog& log_;
 };
 
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  // `config` outlives this.
-  AdminService(ServiceContext context, ConfigSource* config) : context_(context), config_(*config) {}
+  // `config` outlives this. `reset` has everything begin anew, `upgrade` every process replaced; both soon.
+  AdminService(ServiceContext context, ConfigSource* config, std::function<void()> reset,
+               std::function<void()> upgrade)
+      : context_(context), config_(*config), reset_(std::move(reset)), upgrade_(std::move(upgrade)) {}
   grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext*, const v1::GetConfigRequest*,
                                       v1::Config*) override;
   grpc::ServerUnaryReactor* ReloadConfig(grpc::CallbackServerContext*, const v1::ReloadConfigRequest*,
@@ -184,10 +193,16 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::Device*) override;
   grpc::ServerUnaryReactor* UndrainDevice(grpc::CallbackServerContext*, const v1::UndrainDeviceRequest*,
                                           v1::Device*) override;
+  grpc::ServerUnaryReactor* ResetNode(grpc::CallbackServerContext*, const v1::ResetNodeRequest*,
+                                      v1::ResetNodeResponse*) override;
+  grpc::ServerUnaryReactor* UpgradeNode(grpc::CallbackServerContext*, const v1::UpgradeNodeRequest*,
+                                        v1::UpgradeNodeResponse*) override;
 
  private:
   const ServiceContext context_;
   ConfigSource& config_;
+  const std::function<void()> reset_;
+  const std::function<void()> upgrade_;
 };
 
 }  // namespace berth::service

@@ -18,6 +18,12 @@ absl::StatusOr<UidQuota::Place> UidQuota::Take(uint32_t uid) {
   return Place(this, uid);
 }
 
+UidQuota::Place UidQuota::TakeAnyway(uint32_t uid) {
+  MutexLock lock(&mu_);
+  ++taken_[uid];
+  return Place(this, uid);
+}
+
 void UidQuota::GiveBack(uint32_t uid) {
   MutexLock lock(&mu_);
   const auto it = taken_.find(uid);

@@ -44,6 +44,8 @@ class UidQuota {
 
   // Errors: LIMIT.
   absl::StatusOr<Place> Take(uint32_t uid) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for what is there already, whatever the limit.
+  Place TakeAnyway(uint32_t uid) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void GiveBack(uint32_t uid) ABSL_LOCKS_EXCLUDED(mu_);

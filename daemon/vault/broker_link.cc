@@ -48,11 +48,12 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     custody::Signal signal;
     memcpy(&signal, message.bytes.data(), sizeof(signal));
     if (signal.kind == MessageKind::kReady) return ReadySignal{};
+    if (signal.kind == MessageKind::kReset) return ResetSignal{};
   } else if (message.bytes.size() == sizeof(custody::Order) && message.fds.empty()) {
     custody::Order order;
     memcpy(&order, message.bytes.data(), sizeof(order));
     const bool known =
-        order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kKillMonitor;
+        order.order >= custody::OrderKind::kKill && order.order <= custody::OrderKind::kUpgrade;
     if (order.kind == MessageKind::kOrder && known) {
       return OrderRequest{.device = order.device,
                           .lane = order.lane,

@@ -31,13 +31,14 @@ struct DropRequest {
   custody::Key key;
 };
 struct ReadySignal {};
+struct ResetSignal {};
 struct OrderRequest {
   uint32_t device = 0;
   Lane lane = Lane::kMain;
   custody::OrderKind order = custody::OrderKind::kKill;
   std::string why;
 };
-using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal, OrderRequest>;
+using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal, ResetSignal, OrderRequest>;
 
 // BrokerLink never blocks: messages wait in its outbox until the broker reads. Thread-compatible.
 class BrokerLink {

@@ -20,6 +20,8 @@
 namespace berth {
 namespace {
 
+// P_PIDFD, which the C library's headers do not have everywhere.
+constexpr auto kByPidfd = static_cast<idtype_t>(3);
 // The number that posix_spawn maps from must not be one that it maps to.
 constexpr int kAboveTargets = 200;
 
@@ -62,22 +64,22 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
   BERTH_ASSIGN_OR_RETURN(const int pid, Spawn(arguments, lifted.get()));
   // Its number cannot be reused: it is not reaped before Reap().
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (pidfd) return ChildProcess(std::move(pidfd));
   const int error = errno;
-  ChildProcess child(pid, std::move(pidfd));
-  if (!child.pidfd_) return OsError("pidfd_open", error);
-  return child;
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return OsError("pidfd_open", error);
 }
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this == &other) return *this;
   KillAndForget();
-  pid_ = std::exchange(other.pid_, 0);
   pidfd_ = std::move(other.pidfd_);
   return *this;
 }
 
 void ChildProcess::Kill() {
-  if (pid_ > 0) ::kill(pid_, SIGKILL);
+  if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
 bool ChildProcess::WaitUntil(std::chrono::steady_clock::time_point deadline) const {
@@ -99,21 +101,28 @@ std::string ProcessEnd::ToString() const {
 
 ProcessEnd ChildProcess::Reap() {
   siginfo_t info = {};
-  if (::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED) < 0) return {};
+  const UniqueFd gone = std::move(pidfd_);
+  if (::waitid(kByPidfd, static_cast<id_t>(gone.get()), &info, WEXITED) < 0) return {};
   if (info.si_code == CLD_EXITED) return {.code = info.si_status};
   return {.signal = info.si_status};
 }
 
 void ChildProcess::KillAndForget() {
-  if (pid_ <= 0) return;
+  if (!pidfd_) return;
   Kill();
   // One that is stuck in the driver is left to whoever inherits it: this must not wait.
   siginfo_t info;
-  ::waitid(P_PID, static_cast<id_t>(std::exchange(pid_, 0)), &info, WEXITED | WNOHANG);
+  ::waitid(kByPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG);
+  pidfd_.reset();
+}
+
+absl::Status NameProcess(const std::string& name) {
+  if (::prctl(PR_SET_NAME, name.c_str()) < 0) return OsError("prctl(PR_SET_NAME)", errno);
+  return absl::OkStatus();
 }
 
 absl::Status BecomeChild(const std::string& name, int parent) {
-  if (::prctl(PR_SET_NAME, name.c_str()) < 0) return OsError("prctl(PR_SET_NAME)", errno);
+  BERTH_RETURN_IF_ERROR(NameProcess(name));
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return OsError("prctl(PR_SET_PDEATHSIG)", errno);
   // A parent that ended before the line above sends no signal any more.
   if (parent != 0 && ::getppid() != parent) return absl::UnavailableError("the vault has ended");

@@ -37,12 +37,18 @@ class ChildProcess {
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& flags, int fd);
 
   ChildProcess(ChildProcess&& other) noexcept
-      : pid_(std::exchange(other.pid_, 0)), pidfd_(std::move(other.pidfd_)) {}
+      : pidfd_(std::move(other.pidfd_)) {}
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess() { KillAndForget(); }
 
+  // One that somebody else has started, by its pidfd.
+  static ChildProcess Adopt(UniqueFd pidfd) { return ChildProcess(std::move(pidfd)); }
+
   // Readable once the process is gone.
   int pidfd() const { return pidfd_.get(); }
+
+  // Leaves the process to itself: it outlives this.
+  void Leave() { pidfd_.reset(); }
 
   void Kill();
 
@@ -51,20 +57,21 @@ class ChildProcess {
   // Waits until the process is gone, at most until `deadline`. Returns whether it is.
   bool WaitUntil(std::chrono::steady_clock::time_point deadline) const;
 
-  // Takes the zombie away.
+  // Takes the zombie away. How one ended that is no child of ours only its parent learns.
   // Requires: the process is gone.
   ProcessEnd Reap();
 
  private:
-  ChildProcess(int pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  explicit ChildProcess(UniqueFd pidfd) : pidfd_(std::move(pidfd)) {}
   void KillAndForget();
 
-  // 0 when moved from or reaped.
-  int pid_;
+  // Empty when moved from, left or reaped.
   UniqueFd pidfd_;
 };
 
-// In a child, first: names the process, and has the kernel kill it when its parent ends.
+// In a process that outlives its parent, first: names it. Who serves a socket ends when nobody has the other end.
+absl::Status NameProcess(const std::string& name);
+// In a child, first: the same, and has the kernel kill it when its parent ends.
 // Errors: kUnavailable if `parent` has ended already.
 absl::Status BecomeChild(const std::string& name, int parent);
 

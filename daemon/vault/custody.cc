@@ -1,8 +1,11 @@
 #include "daemon/vault/custody.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <optional>
@@ -21,10 +24,14 @@ namespace {
 using custody::Facts;
 using custody::Key;
 using custody::KeyMessage;
+using custody::KeyOf;
 using custody::MessageKind;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kReceiveLimit = std::chrono::seconds(10);
+// For all of a hand-over: a vault that is started takes a moment.
+constexpr auto kHandOverLimit = std::chrono::seconds(10);
+constexpr int kMaxSuccessors = 3;
 constexpr auto kSendLimit = std::chrono::seconds(1);
 
 absl::Status Broken(absl::string_view what) {
@@ -67,7 +74,53 @@ absl::StatusOr<Message> ReceiveBefore(int socket, Clock::time_point deadline) {
   }
 }
 
+// Sends, and waits for room. Errors: kUnavailable if the vault is gone; kDeadlineExceeded.
+template <typename T>
+absl::Status SendBefore(int socket, const T& message, int fd, Clock::time_point deadline) {
+  while (true) {
+    const absl::Status sent =
+        SendStruct(socket, message, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
+    if (!IsWouldBlock(sent)) return sent;
+    BERTH_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline));
+  }
+}
+
+// Waits for a vault that was started to ask for everything.
+absl::Status AwaitWish(int socket) {
+  BERTH_ASSIGN_OR_RETURN(const Message first, ReceiveBefore(socket, Clock::now() + kHandOverLimit));
+  if (As<custody::Signal>(first, MessageKind::kHandOver, 0).has_value()) return absl::OkStatus();
+  return Broken("something else than that it wants everything");
+}
+
+bool IsGone(int socket) {
+  pollfd entry = {.fd = socket, .events = 0, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
+}
+
+// What only vaults need, of each other.
+bool IsForVaults(custody::Kind kind) {
+  return kind == custody::Kind::kFolderLock || kind == custody::Kind::kWorkerProcess ||
+         kind == custody::Kind::kContextProcess || kind == custody::Kind::kMonitorProcess;
+}
+
+// What its owner here closes before the vault has said that it is over.
+bool MayEndSooner(custody::Kind kind) {
+  return kind == custody::Kind::kWorker || kind == custody::Kind::kContextWorker ||
+         kind == custody::Kind::kMonitor;
+}
+
 }  // namespace
+
+absl::StatusOr<UniqueFd> Custody::Keep(const Key& key, UniqueFd fd, HeldByKey* held) {
+  Held& kept = (*held)[key] = Held{.fd = fd.get()};
+  if (IsForVaults(key.kind)) {
+    kept.own = std::move(fd);
+  } else if (MayEndSooner(key.kind)) {
+    BERTH_ASSIGN_OR_RETURN(kept.own, DuplicateFd(fd.get()));
+    kept.fd = kept.own.get();
+  }
+  return fd;
+}
 
 absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
   BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
@@ -78,65 +131,123 @@ absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
 
   Inheritance inherited;
   inherited.facts = *facts;
-  std::set<Key> held;
+  HeldByKey held;
   while (true) {
     BERTH_ASSIGN_OR_RETURN(Message message, ReceiveBefore(socket.get(), deadline));
     if (As<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
     const std::optional<KeyMessage> give = As<KeyMessage>(message, MessageKind::kGive, 1);
     if (!give.has_value()) return Broken("something else than what it holds");
-    held.insert(give->key);
-    inherited.held.push_back({give->key, std::move(message.fds[0])});
+    BERTH_ASSIGN_OR_RETURN(UniqueFd fd, Keep(give->key, std::move(message.fds[0]), &held));
+    if (fd) inherited.held.push_back({give->key, std::move(fd)});
   }
-  inherited.custody.reset(new Custody(std::move(socket), facts->custody_limit, std::move(held)));
+  inherited.custody.reset(new Custody(std::move(socket), *facts, std::move(held)));
   return inherited;
 }
 
-template <typename T>
-absl::Status Custody::Send(const T& message, int fd) {
-  const Clock::time_point deadline = Clock::now() + kSendLimit;
-  while (true) {
-    const absl::Status sent =
-        SendStruct(socket_.get(), message, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
-    if (!IsWouldBlock(sent)) return sent;
-    const absl::Status room = WaitFor(socket_.get(), POLLOUT, deadline);
-    if (!room.ok()) return absl::UnavailableError(room.message());
+absl::Status Custody::GiveAllLocked(int socket) {
+  const Clock::time_point deadline = Clock::now() + kHandOverLimit;
+  const UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!self) return OsError("pidfd_open", errno);
+  // What follows says all that is in it.
+  outbox_.clear();
+  custody::Facts facts = facts_;
+  facts.begun = true;
+  BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, -1, deadline));
+  const auto give = [&](const Key& key, int fd) {
+    return SendBefore(socket, KeyMessage{.kind = MessageKind::kGive, .key = key}, fd, deadline);
+  };
+  BERTH_RETURN_IF_ERROR(give(KeyOf(custody::Kind::kBroker), self.get()));
+  for (const auto& [key, held] : held_) {
+    if (!held.dropping) BERTH_RETURN_IF_ERROR(give(key, held.fd));
   }
+  for (const auto& [key, status] : statuses_) BERTH_RETURN_IF_ERROR(SendBefore(socket, status, -1, deadline));
+  BERTH_RETURN_IF_ERROR(
+      SendBefore(socket, custody::Signal{.kind = MessageKind::kGiveEnd}, -1, deadline));
+  for (const auto& [key, held] : held_) {
+    if (!held.dropping) continue;
+    const KeyMessage drop = {.kind = MessageKind::kDrop, .key = key};
+    BERTH_RETURN_IF_ERROR(SendBefore(socket, drop, -1, deadline));
+  }
+  for (const custody::Order& order : orders_) BERTH_RETURN_IF_ERROR(SendBefore(socket, order, -1, deadline));
+  return absl::OkStatus();
+}
+
+absl::Status Custody::SucceedLocked() {
+  if (!succession_.start) return absl::UnavailableError("the vault is gone");
+  absl::Status why;
+  for (int i = 0; i < kMaxSuccessors; ++i) {
+    BERTH_ASSIGN_OR_RETURN(const UniqueFd socket, succession_.start());
+    BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
+    why = AwaitWish(socket.get());
+    if (why.ok()) why = GiveAllLocked(socket.get());
+    if (!why.ok()) continue;
+    if (::dup3(socket.get(), socket_.get(), O_CLOEXEC) < 0) return OsError("dup3", errno);
+    succession_.on_replaced();
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat(kMaxSuccessors, " vaults in a row took nothing over; the last: ", why.message()));
+}
+
+absl::Status Custody::Succeed() {
+  MutexLock lock(&mu_);
+  return IsGone(socket_.get()) ? SucceedLocked() : absl::OkStatus();
+}
+
+absl::Status Custody::HandOver() {
+  MutexLock lock(&mu_);
+  if (const absl::Status given = GiveAllLocked(socket_.get()); given.ok()) return given;
+  return SucceedLocked();
 }
 
 absl::Status Custody::Put(Key key, int fd) {
   {
     MutexLock lock(&mu_);
-    if (held_.size() >= limit_) {
+    if (held_.size() >= facts_.custody_limit) {
       return Refuse(Reason::kLimit, "{what}: {current} held, limit {limit}",
-                    {{"what", "file descriptors in custody"}, {"current", held_.size()}, {"limit", limit_}});
+                    {{"what", "file descriptors in custody"},
+                     {"current", held_.size()},
+                     {"limit", facts_.custody_limit}});
     }
-    if (!held_.insert(key).second) {
+    if (!held_.insert({key, Held{.fd = fd}}).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("custody holds kind ", static_cast<uint32_t>(key.kind), " id ", key.id, " already"));
     }
   }
-  absl::Status sent = Send(KeyMessage{.kind = MessageKind::kPut, .key = key}, fd);
-  if (!sent.ok()) {
-    MutexLock lock(&mu_);
-    held_.erase(key);
-  }
-  return sent;
+  const absl::Status sent = SendBefore(socket_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key}, fd,
+                                       Clock::now() + kSendLimit);
+  if (sent.ok()) return sent;
+  MutexLock lock(&mu_);
+  // Another vault is given this with the rest, by now or here.
+  const bool gone = absl::IsUnavailable(sent);
+  if (gone && (!IsGone(socket_.get()) || SucceedLocked().ok())) return absl::OkStatus();
+  held_.erase(key);
+  return absl::IsDeadlineExceeded(sent) ? absl::UnavailableError(sent.message()) : sent;
 }
 
 template <typename T>
-void Custody::Queue(const T& message) {
-  MutexLock lock(&mu_);
+void Custody::QueueLocked(const T& message) {
   outbox_.emplace_back(reinterpret_cast<const char*>(&message), sizeof(message));
-  // Under the lock: room that comes after this found none is announced to a Flush() that finds the message.
+  // At once: room that comes after this found none is announced to a Flush() that finds the message.
   FlushLocked();
 }
 
-void Custody::Drop(Key key) { Queue(KeyMessage{.kind = MessageKind::kDrop, .key = key}); }
+void Custody::Drop(Key key) {
+  MutexLock lock(&mu_);
+  if (const auto at = held_.find(key); at != held_.end()) at->second.dropping = true;
+  QueueLocked(KeyMessage{.kind = MessageKind::kDrop, .key = key});
+}
 
 void Custody::Order(uint32_t device, Lane lane, custody::OrderKind order, absl::string_view why) {
   custody::Order message = {.device = device, .order = order, .lane = lane};
   custody::SetReason(std::string_view(why.data(), why.size()), message.why);
-  Queue(message);
+  MutexLock lock(&mu_);
+  std::erase_if(orders_, [&](const custody::Order& other) {
+    return other.device == device && other.lane == lane && other.order == order;
+  });
+  // The vault that does this is followed by another for that very reason.
+  if (order != custody::OrderKind::kUpgrade) orders_.push_back(message);
+  QueueLocked(message);
 }
 
 void Custody::Flush() {
@@ -151,16 +262,38 @@ void Custody::FlushLocked() {
   }
 }
 
-absl::Status Custody::Ready() { return Send(custody::Signal{.kind = MessageKind::kReady}); }
+absl::Status Custody::SendSignal(MessageKind kind) {
+  const auto send = [&] {
+    return SendBefore(socket_.get(), custody::Signal{.kind = kind}, -1, Clock::now() + kSendLimit);
+  };
+  if (const absl::Status sent = send(); sent.ok()) return sent;
+  BERTH_RETURN_IF_ERROR(Succeed());
+  return send();
+}
+
+absl::Status Custody::Ready() { return SendSignal(MessageKind::kReady); }
+
+absl::Status Custody::Reset() { return SendSignal(MessageKind::kReset); }
+
+void Custody::ForgetLocked(const custody::WorkerStatus& status) {
+  statuses_[custody::KeyOf(status.lane, status.device)] = status;
+  std::erase_if(orders_, [&](const custody::Order& order) { return order.device == status.device; });
+  if (status.state == custody::WorkerState::kRunning) return;
+  held_.erase(custody::KeyOf(status.lane, status.device));
+  // SIGKILL did not end it: whoever follows is to know when it is gone.
+  if (status.state == custody::WorkerState::kAbandoned) return;
+  held_.erase(custody::ProcessKeyOf(status.lane, status.device));
+}
 
 absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
+  if (As<custody::Signal>(message, MessageKind::kHandOver, 0).has_value()) return HandOverRequested{};
   if (const auto status = As<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0);
       status.has_value()) {
-    if (status->state != custody::WorkerState::kRunning) {
+    {
       MutexLock lock(&mu_);
-      held_.erase(custody::KeyOf(status->lane, status->device));
+      ForgetLocked(*status);
     }
     return WorkerNews{.device = status->device,
                       .lane = status->lane,
@@ -177,20 +310,23 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
     return DroppedFd{dropped->key};
   }
   const auto give = As<KeyMessage>(message, MessageKind::kGive, 1);
-  if (give.has_value() && give->key.kind == custody::Kind::kMonitor) {
+  if (!give.has_value()) return Broken("an unknown message");
+  absl::StatusOr<UniqueFd> fd;
+  {
     MutexLock lock(&mu_);
-    held_.insert(give->key);
-    return MonitorUp{.socket = std::move(message.fds[0])};
+    fd = Keep(give->key, std::move(message.fds[0]), &held_);
+    if (give->key.kind == custody::Kind::kMonitor) {
+      std::erase_if(orders_, [](const custody::Order& order) { return order.order == custody::OrderKind::kKillMonitor; });
+    }
   }
-  const bool main = give.has_value() && give->key.kind == custody::Kind::kWorker;
-  if (main || (give.has_value() && give->key.kind == custody::Kind::kContextWorker)) {
-    MutexLock lock(&mu_);
-    held_.insert(give->key);
-    return WorkerUp{.device = static_cast<uint32_t>(give->key.id),
-                    .lane = main ? Lane::kMain : Lane::kContext,
-                    .socket = std::move(message.fds[0])};
-  }
-  return Broken("an unknown message");
+  BERTH_RETURN_IF_ERROR(fd.status());
+  if (IsForVaults(give->key.kind)) return ReadNotice();
+  if (give->key.kind == custody::Kind::kMonitor) return MonitorUp{.socket = *std::move(fd)};
+  const bool main = give->key.kind == custody::Kind::kWorker;
+  if (!main && give->key.kind != custody::Kind::kContextWorker) return Broken("what it was not asked for");
+  return WorkerUp{.device = static_cast<uint32_t>(give->key.id),
+                  .lane = main ? Lane::kMain : Lane::kContext,
+                  .socket = *std::move(fd)};
 }
 
 }  // namespace berth

@@ -6,14 +6,18 @@
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd));      // before anyone else gets the fd
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Ready());           // once the broker serves
 //   ... poll custody->fd(): call Flush() when it has room, ReadNotice() until IsWouldBlock() when it has something
+//
+// Custody is mutual: a vault that is gone is followed by another, which is given all that it held, by whichever thread
+// notices first. For that every fd that was put has to stay open here until Drop() is called.
 
 #ifndef DAEMON_VAULT_CUSTODY_H_
 #define DAEMON_VAULT_CUSTODY_H_
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -65,8 +69,10 @@ struct DroppedFd {
 };
 // The daemon is asked to stop: end within 500 ms.
 struct StopRequested {};
+// Another program has taken the vault's place, and wants everything: call HandOver().
+struct HandOverRequested {};
 
-using Notice = std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested>;
+using Notice = std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested, HandOverRequested>;
 
 struct Inheritance;
 
@@ -80,8 +86,24 @@ class Custody {
   Custody(const Custody&) = delete;
   Custody& operator=(const Custody&) = delete;
 
+  // How a vault that is gone is followed by another one.
+  struct Succession {
+    // Starts a vault that waits to be handed everything; returns our end of its socket.
+    std::function<absl::StatusOr<UniqueFd>()> start;
+    // fd() is another socket now, by its old number: whoever watched it does so anew. On any thread.
+    std::function<void()> on_replaced;
+  };
+  // Before that a vault that is gone is an error. Called once, before threads are.
+  void SetSuccession(Succession succession) { succession_ = std::move(succession); }
+
+  // Has another vault follow the one that is gone, unless that was done. Waits until it has everything.
+  // Errors: those of Succession::start; kUnavailable if three in a row ended before they had.
+  absl::Status Succeed() ABSL_LOCKS_EXCLUDED(mu_);
+  // Gives everything to the program that asked for it. Errors: as Succeed(), by which it is followed if it fails.
+  absl::Status HandOver() ABSL_LOCKS_EXCLUDED(mu_);
+
   // Gives the vault a duplicate of `fd`, which stays the caller's. On return it survives the broker's death.
-  // Waits up to 1 s for room in the socket.
+  // Waits up to 1 s for room in the socket, longer if the vault is being replaced.
   // Errors: LIMIT at the vault's fd limit; kAlreadyExists if `key` is held; kUnavailable if the vault is gone
   // or takes nothing; nothing is held after an error.
   absl::Status Put(custody::Key key, int fd) ABSL_LOCKS_EXCLUDED(mu_);
@@ -101,7 +123,10 @@ class Custody {
 
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as
   // started.
-  absl::Status Ready();
+  absl::Status Ready() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Has the vault begin a new incarnation with the next broker. The caller is to end.
+  absl::Status Reset() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Readable when ReadNotice() has something; the socket stays this object's.
   int fd() const { return socket_.get(); }
@@ -112,20 +137,42 @@ class Custody {
   absl::StatusOr<Notice> ReadNotice() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  Custody(UniqueFd socket, uint64_t limit, std::set<custody::Key> held)
-      : socket_(std::move(socket)), limit_(limit), held_(std::move(held)) {}
-  template <typename T>
-  absl::Status Send(const T& message, int fd = -1);
+  // What is in custody.
+  struct Held {
+    // Open as long as this is here, but where `dropping`.
+    int fd = -1;
+    // The same, of what nobody else here keeps for as long.
+    UniqueFd own;
+    // The vault was asked to close it, and has not said that it has.
+    bool dropping = false;
+  };
+  using HeldByKey = std::map<custody::Key, Held>;
+
+  Custody(UniqueFd socket, const custody::Facts& facts, HeldByKey held)
+      : socket_(std::move(socket)), facts_(facts), held_(std::move(held)) {}
+  // Notes what the vault gave. Returns what is the caller's of it: nothing of what only vaults need.
+  static absl::StatusOr<UniqueFd> Keep(const custody::Key& key, UniqueFd fd, HeldByKey* held);
+  absl::Status SendSignal(custody::MessageKind kind) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SucceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends all that a vault has to know, on `socket`.
+  absl::Status GiveAllLocked(int socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetLocked(const custody::WorkerStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends behind what waits already.
   template <typename T>
-  void Queue(const T& message) ABSL_LOCKS_EXCLUDED(mu_);
+  void QueueLocked(const T& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Of whichever vault there is: the number stays.
   const UniqueFd socket_;
-  const uint64_t limit_;
+  const custody::Facts facts_;
+  Succession succession_;
 
   Mutex mu_;
-  std::set<custody::Key> held_ ABSL_GUARDED_BY(mu_);
+  HeldByKey held_ ABSL_GUARDED_BY(mu_);
+  // What the vault said last of each worker.
+  std::map<custody::Key, custody::WorkerStatus> statuses_ ABSL_GUARDED_BY(mu_);
+  // Orders that nothing was heard of since, by device.
+  std::deque<custody::Order> orders_ ABSL_GUARDED_BY(mu_);
   // Drops and orders that found no room. Drops are of what is held, so at most the vault's limit, and a few that never
   // were; orders are few.
   std::deque<std::string> outbox_ ABSL_GUARDED_BY(mu_);

@@ -3,7 +3,14 @@
 //
 //   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
 //                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
-//   broker → vault  Put + fd, Drop, Ready, Order
+//   broker → vault  Put + fd, Drop, Ready, Order, Reset
+//
+// Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to the
+// program that takes a vault's place in its process and asks for it:
+//
+//   vault → broker  HandOver
+//   broker → vault  Facts, then Give + fd for everything held, WorkerStatus for each worker, then GiveEnd;
+//                   what an earlier vault did not answer follows: Drop, Order
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. A Put that sendmsg took is in custody: the vault reads a dead broker's socket to its end before it
@@ -50,6 +57,14 @@ enum class Kind : uint32_t {
   kContextWorker,
   // The broker's end of the monitor's socket (daemon/device/monitor_wire.h); id 0. Put and dropped by the vault alone.
   kMonitor,
+  // What a vault needs to go on where another ended, put and dropped by the vault alone. The folder's lock, id 0; the
+  // pidfds of a device's worker and context worker, the id is the device's ordinal; of the monitor, id 0.
+  kFolderLock,
+  kWorkerProcess,
+  kContextProcess,
+  kMonitorProcess,
+  // The pidfd of the broker that hands over; id 0.
+  kBroker,
 };
 
 enum class Listener : uint64_t {
@@ -75,6 +90,10 @@ constexpr Key KeyOf(Kind kind, uint64_t id = 0) { return Key{.kind = kind, .id =
 constexpr Key KeyOf(Lane lane, uint32_t device) {
   return KeyOf(lane == Lane::kMain ? Kind::kWorker : Kind::kContextWorker, device);
 }
+// Of its process.
+constexpr Key ProcessKeyOf(Lane lane, uint32_t device) {
+  return KeyOf(lane == Lane::kMain ? Kind::kWorkerProcess : Kind::kContextProcess, device);
+}
 constexpr Key KeyOf(Listener listener) { return KeyOf(Kind::kListener, static_cast<uint64_t>(listener)); }
 
 enum class MessageKind : uint32_t {
@@ -88,6 +107,8 @@ enum class MessageKind : uint32_t {
   kDrop,
   kReady,
   kOrder,
+  kHandOver,
+  kReset,
 };
 
 // The first message: what a broker is told of the life it begins.
@@ -100,6 +121,8 @@ struct Facts {
   uint64_t epoch = 0;
   // The most fds that the vault holds at once, all kinds together.
   uint64_t custody_limit = 0;
+  // 1 if a broker of this incarnation has served: what it kept is to be gone on with.
+  uint64_t begun = 0;
 };
 
 // Give, Put (one fd each), Dropped, Drop (none): about one held fd.
@@ -166,6 +189,9 @@ enum class OrderKind : uint32_t {
   kUndrain,
   // End the monitor: it hangs. Another one follows.
   kKillMonitor,
+  // Have every process be one of the program that is installed by now: the vault by taking its place, then the broker,
+  // the main workers one by one, and the monitor. Of no device.
+  kUpgrade,
 };
 
 struct Order {
@@ -178,7 +204,8 @@ struct Order {
   char why[kReasonBytes] = {};
 };
 
-// GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves.
+// GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves. HandOver: please give back
+// everything. Reset: the next broker shall begin a new incarnation; this one is about to end.
 struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };

@@ -20,6 +20,7 @@
 #include "common/fd_passing.h"
 #include "common/memfd.h"
 #include "daemon/vault/custody.h"
+#include "daemon/vault/successor.h"
 
 namespace berth {
 namespace {
@@ -61,7 +62,9 @@ class FakeBroker {
   bool ReadNotices() {
     while (true) {
       absl::StatusOr<Notice> notice = custody_->ReadNotice();
+      if (!notice.ok() && IsEndOfStream(notice.status()) && custody_->Succeed().ok()) continue;
       if (!notice.ok()) return IsWouldBlock(notice.status());
+      if (std::holds_alternative<HandOverRequested>(*notice)) custody_->HandOver().IgnoreError();
       if (std::holds_alternative<StopRequested>(*notice) && getenv("BERTH_FAKE_BROKER") == nullptr)
         return false;
       if (const auto* news = std::get_if<WorkerNews>(&*notice)) {
@@ -142,8 +145,11 @@ class FakeBroker {
       Put(id, words[2]).IgnoreError();
       ::kill(::getpid(), SIGKILL);
     }
+    if (words[0] == "pid") return absl::StrCat(::getpid());
+    if (words[0] == "die") ::kill(::getpid(), SIGKILL);
     if (words[0] == "drop") {
       custody_->Drop(KeyOf(Kind::kBlock, id));
+      put_.erase(id);
       return "OK";
     }
     if (words[0] == "create") return create_(fds_[KeyOf(Kind::kWorker, id)].get());
@@ -169,7 +175,8 @@ class FakeBroker {
         {"lose", custody::OrderKind::kLose},
         {"drain", custody::OrderKind::kDrain},
         {"undrain", custody::OrderKind::kUndrain},
-        {"kill-monitor", custody::OrderKind::kKillMonitor}};
+        {"kill-monitor", custody::OrderKind::kKillMonitor},
+        {"upgrade", custody::OrderKind::kUpgrade}};
     custody_->Order(ordinal, lane, orders.at(verb), absl::StrCat("ordered to ", verb));
     return "OK";
   }
@@ -178,7 +185,9 @@ class FakeBroker {
     absl::StatusOr<UniqueFd> fd = CreateMemfd("test", 0);
     if (!fd.ok()) return fd.status();
     if (::write(fd->get(), text.data(), text.size()) < 0) return absl::InternalError("write");
-    return custody_->Put(KeyOf(Kind::kBlock, id), fd->get());
+    const absl::Status status = custody_->Put(KeyOf(Kind::kBlock, id), fd->get());
+    if (status.ok()) put_[id] = *std::move(fd);
+    return status;
   }
 
   static std::string ReadText(int fd) {
@@ -203,6 +212,8 @@ class FakeBroker {
   const std::unique_ptr<Custody> custody_;
   std::string (*const create_)(int socket);
   std::map<Key, UniqueFd> fds_;
+  // Blocks put here.
+  std::map<uint64_t, UniqueFd> put_;
   std::string notices_;
   // The last of each device.
   std::map<std::string, std::string> status_;
@@ -211,13 +222,16 @@ class FakeBroker {
 
 }  // namespace
 
-int RunFakeBroker(int custody_fd, std::string (*create)(int socket)) {
+int RunFakeBroker(int custody_fd, const std::vector<std::string>& vault_flags, std::string (*create)(int socket)) {
   const char* const set = getenv("BERTH_FAKE_BROKER");
   const std::string behaviour = set == nullptr ? "" : set;
   if (behaviour == "fail") return 3;
   absl::StatusOr<Inheritance> inherited = Custody::Receive(UniqueFd(custody_fd));
   if (!inherited.ok()) return 1;
   if (behaviour == "once" && inherited->facts.epoch > 1) return 3;
+  ::signal(SIGCHLD, SIG_IGN);
+  inherited->custody->SetSuccession(
+      {.start = [vault_flags] { return StartSuccessor(vault_flags); }, .on_replaced = [] {}});
   return FakeBroker(*std::move(inherited), create).Run();
 }
 

@@ -6,6 +6,7 @@
 //   text ID        what the given block ID reads
 //   put ID TEXT    puts a block that reads TEXT
 //   put-and-die ID TEXT   the same with an answer of the vault's unread, then SIGKILL
+//   pid   die      its pid; ends it by SIGKILL
 //   drop ID        drops the block
 //   create DEVICE  what the test's `create` makes of the device's worker
 //   order VERB DEVICE   orders it of the vault: kill, restart, enable, reset, drop
@@ -20,12 +21,15 @@
 #define DAEMON_VAULT_FAKE_BROKER_H_
 
 #include <string>
+#include <vector>
 
 namespace berth {
 
-// `create` is given the broker's end of a worker's socket.
+// `create` is given the broker's end of a worker's socket. A vault that follows one that is gone is started with
+// `vault_flags`.
 // Returns: the process's exit code.
-int RunFakeBroker(int custody_fd, std::string (*create)(int socket));
+int RunFakeBroker(int custody_fd, const std::vector<std::string>& vault_flags,
+                  std::string (*create)(int socket));
 
 }  // namespace berth
 

@@ -26,6 +26,9 @@ namespace {
 // Connections that wait while a broker is being started; the kernel caps it at net.core.somaxconn.
 constexpr int kBacklog = 4096;
 constexpr char kGroup[] = "berth";
+constexpr char kBerthdSocket[] = "berthd.sock";
+constexpr char kAdminSocket[] = "admin.sock";
+constexpr char kAttachSocket[] = "attach.sock";
 
 // Who shares root's daemon; nothing where that group does not exist or this is not root.
 std::optional<gid_t> SharedGroup() {
@@ -56,7 +59,8 @@ absl::Status MakeFolder(const std::string& path) {
 std::string ReadPid(int fd) {
   char text[16];
   const ssize_t got = ::pread(fd, text, sizeof(text), 0);
-  return got > 0 ? std::string(text, static_cast<size_t>(got)) : "?";
+  const std::string line(text, got > 0 ? static_cast<size_t>(got) : 0);
+  return line.empty() ? "?" : line.substr(0, line.find('\n'));
 }
 
 }  // namespace
@@ -76,15 +80,30 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat("folder ", path, " is served by another berthd, pid ", ReadPid(lock.get())));
   }
-  const std::string pid = absl::StrCat(::getpid());
-  if (::ftruncate(lock.get(), 0) < 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-    return OsError(absl::StrCat("write ", name), errno);
-  }
   RunFolder folder(path, std::move(lock));
+  BERTH_RETURN_IF_ERROR(folder.WritePid());
   BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
   // What an earlier daemon left that was killed.
   RemoveAllNamedMemory(path);
   return folder;
+}
+
+absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd lock) {
+  RunFolder folder(path, std::move(lock));
+  BERTH_RETURN_IF_ERROR(folder.WritePid());
+  BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
+  folder.made_ = {kBerthdSocket, kAdminSocket, kAttachSocket};
+  return folder;
+}
+
+absl::Status RunFolder::WritePid() const {
+  const std::string pid = absl::StrCat(::getpid(), "\n");
+  // In this order whoever reads a line of it meanwhile reads a pid.
+  if (::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0 ||
+      ::ftruncate(lock_.get(), static_cast<off_t>(pid.size())) < 0) {
+    return OsError(absl::StrCat("write ", PathOf("berthd.lock")), errno);
+  }
+  return absl::OkStatus();
 }
 
 RunFolder::~RunFolder() {
@@ -104,9 +123,9 @@ absl::Status RunFolder::ReadOrDrawNode() {
 }
 
 absl::StatusOr<std::vector<RunFolder::Listening>> RunFolder::Listen() {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd berthd, ListenOn("berthd.sock", SOCK_STREAM, 0660));
-  BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn("admin.sock", SOCK_STREAM, 0600));
-  BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn("attach.sock", SOCK_SEQPACKET, 0660));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd berthd, ListenOn(kBerthdSocket, SOCK_STREAM, 0660));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn(kAdminSocket, SOCK_STREAM, 0600));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn(kAttachSocket, SOCK_SEQPACKET, 0660));
   std::vector<Listening> sockets;
   sockets.push_back({custody::Listener::kBerthd, std::move(berthd)});
   sockets.push_back({custody::Listener::kAdmin, std::move(admin)});

@@ -28,9 +28,16 @@ class RunFolder {
   // (names it), or if it is not this user's; those of the file system.
   static absl::StatusOr<RunFolder> Take(const std::string& path);
 
+  // Goes on with the folder at `path` where another process of the daemon ended that had taken it and made its sockets,
+  // by a duplicate of its lock. Errors: as Take().
+  static absl::StatusOr<RunFolder> Inherit(const std::string& path, UniqueFd lock);
+
   RunFolder(RunFolder&&) = default;
   RunFolder& operator=(RunFolder&&) = delete;
   ~RunFolder();
+
+  // A duplicate of the lock: the folder is locked as long as there is one.
+  absl::StatusOr<UniqueFd> ShareLock() const { return DuplicateFd(lock_.get()); }
 
   // Random, drawn when the folder's first daemon started.
   uint64_t node() const { return node_; }
@@ -46,6 +53,7 @@ class RunFolder {
 
  private:
   RunFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  absl::Status WritePid() const;
   absl::Status ReadOrDrawNode();
   absl::StatusOr<UniqueFd> ListenOn(const std::string& name, int type, int mode);
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }

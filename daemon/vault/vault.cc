@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -13,12 +14,14 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
 #include "common/memfd.h"
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/vault/service_manager.h"
 #include "daemon/vault/vault_log.h"
 
 namespace berth {
@@ -31,7 +34,6 @@ using custody::MessageKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kBrokerStartLimit(30);
 // A clean stop takes at most the sum of these.
 constexpr milliseconds kBrokerStopLimit(500);
 constexpr milliseconds kWorkerStopLimit(200);
@@ -63,34 +65,54 @@ absl::StatusOr<UniqueFd> TakeSignals() {
   return fd;
 }
 
+// The path that this program was started from; empty where the system does not say.
+std::string ReadProgram() {
+  char path[PATH_MAX];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+  // Another one may be there already.
+  return std::string(absl::StripSuffix(absl::string_view(path, size > 0 ? static_cast<size_t>(size) : 0), " (deleted)"));
+}
+
 }  // namespace
 
 absl::Status Vault::Run(const VaultOptions& options) {
   UniqueFd ready(options.ready_fd);
   if (ready && ::fcntl(ready.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(ready fd)", errno);
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
+  if (options.broker_fd >= 0) {
+    BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
+    return Succeed(options, fds, std::move(signals));
+  }
   BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder));
   BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
   BERTH_ASSIGN_OR_RETURN(UniqueFd page_fd, CreateStatePage());
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
-  Vault vault(options, std::move(folder), std::move(signals), std::move(page));
+  Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
   vault.ready_ = std::move(ready);
-  vault.custody_limit_ = fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2;
-  absl::Status status = vault.Start(std::move(page_fd));
-  if (status.ok()) status = vault.Serve();
+  const absl::Status started = vault.Start(std::move(page_fd));
+  if (started.ok()) return vault.ServeAndStop();
   vault.Stop();
-  return absl::IsCancelled(status) ? absl::OkStatus() : status;
+  return absl::IsCancelled(started) ? absl::OkStatus() : started;
 }
 
-Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page)
+Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
     : options_(options),
+      program_(ReadProgram()),
       folder_(std::move(folder)),
       signals_(std::move(signals)),
       page_(std::move(page)),
+      custody_limit_(fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2),
       incarnation_(RandomId()) {}
+
+absl::Status Vault::ServeAndStop() {
+  const absl::Status status = Serve();
+  Stop();
+  return status;
+}
 
 absl::Status Vault::Start(UniqueFd page) {
   held_[KeyOf(Kind::kStatePage)] = std::move(page);
+  BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderLock)], folder_.ShareLock());
   page_.writable().node = folder_.node();
   BERTH_RETURN_IF_ERROR(FindDevices());
   BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen());
@@ -113,6 +135,7 @@ absl::Status Vault::Start(UniqueFd page) {
 
 absl::Status Vault::Serve() {
   while (!StopAsked()) {
+    AttendUpgrade();
     std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
     MonotonicTime wake = Now() + seconds(60);
     if (!broker_.has_value()) {
@@ -186,7 +209,8 @@ absl::Status Vault::StartBroker() {
                             .node = folder_.node(),
                             .incarnation = incarnation_,
                             .epoch = epoch_,
-                            .custody_limit = custody_limit_});
+                            .custody_limit = custody_limit_,
+                            .begun = begun_});
   for (const auto& [key, fd] : held_) link.QueueGive(key);
   link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
   for (const Worker& worker : workers_) QueueStatus(worker);
@@ -206,8 +230,6 @@ absl::Status Vault::OnBrokerDeath() {
     return absl::UnavailableError(absl::StrCat(
         BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
   }
-  // Nothing durable says yet who held what: handles of before are stale.
-  incarnation_ = RandomId();
   broker_start_ = Now() + *pause;
   return *pause == milliseconds(0) ? StartBroker() : absl::OkStatus();
 }
@@ -234,10 +256,18 @@ void Vault::OnRequest(DropRequest request) {
 
 void Vault::OnRequest(ReadySignal) {
   broker_->served = true;
+  begun_ = true;
   page_.writable().serving = 1;
+  TellServiceManager("READY=1");
   if (!ready_) return;
   if (::write(ready_.get(), "ready\n", 6) < 0) Log("ready fd: %s", strerror(errno));
   ready_.reset();
+}
+
+void Vault::OnRequest(ResetSignal) {
+  Log("everything that is out is let go of: a new incarnation begins");
+  incarnation_ = RandomId();
+  begun_ = false;
 }
 
 bool Vault::StopAsked() {
@@ -259,6 +289,7 @@ bool Vault::AwaitBroker(MonotonicTime deadline) {
 }
 
 void Vault::Stop() {
+  TellServiceManager("STOPPING=1");
   // It may hang, and has nothing to lose. It ends while the others do.
   if (monitor_.has_value()) monitor_->process.Kill();
   for (const Worker& worker : workers_) WordsOf(worker).shutting_down = 1;

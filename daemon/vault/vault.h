@@ -5,9 +5,11 @@
 #ifndef DAEMON_VAULT_VAULT_H_
 #define DAEMON_VAULT_VAULT_H_
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "daemon/device/device_record.h"
 #include "daemon/vault/broker_link.h"
 #include "daemon/vault/child_process.h"
+#include "daemon/vault/estate.h"
 #include "daemon/vault/restart_policy.h"
 #include "daemon/vault/run_folder.h"
 #include "daemon/vault/supervision.h"
@@ -38,19 +41,27 @@ struct VaultOptions {
   std::string host_devices_file;
   // Gets "ready\n" once a broker serves, and is closed; -1 for none. Run() takes it over.
   int ready_fd = -1;
+  // The socket to a broker that hands over what an earlier vault kept; -1 to start a daemon. Run() takes it over.
+  int broker_fd = -1;
+  // Replace the processes that there are, too: this program is a newer one.
+  bool renew = false;
 };
 
 // Vault is the process: made and run once, by its main thread.
 class Vault {
  public:
   // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM, SIGINT or SIGHUP:
-  // then it ends them, within 1 s in all, and removes the sockets.
+  // then it ends them, within 1 s in all, and removes the sockets. With a broker's socket it goes on where the vault
+  // before it ended instead of starting anything.
   // Returns: OK after a clean stop.
   // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five
-  // brokers in a row ended before they served, or the inventory failed; those of the system.
+  // brokers in a row ended before they served, the inventory failed, or a broker handed nothing over; those of the
+  // system.
   static absl::Status Run(const VaultOptions& options);
 
  private:
+  static constexpr std::chrono::seconds kBrokerStartLimit{30};
+
   // A process that looks at devices, and what it writes.
   struct Inventory {
     ChildProcess process;
@@ -79,6 +90,16 @@ class Vault {
     // When it is given up, after it was killed.
     MonotonicTime kill_deadline = MonotonicTime::max();
   };
+  // How far an upgrade has come.
+  enum class Upgrade {
+    kNone,
+    // Of this vault, once nothing is under way that another program could not know of.
+    kWanted,
+    // Of the broker, which is being replaced.
+    kBroker,
+    // Of the workers, from renewed_ on.
+    kWorkers,
+  };
   // One life of the broker.
   struct Broker {
     ChildProcess process;
@@ -88,9 +109,11 @@ class Vault {
     MonotonicTime start_deadline;
   };
 
-  Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page);
+  Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
 
   absl::Status Start(UniqueFd page);
+  // Serves until it is asked to stop or fails, then ends everything.
+  absl::Status ServeAndStop();
   absl::Status Serve();
   void Stop();
 
@@ -101,6 +124,7 @@ class Vault {
   void OnRequest(PutRequest request);
   void OnRequest(DropRequest request);
   void OnRequest(ReadySignal request);
+  void OnRequest(ResetSignal request);
   void OnRequest(OrderRequest request);
 
   // Waits for the broker to end, serving it meanwhile.
@@ -108,11 +132,27 @@ class Vault {
   // Whether a signal asked to stop.
   bool StopAsked();
 
+  // ---- vault_succession.cc: vaults before and after this one -----------------------------------------------
+
+  // Goes on where another vault ended.
+  static absl::Status Succeed(const VaultOptions& options, rlim_t fds, UniqueFd signals);
+  absl::Status TakeEstate(Estate estate, UniqueFd broker);
+  // Takes the next step of an upgrade.
+  void AttendUpgrade();
+  // Puts the program that is installed by now in the place of this one. Returns where there is none that can be run.
+  void Exec();
+  // `status` is the last that was said of it; null for nothing.
+  absl::Status AdoptWorker(Worker& worker, const custody::WorkerStatus* status);
+
   // ---- vault_workers.cc: devices and their workers --------------------------------------------------------
 
+  // The devices of a table.
+  static absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int table);
   // Finds the node's devices.
   // Errors: kCancelled if a signal asked to stop meanwhile.
   absl::Status FindDevices();
+  // One for each lane of each device, none of which runs.
+  void ListWorkers(const std::vector<DeviceRecord>& records);
   // The `first` may look at the devices as long as it likes: nobody uses them yet.
   absl::StatusOr<Inventory> StartInventory(bool first);
   // Requires: it has ended, or its deadline has passed.
@@ -123,6 +163,9 @@ class Vault {
 
   Worker* FindWorker(uint32_t device, Lane lane);
   absl::Status StartWorker(Worker& worker);
+  // Keeps what the broker has of a process that has just been started, and gives it: its socket, and its pidfd for
+  // vaults to come.
+  absl::Status Give(custody::Key socket_key, UniqueFd socket, custody::Key process_key, const ChildProcess& process);
   // Starts one, or stops the device.
   void TryStartWorker(Worker& worker);
   void KillWorker(Worker& worker, Supervision::Then then, const std::string& why);
@@ -157,12 +200,16 @@ class Vault {
   void OnTestDone(Worker& worker);
 
   const VaultOptions options_;
+  // Where this program was started from, whatever is there by now.
+  const std::string program_;
   RunFolder folder_;
   const UniqueFd signals_;
   StatePage page_;
   UniqueFd ready_;
-  size_t custody_limit_ = 0;
+  const size_t custody_limit_;
   uint64_t incarnation_ = 0;
+  // A broker of this incarnation has served.
+  bool begun_ = false;
   uint64_t epoch_ = 0;
 
   HeldFds held_;
@@ -175,6 +222,11 @@ class Vault {
   MonitorRestarts monitor_restarts_;
   // When the next monitor starts, while there is none; max() for never.
   MonotonicTime monitor_start_ = MonotonicTime::max();
+  Upgrade upgrade_ = Upgrade::kNone;
+  // The broker's that is being replaced.
+  uint64_t replaced_epoch_ = 0;
+  // Workers that are of this program, or being replaced; all before.
+  size_t renewed_ = 0;
   std::optional<Broker> broker_;
   BrokerRestarts broker_restarts_;
   // When the next broker starts, while there is none.

@@ -37,9 +37,10 @@ std::string TextIn(int fd) {
 }
 
 // What a process is started with that is to look at the device, or at all that are like it.
-std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, const std::string& script) {
+std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, const VaultOptions& options) {
+  const std::string& script = options.host_devices_file;
   std::vector<std::string> flags = {
-      role, absl::StrCat("--device=", record.ordinal), absl::StrCat("--host-bytes=", record.total_bytes),
+      role, absl::StrCat("--folder=", options.folder), absl::StrCat("--device=", record.ordinal), absl::StrCat("--host-bytes=", record.total_bytes),
       record.backend == BackendKind::kHost ? "--backend=host" : "--backend=cuda"};
   if (!script.empty()) flags.push_back(absl::StrCat("--host-devices-file=", script));
   return flags;
@@ -65,12 +66,10 @@ void Vault::StartMonitor() {
     // It is the first in the socket, whoever has the end that it comes from.
     BERTH_RETURN_IF_ERROR(
         SendStruct(sockets.first.get(), monitor::Devices{.count = count}, std::span<const int>(&table, 1)));
-    const auto flags = FlagsFor("--role=monitor", workers_.front().record, options_.host_devices_file);
+    const auto flags = FlagsFor("--role=monitor", workers_.front().record, options_);
     BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, sockets.second.get()));
     monitor_.emplace(Monitor{.process = std::move(process), .started = Now()});
-    held_[KeyOf(Kind::kMonitor)] = std::move(sockets.first);
-    if (broker_.has_value()) broker_->link.QueueGive(KeyOf(Kind::kMonitor));
-    return absl::OkStatus();
+    return Give(KeyOf(Kind::kMonitor), std::move(sockets.first), KeyOf(Kind::kMonitorProcess), monitor_->process);
   };
   const absl::Status started = start();
   if (started.ok()) return;
@@ -93,6 +92,7 @@ void Vault::AttendMonitor() {
     Log("the monitor ended: %s", monitor_->process.Reap().ToString().c_str());
     monitor_.reset();
     held_.erase(KeyOf(Kind::kMonitor));
+    held_.erase(KeyOf(Kind::kMonitorProcess));
     monitor_start_ = now + pause;
   } else if (monitor_.has_value() && now >= monitor_->kill_deadline && !abandoned_monitor_.has_value()) {
     Log("the monitor is abandoned: SIGKILL did not end it");
@@ -115,7 +115,7 @@ MonotonicTime Vault::monitor_wake() const {
 void Vault::StartTest(Worker& worker) {
   const auto start = [&]() -> absl::StatusOr<Inventory> {
     BERTH_ASSIGN_OR_RETURN(UniqueFd words, CreateMemfd("berth-self-test", 0));
-    const auto flags = FlagsFor("--role=self-test", worker.record, options_.host_devices_file);
+    const auto flags = FlagsFor("--role=self-test", worker.record, options_);
     BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, words.get()));
     return Inventory{
         .process = std::move(process), .table = std::move(words), .deadline = Now() + kTestLimit};

@@ -52,12 +52,15 @@ inline std::string ReadToEnd(int fd) {
 
 inline UniqueFd OpenPidfd(int pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
+inline const std::vector<std::string> kDefaultFlags = {"--role=vault", "--backend=host", "--host-devices=2",
+                                                       "--host-bytes=64MiB"};
+
 // A daemon in a process of its own.
 class Daemon {
  public:
   explicit Daemon(const std::string& folder, const std::map<std::string, std::string>& environment = {},
-                  std::vector<std::string> flags = {"--role=vault", "--backend=host", "--host-devices=2",
-                                                    "--host-bytes=64MiB"}) {
+                  std::vector<std::string> flags = kDefaultFlags,
+                  const std::string& program = "/proc/self/exe") {
     int ready[2];
     int messages[2];
     if (::pipe2(ready, O_CLOEXEC) < 0 || ::pipe2(messages, O_CLOEXEC) < 0) abort();
@@ -72,7 +75,7 @@ class Daemon {
       std::vector<char*> argv;
       for (std::string& flag : flags) argv.push_back(flag.data());
       argv.push_back(nullptr);
-      ::execv("/proc/self/exe", argv.data());
+      ::execv(program.c_str(), argv.data());
       ::_exit(125);
     }
     ::close(ready[1]);

@@ -41,8 +41,8 @@ std::string CreateBlock(int socket) {
 }
 
 // A worker of device 1 that ends with $BERTH_FAKE_WORKER at its first request.
-int RunFakeWorker(const Options& options, const char* code) {
-  if (!BecomeChild("berth-worker1", options.parent).ok()) return 1;
+int RunFakeWorker(const char* code) {
+  if (!NameProcess("berth-worker1").ok()) return 1;
   WaitReadable(kChildFd);
   return atoi(code);
 }
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
         return berth::RunVaultRole(options);
       case berth::Role::kWorker:
         if (const char* const code = getenv("BERTH_FAKE_WORKER"); code != nullptr && options.device == 1) {
-          return berth::RunFakeWorker(options, code);
+          return berth::RunFakeWorker(code);
         }
         return berth::RunWorkerRole(options);
       case berth::Role::kContextWorker:
@@ -89,8 +89,8 @@ int main(int argc, char** argv) {
       case berth::Role::kSelfTest:
         return berth::RunSelfTestRole(options);
       case berth::Role::kBroker:
-        if (!berth::BecomeChild("berth-broker", options.parent).ok()) return 1;
-        return berth::RunFakeBroker(berth::kChildFd, berth::CreateBlock);
+        if (!berth::NameProcess("berth-broker").ok()) return 1;
+        return berth::RunFakeBroker(berth::kChildFd, berth::FlagsForChildren(options), berth::CreateBlock);
     }
   }
   ::testing::InitGoogleTest(&argc, argv);

@@ -33,7 +33,17 @@ using std::chrono::seconds;
 // cuInit takes 0.2 s; a driver that needs this long is stuck.
 constexpr seconds kInventoryLimit(10);
 
-absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
+const char* NameOf(Lane lane) { return lane == Lane::kMain ? "worker" : "context worker"; }
+
+bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& records) {
+  return std::any_of(records.begin(), records.end(), [&](const DeviceRecord& record) {
+    return strncmp(record.uuid, device.uuid, sizeof(device.uuid)) == 0;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceRecord>> Vault::ReadRecords(int fd) {
   struct stat info;
   if (::fstat(fd, &info) < 0) return OsError("fstat(inventory)", errno);
   std::vector<DeviceRecord> records(static_cast<size_t>(info.st_size) / sizeof(DeviceRecord));
@@ -50,16 +60,6 @@ absl::StatusOr<std::vector<DeviceRecord>> ReadRecords(int fd) {
   }
   return records;
 }
-
-const char* NameOf(Lane lane) { return lane == Lane::kMain ? "worker" : "context worker"; }
-
-bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& records) {
-  return std::any_of(records.begin(), records.end(), [&](const DeviceRecord& record) {
-    return strncmp(record.uuid, device.uuid, sizeof(device.uuid)) == 0;
-  });
-}
-
-}  // namespace
 
 absl::StatusOr<Vault::Inventory> Vault::StartInventory(bool first) {
   BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
@@ -90,14 +90,18 @@ absl::Status Vault::FindDevices() {
   ::poll(entries, 2, PollTimeout(inventory.deadline));
   if (StopAsked()) return absl::CancelledError("asked to stop");
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, TakeInventory(inventory));
+  ListWorkers(records);
+  held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
+  return absl::OkStatus();
+}
+
+void Vault::ListWorkers(const std::vector<DeviceRecord>& records) {
   for (const DeviceRecord& record : records) {
     for (const Lane lane : kLanes) {
       workers_.push_back(
           {.record = record, .lane = lane, .supervision = Supervision(/*on_demand=*/lane == Lane::kContext)});
     }
   }
-  held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);
-  return absl::OkStatus();
 }
 
 void Vault::StartLook() {
@@ -144,11 +148,17 @@ absl::Status Vault::StartWorker(Worker& worker) {
     worker.over = false;
   }
   BERTH_ASSIGN_OR_RETURN(worker.process, ChildProcess::Start(flags, sockets.second.get()));
-  const Key key = KeyOf(worker.lane, record.ordinal);
-  held_[key] = std::move(sockets.first);
-  if (!broker_.has_value()) return absl::OkStatus();
   if (worker.lane == Lane::kContext) QueueStatus(worker);
-  broker_->link.QueueGive(key);
+  return Give(KeyOf(worker.lane, record.ordinal), std::move(sockets.first),
+              custody::ProcessKeyOf(worker.lane, record.ordinal), *worker.process);
+}
+
+absl::Status Vault::Give(Key socket_key, UniqueFd socket, Key process_key, const ChildProcess& process) {
+  BERTH_ASSIGN_OR_RETURN(held_[process_key], DuplicateFd(process.pidfd()));
+  held_[socket_key] = std::move(socket);
+  if (!broker_.has_value()) return absl::OkStatus();
+  broker_->link.QueueGive(process_key);
+  broker_->link.QueueGive(socket_key);
   return absl::OkStatus();
 }
 
@@ -186,6 +196,7 @@ void Vault::OnWorkerDeath(Worker& worker) {
   const ProcessEnd end = worker.process->Reap();
   worker.process.reset();
   held_.erase(KeyOf(worker.lane, worker.record.ordinal));
+  held_.erase(custody::ProcessKeyOf(worker.lane, worker.record.ordinal));
   if (worker.lane == Lane::kContext) {
     if (!std::exchange(worker.over, true)) ++GenerationOf(worker);
     RemoveNamedMemory(options_.folder, worker.record.ordinal);
@@ -269,6 +280,10 @@ void Vault::ResetDevice(uint32_t device, const std::string& why) {
 
 void Vault::OnRequest(OrderRequest request) {
   if (request.order == OrderKind::kKillMonitor) return KillMonitor(request.why);
+  if (request.order == OrderKind::kUpgrade) {
+    upgrade_ = Upgrade::kWanted;
+    return;
+  }
   const bool context = request.order == OrderKind::kStart || request.order == OrderKind::kEnd;
   Worker* const found = FindWorker(request.device, context ? Lane::kContext : request.lane);
   if (found == nullptr) return;
@@ -298,6 +313,7 @@ void Vault::OnRequest(OrderRequest request) {
       worker.drain_reason.clear();
       break;
     case OrderKind::kKillMonitor:
+    case OrderKind::kUpgrade:
       break;
     case OrderKind::kStart:
       if (WordsOf(worker).dropped == 0 && worker.supervision.OnWanted()) return TryStartWorker(worker);

@@ -57,6 +57,10 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
 // A daemon that has much on its books (load_figures.cc).
 absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs);
 
+// What is kept over a broker's death, and what that costs (restart_figures.cc).
+absl::StatusOr<std::vector<Figure>> LedgerFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs);
+
 // Processes that die (death_figures.cc).
 absl::StatusOr<std::vector<Figure>> HandOverFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> RandomKillFigures(const Programs& programs);

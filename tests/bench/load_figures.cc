@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,65 +10,26 @@
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
-#include "tests/bench/child_process.h"
+#include "tests/bench/crowd.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/quiet.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/bench/witness.h"
 
 namespace berth::bench {
 namespace {
 
-constexpr Bytes kBlock = MiB(2);
-constexpr size_t kBlocks = 10'000;
-constexpr size_t kSessions = 1'000;
-static_assert(kBlocks % kSessions == 0);
-constexpr size_t kProcesses = 10;
+constexpr Bytes kBlock = Crowd::kBlock;
+constexpr size_t kBlocks = Crowd::kBlocks;
+constexpr size_t kSessions = Crowd::kSessions;
 constexpr size_t kWarmBlocks = 8;
 constexpr Bytes kWarm(kBlock.count() * kWarmBlocks);
-// A host device has no bytes of its own before they are written, so its figures may be larger than the
-// machine's.
-constexpr const char* kRoom = "64GiB";
-constexpr absl::Duration kPatience = absl::Minutes(2);
-
-// The clients whose sessions and blocks fill a daemon. They hold them until destroyed.
-class Crowd {
- public:
-  static absl::StatusOr<Crowd> Start(const Programs& programs, const std::string& folder) {
-    BERTH_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-    Crowd crowd;
-    for (size_t i = 0; i < kProcesses; ++i) {
-      BERTH_ASSIGN_OR_RETURN(ChildProcess child,
-                             ChildProcess::Start({.command = {programs.client, "fill", folder,
-                                                              absl::StrCat(kSessions / kProcesses),
-                                                              absl::StrCat(kBlocks / kSessions)},
-                                                  .pipe = pipe.write.get()}));
-      crowd.children_.push_back(std::move(child));
-    }
-    pipe.write.reset();
-    for (size_t i = 0; i < kProcesses; ++i) {
-      BERTH_RETURN_IF_ERROR(AwaitReadable(pipe.read.get(), kPatience));
-      Fact fact;
-      if (::read(pipe.read.get(), &fact, sizeof(fact)) != sizeof(fact)) {
-        return absl::InternalError("a client of the crowd ended before it had its blocks");
-      }
-    }
-    return crowd;
-  }
-
- private:
-  std::vector<ChildProcess> children_;
-};
 
 // A daemon and a client of it that allocates and frees a warm block.
 class Allocator {
  public:
   static absl::StatusOr<std::unique_ptr<Allocator>> Make(const Programs& programs) {
     std::vector<std::string> flags = {absl::StrCat("--warm-blocks=", kWarmBlocks)};
-    if (programs.backend == "host") {
-      flags.push_back(absl::StrCat("--host-bytes=", kRoom));
-      flags.push_back(absl::StrCat("--device-budget=", kRoom));
-    }
+    for (std::string& flag : Crowd::Flags(programs)) flags.push_back(std::move(flag));
     BERTH_ASSIGN_OR_RETURN(auto daemon, StartDaemon(programs, std::move(flags)));
     BERTH_ASSIGN_OR_RETURN(auto session, Session::Open({.folder = daemon->folder()}));
     return std::unique_ptr<Allocator>(new Allocator(std::move(daemon), std::move(session)));

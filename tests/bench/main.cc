@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
       {"ten thousand waiters", QueueFigures},
       {"among ten thousand waiters over the wire", WaiterFigures},
       {"an operator beside ten thousand waiters", OperatorFigures},
+      {"ledger", LedgerFigures},
+      {"a broker's death", BrokerDeathFigures},
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},
   };

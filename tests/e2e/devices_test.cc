@@ -372,7 +372,7 @@ TEST(DevicesTest, AnotherIncarnationIsSaidToReferencesBeforeAnybodyServes) {
   TakeBlock(actor);
   // Brokers that do not get as far as to tell the clients that their sessions are over.
   std::ofstream(config) << "nonsense = 1\n";
-  ASSERT_EQ(::kill(daemon.broker(), SIGKILL), 0);
+  ASSERT_TRUE(Ok(daemon.inspector().ResetNode()));
   ExpectStale(actor, "other incarnation");
   daemon.Abandon();
   actor.Quit();

@@ -186,13 +186,18 @@ TEST(KeptPermitsTest, ALiarWithItsWordKeepsItsOwnPermitAtMost) {
   daemon.ExpectBooksBack();
 }
 
-TEST(KeptPermitsTest, ABrokersDeathLeavesNothingToTake) {
+TEST(KeptPermitsTest, WhatIsKeptIsTakenByTheNextBrokerToo) {
   TestDaemon daemon({.environment = {kOnePermit}});
   Actor keeper = IdleKeeper(daemon);
-  ASSERT_EQ(::kill(daemon.broker(), SIGKILL), 0);
-  EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(keeper.Ask("acquire q").status()); }));
+  const pid_t broker = daemon.broker();
+  ASSERT_EQ(::kill(broker, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return !IsAlive(broker); }));
+  EXPECT_EQ(PoolOf(daemon).out(), 1u);
   Actor other(daemon);
   EXPECT_TRUE(Ok(other.Ask("acquire p")));
+  EXPECT_TRUE(Refused(keeper.Ask("acquire q try"), Reason::kNoPermit));
+  EXPECT_TRUE(Ok(other.Ask("release p")));
+  EXPECT_TRUE(Ok(keeper.Ask("acquire q")));
   keeper.Quit();
   other.Quit();
   EXPECT_TRUE(Eventually([&] { return PoolOf(daemon).out() == 0; }));

@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -250,18 +251,22 @@ TEST(PlansTest, ARevokedPermitMakesItStale) {
   EXPECT_EQ(OutOf(daemon, "a"), 2u);
 }
 
-TEST(PlansTest, ABrokersDeathEndsItAndSaysSo) {
+TEST(PlansTest, ABrokersDeathLeavesItAsItWas) {
   TestDaemon daemon(Devices(2));
   {
     const std::shared_ptr<Session> session = OpenSession(daemon);
     Plan plan = Must(Plan::Make(session, {.units = 4, .permits = PlanPermits{.pool = "a"}}), "plan");
-    ::kill(daemon.broker(), SIGKILL);
-    ASSERT_TRUE(Eventually([&] { return plan.stale(); }));
-    EXPECT_TRUE(absl::IsUnavailable(plan.status())) << plan.status();
-    EXPECT_FALSE(plan.Replan().ok());
+    const uint64_t out = OutOf(daemon, "a");
+    const pid_t broker = daemon.broker();
+    ::kill(broker, SIGKILL);
+    ASSERT_TRUE(Eventually([&] { return !IsAlive(broker); }));
+    EXPECT_EQ(Must(daemon.inspector().ListPlans()).plans_size(), 1);
+    EXPECT_EQ(OutOf(daemon, "a"), out);
+    EXPECT_TRUE(Ok(plan.status()));
+    EXPECT_TRUE(Ok(plan.Replan()));
   }
-  ASSERT_TRUE(Eventually([&] { return daemon.inspector().ListPlans().ok(); }));
-  EXPECT_EQ(Must(daemon.inspector().ListPlans()).plans_size(), 0);
+  ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPlans()).plans_size() == 0; }));
+  EXPECT_EQ(OutOf(daemon, "a"), 0u);
 }
 
 TEST(PlansTest, KillsInTheMiddleLeaveNothingBehind) {

@@ -57,6 +57,23 @@ std::optional<Stat> ReadStat(pid_t pid) {
 
 }  // namespace
 
+std::vector<ChildInfo> ProcessesWith(const std::string& program, const std::string& argument) {
+  std::vector<ChildInfo> processes;
+  for (const std::string& name : ListFolder("/proc")) {
+    pid_t pid;
+    if (!absl::SimpleAtoi(name, &pid)) continue;
+    // Empty of a zombie.
+    std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"));
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::vector<std::string> words = absl::StrSplit(text, '\0');
+    if (words[0] != program || std::find(words.begin(), words.end(), argument) == words.end()) continue;
+    if (const std::optional<Stat> stat = ReadStat(pid)) processes.push_back({.pid = pid, .name = stat->name});
+  }
+  std::sort(processes.begin(), processes.end(),
+            [](const ChildInfo& a, const ChildInfo& b) { return a.pid < b.pid; });
+  return processes;
+}
+
 std::vector<ChildInfo> ChildrenOf(pid_t pid) {
   std::vector<ChildInfo> children;
   for (const std::string& name : ListFolder("/proc")) {

@@ -20,6 +20,9 @@ struct ChildInfo {
 // The living children of `pid`, by pid; zombies are left out.
 std::vector<ChildInfo> ChildrenOf(pid_t pid);
 
+// The living processes that were started with exactly this first word and, among others, this argument; by pid.
+std::vector<ChildInfo> ProcessesWith(const std::string& program, const std::string& argument);
+
 // Open file descriptors, without those that only wait (eventfd, epoll), of which gRPC opens more as it has more to do;
 // and bytes resident in memory. 0 for a process that is gone.
 size_t CountFds(pid_t pid);

@@ -54,7 +54,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   int ready[2];
   if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
   SubprocessOptions process = {
-      .argv = {ProgramPath(options.program), absl::StrCat("--folder=", folder_, "/run"), "--backend=host",
+      .argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program), absl::StrCat("--folder=", folder_, "/run"), "--backend=host",
                absl::StrCat("--ready-fd=", ready[1])},
       .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
       .pid_namespace = options.pid_namespace,
@@ -95,13 +95,53 @@ TestDaemon::~TestDaemon() {
 }
 
 std::map<std::string, pid_t> TestDaemon::Processes() const {
-  std::map<std::string, pid_t> processes = {{"vault", vault_->pid()}};
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) processes[child.name] = child.pid;
+  std::map<std::string, pid_t> processes = {{"vault", vault_pid()}};
+  for (const ChildInfo& child : Children()) processes[child.name] = child.pid;
   return processes;
 }
 
+std::vector<ChildInfo> TestDaemon::Children() const {
+  std::vector<ChildInfo> children = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
+  std::erase_if(children, [vault = vault_pid()](const ChildInfo& child) { return child.pid == vault; });
+  return children;
+}
+
+pid_t TestDaemon::vault_pid() const {
+  if (IsAlive(vault_->pid())) return vault_->pid();
+  std::ifstream lock(folder_ + "/berthd.lock");
+  pid_t pid = 0;
+  lock >> pid;
+  return pid;
+}
+
+void TestDaemon::KillVault() {
+  const pid_t before = vault_pid();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "vault");
+  const bool followed = Eventually([&] { return vault_pid() != before && IsAlive(vault_pid()); });
+  if (!followed) Fatal(absl::DeadlineExceededError("no vault follows"), folder_);
+}
+
+void TestDaemon::KillBroker() {
+  const pid_t before = broker();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "broker");
+  const auto is_next = [before](const ChildInfo& child) { return child.name == kBrokerName && child.pid != before; };
+  const bool followed = Eventually([&] {
+    const std::vector<ChildInfo> children = Children();
+    return std::any_of(children.begin(), children.end(), is_next);
+  });
+  if (!followed) Fatal(absl::DeadlineExceededError("no broker follows"), folder_);
+}
+
+void TestDaemon::KillVaultAndBroker() {
+  // It shall not start another broker, nor that one another vault.
+  vault_->Signal(SIGSTOP);
+  ::kill(broker(), SIGKILL);
+  vault_->Signal(SIGKILL);
+  stopped_ = true;
+}
+
 pid_t TestDaemon::broker() const {
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (child.name == kBrokerName) return child.pid;
   }
   Fatal(absl::NotFoundError("no broker"), folder_);
@@ -109,7 +149,7 @@ pid_t TestDaemon::broker() const {
 
 std::vector<pid_t> TestDaemon::workers() const {
   std::vector<pid_t> pids;
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (absl::StartsWith(child.name, kWorkerName)) pids.push_back(child.pid);
   }
   return pids;
@@ -117,7 +157,7 @@ std::vector<pid_t> TestDaemon::workers() const {
 
 std::vector<pid_t> TestDaemon::context_workers() const {
   std::vector<pid_t> pids;
-  for (const ChildInfo& child : ChildrenOf(vault_->pid())) {
+  for (const ChildInfo& child : Children()) {
     if (absl::StartsWith(child.name, kContextWorkerName)) pids.push_back(child.pid);
   }
   return pids;
@@ -142,7 +182,7 @@ Books TestDaemon::TakeBooks() {
   // The daemon serves while its workers are still on their way, and a process has no name of its own at
   // first.
   const auto all_named = [&] {
-    const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+    const std::vector<ChildInfo> children = Children();
     return std::all_of(children.begin(), children.end(),
                        [](const ChildInfo& child) { return absl::StartsWith(child.name, "berth-"); });
   };
@@ -193,10 +233,15 @@ void TestDaemon::ExpectBooksBack() {
 
 void TestDaemon::Stop() {
   stopped_ = true;
-  const std::vector<ChildInfo> children = ChildrenOf(vault_->pid());
+  const std::vector<ChildInfo> children = Children();
+  const pid_t vault = vault_pid();
   const absl::Time begin = absl::Now();
-  vault_->Signal(SIGTERM);
-  EXPECT_EQ(vault_->Wait(), 0) << "exit code of berthd";
+  ::kill(vault, SIGTERM);
+  if (vault == vault_->pid()) {
+    EXPECT_EQ(vault_->Wait(), 0) << "exit code of berthd";
+  } else {
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(vault); }));
+  }
   EXPECT_LT(absl::Now() - begin, kStopLimit) << "time to stop";
   for (const ChildInfo& child : children) EXPECT_FALSE(IsAlive(child.pid)) << child.name << " is left";
   for (const char* const name : kSockets) {

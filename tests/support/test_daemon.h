@@ -21,7 +21,7 @@
 namespace berth::testing {
 
 struct TestDaemonOptions {
-  // One that takes berthd's flags.
+  // One that takes berthd's flags: of the test's data, or by its whole path.
   std::string program = "daemon/berthd";
   // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
@@ -48,7 +48,15 @@ class TestDaemon {
   const std::string& folder() const { return folder_; }
   // Of its configuration file, where it has one.
   const std::string& config_path() const { return config_path_; }
+  // The vault that was started first.
   Subprocess& vault() { return *vault_; }
+  // The pid of the one that there is: that, or one that followed it.
+  pid_t vault_pid() const;
+  // SIGKILL; waits until another one has followed, which the daemon's clients need not.
+  void KillVault();
+  void KillBroker();
+  // Both, so that none follows.
+  void KillVaultAndBroker();
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
   // workers that there are.
   pid_t broker() const;
@@ -80,6 +88,8 @@ class TestDaemon {
   static constexpr uint64_t kMemorySlack = 48 << 20;
 
  private:
+  // All but the vault.
+  std::vector<ChildInfo> Children() const;
   std::map<std::string, pid_t> Processes() const;
 
   std::string folder_;

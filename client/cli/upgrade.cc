@@ -1,0 +1,44 @@
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+// A worker takes a second at most to be replaced, and there are 64.
+constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
+  BERTH_ASSIGN_OR_RETURN(const v1::Node before, inspector.GetNode());
+  BERTH_RETURN_IF_ERROR(inspector.UpgradeNode().status());
+  const absl::Time deadline = absl::Now() + kPatience;
+  v1::Node node = before;
+  while (node.epoch() == before.epoch() || node.upgrading()) {
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("the daemon is not replaced after ",
+                                                      absl::FormatDuration(kPatience), ": its log says why"));
+    }
+    absl::SleepFor(kPause);
+    BERTH_ASSIGN_OR_RETURN(node, inspector.GetNode());
+  }
+  return Show(globals, node, [&] {
+    return absl::StrCat("upgraded from ", before.version(), " to ", node.version(), ", epoch ", node.epoch(), "\n");
+  });
+}
+
+}  // namespace
+
+void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand(
+      "upgrade", "Replace the daemon by the program that is installed by now, and lose nothing (operator)");
+  verb->callback([&globals, chosen] {
+    *chosen = [&globals] {
+      return Inspect(globals, /*admin=*/true,
+                     [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
+    };
+  });
+}
+
+}  // namespace berth::cli

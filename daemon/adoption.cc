@@ -1,0 +1,96 @@
+#include "daemon/adoption.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/status_macros.h"
+#include "daemon/vault/custody_wire.h"
+
+namespace berth {
+namespace {
+
+using custody::KeyOf;
+using custody::Kind;
+
+// Returns none where it is not held.
+UniqueFd Take(custody::Key key, HeldFds* held) {
+  const auto it = held->find(key);
+  if (it == held->end()) return UniqueFd();
+  UniqueFd fd = std::move(it->second);
+  held->erase(it);
+  return fd;
+}
+
+// What the core is to be told.
+struct News {
+  std::vector<SessionId> hung_up_sessions;
+  std::vector<ChannelId> hung_up_channels;
+  // It got nothing: the broker died before it had its pidfd in custody.
+  std::vector<ChannelId> gone_processes;
+  // The broker died between custody and core.
+  std::vector<BlockId> made_blocks;
+  // Without an fd, which the core knows whether they need.
+  std::vector<BlockId> lost_blocks;
+};
+
+absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters& adopters, HeldFds* held,
+                          News* news) {
+  const uint64_t id = process.channel.value();
+  // Its words decide what becomes of its uses, also where it is gone.
+  UniqueFd page = process.has_page ? Take(KeyOf(Kind::kFencePage, id), held) : UniqueFd();
+  if (page) adopters.fences.Adopt(process.channel, std::move(page));
+  UniqueFd pidfd = Take(KeyOf(Kind::kPidfd, id), held);
+  if (!pidfd) {
+    news->gone_processes.push_back(process.channel);
+    return absl::OkStatus();
+  }
+  UniqueFd channel;
+  if (!process.hung_up) {
+    channel = Take(KeyOf(Kind::kChannel, id), held);
+    if (!channel) news->hung_up_channels.push_back(process.channel);
+  }
+  return adopters.attach.AdoptProcess(process, std::move(pidfd), std::move(channel));
+}
+
+void AdoptBlock(const core::Standing::LeasedBlock& block, const Adopters& adopters, HeldFds* held, News* news) {
+  UniqueFd fd = Take(KeyOf(Kind::kBlock, block.block.value()), held);
+  const bool in_the_making = core::InTheMaking(block.phase);
+  if (fd) {
+    adopters.blocks.Adopt(block.block, block.device, std::move(fd));
+    if (in_the_making) news->made_blocks.push_back(block.block);
+    return;
+  }
+  // One that is being made has none yet, one that is on its way back none any more, and a context worker's never one.
+  adopters.blocks.Expect(block.block);
+  if (!in_the_making && block.phase != core::BlockPhase::kRetired) news->lost_blocks.push_back(block.block);
+}
+
+}  // namespace
+
+absl::Status AdoptLeases(const core::Standing& standing, const Adopters& adopters, HeldFds* held) {
+  News news;
+  for (const core::Standing::Process& process : standing.processes) {
+    BERTH_RETURN_IF_ERROR(AdoptProcess(process, adopters, held, &news));
+  }
+  for (const core::Standing::Lifeline& lifeline : standing.lifelines) {
+    UniqueFd socket = Take(KeyOf(Kind::kLifeline, lifeline.session.value()), held);
+    if (socket) {
+      BERTH_RETURN_IF_ERROR(adopters.attach.AdoptLifeline(lifeline, std::move(socket)));
+    } else {
+      news.hung_up_sessions.push_back(lifeline.session);
+    }
+  }
+  for (const core::Standing::LeasedBlock& block : standing.blocks) AdoptBlock(block, adopters, held, &news);
+  // Not before all is in hand: what ends now may take anything else along.
+  adopters.broker.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const BlockId block : news.made_blocks) core.BlockCreated(now, block, absl::OkStatus(), effects);
+    for (const BlockId block : news.lost_blocks) core.BlockLost(now, block, effects);
+    for (const ChannelId channel : news.gone_processes) core.ProcessGone(now, channel, effects);
+    for (const ChannelId channel : news.hung_up_channels) core.ChannelHungUp(now, channel, effects);
+    for (const SessionId session : news.hung_up_sessions) core.LifelineHungUp(now, session, effects);
+  });
+  adopters.attach.TellDeaths();
+  return absl::OkStatus();
+}
+
+}  // namespace berth

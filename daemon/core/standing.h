@@ -1,0 +1,48 @@
+// Standing: what a core's rows stand for outside of it. Who starts a core from rows must have each of these in hand, or
+// tell the core of its loss. Plain values.
+
+#ifndef DAEMON_CORE_STANDING_H_
+#define DAEMON_CORE_STANDING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/lane.h"
+#include "common/secret.h"
+#include "daemon/core/block_phase.h"
+#include "daemon/core/caller.h"
+
+namespace berth::core {
+
+struct Standing {
+  // A session, behind its lifeline.
+  struct Lifeline {
+    SessionId session;
+    ProcessInfo opener;
+    Secret secret;
+    // Some process has.
+    bool joined = false;
+  };
+  // A process of a session, behind its pidfd and, until it has hung up, its channel.
+  struct Process {
+    ChannelId channel;
+    SessionId session;
+    ProcessInfo process;
+    bool hung_up = false;
+    bool has_page = false;
+  };
+  // A block: behind an fd, being made, or its worker's own.
+  struct LeasedBlock {
+    BlockId block;
+    uint32_t device = 0;
+    BlockPhase phase = BlockPhase::kGone;
+  };
+  std::vector<Lifeline> lifelines;
+  std::vector<Process> processes;
+  std::vector<LeasedBlock> blocks;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_STANDING_H_

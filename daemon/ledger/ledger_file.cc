@@ -1,0 +1,203 @@
+#include "daemon/ledger/ledger_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+// XXH3 of xxHash: one call a commit, over a few hundred bytes, which it takes in some ten nanoseconds. It is to find
+// damage, not to keep anybody from forging: the folder is the daemon's own.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace berth {
+namespace {
+
+// A file grows by so much at least, so that it grows seldom.
+constexpr uint64_t kStep = uint64_t{1} << 20;
+constexpr uint64_t kLengthBits = 48;
+constexpr uint64_t kLengthMask = (uint64_t{1} << kLengthBits) - 1;
+
+// A length with its checksum in the upper bits: one word, so that it is written whole or not at all.
+uint64_t Seal(uint64_t length) {
+  return length | (XXH3_64bits(&length, sizeof(length)) & ~kLengthMask);
+}
+
+uint64_t ChecksumOf(const LedgerHeader& header) {
+  return XXH3_64bits(&header, offsetof(LedgerHeader, checksum));
+}
+
+uint32_t ChecksumOf(const LedgerFrame& frame, absl::string_view batch) {
+  const uint64_t head = XXH3_64bits(&frame, offsetof(LedgerFrame, checksum));
+  return static_cast<uint32_t>(XXH3_64bits_withSeed(batch.data(), batch.size(), head));
+}
+
+LedgerHeader HeaderOf(const LedgerIdentity& identity) {
+  LedgerHeader header = {
+      .schema = identity.schema, .node = identity.node, .incarnation = identity.incarnation};
+  identity.boot.copy(header.boot.data(), header.boot.size() - 1);
+  header.checksum = ChecksumOf(header);
+  header.committed = Seal(sizeof(header));
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadBootId() {
+  constexpr char kPath[] = "/proc/sys/kernel/random/boot_id";
+  const UniqueFd file(::open(kPath, O_RDONLY | O_CLOEXEC));
+  char text[39];
+  const ssize_t size = file ? ::read(file.get(), text, sizeof(text)) : -1;
+  if (size < 0) return OsError(absl::StrCat("read ", kPath), errno);
+  return std::string(absl::StripAsciiWhitespace({text, static_cast<size_t>(size)}));
+}
+
+LedgerFile::LedgerFile(LedgerFile&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      path_(std::move(other.path_)),
+      map_(std::exchange(other.map_, nullptr)),
+      capacity_(std::exchange(other.capacity_, 0)),
+      end_(other.end_),
+      frames_(other.frames_),
+      torn_(other.torn_) {}
+
+LedgerFile& LedgerFile::operator=(LedgerFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(map_, other.map_);
+  std::swap(capacity_, other.capacity_);
+  std::swap(end_, other.end_);
+  std::swap(frames_, other.frames_);
+  std::swap(torn_, other.torn_);
+  return *this;
+}
+
+LedgerFile::~LedgerFile() {
+  if (map_ != nullptr) ::munmap(map_, capacity_);
+}
+
+absl::StatusOr<LedgerFile> LedgerFile::Create(const std::string& path, const LedgerIdentity& identity) {
+  // Another's mapping of what was there stays as it is.
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", path), errno);
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return OsError(absl::StrCat("open ", path), errno);
+  LedgerFile file(std::move(fd), path);
+  BERTH_RETURN_IF_ERROR(file.Reserve(sizeof(LedgerHeader)));
+  file.header() = HeaderOf(identity);
+  file.end_ = sizeof(LedgerHeader);
+  return file;
+}
+
+absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path, const LedgerIdentity& identity) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return OsError(absl::StrCat("open ", path), errno);
+  struct stat info;
+  if (::fstat(fd.get(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
+  if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError("it is no file");
+  LedgerFile file(std::move(fd), path);
+  const uint64_t size = static_cast<uint64_t>(info.st_size);
+  if (size < sizeof(LedgerHeader)) {
+    return absl::DataLossError(
+        absl::StrCat("it is cut short: ", size, " bytes, its header alone has ", sizeof(LedgerHeader)));
+  }
+  BERTH_RETURN_IF_ERROR(file.Map(size));
+  BERTH_RETURN_IF_ERROR(file.CheckHeader(identity, size));
+  BERTH_RETURN_IF_ERROR(file.CheckFrames(size));
+  return file;
+}
+
+absl::Status LedgerFile::CheckHeader(const LedgerIdentity& identity, uint64_t size) {
+  const LedgerHeader& found = header();
+  const LedgerHeader expected = HeaderOf(identity);
+  if (found.magic != LedgerHeader::kMagic) return absl::FailedPreconditionError("it is no ledger");
+  if (found.checksum != ChecksumOf(found)) return absl::DataLossError("its header is damaged");
+  if (found.format != LedgerHeader::kFormat || found.schema != expected.schema) {
+    return absl::FailedPreconditionError(absl::StrCat("it is of version ", found.format, ".", found.schema,
+                                                      ", this daemon reads ", LedgerHeader::kFormat, ".",
+                                                      expected.schema));
+  }
+  if (found.node != expected.node || found.incarnation != expected.incarnation) {
+    return absl::FailedPreconditionError("it is of another node or incarnation");
+  }
+  if (found.boot != expected.boot) return absl::FailedPreconditionError("it is of another boot of this machine");
+  const uint64_t committed = found.committed;
+  end_ = committed & kLengthMask;
+  if (committed != Seal(end_) || end_ < sizeof(LedgerHeader))
+    return absl::DataLossError("the word that says how far it goes is damaged");
+  if (end_ > size) {
+    return absl::DataLossError(absl::StrCat("it is cut short: ", size, " bytes of ", end_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LedgerFile::CheckFrames(uint64_t size) {
+  uint64_t at = sizeof(LedgerHeader);
+  LedgerFrame frame;
+  while (at < end_) {
+    const auto damaged = [&] {
+      return absl::DataLossError(absl::StrCat("commit ", frames_ + 1, ", at byte ", at, ", is damaged"));
+    };
+    if (end_ - at < sizeof(frame)) return damaged();
+    memcpy(&frame, map_ + at, sizeof(frame));
+    if (frame.number != frames_ + 1 || frame.size > end_ - at - sizeof(frame)) return damaged();
+    if (frame.checksum != ChecksumOf(frame, At(at + sizeof(frame), frame.size))) return damaged();
+    ++frames_;
+    at += sizeof(frame) + frame.size;
+  }
+  if (size - end_ >= sizeof(frame)) {
+    memcpy(&frame, map_ + end_, sizeof(frame));
+    torn_ = frame.number == frames_ + 1;
+  }
+  return absl::OkStatus();
+}
+
+void LedgerFile::ForEach(absl::FunctionRef<void(uint64_t, absl::string_view)> visit) const {
+  LedgerFrame frame;
+  for (uint64_t at = sizeof(LedgerHeader); at < end_; at += sizeof(frame) + frame.size) {
+    memcpy(&frame, map_ + at, sizeof(frame));
+    visit(at + sizeof(frame), At(at + sizeof(frame), frame.size));
+  }
+}
+
+uint64_t LedgerFile::Append(absl::string_view batch) {
+  LedgerFrame frame = {.number = ++frames_, .size = static_cast<uint32_t>(batch.size())};
+  frame.checksum = ChecksumOf(frame, batch);
+  const uint64_t at = end_ + sizeof(frame);
+  memcpy(map_ + end_, &frame, sizeof(frame));
+  memcpy(map_ + at, batch.data(), batch.size());
+  end_ = at + batch.size();
+  std::atomic_ref<uint64_t>(header().committed).store(Seal(end_), std::memory_order_release);
+  return at;
+}
+
+absl::Status LedgerFile::Reserve(uint64_t bytes) {
+  if (room() >= bytes) return absl::OkStatus();
+  const uint64_t size = (end_ + bytes + kStep - 1) / kStep * kStep;
+  // Allocated, so that a store into the mapping never meets a full file system.
+  int error = EINTR;
+  while (error == EINTR) error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size));
+  if (error == EFBIG) error = ENOSPC;
+  if (error != 0) return OsError(absl::StrCat("allocate ", size, " bytes of ", path_), error);
+  return Map(size);
+}
+
+absl::Status LedgerFile::Map(uint64_t size) {
+  void* const map = map_ == nullptr
+                        ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0)
+                        : ::mremap(map_, capacity_, size, MREMAP_MAYMOVE);
+  if (map == MAP_FAILED) return OsError(absl::StrCat("map ", path_), errno);
+  map_ = static_cast<char*>(map);
+  capacity_ = size;
+  return absl::OkStatus();
+}
+
+}  // namespace berth

@@ -1,0 +1,117 @@
+// AttachFront's part that has to do with what an earlier broker left.
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/fd_passing.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+#include "daemon/service/attach_front.h"
+
+namespace berth::service {
+namespace {
+
+// Processes that are woken at a time, and the pause before the next: a thousand that come back at once are served later
+// than some after the others.
+constexpr size_t kToldAtATime = 64;
+constexpr std::chrono::milliseconds kTellPause(1);
+
+bool HasHungUp(int socket) {
+  pollfd entry = {.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+}  // namespace
+
+void AttachFront::KeepHearing(std::atomic<uint64_t>* word) {
+  hearing_ = word;
+  cautious_ = hearing_->exchange(0) != 0;
+}
+
+AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::ProcessInfo& process) {
+  const ConnectionPtr connection = MakeConnection(std::move(socket));
+  connection->peer.process = process;
+  connection->place = quota_.TakeAnyway(process.uid);
+  connection->cautious = cautious_;
+  return connection;
+}
+
+absl::Status AttachFront::AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket) {
+  const ConnectionPtr connection = Readopt(std::move(socket), lifeline.opener);
+  connection->session = lifeline.session;
+  {
+    MutexLock lock(&mu_);
+    lifelines_[lifeline.session] = connection;
+  }
+  // Who opened it may wait still to hear so. Who has heard it reads nothing there any more.
+  if (!lifeline.joined) SendCapsule(connection, lifeline.session, lifeline.secret).IgnoreError();
+  return WatchConnection(connection);
+}
+
+absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd,
+                                       UniqueFd channel) {
+  const ChannelId id = process.channel;
+  BERTH_ASSIGN_OR_RETURN(
+      const EventLoop::WatchId watch,
+      loop_.Watch(pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnProcessGone(id); }));
+  ConnectionPtr connection;
+  if (channel) {
+    connection = Readopt(std::move(channel), process.process);
+    connection->channel = id;
+  }
+  {
+    MutexLock lock(&mu_);
+    members_[id] = Member{.pidfd = std::move(pidfd),
+                          .place = quota_.TakeAnyway(process.process.uid),
+                          .session = process.session,
+                          .pid = process.process.pid,
+                          .watch = watch};
+    if (connection != nullptr) {
+      channels_[id] = connection;
+    } else {
+      hung_up_.insert({process.session, process.process.pid, id});
+    }
+  }
+  return connection == nullptr ? absl::OkStatus() : WatchConnection(connection);
+}
+
+void AttachFront::TellDeaths() {
+  std::vector<ChannelId> gone;
+  std::vector<ConnectionPtr> over;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [channel, member] : members_) {
+      if (IsGone(member.pidfd.get())) gone.push_back(channel);
+    }
+    for (const auto& [session, connection] : lifelines_) {
+      if (HasHungUp(connection->socket.get())) over.push_back(connection);
+    }
+  }
+  for (const ChannelId channel : gone) OnProcessGone(channel);
+  for (const ConnectionPtr& connection : over) OnEnd(connection);
+}
+
+void AttachFront::TellResumed() {
+  std::vector<ConnectionPtr> channels;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [channel, connection] : channels_) channels.push_back(connection);
+  }
+  if (channels.empty()) return;
+  teller_ = std::jthread([channels = std::move(channels)](std::stop_token stop) {
+    size_t told = 0;
+    for (const ConnectionPtr& connection : channels) {
+      if (stop.stop_requested()) return;
+      // One that takes nothing more has not heard of the broker's end either.
+      SendStruct(connection->socket.get(), attach::Resumed{}).IgnoreError();
+      if (++told % kToldAtATime == 0) std::this_thread::sleep_for(kTellPause);
+    }
+  });
+}
+
+}  // namespace berth::service

@@ -1,0 +1,290 @@
+// What becomes of a daemon whose vault is gone, with real processes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/state_page.h"
+#include "daemon/vault/vault_test_daemon.h"
+
+namespace berth {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SuccessionTest : public VaultTest {
+ protected:
+  // The pid in the folder's lock file, which is the vault's.
+  int VaultPid() const {
+    std::ifstream file(folder_ + "/berthd.lock");
+    int pid = 0;
+    file >> pid;
+    return pid;
+  }
+
+  // Kills the vault. Returns the pid of the one that follows.
+  int KillVault() {
+    const int before = VaultPid();
+    EXPECT_GT(before, 1);
+    if (before <= 1) return before;
+    const UniqueFd pidfd = OpenPidfd(before);
+    ::kill(before, SIGKILL);
+    EXPECT_TRUE(WaitReadable(pidfd.get()));
+    // A broker that answers has given everything away.
+    Ask("facts");
+    for (int i = 0; i < kPatienceMs && VaultPid() == before; ++i) ::poll(nullptr, 0, 1);
+    EXPECT_NE(VaultPid(), before);
+    return VaultPid();
+  }
+
+  // Ends the daemon as an operator does, whoever is its vault by now.
+  void Stop() {
+    const UniqueFd pidfd = OpenPidfd(VaultPid());
+    ::kill(VaultPid(), SIGTERM);
+    EXPECT_TRUE(WaitReadable(pidfd.get()));
+    EXPECT_FALSE(Exists("berthd.sock"));
+  }
+};
+
+TEST_F(SuccessionTest, AKilledVaultIsFollowedByOneThatHasEverything) {
+  const auto daemon = StartReady();
+  const std::vector<std::string> before = Facts();
+  const StatePage page = daemon->Page();
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  const UniqueFd broker = OpenPidfd(daemon->Child("berth-broker"));
+  KillVault();
+  EXPECT_EQ(Facts(), before) << "the same broker";
+  EXPECT_EQ(page->serving, 1u);
+  EXPECT_EQ(Ask("put 42 forty-two"), "OK");
+  EXPECT_EQ(Ask("create 0"), "2097152") << "the same worker";
+  EXPECT_FALSE(IsGone(broker.get()));
+  Stop();
+  EXPECT_TRUE(IsGone(broker.get()));
+}
+
+TEST_F(SuccessionTest, ABrokerThatIsKilledThenIsFollowedByOneThatHasEverything) {
+  const auto daemon = StartReady();
+  const std::vector<std::string> before = Facts();
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  int broker = daemon->Child("berth-broker");
+  for (int round = 1; round <= 3; ++round) {
+    KillVault();
+    const UniqueFd pidfd = OpenPidfd(broker);
+    ::kill(broker, SIGKILL);
+    ASSERT_TRUE(WaitReadable(pidfd.get()));
+    EXPECT_EQ(Ask("text 41"), "forty-one");
+    EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n7 41\n8 0\n8 1\n");
+    EXPECT_EQ(Ask("create 1"), "2097152");
+    EXPECT_EQ(Facts().at(0), before.at(0));
+    EXPECT_EQ(Facts().at(2), absl::StrCat(1 + round)) << "the epoch";
+    ASSERT_TRUE(absl::SimpleAtoi(Ask("pid"), &broker));
+  }
+  Stop();
+}
+
+TEST_F(SuccessionTest, TheFolderStaysLocked) {
+  const auto daemon = StartReady();
+  const int vault = KillVault();
+  Daemon second(folder_);
+  EXPECT_EQ(second.AwaitExit(), 1);
+  EXPECT_THAT(second.Messages(), HasSubstr(absl::StrCat("pid ", vault)));
+  Stop();
+}
+
+TEST_F(SuccessionTest, WorkersAreWatchedByTheNextVaultToo) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  const int worker = daemon->Child("berth-worker0");
+  KillVault();
+  ::kill(worker, SIGKILL);
+  EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  Stop();
+}
+
+TEST_F(SuccessionTest, AWorkerThatEndsWithTheVaultIsFollowedByAnother) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  const int worker = daemon->Child("berth-worker0");
+  // Nobody hears of it.
+  ::kill(VaultPid(), SIGSTOP);
+  daemon->KillChild("berth-worker0");
+  KillVault();
+  EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_FALSE(ProcessName(worker) == "berth-worker0");
+  Stop();
+}
+
+TEST_F(SuccessionTest, WhatTheVaultWasAskedAndDidNotDoTheNextOneDoes) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  ::kill(VaultPid(), SIGSTOP);
+  EXPECT_EQ(Ask("drop 41"), "OK");
+  EXPECT_EQ(Ask("order drain 1"), "OK");
+  EXPECT_EQ(Ask("put 42 forty-two"), "OK");
+  KillVault();
+  EXPECT_THAT(Ask("await dropped 7 41"), HasSubstr("dropped 7 41"));
+  for (int i = 0; i < kPatienceMs && Ask("status 1").find("drained") == std::string::npos; ++i) {
+    ::poll(nullptr, 0, 1);
+  }
+  EXPECT_THAT(Ask("status 1"), HasSubstr("drained: ordered to drain"));
+  const UniqueFd broker = OpenPidfd(daemon->Child("berth-broker"));
+  Ask("die");
+  EXPECT_THAT(Ask("held"), HasSubstr("7 42"));
+  EXPECT_THAT(Ask("held"), ::testing::Not(HasSubstr("7 41")));
+  Stop();
+}
+
+TEST_F(SuccessionTest, AStoppedDeviceStaysStoppedAndADrainedOneDrained) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_STALE", "1"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("order drain 0"), "OK");
+  for (int i = 0; i < kPatienceMs && Ask("status 0").find("drained") == std::string::npos; ++i) {
+    ::poll(nullptr, 0, 1);
+  }
+  const std::string stopped = Ask("status 1");
+  EXPECT_THAT(stopped, HasSubstr("uncleared"));
+  KillVault();
+  Ask("die");
+  EXPECT_EQ(Ask("status 1"), stopped);
+  EXPECT_THAT(Ask("status 0"), HasSubstr("drained: ordered to drain"));
+  Stop();
+}
+
+TEST_F(SuccessionTest, ADaemonOutlivesManyVaults) {
+  const auto daemon = StartReady();
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  for (int i = 0; i < 20; ++i) KillVault();
+  Ask("die");
+  EXPECT_EQ(Ask("text 41"), "forty-one");
+  Stop();
+}
+
+TEST_F(SuccessionTest, TheServiceManagerIsToldOfEachVault) {
+  const std::string path = folder_ + "/notify";
+  const UniqueFd manager(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(manager.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const auto told = [&] {
+    char text[64];
+    const ssize_t got = WaitReadable(manager.get()) ? ::read(manager.get(), text, sizeof(text)) : 0;
+    return std::string(text, got > 0 ? static_cast<size_t>(got) : 0);
+  };
+  Daemon daemon(folder_, {{"NOTIFY_SOCKET", path}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(told(), "READY=1");
+  EXPECT_EQ(absl::StrCat("MAINPID=", KillVault()), told());
+  Stop();
+  EXPECT_EQ(told(), "STOPPING=1");
+}
+
+// The file that the process runs.
+std::string ProgramOf(int pid) {
+  struct stat info = {};
+  ::stat(absl::StrCat("/proc/", pid, "/exe").c_str(), &info);
+  return absl::StrCat(info.st_dev, ":", info.st_ino);
+}
+
+class UpgradeTest : public SuccessionTest {
+ protected:
+  UpgradeTest() { Install(); }
+
+  // Puts a copy of the daemon in the place of the one that is there.
+  void Install() {
+    std::filesystem::copy_file("/proc/self/exe", program_ + ".new");
+    std::filesystem::rename(program_ + ".new", program_);
+  }
+  std::string Installed() const {
+    struct stat info = {};
+    ::stat(program_.c_str(), &info);
+    return absl::StrCat(info.st_dev, ":", info.st_ino);
+  }
+  bool Becomes(const std::function<bool()>& condition) const {
+    for (int i = 0; i < kPatienceMs; ++i) {
+      if (condition()) return true;
+      ::poll(nullptr, 0, 1);
+    }
+    return false;
+  }
+
+  const std::string program_ = folder_ + "/berthd";
+};
+
+TEST_F(UpgradeTest, EveryProcessIsReplacedAndNothingIsLost) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  EXPECT_EQ(Ask("create 0"), "2097152");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  const std::string before = ProgramOf(daemon.pid());
+  const std::vector<std::string> facts = Facts();
+  Install();
+  ASSERT_NE(Installed(), before);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_TRUE(Becomes([&] { return ProgramOf(daemon.pid()) == Installed(); })) << "the same process";
+  for (const char* const name : {"berth-broker", "berth-worker0", "berth-worker1"}) {
+    EXPECT_TRUE(Becomes([&] { return ProgramOf(daemon.Child(name)) == Installed(); })) << name;
+  }
+  EXPECT_EQ(Ask("text 41"), "forty-one");
+  EXPECT_EQ(Facts().at(0), facts.at(0));
+  EXPECT_EQ(Facts().at(2), "2") << "the epoch";
+  EXPECT_TRUE(Becomes([&] { return Ask("create 0") == "2097152" && Ask("create 1") == "2097152"; }));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.AwaitExit(), 0);
+}
+
+TEST_F(UpgradeTest, WithoutAProgramToRunEverythingStays) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  std::filesystem::remove(program_);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_EQ(Ask("create 1"), "2097152");
+  EXPECT_EQ(Facts().at(2), "1");
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.AwaitExit(), 0);
+  EXPECT_THAT(daemon.Messages(), HasSubstr("it does not: No such file"));
+}
+
+TEST_F(UpgradeTest, AProgramThatIsNoneOfOursIsFollowedByTheBrokersOwn) {
+  Daemon daemon(folder_, {}, kDefaultFlags, program_);
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("put 41 forty-one"), "OK");
+  const int before = VaultPid();
+  std::filesystem::remove(program_);
+  std::filesystem::copy_file("/bin/false", program_);
+  EXPECT_EQ(Ask("order upgrade 0"), "OK");
+  EXPECT_EQ(daemon.AwaitExit(), 1);
+  EXPECT_TRUE(Becomes([&] { return VaultPid() != before; }));
+  EXPECT_EQ(Facts().at(2), "1") << "the same broker";
+  Ask("die");
+  EXPECT_EQ(Ask("text 41"), "forty-one");
+  Stop();
+}
+
+TEST_F(SuccessionTest, TheDeathOfBothAtOnceLeavesNothingBehind) {
+  const auto daemon = StartReady();
+  const std::vector<UniqueFd> children = daemon->ChildrenPidfds();
+  ::kill(VaultPid(), SIGSTOP);
+  daemon->KillChild("berth-broker");
+  ::kill(VaultPid(), SIGKILL);
+  for (const UniqueFd& child : children) EXPECT_TRUE(WaitReadable(child.get()));
+  const auto next = StartReady();
+  EXPECT_EQ(Facts().at(2), "1");
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,205 @@
+// Clients over the broker's death: for them it is a pause.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cancellation.h"
+#include "client/inspector.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/block_handle.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  ResumeTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
+  void TearDown() override { daemon_.ExpectBooksBack(); }
+
+  // `berth run` of a command that says "in", and goes on until its input ends.
+  Subprocess Run() {
+    return Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "run", "--", "/bin/sh", "-c",
+                                       "echo in; read line"},
+                              .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  }
+  bool WaitersBecome(uint64_t count) {
+    return daemon_.BooksBecome([count](const Books& books) { return books.waiters == count; });
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(ResumeTest, RunsThatWaitKeepTheirPlacesAndOneThatHoldsItsPermit) {
+  Subprocess holder = Run();
+  ASSERT_EQ(Must(holder.ReadLine()), "in");
+  Subprocess first = Run();
+  ASSERT_TRUE(WaitersBecome(1));
+  Subprocess second = Run();
+  ASSERT_TRUE(WaitersBecome(2));
+  daemon_.KillBroker();
+  EXPECT_TRUE(WaitersBecome(2));
+  holder.CloseInput();
+  EXPECT_EQ(holder.Wait(), 1);
+  EXPECT_EQ(Must(first.ReadLine()), "in");
+  EXPECT_TRUE(WaitersBecome(1));
+  daemon_.KillBroker();
+  first.CloseInput();
+  EXPECT_EQ(first.Wait(), 1);
+  EXPECT_EQ(Must(second.ReadLine()), "in");
+  second.CloseInput();
+  EXPECT_EQ(second.Wait(), 1);
+}
+
+TEST_F(ResumeTest, SessionsAreOpenedWhileBrokersDie) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> opened = 0;
+  std::thread opener([&] {
+    while (!stop) {
+      const auto session = Session::Open({.folder = daemon_.folder(), .always_new = true});
+      EXPECT_TRUE(Ok(session));
+      if (session.ok()) EXPECT_TRUE(Ok(Inspector(*session).GetNode()));
+      ++opened;
+    }
+  });
+  for (int life = 0; life < 10; ++life) {
+    const int before = opened;
+    daemon_.KillBroker();
+    EXPECT_TRUE(Eventually([&] { return opened > before + 2; }));
+  }
+  stop = true;
+  opener.join();
+}
+
+TEST_F(ResumeTest, AWatcherIsToldTheStateAgainAndThenEachChange) {
+  const auto session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
+  Cancellation cancellation;
+  std::atomic<int> told = 0;
+  std::atomic<bool> draining = false;
+  absl::Status end;
+  std::thread watcher([&] {
+    end = Inspector(session, &cancellation).WatchDevices([&](const v1::WatchDevicesResponse& answer) {
+      ++told;
+      draining = !answer.devices(0).drain_reason().empty();
+      return true;
+    });
+  });
+  ASSERT_TRUE(Eventually([&] { return told > 0; }));
+  for (int life = 0; life < 3; ++life) {
+    const int before = told;
+    daemon_.KillBroker();
+    EXPECT_TRUE(Eventually([&] { return told > before; }));
+  }
+  Must(daemon_.inspector().DrainDevice(0, "for the test"));
+  EXPECT_TRUE(Eventually([&] { return draining.load(); }));
+  Must(daemon_.inspector().UndrainDevice(0));
+  EXPECT_TRUE(Eventually([&] { return !draining; }));
+  cancellation.Cancel();
+  watcher.join();
+  EXPECT_TRUE(absl::IsCancelled(end)) << end;
+}
+
+TEST_F(ResumeTest, APermitThatIsKeptBetweenItsUsesStays) {
+  Actor keeper(daemon_, {.open = false});
+  keeper.Do("open cache");
+  keeper.Do("acquire p");
+  keeper.Do("release p");
+  for (int life = 0; life < 3; ++life) {
+    daemon_.KillBroker();
+    EXPECT_TRUE(Ok(keeper.Ask("acquire p")));
+    EXPECT_TRUE(Ok(keeper.Ask("release p")));
+  }
+  // And goes to whoever wants it.
+  Actor other(daemon_);
+  EXPECT_TRUE(Ok(other.Ask("acquire p")));
+  EXPECT_TRUE(Ok(other.Ask("release p")));
+  keeper.Quit();
+  other.Quit();
+}
+
+TEST_F(ResumeTest, UsesOfASharedBlockGoOnInTheirOrder) {
+  Actor owner(daemon_);
+  Actor importer(daemon_);
+  const BlockHandle handle = owner.Allocate("b", kMiB);
+  owner.Do(absl::StrCat("grant-session b ", importer.session().value()));
+  owner.Do("map b");
+  importer.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  importer.Do("map b");
+  for (Actor* const actor : {&owner, &importer}) {
+    actor->Do("stream s");
+    actor->Do("use-churn b 2000 s");
+  }
+  for (int life = 0; life < 5; ++life) daemon_.KillBroker();
+  for (Actor* const actor : {&owner, &importer}) EXPECT_EQ(actor->Do("await-churn b"), "2000");
+  EXPECT_EQ(owner.Do("count b"), "4000");
+  owner.Quit();
+  importer.Quit();
+}
+
+TEST_F(ResumeTest, WhatIsLetGoWhileBrokersDieIsGone) {
+  Actor owner(daemon_);
+  const BlockHandle handle = owner.Allocate("b", kMiB);
+  std::vector<std::unique_ptr<Actor>> importers;
+  for (int i = 0; i < 3; ++i) {
+    importers.push_back(std::make_unique<Actor>(daemon_));
+    owner.Do(absl::StrCat("grant-session b ", importers.back()->session().value()));
+  }
+  const uint64_t before = daemon_.TakeBooks().imports;
+  for (int life = 0; life < 10; ++life) {
+    for (const auto& importer : importers) {
+      for (int i = 0; i < 20; ++i) {
+        importer->Tell(absl::StrCat("import c ", FormatHandle(handle)));
+        importer->Tell("free c");
+      }
+    }
+    daemon_.KillBroker();
+    for (const auto& importer : importers) {
+      for (int i = 0; i < 40; ++i) EXPECT_TRUE(Ok(importer->Answer())) << life << " " << i;
+    }
+  }
+  EXPECT_TRUE(daemon_.BooksBecome([before](const Books& books) { return books.imports == before; }));
+  for (const auto& importer : importers) importer->Quit();
+  owner.Quit();
+}
+
+TEST_F(ResumeTest, ARequestThatBrokersDieOfIsGivenUpAndForgotten) {
+  const auto session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  std::atomic<bool> done = false;
+  absl::Status came_to;
+  std::thread waiter([&] {
+    came_to = Permit::Acquire(session, {}).status();
+    done = true;
+  });
+  ASSERT_TRUE(WaitersBecome(1));
+  // As if it were what ends them: each dies as soon as it has heard it.
+  EXPECT_TRUE(Eventually([&] {
+    daemon_.KillBroker();
+    return done.load();
+  }));
+  waiter.join();
+  EXPECT_TRUE(absl::IsUnavailable(came_to)) << came_to;
+  EXPECT_TRUE(absl::StrContains(came_to.message(), "ended 3 times")) << came_to;
+  EXPECT_TRUE(WaitersBecome(0));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(Permit::Acquire(session, {}).status()));
+  holder.Quit();
+}
+
+}  // namespace
+}  // namespace berth::testing

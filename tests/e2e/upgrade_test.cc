@@ -1,0 +1,151 @@
+// `berth upgrade` under load: every process is of the new program, and nobody's call fails.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/block.h"
+#include "client/inspector.h"
+#include "client/permit.h"
+#include "client/session.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+// A daemon's program in a folder of the test's own.
+class Installed {
+ public:
+  Installed() {
+    if (::mkdtemp(folder_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder_);
+    Install();
+  }
+  ~Installed() { std::filesystem::remove_all(folder_); }
+  // Puts another file of the same program in its place.
+  void Install() {
+    std::filesystem::copy_file(std::filesystem::canonical(ProgramPath("daemon/berthd")), path() + ".new");
+    std::filesystem::rename(path() + ".new", path());
+  }
+  std::string path() const { return folder_ + "/berthd"; }
+  // Whether `pid` runs the file that is there now.
+  bool IsRunBy(pid_t pid) const {
+    struct stat now = {};
+    struct stat run = {};
+    ::stat(path().c_str(), &now);
+    return ::stat(absl::StrCat("/proc/", pid, "/exe").c_str(), &run) == 0 && run.st_ino == now.st_ino;
+  }
+
+ private:
+  std::string folder_ = "/tmp/berth-install-XXXXXX";
+};
+
+// A client that leases and gives back without a pause.
+class Load {
+ public:
+  explicit Load(const TestDaemon& daemon)
+      : session_(Must(Session::Open({.folder = daemon.folder(), .always_new = true}))), thread_([this] { Run(); }) {}
+  // Ends it. Returns how long its longest round took.
+  absl::Duration Stop() {
+    stop_ = true;
+    thread_.join();
+    EXPECT_TRUE(Ok(failed_)) << "after " << rounds_ << " rounds";
+    return longest_;
+  }
+  int rounds() const { return rounds_; }
+
+ private:
+  absl::Status Round() {
+    absl::StatusOr<Permit> permit = Permit::Acquire(session_, {});
+    if (!permit.ok()) return permit.status();
+    absl::StatusOr<Block> block = Block::Allocate(session_, {.bytes = Bytes(kMiB)});
+    if (!block.ok()) return block.status();
+    if (const absl::Status freed = block->Free(); !freed.ok()) return freed;
+    return permit->Release();
+  }
+  void Run() {
+    while (!stop_ && failed_.ok()) {
+      const absl::Time begin = absl::Now();
+      failed_ = Round();
+      longest_ = std::max(longest_, absl::Now() - begin);
+      ++rounds_;
+    }
+  }
+
+  const std::shared_ptr<Session> session_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> rounds_ = 0;
+  // The thread's until it has ended.
+  absl::Status failed_;
+  absl::Duration longest_;
+  std::thread thread_;
+};
+
+TEST(UpgradeTest, EveryProcessIsReplacedUnderLoadAndNoCallFails) {
+  Installed installed;
+  TestDaemon daemon({.program = installed.path(),
+                     .flags = {"--host-devices=2"},
+                     .environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  holder.Do(absl::StrCat("allocate b ", 4 * kMiB));
+  holder.Do("map b");
+  holder.Do("fill b 7");
+  std::vector<std::unique_ptr<Load>> loads;
+  for (int i = 0; i < 3; ++i) loads.push_back(std::make_unique<Load>(daemon));
+  const uint64_t incarnation = Must(daemon.inspector().GetNode()).incarnation();
+  absl::Duration longest;
+  for (int upgrade = 0; upgrade < 3; ++upgrade) {
+    installed.Install();
+    Subprocess command = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "upgrade"},
+                                            .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()),
+                                                            "BERTH_SESSION"}});
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 0) << said;
+    EXPECT_TRUE(installed.IsRunBy(daemon.vault_pid()));
+    EXPECT_TRUE(installed.IsRunBy(daemon.broker()));
+    EXPECT_EQ(daemon.workers().size(), 2u);
+    for (const pid_t worker : daemon.workers()) EXPECT_TRUE(installed.IsRunBy(worker));
+    for (const auto& load : loads) {
+      const int rounds = load->rounds();
+      EXPECT_TRUE(Eventually([&] { return load->rounds() > rounds + 1; }));
+    }
+  }
+  for (const auto& load : loads) longest = std::max(longest, load->Stop());
+  RecordProperty("longest_round_ms", static_cast<int>(absl::ToInt64Milliseconds(longest)));
+  const v1::Node node = Must(daemon.inspector().GetNode());
+  EXPECT_EQ(node.incarnation(), incarnation);
+  EXPECT_EQ(node.epoch(), 4u);
+  EXPECT_TRUE(Ok(holder.Ask("check b 7")));
+  EXPECT_TRUE(Ok(holder.Ask("access b")));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(holder.Ask("free b")));
+  holder.Quit();
+  loads.clear();
+  daemon.ExpectBooksBack();
+}
+
+TEST(UpgradeTest, OnlyTheOperatorMay) {
+  TestDaemon daemon;
+  const auto session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
+  EXPECT_TRUE(Refused(Inspector(session).UpgradeNode(), Reason::kAdminOnly));
+}
+
+}  // namespace
+}  // namespace berth::testing
