@@ -15,7 +15,8 @@
 // The daemon believes IDLE alone: a process that writes anything else keeps the one permit that it was given, and one
 // that writes IDLE while it goes on is one that released and goes on. No word speaks of another process's permit.
 //
-// The page outlives the broker, and a broker may die before it has written down what it did to a word: the word says it.
+// The page outlives the broker, and a broker may die before it has written down what it did to a word: then the word
+// says it.
 
 #ifndef COMMON_PERMIT_WORD_H_
 #define COMMON_PERMIT_WORD_H_

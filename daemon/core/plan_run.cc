@@ -284,8 +284,8 @@ absl::Status PlanRun::CheckBooks() const {
       broken(plan, "its bytes are another session's");
     }
     for (const PlanDevice& device : plan.layout->devices) {
-      const bool looked_at = !core_->devices_changed_;
-      if (looked_at && device.units > 0 && plan.stale == PlanStale::kCurrent && WhyStale(device) != PlanStale::kCurrent) {
+      if (device.units == 0 || plan.stale != PlanStale::kCurrent || core_->devices_changed_) continue;
+      if (WhyStale(device) != PlanStale::kCurrent) {
         broken(plan, "a device of it is not what it was, and nobody was told");
       }
     }

@@ -56,7 +56,8 @@ TEST(SessionTableTest, TheListIsInTheOrderOfOpeningWhateverTheIds) {
 TEST(SessionTableTest, TheCheckSeesASessionThatShouldBeGone) {
   Journal journal;
   SessionTable table(&journal);
-  table.Open({.id = SessionId(1)}).state = SessionState::kEnding;
+  table.Open({.id = SessionId(1)});
+  table.Change(SessionId(1)).state = SessionState::kEnding;
   EXPECT_FALSE(table.CheckBooks().ok());
 }
 

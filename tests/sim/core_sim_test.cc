@@ -171,9 +171,9 @@ TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
   const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 5'000);
+  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 2'500);
   Simulation::Counts sum;
-  for (uint64_t i = 0; i < (one == 0 ? 8 : 1); ++i) {
+  for (uint64_t i = 0; i < (one == 0 ? 6 : 1); ++i) {
     Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true, .only_permits = true}, /*crowd=*/0, steps, &sum);
     if (HasFatalFailure()) return;
   }
