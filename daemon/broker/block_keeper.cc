@@ -32,6 +32,18 @@ void BlockKeeper::WatchForRoomLocked(Worker* worker) {
 
 void BlockKeeper::Create(const core::CreateBlock& effect) {
   absl::Status sent;
+  bool there = false;
+  {
+    MutexLock lock(&mu_);
+    // An earlier broker had it made.
+    const auto made = blocks_.find(effect.block);
+    there = made != blocks_.end() && made->second.stage == Stage::kHeld;
+  }
+  if (there) {
+    return broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.BlockCreated(now, effect.block, absl::OkStatus(), effects);
+    });
+  }
   {
     MutexLock lock(&mu_);
     Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
@@ -59,22 +71,39 @@ absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
 }
 
 void BlockKeeper::Release(const core::ReleaseBlock& effect) {
-  if (effect.lost) return OnReleased(effect.block, absl::OkStatus());
+  // What nobody has is released: an earlier broker may have come that far, or never have had it made.
+  if (effect.lost || !StartRelease(effect)) OnReleased(effect.block, absl::OkStatus());
+}
+
+bool BlockKeeper::StartRelease(const core::ReleaseBlock& effect) {
   MutexLock lock(&mu_);
   if (effect.lane == Lane::kContext) {
     Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
-    if (worker == nullptr) return;
+    if (worker == nullptr) return true;
     worker->channel->SendRelease(effect.block).IgnoreError();
-    return WatchForRoomLocked(worker);
+    WatchForRoomLocked(worker);
+    return true;
   }
   const auto it = blocks_.find(effect.block);
-  if (it != blocks_.end() && it->second.stage == Stage::kRefused) {
-    return ReleaseAgainLocked(effect.block, &it->second);
+  if (it == blocks_.end()) return false;
+  if (it->second.stage == Stage::kRefused) {
+    ReleaseAgainLocked(effect.block, &it->second);
+  } else if (it->second.stage == Stage::kHeld) {
+    it->second.stage = Stage::kReleasing;
+    AdvanceLocked(effect.block, &it->second);
   }
-  // The core asks a new worker again for what the one before had not answered; some of that is under way or done.
-  if (it == blocks_.end() || it->second.stage != Stage::kHeld) return;
-  it->second.stage = Stage::kReleasing;
-  AdvanceLocked(effect.block, &it->second);
+  // The core asks a new worker again for what the one before had not answered; some of that is under way.
+  return true;
+}
+
+void BlockKeeper::Adopt(BlockId block, uint32_t device, UniqueFd fd) {
+  MutexLock lock(&mu_);
+  blocks_[block] = Held{.device = device, .fd = std::move(fd)};
+}
+
+void BlockKeeper::Expect(BlockId block) {
+  MutexLock lock(&mu_);
+  expected_.insert(block);
 }
 
 void BlockKeeper::ReleaseOrphan(BlockId block, UniqueFd fd) {
@@ -122,7 +151,7 @@ void BlockKeeper::VaultDropped(BlockId block) {
   AdvanceLocked(block, &it->second);
 }
 
-void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) {
+void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket, bool at_work) {
   const Key key(device, lane);
   {
     MutexLock lock(&mu_);
@@ -135,6 +164,7 @@ void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) {
       abort();
     }
     worker.watch = *watch;
+    worker.at_work = at_work;
     // A worker that is gone already is reported by the vault.
     worker.channel->SendBegin().IgnoreError();
     for (auto& [block, held] : blocks_) {
@@ -143,7 +173,11 @@ void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) {
     }
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.WorkerUp(now, device, lane, effects);
+    if (at_work) {
+      core.WorkerAtWork(now, device, lane, effects);
+    } else {
+      core.WorkerUp(now, device, lane, effects);
+    }
   });
 }
 
@@ -213,10 +247,12 @@ void BlockKeeper::OnWorkerEvent(Key key, uint32_t events) {
 
 bool BlockKeeper::TakeReply(Key key) {
   absl::StatusOr<WorkerReply> reply;
+  bool earlier = false;
   {
     MutexLock lock(&mu_);
     Worker* const worker = FindWorkerLocked(key);
     if (worker == nullptr) return false;
+    earlier = worker->at_work;
     reply = worker->channel->Read();
     if (!reply.ok() && !IsWouldBlock(reply.status())) {
       // The worker is gone, or an answer of its is lost. Ending the socket, for the vault's copy too, ends a worker
@@ -226,21 +262,87 @@ bool BlockKeeper::TakeReply(Key key) {
     }
   }
   if (!reply.ok()) return false;
-  if (auto* const created = std::get_if<CreatedBlock>(&*reply)) {
+  if (earlier) {
+    OnEarlierReply(key, *std::move(reply));
+  } else {
+    OnReply(key, *std::move(reply));
+  }
+  return true;
+}
+
+void BlockKeeper::OnReply(Key key, WorkerReply reply) {
+  if (auto* const created = std::get_if<CreatedBlock>(&reply)) {
     if (key.second == Lane::kContext) {
       OnCreatedByHandle(key, *created);
     } else {
       OnCreated(key.first, std::move(*created));
     }
-  } else if (const auto* const released = std::get_if<ReleasedBlock>(&*reply)) {
+  } else if (const auto* const released = std::get_if<ReleasedBlock>(&reply)) {
     OnReleased(released->block, released->status);
-  } else {
-    const Bytes bytes = std::get<MeasuredContext>(*reply).bytes;
+  } else if (const auto* const begun = std::get_if<BegunWorker>(&reply)) {
+    if (key.second == Lane::kMain) return;
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.ContextMeasured(now, key.first, bytes, effects);
+      core.ContextMeasured(now, key.first, begun->context, effects);
     });
   }
-  return true;
+}
+
+void BlockKeeper::OnEarlierReply(Key key, WorkerReply reply) {
+  if (const auto* const begun = std::get_if<BegunWorker>(&reply)) return OnBegun(key, begun->context);
+  if (const auto* const kept = std::get_if<KeptBlock>(&reply)) {
+    MutexLock lock(&mu_);
+    return workers_[key].kept.push_back(kept->block);
+  }
+  if (key.second == Lane::kMain) {
+    if (auto* const created = std::get_if<CreatedBlock>(&reply)) {
+      OnCreatedEarlier(key.first, std::move(*created));
+    } else {
+      OnReleasedEarlier(key.first, std::get<ReleasedBlock>(reply));
+    }
+  }
+  // It gets on.
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerAtWork(now, key.first, key.second, effects);
+  });
+}
+
+void BlockKeeper::OnCreatedEarlier(uint32_t device, CreatedBlock created) {
+  // What was refused the core asks for once more.
+  if (!created.fd.ok()) return;
+  {
+    MutexLock lock(&mu_);
+    if (expected_.erase(created.block) == 0) {
+      return ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
+    }
+  }
+  Keep(created.block, device, *std::move(created.fd)).IgnoreError();
+}
+
+void BlockKeeper::OnReleasedEarlier(uint32_t device, const ReleasedBlock& released) {
+  MutexLock lock(&mu_);
+  const auto it = blocks_.find(released.block);
+  if (it == blocks_.end()) {
+    if (!released.status.ok()) blocks_[released.block] = Held{.device = device, .stage = Stage::kRefused};
+  } else if (it->second.stage == Stage::kRefused && released.status.ok()) {
+    blocks_.erase(it);
+  }
+  // What the vault has still is not gone with a worker's copy.
+}
+
+void BlockKeeper::OnBegun(Key key, Bytes context) {
+  {
+    MutexLock lock(&mu_);
+    Worker& worker = workers_[key];
+    worker.at_work = false;
+    for (const BlockId block : std::exchange(worker.kept, {})) {
+      if (!expected_.contains(block)) worker.channel->SendRelease(block).IgnoreError();
+    }
+    WatchForRoomLocked(&worker);
+  }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerUp(now, key.first, key.second, effects);
+    if (key.second == Lane::kContext) core.ContextMeasured(now, key.first, context, effects);
+  });
 }
 
 void BlockKeeper::OnCreatedByHandle(Key key, const CreatedBlock& created) {
@@ -267,20 +369,23 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
       return;
     }
   }
-  absl::Status status = created.fd.status();
-  // In the vault's hands before anyone is told of it.
-  if (status.ok()) status = custody_.Put(BlockKey(created.block), created.fd->get());
-  if (created.fd.ok()) {
-    MutexLock lock(&mu_);
-    if (status.ok()) {
-      blocks_[created.block] = Held{.device = device, .fd = *std::move(created.fd)};
-    } else {
-      ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
-    }
-  }
+  const absl::Status status =
+      created.fd.ok() ? Keep(created.block, device, *std::move(created.fd)) : created.fd.status();
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.BlockCreated(now, created.block, status, effects);
   });
+}
+
+absl::Status BlockKeeper::Keep(BlockId block, uint32_t device, UniqueFd fd) {
+  // In the vault's hands before anyone is told of it.
+  const absl::Status kept = custody_.Put(BlockKey(block), fd.get());
+  MutexLock lock(&mu_);
+  if (kept.ok()) {
+    blocks_[block] = Held{.device = device, .fd = std::move(fd)};
+  } else {
+    ReleaseOrphanLocked(block, device, std::move(fd));
+  }
+  return kept;
 }
 
 void BlockKeeper::OnReleased(BlockId block, const absl::Status& status) {

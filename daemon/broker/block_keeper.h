@@ -8,6 +8,10 @@
 // the next worker gets it.
 //
 // Of blocks that a context worker makes there is nothing to hold here: they are its own, and gone with it.
+//
+// A worker that an earlier broker left at work is first waited for (daemon/device/worker_wire.h): what it answers is of
+// that broker's asking. What was made is kept where the core has a row of it; the core asks again for everything that
+// it lacks, and what is there by then is the answer.
 
 #ifndef DAEMON_BROKER_BLOCK_KEEPER_H_
 #define DAEMON_BROKER_BLOCK_KEEPER_H_
@@ -50,12 +54,16 @@ class BlockKeeper {
   // The fd of a block that is neither being made nor released; it stays the keeper's. Errors: kNotFound.
   absl::StatusOr<int> Find(BlockId block) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A worker serves `device` on `socket`.
-  void WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket) ABSL_LOCKS_EXCLUDED(mu_);
+  // A worker serves `device` on `socket`; or it is `at_work` for an earlier broker, and serves once it has answered that.
+  void WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket, bool at_work = false) ABSL_LOCKS_EXCLUDED(mu_);
   // What the vault says of the device's worker. What only one that is gone still held is released with it.
   void OnWorkerNews(const WorkerNews& news) ABSL_LOCKS_EXCLUDED(mu_);
   // The vault has closed its copy of a block's fd.
   void VaultDropped(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
+  // Goes on with a block of the core's that an earlier broker has put into custody; or has not, as it is being made, or
+  // its worker keeps it itself. Both before that worker is up.
+  void Adopt(BlockId block, uint32_t device, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
+  void Expect(BlockId block) ABSL_LOCKS_EXCLUDED(mu_);
   // Has a worker close a block's fd that no row of the core's stands for.
   void ReleaseOrphan(BlockId block, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -81,10 +89,15 @@ class BlockKeeper {
     EventLoop::WatchId watch = 0;
     // Asked for and not answered.
     absl::flat_hash_set<BlockId> creating;
+    // It answers what an earlier broker has asked; blocks that it kept for that.
+    bool at_work = false;
+    std::vector<BlockId> kept;
   };
 
   using Key = std::pair<uint32_t, Lane>;
 
+  // Returns whether there is anything to release.
+  bool StartRelease(const core::ReleaseBlock& effect) ABSL_LOCKS_EXCLUDED(mu_);
   Worker* FindWorkerLocked(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes a block that is being released as far as it goes now.
@@ -97,6 +110,15 @@ class BlockKeeper {
   void OnWorkerEvent(Key key, uint32_t events) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes one answer of the worker's. Returns whether there may be more.
   bool TakeReply(Key key) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReply(Key key, WorkerReply reply) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same of a worker that is at work for an earlier broker.
+  void OnEarlierReply(Key key, WorkerReply reply) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCreatedEarlier(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReleasedEarlier(uint32_t device, const ReleasedBlock& released) ABSL_LOCKS_EXCLUDED(mu_);
+  // It has answered all that.
+  void OnBegun(Key key, Bytes context) ABSL_LOCKS_EXCLUDED(mu_);
+  // Has the vault keep a block's fd. Errors: those of Custody::Put(); it is on its way back then.
+  absl::Status Keep(BlockId block, uint32_t device, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreated(uint32_t device, CreatedBlock created) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCreatedByHandle(Key key, const CreatedBlock& created) ABSL_LOCKS_EXCLUDED(mu_);
   void OnReleased(BlockId block, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
@@ -108,6 +130,8 @@ class BlockKeeper {
   mutable Mutex mu_;
   std::map<Key, Worker> workers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<BlockId, Held> blocks_ ABSL_GUARDED_BY(mu_);
+  // Expect()ed, and not come.
+  absl::flat_hash_set<BlockId> expected_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace berth

@@ -68,7 +68,13 @@ class FakeWorker {
     created.handle.bytes[0] = std::byte{9};
     EXPECT_TRUE(SendStruct(socket_.get(), created).ok());
   }
-  void Send(const worker::Measured& measured) { EXPECT_TRUE(SendStruct(socket_.get(), measured).ok()); }
+  void Begun(Bytes context = Bytes(0)) {
+    EXPECT_TRUE(SendStruct(socket_.get(), worker::Begun{.context_bytes = context.count()}).ok());
+  }
+  void Keeps(BlockId block) {
+    const worker::BlockMessage kept = {.kind = worker::Kind::kKept, .block = block.value()};
+    EXPECT_TRUE(SendStruct(socket_.get(), kept).ok());
+  }
   void AnswerRelease(BlockId block, absl::StatusCode code = absl::StatusCode::kOk) {
     worker::Released released = {.block = block.value()};
     worker::SetStatus(absl::Status(code, "the driver says no"), &released.outcome);
@@ -410,7 +416,7 @@ TEST_F(ContextKeeperTest, WhatItMadeIsFreeWithItsEndAndTheOtherWorkersBlocksAreT
 
 TEST_F(ContextKeeperTest, WhatItsContextTakesIsCharged) {
   StartContext();
-  context_.Send({.bytes = MiB(8).count()});
+  context_.Begun(MiB(8));
   EXPECT_TRUE(Becomes(MiB(10)));
   context_.Die();
   keeper_->OnWorkerNews({.lane = Lane::kContext, .state = custody::WorkerState::kIdle, .generation = 2});
@@ -421,6 +427,133 @@ TEST_F(ContextKeeperTest, WhatAnEarlierBrokerAskedForIsGivenBackAtOnce) {
   StartContext();
   context_.AnswerByHandle(BlockId(77));
   EXPECT_EQ(context_.Next(), worker::Kind::kRelease);
+}
+
+TEST_F(ContextKeeperTest, OfWhatAnEarlierBrokerLeftThereOnlyWhatTheCoreKnowsStays) {
+  keeper_->OnWorkerNews({.lane = Lane::kContext, .generation = 1});
+  keeper_->Expect(BlockId(5));
+  keeper_->WorkerIsUp(0, Lane::kContext, context_.Start(), /*at_work=*/true);
+  EXPECT_EQ(context_.Next(), worker::Kind::kBegin);
+  // Made for the earlier broker, which the list that follows has as well.
+  context_.AnswerByHandle(BlockId(77));
+  context_.Keeps(BlockId(5));
+  context_.Keeps(BlockId(77));
+  RecordedCall call;
+  Ask(&call);
+  context_.Begun(MiB(1));
+  EXPECT_EQ(context_.Next(), worker::Kind::kRelease) << "what nobody knows";
+  EXPECT_EQ(context_.Next(), worker::Kind::kCreate) << "and then what was asked meanwhile";
+  EXPECT_TRUE(Becomes(MiB(7)));
+}
+
+// A worker that has been at work for an earlier broker.
+class EarlierWorkerTest : public BlockKeeperTest {
+ protected:
+  // An fd whose other end hangs up with its last copy, which is answered for that block.
+  UniqueFd AnswerMade(BlockId block) {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    UniqueFd watched(fds[0]);
+    worker_.AnswerCreate(block, fds[1]);
+    ::close(fds[1]);
+    return watched;
+  }
+  void Replace() {
+    worker_.Die();
+    keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
+    keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+    EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  }
+  void Ask(RecordedCall* call) {
+    broker_->Submit(broker_->NewCall(), call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Allocate(now, id, Caller(), {.sequence = 7}, {.bytes = MiB(4)}, effects);
+                    });
+  }
+};
+
+TEST_F(EarlierWorkerTest, IsAskedNothingUntilItHasAnsweredTheEarlierBroker) {
+  Replace();
+  RecordedCall call;
+  Ask(&call);
+  EXPECT_TRUE(worker_.Silent());
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kCreate);
+}
+
+TEST_F(EarlierWorkerTest, ABlockThatItMadeAndNobodyHeardOfIsTheAnswerWhenTheCoreAsksAgain) {
+  // The core draws its ids one after the other.
+  const BlockId next(last_id_ + 1);
+  keeper_->Expect(next);
+  Replace();
+  RecordedCall call;
+  Ask(&call);
+  const UniqueFd made = AnswerMade(next);
+  worker_.Begun();
+  const absl::StatusOr<core::Response> answer = call.Await();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(std::get<core::AllocateResult>(*answer).block.handle.block, next);
+  EXPECT_TRUE(worker_.Silent()) << "it is there already";
+  const absl::StatusOr<BrokerRequest> put = vault_->Read();
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(std::get<PutRequest>(*put).key.id, next.value());
+}
+
+TEST_F(EarlierWorkerTest, ABlockThatItMadeForNobodyGoesBack) {
+  Replace();
+  const UniqueFd made = AnswerMade(BlockId(99));
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+}
+
+TEST_F(EarlierWorkerTest, WhatTheVaultHasStillIsNotGoneWithTheWorkersCopy) {
+  // The earlier broker had it hold the fd, and the vault has not dropped it.
+  Replace();
+  worker_.AnswerRelease(handle_.block);
+  FreeBlock();
+  EXPECT_EQ(Charged(), MiB(2));
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(EarlierWorkerTest, WhatItCouldNotReleaseIsAskedOfItOnceMore) {
+  // Another broker's core, to which the block is being freed; only the worker has its fd.
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+  });
+  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  worker_.AnswerRelease(handle_.block, absl::StatusCode::kInternal);
+  worker_.Begun();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  EXPECT_EQ(Charged(), MiB(2));
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(EarlierWorkerTest, WhatOnlyItHadAndHasClosedIsReleased) {
+  FreeBlock();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(VaultDrops());
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+  });
+  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_EQ(Charged(), MiB(2)) << "it may have been only one of several copies";
+  worker_.Begun();
+  EXPECT_TRUE(BecomesFree());
 }
 
 }  // namespace

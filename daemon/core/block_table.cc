@@ -7,7 +7,8 @@
 namespace berth::core {
 
 Block& BlockTable::Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phase) {
-  const uint64_t generation = ++last_generation_;
+  const uint64_t generation = ++last_.generation;
+  journal_.Touch(RowKind::kMemoryCounters);
   Block& block = rows_[generation];
   block.id = id;
   block.generation = generation;
@@ -17,12 +18,14 @@ Block& BlockTable::Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phas
   ++unowned_;
   const bool fresh = by_id_.emplace(id, &block).second;
   BERTH_INVARIANT(fresh);
+  Note(block);
   return block;
 }
 
 void BlockTable::Erase(Block& block) {
   BERTH_INVARIANT(block.imports.empty());
   BERTH_INVARIANT(block.name.empty());
+  Note(block);
   if (block.published) {
     --published_;
   } else if (block.owner) {
@@ -34,9 +37,16 @@ void BlockTable::Erase(Block& block) {
   rows_.erase(block.generation);
 }
 
-Block* BlockTable::Find(BlockId id) {
+const Block* BlockTable::Find(BlockId id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : found->second;
+}
+
+Block* BlockTable::Find(BlockId id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return nullptr;
+  Note(*found->second);
+  return found->second;
 }
 
 void BlockTable::SetOwner(Block& block, SessionId owner, const Tenant& tenant, const std::string& label) {
@@ -74,7 +84,9 @@ void BlockTable::EraseName(Block& block) {
 
 Block* BlockTable::FindByName(const Tenant& tenant, const std::string& name) {
   const auto found = by_name_.find({tenant, name});
-  return found == by_name_.end() ? nullptr : found->second;
+  if (found == by_name_.end()) return nullptr;
+  Note(*found->second);
+  return found->second;
 }
 
 uint64_t BlockTable::CountNamesOf(const Tenant& tenant) const {
@@ -90,6 +102,7 @@ std::vector<Block*> BlockTable::OwnedBy(SessionId owner) {
   std::vector<Block*> blocks;
   for (auto it = by_owner_.lower_bound({owner, 0}); it != by_owner_.end() && it->first == owner; ++it) {
     blocks.push_back(&rows_.at(it->second));
+    Note(*blocks.back());
   }
   return blocks;
 }
@@ -104,7 +117,9 @@ Bytes BlockTable::LiveBytesOf(SessionId owner) const {
 }
 
 Import& BlockTable::AddImport(Block& block, Import import) {
-  import.id = ImportId(++last_import_);
+  import.id = ImportId(++last_.import);
+  journal_.Touch(RowKind::kMemoryCounters);
+  Note(block, import.id);
   by_import_.emplace(import.id, &block);
   by_channel_[import.channel].insert(import.id);
   return block.imports.emplace(import.id, std::move(import)).first->second;
@@ -113,6 +128,7 @@ Import& BlockTable::AddImport(Block& block, Import import) {
 void BlockTable::EraseImport(Block& block, ImportId import) {
   const auto found = block.imports.find(import);
   BERTH_INVARIANT(found != block.imports.end());
+  Note(block, import);
   const auto of_channel = by_channel_.find(found->second.channel);
   of_channel->second.erase(import);
   if (of_channel->second.empty()) by_channel_.erase(of_channel);
@@ -120,9 +136,21 @@ void BlockTable::EraseImport(Block& block, ImportId import) {
   block.imports.erase(found);
 }
 
-Block* BlockTable::FindByImport(ImportId import) {
+const Block* BlockTable::FindByImport(ImportId import) const {
   const auto found = by_import_.find(import);
   return found == by_import_.end() ? nullptr : found->second;
+}
+
+Block* BlockTable::FindByImport(ImportId import) {
+  const auto found = by_import_.find(import);
+  if (found == by_import_.end()) return nullptr;
+  Note(*found->second);
+  return found->second;
+}
+
+bool BlockTable::MarkRecalled(Block& block, ImportId import) {
+  Note(block, import);
+  return !std::exchange(block.imports.at(import).recalled, true);
 }
 
 std::vector<ImportId> BlockTable::ImportsOf(ChannelId channel) const {
@@ -141,16 +169,58 @@ void BlockTable::MoveImports(ChannelId from, ChannelId to) {
   if (found == by_channel_.end()) return;
   const std::set<ImportId> moved = std::move(found->second);
   by_channel_.erase(found);
-  for (const ImportId import : moved) by_import_.at(import)->imports.at(import).channel = to;
+  for (const ImportId import : moved) {
+    Block& block = *by_import_.at(import);
+    block.imports.at(import).channel = to;
+    Note(block, import);
+  }
   by_channel_[to].insert(moved.begin(), moved.end());
 }
 
 std::vector<Block*> BlockTable::OfDevice(uint32_t device) {
   std::vector<Block*> blocks;
   for (auto& [generation, block] : rows_) {
+    if (block.device != device) continue;
+    Note(block);
+    blocks.push_back(&block);
+  }
+  return blocks;
+}
+
+std::vector<const Block*> BlockTable::OfDevice(uint32_t device) const {
+  std::vector<const Block*> blocks;
+  for (const auto& [generation, block] : rows_) {
     if (block.device == device) blocks.push_back(&block);
   }
   return blocks;
+}
+
+Block* BlockTable::Restore(Block block) {
+  const bool named = !block.name.empty();
+  if (block.generation == 0 || block.generation > last_.generation || rows_.contains(block.generation) ||
+      by_id_.contains(block.id) || block.phase >= BlockPhase::kGone || (block.published && block.owner) ||
+      (named && (!block.published || by_name_.contains({block.tenant, block.name})))) {
+    return nullptr;
+  }
+  Block& row = rows_.emplace(block.generation, std::move(block)).first->second;
+  by_id_.emplace(row.id, &row);
+  if (named) by_name_.emplace(std::pair(row.tenant, row.name), &row);
+  if (row.published) {
+    ++published_;
+  } else if (row.owner) {
+    by_owner_.emplace(row.owner, row.generation);
+  } else {
+    ++unowned_;
+  }
+  return &row;
+}
+
+const Import* BlockTable::Restore(BlockId block, Import import) {
+  const auto found = by_id_.find(block);
+  const ImportId id = import.id;
+  if (found == by_id_.end() || id.value() > last_.import || !by_import_.emplace(id, found->second).second) return nullptr;
+  by_channel_[import.channel].insert(id);
+  return &found->second->imports.emplace(id, std::move(import)).first->second;
 }
 
 void BlockTable::ForEach(absl::FunctionRef<void(const Block&)> visit) const {

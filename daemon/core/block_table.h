@@ -21,6 +21,7 @@
 #include "daemon/core/block_phase.h"
 #include "daemon/core/block_types.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/request_memory.h"
 
 namespace berth::core {
@@ -35,6 +36,10 @@ struct Import {
   absl::Time since;
   bool recalled = false;
 };
+template <typename Archive>
+void Fields(Archive& archive, Import& value) {
+  archive(value.channel, value.session, value.tenant, value.process, value.read_only, value.since, value.recalled);
+}
 
 struct Block {
   BlockId id;
@@ -84,15 +89,33 @@ struct Block {
   Lane lane() const { return LaneOf(export_kind); }
   bool freed() const { return phase == BlockPhase::kQuarantined || phase == BlockPhase::kRetired; }
 };
+// All but its id, its imports, and what a worker was asked: that is asked again.
+template <typename Archive>
+void Fields(Archive& archive, Block& value) {
+  archive(value.generation, value.device, value.memory_generation, value.bytes, value.export_kind, value.ipc_handle,
+          value.phase, value.stuck, value.release_error, value.busy, value.request, value.drawn_from,
+          value.charged_session, value.charged_tenants, value.published, value.name, value.owner, value.tenant,
+          value.label, value.live_since, value.granted_sessions, value.granted_tenants, value.shared);
+}
 
 class BlockTable {
  public:
-  // Rows stay where they are until erased.
+  // What it gave out last.
+  struct Counters {
+    uint64_t generation = 0;
+    uint64_t import = 0;
+  };
+
+  // Notes blocks, imports and counters.
+  explicit BlockTable(Journal* journal) : journal_(*journal) {}
+
+  // Rows stay where they are until erased. A block is noted when it is handed out to be changed, but for its imports:
+  // those only the table changes.
   Block& Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phase);
   void Erase(Block& block);
   // Returns null for an unknown id.
   Block* Find(BlockId id);
-  const Block* Find(BlockId id) const { return const_cast<BlockTable*>(this)->Find(id); }
+  const Block* Find(BlockId id) const;
 
   // Requires: nobody's so far.
   void SetOwner(Block& block, SessionId owner, const Tenant& tenant, const std::string& label);
@@ -114,6 +137,9 @@ class BlockTable {
   void EraseImport(Block& block, ImportId import);
   // Returns null for an unknown id.
   Block* FindByImport(ImportId import);
+  const Block* FindByImport(ImportId import) const;
+  // Its process is asked to let go. Returns whether it was not before. Requires: it is the block's.
+  bool MarkRecalled(Block& block, ImportId import);
   // Rising.
   std::vector<ImportId> ImportsOf(ChannelId channel) const;
   uint64_t CountImportsOf(ChannelId channel) const;
@@ -122,6 +148,7 @@ class BlockTable {
 
   // Oldest first.
   std::vector<Block*> OfDevice(uint32_t device);
+  std::vector<const Block*> OfDevice(uint32_t device) const;
   void ForEach(absl::FunctionRef<void(const Block&)> visit) const;
   // Those of a later generation than `generation`, oldest first, until `visit` returns false.
   void ForEachAfter(uint64_t generation, absl::FunctionRef<bool(const Block&)> visit) const;
@@ -131,9 +158,21 @@ class BlockTable {
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 
+  // Takes in what an earlier table had: counters, blocks without their imports, and these. Returns null for what does
+  // not fit the rest.
+  const Counters& counters() const { return last_; }
+  void Restore(const Counters& counters) { last_ = counters; }
+  Block* Restore(Block block);
+  const Import* Restore(BlockId block, Import import);
+
  private:
-  uint64_t last_generation_ = 0;
-  uint64_t last_import_ = 0;
+  void Note(const Block& block) { journal_.Touch(RowKind::kBlock, block.id.value()); }
+  void Note(const Block& block, ImportId import) {
+    journal_.Touch(RowKind::kImport, block.id.value(), import.value());
+  }
+
+  Journal& journal_;
+  Counters last_;
   uint64_t unowned_ = 0;
   uint64_t published_ = 0;
   // By generation, so oldest first.

@@ -6,7 +6,8 @@ namespace berth::core {
 namespace {
 
 TEST(BlockTableTest, GenerationsRiseAndAreNeverUsedAgain) {
-  BlockTable table;
+  Journal journal;
+  BlockTable table(&journal);
   Block& first = table.Add(BlockId(10), 0, Bytes(4), BlockPhase::kReserved);
   EXPECT_EQ(first.generation, 1);
   table.Erase(first);
@@ -15,7 +16,8 @@ TEST(BlockTableTest, GenerationsRiseAndAreNeverUsedAgain) {
 }
 
 TEST(BlockTableTest, BlocksAreFoundByOwnerUntilGone) {
-  BlockTable table;
+  Journal journal;
+  BlockTable table(&journal);
   Block& a = table.Add(BlockId(1), 0, Bytes(4), BlockPhase::kLive);
   Block& b = table.Add(BlockId(2), 1, Bytes(8), BlockPhase::kReserved);
   table.Add(BlockId(3), 0, Bytes(16), BlockPhase::kWarm);
@@ -36,7 +38,8 @@ TEST(BlockTableTest, BlocksAreFoundByOwnerUntilGone) {
 }
 
 TEST(BlockTableTest, ImportsAreFoundByIdAndByChannel) {
-  BlockTable table;
+  Journal journal;
+  BlockTable table(&journal);
   Block& block = table.Add(BlockId(1), 0, Bytes(4), BlockPhase::kLive);
   table.SetOwner(block, SessionId(5), {}, "");
   const ImportId a = table.AddImport(block, {.channel = ChannelId(7)}).id;
@@ -52,7 +55,8 @@ TEST(BlockTableTest, ImportsAreFoundByIdAndByChannel) {
 }
 
 TEST(BlockTableTest, TheCheckSeesImportsOfABlockThatIsOnItsWayBack) {
-  BlockTable table;
+  Journal journal;
+  BlockTable table(&journal);
   Block& block = table.Add(BlockId(1), 0, Bytes(4), BlockPhase::kLive);
   table.AddImport(block, {.channel = ChannelId(7)});
   block.phase = BlockPhase::kRetired;

@@ -21,7 +21,7 @@ void ByteBudget::Move(BlockPhase from, BlockPhase to, Bytes bytes) {
 
 void ByteBudget::MarkStuck(Bytes bytes) {
   stuck_ += bytes.count();
-  ++failed_releases_;
+  ++Changed().failed_releases;
 }
 
 void ByteBudget::Claim(Bytes bytes) {
@@ -34,7 +34,39 @@ void ByteBudget::Unclaim(Bytes bytes) {
   claimed_ -= bytes.count();
 }
 
-void ByteBudget::NotePeak() { peak_ = std::max(peak_, counts().outstanding().count() + claimed_); }
+void ByteBudget::NotePeak() {
+  const uint64_t there = counts().outstanding().count() + claimed_;
+  if (there > kept_.peak) Changed().peak = there;
+}
+
+void ByteBudget::Enlist(uint64_t number, Journal* journal) {
+  number_ = number;
+  journal_ = journal;
+  Changed();
+}
+
+ByteBudget::Kept& ByteBudget::Changed() {
+  if (journal_ != nullptr) journal_->Touch(RowKind::kBudget, number_);
+  return kept_;
+}
+
+void ByteBudget::set_limit(std::optional<Bytes> limit, bool by_hand) {
+  limit_ = limit;
+  Kept& kept = Changed();
+  kept.by_hand = by_hand;
+  kept.limit = by_hand ? limit : std::nullopt;
+}
+
+void ByteBudget::Restore(const Kept& kept) {
+  if (kept.by_hand) limit_ = kept.limit;
+  kept_ = kept;
+}
+
+void ByteBudget::RestoreBlock(BlockPhase phase, Bytes bytes, bool stuck, bool busy) {
+  Line(phase) += bytes.count();
+  if (stuck) stuck_ += bytes.count();
+  if (busy) busy_ += bytes.count();
+}
 
 Bytes ByteBudget::charged() const { return counts().charged(); }
 

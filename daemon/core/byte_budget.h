@@ -12,6 +12,7 @@
 #include "common/bytes.h"
 #include "daemon/core/block_phase.h"
 #include "daemon/core/device_types.h"
+#include "daemon/core/journal.h"
 
 namespace berth::core {
 
@@ -21,7 +22,9 @@ class ByteBudget {
   explicit ByteBudget(std::optional<Bytes> limit = std::nullopt) : limit_(limit) {}
 
   const std::optional<Bytes>& limit() const { return limit_; }
-  void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
+  // `by_hand`: it outlives the broker, rather than follow the configuration.
+  void set_limit(std::optional<Bytes> limit, bool by_hand);
+  bool limit_by_hand() const { return kept_.by_hand; }
 
   // A block of `bytes` comes into the layer in `phase`, or passes from one to another; to kGone it leaves the layer.
   void Add(BlockPhase phase, Bytes bytes);
@@ -62,23 +65,43 @@ class ByteBudget {
 
   // Its place in the list of all: rises with each that is made.
   uint64_t number() const { return number_; }
-  void set_number(uint64_t number) { number_ = number; }
+  // Gives it its place. From then on it notes what changes of what is kept of it; `journal` must outlive it.
+  void Enlist(uint64_t number, Journal* journal);
 
   // ---- What was, for those who look -----------------------------------------------------------------------
 
   // The most bytes at once of blocks that were there and of claims: neither what was refused nor what was only being
   // made or kept warm.
-  Bytes peak() const { return Bytes(peak_); }
-  uint64_t allocations() const { return allocations_; }
-  uint64_t refusals() const { return refusals_; }
-  uint64_t failed_releases() const { return failed_releases_; }
-  void NoteAllocated() { ++allocations_; }
-  void NoteRefused() { ++refusals_; }
+  Bytes peak() const { return Bytes(kept_.peak); }
+  uint64_t allocations() const { return kept_.allocations; }
+  uint64_t refusals() const { return kept_.refusals; }
+  uint64_t failed_releases() const { return kept_.failed_releases; }
+  void NoteAllocated() { ++Changed().allocations; }
+  void NoteRefused() { ++Changed().refusals; }
+
+  // ---- What outlives the broker ---------------------------------------------------------------------------
+
+  // What does not follow from the blocks and claims.
+  struct Kept {
+    // The limit, where somebody set it by hand.
+    bool by_hand = false;
+    std::optional<Bytes> limit;
+    uint64_t peak = 0;
+    uint64_t allocations = 0;
+    uint64_t refusals = 0;
+    uint64_t failed_releases = 0;
+  };
+  const Kept& kept() const { return kept_; }
+  void Restore(const Kept& kept);
+  // Add() of a block that was there.
+  void RestoreBlock(BlockPhase phase, Bytes bytes, bool stuck, bool busy);
 
  private:
   uint64_t& Line(BlockPhase phase) { return lines_[static_cast<int>(phase)]; }
   uint64_t Line(BlockPhase phase) const { return lines_[static_cast<int>(phase)]; }
   void NotePeak();
+  // What is kept, to be changed.
+  Kept& Changed();
 
   std::optional<Bytes> limit_;
   uint64_t number_ = 0;
@@ -87,11 +110,13 @@ class ByteBudget {
   uint64_t stuck_ = 0;
   uint64_t busy_ = 0;
   uint64_t daemon_ = 0;
-  uint64_t peak_ = 0;
-  uint64_t allocations_ = 0;
-  uint64_t refusals_ = 0;
-  uint64_t failed_releases_ = 0;
+  Kept kept_;
+  Journal* journal_ = nullptr;
 };
+template <typename Archive>
+void Fields(Archive& archive, ByteBudget::Kept& value) {
+  archive(value.by_hand, value.limit, value.peak, value.allocations, value.refusals, value.failed_releases);
+}
 
 }  // namespace berth::core
 

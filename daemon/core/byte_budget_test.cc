@@ -62,7 +62,7 @@ TEST(ByteBudgetTest, StuckBytesAreChargedAndNotExpectedBack) {
 TEST(ByteBudgetTest, ALoweredBudgetBelowWhatIsChargedFitsNothing) {
   ByteBudget account{Bytes(100)};
   account.Add(BlockPhase::kLive, Bytes(80));
-  account.set_limit(Bytes(50));
+  account.set_limit(Bytes(50), /*by_hand=*/true);
   EXPECT_EQ(account.Judge(Bytes(1)), Verdict::kNever);
   const auto details = GetErrorDetails(account.OverBudget("device", 3, Bytes(1)));
   ASSERT_TRUE(details.has_value());
@@ -77,7 +77,7 @@ TEST(ByteBudgetTest, WithoutALimitEverythingFits) {
   ByteBudget account;
   account.Add(BlockPhase::kLive, Bytes(80));
   EXPECT_EQ(account.Judge(Bytes(UINT64_MAX)), Verdict::kNow);
-  account.set_limit(Bytes(80));
+  account.set_limit(Bytes(80), /*by_hand=*/true);
   EXPECT_EQ(account.Judge(Bytes(1)), Verdict::kNever);
 }
 

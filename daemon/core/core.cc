@@ -17,18 +17,20 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
       sessions_(&journal_),
       permit_words_(std::move(find)),
       gangs_(&journal_),
-      room_(config_.limits.passes_before_keep, config_.limits.longest_keep),
+      room_(&journal_, config_.limits.passes_before_keep, config_.limits.longest_keep),
       plans_(&journal_),
       mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant,
                  &journal_),
-      fences_(config_.limits.fences),
+      fences_(&journal_, config_.limits.fences),
       modules_(this, config_.limits.modules) {
   journal_.Touch(RowKind::kCounters);
   for (const PoolConfig& pool : config_.pools) AddPool(pool);
   for (const DeviceConfig& device : config_.devices) {
     BERTH_INVARIANT(device.granularity.count() > 0 && device.ordinal < kMaxDeviceOrdinals);
-    Number(devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls)
-               .first->second.account);
+    devices_.try_emplace(device.ordinal, device, config_.warm_sizes, config_.calls)
+        .first->second.account.Enlist(device.ordinal + 1, &journal_);
+    budgets_.emplace(device.ordinal + 1, BudgetPlace{.of = {}, .device = device.ordinal});
+    journal_.Touch(RowKind::kDevice, device.ordinal);
     placement_.Add(device.ordinal, {.uuid = device.uuid,
                                     .kind = device.kind,
                                     .total = device.total,
@@ -37,6 +39,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
                                     .others = device.others,
                                     .facts = device.facts});
   }
+  journal_.Touch(RowKind::kMemoryCounters);
   UpdateIslands();
   UpdatePlacement();
 }

@@ -1,6 +1,7 @@
 // Blocks once they are there: freed, granted, imported.
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -231,8 +232,8 @@ void Core::Impl::FreeBlock(const Step& step, Block& block, LogCause cause) {
   ChargeImporters(block);
   std::set<ChannelId> recalled;
   std::vector<Deliver> sends;
-  for (auto& [id, import] : block.imports) {
-    import.recalled = true;
+  for (const auto& [id, import] : block.imports) {
+    blocks_.MarkRecalled(block, id);
     if (!recalled.insert(import.channel).second) continue;
     mailboxes_.Post(Deliver{.channel = import.channel,
                             .delivery = {.what = attach::DeliveryKind::kRecall, .block = block.id.value()}},
@@ -290,7 +291,7 @@ void Core::Impl::EndImport(const Step& step, Block& block, ImportId import, LogC
 }
 
 bool Core::Impl::WithdrawImport(const Step& step, ChannelId channel, ImportId import) {
-  const Block* const block = blocks_.FindByImport(import);
+  const Block* const block = std::as_const(blocks_).FindByImport(import);
   // Its handle may be with the process, which says so when it learns of the import.
   if (block == nullptr || block->export_kind == ExportKind::kCudaIpc) return false;
   std::vector<Deliver> sends;

@@ -13,17 +13,26 @@ namespace berth::core {
 
 ByteBudget& Core::Impl::SessionBudget(SessionId session, uint32_t device) {
   const auto [budget, fresh] = sessions_.BudgetsOf(session).try_emplace(device, config_.session_budget);
-  return fresh ? Number(budget->second) : budget->second;
+  return fresh ? Enlist(budget->second, session, device) : budget->second;
 }
 
 ByteBudget& Core::Impl::TenantBudget(const Tenant& tenant, uint32_t device) {
   const auto [budget, fresh] = tenants_[tenant].budgets.try_emplace(device, config_.tenant_budget);
-  return fresh ? Number(budget->second) : budget->second;
+  return fresh ? Enlist(budget->second, tenant, device) : budget->second;
 }
 
-ByteBudget& Core::Impl::Number(ByteBudget& budget) {
-  budget.set_number(++last_budget_);
+ByteBudget& Core::Impl::Enlist(ByteBudget& budget, const BudgetOwner& of, uint32_t device) {
+  journal_.Touch(RowKind::kMemoryCounters);
+  budgets_.emplace(++last_budget_, BudgetPlace{.of = of, .device = device});
+  budget.Enlist(last_budget_, &journal_);
   return budget;
+}
+
+void Core::Impl::Delist(const std::map<uint32_t, ByteBudget>& budgets) {
+  for (const auto& [device, budget] : budgets) {
+    budgets_.erase(budget.number());
+    journal_.Touch(RowKind::kBudget, budget.number());
+  }
 }
 
 std::array<LayerBudget, 3> Core::Impl::LayersOf(uint32_t device, SessionId session, const Tenant& tenant) {
@@ -77,6 +86,7 @@ void Core::Impl::EraseIfIdle(const Tenant& tenant) {
   for (const auto& [device, budget] : found->second.budgets) {
     if (budget.charged().count() > 0) return;
   }
+  Delist(found->second.budgets);
   tenants_.erase(found);
 }
 
@@ -94,24 +104,24 @@ absl::StatusOr<std::vector<BudgetView>> Core::SetBudget(absl::Time now, const Ca
   for (const Device* const device : devices) BERTH_RETURN_IF_ERROR(impl_->CheckLimit(*device, request));
   BERTH_RETURN_IF_ERROR(impl_->CheckMaySet(caller, request));
   std::vector<BudgetView> views;
+  const bool by_hand = request.limit.has_value();
   const auto* const tenant = std::get_if<Tenant>(&request.of);
   for (Device* const device : devices) {
     const uint32_t ordinal = device->config.ordinal;
     if (tenant != nullptr) {
       impl_->TenantBudget(*tenant, ordinal)
-          .set_limit(request.limit.has_value() ? request.limit : impl_->config_.tenant_budget);
+          .set_limit(by_hand ? request.limit : impl_->config_.tenant_budget, by_hand);
     } else if (const auto* const session = std::get_if<SessionId>(&request.of)) {
       impl_->SessionBudget(*session, ordinal)
-          .set_limit(request.limit.has_value() ? request.limit : impl_->config_.session_budget);
+          .set_limit(by_hand ? request.limit : impl_->config_.session_budget, by_hand);
     } else {
-      impl_->SetDeviceLimit(step, *device, *request.limit);
+      impl_->SetDeviceLimit(step, *device, *request.limit, by_hand);
     }
   }
   if (tenant != nullptr) {
     TenantAccount& account = impl_->tenants_[*tenant];
-    account.limited = std::any_of(account.budgets.begin(), account.budgets.end(), [&](const auto& budget) {
-      return budget.second.limit() != impl_->config_.tenant_budget;
-    });
+    account.limited = std::any_of(account.budgets.begin(), account.budgets.end(),
+                                  [](const auto& budget) { return budget.second.limit_by_hand(); });
   }
   impl_->NoteRoom();
   for (const Device* const device : devices) {
@@ -125,12 +135,12 @@ void Core::ConfigureBudget(absl::Time now, uint32_t device, Bytes limit, Effects
   const Step step = impl_->Begin(now, effects);
   const auto found = impl_->devices_.find(device);
   if (found == impl_->devices_.end()) return;
-  impl_->SetDeviceLimit(step, found->second, limit);
+  impl_->SetDeviceLimit(step, found->second, limit, /*by_hand=*/false);
   impl_->NoteRoom();
 }
 
-void Core::Impl::SetDeviceLimit(const Step& step, Device& device, Bytes limit) {
-  device.account.set_limit(limit);
+void Core::Impl::SetDeviceLimit(const Step& step, Device& device, Bytes limit, bool by_hand) {
+  device.account.set_limit(limit, by_hand);
   Emit(step, DevicesChanged());
   // What nobody holds goes first.
   Trim(step, device, Bytes(0));

@@ -265,7 +265,9 @@ absl::Status Core::Impl::CheckRoom() const {
     // The first has nobody to wait for.
     const bool first = &waiting == &room_.entries().front();
     if (first && fits && MayServe(waiting)) return Broken("a request waits for bytes that are there");
-    if (first && !waiting.patient && !coming) return Broken("a request waits for bytes in vain");
+    if (first && !waiting.patient && !coming && IsAttended(waiting)) {
+      return Broken("a request waits for bytes in vain");
+    }
   }
   return absl::OkStatus();
 }

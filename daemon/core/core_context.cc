@@ -1,6 +1,7 @@
 // Context workers: started when somebody wants a block that only they make, ended when nobody has one.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -41,7 +42,7 @@ void Core::Impl::StartContextIfWanted(const Step& step, Device& device) {
     return LaneOf(waiting.kind) == Lane::kContext && waiting.asks.front().device == device.config.ordinal;
   });
   bool making = false;
-  for (const Block* const block : blocks_.OfDevice(device.config.ordinal)) {
+  for (const Block* const block : std::as_const(blocks_).OfDevice(device.config.ordinal)) {
     making = making || (block->lane() == Lane::kContext && InTheMaking(block->phase));
   }
   if (awaited || making) Order(step, device, Lane::kContext, DeviceOrder::kStart, "");
@@ -74,9 +75,13 @@ void Core::ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects
   if (found == impl_->devices_.end() || found->second.context.state != DeviceState::kReady) return;
   found->second.account.set_daemon(bytes);
   // Once for each model, and kept: a process of anybody's pays as much.
-  for (const auto& [ordinal, other] : impl_->devices_) {
+  for (auto& [ordinal, other] : impl_->devices_) {
     const bool alike = other.config.name == found->second.config.name;
-    if (alike && other.config.measure_context) impl_->placement_.SetContext(ordinal, bytes);
+    if (!alike) continue;
+    impl_->journal_.Touch(RowKind::kDevice, ordinal);
+    if (!other.config.measure_context) continue;
+    other.context_bytes = bytes;
+    impl_->placement_.SetContext(ordinal, bytes);
   }
   impl_->NoteRoom();
 }

@@ -42,7 +42,7 @@ void Core::OpenStream(absl::Time now, CallId call, const Caller& caller, const R
   const StreamRow& row = *impl_->fences_.streams().Find(*stream);
   OpenStreamResult result = {.stream = *stream, .id = row.id, .last_value = row.last_value};
   for (const ImportId import : impl_->blocks_.ImportsOf(channel)) {
-    const Block& block = *impl_->blocks_.FindByImport(import);
+    const Block& block = *std::as_const(impl_->blocks_).FindByImport(import);
     if (block.shared) result.shared.push_back(block.id);
   }
   impl_->Answer(step, admitted->request, Response(std::move(result)));
@@ -330,7 +330,7 @@ void Core::Impl::EndFencesOf(const Step& step, ChannelId channel) {
   if (!fences_.streams().Knows(channel)) return Emit(step, DropFencePage{.channel = channel});
   std::vector<BlockId> local;
   for (const ImportId id : blocks_.ImportsOf(channel)) {
-    const Block& block = *blocks_.FindByImport(id);
+    const Block& block = *std::as_const(blocks_).FindByImport(id);
     if (!block.shared && block.imports.at(id).read_only == ReadOnly::kNo) local.push_back(block.id);
   }
   PrepareOutcomes outcomes;

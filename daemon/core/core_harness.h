@@ -177,7 +177,6 @@ class CoreHarness {
   // Writes down what the last steps changed, and expects it to be all.
   void Keep();
   void Carry(const Effects& effects);
-
   Config config_;
   // What was there before may be made and sent again.
   bool resuming_ = false;

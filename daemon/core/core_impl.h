@@ -107,7 +107,10 @@ class Core::Impl {
     Effect& effect = step.effects->emplace_back();
     effect.number = ++last_effect_;
     effect.what.template emplace<What>(std::move(what));
-    if constexpr (std::is_same_v<What, DevicesChanged>) devices_changed_ = true;
+    if constexpr (std::is_same_v<What, DevicesChanged>) {
+      devices_changed_ = true;
+      for (const auto& [ordinal, device] : devices_) journal_.Touch(RowKind::kDevice, ordinal);
+    }
   }
   void Reply(const Step& step, CallId call, absl::StatusOr<Response> response);
 
@@ -237,6 +240,10 @@ class Core::Impl {
   // Whether its bytes count in one of these.
   bool Takes(const Waiting& waiting, const std::vector<ByteBudget*>& budgets);
   bool MayServe(const Waiting& waiting) const;
+  // Whether a call waits for it: not yet, where it waited for an earlier broker.
+  bool IsAttended(const Waiting& waiting) const;
+  // What it asks for is given to nobody behind it.
+  void KeepRoom(const Waiting& waiting, std::vector<ByteBudget*>* kept);
   void Serve(const Step& step, const RequestId& request);
   // Sends warm blocks back where that makes room for the request.
   void TrimFor(const Step& step, const Waiting& waiting, const Shortage& shortage);
@@ -261,10 +268,11 @@ class Core::Impl {
   // Forgets a tenant that has nothing any more.
   void EraseIfIdle(const Tenant& tenant);
   BudgetView ViewBudget(const BudgetOwner& of, uint32_t device);
-  // Gives a new account its place in the list.
-  ByteBudget& Number(ByteBudget& budget);
+  // Gives a new account its place in the list; and takes those of somebody who is gone out.
+  ByteBudget& Enlist(ByteBudget& budget, const BudgetOwner& of, uint32_t device);
+  void Delist(const std::map<uint32_t, ByteBudget>& budgets);
   static BudgetView ViewBudget(Layer layer, uint32_t device, const ByteBudget& budget);
-  void SetDeviceLimit(const Step& step, Device& device, Bytes limit);
+  void SetDeviceLimit(const Step& step, Device& device, Bytes limit, bool by_hand);
   absl::Status CheckMaySet(const Caller& caller, const SetBudgetRequest& request);
   absl::Status CheckLimit(const Device& device, const SetBudgetRequest& request) const;
 
@@ -482,6 +490,20 @@ class Core::Impl {
   void ListMemoryRows(std::vector<RowKey>* keys) const;
   bool WriteMemoryRow(const RowKey& key, ArchiveWriter& archive) const;
   void ReadMemoryRow(const RowKey& key, ArchiveReader& archive);
+  void ReadMemoryCounters(ArchiveReader& archive);
+  bool WriteDevice(uint64_t ordinal, ArchiveWriter& archive) const;
+  void ReadDevice(uint64_t ordinal, ArchiveReader& archive);
+  bool WriteBudget(uint64_t number, ArchiveWriter& archive) const;
+  void ReadBudget(uint64_t number, ArchiveReader& archive);
+  void ReadReservation(ReservationId id, ArchiveReader& archive);
+  void ReadStream(StreamKey stream, ArchiveReader& archive);
+  void ReadRoomWaiter(uint64_t number, ArchiveReader& archive);
+  // core_block_rows.cc
+  bool WriteImport(BlockId block, ImportId import, ArchiveWriter& archive) const;
+  void ReadBlock(BlockId id, ArchiveReader& archive);
+  void ReadImport(BlockId block, ImportId id, ArchiveReader& archive);
+  // Its account, its place on the shelf, and whoever waits for it.
+  void RestoreBlock(const Block& block);
   void ResumeMemory(const Step& step);
 
   // ---- core_check.cc: what CheckBooks() is made of --------------------------------------------------------
@@ -528,7 +550,13 @@ class Core::Impl {
   Journal journal_;
   uint64_t last_effect_ = 0;
   uint64_t last_record_ = 0;
-  uint64_t last_budget_ = 0;
+  // Whose account each number is. A device's is its ordinal and 1: the same in every life of the broker.
+  struct BudgetPlace {
+    BudgetOwner of;
+    uint32_t device = 0;
+  };
+  uint64_t last_budget_ = kMaxDeviceOrdinals;
+  std::map<uint64_t, BudgetPlace> budgets_;
   std::map<CallId, Reaping> reapings_;
   SessionTable sessions_;
   absl::flat_hash_map<RequestId, Pending> pending_;
@@ -551,11 +579,11 @@ class Core::Impl {
   bool room_changed_ = false;
   // The same for gangs that would reserve some.
   bool gang_room_changed_ = false;
-  ReservationTable reservations_;
+  ReservationTable reservations_{&journal_};
   PlanTable plans_;
   // Of a plan's devices one may not be what it was.
   bool devices_changed_ = false;
-  BlockTable blocks_;
+  BlockTable blocks_{&journal_};
   Mailboxes mailboxes_;
   FenceTable fences_;
   ModuleDesk modules_;

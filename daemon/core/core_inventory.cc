@@ -42,7 +42,7 @@ void Core::DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& s
     impl_->Emit(step, DevicesChanged());
   }
   if (survey.lost) {
-    seen.lost = true;
+    if (!std::exchange(seen.lost, true)) impl_->journal_.Touch(RowKind::kDevice, device);
     if (!seen.main.in_service()) return;
     const std::string why = survey.trouble.empty() ? "the driver has lost the device" : survey.trouble;
     for (const Lane lane : kLanes) seen.worker(lane).last_failure = why;
@@ -92,6 +92,7 @@ absl::StatusOr<DeviceView> Core::UndrainDevice(absl::Time now, uint32_t device, 
   const Step step = impl_->Begin(now, effects);
   BERTH_ASSIGN_OR_RETURN(Device* const found, impl_->FindForOperator(device));
   found->drain_known = true;
+  impl_->journal_.Touch(RowKind::kDevice, device);
   if (found->drain_reason.empty()) return impl_->ViewDevice(*found);
   found->drain_reason.clear();
   impl_->Order(step, *found, Lane::kMain, DeviceOrder::kUndrain, "");

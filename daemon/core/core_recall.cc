@@ -22,8 +22,8 @@ absl::StatusOr<BlockView> Core::Recall(absl::Time now, const Caller& caller, Blo
   BERTH_ASSIGN_OR_RETURN(Block* const found, impl_->FindById(caller, block));
   std::set<ChannelId> asked;
   std::vector<Deliver> sends;
-  for (auto& [id, import] : found->imports) {
-    if (std::exchange(import.recalled, true) || !asked.insert(import.channel).second) continue;
+  for (const auto& [id, import] : found->imports) {
+    if (!impl_->blocks_.MarkRecalled(*found, id) || !asked.insert(import.channel).second) continue;
     impl_->mailboxes_.Post(
         Deliver{.channel = import.channel,
                 .delivery = {.what = attach::DeliveryKind::kAskBack, .block = found->id.value()}},

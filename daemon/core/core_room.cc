@@ -91,7 +91,10 @@ void Core::Impl::Drain(const Step& step) {
       shortage = Assess(waiting, kept);
     }
     if (shortage.kind == Shortage::Kind::kNone) {
-      if (!MayServe(waiting)) continue;
+      if (!MayServe(waiting)) {
+        if (!IsAttended(waiting)) KeepRoom(waiting, &kept);
+        continue;
+      }
       for (const Passed& earlier : passed) {
         if (!Takes(waiting, earlier.lacking)) continue;
         room_.NotePassed(*earlier.waiting, step.now);
@@ -110,6 +113,14 @@ void Core::Impl::Drain(const Step& step) {
       const Waiting refused = room_.Take(waiting.request);
       GiveUp(refused);
       Answer(step, refused.request, refusal);
+    }
+  }
+}
+
+void Core::Impl::KeepRoom(const Waiting& waiting, std::vector<ByteBudget*>* kept) {
+  for (const RoomAsk& ask : waiting.asks) {
+    for (const LayerBudget& layer : LayersOf(ask.device, waiting.session, waiting.tenant)) {
+      kept->push_back(layer.budget);
     }
   }
 }
@@ -158,7 +169,13 @@ Shortage Core::Impl::Assess(const Waiting& waiting, const std::vector<ByteBudget
   return shortage;
 }
 
+bool Core::Impl::IsAttended(const Waiting& waiting) const {
+  const auto pending = pending_.find(waiting.request);
+  return pending != pending_.end() && pending->second.call;
+}
+
 bool Core::Impl::MayServe(const Waiting& waiting) const {
+  if (!IsAttended(waiting)) return false;
   for (const RoomAsk& ask : waiting.asks) {
     if (devices_.at(ask.device).main.state == DeviceState::kProbation) return false;
   }

@@ -13,7 +13,7 @@ enum class Group { kSessions, kPermits, kMemory };
 
 Group GroupOf(const RowKey& key) {
   if (key.kind < static_cast<uint32_t>(RowKind::kPool)) return Group::kSessions;
-  return key.kind < static_cast<uint32_t>(RowKind::kBlock) ? Group::kPermits : Group::kMemory;
+  return key.kind < static_cast<uint32_t>(RowKind::kMemoryCounters) ? Group::kPermits : Group::kMemory;
 }
 
 }  // namespace

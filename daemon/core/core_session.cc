@@ -207,6 +207,7 @@ void Core::Impl::FinishIfOver(const Step& step, const Session& session) {
   }
   Emit(step, DropSession{.session = session.id});
   const Tenant tenant = session.tenant;
+  Delist(session.budgets);
   sessions_.Erase(session.id);
   --tenants_.at(tenant).sessions;
   EraseIfIdle(tenant);

@@ -1,5 +1,8 @@
 // What the devices' workers report, and what they are asked.
 
+#include <algorithm>
+#include <utility>
+
 #include "common/error.h"
 #include "common/label.h"
 #include "daemon/core/core_impl.h"
@@ -73,6 +76,21 @@ void Core::BlockReleased(absl::Time now, BlockId block, const absl::Status& stat
   impl_->NoteRoom();
 }
 
+void Core::WorkerAtWork(absl::Time now, uint32_t device, Lane lane, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  const auto found = impl_->devices_.find(device);
+  if (found == impl_->devices_.end()) return;
+  // It may be at the largest of them.
+  Bytes most;
+  for (const Block* const block : std::as_const(impl_->blocks_).OfDevice(device)) {
+    const bool under_way = InTheMaking(block->phase) || block->phase == BlockPhase::kRetired;
+    if (block->lane() == lane && under_way) most = std::max(most, block->bytes);
+  }
+  CallWatch& calls = found->second.worker(lane).calls;
+  calls.Clear();
+  calls.OnAsked(step.now, most);
+}
+
 void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
   const auto found = impl_->devices_.find(device);
@@ -81,10 +99,13 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects
   Worker& up = served.worker(lane);
   if (up.state == DeviceState::kDropped) return;
   up.state = DeviceState::kReady;
+  up.calls.Clear();
   if (lane == Lane::kMain) served.lost = served.tested = false;
   impl_->Emit(step, DevicesChanged());
-  for (Block* const block : impl_->blocks_.OfDevice(device)) {
-    if (block->asked || block->lane() != lane) continue;
+  for (const Block* const there : std::as_const(impl_->blocks_).OfDevice(device)) {
+    if (there->asked || there->lane() != lane) continue;
+    if (!InTheMaking(there->phase) && there->phase != BlockPhase::kRetired) continue;
+    Block* const block = impl_->blocks_.Find(there->id);
     if (InTheMaking(block->phase)) impl_->AskCreate(step, *block);
     if (block->phase != BlockPhase::kRetired) continue;
     if (block->stuck) {

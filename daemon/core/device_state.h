@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/bytes.h"
 #include "common/ids.h"
 #include "common/lane.h"
 #include "daemon/core/byte_budget.h"
@@ -90,6 +91,8 @@ struct Device {
   std::string drain_reason;
   // The vault has told this broker, or this broker the vault: what the vault says later may be older than an order.
   bool drain_known = false;
+  // What a context takes of it, where that was measured.
+  std::optional<Bytes> context_bytes;
   // The driver has lost it, and it has not served since; and a process looks, or looked last, whether it works again.
   bool lost = false;
   bool tested = false;

@@ -38,6 +38,18 @@ absl::Status AtLimit(absl::string_view what, uint64_t current, uint64_t limit) {
 
 }  // namespace
 
+FenceTable::Fence& FenceTable::FenceOf(BlockId block) {
+  journal_.Touch(RowKind::kFence, block.value());
+  return fences_[block];
+}
+
+FenceTable::Fence* FenceTable::FindFence(BlockId block) {
+  const auto found = fences_.find(block);
+  if (found == fences_.end()) return nullptr;
+  journal_.Touch(RowKind::kFence, block.value());
+  return &found->second;
+}
+
 void FenceTable::Raise(Marks& marks, StreamKey stream, Mark mark) {
   Mark& kept = marks[stream];
   kept.value = std::max(kept.value, mark.value);
@@ -73,7 +85,7 @@ absl::StatusOr<std::optional<Prepared>> FenceTable::Prepare(const FenceStep& ste
                                                             uint32_t slot, std::vector<BlockUse> uses,
                                                             absl::Time deadline) {
   const StreamKey stream{request.channel, slot};
-  BERTH_RETURN_IF_ERROR(streams_.Get(stream).status());
+  BERTH_RETURN_IF_ERROR(streams_.Check(stream));
   if (uses.empty() || uses.size() > limits_.blocks_per_use) {
     return berth::Refuse(Reason::kInvalidField,
                          "{field}: {value} blocks, from 1 to {limit} may be used at once",
@@ -95,7 +107,7 @@ absl::StatusOr<std::optional<Prepared>> FenceTable::Prepare(const FenceStep& ste
   if (queued >= limits_.queued_prepares_per_channel) {
     return AtLimit("queued_prepares_per_channel", queued, limits_.queued_prepares_per_channel);
   }
-  for (const BlockUse& use : blocks) fences_[use.block].queue.emplace(ticket, use.access);
+  for (const BlockUse& use : blocks) FenceOf(use.block).queue.emplace(ticket, use.access);
   streams_.AddPrepare(stream);
   tickets_.emplace(request, ticket);
   deadlines_.emplace(deadline, ticket);
@@ -137,9 +149,11 @@ bool FenceTable::MayBegin(StreamKey stream, const std::vector<BlockUse>& blocks,
 
 Prepared FenceTable::Begin(const FenceStep& step, StreamKey stream, std::vector<BlockUse> blocks) {
   Prepared prepared{.use = UseId(++last_use_)};
+  journal_.Touch(RowKind::kMemoryCounters);
+  journal_.Touch(RowKind::kUse, last_use_);
   Marks waits;
   for (const BlockUse& use : blocks) {
-    Fence& fence = fences_[use.block];
+    Fence& fence = FenceOf(use.block);
     Prune(fence, step.read);
     Merge(waits, fence.writes);
     if (Writes(use.access)) Merge(waits, fence.reads);
@@ -166,6 +180,7 @@ absl::StatusOr<FenceTable::Uses::iterator> FenceTable::FindUse(ChannelId channel
 
 FenceTable::OpenUse FenceTable::End(Uses::iterator at) {
   OpenUse ended = std::move(at->second);
+  journal_.Touch(RowKind::kUse, at->first.value());
   for (const BlockUse& use : ended.blocks) fences_.at(use.block).open.erase(at->first);
   streams_.EndUse(ended.stream);
   uses_.erase(at);
@@ -206,7 +221,7 @@ absl::StatusOr<std::vector<BlockId>> FenceTable::Finish(const FenceStep& step, C
   const OpenUse ended = End(at);
   std::vector<BlockId> torn;
   for (const BlockUse& block : ended.blocks) {
-    Fence& fence = fences_.at(block.block);
+    Fence& fence = FenceOf(block.block);
     Prune(fence, step.read);
     if (use <= fence.last_before_marks && Writes(block.access)) {
       Raise(fence.writes, ended.stream, {.value = value, .tears = true});
@@ -346,7 +361,7 @@ std::vector<BlockId> FenceTable::ProcessGone(const FenceStep& step, ChannelId ch
   }
   std::set<BlockId> touched;
   if (working) {
-    for (const BlockId block : local) tear(block, fences_[block]);
+    for (const BlockId block : local) tear(block, FenceOf(block));
   }
   for (auto at = queue_.begin(); at != queue_.end();) {
     const Ticket ticket = (at++)->first;
@@ -357,10 +372,12 @@ std::vector<BlockId> FenceTable::ProcessGone(const FenceStep& step, ChannelId ch
     if (use->second.stream.channel != channel) continue;
     for (const BlockUse& block : End(use).blocks) {
       touched.insert(block.block);
-      if (Writes(block.access)) tear(block.block, fences_.at(block.block));
+      if (Writes(block.access)) tear(block.block, FenceOf(block.block));
     }
   }
   for (auto& [block, fence] : fences_) {
+    if (!Concerns(fence, channel)) continue;
+    journal_.Touch(RowKind::kFence, block.value());
     const bool before = fence.torn;
     EndMarksOf(channel, fence, step.read);
     if (fence.torn && !before) torn.push_back(block);
@@ -373,8 +390,17 @@ std::vector<BlockId> FenceTable::ProcessGone(const FenceStep& step, ChannelId ch
   return torn;
 }
 
+bool FenceTable::Concerns(const Fence& fence, ChannelId channel) {
+  const auto has = [channel](const Marks& marks) {
+    const auto first = marks.lower_bound({channel, 0});
+    return first != marks.end() && first->first.channel == channel;
+  };
+  return has(fence.writes) || has(fence.reads) || has(fence.superseded) ||
+         (fence.hand_over.has_value() && fence.hand_over->from == channel);
+}
+
 void FenceTable::BeginHandOver(absl::Time now, BlockId block, ChannelId from, const ProcessInfo& process) {
-  fences_[block].hand_over = HandOver{.from = from, .process = process, .since = now};
+  FenceOf(block).hand_over = HandOver{.from = from, .process = process, .since = now};
 }
 
 bool FenceTable::HandingOver(BlockId block) const {
@@ -391,8 +417,8 @@ bool FenceTable::EndHandOver(const FenceStep& step, BlockId block, ChannelId fro
                              const std::vector<HandedMark>& marks) {
   const auto found = fences_.find(block);
   if (found == fences_.end() || !found->second.hand_over.has_value()) return false;
-  Fence& fence = found->second;
-  if (fence.hand_over->from != from) return false;
+  if (found->second.hand_over->from != from) return false;
+  Fence& fence = FenceOf(block);
   fence.hand_over.reset();
   fence.last_before_marks = UseId(last_use_);
   for (const HandedMark& mark : marks) {
@@ -411,17 +437,17 @@ bool FenceTable::Torn(BlockId block) const {
 }
 
 void FenceTable::ClearTorn(BlockId block) {
-  if (const auto fence = fences_.find(block); fence != fences_.end()) fence->second.torn = false;
+  if (Fence* const fence = FindFence(block)) fence->torn = false;
 }
 
 std::vector<FenceWait> FenceTable::Pending(BlockId block, const ReadWords& read) {
   std::vector<FenceWait> waits;
-  const auto found = fences_.find(block);
-  if (found == fences_.end()) return waits;
-  Prune(found->second, read);
-  Marks all = found->second.writes;
-  Merge(all, found->second.reads);
-  Merge(all, found->second.superseded);
+  Fence* const fence = FindFence(block);
+  if (fence == nullptr) return waits;
+  Prune(*fence, read);
+  Marks all = fence->writes;
+  Merge(all, fence->reads);
+  Merge(all, fence->superseded);
   for (const auto& [stream, mark] : all) waits.push_back({stream, mark.value});
   return waits;
 }
@@ -432,12 +458,12 @@ bool FenceTable::Idle(BlockId block, const ReadWords& read) {
 }
 
 void FenceTable::Refuse(const FenceStep& step, BlockId block, const absl::Status& why) {
-  const auto fence = fences_.find(block);
-  if (fence == fences_.end()) return;
+  Fence* const fence = FindFence(block);
+  if (fence == nullptr) return;
   std::set<BlockId> touched;
-  fence->second.hand_over.reset();
-  while (!fence->second.queue.empty()) {
-    Queued queued = Dequeue(fence->second.queue.begin()->first);
+  fence->hand_over.reset();
+  while (!fence->queue.empty()) {
+    Queued queued = Dequeue(fence->queue.begin()->first);
     touched.merge(BlocksOf(queued.blocks));
     step.outcomes->push_back({queued.request, why});
   }
@@ -448,6 +474,7 @@ void FenceTable::Erase(BlockId block) {
   const auto fence = fences_.find(block);
   if (fence == fences_.end()) return;
   BERTH_INVARIANT(fence->second.open.empty() && fence->second.queue.empty());
+  journal_.Touch(RowKind::kFence, block.value());
   fences_.erase(fence);
 }
 

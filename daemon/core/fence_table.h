@@ -32,9 +32,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/archive.h"
 #include "common/ids.h"
+#include "common/row.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/fence_types.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/request_memory.h"
 #include "daemon/core/stream_table.h"
 
@@ -66,7 +69,9 @@ class FenceTable {
     uint64_t queued_prepares_per_channel = 64;
   };
 
-  explicit FenceTable(const Limits& limits) : limits_(limits), streams_(limits.streams_per_device) {}
+  // Notes streams, uses, what is to be waited for at blocks, and counters; not what is queued, which is asked anew.
+  FenceTable(Journal* journal, const Limits& limits)
+      : journal_(*journal), limits_(limits), streams_(journal, limits.streams_per_device) {}
 
   StreamTable& streams() { return streams_; }
   const StreamTable& streams() const { return streams_; }
@@ -134,6 +139,16 @@ class FenceTable {
   // OK, or what is broken.
   absl::Status CheckBooks() const;
 
+  // ---- What outlives the broker (fence_rows.cc) ------------------------------------------------------------
+
+  void ListRows(std::vector<RowKey>* keys) const;
+  // kUse and kFence. Returns whether there is such a row.
+  bool WriteRow(const RowKey& key, ArchiveWriter& archive) const;
+  // Takes in what an earlier table had: the last use's id, and rows in the order of their keys.
+  uint64_t last_use() const { return last_use_; }
+  void RestoreLastUse(uint64_t use) { last_use_ = use; }
+  void ReadRow(const RowKey& key, ArchiveReader& archive);
+
  private:
   using Ticket = uint64_t;
 
@@ -142,6 +157,11 @@ class FenceTable {
     uint64_t value = 0;
     // The block is torn if the process dies before.
     bool tears = false;
+
+    template <typename Archive>
+    friend void Fields(Archive& archive, Mark& mark) {
+      archive(mark.value, mark.tears);
+    }
   };
   using Marks = std::map<StreamKey, Mark>;
 
@@ -150,12 +170,22 @@ class FenceTable {
     absl::Time since;
     // By block, each once.
     std::vector<BlockUse> blocks;
+
+    template <typename Archive>
+    friend void Fields(Archive& archive, OpenUse& use) {
+      archive(use.stream, use.since, use.blocks);
+    }
   };
 
   struct HandOver {
     ChannelId from;
     ProcessInfo process;
     absl::Time since;
+
+    template <typename Archive>
+    friend void Fields(Archive& archive, HandOver& hand_over) {
+      archive(hand_over.from, hand_over.process, hand_over.since);
+    }
   };
 
   struct Fence {
@@ -172,6 +202,12 @@ class FenceTable {
     // Queued ones, in their order.
     std::map<Ticket, Access> queue;
     bool torn = false;
+
+    // But for what is open, which has rows of its own, and queued.
+    template <typename Archive>
+    friend void Fields(Archive& archive, Fence& fence) {
+      archive(fence.writes, fence.reads, fence.superseded, fence.hand_over, fence.last_before_marks, fence.torn);
+    }
   };
 
   struct Queued {
@@ -181,6 +217,10 @@ class FenceTable {
     absl::Time since;
     absl::Time deadline;
   };
+
+  // The block's, to be changed: the second is null where there is none.
+  Fence& FenceOf(BlockId block);
+  Fence* FindFence(BlockId block);
 
   static void Raise(Marks& marks, StreamKey stream, Mark mark);
   static void Merge(Marks& into, const Marks& from);
@@ -216,7 +256,10 @@ class FenceTable {
   void Serve(const FenceStep& step, const std::set<BlockId>& blocks);
   // The process of these marks is gone.
   static void EndMarksOf(ChannelId channel, Fence& fence, const ReadWords& read);
+  // Whether the process has marks there, or was asked to hand the block over.
+  static bool Concerns(const Fence& fence, ChannelId channel);
 
+  Journal& journal_;
   const Limits limits_;
   StreamTable streams_;
   uint64_t last_use_ = 0;

@@ -218,7 +218,8 @@ class Model {
   }
 
   std::mt19937_64 random_;
-  FenceTable table_{FenceTable::Limits{}};
+  Journal journal_;
+  FenceTable table_{&journal_, FenceTable::Limits{}};
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_channel_ = 0;
   uint64_t sequence_ = 0;

@@ -62,7 +62,9 @@ class FenceTableTest : public testing::Test {
   }
   void TearDown() override { EXPECT_TRUE(table_.CheckBooks().ok()) << table_.CheckBooks(); }
 
+  Journal journal_;
   FenceTable table_{
+      &journal_,
       FenceTable::Limits{.blocks_per_use = 4, .open_uses_per_channel = 3, .queued_prepares_per_channel = 2}};
   absl::Time now_ = absl::UnixEpoch();
   std::map<StreamKey, StreamWords> words_;

@@ -64,6 +64,8 @@ enum class LogCause {
   kProcessGone,
   // Its process was never sent the fd.
   kNeverSent,
+  // Nobody has its memory any more.
+  kLost,
 };
 
 struct LogRecord {

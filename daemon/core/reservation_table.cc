@@ -5,25 +5,45 @@
 namespace berth::core {
 
 Reservation& ReservationTable::Add(Reservation reservation) {
+  BERTH_INVARIANT(!by_id_.contains(reservation.id));
   reservation.number = ++last_number_;
+  journal_.Touch(RowKind::kMemoryCounters);
+  Note(reservation);
+  return Insert(std::move(reservation));
+}
+
+const Reservation* ReservationTable::Restore(Reservation reservation) {
+  const bool fits = reservation.number <= last_number_ && !rows_.contains(reservation.number) &&
+                    !by_id_.contains(reservation.id);
+  return fits ? &Insert(std::move(reservation)) : nullptr;
+}
+
+Reservation& ReservationTable::Insert(Reservation reservation) {
   Reservation& row = rows_.emplace(reservation.number, std::move(reservation)).first->second;
-  const bool fresh = by_id_.emplace(row.id, &row).second;
-  BERTH_INVARIANT(fresh);
+  by_id_.emplace(row.id, &row);
   by_session_.emplace(row.session, row.number);
   if (row.expires != absl::InfiniteFuture()) by_expiry_.emplace(row.expires, row.number);
   return row;
 }
 
 void ReservationTable::Erase(const Reservation& reservation) {
+  Note(reservation);
   by_id_.erase(reservation.id);
   by_session_.erase({reservation.session, reservation.number});
   by_expiry_.erase({reservation.expires, reservation.number});
   rows_.erase(reservation.number);
 }
 
-Reservation* ReservationTable::Find(ReservationId id) {
+const Reservation* ReservationTable::Find(ReservationId id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : found->second;
+}
+
+Reservation* ReservationTable::Find(ReservationId id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return nullptr;
+  Note(*found->second);
+  return found->second;
 }
 
 std::vector<Reservation*> ReservationTable::OfSession(SessionId session) {
@@ -31,6 +51,7 @@ std::vector<Reservation*> ReservationTable::OfSession(SessionId session) {
   for (auto it = by_session_.lower_bound({session, 0}); it != by_session_.end() && it->first == session;
        ++it) {
     rows.push_back(&rows_.at(it->second));
+    Note(*rows.back());
   }
   return rows;
 }
@@ -45,7 +66,10 @@ uint64_t ReservationTable::CountOf(SessionId session) const {
 }
 
 Reservation* ReservationTable::FindExpired(absl::Time now) {
-  return next_deadline() <= now && !by_expiry_.empty() ? &rows_.at(by_expiry_.begin()->second) : nullptr;
+  if (by_expiry_.empty() || next_deadline() > now) return nullptr;
+  Reservation& expired = rows_.at(by_expiry_.begin()->second);
+  Note(expired);
+  return &expired;
 }
 
 void ReservationTable::ForEach(absl::FunctionRef<void(const Reservation&)> visit) const {

@@ -8,7 +8,8 @@ namespace {
 const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
 
 TEST(ReservationTableTest, RowsAreFoundByIdSessionAndExpiry) {
-  ReservationTable table;
+  Journal journal;
+  ReservationTable table(&journal);
   table.Add({.id = ReservationId(9), .session = SessionId(1), .expires = kStart + absl::Seconds(2)});
   table.Add({.id = ReservationId(3), .session = SessionId(2), .expires = kStart + absl::Seconds(1)});
   table.Add({.id = ReservationId(5), .session = SessionId(1)});
@@ -30,7 +31,8 @@ TEST(ReservationTableTest, RowsAreFoundByIdSessionAndExpiry) {
 }
 
 TEST(ReservationTableTest, RowsAreVisitedOldestFirst) {
-  ReservationTable table;
+  Journal journal;
+  ReservationTable table(&journal);
   for (const uint64_t id : {8, 2, 5}) table.Add({.id = ReservationId(id), .session = SessionId(1)});
   std::vector<uint64_t> ids;
   table.ForEach([&](const Reservation& row) { ids.push_back(row.id.value()); });

@@ -18,7 +18,34 @@ bool AsksOf(const Waiting& waiting, uint32_t device) {
 Waiting& RoomQueue::Push(Waiting waiting) {
   BERTH_INVARIANT(Find(waiting.request) == nullptr);
   next_deadline_.reset();
-  return entries_.emplace_back(std::move(waiting));
+  waiting.number = ++last_number_;
+  journal_.Touch(RowKind::kMemoryCounters);
+  Note(waiting);
+  Waiting& entry = entries_.emplace_back(std::move(waiting));
+  by_number_.emplace(entry.number, &entry);
+  return entry;
+}
+
+bool RoomQueue::Restore(Waiting waiting) {
+  if (waiting.number > last_number_ || waiting.asks.empty() || Find(waiting.request) != nullptr) return false;
+  next_deadline_.reset();
+  const Waiting& entry = entries_.emplace_back(std::move(waiting));
+  by_number_.emplace(entry.number, &entry);
+  return true;
+}
+
+const Waiting* RoomQueue::FindNumber(uint64_t number) const {
+  const auto found = by_number_.find(number);
+  return found == by_number_.end() ? nullptr : found->second;
+}
+
+Waiting RoomQueue::Remove(std::list<Waiting>::iterator at) {
+  Note(*at);
+  next_deadline_.reset();
+  by_number_.erase(at->number);
+  Waiting taken = std::move(*at);
+  entries_.erase(at);
+  return taken;
 }
 
 std::list<Waiting>::iterator RoomQueue::At(const RequestId& request) {
@@ -29,10 +56,7 @@ std::list<Waiting>::iterator RoomQueue::At(const RequestId& request) {
 Waiting RoomQueue::Take(const RequestId& request) {
   const auto at = At(request);
   BERTH_INVARIANT(at != entries_.end());
-  next_deadline_.reset();
-  Waiting taken = std::move(*at);
-  entries_.erase(at);
-  return taken;
+  return Remove(at);
 }
 
 Waiting* RoomQueue::Find(const RequestId& request) {
@@ -44,6 +68,7 @@ void RoomQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
   Waiting* const waiting = Find(request);
   if (waiting == nullptr || !waiting->patient) return;
   waiting->deadline = deadline;
+  Note(*waiting);
   next_deadline_.reset();
 }
 
@@ -52,15 +77,15 @@ std::vector<Waiting> RoomQueue::TakeExpired(absl::Time now) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     const auto at = it++;
     if (!at->patient || at->deadline > now) continue;
-    expired.push_back(std::move(*at));
-    entries_.erase(at);
-    next_deadline_.reset();
+    expired.push_back(Remove(at));
   }
   return expired;
 }
 
 void RoomQueue::NotePassed(Waiting& waiting, absl::Time now) {
-  if (waiting.kept_since.has_value() || ++waiting.passes < passes_before_keep_) return;
+  if (waiting.kept_since.has_value()) return;
+  Note(waiting);
+  if (++waiting.passes < passes_before_keep_) return;
   waiting.kept_since = now;
   next_deadline_.reset();
 }
@@ -69,6 +94,7 @@ bool RoomQueue::EndKeeps(absl::Time now) {
   bool ended = false;
   for (Waiting& waiting : entries_) {
     if (!waiting.kept_since.has_value() || *waiting.kept_since + keep_ > now) continue;
+    Note(waiting);
     waiting.kept_since.reset();
     waiting.passes = 0;
     next_deadline_.reset();

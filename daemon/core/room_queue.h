@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "common/ids.h"
 #include "daemon/core/block_types.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/journal.h"
 #include "daemon/core/request_memory.h"
 
 namespace berth::core {
@@ -34,6 +36,8 @@ void Fields(Archive& archive, RoomAsk& value) {
 }
 
 struct Waiting {
+  // Rises with each that comes to wait.
+  uint64_t number = 0;
   RequestId request;
   SessionId session;
   Tenant tenant;
@@ -53,12 +57,18 @@ struct Waiting {
   uint64_t passes = 0;
   std::optional<absl::Time> kept_since;
 };
+// All but its number.
+template <typename Archive>
+void Fields(Archive& archive, Waiting& value) {
+  archive(value.request, value.session, value.tenant, value.asks, value.label, value.kind, value.drawn_from,
+          value.reserve_for, value.patient, value.deadline, value.passes, value.kept_since);
+}
 
 class RoomQueue {
  public:
-  // After so many passes room is kept for a waiter, for so long at most.
-  RoomQueue(uint64_t passes_before_keep, absl::Duration keep)
-      : passes_before_keep_(passes_before_keep), keep_(keep) {}
+  // After so many passes room is kept for a waiter, for so long at most. Notes entries and counters.
+  RoomQueue(Journal* journal, uint64_t passes_before_keep, absl::Duration keep)
+      : journal_(*journal), passes_before_keep_(passes_before_keep), keep_(keep) {}
 
   // Entries stay where they are until taken. Requires: a request that does not wait yet.
   Waiting& Push(Waiting waiting);
@@ -88,12 +98,25 @@ class RoomQueue {
   uint64_t CountPatientOf(uint32_t device, const Tenant& tenant) const;
   uint64_t size() const { return entries_.size(); }
 
+  // Returns null for an unknown number.
+  const Waiting* FindNumber(uint64_t number) const;
+  // Takes in what an earlier queue had: its last number, and entries in their order. Returns whether the entry fits.
+  uint64_t last_number() const { return last_number_; }
+  void RestoreLastNumber(uint64_t number) { last_number_ = number; }
+  bool Restore(Waiting waiting);
+
  private:
   std::list<Waiting>::iterator At(const RequestId& request);
+  void Note(const Waiting& waiting) { journal_.Touch(RowKind::kRoomWaiter, waiting.number); }
+  // Takes the entry out.
+  Waiting Remove(std::list<Waiting>::iterator at);
 
+  Journal& journal_;
   const uint64_t passes_before_keep_;
   const absl::Duration keep_;
+  uint64_t last_number_ = 0;
   std::list<Waiting> entries_;
+  std::map<uint64_t, const Waiting*> by_number_;
   // Of the entries; nothing when it has to be found anew.
   mutable std::optional<absl::Time> next_deadline_ = absl::InfiniteFuture();
 };

@@ -17,7 +17,8 @@ Waiting Patient(uint64_t sequence, absl::Time deadline, uint32_t device = 0) {
 }
 
 TEST(RoomQueueTest, EntriesStayInTheOrderInWhichTheyCame) {
-  RoomQueue queue(2, absl::Seconds(1));
+  Journal journal;
+  RoomQueue queue(&journal, 2, absl::Seconds(1));
   for (const uint64_t sequence : {5, 3, 4}) queue.Push({.request = Request(sequence)});
   EXPECT_EQ(queue.Take(Request(3)).request, Request(3));
   EXPECT_EQ(queue.Find(Request(3)), nullptr);
@@ -26,7 +27,8 @@ TEST(RoomQueueTest, EntriesStayInTheOrderInWhichTheyCame) {
 }
 
 TEST(RoomQueueTest, OnlyPatientOnesHaveADeadline) {
-  RoomQueue queue(2, absl::Seconds(1));
+  Journal journal;
+  RoomQueue queue(&journal, 2, absl::Seconds(1));
   queue.Push({.request = Request(1), .deadline = kStart});
   EXPECT_EQ(queue.next_deadline(), absl::InfiniteFuture());
   queue.Push(Patient(2, kStart + absl::Seconds(9)));
@@ -44,7 +46,8 @@ TEST(RoomQueueTest, OnlyPatientOnesHaveADeadline) {
 }
 
 TEST(RoomQueueTest, RoomIsKeptAfterEnoughPassesAndOnlySoLong) {
-  RoomQueue queue(2, absl::Seconds(1));
+  Journal journal;
+  RoomQueue queue(&journal, 2, absl::Seconds(1));
   Waiting& waiting = queue.Push(Patient(1, absl::InfiniteFuture()));
   queue.NotePassed(waiting, kStart);
   EXPECT_FALSE(queue.Keeps(waiting));
@@ -61,7 +64,8 @@ TEST(RoomQueueTest, RoomIsKeptAfterEnoughPassesAndOnlySoLong) {
 }
 
 TEST(RoomQueueTest, CountsTheWaitersOfADevice) {
-  RoomQueue queue(2, absl::Seconds(1));
+  Journal journal;
+  RoomQueue queue(&journal, 2, absl::Seconds(1));
   queue.Push(Patient(1, kStart, 0));
   queue.Push(Patient(2, kStart, 1));
   queue.Push({.request = Request(3), .asks = {{.device = 0}, {.device = 1}}});

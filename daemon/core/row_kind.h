@@ -46,22 +46,26 @@ enum class RowKind : uint32_t {
   kPoolFigures = 27,
 
   // ---- Memory ----
-  // id: the block's.
-  kBlock = 40,
-  // id: the block's, part: the import's.
-  kImport = 41,
-  // id: the reservation's.
-  kReservation = 42,
-  // A tenant's limits; id: its account's number.
-  kTenant = 43,
+  // Its counters; id 0.
+  kMemoryCounters = 40,
   // What the core keeps of a device beside what the vault says; id: the ordinal.
-  kDevice = 44,
-  // A process's stream; id: the channel's, part: the stream's.
-  kStream = 45,
-  // A use of a shared block that has not ended; id: the block's, part: its place.
-  kUse = 46,
+  kDevice = 41,
+  // A layer's limit on a device, and what was charged there; id: its number.
+  kBudget = 42,
+  // id: the block's.
+  kBlock = 43,
+  // id: the block's, part: the import's.
+  kImport = 44,
+  // id: the reservation's.
+  kReservation = 45,
+  // A slot of a process's fence page; id: the channel's, part: the slot.
+  kStream = 46,
+  // A use that was begun and not finished; id: its own.
+  kUse = 47,
+  // What uses of a block are to be waited for; id: the block's.
+  kFence = 48,
   // Who waits for bytes; id: its number.
-  kRoomWaiter = 47,
+  kRoomWaiter = 49,
 };
 
 constexpr RowKey KeyOf(RowKind kind, uint64_t id = 0, uint64_t part = 0) {

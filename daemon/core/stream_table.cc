@@ -56,47 +56,57 @@ absl::StatusOr<StreamKey> StreamTable::Open(absl::Time now, ChannelId channel, c
                   .since = now,
                   // A value may have been written that was never told.
                   .last_value = std::clamp(words.done, row.last_value, kFenceTop - 1)};
+  journal_.Touch(RowKind::kMemoryCounters);
+  Note({channel, slot});
   return StreamKey{channel, slot};
 }
 
 absl::Status StreamTable::Close(StreamKey stream) {
-  const absl::StatusOr<StreamRow*> row = Get(stream);
-  if (!row.ok()) return row.status();
-  (*row)->closing = true;
-  CloseIfQuiet(**row);
+  const absl::Status open = Check(stream);
+  if (!open.ok()) return open;
+  At(stream).closing = true;
+  Note(stream);
+  CloseIfQuiet(stream);
   return absl::OkStatus();
 }
 
-void StreamTable::CloseIfQuiet(StreamRow& row) {
-  if (row.closing && row.open_uses + row.queued_prepares == 0) row.open = false;
+void StreamTable::CloseIfQuiet(StreamKey stream) {
+  StreamRow& row = At(stream);
+  if (!row.open || !row.closing || row.open_uses + row.queued_prepares > 0) return;
+  row.open = false;
+  Note(stream);
 }
 
 void StreamTable::EndUse(StreamKey stream) {
-  StreamRow& row = *Find(stream);
-  --row.open_uses;
-  CloseIfQuiet(row);
+  --At(stream).open_uses;
+  CloseIfQuiet(stream);
 }
 
 void StreamTable::EndPrepare(StreamKey stream) {
-  StreamRow& row = *Find(stream);
-  --row.queued_prepares;
-  CloseIfQuiet(row);
+  --At(stream).queued_prepares;
+  CloseIfQuiet(stream);
 }
 
 void StreamTable::Told(StreamKey stream, uint64_t value) {
-  uint64_t& last = owners_.at(stream.channel).rows[stream.slot].last_value;
-  last = std::max(last, value);
+  uint64_t& last = At(stream).last_value;
+  if (value <= last) return;
+  last = value;
+  Note(stream);
 }
 
-StreamRow* StreamTable::Find(StreamKey stream) {
+const StreamRow* StreamTable::FindSlot(StreamKey stream) const {
   const auto owner = owners_.find(stream.channel);
   if (owner == owners_.end() || stream.slot >= owner->second.rows.size()) return nullptr;
-  StreamRow& row = owner->second.rows[stream.slot];
-  return row.open ? &row : nullptr;
+  return &owner->second.rows[stream.slot];
 }
 
-absl::StatusOr<StreamRow*> StreamTable::Get(StreamKey stream) {
-  if (StreamRow* const row = Find(stream); row != nullptr && !row->closing) return row;
+const StreamRow* StreamTable::Find(StreamKey stream) const {
+  const StreamRow* const row = FindSlot(stream);
+  return row != nullptr && row->open ? row : nullptr;
+}
+
+absl::Status StreamTable::Check(StreamKey stream) const {
+  if (const StreamRow* const row = Find(stream); row != nullptr && !row->closing) return absl::OkStatus();
   return Refuse(Reason::kNotFound, "no {kind} {id} in this process",
                 {{"kind", "stream"}, {"id", stream.slot}});
 }
@@ -106,11 +116,34 @@ uint32_t StreamTable::SlotsOf(ChannelId channel) const {
   return owner == owners_.end() ? 0 : static_cast<uint32_t>(owner->second.rows.size());
 }
 
-void StreamTable::ForEach(absl::FunctionRef<void(StreamKey, const StreamRow&)> visit) const {
+void StreamTable::Erase(ChannelId channel) {
+  for (uint32_t slot = 0; slot < SlotsOf(channel); ++slot) Note({channel, slot});
+  owners_.erase(channel);
+}
+
+void StreamTable::ForEachSlot(absl::FunctionRef<void(StreamKey, const StreamRow&)> visit) const {
   for (const auto& [channel, owner] : owners_) {
-    for (uint32_t slot = 0; slot < owner.rows.size(); ++slot) {
-      if (owner.rows[slot].open) visit({channel, slot}, owner.rows[slot]);
-    }
+    for (uint32_t slot = 0; slot < owner.rows.size(); ++slot) visit({channel, slot}, owner.rows[slot]);
+  }
+}
+
+void StreamTable::ForEach(absl::FunctionRef<void(StreamKey, const StreamRow&)> visit) const {
+  ForEachSlot([&](StreamKey stream, const StreamRow& row) {
+    if (row.open) visit(stream, row);
+  });
+}
+
+bool StreamTable::Restore(StreamKey stream, const ProcessInfo& process, StreamRow row) {
+  Owner& owner = owners_[stream.channel];
+  if (stream.slot != owner.rows.size() || stream.slot >= kFenceSlots || row.number > last_number_) return false;
+  owner.process = process;
+  owner.rows.push_back(row);
+  return true;
+}
+
+void StreamTable::CloseQuiet() {
+  for (const auto& [channel, owner] : owners_) {
+    for (uint32_t slot = 0; slot < owner.rows.size(); ++slot) CloseIfQuiet({channel, slot});
   }
 }
 

@@ -19,7 +19,8 @@ class StreamTableTest : public testing::Test {
                        [this](StreamKey stream) { return words_[stream]; });
   }
 
-  StreamTable table_{2};
+  Journal journal_;
+  StreamTable table_{&journal_, 2};
   std::map<StreamKey, StreamWords> words_;
 };
 
@@ -56,7 +57,7 @@ TEST_F(StreamTableTest, TheDefaultStreamIsIdZeroOnceAndBesideTheLimit) {
 
 TEST_F(StreamTableTest, AClosedStreamsIdAndSlotComeBackOnceItsWorkHasEnded) {
   const StreamKey first = *Open(kA);
-  table_.Find(first)->last_value = 3;
+  table_.Told(first, 3);
   words_[first] = {.done = 2, .begun = 7, .ended = 6};
   ASSERT_TRUE(table_.Close(first).ok());
   EXPECT_EQ(table_.Find(first), nullptr);
@@ -94,7 +95,7 @@ TEST_F(StreamTableTest, WhatIsNotOpenIsNotFoundAndWhatIsInUseClosesWithItsLastUs
   table_.AddPrepare(stream);
   EXPECT_TRUE(table_.Close(stream).ok());
   // No more of it begins.
-  EXPECT_TRUE(IsRefusal(table_.Get(stream).status(), Reason::kNotFound));
+  EXPECT_TRUE(IsRefusal(table_.Check(stream), Reason::kNotFound));
   EXPECT_TRUE(IsRefusal(table_.Close(stream), Reason::kNotFound));
   table_.EndUse(stream);
   ASSERT_NE(table_.Find(stream), nullptr);

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
@@ -43,7 +44,9 @@ class Worker {
   absl::StatusOr<UniqueFd> Make(const worker::Create& create, worker::Created* created);
   absl::Status Hold(uint64_t block, UniqueFd fd);
   absl::Status Release(uint64_t block);
-  absl::Status Begin();
+  // Releases the block and says what came of it. Returns: the fault that ends the worker, or OK.
+  absl::StatusOr<absl::Status> AnswerRelease(uint64_t block);
+  absl::StatusOr<absl::Status> Begin();
 
   const int socket_;
   MemoryResource& resource_;
@@ -54,6 +57,12 @@ class Worker {
 std::string TagOf(uint64_t block) { return absl::StrCat("block ", block); }
 
 absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create, worker::Created* created) {
+  // An earlier broker may have asked, and not lived to hear the answer.
+  if (const auto made = held_.find(create.block); made != held_.end() && made->second.handle.has_value()) {
+    created->by_handle = 1;
+    created->handle = *made->second.handle;
+    return UniqueFd();
+  }
   BERTH_ASSIGN_OR_RETURN(MemoryBlock block, resource_.Allocate(Bytes(create.bytes), TagOf(create.block)));
   if (!block.handle.has_value()) return resource_.HandOver(block);
   created->by_handle = 1;
@@ -87,10 +96,29 @@ absl::Status Worker::Release(uint64_t block) {
   return absl::OkStatus();
 }
 
-absl::Status Worker::Begin() {
-  while (!held_.empty()) BERTH_RETURN_IF_ERROR(Release(held_.begin()->first));
-  if (!context_.has_value()) return absl::OkStatus();
-  return SendStruct(socket_, worker::Measured{.bytes = context_->count()});
+absl::StatusOr<absl::Status> Worker::AnswerRelease(uint64_t block) {
+  const absl::Status released = Release(block);
+  worker::Released answer = {.block = block};
+  worker::SetStatus(released, &answer.outcome);
+  BERTH_RETURN_IF_ERROR(SendStruct(socket_, answer));
+  return released;
+}
+
+absl::StatusOr<absl::Status> Worker::Begin() {
+  std::vector<uint64_t> fds;
+  for (const auto& [id, block] : held_) {
+    if (!block.handle.has_value()) {
+      fds.push_back(id);
+      continue;
+    }
+    BERTH_RETURN_IF_ERROR(SendStruct(socket_, worker::BlockMessage{.kind = worker::Kind::kKept, .block = id}));
+  }
+  for (const uint64_t id : fds) {
+    BERTH_ASSIGN_OR_RETURN(const absl::Status released, AnswerRelease(id));
+    if (DirectiveOf(released) != FaultDirective::kGoOn) return released;
+  }
+  BERTH_RETURN_IF_ERROR(SendStruct(socket_, worker::Begun{.context_bytes = context_.value_or(Bytes(0)).count()}));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<WorkerEnd> Worker::Serve() {
@@ -100,27 +128,23 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
       if (IsEndOfStream(message.status())) return WorkerEnd{};
       return message.status();
     }
+    // The driver's, of what was asked.
+    absl::Status outcome;
     if (const auto create = As<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
-      BERTH_ASSIGN_OR_RETURN(const absl::Status outcome, Create(*create));
-      if (const FaultDirective directive = DirectiveOf(outcome); directive != FaultDirective::kGoOn) {
-        return WorkerEnd{.exit = ExitFor(directive), .fault = outcome};
-      }
+      BERTH_ASSIGN_OR_RETURN(outcome, Create(*create));
     } else if (const auto hold = As<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
                hold.has_value()) {
       BERTH_RETURN_IF_ERROR(Hold(hold->block, std::move(message->fds[0])));
     } else if (const auto release = As<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
-      const absl::Status released = Release(release->block);
-      worker::Released answer = {.block = release->block};
-      worker::SetStatus(released, &answer.outcome);
-      BERTH_RETURN_IF_ERROR(SendStruct(socket_, answer));
-      if (const FaultDirective directive = DirectiveOf(released); directive != FaultDirective::kGoOn) {
-        return WorkerEnd{.exit = ExitFor(directive), .fault = released};
-      }
+      BERTH_ASSIGN_OR_RETURN(outcome, AnswerRelease(release->block));
     } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
-      BERTH_RETURN_IF_ERROR(Begin());
+      BERTH_ASSIGN_OR_RETURN(outcome, Begin());
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
+    }
+    if (const FaultDirective directive = DirectiveOf(outcome); directive != FaultDirective::kGoOn) {
+      return WorkerEnd{.exit = ExitFor(directive), .fault = outcome};
     }
   }
 }

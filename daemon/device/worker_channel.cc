@@ -120,10 +120,14 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
     if (released.kind == worker::Kind::kReleased) {
       return ReleasedBlock{BlockId(released.block), worker::GetStatus(released.outcome)};
     }
-  } else if (message.bytes.size() == sizeof(worker::Measured) && message.fds.empty()) {
-    worker::Measured measured;
-    memcpy(&measured, message.bytes.data(), sizeof(measured));
-    if (measured.kind == worker::Kind::kMeasured) return MeasuredContext{Bytes(measured.bytes)};
+  } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
+    static_assert(sizeof(worker::BlockMessage) == sizeof(worker::Begun));
+    worker::BlockMessage about;
+    memcpy(&about, message.bytes.data(), sizeof(about));
+    if (about.kind == worker::Kind::kKept) return KeptBlock{BlockId(about.block)};
+    worker::Begun begun;
+    memcpy(&begun, message.bytes.data(), sizeof(begun));
+    if (begun.kind == worker::Kind::kBegun) return BegunWorker{Bytes(begun.context_bytes)};
   }
   return absl::InternalError("the worker sent an unknown message");
 }

@@ -34,17 +34,22 @@ struct CreatedBlock {
   absl::StatusOr<UniqueFd> fd;
   std::optional<IpcHandle> handle;
 };
-// Answers SendRelease(): the worker has closed the block's fd, or has it still because the driver did not take it, and
+// Answers SendRelease(), and SendBegin() for each fd that an earlier broker had it hold: the worker has closed the block's fd, or has it still because the driver did not take it, and
 // why.
 struct ReleasedBlock {
   BlockId block;
   absl::Status status = absl::OkStatus();
 };
-// Answers SendBegin(): what a context worker's context takes of the device.
-struct MeasuredContext {
-  Bytes bytes;
+// Answers SendBegin() for each block that an earlier broker had it make and that is exported by a handle: it is there.
+struct KeptBlock {
+  BlockId block;
 };
-using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, MeasuredContext>;
+// Answers SendBegin() at last: whatever an earlier broker had asked is answered.
+struct BegunWorker {
+  // What a context worker's context takes of the device.
+  Bytes context;
+};
+using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, KeptBlock, BegunWorker>;
 
 // WorkerChannel is thread-safe; Read() has one caller at a time. No method blocks: what the socket has no
 // room for waits in an outbox until Flush().
@@ -61,7 +66,8 @@ class WorkerChannel {
   // Errors of the four: kUnavailable if the worker is gone; LIMIT when the outbox is full (SendCreate) or no
   // fd is left for a duplicate (SendHold).
 
-  // Has the worker give back what a broker before this one left with it. To be sent before anything else.
+  // Has the worker close the fds that a broker before this one left with it, and say when it has answered all that was
+  // asked. To be sent before anything else.
   absl::Status SendBegin() ABSL_LOCKS_EXCLUDED(mu_);
   // Asks for a block of `bytes`, a multiple of the device's granularity.
   absl::Status SendCreate(BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);

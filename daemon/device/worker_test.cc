@@ -116,7 +116,7 @@ TEST_F(WorkerTest, AContextWorkerExportsByHandlesAndKeepsWhatItMadeUntilTheRelea
   const auto direct = *DirectBackend::Open(driver, 0);
   Serve(*direct, MiB(520));
   ASSERT_TRUE(channel_->SendBegin().ok());
-  EXPECT_EQ(std::get<MeasuredContext>(Read()).bytes, MiB(520));
+  EXPECT_EQ(std::get<BegunWorker>(Read()).context, MiB(520));
   ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
   const CreatedBlock created = ReadCreated();
   ASSERT_TRUE(created.fd.ok()) << created.fd.status();
@@ -132,17 +132,27 @@ TEST_F(WorkerTest, AContextWorkerExportsByHandlesAndKeepsWhatItMadeUntilTheRelea
   EXPECT_TRUE(End().ok());
 }
 
-TEST_F(WorkerTest, AContextWorkerFreesWhatAnEarlierBrokerHadItMake) {
+TEST_F(WorkerTest, AContextWorkerTellsTheNextBrokerWhatItHasAndMakesNoneTwice) {
   cuda::FakeDriver driver;
   const auto direct = *DirectBackend::Open(driver, 0);
   Serve(*direct, MiB(520));
-  for (const uint64_t id : {1, 2}) {
+  IpcHandle first;
+  for (const uint64_t id : {2, 1}) {
     ASSERT_TRUE(channel_->SendCreate(BlockId(id), MiB(2)).ok());
-    EXPECT_TRUE(ReadCreated().handle.has_value());
+    const CreatedBlock created = ReadCreated();
+    ASSERT_TRUE(created.handle.has_value());
+    first = *created.handle;
   }
   ASSERT_TRUE(channel_->SendBegin().ok());
-  EXPECT_EQ(std::get<MeasuredContext>(Read()).bytes, MiB(520));
-  EXPECT_EQ(direct->outstanding(), Bytes(0));
+  EXPECT_EQ(std::get<KeptBlock>(Read()).block, BlockId(1));
+  EXPECT_EQ(std::get<KeptBlock>(Read()).block, BlockId(2));
+  EXPECT_EQ(std::get<BegunWorker>(Read()).context, MiB(520));
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  EXPECT_EQ(ReadCreated().handle, first);
+  EXPECT_EQ(direct->outstanding(), MiB(4)) << "there is one of each";
+  ASSERT_TRUE(channel_->SendRelease(BlockId(1)).ok());
+  EXPECT_TRUE(std::get<ReleasedBlock>(Read()).status.ok());
+  EXPECT_EQ(direct->outstanding(), MiB(2));
 }
 
 TEST_F(WorkerTest, APoisonedContextIsAnsweredAndEndsTheContextWorker) {
@@ -270,10 +280,15 @@ TEST_F(WorkerTest, ClosesWhatADeadBrokerLeftWhenTheNextOneBegins) {
   UniqueFd held(ends[1]);
   ASSERT_TRUE(channel_->SendHold(BlockId(5), held.get()).ok());
   held.reset();
-  ASSERT_TRUE(channel_->SendBegin().ok());
+  // Not lived to hear the answer.
   ASSERT_TRUE(channel_->SendCreate(BlockId(6), MiB(2)).ok());
+  ASSERT_TRUE(channel_->SendBegin().ok());
+  ASSERT_TRUE(channel_->SendCreate(BlockId(7), MiB(2)).ok());
   EXPECT_EQ(ReadCreated().block, BlockId(6));
+  EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));
   EXPECT_TRUE(IsClosed(watched.get()));
+  EXPECT_EQ(std::get<BegunWorker>(Read()).context, Bytes(0));
+  EXPECT_EQ(ReadCreated().block, BlockId(7));
 }
 
 TEST_F(WorkerTest, EndsWellWhenEverybodyHungUp) {

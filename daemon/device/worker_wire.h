@@ -1,12 +1,16 @@
 // The messages between broker and worker, on one SEQPACKET socket pair, answered in their order.
 //
 //   broker → worker  Begin; Create; Hold + fd, Release
-//   worker → broker  Created (+ fd if it went well); Released
+//   worker → broker  Released…, Begun; Created (+ fd if it went well); Released
 //
 // A context worker exports by handles, so that what it made stays with it until the Release; it is never sent a Hold.
 //
 //   broker → context worker  Begin; Create; Release
-//   context worker → broker  Measured; Created; Released
+//   context worker → broker  Kept…, Begun; Created; Released
+//
+// The socket outlives the broker. What comes before Begun answers an earlier one: after it the next knows that whatever
+// was not answered was never asked. Both may be asked again: a context worker that has a block still answers with that,
+// and what is not there is released.
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. Each end's only peer is the other: a message of another kind, size or fd count than stated here is a
@@ -31,7 +35,8 @@ enum class Kind : uint32_t {
   kRelease,
   kReleased,
   kBegin,
-  kMeasured,
+  kKept,
+  kBegun,
 };
 
 // Asks for a block of `bytes`.
@@ -64,15 +69,16 @@ struct Created {
   Outcome outcome;
 };
 
-// Hold (with one fd): keep the block's fd. Release: close it. Begin (of no block), a broker's first: close what an
-// earlier broker left held, or had made; it did not live to send the Release.
+// Hold (with one fd): keep the block's fd. Release: close it. Begin (of no block), a broker's first: close the fds that
+// an earlier broker left held, as it did not live to send the Release. Kept answers it for each block that was exported
+// by a handle and is there.
 struct BlockMessage {
   Kind kind = Kind::kHold;
   uint32_t padding = 0;
   uint64_t block = 0;
 };
 
-// Answers Release: the block is closed, or the driver did not take it and it is kept, to be released again.
+// Answers Release, and Begin for each fd held: the block is closed, or the driver did not take it and it is kept, to be released again.
 struct Released {
   Kind kind = Kind::kReleased;
   uint32_t padding = 0;
@@ -80,16 +86,17 @@ struct Released {
   Outcome outcome;
 };
 
-// Answers Begin: what the worker's context takes of the device's memory.
-struct Measured {
-  Kind kind = Kind::kMeasured;
+// Answers Begin at last.
+struct Begun {
+  Kind kind = Kind::kBegun;
   uint32_t padding = 0;
-  uint64_t bytes = 0;
+  // What the worker's context takes of the device's memory; 0 where it has none.
+  uint64_t context_bytes = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<Create> && std::is_trivially_copyable_v<Created> &&
               std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Released> &&
-              std::is_trivially_copyable_v<Measured>);
+              std::is_trivially_copyable_v<Begun>);
 
 // Writes `status`, with its reason and figures, into `outcome`.
 void SetStatus(const absl::Status& status, Outcome* outcome);

@@ -37,7 +37,7 @@ static_assert(static_cast<int>(core::ExportKind::kCudaIpc) == v1::EXPORT_KIND_CU
 static_assert(static_cast<int>(core::ReadOnly::kCooperative) == v1::READ_ONLY_COOPERATIVE);
 static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUARANTINED);
 static_assert(static_cast<int>(core::LogAction::kClearTorn) == v1::LogRecord::CLEAR_TORN);
-static_assert(static_cast<int>(core::LogCause::kNeverSent) == v1::LogRecord::NEVER_SENT);
+static_assert(static_cast<int>(core::LogCause::kLost) == v1::LogRecord::LOST);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
 
 }  // namespace

@@ -163,7 +163,7 @@ TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
   Must(SetNonBlocking(sockets.first.get()));
   WorkerChannel channel(std::move(sockets.first));
   Must(channel.SendBegin());
-  EXPECT_EQ(std::get<MeasuredContext>(ReadReply(channel)).bytes, MiB(1));
+  EXPECT_EQ(std::get<BegunWorker>(ReadReply(channel)).context, MiB(1));
   Must(channel.SendCreate(BlockId(1), MiB(2)));
   EXPECT_TRUE(std::get<CreatedBlock>(ReadReply(channel)).handle.has_value());
   // The kernel that poisons it has run when this is answered, or this is answered once more.

@@ -1,0 +1,421 @@
+// Memory over a broker's death: what the next one finds, and what it goes on with.
+
+#include <string>
+#include <vector>
+
+#include "daemon/core/core_harness.h"
+#include "daemon/core/row_kind.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+constexpr ExportKinds kIpcOnly = {.fd = false, .cuda_ipc = true};
+
+// The broker dies with what its workers were asked.
+struct MemoryHarness : CoreHarness {
+  explicit MemoryHarness(const Config& config = DefaultConfig()) : CoreHarness(config) {}
+  void Die() {
+    jobs.clear();
+    Restart();
+  }
+  // The same request is sent once more.
+  CallId AllocateAgain(const Peer& peer, const AllocateRequest& request) {
+    return Ask([&](Core& core, CallId call, Effects* effects) {
+      core.Allocate(now, call, peer.caller(), peer.Again(), request, effects);
+    });
+  }
+  // What is shown of memory, but for what is only being done about it.
+  std::string Shown() const {
+    const std::string books = Books();
+    return books.substr(0, books.rfind("jobs "));
+  }
+  std::vector<BlockView> Blocks() const {
+    const Page<BlockView> page = core->ListBlocks(Admin());
+    return {page.begin(), page.end()};
+  }
+};
+
+TEST(CoreMemoryRestartTest, BlocksImportsGrantsNamesAndAccountsAreAsTheyWere) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.Open(1001), c = h.Open(1002);
+  const AllocateResult shared = h.MustAllocate(a, MiB(2));
+  h.Grant(a, shared.block.handle, b.tenant);
+  h.Grant(a, shared.block.handle, c.session);
+  h.Get<ImportResult>(h.Import(b, shared.block.handle, /*read_only=*/true));
+  const AllocateResult weights = h.MustAllocate(a, MiB(4), 1);
+  h.Get<PublishResult>(h.Publish(a, weights.block.handle, "weights", {weights.import}));
+  h.Reserve(a, {.items = {{.bytes = MiB(6)}}, .label = "later"});
+  const std::string before = h.Shown();
+  h.Die();
+  EXPECT_EQ(h.Shown(), before);
+  // Rights are what they were, and handles good.
+  EXPECT_TRUE(h.StatusOf(h.Import(c, shared.block.handle)).ok());
+  EXPECT_TRUE(h.Refused(h.Import(c, weights.block.handle), Reason::kDenied));
+  EXPECT_TRUE(h.StatusOf(h.ImportNamed(a, "weights")).ok());
+  EXPECT_TRUE(h.Refused(h.Publish(a, shared.block.handle, "weights"), Reason::kNameTaken));
+  // What comes now is a later one.
+  const AllocateResult later = h.MustAllocate(a, MiB(2));
+  EXPECT_GT(later.block.handle.block_generation, weights.block.handle.block_generation);
+  EXPECT_GT(later.import, weights.import);
+}
+
+TEST(CoreMemoryRestartTest, AFreeThatWaitedForAnImporterGoesOnAndNotBefore) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.JoinTo(a);
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  const ImportId import = h.Get<ImportResult>(h.Import(b, block.block.handle)).import;
+  h.Get<FreeResult>(h.Free(a, block.block.handle, {block.import}));
+  h.Die();
+  EXPECT_EQ(h.BytesOf(0).quarantined, MiB(2));
+  EXPECT_TRUE(h.jobs.empty()) << "it is mapped still";
+  h.LetGo(b, import);
+  ASSERT_EQ(h.jobs.size(), 1u);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  EXPECT_TRUE(h.Blocks().empty());
+}
+
+TEST(CoreMemoryRestartTest, AnImporterThatDiedMeanwhileIsTold) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.JoinTo(a);
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.Get<ImportResult>(h.Import(b, block.block.handle));
+  h.Get<FreeResult>(h.Free(a, block.block.handle, {block.import}));
+  h.Die();
+  h.Gone(b);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, ABlockInTheMakingIsAskedForAgainAndItsCallerAnsweredOnce) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  const AllocateRequest request = {.bytes = MiB(2), .label = "block"};
+  h.Allocate(a, request);
+  const BlockId block = std::get<CreateBlock>(h.jobs.at(0)).block;
+  h.Die();
+  ASSERT_EQ(h.jobs.size(), 1u);
+  EXPECT_EQ(std::get<CreateBlock>(h.jobs[0]).block, block);
+  // Its caller is back before it is made, or after.
+  const CallId again = h.AllocateAgain(a, request);
+  EXPECT_FALSE(h.Answered(again));
+  h.WorkAll();
+  EXPECT_EQ(h.Get<AllocateResult>(again).block.handle.block, block);
+  const CallId more = h.AllocateAgain(a, request);
+  EXPECT_EQ(h.Get<AllocateResult>(more).block.handle.block, block);
+  EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
+}
+
+TEST(CoreMemoryRestartTest, WhatWasMadeForNobodyOrFreedIsReleasedAndChargedUntilThen) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.Open();
+  const AllocateResult freed = h.MustAllocate(a, MiB(2));
+  h.Free(a, freed.block.handle, {freed.import});
+  h.Allocate(b, MiB(4));
+  h.Gone(b);
+  h.Die();
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(6));
+  ASSERT_EQ(h.jobs.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<ReleaseBlock>(h.jobs[0]));
+  EXPECT_TRUE(std::holds_alternative<ReleaseBlock>(h.jobs[1]));
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, AReleaseThatFailedIsTriedByTheNextWorkerThatComes) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.Free(a, block.block.handle, {block.import});
+  h.WorkOnce(absl::InternalError("the driver will not let go"));
+  h.Die();
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1u);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, LimitsSetByHandStayAndOthersAreAsConfigured) {
+  Config config = CoreHarness::DefaultConfig();
+  config.tenant_budget = MiB(8);
+  MemoryHarness h(config);
+  Peer a = h.Open(), b = h.Open(1001);
+  h.MustAllocate(a, MiB(2));
+  h.MustAllocate(b, MiB(2));
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = a.tenant, .limit = MiB(6)}).ok());
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = b.session, .limit = std::nullopt}).ok());
+  ASSERT_TRUE(h.SetBudget({.device = 1, .of = {}, .limit = MiB(10)}).ok());
+  config.tenant_budget = MiB(12);
+  for (DeviceConfig& device : config.devices) device.budget = MiB(20);
+  h.Restart(config);
+  EXPECT_EQ(h.Budget(Layer::kTenant, 0, a).limit, MiB(6));
+  EXPECT_EQ(h.Budget(Layer::kTenant, 0, b).limit, MiB(12));
+  EXPECT_EQ(h.Budget(Layer::kSession, 0, b).limit, std::nullopt);
+  EXPECT_EQ(h.Budget(Layer::kDevice, 0, a).limit, MiB(20));
+  EXPECT_EQ(h.Budget(Layer::kDevice, 1, a).limit, MiB(10));
+  // It is there without a session, too.
+  h.Gone(a);
+  h.HangUp(a);
+  h.WorkAll();
+  h.Die();
+  EXPECT_EQ(h.Budget(Layer::kTenant, 0, a).limit, MiB(6));
+}
+
+TEST(CoreMemoryRestartTest, ReservationsStayUntilTheirTimeAndAreDrawnOn) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  const auto reserved = h.Get<ReserveResult>(h.Reserve(a, {.items = {{.bytes = MiB(8)}}, .ttl = absl::Seconds(10)}));
+  h.Allocate(a, {.bytes = MiB(2), .reservation = reserved.reservation.id});
+  h.WorkAll();
+  h.Die();
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(6));
+  const CallId drawn = h.Allocate(a, {.bytes = MiB(2), .reservation = reserved.reservation.id});
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(drawn).ok());
+  h.now += absl::Seconds(10);
+  h.Tick();
+  EXPECT_EQ(h.BytesOf(0).reserved, Bytes(0));
+  EXPECT_EQ(h.BytesOf(0).live, MiB(4));
+}
+
+TEST(CoreMemoryRestartTest, WhoWaitsForBytesKeepsHisPlaceAndIsServedOnceHeIsBack) {
+  MemoryHarness h;
+  Peer holder = h.Open(1001), a = h.Open(), b = h.Open();
+  const AllocateResult all = h.MustAllocate(holder, MiB(16));
+  const AllocateRequest request = {.bytes = MiB(16), .wait = true};
+  h.Allocate(a, request);
+  h.Allocate(b, request);
+  h.Die();
+  const CallId second = h.AllocateAgain(b, request);
+  h.Free(holder, all.block.handle, {all.import});
+  h.WorkAll();
+  EXPECT_FALSE(h.Answered(second)) << "another was before";
+  const CallId first = h.AllocateAgain(a, request);
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(first).ok());
+  EXPECT_FALSE(h.Answered(second));
+}
+
+TEST(CoreMemoryRestartTest, WhoWaitedAndDoesNotComeBackIsWaitedForNoLonger) {
+  MemoryHarness h;
+  Peer holder = h.Open(1001), a = h.Open(), b = h.Open();
+  const AllocateResult all = h.MustAllocate(holder, MiB(16));
+  const AllocateRequest request = {.bytes = MiB(16), .wait = true};
+  h.Allocate(a, request);
+  h.Allocate(b, request);
+  h.Die();
+  const CallId second = h.AllocateAgain(b, request);
+  h.Free(holder, all.block.handle, {all.import});
+  h.WorkAll();
+  EXPECT_FALSE(h.Answered(second));
+  h.now += absl::Seconds(5);
+  h.Tick();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(second).ok());
+}
+
+TEST(CoreMemoryRestartTest, ABlockOfAContextWorkerIsThereWithItsHandleAsLongAsThatIs) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.JoinTo(a);
+  const auto up = [&h](uint64_t generation) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.ReportDevice(h.now, 0, Lane::kContext, {.generation = generation}, effects);
+      core.WorkerUp(h.now, 0, Lane::kContext, effects);
+      core.ContextMeasured(h.now, 0, MiB(3), effects);
+    });
+  };
+  const CallId call = h.Allocate(a, {.bytes = MiB(2), .kinds = kIpcOnly});
+  up(1);
+  h.WorkAll();
+  const auto made = h.Get<AllocateResult>(call);
+  Config config = CoreHarness::DefaultConfig();
+  for (DeviceConfig& device : config.devices) device.context_generation = 1;
+  h.Restart(config);
+  EXPECT_EQ(h.BytesOf(0).daemon, MiB(3));
+  up(1);
+  const CallId imported = h.Ask([&](Core& core, CallId id, Effects* effects) {
+    core.Import(h.now, id, b.caller(), b.Next(), {.handle = made.block.handle, .kinds = kIpcOnly}, effects);
+  });
+  EXPECT_EQ(h.Get<ImportResult>(imported).ipc_handle, CoreHarness::HandleFor(made.block.handle.block));
+  h.Restart(config);
+  // It ended while there was no broker.
+  h.Do([&](Core& core, Effects* effects) {
+    core.ReportDevice(h.now, 0, Lane::kContext, {.generation = 2}, effects);
+    core.WorkerDown(h.now, 0, Lane::kContext, DeviceState::kIdle, effects);
+  });
+  EXPECT_EQ(h.BytesOf(0).daemon, Bytes(0));
+  h.Free(a, made.block.handle, {made.import});
+  h.Gone(b);
+  ASSERT_EQ(h.jobs.size(), 1u);
+  EXPECT_TRUE(std::get<ReleaseBlock>(h.jobs[0]).lost);
+  // Nobody has carried that out either.
+  h.jobs.clear();
+  for (DeviceConfig& device : config.devices) device.context_generation = 2;
+  h.Restart(config);
+  ASSERT_EQ(h.jobs.size(), 1u);
+  EXPECT_TRUE(std::get<ReleaseBlock>(h.jobs[0]).lost);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, WhatIsMadeAheadStaysOnTheShelf) {
+  Config config = CoreHarness::DefaultConfig();
+  config.warm_blocks_per_size = 2;
+  MemoryHarness h(config);
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  h.WorkAll();
+  ASSERT_EQ(h.BytesOf(0).warm, MiB(4));
+  h.Die();
+  EXPECT_EQ(h.BytesOf(0).warm, MiB(4));
+  EXPECT_TRUE(h.StatusOf(h.Allocate(a, MiB(2))).ok()) << "at once";
+}
+
+TEST(CoreMemoryRestartTest, ADrainIsToldToTheVaultOnceMore) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DrainDevice(h.now, 0, "a new fan", effects).ok()); });
+  h.orders.clear();
+  h.Die();
+  ASSERT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.orders[0].order, DeviceOrder::kDrain);
+  EXPECT_EQ(h.orders[0].why, "a new fan");
+  EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceDraining));
+}
+
+TEST(CoreMemoryRestartTest, ABlockThatNobodyHasTheFdOfIsFreedAndItsImportersAsked) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.Die();
+  h.Do([&](Core& core, Effects* effects) { core.BlockLost(h.now, block.block.handle.block, effects); });
+  EXPECT_EQ(h.last_effects, "recall");
+  EXPECT_EQ(h.log.back().cause, LogCause::kLost);
+  EXPECT_TRUE(h.Refused(h.Import(a, block.block.handle), Reason::kDenied));
+  h.LetGo(a, block.import);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, AWorkerThatHangsAtWhatAnEarlierBrokerAskedIsEnded) {
+  MemoryHarness h;
+  h.DropWorker();
+  const auto at_work = [&h] {
+    h.Do([&](Core& core, Effects* effects) { core.WorkerAtWork(h.now, 0, Lane::kMain, effects); });
+  };
+  at_work();
+  h.now += absl::Seconds(9);
+  at_work();
+  h.now += absl::Seconds(9);
+  h.Tick();
+  EXPECT_TRUE(h.orders.empty()) << "it gets on";
+  h.now += absl::Seconds(1);
+  h.Tick();
+  ASSERT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.orders[0].order, DeviceOrder::kKill);
+}
+
+// Two processes with a stream each, and a block that both have imported.
+struct FenceHarness : MemoryHarness {
+  FenceHarness() : a(Open()), b(JoinTo(a)), made(MustAllocate(a, MiB(2))), block(made.block.handle.block) {
+    sa = Get<OpenStreamResult>(OpenStream(a)).stream.slot;
+    sb = Get<OpenStreamResult>(OpenStream(b)).stream.slot;
+    const CallId call = Import(b, made.block.handle);
+    HandOver(a, block);
+    imported = Get<ImportResult>(call).import;
+  }
+  Peer a;
+  Peer b;
+  const AllocateResult made;
+  const BlockId block;
+  uint32_t sa = 0;
+  uint32_t sb = 0;
+  ImportId imported;
+};
+
+TEST(CoreMemoryRestartTest, AUseThatWasBegunBeforeIsWaitedForAfterwards) {
+  FenceHarness h;
+  const Prepared write = h.Get<Prepared>(h.Prepare(h.a, h.sa, {{h.block, Access::kWrite}}));
+  h.Die();
+  const CallId read = h.Prepare(h.b, h.sb, {{h.block, Access::kRead}});
+  EXPECT_FALSE(h.Answered(read)) << "the write is open";
+  EXPECT_TRUE(h.StatusOf(h.Finish(h.a, write.use, 7)).ok());
+  const Prepared waiting = h.Get<Prepared>(read);
+  ASSERT_EQ(waiting.waits.size(), 1u);
+  EXPECT_EQ(waiting.waits[0], (FenceWait{{h.a.channel, h.sa}, 7}));
+  EXPECT_GT(waiting.use, write.use);
+  // What is finished and has not ended is waited for by the broker after that, too.
+  h.Die();
+  EXPECT_TRUE(h.StatusOf(h.Finish(h.b, waiting.use, 3)).ok());
+  const Prepared again = h.Get<Prepared>(h.Prepare(h.b, h.sb, {{h.block, Access::kRead}}));
+  ASSERT_EQ(again.waits.size(), 1u);
+  EXPECT_EQ(again.waits[0], (FenceWait{{h.a.channel, h.sa}, 7}));
+  EXPECT_EQ(h.Get<OpenStreamResult>(h.OpenStream(h.a)).stream.slot, h.sa + 1);
+}
+
+TEST(CoreMemoryRestartTest, MemoryStaysUntilTheUsesOfBeforeHaveEnded) {
+  FenceHarness h;
+  const Prepared write = h.Get<Prepared>(h.Prepare(h.a, h.sa, {{h.block, Access::kWrite}}));
+  h.Finish(h.a, write.use, 7);
+  h.LetGo(h.b, h.imported);
+  h.Free(h.a, h.made.block.handle, {h.made.import});
+  h.Die();
+  EXPECT_TRUE(h.jobs.empty());
+  EXPECT_EQ(h.core->ListBudgets(CoreHarness::Admin()).at(0).busy, MiB(2));
+  h.words[{h.a.channel, h.sa}].done = 7;
+  h.now += absl::Seconds(1);
+  h.Tick();
+  ASSERT_EQ(h.jobs.size(), 1u);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreMemoryRestartTest, AProcessThatDiedWhileItWroteLeavesItsBlockTorn) {
+  FenceHarness h;
+  h.Get<Prepared>(h.Prepare(h.a, h.sa, {{h.block, Access::kWrite}}));
+  h.Die();
+  h.Gone(h.a);
+  const Prepared after = h.Get<Prepared>(h.Prepare(h.b, h.sb, {{h.block, Access::kRead}}));
+  EXPECT_EQ(after.torn, std::vector<BlockId>({h.block}));
+  h.Die();
+  EXPECT_TRUE(h.Blocks().at(0).torn);
+}
+
+TEST(CoreMemoryRestartTest, ABlockThatIsBeingHandedOverIsNobodysToUseUntilItHasBeen) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.JoinTo(a);
+  const AllocateResult made = h.MustAllocate(a, MiB(2));
+  const BlockId block = made.block.handle.block;
+  const uint32_t slot = h.Get<OpenStreamResult>(h.OpenStream(a)).stream.slot;
+  h.Import(b, made.block.handle);
+  h.Die();
+  const CallId again = h.Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Import(h.now, call, b.caller(), b.Again(), {.handle = made.block.handle}, effects);
+  });
+  EXPECT_FALSE(h.Answered(again));
+  h.HandOver(a, block, {{.slot = slot, .value = 5, .access = Access::kWrite}});
+  EXPECT_TRUE(h.StatusOf(again).ok());
+  const uint32_t other = h.Get<OpenStreamResult>(h.OpenStream(b)).stream.slot;
+  const Prepared read = h.Get<Prepared>(h.Prepare(b, other, {{block, Access::kRead}}));
+  ASSERT_EQ(read.waits.size(), 1u);
+  EXPECT_EQ(read.waits[0].value, 5u);
+}
+
+TEST(CoreMemoryRestartTest, RowsThatDoNotFitAreNamed) {
+  MemoryHarness h;
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  for (const auto& [key, content] : h.rows) {
+    if (key.kind < static_cast<uint32_t>(RowKind::kMemoryCounters)) continue;
+    Rows cut = h.rows;
+    cut[key].pop_back();
+    Core core(CoreHarness::DefaultConfig(), [] { return uint64_t{1}; },
+              [](StreamKey) { return StreamWords(); }, [](ChannelId) { return nullptr; });
+    const absl::Status status = core.Restore(cut);
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_NE(status.message().find(std::to_string(key.kind)), std::string::npos) << status;
+  }
+}
+
+}  // namespace
+}  // namespace berth::core
