@@ -138,7 +138,6 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
   } else if (RoomQueue** const room = std::get_if<RoomQueue*>(&pending.place)) {
     (*room)->SetDeadline(request, deadline);
     Expire(step);
-    NoteRoom();
   } else if (std::holds_alternative<ModuleId>(pending.place)) {
     modules_.table().SetDeadline(request, deadline);
     Expire(step);

@@ -57,7 +57,7 @@ TEST_F(StreamTableTest, TheDefaultStreamIsIdZeroOnceAndBesideTheLimit) {
 
 TEST_F(StreamTableTest, AClosedStreamsIdAndSlotComeBackOnceItsWorkHasEnded) {
   const StreamKey first = *Open(kA);
-  table_.Find(first)->last_value = 3;
+  table_.Told(first, 3);
   words_[first] = {.done = 2, .begun = 7, .ended = 6};
   ASSERT_TRUE(table_.Close(first).ok());
   EXPECT_EQ(table_.Find(first), nullptr);
