@@ -47,7 +47,7 @@ TEST_P(EveryKindTest, AVaultsDeathIsNoticedByNobody) {
     EXPECT_TRUE(Ok(holder.Ask(absl::StrCat("allocate c ", kMiB))));
     EXPECT_TRUE(Ok(holder.Ask("free c")));
     Actor late(daemon);
-    EXPECT_TRUE(Refused(late.Ask("acquire p try"), Reason::kWaitTimedOut));
+    EXPECT_TRUE(Refused(late.Ask("acquire p try"), Reason::kNoPermit));
     late.Quit();
   }
   EXPECT_EQ(daemon.broker(), broker);
