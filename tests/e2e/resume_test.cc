@@ -163,7 +163,7 @@ TEST_F(ResumeTest, WhatIsLetGoWhileBrokersDieIsGone) {
     for (const auto& importer : importers) {
       for (int i = 0; i < 20; ++i) {
         importer->Tell(absl::StrCat("import c ", FormatHandle(handle)));
-        importer->Tell("free c");
+        importer->Tell("drop c");
       }
     }
     daemon_.KillBroker();
