@@ -72,7 +72,8 @@ TEST_F(ResumeTest, SessionsAreOpenedWhileBrokersDie) {
     while (!stop) {
       const auto session = Session::Open({.folder = daemon_.folder(), .always_new = true});
       EXPECT_TRUE(Ok(session));
-      if (session.ok()) EXPECT_TRUE(Ok(Inspector(*session).GetNode()));
+      if (!session.ok()) return;
+      EXPECT_TRUE(Ok(Inspector(*session).GetNode()));
       ++opened;
     }
   });
