@@ -55,8 +55,8 @@ struct Options {
   uint32_t device = 0;
   // Of the inventory: no worker of the daemon's is there yet.
   bool first = false;
-  // Of the vault: go on where another one ended, by what the broker behind this fd hands over; -1 for none. Then replace
-  // all other processes.
+  // Of the vault: go on where another one ended, by what the broker behind this fd hands over; -1 for none. Then
+  // replace all other processes.
   int broker_fd = -1;
   bool renew = false;
   // The vault's pid; 0 for a role that was started by hand.

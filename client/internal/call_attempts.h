@@ -2,8 +2,8 @@
 //
 // A daemon that says "not now" (UNAVAILABLE with a reason) is asked again after a pause, a few times. One that went
 // away with the call is followed by another that knows the request by its number, and is asked at once; but a call that
-// was the last thing that several daemons heard may be what ends them, and is sent to no more of them. A call that one of
-// them has had for a while is not suspect: daemons die of other things, too.
+// was the last thing that several daemons heard may be what ends them, and is sent to no more of them. A call that one
+// of them has had for a while is not suspect: daemons die of other things, too.
 
 #ifndef CLIENT_INTERNAL_CALL_ATTEMPTS_H_
 #define CLIENT_INTERNAL_CALL_ATTEMPTS_H_

@@ -60,15 +60,15 @@ class AttachFront {
 
   absl::Status Listen(UniqueFd listener);
 
-  // Go on with what an earlier broker left, before Listen(): a session's lifeline, and a process with its channel, where
-  // that has not hung up. What has happened to them since is told as the loop runs, some of it by TellDeaths() before.
-  // Errors: those of the system; it cannot be gone on with then.
+  // Go on with what an earlier broker left, before Listen(): a session's lifeline, and a process with its channel,
+  // where that has not hung up. What has happened to them since is told as the loop runs, some of it by TellDeaths()
+  // before. Errors: those of the system; it cannot be gone on with then.
   absl::Status AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket);
   absl::Status AdoptProcess(const core::Standing::Process& process, UniqueFd pidfd, UniqueFd channel);
   // Tells the core which of the processes are gone, and which lifelines have hung up.
   void TellDeaths();
-  // Notes in `word`, which outlives the broker, that something is being heard on a channel. If an earlier broker ended at
-  // that, what is first on each channel is taken off before it is heard, so that no message can end more than two.
+  // Notes in `word`, which outlives the broker, that something is being heard on a channel. If an earlier broker ended
+  // at that, what is first on each channel is taken off before it is heard, so that no message can end more than two.
   // Called before anything is adopted; without it, the note is lost.
   void KeepHearing(std::atomic<uint64_t>* word);
   // Tells the processes that were taken up that a broker serves again, one after the other. Called once it does.

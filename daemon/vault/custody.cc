@@ -316,7 +316,9 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
     MutexLock lock(&mu_);
     fd = Keep(give->key, std::move(message.fds[0]), &held_);
     if (give->key.kind == custody::Kind::kMonitor) {
-      std::erase_if(orders_, [](const custody::Order& order) { return order.order == custody::OrderKind::kKillMonitor; });
+      std::erase_if(orders_, [](const custody::Order& order) {
+        return order.order == custody::OrderKind::kKillMonitor;
+      });
     }
   }
   BERTH_RETURN_IF_ERROR(fd.status());

@@ -5,8 +5,8 @@
 //                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
 //   broker → vault  Put + fd, Drop, Ready, Order, Reset
 //
-// Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to the
-// program that takes a vault's place in its process and asks for it:
+// Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to
+// the program that takes a vault's place in its process and asks for it:
 //
 //   vault → broker  HandOver
 //   broker → vault  Facts, then Give + fd for everything held, WorkerStatus for each worker, then GiveEnd;

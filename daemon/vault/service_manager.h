@@ -7,8 +7,8 @@
 
 namespace berth {
 
-// Sends `state`, such as "READY=1", to the socket that $NOTIFY_SOCKET names. Nothing where there is none; one that takes
-// nothing is logged. Never waits.
+// Sends `state`, such as "READY=1", to the socket that $NOTIFY_SOCKET names. Nothing where there is none; one that
+// takes nothing is logged. Never waits.
 void TellServiceManager(const std::string& state);
 
 }  // namespace berth

@@ -70,7 +70,8 @@ std::string ReadProgram() {
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
   // Another one may be there already.
-  return std::string(absl::StripSuffix(absl::string_view(path, size > 0 ? static_cast<size_t>(size) : 0), " (deleted)"));
+  const absl::string_view whole(path, size > 0 ? static_cast<size_t>(size) : 0);
+  return std::string(absl::StripSuffix(whole, " (deleted)"));
 }
 
 }  // namespace

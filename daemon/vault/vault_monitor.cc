@@ -40,7 +40,8 @@ std::string TextIn(int fd) {
 std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, const VaultOptions& options) {
   const std::string& script = options.host_devices_file;
   std::vector<std::string> flags = {
-      role, absl::StrCat("--folder=", options.folder), absl::StrCat("--device=", record.ordinal), absl::StrCat("--host-bytes=", record.total_bytes),
+      role, absl::StrCat("--folder=", options.folder), absl::StrCat("--device=", record.ordinal),
+      absl::StrCat("--host-bytes=", record.total_bytes),
       record.backend == BackendKind::kHost ? "--backend=host" : "--backend=cuda"};
   if (!script.empty()) flags.push_back(absl::StrCat("--host-devices-file=", script));
   return flags;

@@ -72,7 +72,8 @@ TEST_F(ResumeTest, SessionsAreOpenedWhileBrokersDie) {
     while (!stop) {
       const auto session = Session::Open({.folder = daemon_.folder(), .always_new = true});
       EXPECT_TRUE(Ok(session));
-      if (session.ok()) EXPECT_TRUE(Ok(Inspector(*session).GetNode()));
+      if (!session.ok()) return;
+      EXPECT_TRUE(Ok(Inspector(*session).GetNode()));
       ++opened;
     }
   });
@@ -163,7 +164,7 @@ TEST_F(ResumeTest, WhatIsLetGoWhileBrokersDieIsGone) {
     for (const auto& importer : importers) {
       for (int i = 0; i < 20; ++i) {
         importer->Tell(absl::StrCat("import c ", FormatHandle(handle)));
-        importer->Tell("free c");
+        importer->Tell("drop c");
       }
     }
     daemon_.KillBroker();

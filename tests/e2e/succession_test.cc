@@ -43,7 +43,7 @@ TEST_P(EveryKindTest, AVaultsDeathIsNoticedByNobody) {
     EXPECT_TRUE(Ok(importer.Ask(absl::StrCat("import b ", FormatHandle(handle)))));
     EXPECT_TRUE(Ok(importer.Ask("map b")));
     EXPECT_TRUE(Ok(importer.Ask("check b 3")));
-    EXPECT_TRUE(Ok(importer.Ask("free b")));
+    EXPECT_TRUE(Ok(importer.Ask("drop b")));
     EXPECT_TRUE(Ok(holder.Ask(absl::StrCat("allocate c ", kMiB))));
     EXPECT_TRUE(Ok(holder.Ask("free c")));
     Actor late(daemon);
