@@ -152,10 +152,9 @@ TEST(BrokerDeathTest, KilledAgainAndAgainItLosesNothing) {
       actor->Tell("free b");
       actor->Tell("release p");
     }
-    const pid_t broker = daemon.broker();
     // Wherever it is by then.
     for (uint64_t spins = random() % 200; spins > 0; --spins) ::getppid();
-    ASSERT_EQ(::kill(broker, SIGKILL), 0);
+    daemon.KillBroker();
     for (const auto& actor : actors) {
       for (int answer = 0; answer < 4; ++answer) ASSERT_TRUE(Ok(actor->Answer())) << kill << " " << answer;
     }
