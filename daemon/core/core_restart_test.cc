@@ -412,7 +412,7 @@ TEST(RowSchemaTest, WhoChangesARowMovesTheSchema) {
   h.Forget(peer, 77);
   Fingerprint all;
   for (const auto& [key, content] : h.rows) {
-    if (key.kind >= static_cast<uint32_t>(RowKind::kBlock)) continue;
+    if (key.kind >= static_cast<uint32_t>(RowKind::kMemoryCounters)) continue;
     all.Add(uint64_t{key.kind}).Add(key.id).Add(key.part).Add(content);
   }
   EXPECT_EQ(kRowSchema, 1u);
