@@ -145,21 +145,28 @@ void AttachFront::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
     // What a process says on its channel is taken off it once the core has heard it: it is said once, and a broker that
     // ends in between leaves it to the next one.
-    const bool hears_first = connection->channel && !std::exchange(connection->cautious, false);
-    absl::StatusOr<Message> peeked;
-    if (hears_first) {
-      peeked = PeekMessage(connection->socket.get());
-      if (peeked.ok()) {
+    bool heard = false;
+    if (connection->channel && !std::exchange(connection->cautious, false)) {
+      const absl::StatusOr<Message> next = PeekMessage(connection->socket.get());
+      // What comes from here on is not to be taken off unheard.
+      if (IsWouldBlock(next.status())) return;
+      heard = next.ok();
+      if (heard) {
         hearing_->store(1, std::memory_order_relaxed);
-        OnMessage(connection, *peeked, peeked->fds_lost ? 1 : 0);
+        OnMessage(connection, *next, next->fds_lost ? 1 : 0);
       }
+    }
+    // It may have ended the connection.
+    if (connection->watch == 0) {
+      hearing_->store(0, std::memory_order_relaxed);
+      return;
     }
     std::vector<UniqueFd> fds;
     const absl::StatusOr<Message> message = ReceiveFromStranger(connection->socket.get(), &fds);
     hearing_->store(0, std::memory_order_relaxed);
     for (UniqueFd& fd : fds) loop_.Close(std::move(fd));
     if (message.ok()) {
-      if (!hears_first) OnMessage(connection, *message, fds.size());
+      if (!heard) OnMessage(connection, *message, fds.size());
     } else if (absl::IsDataLoss(message.status())) {
       Refuse(connection,
              berth::Refuse(
