@@ -31,7 +31,7 @@ class FdPassingTest : public testing::Test {
 };
 
 TEST_F(FdPassingTest, AMessageThatIsPeekedAtIsStillThere) {
-  const int fd = left_.get();
+  const int fd = STDIN_FILENO;
   ASSERT_TRUE(SendMessage(left_.get(), AsBytes("first"), {&fd, 1}).ok());
   ASSERT_TRUE(SendMessage(left_.get(), AsBytes("second")).ok());
   const int open = OpenFds();
