@@ -128,8 +128,10 @@ TEST_F(LedgerTest, AResetEndsWhatIsOutAndBeginsAnew) {
 TEST_F(LedgerTest, AResetIsForOperators) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  const Inspector inspector(Must(Session::Open({.folder = daemon_.folder()})));
-  EXPECT_TRUE(Refused(inspector.ResetNode().status(), Reason::kAdminOnly));
+  {
+    const Inspector inspector(Must(Session::Open({.folder = daemon_.folder()})));
+    EXPECT_TRUE(Refused(inspector.ResetNode().status(), Reason::kAdminOnly));
+  }
   EXPECT_TRUE(Ok(holder.Ask("release p")));
   holder.Quit();
   daemon_.ExpectBooksBack();

@@ -62,10 +62,11 @@ std::vector<ChildInfo> ProcessesWith(const std::string& program, const std::stri
   for (const std::string& name : ListFolder("/proc")) {
     pid_t pid;
     if (!absl::SimpleAtoi(name, &pid)) continue;
-    // Empty of a zombie.
-    std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"));
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    const std::vector<std::string> words = absl::StrSplit(text, '\0');
+    // Empty of a zombie; of one that ends meanwhile reading fails, which an iterator of the file's would throw.
+    const std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"));
+    std::ostringstream text;
+    text << file.rdbuf();
+    const std::vector<std::string> words = absl::StrSplit(text.str(), '\0');
     if (words[0] != program || std::find(words.begin(), words.end(), argument) == words.end()) continue;
     if (const std::optional<Stat> stat = ReadStat(pid)) processes.push_back({.pid = pid, .name = stat->name});
   }
