@@ -27,8 +27,6 @@ struct News {
   std::vector<ChannelId> hung_up_channels;
   // It got nothing: the broker died before it had its pidfd in custody.
   std::vector<ChannelId> gone_processes;
-  // The broker died between custody and core.
-  std::vector<BlockId> made_blocks;
   // Without an fd, which the core knows whether they need.
   std::vector<BlockId> lost_blocks;
 };
@@ -54,15 +52,13 @@ absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters
 
 void AdoptBlock(const core::Standing::LeasedBlock& block, const Adopters& adopters, HeldFds* held, News* news) {
   UniqueFd fd = Take(KeyOf(Kind::kBlock, block.block.value()), held);
-  const bool in_the_making = core::InTheMaking(block.phase);
   if (fd) {
-    adopters.blocks.Adopt(block.block, block.device, std::move(fd));
-    if (in_the_making) news->made_blocks.push_back(block.block);
-    return;
+    // Where it is still being made for the core, that asks for it again, and has it.
+    return adopters.blocks.Adopt(block.block, block.device, std::move(fd));
   }
   // One that is being made has none yet, one that is on its way back none any more, and a context worker's never one.
   adopters.blocks.Expect(block.block);
-  if (!in_the_making && block.phase != core::BlockPhase::kRetired) news->lost_blocks.push_back(block.block);
+  if (!core::InTheMaking(block.phase) && block.phase != core::BlockPhase::kRetired) news->lost_blocks.push_back(block.block);
 }
 
 }  // namespace
@@ -83,7 +79,6 @@ absl::Status AdoptLeases(const core::Standing& standing, const Adopters& adopter
   for (const core::Standing::LeasedBlock& block : standing.blocks) AdoptBlock(block, adopters, held, &news);
   // Not before all is in hand: what ends now may take anything else along.
   adopters.broker.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    for (const BlockId block : news.made_blocks) core.BlockCreated(now, block, absl::OkStatus(), effects);
     for (const BlockId block : news.lost_blocks) core.BlockLost(now, block, effects);
     for (const ChannelId channel : news.gone_processes) core.ProcessGone(now, channel, effects);
     for (const ChannelId channel : news.hung_up_channels) core.ChannelHungUp(now, channel, effects);

@@ -173,6 +173,8 @@ absl::Status BrokerProcess::TakeUpLeases() {
     if (key.kind == custody::Kind::kMonitor) BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(fd)));
     const bool context = key.kind == custody::Kind::kContextWorker;
     if (!context && key.kind != custody::Kind::kWorker) continue;
+    // What it keeps may be mapped, and nobody here knows of it.
+    if (context && !ledger_fault_.ok()) continue;
     keeper_->WorkerIsUp(static_cast<uint32_t>(key.id), context ? Lane::kContext : Lane::kMain, std::move(fd),
                         /*at_work=*/facts_.epoch > 1);
   }

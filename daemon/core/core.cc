@@ -22,7 +22,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
       mailboxes_(config_.limits.unacknowledged_fds_per_channel, config_.limits.unacknowledged_fds_per_tenant,
                  &journal_),
       fences_(&journal_, config_.limits.fences),
-      modules_(this, config_.limits.modules) {
+      modules_(this, config_.limits.modules, config_.epoch) {
   journal_.Touch(RowKind::kCounters);
   for (const PoolConfig& pool : config_.pools) AddPool(pool);
   for (const DeviceConfig& device : config_.devices) {

@@ -26,7 +26,10 @@ class Step;
 class ModuleDesk {
  public:
   // `core` outlives the desk.
-  ModuleDesk(Core::Impl* core, const ModuleLimits& limits) : core_(core), table_(limits) {}
+  // What an earlier broker gave is not kept, so no other broker may give its ids: what was said of them and is heard
+  // late would be of another module.
+  ModuleDesk(Core::Impl* core, const ModuleLimits& limits, uint64_t epoch)
+      : core_(core), table_(limits, (epoch - 1) << 32) {}
 
   // Each ends in an answer to the request, now or later.
   void Obtain(const Step& step, const RequestId& request, const Session& session, const Channel& channel,

@@ -49,7 +49,8 @@ struct Module {
 
 class ModuleTable {
  public:
-  explicit ModuleTable(const ModuleLimits& limits) : limits_(limits) {}
+  // Ids rise from `last_id` on.
+  explicit ModuleTable(const ModuleLimits& limits, uint64_t last_id = 0) : limits_(limits), last_id_(last_id) {}
 
   // Null for one that is not there.
   Module* Find(ModuleId id);
@@ -121,7 +122,7 @@ class ModuleTable {
   void Uncharge(const Module& module);
 
   const ModuleLimits limits_;
-  uint64_t last_id_ = 0;
+  uint64_t last_id_;
   uint64_t last_use_ = 0;
   std::map<ModuleId, Module> modules_;
   absl::flat_hash_map<std::pair<Tenant, Digest>, ModuleId> by_key_;

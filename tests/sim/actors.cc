@@ -316,9 +316,10 @@ void Simulation::Ask() {
   }
   Request& request = process.requests[sequence];
   request.payload = options_.only_permits ? NewPermitPayload(clients_.at(process.session))
-                    : Chance(35)  ? NewFencePayload(*channel, process)
-                    : Chance(8) ? NewModulePayload(*channel)
-                                : NewPayload(process);
+                    : Chance(35) ? NewFencePayload(*channel, process)
+                    // What is compiled is in files, not in rows.
+                    : Chance(8) && !options_.restarts ? NewModulePayload(*channel)
+                                                      : NewPayload(process);
   // A client may be late in saying what it has, and settle much at once.
   request.answered_below = Chance(50) ? answered_below : 0;
   // Sometimes the request is overtaken by what its client does next.

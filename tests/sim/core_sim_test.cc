@@ -71,6 +71,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->waited_on += counts.waited_on;
   sum->lost_answers += counts.lost_answers;
   sum->lost_deliveries += counts.lost_deliveries;
+  sum->lost_jobs += counts.lost_jobs;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -183,6 +184,23 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
   if (one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.waited_on, sum.lost_answers, sum.grants, sum.nested,
                                sum.gangs, sum.plans, sum.replans}) {
+    EXPECT_GT(count, 20);
+  }
+}
+
+TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
+  const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
+  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 2'500);
+  Simulation::Counts sum;
+  for (uint64_t i = 0; i < (one == 0 ? 6 : 1); ++i) {
+    Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true}, /*crowd=*/0, steps, &sum);
+    if (HasFatalFailure()) return;
+  }
+  std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
+            << sum.lost_jobs << " jobs were lost\n";
+  if (one != 0) return;
+  for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.lost_answers, sum.lost_deliveries, sum.lost_jobs,
+                               sum.allocations, sum.imports, sum.quarantined, sum.waits, sum.finished}) {
     EXPECT_GT(count, 20);
   }
 }

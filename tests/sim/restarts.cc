@@ -45,8 +45,10 @@ void Simulation::LoseEffects() {
       Remember(call->second, *reply, /*lost=*/true);
     } else if (std::holds_alternative<Deliver>(effect.what) && i >= carried) {
       ++counts_.lost_deliveries;
-    } else if (std::holds_alternative<MakeFencePage>(effect.what) && i >= carried) {
-      continue;
+    } else if (i >= carried && (std::holds_alternative<MakeFencePage>(effect.what) ||
+                                std::holds_alternative<CreateBlock>(effect.what) ||
+                                std::holds_alternative<ReleaseBlock>(effect.what))) {
+      ++counts_.lost_jobs;
     } else {
       // What is in custody and has no row any more goes as it would have gone.
       CarryEffect(effect);
@@ -66,6 +68,7 @@ void Simulation::Restart(bool kept) {
   }
   calls_.clear();
   reaps_.clear();
+  lost_.clear();
   last_effect_ = 0;
   ++config_.epoch;
   for (DeviceConfig& device : config_.devices) {
@@ -96,10 +99,24 @@ void Simulation::Restart(bool kept) {
   AskAgain();
 }
 
+void Simulation::CatchUp(Worker& worker) {
+  for (const Job& job : std::exchange(worker.jobs, {})) {
+    if (job.create.has_value()) {
+      if (Chance(90)) worker.made[job.block] = *job.create;
+    } else {
+      worker.made.erase(job.block);
+      worker.stuck.erase(job.block);
+    }
+  }
+}
+
 void Simulation::TellWorkers() {
-  for (const auto& [key, worker] : workers_) {
+  for (auto& [key, worker] : workers_) {
     Report(key);
-    if (worker.state == DeviceState::kReady) {
+    if (worker.state == DeviceState::kReady && worker.hung) {
+      core_->WorkerAtWork(now_, key.first, key.second, &effects_);
+    } else if (worker.state == DeviceState::kReady) {
+      CatchUp(worker);
       core_->WorkerUp(now_, key.first, key.second, &effects_);
     } else {
       core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);

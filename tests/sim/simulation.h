@@ -80,6 +80,8 @@ class Simulation {
     // Brokers that died; of them, those with a step not written down; what was waited for then; answers and deliveries
     // that were lost with them.
     uint64_t restarts = 0, lost_steps = 0, waited_on = 0, lost_answers = 0, lost_deliveries = 0;
+    // Of them, of what workers and others were to do.
+    uint64_t lost_jobs = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
@@ -189,6 +191,8 @@ class Simulation {
   void Restart(bool kept);
   // What the broker had decided and not carried out when it died.
   void LoseEffects();
+  // The worker does what the broker had asked, and nobody hears of it.
+  void CatchUp(Worker& worker);
   void TellWorkers();
   // Clients ask again what they have no answer to.
   void AskAgain();

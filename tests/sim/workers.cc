@@ -20,8 +20,10 @@ void Simulation::Work() {
   worker.jobs.pop_front();
   absl::Status status;
   if (job.create.has_value()) {
-    if (workers_fail_ && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
-    if (workers_fail_ && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
+    // An earlier broker had it made.
+    const bool there = worker.made.contains(job.block);
+    if (workers_fail_ && !there && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
+    if (workers_fail_ && !there && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
     if (status.ok()) worker.made[job.block] = *job.create;
     core_->BlockCreated(now_, job.block, status, &effects_, HandleFor(job.block));
   } else {
