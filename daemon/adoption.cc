@@ -34,9 +34,6 @@ struct News {
 absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters& adopters, HeldFds* held,
                           News* news) {
   const uint64_t id = process.channel.value();
-  // Its words decide what becomes of its uses, also where it is gone.
-  UniqueFd page = process.has_page ? Take(KeyOf(Kind::kFencePage, id), held) : UniqueFd();
-  if (page) adopters.fences.Adopt(process.channel, std::move(page));
   UniqueFd pidfd = Take(KeyOf(Kind::kPidfd, id), held);
   if (!pidfd) {
     news->gone_processes.push_back(process.channel);

@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "daemon/broker/block_keeper.h"
 #include "daemon/broker/broker.h"
-#include "daemon/broker/fence_keeper.h"
 #include "daemon/core/standing.h"
 #include "daemon/service/attach_front.h"
 #include "daemon/vault/broker_link.h"
@@ -18,7 +17,6 @@ namespace berth {
 struct Adopters {
   Broker& broker;
   service::AttachFront& attach;
-  FenceKeeper& fences;
   BlockKeeper& blocks;
 };
 

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/fd_passing.h"
 #include "common/memfd.h"
+#include "common/row.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -160,13 +161,24 @@ absl::Status BrokerProcess::StartCore(const core::Config& config, const std::str
 absl::Status BrokerProcess::RestoreCore(const LedgerIdentity& identity, const std::string& folder) {
   BERTH_ASSIGN_OR_RETURN(ledger_, Ledger::Open(folder, identity));
   if (ledger_->torn()) spdlog::warn("ledger: a commit was under way when the last broker died; it never was");
-  const absl::Status restored = core_->Restore(ledger_->AllRows());
+  const Rows rows = ledger_->AllRows();
+  // What processes keep, and how far their streams are, the core reads in their pages.
+  for (auto it = held_.begin(); it != held_.end();) {
+    const bool page = it->first.kind == custody::Kind::kFencePage;
+    if (page && rows.contains(core::KeyOf(core::RowKind::kChannel, it->first.id))) {
+      fences_->Adopt(ChannelId(it->first.id), std::move(it->second));
+      it = held_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  const absl::Status restored = core_->Restore(rows);
   return restored.ok() ? restored : Ledger::Unreadable(folder, restored);
 }
 
 absl::Status BrokerProcess::TakeUpLeases() {
   if (ledger_fault_.ok()) {
-    const Adopters adopters = {*broker_, *attach_, *fences_, *keeper_};
+    const Adopters adopters = {*broker_, *attach_, *keeper_};
     BERTH_RETURN_IF_ERROR(AdoptLeases(core_->WhatStands(), adopters, &held_));
   }
   for (auto& [key, fd] : held_) {
