@@ -55,7 +55,8 @@ void AdoptBlock(const core::Standing::LeasedBlock& block, const Adopters& adopte
   }
   // One that is being made has none yet, one that is on its way back none any more, and a context worker's never one.
   adopters.blocks.Expect(block.block);
-  if (!core::InTheMaking(block.phase) && block.phase != core::BlockPhase::kRetired) news->lost_blocks.push_back(block.block);
+  if (core::InTheMaking(block.phase) || block.phase == core::BlockPhase::kRetired) return;
+  news->lost_blocks.push_back(block.block);
 }
 
 }  // namespace

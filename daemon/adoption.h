@@ -1,5 +1,6 @@
-// Adoption: how a new broker goes on with an earlier one's leases. What the core's rows say and the vault holds is taken
-// up as it is; what only one of the two has is over: a row whose fd is gone has ended, an fd without a row is let go of.
+// Adoption: how a new broker goes on with an earlier one's leases. What the core's rows say and the vault holds is
+// taken up as it is; what only one of the two has is over: a row whose fd is gone has ended, an fd without a row is
+// let go of.
 
 #ifndef DAEMON_ADOPTION_H_
 #define DAEMON_ADOPTION_H_

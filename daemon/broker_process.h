@@ -57,8 +57,8 @@ class BrokerProcess final : private EffectSink {
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
   std::unique_ptr<core::Core> MakeCore(const core::Config& config) const;
-  // Makes the core, of what an earlier broker of this incarnation has kept. Where that cannot be read the core is empty,
-  // and ledger_fault_ says why.
+  // Makes the core, of what an earlier broker of this incarnation has kept. Where that cannot be read the core is
+  // empty, and ledger_fault_ says why.
   absl::Status StartCore(const core::Config& config, const std::string& folder);
   absl::Status RestoreCore(const LedgerIdentity& identity, const std::string& folder);
   // Hands monitor and workers on, and goes on with the leases.

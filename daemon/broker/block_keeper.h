@@ -54,7 +54,8 @@ class BlockKeeper {
   // The fd of a block that is neither being made nor released; it stays the keeper's. Errors: kNotFound.
   absl::StatusOr<int> Find(BlockId block) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A worker serves `device` on `socket`; or it is `at_work` for an earlier broker, and serves once it has answered that.
+  // A worker serves `device` on `socket`; or it is `at_work` for an earlier broker, and serves once it has answered
+  // that.
   void WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket, bool at_work = false) ABSL_LOCKS_EXCLUDED(mu_);
   // What the vault says of the device's worker. What only one that is gone still held is released with it.
   void OnWorkerNews(const WorkerNews& news) ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,9 +1,10 @@
 // Broker: the core under its lock, and the one place where effects are carried out in the order of their numbers.
 //
 // A step is: lock, let the core decide, keep what changed, unlock; then whoever finds nobody at it carries out what is
-// queued, without the lock. So nobody hears of a step that a restart could forget, and a request that can be answered at once is answered on the thread that brought it, and no reply leaves before
-// every effect of a smaller number is done. gRPC sends such an answer when that thread returns: what comes after it and
-// takes system calls is left to the loop's thread, so that the caller need not wait for it.
+// queued, without the lock. So nobody hears of a step that a restart could forget, and a request that can be answered
+// at once is answered on the thread that brought it, and no reply leaves before every effect of a smaller number is
+// done. gRPC sends such an answer when that thread returns: what comes after it and takes system calls is left to the
+// loop's thread, so that the caller need not wait for it.
 
 #ifndef DAEMON_BROKER_BROKER_H_
 #define DAEMON_BROKER_BROKER_H_
@@ -63,8 +64,9 @@ class EffectSink {
 // Thread-safe.
 class Broker {
  public:
-  // `core` and `sink` must outlive the broker. Each step's changes are kept in `ledger`, which must outlive it too; null
-  // for a core whose rows nobody needs later. A ledger that takes no more although there was room ends the process.
+  // `core` and `sink` must outlive the broker. Each step's changes are kept in `ledger`, which must outlive it too;
+  // null for a core whose rows nobody needs later. A ledger that takes no more although there was room ends the
+  // process.
   Broker(core::Core* core, EffectSink* sink, Ledger* ledger = nullptr)
       : sink_(*sink), core_(*core), ledger_(ledger) {}
 

@@ -39,8 +39,8 @@ class FenceKeeper {
 
   // Goes on with the page of a process that is there still.
   void Adopt(ChannelId channel, UniqueFd page) ABSL_LOCKS_EXCLUDED(mu_);
-  // A page that an earlier broker made for a process that is not: its session is over, so nobody shall wait for its words, and what it keeps is
-  // nobody's.
+  // A page that an earlier broker made for a process that is not: its session is over, so nobody shall wait for its
+  // words, and what it keeps is nobody's.
   void LetGo(HeldFd held) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -218,7 +218,8 @@ Block* BlockTable::Restore(Block block) {
 const Import* BlockTable::Restore(BlockId block, Import import) {
   const auto found = by_id_.find(block);
   const ImportId id = import.id;
-  if (found == by_id_.end() || id.value() > last_.import || !by_import_.emplace(id, found->second).second) return nullptr;
+  if (found == by_id_.end() || id.value() > last_.import) return nullptr;
+  if (!by_import_.emplace(id, found->second).second) return nullptr;
   by_channel_[import.channel].insert(id);
   return &found->second->imports.emplace(id, std::move(import)).first->second;
 }

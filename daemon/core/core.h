@@ -255,8 +255,8 @@ class Core {
                     const IpcHandle& handle = {});
   // The block's memory is back with the driver. A failure keeps the bytes charged.
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
-  // A worker is at what an earlier broker asked: told at first, and with each answer to that, until WorkerUp(). It is to
-  // get on as with what this one asks.
+  // A worker is at what an earlier broker asked: told at first, and with each answer to that, until WorkerUp(). It is
+  // to get on as with what this one asks.
   void WorkerAtWork(absl::Time now, uint32_t device, Lane lane, Effects* effects);
   // Nobody has the fd of a block that was made: it is freed, and whoever maps it is asked to let go.
   void BlockLost(absl::Time now, BlockId block, Effects* effects);

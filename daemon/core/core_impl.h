@@ -41,6 +41,7 @@
 #include "daemon/core/reservation_table.h"
 #include "daemon/core/room_queue.h"
 #include "daemon/core/session_table.h"
+#include "daemon/core/shortage.h"
 
 namespace berth::core {
 
@@ -66,24 +67,6 @@ struct TenantAccount {
   // A limit was set by hand.
   bool limited = false;
   std::map<uint32_t, ByteBudget> budgets;
-};
-
-// One layer that a request's bytes are charged to.
-struct LayerBudget {
-  Layer layer;
-  ByteBudget* budget;
-};
-
-// What a waiting request lacks, in rising order of trouble: nothing; its turn, or bytes that are on their way back;
-// bytes that others hold; a limit.
-struct Shortage {
-  enum class Kind { kNone, kComing, kHeld, kTooLarge };
-  Kind kind = Kind::kNone;
-  // The layers without room.
-  std::vector<ByteBudget*> lacking;
-  // The innermost layer of `kind` with the bytes asked there, for a refusal.
-  LayerBudget worst{Layer::kDevice, nullptr};
-  RoomAsk ask;
 };
 
 // A request that was taken in.

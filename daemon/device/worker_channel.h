@@ -34,8 +34,8 @@ struct CreatedBlock {
   absl::StatusOr<UniqueFd> fd;
   std::optional<IpcHandle> handle;
 };
-// Answers SendRelease(), and SendBegin() for each fd that an earlier broker had it hold: the worker has closed the block's fd, or has it still because the driver did not take it, and
-// why.
+// Answers SendRelease(), and SendBegin() for each fd that an earlier broker had it hold: the worker has closed the
+// block's fd, or has it still because the driver did not take it, and why.
 struct ReleasedBlock {
   BlockId block;
   absl::Status status = absl::OkStatus();

@@ -78,7 +78,8 @@ struct BlockMessage {
   uint64_t block = 0;
 };
 
-// Answers Release, and Begin for each fd held: the block is closed, or the driver did not take it and it is kept, to be released again.
+// Answers Release, and Begin for each fd held: the block is closed, or the driver did not take it and it is kept, to
+// be released again.
 struct Released {
   Kind kind = Kind::kReleased;
   uint32_t padding = 0;

@@ -45,8 +45,8 @@ class Ledger {
   // What Open() says of one, for whoever finds out about its rows.
   static absl::Status Unreadable(const std::string& folder, const absl::Status& why);
 
-  // Keeps the changes: all of them are in the file when this returns, or none. Rows that are what they were cost nothing.
-  // Requires: no row twice in one batch.
+  // Keeps the changes: all of them are in the file when this returns, or none. Rows that are what they were cost
+  // nothing. Requires: no row twice in one batch.
   // Errors: kResourceExhausted where there is no room, which CheckRoom() sees coming.
   absl::Status Commit(const RowBatch& changes);
 

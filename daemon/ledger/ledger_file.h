@@ -1,6 +1,6 @@
-// LedgerFile: one file of the ledger's, mapped into memory. To append is to copy and to store one word, without a system
-// call: what a process has stored is in the file, whatever becomes of the process. (What becomes of the machine does not
-// matter: the ledger lives with the boot.)
+// LedgerFile: one file of the ledger's, mapped into memory. To append is to copy and to store one word, without a
+// system call: what a process has stored is in the file, whatever becomes of the process. (What becomes of the
+// machine does not matter: the ledger lives with the boot.)
 
 #ifndef DAEMON_LEDGER_LEDGER_FILE_H_
 #define DAEMON_LEDGER_LEDGER_FILE_H_

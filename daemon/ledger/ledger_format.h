@@ -3,8 +3,8 @@
 //
 //   header | frame | batch | frame | batch | … | room
 //
-// A commit is: frame and batch behind what is there, then one word of the header, which says how far the file goes. What
-// lies behind that was under way when its writer died, and is nothing.
+// A commit is: frame and batch behind what is there, then one word of the header, which says how far the file goes.
+// What lies behind that was under way when its writer died, and is nothing.
 
 #ifndef DAEMON_LEDGER_LEDGER_FORMAT_H_
 #define DAEMON_LEDGER_LEDGER_FORMAT_H_
@@ -30,8 +30,8 @@ struct LedgerHeader {
   std::array<char, 40> boot = {};
   // Of all above.
   uint64_t checksum = 0;
-  // The last word that a commit writes, on a cache line of its own: bytes of the file that count in the lower 48 bits, a
-  // checksum of them in the others.
+  // The last word that a commit writes, on a cache line of its own: bytes of the file that count in the lower 48
+  // bits, a checksum of them in the others.
   alignas(64) uint64_t committed = 0;
 };
 static_assert(std::is_trivially_copyable_v<LedgerHeader> && sizeof(LedgerHeader) == 192);

@@ -278,8 +278,8 @@ TEST_F(CustodyTest, AnOrderReachesTheVaultWithItsReason) {
   EXPECT_EQ(order.lane, Lane::kContext);
   EXPECT_EQ(order.order, custody::OrderKind::kKill);
   EXPECT_EQ(order.why, "pulled");
-  custody.Order(3, Lane::kMain, static_cast<custody::OrderKind>(static_cast<uint32_t>(custody::OrderKind::kUpgrade) + 1),
-                "");
+  const auto none = static_cast<uint32_t>(custody::OrderKind::kUpgrade) + 1;
+  custody.Order(3, Lane::kMain, static_cast<custody::OrderKind>(none), "");
   EXPECT_TRUE(absl::IsInternal(link_->Read().status())) << "no order of that kind";
 }
 
