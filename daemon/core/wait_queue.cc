@@ -207,7 +207,12 @@ void WaitQueue::Charge(const Tenant& tenant, uint64_t units) {
   }
   const double start = clock_.Enter(tenant);
   Advance(start);
-  if (clock_.Leave(tenant, start + cost)) NoteTenant(tenant);
+  if (clock_.Leave(tenant, start + cost)) {
+    NoteTenant(tenant);
+  } else {
+    // What costs nothing leaves it where the others are.
+    ForgetTenant(tenant);
+  }
 }
 
 void WaitQueue::Advance(double start) {
