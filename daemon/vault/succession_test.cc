@@ -186,7 +186,8 @@ TEST_F(SuccessionTest, TheServiceManagerIsToldOfEachVault) {
   Daemon daemon(folder_, {{"NOTIFY_SOCKET", path}});
   ASSERT_TRUE(daemon.AwaitReady());
   EXPECT_EQ(told(), "READY=1");
-  EXPECT_EQ(absl::StrCat("MAINPID=", KillVault()), told());
+  const int next = KillVault();
+  EXPECT_EQ(told(), absl::StrCat("MAINPID=", next));
   Stop();
   EXPECT_EQ(told(), "STOPPING=1");
 }

@@ -76,6 +76,8 @@ void Simulation::Restart(bool kept) {
     device.context_generation = workers_[{device.ordinal, Lane::kContext}].generation;
   }
   core_ = NewCore();
+  // Which pages a process was sent is not written down: it is sent them again, which it does not mind.
+  for (auto& [id, process] : processes_) process.pages.clear();
   if (const absl::Status restored = core_->Restore(rows_); !restored.ok()) {
     return Fail(absl::StrCat("a broker cannot go on: ", restored.message()));
   }
