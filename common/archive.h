@@ -111,7 +111,7 @@ class ArchiveWriter {
   template <typename... Ts>
   void Write(const std::variant<Ts...>& value) {
     Write(static_cast<uint32_t>(value.index()));
-    std::visit([this](const auto& held) { Write(held); }, value);
+    std::visit([this](const auto& held) { this->Write(held); }, value);
   }
   void Write(const absl::Status& status);
   template <typename T>
