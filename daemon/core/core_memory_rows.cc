@@ -9,8 +9,6 @@
 namespace berth::core {
 namespace {
 
-constexpr bool Is(const RowKey& key, RowKind kind) { return key.kind == static_cast<uint32_t>(kind); }
-
 // What the core keeps of a device beside what the vault says of it.
 struct DeviceRow {
   // There is a context worker, or was one ordered.
