@@ -85,7 +85,11 @@ bool BlockKeeper::StartRelease(const core::ReleaseBlock& effect) {
     return true;
   }
   const auto it = blocks_.find(effect.block);
-  if (it == blocks_.end()) return false;
+  if (it == blocks_.end()) {
+    // Should it come all the same, of what an earlier broker asked, it is nobody's.
+    expected_.erase(effect.block);
+    return false;
+  }
   if (it->second.stage == Stage::kRefused) {
     ReleaseAgainLocked(effect.block, &it->second);
   } else if (it->second.stage == Stage::kHeld) {
