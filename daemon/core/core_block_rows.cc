@@ -25,6 +25,7 @@ void Core::Impl::ReadBlock(BlockId id, ArchiveReader& archive) {
       (read.phase == BlockPhase::kReserved && !pending_.contains(read.request))) {
     return archive.Fail();
   }
+  read.asked_earlier = InTheMaking(read.phase);
   // What no worker is asked again goes on with Resume().
   read.asked = read.phase == BlockPhase::kAbandoned ||
                (read.phase == BlockPhase::kRetired && !read.busy && IsLost(read));

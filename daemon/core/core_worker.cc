@@ -182,6 +182,7 @@ void Core::Impl::AskCreate(const Step& step, Block& block) {
   block.memory_generation = worker.generation;
   if (worker.state != DeviceState::kReady) return;
   block.asked = true;
+  block.asked_earlier = false;
   worker.calls.OnAsked(step.now, block.bytes);
   Emit(step,
        CreateBlock{.device = block.device, .lane = block.lane(), .block = block.id, .bytes = block.bytes});

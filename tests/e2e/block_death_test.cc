@@ -1,7 +1,6 @@
 // The broker is killed while workers are at work for it: what they make and give back is in the next one's books.
 
 #include <signal.h>
-#include <stdlib.h>
 
 #include <memory>
 #include <string>
@@ -89,10 +88,6 @@ TEST(BlockDeathTest, WhatIsMadeAndGivenBackWhileThereIsNoBrokerIsFoundOut) {
 }
 
 TEST(BlockDeathTest, WhoDiesWhileItsBlockIsBeingMadeLeavesNothingBehind) {
-  if (getenv("BERTH_OPEN_FINDINGS") == nullptr) {
-    GTEST_SKIP() << "one run in six leaves the fd of the block with broker and vault, in no books: "
-                    "BERTH_OPEN_FINDINGS=1 runs it";
-  }
   TestDaemon daemon;
   auto actor = std::make_unique<Actor>(daemon);
   {
