@@ -1,7 +1,5 @@
 #include "daemon/device/worker.h"
 
-#include <string.h>
-
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,20 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
 #include "common/status_macros.h"
+#include "common/struct_message.h"
 #include "daemon/device/fault.h"
 #include "daemon/device/worker_wire.h"
 
 namespace berth {
 namespace {
-
-template <typename T>
-std::optional<T> As(const Message& message, worker::Kind kind, size_t fds) {
-  T value;
-  if (message.bytes.size() != sizeof(T) || message.fds.size() != fds) return std::nullopt;
-  memcpy(&value, message.bytes.data(), sizeof(T));
-  if (value.kind != kind) return std::nullopt;
-  return value;
-}
 
 // Serves one socket. What it keeps are the blocks that the broker is freeing, until everybody else has closed theirs;
 // and from the beginning those that are exported by handles.
@@ -130,15 +120,15 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
     }
     // The driver's, of what was asked.
     absl::Status outcome;
-    if (const auto create = As<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
+    if (const auto create = AsStruct<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
       BERTH_ASSIGN_OR_RETURN(outcome, Create(*create));
-    } else if (const auto hold = As<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
+    } else if (const auto hold = AsStruct<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
                hold.has_value()) {
       BERTH_RETURN_IF_ERROR(Hold(hold->block, std::move(message->fds[0])));
-    } else if (const auto release = As<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
+    } else if (const auto release = AsStruct<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
       BERTH_ASSIGN_OR_RETURN(outcome, AnswerRelease(release->block));
-    } else if (As<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
+    } else if (AsStruct<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
       BERTH_ASSIGN_OR_RETURN(outcome, Begin());
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");

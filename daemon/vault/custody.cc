@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "common/fd_passing.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/struct_message.h"
 
 namespace berth {
 namespace {
@@ -54,16 +54,6 @@ absl::Status WaitFor(int socket, short events, Clock::time_point deadline) {
   }
 }
 
-// The message as a `T`, if it is one of `kind` with `fds` fds.
-template <typename T>
-std::optional<T> As(const Message& message, MessageKind kind, size_t fds) {
-  T value;
-  if (message.bytes.size() != sizeof(T) || message.fds.size() != fds) return std::nullopt;
-  memcpy(&value, message.bytes.data(), sizeof(T));
-  if (value.kind != kind) return std::nullopt;
-  return value;
-}
-
 absl::StatusOr<Message> ReceiveBefore(int socket, Clock::time_point deadline) {
   while (true) {
     absl::StatusOr<Message> message = ReceiveMessage(socket);
@@ -88,7 +78,7 @@ absl::Status SendBefore(int socket, const T& message, int fd, Clock::time_point 
 // Waits for a vault that was started to ask for everything.
 absl::Status AwaitWish(int socket) {
   BERTH_ASSIGN_OR_RETURN(const Message first, ReceiveBefore(socket, Clock::now() + kHandOverLimit));
-  if (As<custody::Signal>(first, MessageKind::kHandOver, 0).has_value()) return absl::OkStatus();
+  if (AsStruct<custody::Signal>(first, MessageKind::kHandOver, 0).has_value()) return absl::OkStatus();
   return Broken("something else than that it wants everything");
 }
 
@@ -126,7 +116,7 @@ absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
   BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   const Clock::time_point deadline = Clock::now() + kReceiveLimit;
   BERTH_ASSIGN_OR_RETURN(const Message first, ReceiveBefore(socket.get(), deadline));
-  const std::optional<Facts> facts = As<Facts>(first, MessageKind::kFacts, 0);
+  const std::optional<Facts> facts = AsStruct<Facts>(first, MessageKind::kFacts, 0);
   if (!facts.has_value()) return Broken("no facts first");
 
   Inheritance inherited;
@@ -134,8 +124,8 @@ absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
   HeldByKey held;
   while (true) {
     BERTH_ASSIGN_OR_RETURN(Message message, ReceiveBefore(socket.get(), deadline));
-    if (As<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
-    const std::optional<KeyMessage> give = As<KeyMessage>(message, MessageKind::kGive, 1);
+    if (AsStruct<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
+    const std::optional<KeyMessage> give = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
     if (!give.has_value()) return Broken("something else than what it holds");
     BERTH_ASSIGN_OR_RETURN(UniqueFd fd, Keep(give->key, std::move(message.fds[0]), &held));
     if (fd) inherited.held.push_back({give->key, std::move(fd)});
@@ -287,9 +277,9 @@ void Custody::ForgetLocked(const custody::WorkerStatus& status) {
 
 absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
-  if (As<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
-  if (As<custody::Signal>(message, MessageKind::kHandOver, 0).has_value()) return HandOverRequested{};
-  if (const auto status = As<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0);
+  if (AsStruct<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
+  if (AsStruct<custody::Signal>(message, MessageKind::kHandOver, 0).has_value()) return HandOverRequested{};
+  if (const auto status = AsStruct<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0);
       status.has_value()) {
     {
       MutexLock lock(&mu_);
@@ -304,12 +294,12 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
                       .last_failure = custody::ReasonOf(status->last_failure),
                       .drain_reason = custody::ReasonOf(status->drain_reason)};
   }
-  if (const auto dropped = As<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
+  if (const auto dropped = AsStruct<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
     MutexLock lock(&mu_);
     held_.erase(dropped->key);
     return DroppedFd{dropped->key};
   }
-  const auto give = As<KeyMessage>(message, MessageKind::kGive, 1);
+  const auto give = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
   if (!give.has_value()) return Broken("an unknown message");
   absl::StatusOr<UniqueFd> fd;
   {

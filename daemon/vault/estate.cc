@@ -2,15 +2,14 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/struct_message.h"
 #include "daemon/vault/vault_log.h"
 
 namespace berth {
@@ -34,16 +33,6 @@ absl::StatusOr<Message> ReceiveBefore(int socket, MonotonicTime deadline) {
   }
 }
 
-// The message as a `T`, if it is one of `kind` with `fds` fds.
-template <typename T>
-std::optional<T> As(const Message& message, MessageKind kind, size_t fds) {
-  T value;
-  if (message.bytes.size() != sizeof(T) || message.fds.size() != fds) return std::nullopt;
-  memcpy(&value, message.bytes.data(), sizeof(T));
-  if (value.kind != kind) return std::nullopt;
-  return value;
-}
-
 absl::Status CheckWhole(const Estate& estate) {
   for (const Key& key : {KeyOf(Kind::kFolderLock), KeyOf(Kind::kStatePage), KeyOf(Kind::kDeviceTable),
                          KeyOf(custody::Listener::kBerthd), KeyOf(custody::Listener::kAdmin),
@@ -63,21 +52,21 @@ absl::StatusOr<Estate> ReceiveEstate(int socket, MonotonicTime deadline) {
   bool begun = false;
   while (true) {
     BERTH_ASSIGN_OR_RETURN(Message message, ReceiveBefore(socket, deadline));
-    if (const auto facts = As<custody::Facts>(message, MessageKind::kFacts, 0); facts.has_value()) {
+    if (const auto facts = AsStruct<custody::Facts>(message, MessageKind::kFacts, 0); facts.has_value()) {
       estate.facts = *facts;
       begun = true;
       continue;
     }
     // Said to who was here before. What was put then is given again, and what was asked is asked again.
     if (!begun) continue;
-    if (As<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
-    if (const auto status = As<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0)) {
+    if (AsStruct<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
+    if (const auto status = AsStruct<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0)) {
       estate.statuses.push_back(*status);
       continue;
     }
     // What another thread of the broker puts meanwhile comes in between.
-    auto given = As<KeyMessage>(message, MessageKind::kGive, 1);
-    if (!given.has_value()) given = As<KeyMessage>(message, MessageKind::kPut, 1);
+    auto given = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
+    if (!given.has_value()) given = AsStruct<KeyMessage>(message, MessageKind::kPut, 1);
     if (!given.has_value()) return absl::InternalError("the broker sent a message that breaks the protocol");
     if (given->key.kind == Kind::kBroker) {
       estate.broker = std::move(message.fds[0]);
