@@ -178,40 +178,40 @@ TEST(CoreMemoryRestartTest, ReservationsStayUntilTheirTimeAndAreDrawnOn) {
   EXPECT_EQ(h.BytesOf(0).live, MiB(4));
 }
 
-TEST(CoreMemoryRestartTest, WhoWaitsForBytesKeepsHisPlaceAndIsServedOnceHeIsBack) {
-  MemoryHarness h;
-  Peer holder = h.Open(1001), a = h.Open(), b = h.Open();
-  const AllocateResult all = h.MustAllocate(holder, MiB(16));
+// Two waited for all bytes there are while a broker died; the second is back, and the bytes are free.
+struct TwoWhoWaited : MemoryHarness {
+  TwoWhoWaited() {
+    Peer holder = Open(1001);
+    const AllocateResult all = MustAllocate(holder, MiB(16));
+    Allocate(a, request);
+    Allocate(b, request);
+    Die();
+    second = AllocateAgain(b, request);
+    Free(holder, all.block.handle, {all.import});
+    WorkAll();
+  }
+
   const AllocateRequest request = {.bytes = MiB(16), .wait = true};
-  h.Allocate(a, request);
-  h.Allocate(b, request);
-  h.Die();
-  const CallId second = h.AllocateAgain(b, request);
-  h.Free(holder, all.block.handle, {all.import});
-  h.WorkAll();
-  EXPECT_FALSE(h.Answered(second)) << "another was before";
-  const CallId first = h.AllocateAgain(a, request);
+  Peer a = Open(), b = Open();
+  CallId second;
+};
+
+TEST(CoreMemoryRestartTest, WhoWaitsForBytesKeepsHisPlaceAndIsServedOnceHeIsBack) {
+  TwoWhoWaited h;
+  EXPECT_FALSE(h.Answered(h.second)) << "another was before";
+  const CallId first = h.AllocateAgain(h.a, h.request);
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(first).ok());
-  EXPECT_FALSE(h.Answered(second));
+  EXPECT_FALSE(h.Answered(h.second));
 }
 
 TEST(CoreMemoryRestartTest, WhoWaitedAndDoesNotComeBackIsWaitedForNoLonger) {
-  MemoryHarness h;
-  Peer holder = h.Open(1001), a = h.Open(), b = h.Open();
-  const AllocateResult all = h.MustAllocate(holder, MiB(16));
-  const AllocateRequest request = {.bytes = MiB(16), .wait = true};
-  h.Allocate(a, request);
-  h.Allocate(b, request);
-  h.Die();
-  const CallId second = h.AllocateAgain(b, request);
-  h.Free(holder, all.block.handle, {all.import});
-  h.WorkAll();
-  EXPECT_FALSE(h.Answered(second));
+  TwoWhoWaited h;
+  EXPECT_FALSE(h.Answered(h.second));
   h.now += absl::Seconds(5);
   h.Tick();
   h.WorkAll();
-  EXPECT_TRUE(h.StatusOf(second).ok());
+  EXPECT_TRUE(h.StatusOf(h.second).ok());
 }
 
 TEST(CoreMemoryRestartTest, ABlockOfAContextWorkerIsThereWithItsHandleAsLongAsThatIs) {

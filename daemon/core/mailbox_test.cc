@@ -1,10 +1,10 @@
 #include "daemon/core/mailbox.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "daemon/core/copy_rows.h"
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -156,17 +156,7 @@ TEST_F(MailboxTest, AWithdrawnFdThatHadATurnGivesItUp) {
 
 // The rows of `from`, read by mailboxes that have the same channels.
 void Restore(const Mailboxes& from, Mailboxes* to) {
-  std::vector<RowKey> keys;
-  from.ListRows(&keys);
-  std::sort(keys.begin(), keys.end());
-  for (const RowKey& key : keys) {
-    std::string row;
-    ArchiveWriter writer(&row);
-    ASSERT_TRUE(from.WriteRow(key, writer));
-    ArchiveReader reader(row);
-    to->ReadRow(key, reader);
-    ASSERT_TRUE(reader.Finish().ok());
-  }
+  CopyRows(from, to);
   to->FinishRestoring();
 }
 

@@ -1,10 +1,10 @@
 #include "daemon/core/wait_queue.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/core/copy_rows.h"
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -245,18 +245,8 @@ TEST(WaitQueueTest, WaitersAreTakenBySessionOrByCondition) {
 
 // The rows of `from`, read by a queue of the same pool.
 void Restore(const WaitQueue& from, WaitQueue* to) {
-  std::vector<RowKey> keys;
-  from.ListRows(&keys);
-  std::sort(keys.begin(), keys.end());
   to->RestoreClock(from.clock());
-  for (const RowKey& key : keys) {
-    std::string row;
-    ArchiveWriter writer(&row);
-    ASSERT_TRUE(from.WriteRow(key, writer));
-    ArchiveReader reader(row);
-    to->ReadRow(key, reader);
-    ASSERT_TRUE(reader.Finish().ok());
-  }
+  CopyRows(from, to);
   EXPECT_TRUE(to->CheckBooks().ok()) << to->CheckBooks();
 }
 
