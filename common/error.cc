@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 37> kReasons = {{
+constexpr std::array<ReasonRow, 38> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -56,6 +56,7 @@ constexpr std::array<ReasonRow, 37> kReasons = {{
     {Reason::kNoRuntime, "NO_RUNTIME", Code::kFailedPrecondition},
     {Reason::kLedgerFull, "LEDGER_FULL", Code::kUnavailable},
     {Reason::kLedgerUnreadable, "LEDGER_UNREADABLE", Code::kFailedPrecondition},
+    {Reason::kObserverOnlyLooks, "OBSERVER_ONLY_LOOKS", Code::kPermissionDenied},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

@@ -58,6 +58,7 @@ enum class Reason {
   kNoRuntime,
   kLedgerFull,
   kLedgerUnreadable,
+  kObserverOnlyLooks,
 };
 
 // "OVER_BUDGET" for kOverBudget.

@@ -31,7 +31,7 @@ namespace {
 // The answers to calls under way get this long to leave when the daemon stops; the vault gives the whole broker 500 ms.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
 constexpr absl::Duration kStopPause = absl::Milliseconds(1);
-// And the files of log and modules this long, both together, to take what waits for them.
+// And the files of logs and modules this long, all together, to take what waits for them.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
 custody::OrderKind ToWire(core::DeviceOrder order) {
@@ -74,7 +74,8 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, s
   process.loop_->Run();
   process.AwaitAnswers();
   const absl::Time deadline = absl::Now() + kFlushPatience;
-  process.log_->Flush(kFlushPatience);
+  process.log_->Flush(kFlushPatience / 2);
+  process.audit_->Flush(kFlushPatience / 2);
   process.modules_->Flush(std::max(deadline - absl::Now(), absl::ZeroDuration()));
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
   // waits.
@@ -93,6 +94,12 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file, facts_.incarnation));
+  audit_ = std::make_unique<service::AuditLog>(
+      service::AuditLog::Options{.folder = settings.audit_folder.value_or(folders.state),
+                                 .size = settings.audit_size.value_or(service::kAuditSize),
+                                 .incarnation = facts_.incarnation,
+                                 .epoch = facts_.epoch});
+  Audit("broker_started", {{"version", kVersion}});
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   BERTH_RETURN_IF_ERROR(StartCore(config, folders.sockets));
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this), ledger_.get());
@@ -104,6 +111,10 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   config_ = std::make_unique<ConfigDesk>(
       broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
         return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
+      },
+      [this](const core::QuotaTable& quotas) {
+        connections_->SetQuotas(quotas);
+        watches_->SetQuotas(quotas);
       });
   TakeUpModules(folders.state);
   BERTH_RETURN_IF_ERROR(StartFronts(folders.sockets, settings));
@@ -126,9 +137,11 @@ absl::Status BrokerProcess::TakeOver() {
   berthd_listener_ = take(custody::KeyOf(custody::Listener::kBerthd));
   admin_listener_ = take(custody::KeyOf(custody::Listener::kAdmin));
   attach_listener_ = take(custody::KeyOf(custody::Listener::kAttach));
+  observer_listener_ = take(custody::KeyOf(custody::Listener::kObserver));
   page_fd_ = take(custody::KeyOf(custody::Kind::kStatePage));
   device_table_ = take(custody::KeyOf(custody::Kind::kDeviceTable));
-  if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !page_fd_ || !device_table_) {
+  if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !observer_listener_ || !page_fd_ ||
+      !device_table_) {
     return absl::InternalError("the vault gave no listening sockets, state page or device table");
   }
   return absl::OkStatus();
@@ -177,6 +190,9 @@ absl::Status BrokerProcess::RestoreCore(const LedgerIdentity& identity, const st
 }
 
 absl::Status BrokerProcess::TakeUpLeases() {
+  for (const core::SessionView& session : core_->ListSessions({.admin = true})) {
+    audit_->NoteSession(session.id, session.label);
+  }
   if (ledger_fault_.ok()) {
     const Adopters adopters = {*broker_, *attach_, *keeper_};
     BERTH_RETURN_IF_ERROR(AdoptLeases(core_->WhatStands(), adopters, &held_));
@@ -281,6 +297,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   limits.per_uid =
       std::max(1u, std::min(settings.connections_per_uid.value_or(limits.per_uid), limits.total / 4 * 3));
   connections_ = std::make_unique<service::ConnectionTable>(limits);
+  connections_->SetQuotas(settings.quotas);
   callers_ = std::make_unique<service::CallerSource>(connections_.get());
 
   v1::Node node;
@@ -293,7 +310,8 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   service::ToProto(EventLoop::SteadyNow(), node.mutable_serve_time());
 
   watches_ = std::make_unique<service::DeviceWatches>(broker_.get());
-  const service::ServiceContext context = {broker_.get(), callers_.get()};
+  watches_->SetQuotas(settings.quotas);
+  const service::ServiceContext context = {broker_.get(), callers_.get(), audit_.get()};
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<service::SessionService>(context));
   services.push_back(std::make_unique<service::PermitService>(context));
@@ -306,7 +324,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
     custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
   }));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), &**page_));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), audit_.get(), &**page_));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
   grpc_->SetServing(ledger_fault_.ok());
 
@@ -323,13 +341,16 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
       service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
       std::move(page), attach_limits);
   attach_->KeepHearing(&page_->writable().hearing);
+  attach_->KeepAudit(audit_.get());
   return absl::OkStatus();
 }
 
 absl::Status BrokerProcess::Listen() {
   BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_)));
-  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), /*admin=*/false));
-  return acceptor_->Listen(std::move(admin_listener_), /*admin=*/true);
+  using Role = service::Peer::Role;
+  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), Role::kTenant));
+  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(observer_listener_), Role::kObserver));
+  return acceptor_->Listen(std::move(admin_listener_), Role::kAdmin);
 }
 
 absl::Status BrokerProcess::WatchVault() {
@@ -435,6 +456,10 @@ void BrokerProcess::DeliverModule(const core::Deliver& effect) {
 }
 
 void BrokerProcess::Carry(const core::Deliver& effect) {
+  if (effect.delivery.what == attach::DeliveryKind::kRevoked &&
+      std::exchange(last_revoked_, effect.delivery.permit) != effect.delivery.permit) {
+    Audit("revoke", {{"permit", std::to_string(effect.delivery.permit)}});
+  }
   switch (effect.delivery.what) {
     case attach::DeliveryKind::kRecall:
     case attach::DeliveryKind::kHandOver:
@@ -472,14 +497,27 @@ void BrokerProcess::Carry(const core::Deliver& effect) {
 
 void BrokerProcess::Carry(const core::CloseChannel& effect) { attach_->CloseChannel(effect.channel); }
 
-void BrokerProcess::Carry(const core::DropChannel& effect) { attach_->DropChannel(effect.channel); }
+void BrokerProcess::Carry(const core::DropChannel& effect) {
+  attach_->DropChannel(effect.channel);
+  audit_->EndProcess(effect.channel);
+}
 
-void BrokerProcess::Carry(const core::DropSession& effect) { attach_->DropSession(effect.session); }
+void BrokerProcess::Carry(const core::DropSession& effect) {
+  attach_->DropSession(effect.session);
+  audit_->EndSession(effect.session);
+}
 
 void BrokerProcess::Carry(const core::OrderDevice& effect) {
   if (effect.order == core::DeviceOrder::kKill || effect.order == core::DeviceOrder::kKillMonitor)
     spdlog::error("device {}: {}", effect.device, effect.why);
+  Audit("order_device", {{"device", std::to_string(effect.device)},
+                         {"order", std::to_string(static_cast<int>(ToWire(effect.order)))},
+                         {"cause", effect.why}});
   custody_->Order(effect.device, effect.lane, ToWire(effect.order), effect.why);
+}
+
+void BrokerProcess::Audit(const char* what, std::vector<service::AuditFact> facts) {
+  audit_->Append({.what = what, .facts = std::move(facts)});
 }
 
 void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }

@@ -29,6 +29,7 @@
 #include "daemon/service/acceptor.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/attach_front.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/device_watch.h"
@@ -98,6 +99,8 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::ModuleWork& effect) override;
   void ArmTimer(absl::Time when) override;
   void Wake() override;
+  // Keeps what the daemon has decided by itself.
+  void Audit(const char* what, std::vector<service::AuditFact> facts);
   void DeliverPage(const core::Deliver& effect);
   void DeliverModule(const core::Deliver& effect);
 
@@ -112,11 +115,15 @@ class BrokerProcess final : private EffectSink {
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;
+  UniqueFd observer_listener_;
   UniqueFd page_fd_;
   std::optional<StatePage> page_;
   UniqueFd device_table_;
 
   std::unique_ptr<service::AllocationLog> log_;
+  std::unique_ptr<service::AuditLog> audit_;
+  // The last permit that a process was told of as taken away: it is told to each of its session's.
+  uint64_t last_revoked_ = 0;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<FenceKeeper> fences_;
   std::unique_ptr<Ledger> ledger_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -27,6 +28,9 @@ const ConfigValue* Find(const std::vector<ConfigValue>& table, const std::string
       std::find_if(table.begin(), table.end(), [&](const ConfigValue& row) { return row.key == key; });
   return found == table.end() ? nullptr : &*found;
 }
+
+// Its rows come and go while the daemon runs.
+bool IsQuota(absl::string_view key) { return absl::StartsWith(key, "tenants."); }
 
 }  // namespace
 
@@ -82,12 +86,16 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
     if (was != nullptr && was->value == row.value) continue;
     ConfigChange& change = changes.emplace_back(
         ConfigChange{.key = row.key, .from = was == nullptr ? "" : was->value, .to = row.value});
-    if (was != nullptr && row.while_running) continue;
+    if (row.while_running && (was != nullptr || IsQuota(row.key))) continue;
     change.why_not = was == nullptr ? "a pool comes with a new daemon" : "it is changed by a new daemon";
     pending_[row.key] = row.value;
   }
   for (const ConfigValue& row : before) {
     if (Find(after, row.key) != nullptr) continue;
+    if (IsQuota(row.key)) {
+      changes.push_back({.key = row.key, .from = row.value, .to = "none"});
+      continue;
+    }
     changes.push_back({.key = row.key, .from = row.value, .why_not = "a pool goes with the daemon"});
     pending_[row.key] = "gone";
   }
@@ -97,6 +105,7 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
     }
   }
   if (settings_.device_budget != read->device_budget) ChangeDeviceBudget(to);
+  if (settings_.quotas != read->quotas) ChangeQuotas(to.quotas);
   // What runs from now on: the pools that there are, as the file has them, and what else can change.
   std::vector<core::PoolConfig> pools;
   for (const core::PoolConfig& pool : from.pools) {
@@ -110,13 +119,14 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigDesk::Reload() {
   }
   settings_.pools = std::move(pools);
   settings_.device_budget = read->device_budget;
+  settings_.quotas = read->quotas;
   std::erase_if(settings_.origins, [&](const auto& origin) {
     const ConfigValue* const row = Find(after, origin.first);
-    return row != nullptr && row->while_running;
+    return IsQuota(origin.first) || (row != nullptr && row->while_running);
   });
   for (const auto& [key, origin] : read->origins) {
     const ConfigValue* const row = Find(before, key);
-    if (row != nullptr && row->while_running) settings_.origins[key] = origin;
+    if (IsQuota(key) || (row != nullptr && row->while_running)) settings_.origins[key] = origin;
   }
   return changes;
 }
@@ -129,6 +139,12 @@ absl::Status ConfigDesk::ChangePool(const core::PoolConfig& from, const core::Po
     status = core.SetPool(now, from.name, change, effects).status();
   });
   return status;
+}
+
+void ConfigDesk::ChangeQuotas(const core::QuotaTable& to) {
+  broker_.Step(
+      [&](core::Core& core, absl::Time now, core::Effects* effects) { core.SetQuotas(now, to, effects); });
+  set_quotas_(to);
 }
 
 void ConfigDesk::ChangeDeviceBudget(const core::Config& to) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "daemon/service/attach_front.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/connection_table.h"
 
 namespace berth {
@@ -64,6 +65,14 @@ void AddPool(const core::PoolConfig& pool, Table* table) {
   add("weights", TextOf(std::map<uint32_t, uint64_t>(pool.weights.begin(), pool.weights.end())));
 }
 
+// What everybody's row leaves out is shown as bound by nothing; what another's leaves out is everybody's.
+void AddQuota(const std::string& prefix, const core::TenantQuota& quota, bool everybody, Table* table) {
+  core::ForEachFigure(quota, [&](absl::string_view key, const std::optional<uint64_t>& figure) {
+    if (!figure.has_value() && !everybody) return;
+    table->Add(absl::StrCat(prefix, key), figure.has_value() ? absl::StrCat(*figure) : "none", /*while_running=*/true);
+  });
+}
+
 }  // namespace
 
 std::vector<ConfigValue> TableOf(const Settings& settings, const core::PoolConfig& pool) {
@@ -75,6 +84,13 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::PoolConfi
 std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& config) {
   Table table(settings);
   for (const core::PoolConfig& pool : config.pools) AddPool(pool, &table);
+  AddQuota("tenants.", config.quotas.all, /*everybody=*/true, &table);
+  for (const auto& [uid, quota] : config.quotas.users) {
+    AddQuota(absl::StrCat("tenants.", uid, "."), quota, /*everybody=*/false, &table);
+  }
+  for (const auto& [uid, quota] : config.quotas.containers) {
+    AddQuota(absl::StrCat("tenants.", uid, ".containers."), quota, /*everybody=*/false, &table);
+  }
   const service::ConnectionLimits connections;
   const service::AttachLimits attach;
   table.Add("memory.device_budget", TextOf(settings.device_budget, "min(free, total / 2)"),
@@ -91,6 +107,8 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("workers.context_idle", TextOf(config.context_idle));
   table.Add("log.file", settings.log_file.value_or("none"));
   table.Add("log.fences", config.log_fences ? "true" : "false");
+  table.Add("log.audit_folder", settings.audit_folder.value_or("the folder of --state"));
+  table.Add("log.audit_size", FormatBytes(settings.audit_size.value_or(service::kAuditSize)));
   table.Add("modules.total", FormatBytes(config.limits.modules.total));
   table.Add("modules.tenant", FormatBytes(config.limits.modules.tenant));
   table.Add("modules.compile_patience", TextOf(config.limits.modules.compile_patience));

@@ -27,8 +27,9 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "memory", "workers", "log", "modules", "limits"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "tenants", "memory", "workers", "log", "modules", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
+    BERTH_RETURN_IF_ERROR(ReadTenants(&settings.quotas));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
     if (memory != nullptr) {
       BERTH_RETURN_IF_ERROR(CheckKeys(*memory, "memory.",
@@ -56,9 +57,11 @@ class SettingsReader {
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const log, Table("log"));
     if (log != nullptr) {
-      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file", "fences"}));
+      BERTH_RETURN_IF_ERROR(CheckKeys(*log, "log.", {"file", "fences", "audit_folder", "audit_size"}));
       BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "file", &settings.log_file));
       BERTH_RETURN_IF_ERROR(ReadFlag(*log, "log.", "fences", &settings.log_fences));
+      BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "audit_folder", &settings.audit_folder));
+      BERTH_RETURN_IF_ERROR(ReadBytes(*log, "log.", "audit_size", &settings.audit_size));
     }
     BERTH_ASSIGN_OR_RETURN(const toml::table* const modules, Table("modules"));
     if (modules != nullptr) {
@@ -181,6 +184,41 @@ class SettingsReader {
       settings->pools.push_back(std::move(pool));
     }
     return absl::OkStatus();
+  }
+
+  // The figures of one row of quotas. `inner` are tables of other rows in it.
+  absl::Status ReadQuota(const toml::table& table, const std::string& prefix, std::set<std::string> inner,
+                         core::TenantQuota* quota) {
+    absl::Status status;
+    core::ForEachFigure(*quota, [&](const char* key, std::optional<uint64_t>& figure) {
+      inner.insert(key);
+      if (status.ok()) status = ReadNumber(table, prefix, key, 1, &figure);
+    });
+    BERTH_RETURN_IF_ERROR(status);
+    return CheckKeys(table, prefix, inner);
+  }
+
+  // [tenants], and in it a table for each uid, and in that one for the user's containers.
+  absl::Status ReadTenants(core::QuotaTable* quotas) {
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const tenants, Table("tenants"));
+    if (tenants == nullptr) return absl::OkStatus();
+    std::set<std::string> users;
+    for (const auto& [key_text, node] : *tenants) {
+      const std::string key(key_text.str());
+      uint32_t uid = 0;
+      if (!node.is_table()) continue;
+      if (!absl::SimpleAtoi(key, &uid) || absl::StrCat(uid) != key) return Bad(node, "tenants." + key, "a uid as the key");
+      users.insert(key);
+      const toml::table& user = *node.as_table();
+      const std::string prefix = absl::StrCat("tenants.", key, ".");
+      BERTH_RETURN_IF_ERROR(ReadQuota(user, prefix, {"containers"}, &quotas->users[uid]));
+      const toml::node* const containers = user.get("containers");
+      if (containers == nullptr) continue;
+      if (!containers->is_table()) return Bad(*containers, prefix + "containers", "a table");
+      BERTH_RETURN_IF_ERROR(
+          ReadQuota(*containers->as_table(), prefix + "containers.", {}, &quotas->containers[uid]));
+    }
+    return ReadQuota(*tenants, "tenants.", std::move(users), &quotas->all);
   }
 
   absl::StatusOr<core::PoolConfig> ReadPool(const toml::table& table, const std::string& prefix) {
@@ -323,6 +361,7 @@ core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vect
   }
   if (const std::optional<uint64_t> cap = ConcurrencyFromEnvironment()) gpu_tests->cap = *cap;
   for (const DeviceRecord& record : devices) config.devices.push_back(MakeDevice(record, settings));
+  config.quotas = settings.quotas;
   config.tenant_budget = settings.tenant_budget;
   config.session_budget = settings.session_budget;
   if (settings.warm_blocks.has_value()) config.warm_blocks_per_size = *settings.warm_blocks;

@@ -24,6 +24,7 @@ namespace berth {
 struct Settings {
   // The environment's word on the cap of gpu-tests comes first, then this, then 2.
   std::vector<core::PoolConfig> pools;
+  core::QuotaTable quotas;
   // Of every device; by default min(free, total / 2) of each.
   std::optional<Bytes> device_budget;
   // Of every tenant and session on every device, unless an operator sets another; by default none.
@@ -46,7 +47,10 @@ struct Settings {
   std::optional<uint32_t> imports_per_process;
   // Where the log of what happens to memory is appended; by default nowhere.
   std::optional<std::string> log_file;
-  // Whether it has the uses of shared blocks, too.
+  // Where the audit log is, by default in the folder of what is kept over restarts; and the bytes of all its files.
+  std::optional<std::string> audit_folder;
+  std::optional<Bytes> audit_size;
+  // Whether the log of memory has the uses of shared blocks, too.
   std::optional<bool> log_fences;
   std::optional<uint32_t> streams_per_device;
   // Of compiled modules that are kept, and of one tenant's.
@@ -73,6 +77,12 @@ struct Settings {
 //   hold_warning = "1h"
 //   hold_limit = "2h"
 //   weights = {1000 = 3, 1001 = 1}
+//   [tenants]
+//   permits = 8
+//   [tenants.1000]
+//   permits = 16
+//   [tenants.1000.containers]
+//   permits = 2
 //   [memory]
 //   device_budget = "100GiB"
 //   tenant_budget = "50GiB"
@@ -88,6 +98,8 @@ struct Settings {
 //   context_idle = "30s"
 //   [log]
 //   file = "/var/log/berth/memory.jsonl"
+//   audit_folder = "/var/log/berth"
+//   audit_size = "32MiB"
 //   [modules]
 //   total = "256MiB"
 //   tenant = "64MiB"

@@ -70,6 +70,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   CLI::App app("berthd: leases a GPU node's permits and memory to its processes.", "berthd");
   app.option_defaults()->always_capture_default();
   app.add_option("--folder", options->folder, "Folder of the daemon's sockets");
+  app.add_option("--observer-group", options->observer_group,
+                 "Group whose members may look at everything and change nothing, on observer.sock; where there is no "
+                 "such group nobody but this user");
   app.add_option("--backend", options->backend, "What blocks are made of: auto, host or cuda")
       ->transform(CLI::CheckedTransformer(Backends()))
       ->default_str("auto");
@@ -128,6 +131,7 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
   std::vector<std::string> flags = {
       absl::StrCat("--folder=", options.folder),
       absl::StrCat("--state=", options.state),
+      absl::StrCat("--observer-group=", options.observer_group),
       absl::StrCat("--backend=", NameOf(options.backend)),
       absl::StrCat("--host-devices=", options.host_devices),
       absl::StrCat("--host-bytes=", options.host_bytes.count()),

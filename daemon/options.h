@@ -24,6 +24,8 @@ struct Options {
   Role role = Role::kVault;
   // Of the daemon's sockets.
   std::string folder;
+  // The group whose members may look at everything.
+  std::string observer_group = "berth-observer";
   BackendChoice backend = BackendChoice::kAuto;
   // Host devices, and the bytes of each; 0 means half of what is available, at most 8 GiB.
   uint32_t host_devices = 1;

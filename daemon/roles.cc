@@ -28,6 +28,7 @@
 #include "daemon/device/worker.h"
 #include "daemon/device/worker_exit.h"
 #include "daemon/vault/child_process.h"
+#include "daemon/vault/run_folder.h"
 #include "daemon/vault/vault.h"
 
 namespace berth {
@@ -125,6 +126,7 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
 
 int RunVaultRole(const Options& options) {
   return ExitCode("berthd", Vault::Run({.folder = options.folder,
+                                        .observers = FindGroup(options.observer_group),
                                         .child_flags = FlagsForChildren(options),
                                         .host_devices_file = options.host_devices_file,
                                         .ready_fd = options.ready_fd,

@@ -9,8 +9,11 @@ namespace berth::cli {
 std::string CheckCount(const std::string& text) { return std::string(ParseCount(text).status().message()); }
 
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin) {
-  return Session::Open(
-      {.folder = globals.folder, .label = "berth", .admin = admin || globals.admin, .always_new = true});
+  return Session::Open({.folder = globals.folder,
+                        .label = "berth",
+                        .admin = admin || globals.admin,
+                        .observer = globals.observer,
+                        .always_new = true});
 }
 
 ExitStatus Inspect(const Globals& globals, bool admin,

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   CLI::App app("Lease GPU permits and memory from this node's Berth daemon.", "berth");
   app.set_version_flag("--version", std::string("berth ") + berth::kVersion);
   app.footer(
-      "--folder, --admin and --json may stand after the command, too, but for `run`.\n"
+      "--folder, --admin, --observer and --json may stand after the command, too, but for `run`.\n"
       "Ends with 0: done; 1: refused, or not healthy; 64: a wrong command line; 69: no daemon\n"
       "answers; 77: not allowed, e.g. an operator's command without the right to admin.sock.\n"
       "`berth run --help` has the codes of `run`.");
@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
       "--folder", globals.folder,
       "The folder of the daemon's sockets (default: $BERTH_FOLDER, /run/berth, $XDG_RUNTIME_DIR/berth)");
   app.add_flag("--admin", globals.admin, "Use the operator's socket: see every tenant");
+  app.add_flag("--observer", globals.observer, "Use the observers' socket: see every tenant, change nothing");
   app.add_flag("--json", globals.json, "Print JSON for programs");
   Verb chosen;
   for (const auto add :

@@ -106,7 +106,7 @@ ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
   PermitWish wish = options.wish;
   const std::string label = LabelOf(wish, options.command[0]);
   const absl::StatusOr<std::shared_ptr<Session>> session =
-      Session::Open({.folder = globals.folder, .label = label, .admin = globals.admin});
+      Session::Open({.folder = globals.folder, .label = label, .admin = globals.admin, .observer = globals.observer});
   if (!session.ok()) return FailedToAcquire(session.status(), options.wish);
   if (options.complete != nullptr) {
     const absl::Status completed = options.complete(*session, &wish);

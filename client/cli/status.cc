@@ -27,12 +27,18 @@ std::string PoolTable(const v1::ListPoolsResponse& answer) {
   return table.Format();
 }
 
-// What the log's file lacks, where it lacks anything.
+// What the logs' files lack, where they lack anything.
 std::string Unwritten(const v1::Node& node) {
-  if (node.unwritten_log_records() == 0) return "";
-  return absl::StrCat(
-      "\n", node.unwritten_log_records(),
-      " records of what happened to memory are not in the log's file, which was slow or full\n");
+  std::string text;
+  if (node.unwritten_log_records() > 0) {
+    absl::StrAppend(&text, "\n", node.unwritten_log_records(),
+                    " records of what happened to memory are not in the log's file, which was slow or full\n");
+  }
+  if (node.unwritten_audit_records() > 0) {
+    absl::StrAppend(&text, "\n", node.unwritten_audit_records(),
+                    " decisions are not in the audit log, whose disk was slow or full\n");
+  }
+  return text;
 }
 
 // Why nothing is granted, where that is so.

@@ -22,6 +22,7 @@ namespace berth::cli {
 struct Globals {
   std::string folder;
   bool admin = false;
+  bool observer = false;
   bool json = false;
   // From a "--" on, that included: a command of somebody else's, which the parser must not see.
   std::vector<std::string> command;

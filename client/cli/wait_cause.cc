@@ -20,6 +20,8 @@ std::string DescribeCause(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::TENANT_CAP:
       return absl::StrCat("its tenant has ", wait.tenant_out(), " of the ", pool.tenant_cap(),
                           " that a tenant may have");
+    case v1::WaitExplanation::TENANT_QUOTA:
+      return "its tenant has all that it may have over all pools";
     case v1::WaitExplanation::DEVICE:
       return absl::StrCat(
           "device ", wait.waiter().gang().empty() ? wait.waiter().device() : "(one of several)", " has not ",

@@ -50,11 +50,12 @@ bool IsFinal(const absl::Status& status) {
 bool IsReturned(const absl::Status& status) { return IsFinal(status) && !absl::IsResourceExhausted(status); }
 
 // The socket that a session's calls go to.
-std::string SocketPath(const std::string& folder, bool admin) {
-  return absl::StrCat(folder, admin ? "/admin.sock" : "/berthd.sock");
+std::string SocketPath(const std::string& folder, const SessionOptions& options) {
+  if (options.observer) return absl::StrCat(folder, "/observer.sock");
+  return absl::StrCat(folder, options.admin ? "/admin.sock" : "/berthd.sock");
 }
 
-std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool admin) {
+std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, const SessionOptions& options) {
   grpc::ChannelArguments arguments;
   // A connection of its own per session: the daemon counts and cuts them by session.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -65,7 +66,7 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, bool a
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kAcceptPatience)));
   // A proxy of the environment is none for a Unix socket.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(absl::StrCat("unix:", SocketPath(folder, admin)),
+  return grpc::CreateCustomChannel(absl::StrCat("unix:", SocketPath(folder, options)),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -106,7 +107,7 @@ absl::StatusOr<Entry> Inherited(const InheritedFds& fds, const SessionOptions& o
   if (folder.empty()) folder = FolderFromEnvironment();
   if (folder.empty()) folder = capsule->folder;
   folder = Absolute(folder);
-  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options.admin)));
+  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
   return Entry{.folder = std::move(folder), .capsule = *std::move(capsule)};
 }
 
@@ -116,7 +117,7 @@ absl::StatusOr<Entry> Enter(const SessionOptions& options) {
     if (fds.has_value()) return Inherited(*fds, options);
   }
   const std::string folder = Absolute(options.folder.empty() ? DefaultFolder() : options.folder);
-  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options.admin)));
+  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
   BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(folder, options.label, options.timeout));
   return Entry{.folder = folder,
                .capsule = std::move(opened.capsule),
@@ -167,20 +168,22 @@ void OpenRequest::Resolve(const absl::Status& status) {
 }
 
 SessionCore::SessionCore(const SessionOptions& options, std::string folder, Credentials credentials,
-                         StatePage page, UniqueFd lifeline, UniqueFd capsule, UniqueFd channel)
+                         std::optional<StatePage> page, UniqueFd lifeline, UniqueFd capsule, UniqueFd channel)
     : folder_(std::move(folder)),
       credentials_(credentials),
       encoded_credentials_(EncodeCredentials(credentials)),
       timeout_(options.timeout),
       joined_(!lifeline),
       caches_permits_(options.cache_permits),
+      observer_(options.observer),
       page_(std::move(page)),
       guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(std::make_unique<Stubs>(MakeGrpcChannel(folder_, options.admin)))),
+      live_(std::make_unique<Live>(std::make_unique<Stubs>(MakeGrpcChannel(folder_, options)))),
       capsule_(std::move(capsule)) {}
 
 absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
   BERTH_RETURN_IF_ERROR(CheckNotForked());
+  if (options.observer) return OpenObserver(options);
   BERTH_ASSIGN_OR_RETURN(Entry entry, Enter(options));
   BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(entry.folder, entry.capsule, options.timeout));
   const Credentials credentials = {
@@ -195,6 +198,14 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
                                         {.on_lost = [raw = core.get()](const absl::Status& why) { raw->OnLost(why); },
                                          .on_resumed = [raw = core.get()] { raw->OnResumed(); }}));
   return core;
+}
+
+absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::OpenObserver(const SessionOptions& options) {
+  std::string folder = Absolute(options.folder.empty() ? DefaultFolder() : options.folder);
+  BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
+  return std::shared_ptr<SessionCore>(new SessionCore(options, std::move(folder), Credentials(), std::nullopt,
+                                                      UniqueFd(), UniqueFd(), UniqueFd()),
+                                      &SessionCore::Retire);
 }
 
 void SessionCore::Retire(SessionCore* core) {
@@ -253,8 +264,14 @@ absl::Status SessionCore::Check() const {
   return lost_;
 }
 
+absl::Status SessionCore::CheckActs() const {
+  if (!observer_) return Check();
+  return Refuse(Reason::kObserverOnlyLooks, "an observer has no session: ask on {socket}, or as an operator on {admin}",
+                {{"socket", "berthd.sock"}, {"admin", "admin.sock"}});
+}
+
 absl::StatusOr<OpenRequest> SessionCore::Begin() {
-  BERTH_RETURN_IF_ERROR(Check());
+  BERTH_RETURN_IF_ERROR(CheckActs());
   BERTH_ASSIGN_OR_RETURN(RequestBook::Tag tag, live_->book.Begin());
   return OpenRequest(this, tag);
 }
@@ -367,7 +384,7 @@ absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest
 }
 
 absl::StatusOr<std::string> SessionCore::Inherit() {
-  BERTH_RETURN_IF_ERROR(Check());
+  BERTH_RETURN_IF_ERROR(CheckActs());
   if (joined_) {
     BERTH_ASSIGN_OR_RETURN(std::optional<InheritedFds> fds, InheritedFdsFromEnvironment());
     if (!fds.has_value()) {
@@ -386,7 +403,7 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
 }
 
 absl::Status SessionCore::End(absl::Duration max_wait) {
-  BERTH_RETURN_IF_ERROR(Check());
+  BERTH_RETURN_IF_ERROR(CheckActs());
   const CallLimits limits = {.deadline = absl::Now() + std::min(timeout_, max_wait)};
   const absl::Status status = Call(limits, [&](grpc::ClientContext* context) {
     v1::Session session;

@@ -116,7 +116,8 @@ class SessionCore {
   SessionId id() const { return credentials_.session; }
   const std::string& folder() const { return folder_; }
   bool joined() const { return joined_; }
-  const StatePageLayout& page() const { return *page_; }
+  // Requires: not an observer's, as of the channel.
+  const StatePageLayout& page() const { return **page_; }
   // For an attempt, as long as it lasts.
   const Stubs& stubs() const { return *live_->stubs; }
   Channel& channel() const { return *live_->channel; }
@@ -195,8 +196,12 @@ class SessionCore {
     Settler settler;
   };
 
-  SessionCore(const SessionOptions& options, std::string folder, Credentials credentials, StatePage page,
-              UniqueFd lifeline, UniqueFd capsule, UniqueFd channel);
+  SessionCore(const SessionOptions& options, std::string folder, Credentials credentials,
+              std::optional<StatePage> page, UniqueFd lifeline, UniqueFd capsule, UniqueFd channel);
+  // Without a session: no channel, no page.
+  static absl::StatusOr<std::shared_ptr<SessionCore>> OpenObserver(const SessionOptions& options);
+  // Check(), and there is a session to act in. Errors: OBSERVER_ONLY_LOOKS too.
+  absl::Status CheckActs() const ABSL_LOCKS_EXCLUDED(mu_);
   ~SessionCore();
   // What becomes of a core that nobody refers to any more: deletes it, now or when its debts are settled.
   static void Retire(SessionCore* core);
@@ -215,7 +220,8 @@ class SessionCore {
   const absl::Duration timeout_;
   const bool joined_;
   const bool caches_permits_;
-  const StatePage page_;
+  const bool observer_;
+  const std::optional<StatePage> page_;
   // Owns lifeline and channel.
   ForkGuard guard_;
   std::unique_ptr<Live> live_;

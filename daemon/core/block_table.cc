@@ -26,6 +26,7 @@ void BlockTable::Erase(Block& block) {
   BERTH_INVARIANT(block.imports.empty());
   BERTH_INVARIANT(block.name.empty());
   Note(block);
+  if (block.owned()) Count(block.tenant, -1);
   if (block.published) {
     --published_;
   } else if (block.owner) {
@@ -35,6 +36,17 @@ void BlockTable::Erase(Block& block) {
   }
   by_id_.erase(block.id);
   rows_.erase(block.generation);
+}
+
+void BlockTable::Count(const Tenant& tenant, int64_t change) {
+  const auto at = by_tenant_.try_emplace(tenant).first;
+  at->second += change;
+  if (at->second == 0) by_tenant_.erase(at);
+}
+
+uint64_t BlockTable::CountOf(const Tenant& tenant) const {
+  const auto found = by_tenant_.find(tenant);
+  return found == by_tenant_.end() ? 0 : found->second;
 }
 
 const Block* BlockTable::Find(BlockId id) const {
@@ -55,6 +67,7 @@ void BlockTable::SetOwner(Block& block, SessionId owner, const Tenant& tenant, c
   block.owner = owner;
   block.tenant = tenant;
   block.label = label;
+  Count(tenant, 1);
   by_owner_.emplace(owner, block.generation);
 }
 
@@ -205,6 +218,7 @@ Block* BlockTable::Restore(Block block) {
   Block& row = rows_.emplace(block.generation, std::move(block)).first->second;
   by_id_.emplace(row.id, &row);
   if (named) by_name_.emplace(std::pair(row.tenant, row.name), &row);
+  if (row.owned()) Count(row.tenant, 1);
   if (row.published) {
     ++published_;
   } else if (row.owner) {
@@ -237,7 +251,9 @@ absl::Status BlockTable::CheckBooks() const {
   uint64_t published = 0;
   uint64_t names = 0;
   uint64_t imports = 0;
+  absl::flat_hash_map<Tenant, uint64_t> by_tenant;
   for (const auto& [generation, block] : rows_) {
+    if (block.owned()) ++by_tenant[block.tenant];
     const auto by_id = by_id_.find(block.id);
     if (by_id == by_id_.end() || by_id->second != &block)
       return absl::InternalError("a block is not found by its id");
@@ -279,6 +295,7 @@ absl::Status BlockTable::CheckBooks() const {
     if (of_channel.empty()) return absl::InternalError("a channel is listed for its imports and has none");
     of_channels += of_channel.size();
   }
+  if (by_tenant != by_tenant_) return absl::InternalError("tenants' blocks are miscounted");
   if (published != published_ || names != by_name_.size())
     return absl::InternalError("published blocks are miscounted");
   if (unowned != unowned_ || by_id_.size() != rows_.size() ||

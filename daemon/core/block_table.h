@@ -156,6 +156,8 @@ class BlockTable {
   void ForEachAfter(uint64_t generation, absl::FunctionRef<bool(const Block&)> visit) const;
   // Blocks that are somebody's, or were.
   uint64_t owned_count() const { return rows_.size() - unowned_; }
+  // Of these, the tenant's.
+  uint64_t CountOf(const Tenant& tenant) const;
   uint64_t size() const { return rows_.size(); }
   // OK, or what is broken.
   absl::Status CheckBooks() const;
@@ -168,6 +170,7 @@ class BlockTable {
   const Import* Restore(BlockId block, Import import);
 
  private:
+  void Count(const Tenant& tenant, int64_t change);
   void Note(const Block& block) { journal_.Touch(RowKind::kBlock, block.id.value()); }
   void Note(const Block& block, ImportId import) {
     journal_.Touch(RowKind::kImport, block.id.value(), import.value());
@@ -181,6 +184,8 @@ class BlockTable {
   std::map<uint64_t, Block> rows_;
   absl::flat_hash_map<BlockId, Block*> by_id_;
   std::set<std::pair<SessionId, uint64_t>> by_owner_;
+  // How many are somebody's, or were; of tenants that have any.
+  absl::flat_hash_map<Tenant, uint64_t> by_tenant_;
   std::map<std::pair<Tenant, std::string>, Block*> by_name_;
   absl::flat_hash_map<ImportId, Block*> by_import_;
   // Of channels that have any.

@@ -48,6 +48,11 @@ struct Caller {
   Tenant tenant;
   // The connection came in on admin.sock.
   bool admin = false;
+  // It came in on observer.sock: it may look at everything, has no session, and may ask for nothing else.
+  bool observer = false;
+
+  // Whether other tenants' are shown to it.
+  bool sees_all() const { return admin || observer; }
 };
 
 // Names a mutating request on its channel; see berth.v1.RequestTag.

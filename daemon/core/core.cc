@@ -15,6 +15,7 @@ Core::Impl::Impl(Config config, DrawId draw_id, ReadWords read, FindPermitWord f
       draw_id_(std::move(draw_id)),
       read_words_(std::move(read)),
       sessions_(&journal_),
+      tenant_use_(config_.quotas),
       permit_words_(std::move(find)),
       gangs_(&journal_),
       room_(&journal_, config_.limits.passes_before_keep, config_.limits.longest_keep),
@@ -84,6 +85,11 @@ void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> r
 }
 
 absl::StatusOr<const Session*> Core::Impl::Authenticate(const Caller& caller) const {
+  if (caller.observer) {
+    return Refuse(Reason::kObserverOnlyLooks,
+                  "an observer may look at everything and change nothing: ask on {socket}, or as an operator on {admin}",
+                  {{"socket", "berthd.sock"}, {"admin", "admin.sock"}});
+  }
   return sessions_.Authenticate(caller.credentials.session, caller.credentials.secret, caller.tenant);
 }
 
@@ -156,6 +162,7 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
     pending = pending_.find(request);
   }
   const CallId call = pending->second.call;
+  NoteWaitsNoMore(request, pending->second);
   pending_.erase(pending);
   const bool absent = absent_.erase(request) > 0;
   RequestMemory& memory = sessions_.RequestsOf(request.channel);
@@ -175,6 +182,7 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     const auto found = pending_.find(request);
     BERTH_INVARIANT(found != pending_.end());
     Pending pending = std::move(found->second);
+    NoteWaitsNoMore(request, pending);
     pending_.erase(found);
     absent_.erase(request);
     LogAnswer(step, pending, status);
@@ -209,6 +217,24 @@ void Core::Impl::Dismiss(const Step& step, const std::vector<RequestId>& request
   // First of all, so that nothing finds them on the way.
   for (const RequestId& request : requests) sessions_.RequestsOf(request.channel).Erase(request.sequence);
   Leave(step, requests, status);
+}
+
+void Core::Impl::NoteWaits(const RequestId& request) {
+  const auto found = pending_.find(request);
+  if (found == pending_.end() || found->second.counted) return;
+  Pending& pending = found->second;
+  pending.for_units =
+      std::holds_alternative<PermitPool*>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
+  pending.counted = true;
+  tenant_use_.BeginWait(TenantOf(request), pending.for_units);
+}
+
+void Core::Impl::NoteWaitsNoMore(const RequestId& request, const Pending& pending) {
+  if (pending.counted) tenant_use_.EndWait(TenantOf(request), pending.for_units);
+}
+
+const Tenant& Core::Impl::TenantOf(const RequestId& request) const {
+  return sessions_.Find(sessions_.FindChannel(request.channel)->session)->tenant;
 }
 
 std::vector<RequestId> Core::Impl::PendingOf(const Channel& channel) const {

@@ -42,6 +42,7 @@
 #include "daemon/core/plan_types.h"
 #include "daemon/core/session_types.h"
 #include "daemon/core/standing.h"
+#include "daemon/core/tenant_quota.h"
 
 namespace berth::core {
 
@@ -134,6 +135,7 @@ struct Config {
   // Whether the log has the uses of shared blocks, too: several records for each launch.
   bool log_fences = false;
   Limits limits;
+  QuotaTable quotas;
 };
 
 class Core {
@@ -312,6 +314,8 @@ class Core {
                                    Effects* effects);
   // Takes a permit from its holder, whose process is not stopped. Returns: what it was. Errors: NOT_FOUND.
   absl::StatusOr<PermitView> RevokePermit(absl::Time now, PermitId permit, Effects* effects);
+  // What tenants may have from now on. What is out past it stays; who waits for what its tenant can never have is refused.
+  void SetQuotas(absl::Time now, const QuotaTable& quotas, Effects* effects);
   // Sets a limit and returns the accounts changed. Lowering it below what is charged drains: nothing is revoked,
   // nothing granted until it fits. A session may lower its own; the rest is an admin's. Errors: ADMIN_ONLY; NOT_FOUND
   // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.

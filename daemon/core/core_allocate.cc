@@ -48,7 +48,7 @@ void Core::Allocate(absl::Time now, CallId call, const Caller& caller, const Req
   const absl::StatusOr<ExportKind> kind = impl_->ChooseKind(device, request.kinds);
   if (!kind.ok()) return refuse(kind.status());
   if (!device.worker(LaneOf(*kind)).in_service()) return refuse(impl_->OutOfService(device, LaneOf(*kind)));
-  const absl::Status limits = impl_->MayQueue(admitted->channel);
+  const absl::Status limits = impl_->MayQueue(admitted->channel, admitted->session.tenant);
   if (!limits.ok()) return refuse(limits);
   const uint32_t ordinal = device.config.ordinal;
   if (request.reservation) {
@@ -132,12 +132,19 @@ absl::StatusOr<Bytes> Core::Impl::Measure(const Device& device, Bytes bytes) con
   return *rounded;
 }
 
-absl::Status Core::Impl::MayQueue(const Channel& channel) const {
+absl::Status Core::Impl::MayQueue(const Channel& channel, const Tenant& tenant) const {
   const Limits& limits = config_.limits;
   const uint64_t blocks = blocks_.owned_count() + room_.size();
   if (blocks >= limits.blocks) {
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
                            {{"what", "blocks"}, {"current", blocks}, {"limit", limits.blocks}});
+  }
+  if (const std::optional<uint64_t> quota = tenant_use_.QuotaOf(tenant).blocks; quota.has_value()) {
+    const uint64_t own = blocks_.CountOf(tenant) + room_.CountBlocksFor(tenant);
+    if (own >= *quota) {
+      return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "blocks of the tenant: {current}, limit {limit}",
+                             {{"what", "blocks_of_tenant"}, {"current", own}, {"limit", *quota}});
+    }
   }
   return MayImport(channel);
 }

@@ -49,6 +49,7 @@ void Core::Impl::RestoreBlock(const Block& block) {
       break;
     case BlockPhase::kReserved:
       pending_.at(block.request).place = block.id;
+      NoteWaits(block.request);
       break;
     case BlockPhase::kRetired:
       device.releases_asked += block.asked ? 1 : 0;

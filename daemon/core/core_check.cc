@@ -32,6 +32,7 @@ absl::Status Core::CheckBooks() const {
   for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks(&run));
   BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
+  BERTH_RETURN_IF_ERROR(impl_->CheckTenants());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
   BERTH_RETURN_IF_ERROR(impl_->CheckFences());
   BERTH_RETURN_IF_ERROR(impl_->modules_.CheckBooks());
@@ -116,6 +117,25 @@ absl::Status Core::Impl::CheckPending() const {
     if (call == calls_.end() || call->second != request) return Broken("a call is not known to wait");
   }
   return calls == calls_.size() ? absl::OkStatus() : Broken("a call waits for nothing");
+}
+
+absl::Status Core::Impl::CheckTenants() const {
+  TenantUse::Uses counted;
+  for (const auto& [name, pool] : pools_) {
+    for (const auto& [tenant, units] : pool.out_by_tenant()) counted[tenant].units += units;
+  }
+  for (const auto& [request, pending] : pending_) {
+    const bool for_units =
+        std::holds_alternative<PermitPool*>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
+    const bool for_bytes =
+        std::holds_alternative<RoomQueue*>(pending.place) || std::holds_alternative<BlockId>(pending.place);
+    if (!for_units && !for_bytes) continue;
+    TenantUse::Use& use = counted[TenantOf(request)];
+    ++use.waiters;
+    use.unit_waiters += pending.for_units ? 1 : 0;
+    if (pending.for_units != for_units) return Broken("a request waits for something else than it is counted for");
+  }
+  return tenant_use_.CheckBooks(counted);
 }
 
 absl::Status Core::Impl::CheckBlocks() const {

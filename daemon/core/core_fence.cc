@@ -362,7 +362,7 @@ Page<StreamView> Core::ListStreams(const Caller& caller, const PageRequest& requ
   Page<StreamView> page;
   for (StreamView& view : impl_->fences_.View(impl_->read_words_)) {
     const Channel& channel = *impl_->sessions_.FindChannel(view.stream.channel);
-    const bool visible = caller.admin || impl_->sessions_.Find(channel.session)->tenant == caller.tenant;
+    const bool visible = caller.sees_all() || impl_->sessions_.Find(channel.session)->tenant == caller.tenant;
     if (!visible || view.number <= request.after) continue;
     page.more = page.size() >= request.rows;
     if (page.more) break;

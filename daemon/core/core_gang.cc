@@ -137,6 +137,7 @@ void Core::Impl::StartGang(const Step& step, const Admitted& admitted, const Gan
   pending_.at(id).place = &gangs_;
   run.Enqueue(*std::move(made));
   run.Answer();
+  NoteWaits(id);
 }
 
 }  // namespace berth::core

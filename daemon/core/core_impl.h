@@ -42,6 +42,7 @@
 #include "daemon/core/room_queue.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/shortage.h"
+#include "daemon/core/tenant_use.h"
 
 namespace berth::core {
 
@@ -114,6 +115,11 @@ class Core::Impl {
   // Leave(), as if they had never come.
   void Dismiss(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
+  struct Pending;
+  // A request that has not been answered at once is one of its tenant's that wait, until it is. One that has is ignored.
+  void NoteWaits(const RequestId& request);
+  void NoteWaitsNoMore(const RequestId& request, const Pending& pending);
+  const Tenant& TenantOf(const RequestId& request) const;
 
   // ---- core_session.cc ------------------------------------------------------------------------------------
 
@@ -187,7 +193,7 @@ class Core::Impl {
   // The bytes that a block of `bytes` really takes.
   absl::StatusOr<Bytes> Measure(const Device& device, Bytes bytes) const;
   // Errors: LIMIT.
-  absl::Status MayQueue(const Channel& channel) const;
+  absl::Status MayQueue(const Channel& channel, const Tenant& tenant) const;
   // Whether the channel may be given one import more, and its fd.
   absl::Status MayImport(const Channel& channel) const;
   // Whether it may be given one fd more.
@@ -401,8 +407,6 @@ class Core::Impl {
   // Takes back what the answer gave.
   ForgetOutcome Undo(const Step& step, const Channel& channel, const Response& answer);
 
-  struct Pending;
-
   // ---- core_log.cc ----------------------------------------------------------------------------------------
 
   // What is to be logged of a request, with its answer; the caller adds what it knows, before the next one.
@@ -493,6 +497,7 @@ class Core::Impl {
 
   absl::Status CheckPermits() const;
   absl::Status CheckPending() const;
+  absl::Status CheckTenants() const;
   absl::Status CheckBlocks() const;
   absl::Status CheckDevices() const;
   absl::Status CheckBudgets() const;
@@ -508,6 +513,9 @@ class Core::Impl {
     // 0 if nobody waits for the answer.
     CallId call;
     Place place;
+    // It is counted as one of its tenant's that wait, and as one that waits for units.
+    bool counted = false;
+    bool for_units = false;
     // What is logged with the answer.
     std::vector<LogRecord> notes;
     // What the answer is to be made into; null for itself.
@@ -550,6 +558,7 @@ class Core::Impl {
   absl::Time absent_until_ = absl::InfiniteFuture();
   PermitIds permit_ids_;
   Placement placement_;
+  TenantUse tenant_use_;
   PermitWords permit_words_;
   std::map<std::string, PermitPool, std::less<>> pools_;
   absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
@@ -583,9 +592,12 @@ class Core::Impl {
 };
 
 inline Step::~Step() {
-  core_->ServeRoom(*this);
-  core_->ServeGangRoom(*this);
-  core_->ServePlaced(*this);
+  // A gang that is granted last of all may have reserved what somebody waits for in vain from then on.
+  do {
+    core_->ServeRoom(*this);
+    core_->ServeGangRoom(*this);
+    core_->ServePlaced(*this);
+  } while (core_->room_changed_);
   PlanRun(core_, this).Look();
 }
 

@@ -226,6 +226,7 @@ void Core::Impl::ReadRoomWaiter(uint64_t number, ArchiveReader& archive) {
     return archive.Fail();
   }
   pending->second.place = &room_;
+  NoteWaits(pending->first);
   for (const RoomAsk& ask : waiting.asks) {
     // A judgement looks at the account of every layer.
     for (const LayerBudget& layer : LayersOf(ask.device, waiting.session, waiting.tenant)) {

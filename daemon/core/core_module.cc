@@ -52,7 +52,7 @@ void Core::ModuleLoaded(absl::Time now, ModuleId module, const absl::Status& sta
 Page<ModuleView> Core::ListModules(const Caller& caller, const PageRequest& request) const {
   Page<ModuleView> page;
   impl_->modules_.table().ForEachAfter(ModuleId(request.after), [&](const Module& module) {
-    if (!caller.admin && module.record.tenant != caller.tenant) return true;
+    if (!caller.sees_all() && module.record.tenant != caller.tenant) return true;
     page.more = page.size() >= request.rows;
     if (page.more) return false;
     ModuleView view = ModuleDesk::ViewOf(module);
@@ -67,7 +67,7 @@ Page<ModuleView> Core::ListModules(const Caller& caller, const PageRequest& requ
 }
 
 ModuleUsage Core::GetModuleUsage(const Caller& caller) const {
-  return impl_->modules_.table().Usage(caller.admin ? nullptr : &caller.tenant);
+  return impl_->modules_.table().Usage(caller.sees_all() ? nullptr : &caller.tenant);
 }
 
 }  // namespace berth::core

@@ -29,6 +29,7 @@ void Core::Acquire(absl::Time now, CallId call, const Caller& caller, const Requ
   PermitRun run(impl_.get(), &step);
   pool->Acquire(run.step(), admitted->request, asker, request);
   run.Answer();
+  impl_->NoteWaits(admitted->request);
 }
 
 void Core::Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -108,11 +109,20 @@ absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, E
   return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit"}, {"id", permit.value()}});
 }
 
+void Core::SetQuotas(absl::Time now, const QuotaTable& quotas, Effects* effects) {
+  const Step step = impl_->Begin(now, effects);
+  impl_->tenant_use_.SetQuotas(quotas);
+  PermitRun run(impl_.get(), &step);
+  run.Reconsider();
+  for (auto& [name, pool] : impl_->pools_) pool.Reconsider(run.step());
+  run.Answer();
+}
+
 absl::StatusOr<WaitView> Core::ExplainWait(const Caller& caller, uint64_t waiter) const {
   PermitRun run(impl_.get(), nullptr);
   std::optional<WaitView> elsewhere;
   for (const auto& [name, pool] : impl_->pools_) {
-    std::optional<WaitView> view = pool.Explain(waiter, caller.admin ? nullptr : &caller.tenant, &run);
+    std::optional<WaitView> view = pool.Explain(waiter, caller.sees_all() ? nullptr : &caller.tenant, &run);
     if (!view.has_value()) continue;
     // Of a gang's pools the first that it lacks something of.
     if (view->cause != WaitCause::kElsewhere) return *std::move(view);
@@ -171,9 +181,13 @@ void Core::Impl::ServePlaced(const Step& step) {
     run.Reconsider();
     for (auto& [name, pool] : pools_) pool.Reconsider(run.step());
   }
-  // Who goes with its gang may leave units to those behind it in pools that have been served.
-  while (std::exchange(serve_pools_, false) || std::exchange(again, false)) {
+  // Who goes with its gang may leave units to those behind it in pools that have been served; and who was the last of a
+  // tenant at its quota to wait leaves what is kept to those who keep it, once it is answered.
+  again = std::exchange(serve_pools_, false) || again;
+  while (tenant_use_.TakeChanged() || again) {
     for (auto& [name, pool] : pools_) pool.Serve(run.step());
+    run.Answer();
+    again = std::exchange(serve_pools_, false);
   }
   run.Answer();
 }

@@ -70,7 +70,9 @@ void Core::Impl::ReadPermitRow(const RowKey& key, ArchiveReader& archive) {
   const auto pending = pending_.find(waiter.request);
   if (pending == pending_.end()) return archive.Fail();
   // A gang's own row follows.
-  if (waiter.gang.empty()) pending->second.place = pool->second;
+  if (!waiter.gang.empty()) return;
+  pending->second.place = pool->second;
+  NoteWaits(waiter.request);
 }
 
 void Core::Impl::ReadGang(uint64_t number, ArchiveReader& archive) {
@@ -89,6 +91,7 @@ void Core::Impl::ReadGang(uint64_t number, ArchiveReader& archive) {
     if (!devices_.contains(ask.device)) return archive.Fail();
   }
   pending->second.place = &gangs_;
+  NoteWaits(gang.request);
   gangs_.Add(std::move(gang));
 }
 
@@ -98,7 +101,8 @@ void Core::Impl::AddPool(const PoolConfig& config) {
                                       PermitPool::Options{.config = config,
                                                           .max_waiters = config_.limits.waiters_per_pool,
                                                           .passes_before_hold = config_.limits.passes_before_hold,
-                                                          .epoch = config_.epoch},
+                                                          .epoch = config_.epoch,
+                                                          .tenants = &tenant_use_},
                                       &permit_ids_, &placement_, &journal_, &permit_words_)
                          .first->second;
   pools_by_number_.emplace(pool.number(), &pool);

@@ -34,7 +34,7 @@ void Core::ReleasePlan(absl::Time now, CallId call, const Caller& caller, const 
 Page<PlanView> Core::ListPlans(const Caller& caller, const PageRequest& page) const {
   PageBuilder<PlanView> builder(page);
   impl_->plans_.ForEachAfter(page.after, [&](const Plan& plan) {
-    if (!caller.admin && plan.layout->tenant != caller.tenant) return true;
+    if (!caller.sees_all() && plan.layout->tenant != caller.tenant) return true;
     if (builder.Full()) return false;
     builder.Add(plan.number, plan.layout->devices.size() + plan.layout->tiles.size(), PlanRun::View(plan));
     return true;
@@ -44,7 +44,7 @@ Page<PlanView> Core::ListPlans(const Caller& caller, const PageRequest& page) co
 
 absl::StatusOr<PlanView> Core::GetPlan(const Caller& caller, PlanId plan) const {
   const Plan* const found = impl_->plans_.Find(plan);
-  if (found == nullptr || (!caller.admin && found->layout->tenant != caller.tenant)) {
+  if (found == nullptr || (!caller.sees_all() && found->layout->tenant != caller.tenant)) {
     return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "plan"}, {"id", plan.value()}});
   }
   return PlanRun::View(*found);

@@ -45,7 +45,7 @@ absl::StatusOr<Block*> Core::Impl::Publish(const Session& session, const Publish
                    {"import", id.value()}});
   }
   const uint64_t names = blocks_.CountNamesOf(session.tenant);
-  const uint64_t limit = config_.limits.names_per_tenant;
+  const uint64_t limit = tenant_use_.QuotaOf(session.tenant).names.value_or(config_.limits.names_per_tenant);
   if (names >= limit) {
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
                   {{"what", "names_per_tenant"}, {"current", names}, {"limit", limit}});

@@ -92,7 +92,7 @@ std::vector<StrayView> Core::ListStrays(const Caller& caller) const {
   for (const auto& [ordinal, device] : impl_->devices_) {
     if (!device.reading.has_value()) continue;
     for (const ProcessReading& process : device.reading->processes) {
-      if (process.daemon || (!caller.admin && process.uid != caller.tenant.uid)) continue;
+      if (process.daemon || (!caller.sees_all() && process.uid != caller.tenant.uid)) continue;
       const SessionId session = Impl::SessionOf(pids, process);
       if (session && impl_->HasPermit(session)) continue;
       strays.push_back({.device = ordinal,

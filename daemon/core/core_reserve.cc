@@ -126,6 +126,8 @@ ReservationView Core::Impl::ReserveForGang(const Step& step, const Waiting& wait
     record.bytes = CheckedAdd(record.bytes, ask.bytes).value_or(record.bytes);
   }
   Log(step, std::move(record));
+  // What others wait for to come back may be no more than this.
+  NoteRoom();
   return view;
 }
 

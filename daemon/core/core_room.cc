@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
 
 namespace berth::core {
@@ -38,6 +39,7 @@ void Core::Impl::Enqueue(const Step& step, Waiting waiting) {
   }
   if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
   pending_.at(request).place = &room_;
+  NoteWaits(request);
   Device& first = devices_.at(waiting.asks.front().device);
   const bool needs_context = LaneOf(waiting.kind) == Lane::kContext;
   room_.Push(std::move(waiting));
@@ -48,6 +50,7 @@ void Core::Impl::Enqueue(const Step& step, Waiting waiting) {
 absl::Status Core::Impl::MayWait(const Waiting& waiting, const Shortage& shortage) const {
   // It only passes through.
   if (shortage.kind == Shortage::Kind::kNone && MayServe(waiting)) return absl::OkStatus();
+  BERTH_RETURN_IF_ERROR(tenant_use_.CheckMayWait(waiting.tenant));
   const Limits& limits = config_.limits;
   for (const RoomAsk& ask : waiting.asks) {
     const auto refuse = [&](Reason reason, absl::string_view what, uint64_t current, uint64_t limit) {

@@ -14,6 +14,13 @@ absl::StatusOr<SessionId> Core::OpenSession(absl::Time now, const Secret& secret
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
                            {{"what", "sessions"}, {"current", impl_->sessions_.size()}, {"limit", limit}});
   }
+  const auto known = impl_->tenants_.find(tenant);
+  const uint64_t own = known == impl_->tenants_.end() ? 0 : known->second.sessions;
+  const std::optional<uint64_t> quota = impl_->tenant_use_.QuotaOf(tenant).sessions;
+  if (quota.has_value() && own >= *quota) {
+    return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "sessions of the tenant: {current}, limit {limit}",
+                           {{"what", "sessions_of_tenant"}, {"current", own}, {"limit", *quota}});
+  }
   const SessionId id = impl_->NewId<SessionId>();
   impl_->sessions_.Open(Session{.id = id,
                                 .secret = secret,

@@ -49,12 +49,15 @@ ImportView ViewOf(const Import& import) {
 
 }  // namespace
 
-absl::Status Core::Authenticate(const Caller& caller) const { return impl_->Authenticate(caller).status(); }
+absl::Status Core::Authenticate(const Caller& caller) const {
+  // The kernel and the socket's mode have said that it may look, and it may do nothing else.
+  return caller.observer ? absl::OkStatus() : impl_->Authenticate(caller).status();
+}
 
 absl::StatusOr<SessionView> Core::GetSession(const Caller& caller, SessionId session) const {
   const SessionId id = session ? session : caller.credentials.session;
   const Session* const found = impl_->sessions_.Find(id);
-  if (found == nullptr || (!caller.admin && found->tenant != caller.tenant)) {
+  if (found == nullptr || (!caller.sees_all() && found->tenant != caller.tenant)) {
     return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", id.value()}});
   }
   return impl_->ViewSession(*found);
@@ -63,7 +66,7 @@ absl::StatusOr<SessionView> Core::GetSession(const Caller& caller, SessionId ses
 Page<SessionView> Core::ListSessions(const Caller& caller, const PageRequest& page) const {
   PageBuilder<SessionView> builder(page);
   impl_->sessions_.ForEachAfter(page.after, [&](const Session& session) {
-    if (!caller.admin && session.tenant != caller.tenant) return true;
+    if (!caller.sees_all() && session.tenant != caller.tenant) return true;
     if (builder.Full()) return false;
     builder.Add(session.number, session.channels.size(), impl_->ViewSession(session));
     return true;
@@ -86,7 +89,7 @@ Page<PoolView> Core::ListPools(const PageRequest& page) const {
 Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
                                    const PageRequest& page) const {
   const auto visible = [&](SessionId session) {
-    return caller.admin || impl_->sessions_.Find(session)->tenant == caller.tenant;
+    return caller.sees_all() || impl_->sessions_.Find(session)->tenant == caller.tenant;
   };
   // Pools are walked by name; ids rise with the time of the grant, so that the first of each are the first of all.
   const uint64_t most = page.rows == UINT64_MAX ? page.rows : page.rows + 1;
@@ -107,7 +110,7 @@ Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
 
 std::vector<WaiterView> Core::ListWaiters(const Caller& caller, absl::string_view pool, uint64_t most) const {
   const auto visible = [&](SessionId session) {
-    return caller.admin || impl_->sessions_.Find(session)->tenant == caller.tenant;
+    return caller.sees_all() || impl_->sessions_.Find(session)->tenant == caller.tenant;
   };
   std::vector<WaiterView> views;
   for (const auto& [name, one] : impl_->pools_) {
@@ -120,13 +123,13 @@ Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) 
   PageBuilder<BlockView> builder(page);
   impl_->blocks_.ForEachAfter(page.after, [&](const Block& block) {
     if (!VisibleState(block.phase).has_value()) return true;
-    bool visible = caller.admin || (block.owned() && block.tenant == caller.tenant);
+    bool visible = caller.sees_all() || (block.owned() && block.tenant == caller.tenant);
     for (auto it = block.imports.begin(); !visible && it != block.imports.end(); ++it) {
       visible = it->second.tenant == caller.tenant;
     }
     if (!visible) return true;
     if (builder.Full()) return false;
-    BlockView view = impl_->ViewBlock(block, caller.admin ? nullptr : &caller.tenant);
+    BlockView view = impl_->ViewBlock(block, caller.sees_all() ? nullptr : &caller.tenant);
     const uint64_t parts = view.imports.size();
     builder.Add(block.generation, parts, std::move(view));
     return true;
@@ -137,7 +140,7 @@ Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) 
 Page<ReservationView> Core::ListReservations(const Caller& caller, const PageRequest& page) const {
   PageBuilder<ReservationView> builder(page);
   impl_->reservations_.ForEachAfter(page.after, [&](const Reservation& reservation) {
-    if (!caller.admin && reservation.tenant != caller.tenant) return true;
+    if (!caller.sees_all() && reservation.tenant != caller.tenant) return true;
     if (builder.Full()) return false;
     builder.Add(reservation.number, reservation.claims.size(), impl_->ViewReservation(reservation));
     return true;
@@ -154,13 +157,13 @@ Page<BudgetView> Core::ListBudgets(const Caller& caller, const PageRequest& page
     collect({.layer = Layer::kDevice, .device = ordinal, .budget = &device.account});
   }
   for (const auto& [tenant, account] : impl_->tenants_) {
-    if (!caller.admin && tenant != caller.tenant) continue;
+    if (!caller.sees_all() && tenant != caller.tenant) continue;
     for (const auto& [ordinal, budget] : account.budgets) {
       collect({.layer = Layer::kTenant, .device = ordinal, .budget = &budget, .tenant = &tenant});
     }
   }
   for (const Session* const session : impl_->sessions_.List()) {
-    if (!caller.admin && session->tenant != caller.tenant) continue;
+    if (!caller.sees_all() && session->tenant != caller.tenant) continue;
     for (const auto& [ordinal, budget] : session->budgets) {
       collect({.layer = Layer::kSession,
                .device = ordinal,
@@ -187,12 +190,12 @@ UsageView Core::GetUsage(const Caller& caller) const {
     // What was made ahead is in the device's own lines alone, until it is gone.
     if (!state.has_value() || !block.owned()) return;
     for (const Tenant& tenant : block.charged_tenants) {
-      if (!caller.admin && tenant != caller.tenant) continue;
+      if (!caller.sees_all() && tenant != caller.tenant) continue;
       AddTo(*state, block.bytes, &rows[UsageKey(block.device, tenant, block.charged_session, block.label)]);
     }
   });
   impl_->reservations_.ForEach([&](const Reservation& reservation) {
-    if (!caller.admin && reservation.tenant != caller.tenant) return;
+    if (!caller.sees_all() && reservation.tenant != caller.tenant) return;
     for (const auto& [device, claim] : reservation.claims) {
       if (claim.left.count() == 0) continue;
       AddTo(claim.left,

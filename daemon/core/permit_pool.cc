@@ -43,6 +43,7 @@ PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, Jo
       placement_(placement),
       journal_(journal),
       words_(words),
+      tenants_(options.tenants),
       configured_(std::move(options.config)),
       config_(configured_),
       queue_({.passes_before_hold = options.passes_before_hold}, journal, number_) {
@@ -82,8 +83,15 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
   // In a pool of devices each permit names one.
   if (shares_.per_device() && what.device.pick == DevicePick::kNone)
     waiter.what.device.pick = DevicePick::kAny;
-  if (absl::Status never = CheckCaps(waiter.what); !never.ok()) return Tell(step, request, std::move(never));
-  if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) return Grant(step, waiter);
+  if (absl::Status never = CheckCaps(asker.tenant, waiter.what); !never.ok()) {
+    return Tell(step, request, std::move(never));
+  }
+  if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) {
+    Grant(step, waiter);
+    // What it has been lent its tenant may want elsewhere.
+    if (NeedsUnits()) Serve(step);
+    return;
+  }
   const AcquireRequest asked = waiter.what;
   // Whether it is its turn the queue says. Who will not wait leaves it at once.
   queue_.Push(std::move(waiter));
@@ -102,7 +110,8 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
   if (!what.wait) return NoPermit(asker, what);
   if (what.deadline <= now) return TimedOut(what, queue_.size());
-  return queue_.size() > max_waiters_ ? FullQueue(queue_.size() - 1) : absl::OkStatus();
+  if (queue_.size() > max_waiters_) return FullQueue(queue_.size() - 1);
+  return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckMayWait(asker.tenant);
 }
 
 absl::Status PermitPool::FullQueue(uint64_t waiting) const {
@@ -220,7 +229,9 @@ WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter, Gangs* gangs) const {
 }
 
 WaitQueue::Verdict PermitPool::JudgeUnits(const GangPart& part) const {
-  if (!TenantMayHave(part.tenant, part.units)) return WaitQueue::Verdict::kAside;
+  if (!TenantMayHave(part.tenant, part.units) || !QuotaAllows(part.tenant, part.units)) {
+    return WaitQueue::Verdict::kAside;
+  }
   return MayHaveUnits(part.units, part.exclusive, part.client_cap) ? WaitQueue::Verdict::kFits
                                                                    : WaitQueue::Verdict::kWaits;
 }
@@ -291,6 +302,7 @@ PermitPool::Permit& PermitPool::Insert(Permit inserted) {
   if (view.adoptable) adoptable_.emplace(view.session, id);
   out_ += view.units;
   out_by_tenant_[permit.tenant] += view.units;
+  if (tenants_ != nullptr) tenants_->Take(permit.tenant, view.units);
   exclusive_out_ += view.exclusive ? 1 : 0;
   return permit;
 }
@@ -452,6 +464,7 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   const auto by_tenant = out_by_tenant_.find(permit.tenant);
   by_tenant->second -= permit.view.units;
   if (by_tenant->second == 0) out_by_tenant_.erase(by_tenant);
+  if (tenants_ != nullptr) tenants_->Give(permit.tenant, permit.view.units);
   permits_.erase(at);
 }
 
@@ -492,9 +505,11 @@ void PermitPool::Change(const PoolStep& step, const PoolChange& change) {
 
 void PermitPool::Reconsider(const PoolStep& step) {
   const auto never = [this](const Waiter& waiter) {
-    return waiter.gang.empty() && !CheckCaps(waiter.what).ok();
+    return waiter.gang.empty() && !CheckCaps(waiter.asker.tenant, waiter.what).ok();
   };
-  for (const Waiter& waiter : queue_.TakeIf(never)) Tell(step, waiter.request, CheckCaps(waiter.what));
+  for (const Waiter& waiter : queue_.TakeIf(never)) {
+    Tell(step, waiter.request, CheckCaps(waiter.asker.tenant, waiter.what));
+  }
   Serve(step);
 }
 
@@ -507,13 +522,13 @@ void PermitPool::Tell(const PoolStep& step, const RequestId& request, absl::Stat
   }
 }
 
-absl::Status PermitPool::CheckCaps(const AcquireRequest& what) const {
-  BERTH_RETURN_IF_ERROR(CheckUnits(what.units));
+absl::Status PermitPool::CheckCaps(const Tenant& tenant, const AcquireRequest& what) const {
+  BERTH_RETURN_IF_ERROR(CheckUnits(tenant, what.units));
   if (what.device.pick == DevicePick::kNone) return absl::OkStatus();
   return placement_->Check(config_.name, AskOf(what));
 }
 
-absl::Status PermitPool::CheckUnits(uint64_t units) const {
+absl::Status PermitPool::CheckUnits(const Tenant& tenant, uint64_t units) const {
   if (units > config_.cap) {
     return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
                   {{"pool", config_.name}, {"asked", units}, {"cap", config_.cap}});
@@ -522,7 +537,7 @@ absl::Status PermitPool::CheckUnits(uint64_t units) const {
     return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
                   {{"pool", config_.name}, {"asked", units}, {"cap", config_.tenant_cap}});
   }
-  return absl::OkStatus();
+  return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckUnits(tenant, config_.name, units);
 }
 
 absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
@@ -536,6 +551,7 @@ absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position)
 }
 
 absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what) const {
+  if (!QuotaAllows(asker.tenant, what.units)) return tenants_->Lacking(asker.tenant, config_.name, what.units);
   std::vector<Figure> figures = {{"pool", config_.name},
                                  {"asked", what.units},
                                  {"out", out_},

@@ -35,6 +35,7 @@
 #include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
 #include "daemon/core/request_memory.h"
+#include "daemon/core/tenant_use.h"
 #include "daemon/core/response.h"
 #include "daemon/core/wait_queue.h"
 
@@ -87,6 +88,8 @@ class PermitPool {
     // A waiter that others passed this often is passed no more.
     uint64_t passes_before_hold = 0;
     uint64_t epoch = 0;
+    // What tenants have over all pools; outlives the pool. Null where they have no quotas.
+    TenantUse* tenants = nullptr;
   };
 
   // The others outlive the pool. Without `words` nobody keeps anything. Requires: a cap and weights of at least 1.
@@ -128,8 +131,6 @@ class PermitPool {
       archive(value.tenant, value.units, value.exclusive, value.client_cap);
     }
   };
-  // OK, or why so many units can never be granted.
-  absl::Status CheckUnits(uint64_t units) const;
   // Whether a gang may have its units, whatever its devices.
   WaitQueue::Verdict JudgeUnits(const GangPart& part) const;
   const DeviceShares& shares() const { return shares_; }
@@ -185,6 +186,7 @@ class PermitPool {
 
   PoolView View() const;
   uint64_t UnitsOf(SessionId session) const;
+  const absl::flat_hash_map<Tenant, uint64_t>& out_by_tenant() const { return out_by_tenant_; }
   uint64_t WaitersOf(SessionId session) const { return queue_.CountOf(session); }
   using Wanted = absl::FunctionRef<bool(SessionId)>;
   // Adds the permits granted after `after` that are `wanted`, in the order of their grants, at most `most`.
@@ -258,6 +260,10 @@ class PermitPool {
   PermitView ViewPermit(const Permit& permit) const;
   WaiterView ViewWaiter(const Waiter& waiter, uint64_t position) const;
   bool TenantMayHave(const Tenant& tenant, uint64_t units) const;
+  // The same over all pools.
+  bool QuotaAllows(const Tenant& tenant, uint64_t units) const {
+    return tenants_ == nullptr || tenants_->MayHave(tenant, units);
+  }
   void Grant(const PoolStep& step, const Waiter& waiter);
   // Makes the permit that `waiter` asks for, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
@@ -276,8 +282,9 @@ class PermitPool {
 
   // ---- permit_pool_kept.cc --------------------------------------------------------------------------------
 
-  // Whether what is kept is wanted by somebody, or by nobody any more.
-  bool NeedsUnits() const { return !queue_.empty() || out_ > config_.cap; }
+  // Whether what is kept is wanted by somebody, or by nobody any more: here, or by its own tenant in another pool.
+  bool NeedsUnits() const { return NeedsUnitsHere() || (tenants_ != nullptr && tenants_->AnyPresses()); }
+  bool NeedsUnitsHere() const { return !queue_.empty() || out_ > config_.cap; }
   void Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquisition);
   void EndKeeping(Permit& permit, bool taken_back = false);
   // Returns whether it was kept and not in use: then `at` may be gone, and somebody else may be served.
@@ -295,7 +302,8 @@ class PermitPool {
   absl::Status CheckKept() const;
 
   // OK, or why it can never be granted.
-  absl::Status CheckCaps(const AcquireRequest& what) const;
+  absl::Status CheckCaps(const Tenant& tenant, const AcquireRequest& what) const;
+  absl::Status CheckUnits(const Tenant& tenant, uint64_t units) const;
   std::string NameHolders(const Asker& asker) const;
 
   void Note(const Permit& permit) { journal_->Touch(RowKind::kPermit, permit.view.id.value(), number_); }
@@ -313,6 +321,7 @@ class PermitPool {
   Placement* const placement_;
   Journal* const journal_;
   PermitWords* const words_;
+  TenantUse* const tenants_;
   // As the daemon's configuration has it, and as it is now.
   PoolConfig configured_;
   PoolConfig config_;

@@ -74,6 +74,8 @@ void PermitPool::TakeIdleBack(const PoolStep& step) {
   for (auto it = kept_.begin(); it != kept_.end() && NeedsUnits();) {
     const auto at = permits_.find(it->second);
     ++it;
+    // Where nobody waits here it is wanted by its own tenant, or not at all.
+    if (!NeedsUnitsHere() && !tenants_->Presses(at->second.tenant)) continue;
     // The first may have found room for whoever waits: what the others keep is theirs.
     if (TakeBack(step.now, at)) GrantFitting(step);
   }

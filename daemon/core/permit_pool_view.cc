@@ -87,6 +87,7 @@ void PermitPool::AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView
 WaitCause PermitPool::CauseOf(const Waiter& waiter, Gangs* gangs) const {
   const AcquireRequest& what = waiter.what;
   if (!TenantMayHave(waiter.asker.tenant, what.units)) return WaitCause::kTenantCap;
+  if (!QuotaAllows(waiter.asker.tenant, what.units)) return WaitCause::kTenantQuota;
   if (exclusive_out_ > 0) return WaitCause::kExclusiveOut;
   if (what.exclusive && out_ > 0) return WaitCause::kOthersOut;
   if (out_ >= config_.cap || what.units > config_.cap - out_) return WaitCause::kUnits;
@@ -189,7 +190,7 @@ absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
     if (waiter.absent) return true;
     if (by_holder_.contains({session, waiter.what.holder_key}))
       waiting = broken("a waiter waits that could nest");
-    if (!CheckCaps(waiter.what).ok()) waiting = broken("a waiter waits that can never be granted");
+    if (!CheckCaps(waiter.asker.tenant, waiter.what).ok()) waiting = broken("a waiter waits that can never be granted");
     return true;
   });
   return waiters == queue_.size() ? waiting : broken("the order of the queue misses somebody");

@@ -23,6 +23,13 @@ Verdict ToQueue(Placement::Verdict verdict) {
   return verdict == Placement::Verdict::kWaits ? Verdict::kWaits : Verdict::kAside;
 }
 
+// Over all its pools.
+uint64_t UnitsOf(const Gang& gang) {
+  uint64_t units = 0;
+  for (const Gang::Part& part : gang.parts) units += std::min(part.ask.units, UINT64_MAX - units);
+  return units;
+}
+
 // The members that wish for a device.
 std::vector<size_t> Placed(const Gang& gang) {
   std::vector<size_t> placed;
@@ -90,6 +97,7 @@ Verdict PermitRun::JudgeParts(const Waiter& waiter) {
   const Gang& gang = GangOf(waiter.request);
   Verdict verdict = Verdict::kFits;
   for (const Gang::Part& part : gang.parts) verdict = Worse(verdict, part.pool->JudgeUnits(part.ask));
+  if (!core_->tenant_use_.MayHave(gang.asker.tenant, UnitsOf(gang))) return Verdict::kAside;
   if (verdict == Verdict::kAside) return verdict;
   if (RoomFor(gang).kind != Shortage::Kind::kNone) return Verdict::kAside;
   const std::vector<Placement::Ask> asks = AsksOf(gang);
@@ -131,6 +139,9 @@ void PermitRun::Enqueue(Gang made) {
   }
   if (!gang.what.wait) return Refuse(request, NoPermit(gang));
   if (gang.what.deadline <= step_->now) return Refuse(request, TimedOut(gang));
+  if (const absl::Status may = core_->tenant_use_.CheckMayWait(gang.asker.tenant); !may.ok()) {
+    return Refuse(request, may);
+  }
   core_->TrimForGang(*step_, gang);
 }
 
@@ -225,6 +236,8 @@ absl::Status PermitRun::Check(const Gang& gang) {
          {"whose", of_tenant ? " of one tenant" : ""},
          {"cap", cap}});
   }
+  BERTH_RETURN_IF_ERROR(
+      core_->tenant_use_.CheckUnits(gang.asker.tenant, gang.what.members.front().pool, UnitsOf(gang)));
   std::vector<Placement::Ask> asks;
   for (const size_t i : Placed(gang)) {
     const GangMember& member = gang.what.members[i];
@@ -252,6 +265,9 @@ const Gang::Part* PermitRun::FindLacking(const Gang& gang) {
 }
 
 absl::Status PermitRun::NoPermit(const Gang& gang) {
+  if (const uint64_t units = UnitsOf(gang); !core_->tenant_use_.MayHave(gang.asker.tenant, units)) {
+    return core_->tenant_use_.Lacking(gang.asker.tenant, gang.what.members.front().pool, units);
+  }
   if (const Gang::Part* const part = FindLacking(gang); part != nullptr) {
     return part->pool->NoPermit(gang.asker, {.units = part->ask.units, .client_cap = part->ask.client_cap});
   }
@@ -283,6 +299,7 @@ absl::Status PermitRun::TimedOut(const Gang& gang) {
 }
 
 WaitCause PermitRun::CauseOf(const Gang& gang) {
+  if (!core_->tenant_use_.MayHave(gang.asker.tenant, UnitsOf(gang))) return WaitCause::kTenantQuota;
   return RoomFor(gang).kind == Shortage::Kind::kNone ? WaitCause::kDevice : WaitCause::kRoom;
 }
 

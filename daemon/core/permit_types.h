@@ -208,6 +208,8 @@ enum class WaitCause {
   kRoom = 9,
   // The device's figures are old: nobody is let in to bytes by them.
   kOldReading = 10,
+  // Its tenant has all that it may have over all pools.
+  kTenantQuota = 11,
 };
 
 // Why somebody waits.

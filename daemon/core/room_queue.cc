@@ -126,4 +126,10 @@ uint64_t RoomQueue::CountPatientOf(uint32_t device, const Tenant& tenant) const 
   });
 }
 
+uint64_t RoomQueue::CountBlocksFor(const Tenant& tenant) const {
+  return std::count_if(entries_.begin(), entries_.end(), [&](const Waiting& waiting) {
+    return waiting.tenant == tenant && !waiting.reserve_for.has_value();
+  });
+}
+
 }  // namespace berth::core

@@ -96,6 +96,8 @@ class RoomQueue {
   uint64_t CountOf(uint32_t device) const;
   // Of those, the tenant's that wait for room that others hold.
   uint64_t CountPatientOf(uint32_t device, const Tenant& tenant) const;
+  // Those of the tenant's that want a block.
+  uint64_t CountBlocksFor(const Tenant& tenant) const;
   uint64_t size() const { return entries_.size(); }
 
   // Returns null for an unknown number.

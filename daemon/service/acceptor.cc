@@ -29,10 +29,10 @@ Acceptor::~Acceptor() {
   }
 }
 
-absl::Status Acceptor::Listen(UniqueFd listener, bool admin) {
+absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
   BERTH_ASSIGN_OR_RETURN(listeners_.emplace_back(),
-                         ListeningSocket::Listen(&loop_, std::move(listener), [this, admin](UniqueFd socket) {
-                           AcceptOne(std::move(socket), admin);
+                         ListeningSocket::Listen(&loop_, std::move(listener), [this, role](UniqueFd socket) {
+                           AcceptOne(std::move(socket), role);
                          }));
   return absl::OkStatus();
 }
@@ -50,8 +50,8 @@ absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket) {
   return OsError("fcntl(F_DUPFD_CLOEXEC)", EMFILE);
 }
 
-void Acceptor::AcceptOne(UniqueFd socket, bool admin) {
-  absl::StatusOr<Peer> peer = IdentifyPeer(socket.get(), admin);
+void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
+  absl::StatusOr<Peer> peer = IdentifyPeer(socket.get(), role);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("connection refused: ", peer.status().message()));
     return;

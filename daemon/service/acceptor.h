@@ -30,11 +30,11 @@ class Acceptor {
   Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over);
   ~Acceptor();
 
-  // Accepts on a non-blocking listening socket; `admin` says which of the two it is.
-  absl::Status Listen(UniqueFd listener, bool admin);
+  // Accepts on a non-blocking listening socket, whoever comes in on which has that role.
+  absl::Status Listen(UniqueFd listener, Peer::Role role);
 
  private:
-  void AcceptOne(UniqueFd socket, bool admin);
+  void AcceptOne(UniqueFd socket, Peer::Role role);
   // Duplicates `socket` to a number in our own range that was not used lately, so that a late call of a connection that
   // ended cannot be taken for another's.
   absl::StatusOr<UniqueFd> DuplicateToFreshNumber(int socket);

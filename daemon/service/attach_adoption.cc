@@ -10,6 +10,7 @@
 
 #include "common/fd_passing.h"
 #include "common/process.h"
+#include "common/process_origin.h"
 #include "common/status_macros.h"
 #include "daemon/service/attach_front.h"
 
@@ -59,6 +60,9 @@ absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, U
   BERTH_ASSIGN_OR_RETURN(
       const EventLoop::WatchId watch,
       loop_.Watch(pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnProcessGone(id); }));
+  // Who it is in full is read once there is time for that.
+  if (audit_ != nullptr) audit_->NoteProcess(id, {.process = process.process});
+  adopted_.push_back(process);
   ConnectionPtr connection;
   if (channel) {
     connection = Readopt(std::move(channel), process.process);
@@ -103,7 +107,8 @@ void AttachFront::TellResumed() {
     for (const auto& [channel, connection] : channels_) channels.push_back(connection);
   }
   if (channels.empty()) return;
-  teller_ = std::jthread([channels = std::move(channels)](std::stop_token stop) {
+  teller_ = std::jthread([this, channels = std::move(channels),
+                          adopted = std::exchange(adopted_, {})](std::stop_token stop) {
     size_t told = 0;
     for (const ConnectionPtr& connection : channels) {
       if (stop.stop_requested()) return;
@@ -111,7 +116,23 @@ void AttachFront::TellResumed() {
       SendStruct(connection->socket.get(), attach::Resumed{}).IgnoreError();
       if (++told % kToldAtATime == 0) std::this_thread::sleep_for(kTellPause);
     }
+    ReadOrigins(adopted, stop);
   });
+}
+
+void AttachFront::ReadOrigins(const std::vector<core::Standing::Process>& processes, std::stop_token stop) {
+  if (audit_ == nullptr) return;
+  size_t read = 0;
+  for (const core::Standing::Process& process : processes) {
+    if (stop.stop_requested()) return;
+    AuditWho who = {.process = process.process, .origin = ReadOrigin(process.process.pid)};
+    if (++read % kToldAtATime == 0) std::this_thread::sleep_for(kTellPause);
+    MutexLock lock(&mu_);
+    const auto member = members_.find(process.channel);
+    // Alive now, it was alive when it was read.
+    if (member == members_.end() || IsGone(member->second.pidfd.get())) continue;
+    audit_->NoteProcess(process.channel, std::move(who));
+  }
 }
 
 }  // namespace berth::service

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/label.h"
 #include "common/process.h"
+#include "common/process_origin.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
 
@@ -104,6 +105,33 @@ absl::Status AttachFront::Listen(UniqueFd listener) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<const AuditWho> AttachFront::WhoIs(const Connection& connection) const {
+  const core::ProcessInfo& process = connection.peer.process;
+  AuditWho who = {.process = process, .origin = ReadOrigin(process.pid)};
+  // What was read by the pid is the peer's only if it still lives: else the number may be another's.
+  const absl::StatusOr<UniqueFd> pidfd = OpenPeerPidfd(
+      connection.socket.get(), {.pid = process.pid, .uid = process.uid, .gid = process.gid});
+  if (!pidfd.ok() || IsGone(pidfd->get())) who.origin = ProcessOrigin();
+  return std::make_shared<const AuditWho>(std::move(who));
+}
+
+void AttachFront::Audit(const char* what, const Connection& connection, const absl::Status& outcome) {
+  if (audit_ == nullptr) return;
+  AuditRecord record = {.what = what, .outcome = outcome, .who = WhoIs(connection)};
+  record.caller.tenant = connection.peer.tenant;
+  record.caller.credentials.session = connection.session;
+  record.caller.credentials.channel = connection.channel;
+  if (connection.channel) {
+    MutexLock lock(&mu_);
+    // It may be over already.
+    if (const auto member = members_.find(connection.channel); member != members_.end()) {
+      record.caller.credentials.session = member->second.session;
+      audit_->NoteProcess(connection.channel, *record.who);
+    }
+  }
+  audit_->Append(std::move(record));
+}
+
 AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
   ConnectionPtr connection(new Connection, [this](Connection* over) {
     loop_.Close(std::move(over->socket));
@@ -115,7 +143,7 @@ AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
 
 void AttachFront::Accept(UniqueFd socket) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
-  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), /*admin=*/false);
+  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), Peer::Role::kTenant);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", peer.status().message()));
     Refuse(connection, peer.status());
@@ -231,9 +259,12 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
     session = core.OpenSession(now, secret, connection->peer.tenant, label, connection->peer.process);
     if (!session.ok()) return;
     // In the same step: whoever ends the session finds its lifeline.
+    if (audit_ != nullptr) audit_->NoteSession(*session, label);
     MutexLock lock(&mu_);
     lifelines_[*session] = connection;
   });
+  connection->session = session.value_or(SessionId());
+  Audit("open_session", *connection, session.status());
   if (!session.ok()) {
     Refuse(connection, session.status());
     return;
@@ -247,7 +278,6 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
 
 absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
   fresh_.Remove(connection->peer.process.uid, connection->number);
-  connection->session = session;
   BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
   if (!HasLifeline(session)) {
     // It ended before it was in custody, and was dropped there too early.
@@ -320,6 +350,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
   absl::StatusOr<Member> member =
       version.ok() ? MakeMember(*connection, session) : absl::StatusOr<Member>(version);
   if (!member.ok()) {
+    Audit("join_session", *connection, member.status());
     Refuse(connection, member.status());
     return;
   }
@@ -328,6 +359,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
     channel = core.JoinSession(now, session, join.secret, peer.tenant, peer.process);
   });
   if (!channel.ok()) {
+    Audit("join_session", *connection, channel.status());
     Refuse(connection, channel.status());
     return;
   }
@@ -351,6 +383,7 @@ absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId chann
     channels_[channel] = connection;
     members_[channel] = std::move(member);
   }
+  Audit("join_session", *connection, absl::OkStatus());
   BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get()));
   BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), pidfd));
   BERTH_ASSIGN_OR_RETURN(const EventLoop::WatchId watch,

@@ -26,6 +26,7 @@
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/standing.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/fresh_connections.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/peer.h"
@@ -71,6 +72,9 @@ class AttachFront {
   // at that, what is first on each channel is taken off before it is heard, so that no message can end more than two.
   // Called before anything is adopted; without it, the note is lost.
   void KeepHearing(std::atomic<uint64_t>* word);
+  // Has every session and process that comes, or is refused, kept there, and reads who it is. Before anything is
+  // adopted; `audit` outlives the front.
+  void KeepAudit(AuditLog* audit) { audit_ = audit; }
   // Tells the processes that were taken up that a broker serves again, one after the other. Called once it does.
   void TellResumed();
 
@@ -145,6 +149,13 @@ class AttachFront {
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
   // A connection that has a role since an earlier broker's time.
   ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
+  // Keeps what became of a connection that wanted to be a lifeline or a channel.
+  void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+  // Who is behind it, as far as it lives.
+  std::shared_ptr<const AuditWho> WhoIs(const Connection& connection) const;
+  // Reads who those are that were taken up, and live.
+  void ReadOrigins(const std::vector<core::Standing::Process>& processes, std::stop_token stop)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Serves a connection from now on.
   absl::Status WatchConnection(const ConnectionPtr& connection);
   // Gives the peer the session's capsule.
@@ -169,6 +180,9 @@ class AttachFront {
   std::atomic<uint64_t>* hearing_ = &unkept_hearing_;
   // For what is adopted.
   bool cautious_ = false;
+  AuditLog* audit_ = nullptr;
+  // Until TellResumed().
+  std::vector<core::Standing::Process> adopted_;
   // Connections that have not said what they are.
   FreshConnections<ConnectionPtr> fresh_;
 

@@ -10,6 +10,11 @@ namespace berth::service {
 
 absl::StatusOr<core::Caller> CallerSource::Identify(const grpc::CallbackServerContext& context) const {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<const Peer> peer, connections_.Find(context.peer()));
+  core::Caller caller = {.tenant = peer->tenant,
+                         .admin = peer->role == Peer::Role::kAdmin,
+                         .observer = peer->role == Peer::Role::kObserver};
+  // It has no session, and whatever it says of one counts for nothing.
+  if (caller.observer) return caller;
   const auto& metadata = context.client_metadata();
   const auto header = metadata.find(kCredentialsHeader);
   const absl::string_view bytes = header == metadata.end()
@@ -20,7 +25,8 @@ absl::StatusOr<core::Caller> CallerSource::Identify(const grpc::CallbackServerCo
     return Refuse(Reason::kBadCredentials, "metadata {header}: {size} bytes of credentials, expected 32",
                   {{"header", kCredentialsHeader}, {"size", bytes.size()}});
   }
-  return core::Caller{.credentials = *credentials, .tenant = peer->tenant, .admin = peer->admin};
+  caller.credentials = *credentials;
+  return caller;
 }
 
 }  // namespace berth::service

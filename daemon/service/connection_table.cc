@@ -1,5 +1,6 @@
 #include "daemon/service/connection_table.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -13,19 +14,31 @@ absl::Status ConnectionTable::Add(int fd, Peer peer) {
   MutexLock lock(&mu_);
   if (peers_.contains(fd))
     return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
-  // An operator gets in when the clients' places are taken; admin.sock is for few.
-  if (!peer.admin && peers_.size() >= limits_.total) {
+  // Who looks after the node gets in when the clients' places are taken; these sockets are for few.
+  const bool client = peer.role == Peer::Role::kTenant;
+  if (client && peers_.size() >= limits_.total) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
                   {{"what", "connections"}, {"current", peers_.size()}, {"limit", limits_.total}});
   }
-  uint32_t& of_uid = per_uid_[peer.tenant.uid];
+  const auto uid = per_uid_.find(peer.tenant.uid);
+  const uint32_t of_uid = uid == per_uid_.end() ? 0 : uid->second;
   if (of_uid >= limits_.per_uid) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
                   {{"what", absl::StrCat("connections of uid ", peer.tenant.uid)},
                    {"current", of_uid},
                    {"limit", limits_.per_uid}});
   }
-  ++of_uid;
+  const auto tenant = per_tenant_.find(peer.tenant);
+  const uint64_t of_tenant = tenant == per_tenant_.end() ? 0 : tenant->second;
+  const std::optional<uint64_t> quota = quotas_.Of(peer.tenant).connections;
+  if (client && quota.has_value() && of_tenant >= *quota) {
+    return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
+                  {{"what", absl::StrCat("connections of a tenant of uid ", peer.tenant.uid)},
+                   {"current", of_tenant},
+                   {"limit", *quota}});
+  }
+  ++per_uid_[peer.tenant.uid];
+  if (client) ++per_tenant_[peer.tenant];
   peers_[fd] = std::make_shared<const Peer>(std::move(peer));
   return absl::OkStatus();
 }
@@ -36,7 +49,16 @@ void ConnectionTable::Remove(int fd) {
   if (it == peers_.end()) return;
   const auto of_uid = per_uid_.find(it->second->tenant.uid);
   if (--of_uid->second == 0) per_uid_.erase(of_uid);
+  if (it->second->role == Peer::Role::kTenant) {
+    const auto of_tenant = per_tenant_.find(it->second->tenant);
+    if (--of_tenant->second == 0) per_tenant_.erase(of_tenant);
+  }
   peers_.erase(it);
+}
+
+void ConnectionTable::SetQuotas(const core::QuotaTable& quotas) {
+  MutexLock lock(&mu_);
+  quotas_ = quotas;
 }
 
 bool ConnectionTable::Contains(int fd) const {

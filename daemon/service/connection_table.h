@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "daemon/core/tenant_quota.h"
 #include "daemon/service/peer.h"
 
 namespace berth::service {
@@ -28,9 +29,11 @@ class ConnectionTable {
   explicit ConnectionTable(ConnectionLimits limits) : limits_(limits) {}
 
   // Counts a connection of `peer` in, under the fd number that gRPC will name it by; before gRPC gets the fd.
-  // Errors: LIMIT (total, or of the uid), nothing changed; kAlreadyExists if the number is still in use.
+  // Errors: LIMIT (total, of the uid, or of the tenant), nothing changed; kAlreadyExists if the number is still in use.
   absl::Status Add(int fd, Peer peer) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(int fd) ABSL_LOCKS_EXCLUDED(mu_);
+  // What each tenant may have from now on, within its user's limit; connections that are open stay.
+  void SetQuotas(const core::QuotaTable& quotas) ABSL_LOCKS_EXCLUDED(mu_);
   // Whether `fd` names a connection.
   bool Contains(int fd) const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -45,6 +48,9 @@ class ConnectionTable {
   mutable Mutex mu_;
   absl::flat_hash_map<int, std::shared_ptr<const Peer>> peers_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint32_t> per_uid_ ABSL_GUARDED_BY(mu_);
+  // Of those on berthd.sock.
+  absl::flat_hash_map<core::Tenant, uint64_t> per_tenant_ ABSL_GUARDED_BY(mu_);
+  core::QuotaTable quotas_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace berth::service

@@ -35,6 +35,29 @@ TEST(ConnectionTableTest, OneUserCannotTakeAllConnections) {
   EXPECT_TRUE(table.Add(4, PeerOf(1000)).ok());
 }
 
+TEST(ConnectionTableTest, ATenantHasNoMoreThanItsQuotaAndAContainerHasItsOwn) {
+  ConnectionTable table({.total = 10, .per_uid = 10});
+  table.SetQuotas({.all = {.connections = 1}});
+  Peer container = PeerOf(1000);
+  container.tenant.container = "/a";
+  Peer operator_of_it = PeerOf(1000);
+  operator_of_it.role = Peer::Role::kAdmin;
+  ASSERT_TRUE(table.Add(1, PeerOf(1000)).ok());
+  const absl::Status refused = table.Add(2, PeerOf(1000));
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
+  EXPECT_EQ(refused.message(), "connections of a tenant of uid 1000: 1 are open, limit 1");
+  EXPECT_TRUE(table.Add(3, container).ok());
+  EXPECT_TRUE(table.Add(4, operator_of_it).ok()) << "who looks after the node gets in";
+  table.SetQuotas({});
+  EXPECT_TRUE(table.Add(2, PeerOf(1000)).ok()) << "what is lifted counts at once";
+  table.SetQuotas({.all = {.connections = 2}});
+  EXPECT_FALSE(table.Add(5, PeerOf(1000)).ok());
+  table.Remove(4);
+  EXPECT_FALSE(table.Add(5, PeerOf(1000)).ok()) << "an operator's connection is none of the tenant's";
+  table.Remove(1);
+  EXPECT_TRUE(table.Add(5, PeerOf(1000)).ok());
+}
+
 TEST(ConnectionTableTest, TheTotalIsBounded) {
   ConnectionTable table({.total = 2, .per_uid = 2});
   ASSERT_TRUE(table.Add(1, PeerOf(1)).ok());

@@ -30,6 +30,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
 
   const std::string& connection() const { return connection_; }
   uint32_t uid() const { return caller_.tenant.uid; }
+  const core::Tenant& tenant() const { return caller_.tenant; }
 
   // Sends the first state, or refuses.
   void Begin(const absl::Status& admitted) {
@@ -127,8 +128,13 @@ absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch) {
   if (of_uid >= kMaxPerUid) {
     return TooMany(absl::StrCat("watches of uid ", watch->uid()), of_uid, kMaxPerUid);
   }
+  const auto tenant = per_tenant_.find(watch->tenant());
+  const size_t of_tenant = tenant == per_tenant_.end() ? 0 : tenant->second;
+  const std::optional<uint64_t> quota = quotas_.Of(watch->tenant()).streams;
+  if (quota.has_value() && of_tenant >= *quota) return TooMany("watches of the tenant", of_tenant, *quota);
   ++per_connection_[watch->connection()];
   ++per_uid_[watch->uid()];
+  ++per_tenant_[watch->tenant()];
   watches_.insert(watch);
   return absl::OkStatus();
 }
@@ -138,6 +144,12 @@ void DeviceWatches::Remove(const std::shared_ptr<Watch>& watch) {
   if (watches_.erase(watch) == 0) return;
   if (--per_connection_[watch->connection()] == 0) per_connection_.erase(watch->connection());
   if (--per_uid_[watch->uid()] == 0) per_uid_.erase(watch->uid());
+  if (--per_tenant_[watch->tenant()] == 0) per_tenant_.erase(watch->tenant());
+}
+
+void DeviceWatches::SetQuotas(const core::QuotaTable& quotas) {
+  MutexLock lock(&mu_);
+  quotas_ = quotas;
 }
 
 void DeviceWatches::Changed() {

@@ -18,6 +18,7 @@
 #include "common/mutex.h"
 #include "daemon/broker/broker.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/tenant_quota.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -41,6 +42,9 @@ class DeviceWatches {
   Reactor* Start(const grpc::CallbackServerContext& context, const absl::StatusOr<core::Caller>& caller)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What each tenant may have open from now on, within its user's limit; those that are open stay.
+  void SetQuotas(const core::QuotaTable& quotas) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Devices are not what they were. Does not wait.
   void Changed() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -61,6 +65,8 @@ class DeviceWatches {
   std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, size_t> per_connection_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, size_t> per_uid_ ABSL_GUARDED_BY(mu_);
+  std::map<core::Tenant, size_t> per_tenant_ ABSL_GUARDED_BY(mu_);
+  core::QuotaTable quotas_ ABSL_GUARDED_BY(mu_);
   bool shutting_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -10,7 +10,7 @@ grpc::ServerUnaryReactor* FenceService::OpenStream(grpc::CallbackServerContext* 
   const core::OpenStreamRequest asked = {.device = request->device(),
                                          .default_stream = request->default_stream()};
   return SubmitRequest<core::OpenStreamResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<core::OpenStreamRequest>(asked), response, &core::Core::OpenStream);
 }
 
@@ -19,14 +19,14 @@ grpc::ServerUnaryReactor* FenceService::CloseStream(grpc::CallbackServerContext*
                                                     v1::CloseStreamResponse* response) {
   const core::CloseStreamRequest asked = {.slot = request->slot()};
   return SubmitRequest<core::CloseStreamResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<core::CloseStreamRequest>(asked), response, &core::Core::CloseStream);
 }
 
 grpc::ServerUnaryReactor* FenceService::PrepareUse(grpc::CallbackServerContext* context,
                                                    const v1::PrepareUseRequest* request,
                                                    v1::PrepareUseResponse* response) {
-  return SubmitRequest<core::Prepared>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::Prepared>(context_, context, request->request(),
                                        FromProto(*request), response, &core::Core::PrepareUse);
 }
 
@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* FenceService::FinishUse(grpc::CallbackServerContext* c
                                                   const v1::FinishUseRequest* request,
                                                   v1::FinishUseResponse* response) {
   const core::FinishUseRequest asked = {.use = UseId(request->use()), .value = request->value()};
-  return SubmitRequest<core::FinishUseResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::FinishUseResult>(context_, context, request->request(),
                                               absl::StatusOr<core::FinishUseRequest>(asked), response,
                                               &core::Core::FinishUse);
 }
@@ -44,7 +44,7 @@ grpc::ServerUnaryReactor* FenceService::AbandonUse(grpc::CallbackServerContext* 
                                                    v1::AbandonUseResponse* response) {
   const core::AbandonUseRequest asked = {.use = UseId(request->use())};
   return SubmitRequest<core::AbandonUseResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<core::AbandonUseRequest>(asked), response, &core::Core::AbandonUse);
 }
 
@@ -57,7 +57,9 @@ grpc::ServerUnaryReactor* FenceService::ClearTorn(grpc::CallbackServerContext* c
     view = core.ClearTorn(now, *caller, BlockId(request->block()), effects);
   });
   if (view.ok()) ToProto(*view, response);
-  return FinishNow(context, view.status());
+  return FinishDecided(
+      context_, context,
+      {.what = "clear_torn", .facts = {{"block", AuditId(request->block())}}, .caller = *caller}, view.status());
 }
 
 grpc::ServerUnaryReactor* FenceService::ListStreams(grpc::CallbackServerContext* context,

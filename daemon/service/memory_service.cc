@@ -11,7 +11,7 @@ namespace {
 // Serves a verb that changes a block by its id: `method` is a member of the core's.
 template <typename Method>
 grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::CallbackServerContext* call,
-                                      BlockId block, Method method, v1::Block* response) {
+                                      const char* what, BlockId block, Method method, v1::Block* response) {
   const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
   if (!caller.ok()) return FinishNow(call, caller.status());
   absl::StatusOr<core::BlockView> view;
@@ -19,7 +19,9 @@ grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::Callb
     view = (core.*method)(now, *caller, block, effects);
   });
   if (view.ok()) ToProto(*view, response);
-  return FinishNow(call, view.status());
+  return FinishDecided(context, call,
+                       {.what = what, .facts = {{"block", AuditId(block.value())}}, .caller = *caller},
+                       view.status());
 }
 
 }  // namespace
@@ -27,7 +29,7 @@ grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::Callb
 grpc::ServerUnaryReactor* MemoryService::AllocateBlock(grpc::CallbackServerContext* context,
                                                        const v1::AllocateBlockRequest* request,
                                                        v1::AllocateBlockResponse* response) {
-  return SubmitRequest<core::AllocateResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::AllocateResult>(context_, context, request->request(),
                                              FromProto(*request, EventLoop::SteadyNow()), response,
                                              &core::Core::Allocate);
 }
@@ -35,42 +37,42 @@ grpc::ServerUnaryReactor* MemoryService::AllocateBlock(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MemoryService::FreeBlock(grpc::CallbackServerContext* context,
                                                    const v1::FreeBlockRequest* request,
                                                    v1::FreeBlockResponse* response) {
-  return SubmitRequest<core::FreeResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::FreeResult>(context_, context, request->request(),
                                          FromProto(*request), response, &core::Core::Free);
 }
 
 grpc::ServerUnaryReactor* MemoryService::GrantBlock(grpc::CallbackServerContext* context,
                                                     const v1::GrantBlockRequest* request,
                                                     v1::GrantBlockResponse* response) {
-  return SubmitRequest<core::GrantResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::GrantResult>(context_, context, request->request(),
                                           FromProto(*request), response, &core::Core::Grant);
 }
 
 grpc::ServerUnaryReactor* MemoryService::ImportBlock(grpc::CallbackServerContext* context,
                                                      const v1::ImportBlockRequest* request,
                                                      v1::ImportBlockResponse* response) {
-  return SubmitRequest<core::ImportResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::ImportResult>(context_, context, request->request(),
                                            FromProto(*request), response, &core::Core::Import);
 }
 
 grpc::ServerUnaryReactor* MemoryService::PublishBlock(grpc::CallbackServerContext* context,
                                                       const v1::PublishBlockRequest* request,
                                                       v1::PublishBlockResponse* response) {
-  return SubmitRequest<core::PublishResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::PublishResult>(context_, context, request->request(),
                                             FromProto(*request), response, &core::Core::Publish);
 }
 
 grpc::ServerUnaryReactor* MemoryService::UnpublishBlock(grpc::CallbackServerContext* context,
                                                         const v1::UnpublishBlockRequest* request,
                                                         v1::UnpublishBlockResponse* response) {
-  return SubmitRequest<core::UnpublishResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::UnpublishResult>(context_, context, request->request(),
                                               FromProto(*request), response, &core::Core::Unpublish);
 }
 
 grpc::ServerUnaryReactor* MemoryService::ReserveBytes(grpc::CallbackServerContext* context,
                                                       const v1::ReserveBytesRequest* request,
                                                       v1::Reservation* response) {
-  return SubmitRequest<core::ReserveResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::ReserveResult>(context_, context, request->request(),
                                             FromProto(*request), response, &core::Core::Reserve);
 }
 
@@ -78,7 +80,7 @@ grpc::ServerUnaryReactor* MemoryService::ReleaseReservation(grpc::CallbackServer
                                                             const v1::ReleaseReservationRequest* request,
                                                             v1::ReleaseReservationResponse* response) {
   const absl::StatusOr<ReservationId> reservation(ReservationId(request->reservation()));
-  return SubmitRequest<core::ReleaseReservationResult>(*context_.callers, context_.broker, context,
+  return SubmitRequest<core::ReleaseReservationResult>(context_, context,
                                                        request->request(), reservation, response,
                                                        &core::Core::ReleaseReservation);
 }
@@ -105,9 +107,12 @@ grpc::ServerUnaryReactor* MemoryService::SetBudget(grpc::CallbackServerContext* 
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     views = core.SetBudget(now, *caller, *converted, effects);
   });
-  if (!views.ok()) return FinishNow(context, views.status());
-  for (const core::BudgetView& view : *views) ToProto(view, response->add_budgets());
-  return FinishNow(context, absl::OkStatus());
+  AuditRecord record = {.caller = *caller};
+  record.what = AddFacts(*converted, &record.facts);
+  if (views.ok()) {
+    for (const core::BudgetView& view : *views) ToProto(view, response->add_budgets());
+  }
+  return FinishDecided(context_, context, std::move(record), views.status());
 }
 
 grpc::ServerUnaryReactor* MemoryService::ListBudgets(grpc::CallbackServerContext* context,
@@ -124,13 +129,13 @@ grpc::ServerUnaryReactor* MemoryService::ListBudgets(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* MemoryService::RecallBlock(grpc::CallbackServerContext* context,
                                                      const v1::RecallBlockRequest* request,
                                                      v1::Block* response) {
-  return ChangeBlock(context_, context, BlockId(request->block()), &core::Core::Recall, response);
+  return ChangeBlock(context_, context, "recall", BlockId(request->block()), &core::Core::Recall, response);
 }
 
 grpc::ServerUnaryReactor* MemoryService::FreeBlockById(grpc::CallbackServerContext* context,
                                                        const v1::FreeBlockByIdRequest* request,
                                                        v1::Block* response) {
-  return ChangeBlock(context_, context, BlockId(request->block()), &core::Core::FreeById, response);
+  return ChangeBlock(context_, context, "free_by_id", BlockId(request->block()), &core::Core::FreeById, response);
 }
 
 grpc::ServerUnaryReactor* MemoryService::ListLogRecords(grpc::CallbackServerContext* context,

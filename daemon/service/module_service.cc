@@ -21,14 +21,14 @@ grpc::ServerUnaryReactor* ModuleService::ObtainModule(grpc::CallbackServerContex
                                                       const v1::ObtainModuleRequest* request,
                                                       v1::ObtainModuleResponse* response) {
   return SubmitRequest<core::ObtainModuleResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       FromProto(*request, EventLoop::SteadyNow()), response, &core::Core::ObtainModule);
 }
 
 grpc::ServerUnaryReactor* ModuleService::StoreModule(grpc::CallbackServerContext* context,
                                                      const v1::StoreModuleRequest* request,
                                                      v1::StoreModuleResponse* response) {
-  return SubmitRequest<core::StoreModuleResult>(*context_.callers, context_.broker, context,
+  return SubmitRequest<core::StoreModuleResult>(context_, context,
                                                 request->request(), FromProto(*request), response,
                                                 &core::Core::StoreModule);
 }
@@ -36,7 +36,7 @@ grpc::ServerUnaryReactor* ModuleService::StoreModule(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* ModuleService::AbandonModule(grpc::CallbackServerContext* context,
                                                        const v1::AbandonModuleRequest* request,
                                                        v1::AbandonModuleResponse* response) {
-  return SubmitRequest<core::AbandonModuleResult>(*context_.callers, context_.broker, context,
+  return SubmitRequest<core::AbandonModuleResult>(context_, context,
                                                   request->request(), FromProto(*request), response,
                                                   &core::Core::AbandonModule);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/label.h"
 #include "daemon/service/device_conversion.h"
@@ -16,31 +17,52 @@
 namespace berth::service {
 namespace {
 
-// The caller, if it came in on admin.sock with a session that is known.
-absl::StatusOr<core::Caller> IdentifyAdmin(const ServiceContext& context,
-                                           const grpc::CallbackServerContext& call, absl::string_view verb) {
-  absl::StatusOr<core::Caller> caller = context.callers->Identify(call);
-  if (!caller.ok()) return caller;
-  const absl::Status known =
-      context.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
-  if (!known.ok()) return known;
-  if (!caller->admin)
-    return Refuse(Reason::kAdminOnly, "{verb} is served on admin.sock only", {{"verb", verb}});
-  return caller;
-}
+// An operator's verb: who asks for it, and what becomes of it, which is kept.
+class Operation {
+ public:
+  Operation(const ServiceContext& context, grpc::CallbackServerContext* call, absl::string_view verb)
+      : context_(context), call_(call) {
+    const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
+    status_ = caller.status();
+    if (!caller.ok()) return;
+    record_ = {.what = "operate", .facts = {{"verb", std::string(verb)}}, .caller = *caller};
+    status_ = context.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
+    if (status_.ok() && !caller->admin) {
+      status_ = Refuse(Reason::kAdminOnly, "{verb} is served on admin.sock only", {{"verb", verb}});
+    }
+  }
+
+  // Not OK where it came in elsewhere, or without a session that is known: then that is to be its end.
+  const absl::Status& status() const { return status_; }
+  void Note(const char* name, std::string value) { record_.facts.emplace_back(name, std::move(value)); }
+  grpc::ServerUnaryReactor* Finish(const absl::Status& status) {
+    if (*record_.what == '\0') return FinishNow(call_, status);
+    return FinishDecided(context_, call_, std::move(record_), status);
+  }
+  // Done, and has `reactor` finish.
+  grpc::ServerUnaryReactor* FinishBy(grpc::ServerUnaryReactor* reactor) {
+    context_.audit->Append(std::move(record_));
+    return reactor;
+  }
+
+ private:
+  const ServiceContext& context_;
+  grpc::CallbackServerContext* const call_;
+  AuditRecord record_;
+  absl::Status status_;
+};
 
 // Serves an operator's verb on one device: `operate(core, now, effects)` does it and says what the device is then.
 template <typename Act>
-grpc::ServerUnaryReactor* OperateDevice(const ServiceContext& context, grpc::CallbackServerContext* call,
-                                        absl::string_view verb, v1::Device* response, Act operate) {
-  if (const auto admin = IdentifyAdmin(context, *call, verb); !admin.ok()) {
-    return FinishNow(call, admin.status());
-  }
+grpc::ServerUnaryReactor* OperateDevice(Operation operation, uint32_t device, const ServiceContext& context,
+                                        v1::Device* response, Act operate) {
+  operation.Note("device", std::to_string(device));
+  if (!operation.status().ok()) return operation.Finish(operation.status());
   absl::StatusOr<core::DeviceView> view;
   context.broker->Step(
       [&](core::Core& core, absl::Time now, core::Effects* effects) { view = operate(core, now, effects); });
   if (view.ok()) ToProto(*view, response);
-  return FinishNow(call, view.status());
+  return operation.Finish(view.status());
 }
 
 // Answers OK, and does something once the answer has left.
@@ -80,6 +102,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
                                                const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
   response->set_unwritten_log_records(log_.unwritten());
+  response->set_unwritten_audit_records(audit_.unwritten());
   response->set_upgrading(page_.upgrading != 0);
   response->set_ledger_fault(std::string(broker_.CheckServes().message()));
   return FinishNow(context, absl::OkStatus());
@@ -87,23 +110,25 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* AdminService::SetPool(grpc::CallbackServerContext* context,
                                                 const v1::SetPoolRequest* request, v1::Pool* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "SetPool"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
+  Operation operation(context_, context, "SetPool");
+  if (!operation.status().ok()) return operation.Finish(operation.status());
+  operation.Note("change", request->ShortDebugString());
   const absl::StatusOr<core::PoolChange> change = FromProto(*request);
-  if (!change.ok()) return FinishNow(context, change.status());
+  if (!change.ok()) return operation.Finish(change.status());
   absl::StatusOr<core::PoolView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = core.SetPool(now, PoolName(request->pool()), *change, effects);
   });
   if (view.ok()) ToProto(*view, response);
-  return FinishNow(context, view.status());
+  return operation.Finish(view.status());
 }
 
 grpc::ServerUnaryReactor* AdminService::GetConfig(grpc::CallbackServerContext* context,
                                                   const v1::GetConfigRequest*, v1::Config* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "GetConfig"); !admin.ok()) {
-    return FinishNow(context, admin.status());
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  if (!caller.ok() || !caller->observer) {
+    Operation operation(context_, context, "GetConfig");
+    if (!operation.status().ok()) return operation.Finish(operation.status());
   }
   for (const ConfigValue& value : config_.Describe()) {
     v1::ConfigValue* const to = response->add_values();
@@ -120,33 +145,38 @@ grpc::ServerUnaryReactor* AdminService::GetConfig(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* AdminService::ReloadConfig(grpc::CallbackServerContext* context,
                                                      const v1::ReloadConfigRequest*,
                                                      v1::ReloadConfigResponse* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "ReloadConfig"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
+  Operation operation(context_, context, "ReloadConfig");
+  if (!operation.status().ok()) return operation.Finish(operation.status());
   const absl::StatusOr<std::vector<ConfigChange>> changes = config_.Reload();
-  if (!changes.ok()) return FinishNow(context, changes.status());
+  if (!changes.ok()) return operation.Finish(changes.status());
   for (const ConfigChange& change : *changes) {
     v1::ReloadConfigResponse::Change* const to = response->add_changes();
     to->set_key(change.key);
     to->set_from(change.from);
     to->set_to(change.to);
     to->set_why_not(change.why_not);
+    if (!change.why_not.empty()) continue;
+    operation.Note("change", absl::StrCat(change.key, ": ", change.from, " -> ", change.to));
   }
-  return FinishNow(context, absl::OkStatus());
+  return operation.Finish(absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* AdminService::RevokePermit(grpc::CallbackServerContext* context,
                                                      const v1::RevokePermitRequest* request,
                                                      v1::Permit* response) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "RevokePermit"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
+  Operation operation(context_, context, "RevokePermit");
+  if (!operation.status().ok()) return operation.Finish(operation.status());
   absl::StatusOr<core::PermitView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = core.RevokePermit(now, PermitId(request->permit()), effects);
   });
-  if (view.ok()) ToProto(*view, response);
-  return FinishNow(context, view.status());
+  operation.Note("permit", std::to_string(request->permit()));
+  if (view.ok()) {
+    operation.Note("from_session", AuditId(view->session.value()));
+    operation.Note("from_pid", std::to_string(view->process.pid));
+    ToProto(*view, response);
+  }
+  return operation.Finish(view.status());
 }
 
 grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* context,
@@ -155,7 +185,8 @@ grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* 
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   return PendingCall<core::ReapResult, v1::ReapBlocksResponse>::Submit(
-      context_.broker, context, response,
+      context_, context, response,
+      {.what = "operate", .facts = {{"verb", "ReapBlocks"}}, .caller = *caller},
       [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
         core.Reap(now, id, *caller, effects);
       });
@@ -164,7 +195,7 @@ grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext* context,
                                                      const v1::EnableDeviceRequest* request,
                                                      v1::Device* response) {
-  return OperateDevice(context_, context, "EnableDevice", response,
+  return OperateDevice(Operation(context_, context, "EnableDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.EnableDevice(now, request->device(), effects);
                        });
@@ -173,7 +204,7 @@ grpc::ServerUnaryReactor* AdminService::EnableDevice(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* AdminService::RestartDevice(grpc::CallbackServerContext* context,
                                                       const v1::RestartDeviceRequest* request,
                                                       v1::Device* response) {
-  return OperateDevice(context_, context, "RestartDevice", response,
+  return OperateDevice(Operation(context_, context, "RestartDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return request->context_worker()
                                     ? core.RestartContext(now, request->device(), effects)
@@ -184,7 +215,7 @@ grpc::ServerUnaryReactor* AdminService::RestartDevice(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AdminService::ResetDevice(grpc::CallbackServerContext* context,
                                                     const v1::ResetDeviceRequest* request,
                                                     v1::Device* response) {
-  return OperateDevice(context_, context, "ResetDevice", response,
+  return OperateDevice(Operation(context_, context, "ResetDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.ResetDevice(now, request->device(), effects);
                        });
@@ -193,7 +224,7 @@ grpc::ServerUnaryReactor* AdminService::ResetDevice(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::DropDevice(grpc::CallbackServerContext* context,
                                                    const v1::DropDeviceRequest* request,
                                                    v1::Device* response) {
-  return OperateDevice(context_, context, "DropDevice", response,
+  return OperateDevice(Operation(context_, context, "DropDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.DropDevice(now, request->device(), effects);
                        });
@@ -202,7 +233,7 @@ grpc::ServerUnaryReactor* AdminService::DropDevice(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::DrainDevice(grpc::CallbackServerContext* context,
                                                     const v1::DrainDeviceRequest* request,
                                                     v1::Device* response) {
-  return OperateDevice(context_, context, "DrainDevice", response,
+  return OperateDevice(Operation(context_, context, "DrainDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.DrainDevice(now, request->device(), request->reason(), effects);
                        });
@@ -211,7 +242,7 @@ grpc::ServerUnaryReactor* AdminService::DrainDevice(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::UndrainDevice(grpc::CallbackServerContext* context,
                                                       const v1::UndrainDeviceRequest* request,
                                                       v1::Device* response) {
-  return OperateDevice(context_, context, "UndrainDevice", response,
+  return OperateDevice(Operation(context_, context, "UndrainDevice"), request->device(), context_, response,
                        [&](core::Core& core, absl::Time now, core::Effects* effects) {
                          return core.UndrainDevice(now, request->device(), effects);
                        });
@@ -219,18 +250,16 @@ grpc::ServerUnaryReactor* AdminService::UndrainDevice(grpc::CallbackServerContex
 
 grpc::ServerUnaryReactor* AdminService::ResetNode(grpc::CallbackServerContext* context,
                                                   const v1::ResetNodeRequest*, v1::ResetNodeResponse*) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "ResetNode"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
-  return new AnswerFirst(reset_);
+  Operation operation(context_, context, "ResetNode");
+  if (!operation.status().ok()) return operation.Finish(operation.status());
+  return operation.FinishBy(new AnswerFirst(reset_));
 }
 
 grpc::ServerUnaryReactor* AdminService::UpgradeNode(grpc::CallbackServerContext* context,
                                                     const v1::UpgradeNodeRequest*, v1::UpgradeNodeResponse*) {
-  if (const auto admin = IdentifyAdmin(context_, *context, "UpgradeNode"); !admin.ok()) {
-    return FinishNow(context, admin.status());
-  }
-  return new AnswerFirst(upgrade_);
+  Operation operation(context_, context, "UpgradeNode");
+  if (!operation.status().ok()) return operation.Finish(operation.status());
+  return operation.FinishBy(new AnswerFirst(upgrade_));
 }
 
 }  // namespace berth::service

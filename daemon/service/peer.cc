@@ -20,7 +20,7 @@ std::string Printable(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<Peer> IdentifyPeer(int socket, bool admin) {
+absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role) {
   BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
   if (credentials.uid == kOverflowUid) {
     return Refuse(Reason::kUnknownPeer, "uid {uid} (pid {pid}) is the overflow uid and identifies nobody",
@@ -32,7 +32,7 @@ absl::StatusOr<Peer> IdentifyPeer(int socket, bool admin) {
                            .uid = credentials.uid,
                            .gid = credentials.gid,
                            .name = Printable(ProcessName(credentials.pid))},
-               .admin = admin};
+               .role = role};
   // What was read by the pid is the peer's only if it still lived afterwards: else the number may be another's.
   if (absl::IsNotFound(pidfd.status()) || (pidfd.ok() && IsGone(pidfd->get()))) {
     return Refuse(Reason::kUnknownPeer, "uid {uid} (pid {pid}) ended before it could be identified",

@@ -11,12 +11,13 @@ namespace berth::service {
 struct Peer {
   core::Tenant tenant;
   core::ProcessInfo process;
-  // The connection came in on admin.sock.
-  bool admin = false;
+  // By the socket that the connection came in on: berthd.sock, observer.sock, admin.sock.
+  enum class Role { kTenant, kObserver, kAdmin };
+  Role role = Role::kTenant;
 };
 
 // Reads the peer of a connected socket. Errors: UNKNOWN_PEER for the overflow uid, which names nobody.
-absl::StatusOr<Peer> IdentifyPeer(int socket, bool admin);
+absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role);
 
 }  // namespace berth::service
 

@@ -67,7 +67,7 @@ void SetEnvironment(const std::vector<std::string>& uuids,
 }
 
 // The core's enums carry the wire's numbers.
-static_assert(static_cast<int>(core::WaitCause::kOldReading) == v1::WaitExplanation::OLD_READING);
+static_assert(static_cast<int>(core::WaitCause::kTenantQuota) == v1::WaitExplanation::TENANT_QUOTA);
 
 }  // namespace
 

@@ -22,7 +22,7 @@ struct Holders {
 grpc::ServerUnaryReactor* PermitService::AcquirePermit(grpc::CallbackServerContext* context,
                                                        const v1::AcquirePermitRequest* request,
                                                        v1::AcquirePermitResponse* response) {
-  return SubmitRequest<core::AcquireResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::AcquireResult>(context_, context, request->request(),
                                             FromProto(*request, EventLoop::SteadyNow()), response,
                                             &core::Core::Acquire);
 }
@@ -30,7 +30,7 @@ grpc::ServerUnaryReactor* PermitService::AcquirePermit(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* PermitService::AcquireGang(grpc::CallbackServerContext* context,
                                                      const v1::AcquireGangRequest* request,
                                                      v1::AcquireGangResponse* response) {
-  return SubmitRequest<core::GangResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::GangResult>(context_, context, request->request(),
                                          FromProto(*request, EventLoop::SteadyNow()), response,
                                          &core::Core::AcquireGang);
 }
@@ -40,12 +40,12 @@ grpc::ServerUnaryReactor* PermitService::ReleasePermit(grpc::CallbackServerConte
                                                        v1::ReleasePermitResponse* response) {
   if (request->if_idle()) {
     return SubmitRequest<core::ReleaseResult>(
-        *context_.callers, context_.broker, context, request->request(),
+        context_, context, request->request(),
         absl::StatusOr<core::ReleaseIfIdleRequest>({.acquisition = AcquisitionId(request->acquisition())}),
         response, &core::Core::ReleaseIfIdle);
   }
   return SubmitRequest<core::ReleaseResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<AcquisitionId>(AcquisitionId(request->acquisition())), response, &core::Core::Release);
 }
 
@@ -53,7 +53,7 @@ grpc::ServerUnaryReactor* PermitService::KeepPermits(grpc::CallbackServerContext
                                                      const v1::KeepPermitsRequest* request,
                                                      v1::KeepPermitsResponse* response) {
   return SubmitRequest<core::KeepPermitsResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<core::KeepPermitsRequest>(core::KeepPermitsRequest()), response,
       &core::Core::KeepPermits);
 }

@@ -10,7 +10,7 @@ namespace berth::service {
 grpc::ServerUnaryReactor* PlanService::MakePlan(grpc::CallbackServerContext* context,
                                                 const v1::MakePlanRequest* request,
                                                 v1::PlanChange* response) {
-  return SubmitRequest<core::PlanResult>(*context_.callers, context_.broker, context, request->request(),
+  return SubmitRequest<core::PlanResult>(context_, context, request->request(),
                                          FromProto(*request, EventLoop::SteadyNow()), response,
                                          &core::Core::MakePlan);
 }
@@ -18,7 +18,7 @@ grpc::ServerUnaryReactor* PlanService::MakePlan(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* PlanService::Replan(grpc::CallbackServerContext* context,
                                               const v1::ReplanRequest* request, v1::PlanChange* response) {
   return SubmitRequest<core::PlanResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<core::ReplanRequest>({.plan = PlanId(request->plan()), .reweigh = request->reweigh()}),
       response, &core::Core::Replan);
 }
@@ -27,7 +27,7 @@ grpc::ServerUnaryReactor* PlanService::ReleasePlan(grpc::CallbackServerContext* 
                                                    const v1::ReleasePlanRequest* request,
                                                    v1::ReleasePlanResponse* response) {
   return SubmitRequest<core::ReleasePlanResult>(
-      *context_.callers, context_.broker, context, request->request(),
+      context_, context, request->request(),
       absl::StatusOr<PlanId>(PlanId(request->plan())), response, &core::Core::ReleasePlan);
 }
 

@@ -16,17 +16,11 @@
 #include "common/state_page.h"
 #include "daemon/broker/broker.h"
 #include "daemon/service/allocation_log.h"
-#include "daemon/service/caller.h"
 #include "daemon/service/config_source.h"
 #include "daemon/service/device_watch.h"
+#include "daemon/service/service_context.h"
 
 namespace berth::service {
-
-// What every service needs; must outlive them.
-struct ServiceContext {
-  Broker* broker;
-  const CallerSource* callers;
-};
 
 class SessionService final : public v1::SessionService::CallbackService {
  public:
@@ -152,9 +146,10 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 // Answers anybody: what it says is the same for all.
 class NodeService final : public v1::NodeService::CallbackService {
  public:
-  // `broker`, `log` and `page` must outlive the service.
-  NodeService(v1::Node node, Broker* broker, const AllocationLog* log, const StatePageLayout* page)
-      : node_(std::move(node)), broker_(*broker), log_(*log), page_(*page) {}
+  // All of them must outlive the service.
+  NodeService(v1::Node node, Broker* broker, const AllocationLog* log, const AuditLog* audit,
+              const StatePageLayout* page)
+      : node_(std::move(node)), broker_(*broker), log_(*log), audit_(*audit), page_(*page) {}
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::Node*) override;
 
@@ -162,6 +157,7 @@ class NodeService final : public v1::NodeService::CallbackService {
   const v1::Node node_;
   Broker& broker_;
   const AllocationLog& log_;
+  const AuditLog& audit_;
   const StatePageLayout& page_;
 };
 

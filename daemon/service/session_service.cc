@@ -1,3 +1,5 @@
+#include <string>
+
 #include "daemon/service/conversion.h"
 #include "daemon/service/services.h"
 #include "daemon/service/unary_call.h"
@@ -36,7 +38,9 @@ grpc::ServerUnaryReactor* SessionService::EndSession(grpc::CallbackServerContext
     view = core.EndSession(now, *caller, SessionId(request->session()), effects);
   });
   if (view.ok()) ToProto(*view, response);
-  return FinishNow(context, view.status());
+  const uint64_t ended = request->session() == 0 ? caller->credentials.session.value() : request->session();
+  return FinishDecided(context_, context,
+                       {.what = "end_session", .facts = {{"ended", AuditId(ended)}}, .caller = *caller}, view.status());
 }
 
 grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerContext* context,
@@ -45,7 +49,8 @@ grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerCont
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   return PendingCall<core::ForgetResult, v1::ForgetRequestResponse>::Submit(
-      context_.broker, context, response,
+      context_, context, response,
+      {.what = "forget", .facts = {{"request", std::to_string(request->sequence())}}, .caller = *caller},
       [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
         core.Forget(now, id, *caller, request->sequence(), effects);
       });

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -15,6 +16,8 @@
 #include "daemon/core/caller.h"
 #include "daemon/core/page.h"
 #include "daemon/core/response.h"
+#include "daemon/service/audit_facts.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/fence_conversion.h"
@@ -23,6 +26,7 @@
 #include "daemon/service/page.h"
 #include "daemon/service/permit_conversion.h"
 #include "daemon/service/plan_conversion.h"
+#include "daemon/service/service_context.h"
 #include "daemon/service/status_conversion.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
@@ -36,6 +40,14 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
+// Finishes a call that was decided at once, and has the decision kept.
+inline grpc::ServerUnaryReactor* FinishDecided(const ServiceContext& context, grpc::CallbackServerContext* call,
+                                               AuditRecord record, const absl::Status& status) {
+  record.outcome = status;
+  context.audit->Append(std::move(record));
+  return FinishNow(call, status);
+}
+
 // A request that the core answers, now or later. Owns itself.
 //
 // Only one that is answered later becomes gRPC's reactor: gRPC tells the end of each reactor that is not its own on a
@@ -47,9 +59,11 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
   PendingCall& operator=(const PendingCall&) = delete;
 
   // Puts the request to the core. Returns what the handler returns.
-  static grpc::ServerUnaryReactor* Submit(Broker* broker, grpc::CallbackServerContext* context,
-                                          Proto* response, Broker::RequestStep step) {
-    auto* const call = new PendingCall(broker, response);
+  // `record` is kept with the answer, but for one without a word.
+  static grpc::ServerUnaryReactor* Submit(const ServiceContext& services, grpc::CallbackServerContext* context,
+                                          Proto* response, AuditRecord record, Broker::RequestStep step) {
+    Broker* const broker = services.broker;
+    auto* const call = new PendingCall(services, response, std::move(record));
     broker->Submit(call->id_, call, step);
     State submitted = State::kSubmitted;
     if (call->state_.compare_exchange_strong(submitted, State::kWaits, std::memory_order_acq_rel))
@@ -62,6 +76,11 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
 
   void Answer(absl::StatusOr<core::Response> response) override {
     if (response.ok()) ToProto(std::get<Result>(*response), &response_);
+    if (*record_.what != '\0') {
+      if (response.ok()) AddFacts(*response, &record_.facts);
+      record_.outcome = response.status();
+      audit_.Append(std::move(record_));
+    }
     status_ = std::move(response).status();
     if (state_.exchange(State::kAnswered, std::memory_order_acq_rel) == State::kWaits)
       Finish(ToGrpc(status_));
@@ -75,27 +94,40 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
  private:
   enum class State { kSubmitted, kWaits, kAnswered };
 
-  PendingCall(Broker* broker, Proto* response)
-      : broker_(*broker), id_(broker->NewCall()), response_(*response) {}
+  PendingCall(const ServiceContext& services, Proto* response, AuditRecord record)
+      : broker_(*services.broker),
+        audit_(*services.audit),
+        id_(broker_.NewCall()),
+        response_(*response),
+        record_(std::move(record)) {}
 
   Broker& broker_;
+  AuditLog& audit_;
   const CallId id_;
   Proto& response_;
+  // Until the answer.
+  AuditRecord record_;
   absl::Status status_;
   std::atomic<State> state_{State::kSubmitted};
 };
 
 // Serves a request of the core's: `method` is one of its members, `request` its converted argument.
 template <typename Result, typename Request, typename Proto, typename Method>
-grpc::ServerUnaryReactor* SubmitRequest(const CallerSource& callers, Broker* broker,
-                                        grpc::CallbackServerContext* context, const v1::RequestTag& tag,
-                                        const absl::StatusOr<Request>& request, Proto* response,
-                                        Method method) {
-  const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
+grpc::ServerUnaryReactor* SubmitRequest(const ServiceContext& services, grpc::CallbackServerContext* context,
+                                        const v1::RequestTag& tag, const absl::StatusOr<Request>& request,
+                                        Proto* response, Method method) {
+  const absl::StatusOr<core::Caller> caller = services.callers->Identify(*context);
   if (!caller.ok()) return FinishNow(context, caller.status());
   if (!request.ok()) return FinishNow(context, request.status());
+  AuditRecord record = {.caller = *caller};
+  if (const char* const what = AddFacts(*request, &record.facts); what != nullptr) {
+    record.what = what;
+    // A request that is sent again is answered, and kept, again.
+    record.facts.emplace_back("request", std::to_string(tag.sequence()));
+  }
   return PendingCall<Result, Proto>::Submit(
-      broker, context, response, [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+      services, context, response, std::move(record),
+      [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
         std::invoke(method, core, now, id, *caller, FromProto(tag), *request, effects);
       });
 }

@@ -74,6 +74,8 @@ enum class Listener : uint64_t {
   kAdmin,
   // attach.sock, SOCK_SEQPACKET.
   kAttach,
+  // observer.sock, SOCK_STREAM.
+  kObserver,
 };
 
 // Names one held fd.

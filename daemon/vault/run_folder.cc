@@ -29,15 +29,14 @@ constexpr char kGroup[] = "berth";
 constexpr char kBerthdSocket[] = "berthd.sock";
 constexpr char kAdminSocket[] = "admin.sock";
 constexpr char kAttachSocket[] = "attach.sock";
+constexpr char kObserverSocket[] = "observer.sock";
 
 // Who shares root's daemon; nothing where that group does not exist or this is not root.
 std::optional<gid_t> SharedGroup() {
-  if (::geteuid() != 0) return std::nullopt;
-  const group* const entry = ::getgrnam(kGroup);
-  return entry == nullptr ? std::nullopt : std::optional<gid_t>(entry->gr_gid);
+  return ::geteuid() == 0 ? FindGroup(kGroup) : std::nullopt;
 }
 
-absl::Status MakeFolder(const std::string& path) {
+absl::Status MakeFolder(const std::string& path, bool observers) {
   const bool root = ::geteuid() == 0;
   if (::mkdir(path.c_str(), 0700) < 0) {
     if (errno != EEXIST) return OsError(absl::StrCat("mkdir ", path), errno);
@@ -45,7 +44,7 @@ absl::Status MakeFolder(const std::string& path) {
     const std::optional<gid_t> group = SharedGroup();
     if (group.has_value() && ::chown(path.c_str(), 0, *group) < 0)
       return OsError(absl::StrCat("chown ", path), errno);
-    if (::chmod(path.c_str(), 0750) < 0) return OsError(absl::StrCat("chmod ", path), errno);
+    if (::chmod(path.c_str(), observers ? 0751 : 0750) < 0) return OsError(absl::StrCat("chmod ", path), errno);
   }
   struct stat info;
   if (::lstat(path.c_str(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
@@ -65,13 +64,18 @@ std::string ReadPid(int fd) {
 
 }  // namespace
 
-absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path) {
+std::optional<gid_t> FindGroup(const std::string& name) {
+  const group* const entry = ::getgrnam(name.c_str());
+  return entry == nullptr ? std::nullopt : std::optional<gid_t>(entry->gr_gid);
+}
+
+absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, bool observers) {
   if (path.size() > kMaxPathBytes || path.empty() || path[0] != '/') {
     return absl::InvalidArgumentError(absl::StrCat("folder \"", path, "\": ", path.size(),
                                                    " bytes; it has to be an ", "absolute path of at most ",
                                                    kMaxPathBytes));
   }
-  BERTH_RETURN_IF_ERROR(MakeFolder(path));
+  BERTH_RETURN_IF_ERROR(MakeFolder(path, observers));
   const std::string name = path + "/berthd.lock";
   UniqueFd lock(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return OsError(absl::StrCat("open ", name), errno);
@@ -92,7 +96,7 @@ absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd l
   RunFolder folder(path, std::move(lock));
   BERTH_RETURN_IF_ERROR(folder.WritePid());
   BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
-  folder.made_ = {kBerthdSocket, kAdminSocket, kAttachSocket};
+  folder.made_ = {kBerthdSocket, kAdminSocket, kAttachSocket, kObserverSocket};
   return folder;
 }
 
@@ -122,18 +126,28 @@ absl::Status RunFolder::ReadOrDrawNode() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RunFolder::Listening>> RunFolder::Listen() {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd berthd, ListenOn(kBerthdSocket, SOCK_STREAM, 0660));
-  BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn(kAdminSocket, SOCK_STREAM, 0600));
-  BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn(kAttachSocket, SOCK_SEQPACKET, 0660));
+absl::StatusOr<std::vector<RunFolder::Listening>> RunFolder::Listen(std::optional<gid_t> observers) {
+  const std::optional<gid_t> shared = SharedGroup();
+  BERTH_ASSIGN_OR_RETURN(UniqueFd berthd, ListenOn(kBerthdSocket, SOCK_STREAM, shared, /*group_may=*/true));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn(kAdminSocket, SOCK_STREAM, std::nullopt, /*group_may=*/false));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn(kAttachSocket, SOCK_SEQPACKET, shared, /*group_may=*/true));
+  BERTH_ASSIGN_OR_RETURN(Listening observer, ListenForObservers(observers));
   std::vector<Listening> sockets;
   sockets.push_back({custody::Listener::kBerthd, std::move(berthd)});
   sockets.push_back({custody::Listener::kAdmin, std::move(admin)});
   sockets.push_back({custody::Listener::kAttach, std::move(attach)});
+  sockets.push_back(std::move(observer));
   return sockets;
 }
 
-absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, int mode) {
+absl::StatusOr<RunFolder::Listening> RunFolder::ListenForObservers(std::optional<gid_t> observers) {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd socket,
+                         ListenOn(kObserverSocket, SOCK_STREAM, observers, observers.has_value()));
+  return Listening{custody::Listener::kObserver, std::move(socket)};
+}
+
+absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, std::optional<gid_t> group,
+                                             bool group_may) {
   const std::string path = PathOf(name);
   if (::unlink(path.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", path), errno);
   UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -151,11 +165,10 @@ absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, 
     return OsError(absl::StrCat("bind ", path), errno);
   }
   made_.push_back(name);
-  const std::optional<gid_t> group = SharedGroup();
-  if (mode == 0660 && group.has_value() && ::chown(path.c_str(), 0, *group) < 0) {
+  if (group.has_value() && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) < 0) {
     return OsError(absl::StrCat("chown ", path), errno);
   }
-  if (::chmod(path.c_str(), static_cast<mode_t>(mode)) < 0)
+  if (::chmod(path.c_str(), group_may ? 0660 : 0600) < 0)
     return OsError(absl::StrCat("chmod ", path), errno);
   if (::listen(socket.get(), kBacklog) < 0) return OsError(absl::StrCat("listen ", path), errno);
   return socket;

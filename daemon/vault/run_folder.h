@@ -3,7 +3,10 @@
 #ifndef DAEMON_VAULT_RUN_FOLDER_H_
 #define DAEMON_VAULT_RUN_FOLDER_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +25,11 @@ class RunFolder {
   // What a session's capsule can name; the sockets' names fit behind it into sun_path.
   static constexpr size_t kMaxPathBytes = 90;
 
-  // Makes the folder if it is not there (for root 0750, group berth where that group exists; for a user 0700)
-  // and locks it. Touches no socket.
+  // Makes the folder if it is not there (for root 0750, group berth where that group exists, and 0751 where there are
+  // observers, whose socket lies in it; for a user 0700) and locks it. Touches no socket.
   // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has it
   // (names it), or if it is not this user's; those of the file system.
-  static absl::StatusOr<RunFolder> Take(const std::string& path);
+  static absl::StatusOr<RunFolder> Take(const std::string& path, bool observers = false);
 
   // Goes on with the folder at `path` where another process of the daemon ended that had taken it and made its sockets,
   // by a duplicate of its lock. Errors: as Take().
@@ -47,15 +50,19 @@ class RunFolder {
     custody::Listener listener;
     UniqueFd fd;
   };
-  // Makes the three sockets in place of what an earlier daemon left: admin.sock for this user alone, the
-  // others for group berth too, where this is root and the group exists.
-  absl::StatusOr<std::vector<Listening>> Listen();
+  // Makes the four sockets in place of what an earlier daemon left: admin.sock for this user alone, observer.sock for
+  // the group of observers too, the others for group berth too, where this is root and the group exists. Without
+  // observers observer.sock is this user's alone.
+  absl::StatusOr<std::vector<Listening>> Listen(std::optional<gid_t> observers = std::nullopt);
+  // Makes observer.sock alone, which the vault before this one did not have.
+  absl::StatusOr<Listening> ListenForObservers(std::optional<gid_t> observers);
 
  private:
   RunFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   absl::Status WritePid() const;
   absl::Status ReadOrDrawNode();
-  absl::StatusOr<UniqueFd> ListenOn(const std::string& name, int type, int mode);
+  // `group`: who may connect beside this user; nothing for nobody.
+  absl::StatusOr<UniqueFd> ListenOn(const std::string& name, int type, std::optional<gid_t> group, bool group_may);
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
 
   std::string path_;
@@ -64,6 +71,9 @@ class RunFolder {
   // Names of the sockets made; empty when moved from.
   std::vector<std::string> made_;
 };
+
+// The group of that name: nothing where there is none.
+std::optional<gid_t> FindGroup(const std::string& name);
 
 }  // namespace berth
 

@@ -66,7 +66,7 @@ TEST_F(RunFolderTest, SocketsReplaceWhatWasLeftAndGoWithTheFolder) {
     std::ofstream(path_ + "/berthd.sock") << "left by another";
     const auto sockets = folder->Listen();
     ASSERT_TRUE(sockets.ok()) << sockets.status();
-    EXPECT_EQ(sockets->size(), 3);
+    EXPECT_EQ(sockets->size(), 4);
     EXPECT_TRUE(std::filesystem::is_socket(path_ + "/berthd.sock"));
     const RunFolder moved = *std::move(folder);
     EXPECT_TRUE(std::filesystem::is_socket(path_ + "/attach.sock"));
@@ -74,6 +74,27 @@ TEST_F(RunFolderTest, SocketsReplaceWhatWasLeftAndGoWithTheFolder) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/berthd.sock"));
   EXPECT_FALSE(std::filesystem::exists(path_ + "/admin.sock"));
   EXPECT_FALSE(std::filesystem::exists(path_ + "/attach.sock"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/observer.sock"));
+}
+
+TEST_F(RunFolderTest, ObserversReachTheirSocketAndNoOther) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives a socket to another group";
+  constexpr gid_t kObservers = 12345;
+  auto folder = RunFolder::Take(path_, /*observers=*/true);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  ASSERT_TRUE(folder->Listen(kObservers).ok());
+  const auto info = [&](const std::string& name) {
+    struct stat info = {};
+    EXPECT_EQ(::stat((path_ + name).c_str(), &info), 0) << name;
+    return info;
+  };
+  EXPECT_EQ(info("").st_mode & 07, 01u) << "they come through the folder, and see no names there";
+  EXPECT_EQ(info("/observer.sock").st_mode & 0777, 0660u);
+  EXPECT_EQ(info("/observer.sock").st_gid, kObservers);
+  for (const char* const name : {"/berthd.sock", "/attach.sock", "/admin.sock"}) {
+    EXPECT_NE(info(name).st_gid, kObservers) << name;
+    EXPECT_EQ(info(name).st_mode & 07, 0u) << name;
+  }
 }
 
 TEST_F(RunFolderTest, ASocketThatCannotBeMadeLeavesNoneBehind) {

@@ -84,7 +84,7 @@ absl::Status Vault::Run(const VaultOptions& options) {
     BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
     return Succeed(options, fds, std::move(signals));
   }
-  BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder));
+  BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder, options.observers.has_value()));
   BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
   BERTH_ASSIGN_OR_RETURN(UniqueFd page_fd, CreateStatePage());
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
@@ -116,7 +116,7 @@ absl::Status Vault::Start(UniqueFd page) {
   BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderLock)], folder_.ShareLock());
   page_.writable().node = folder_.node();
   BERTH_RETURN_IF_ERROR(FindDevices());
-  BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen());
+  BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen(options_.observers));
   for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
   for (Worker& worker : workers_) {
     if (worker.lane != Lane::kMain) continue;

@@ -35,6 +35,8 @@ namespace berth {
 struct VaultOptions {
   // Of the sockets.
   std::string folder;
+  // Whose members may look at everything (observer.sock); nothing for nobody.
+  std::optional<gid_t> observers;
   // What inventory and broker are started with, beside their role.
   std::vector<std::string> child_flags;
   // Describes host devices that are not there (daemon/device/node_script.h); empty for none.

@@ -61,6 +61,11 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   begun_ = estate.facts.begun != 0;
   epoch_ = estate.facts.epoch;
   held_ = std::move(estate.held);
+  // A vault of an earlier program had none.
+  if (!held_.contains(KeyOf(custody::Listener::kObserver))) {
+    BERTH_ASSIGN_OR_RETURN(RunFolder::Listening made, folder_.ListenForObservers(options_.observers));
+    held_[KeyOf(made.listener)] = std::move(made.fd);
+  }
   broker_.emplace(Broker{.process = ChildProcess::Adopt(std::move(estate.broker)),
                          .link = BrokerLink(std::move(broker)),
                          .served = page_->serving != 0,

@@ -28,7 +28,7 @@ using ::testing::Not;
 
 TEST_F(VaultTest, TheBrokerIsGivenTheSocketsThePageTheDevicesAndAWorkerEach) {
   const auto daemon = StartReady();
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n2 0\n3 0\n8 0\n8 1\n");
   EXPECT_EQ(Facts().at(3), "2");
   EXPECT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("create 1"), "2097152");
@@ -44,6 +44,7 @@ TEST_F(VaultTest, TheSocketsAreOpenToWhomTheyShallBe) {
   EXPECT_EQ(mode("berthd.sock"), 0660);
   EXPECT_EQ(mode("attach.sock"), 0660);
   EXPECT_EQ(mode("admin.sock"), 0600);
+  EXPECT_EQ(mode("observer.sock"), 0600) << "nobody is named an observer";
   EXPECT_TRUE(Connect("admin.sock"));
   EXPECT_TRUE(Connect("attach.sock", SOCK_SEQPACKET));
 }
@@ -61,6 +62,7 @@ TEST_F(VaultTest, SigtermStopsItInUnderASecondAndLeavesNothing) {
   EXPECT_FALSE(Exists("berthd.sock"));
   EXPECT_FALSE(Exists("admin.sock"));
   EXPECT_FALSE(Exists("attach.sock"));
+  EXPECT_FALSE(Exists("observer.sock"));
   EXPECT_EQ(daemon->Messages(), "");
 }
 
@@ -106,7 +108,7 @@ TEST_F(VaultTest, AKilledBrokerIsFollowedByOneThatIsGivenEverything) {
   EXPECT_EQ(Ask("put 41 forty-one"), "OK");
   daemon->KillChild("berth-broker");
   EXPECT_EQ(Ask("text 41"), "forty-one");
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n2 0\n3 0\n7 41\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n2 0\n3 0\n7 41\n8 0\n8 1\n");
   EXPECT_EQ(Ask("create 0"), "2097152");
   const std::vector<std::string> after = Facts();
   EXPECT_EQ(after.at(0), before.at(0));

@@ -1,11 +1,17 @@
 // The configuration as it is shown, and read anew while the daemon runs.
 
+#include <unistd.h>
+
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "client/cancellation.h"
+#include "client/inspector.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
@@ -16,6 +22,8 @@ namespace berth::testing {
 namespace {
 
 using Source = v1::ConfigValue;
+
+using absl::Notification;
 
 constexpr char kConfig[] =
     "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 4\n[memory]\nwarm_limit = \"64MiB\"\n";
@@ -90,6 +98,75 @@ TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {
       << "what waits for a new daemon is named again";
 }
 
+TEST(ConfigTest, TenantsQuotasAreShownHoldAndChangeWhileTheDaemonRuns) {
+  TestDaemon daemon({.config = absl::StrCat(kConfig, "[tenants]\npermits = 3\nsessions = 64\n")});
+  {
+    std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+    EXPECT_EQ(shown["tenants.permits"].value(), "3");
+    EXPECT_EQ(shown["tenants.permits"].where(), absl::StrCat(daemon.config_path(), ":8"));
+    EXPECT_TRUE(shown["tenants.permits"].while_running());
+    EXPECT_EQ(shown["tenants.streams"].value(), "none");
+    Actor holder(daemon), waiter(daemon);
+    holder.Do("acquire p pool=b units=2");
+    holder.Do("acquire q");
+    const absl::Status never = waiter.Ask("acquire r pool=b units=4").status();
+    EXPECT_TRUE(Refused(never, Reason::kOverCap, {{"what", "permits_of_tenant"}, {"cap", "3"}})) << never;
+    waiter.Tell("acquire r pool=b");
+    ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPermits()).waiters_size() == 1; }));
+    const uint64_t number = Must(daemon.inspector().ListPermits()).waiters(0).number();
+    EXPECT_EQ(Must(daemon.inspector().ExplainWait(number)).cause(), v1::WaitExplanation::TENANT_QUOTA);
+    // The row of its own comes before everybody's, and is taken away again.
+    const std::string own = absl::StrCat(kConfig, "[tenants]\npermits = 3\n[tenants.", ::getuid(), "]\npermits = 5\n");
+    Write(daemon, own);
+    std::map<std::string, v1::ReloadConfigResponse::Change> changes;
+    const v1::ReloadConfigResponse answer = Must(daemon.inspector().ReloadConfig());
+    for (const auto& change : answer.changes()) changes[change.key()] = change;
+    const std::string key = absl::StrCat("tenants.", ::getuid(), ".permits");
+    EXPECT_EQ(changes[key].to(), "5");
+    EXPECT_EQ(changes[key].why_not(), "");
+    EXPECT_EQ(changes["tenants.sessions"].to(), "none");
+    EXPECT_TRUE(Ok(waiter.Answer())) << "a raised quota serves who waits";
+    EXPECT_EQ(Shown(daemon)[key].where(), absl::StrCat(daemon.config_path(), ":10"));
+    Write(daemon, absl::StrCat(kConfig, "[tenants]\npermits = 3\n"));
+    Must(daemon.inspector().ReloadConfig());
+    EXPECT_EQ(Shown(daemon).count(key), 0u);
+    EXPECT_TRUE(Refused(waiter.Ask("acquire s pool=b try"), Reason::kNoPermit, {{"out", "4"}, {"cap", "3"}}));
+    // A broker that follows goes by the file as it is then.
+    Write(daemon, absl::StrCat(kConfig, "[tenants]\npermits = 9\n"));
+    daemon.KillBroker();
+    waiter.Do("acquire s pool=gpu-tests try");
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(ConfigTest, ATenantHasNoMoreSessionsAndWatchesThanItsQuota) {
+  TestDaemon daemon({.config = "[tenants]\nstreams = 1\nsessions = 4\n"});
+  {
+    // One is the test's own.
+    Actor one(daemon), two(daemon), three(daemon);
+    Actor fourth(daemon, {.open = false});
+    const absl::Status refused = fourth.Ask("open").status();
+    EXPECT_TRUE(Refused(refused, Reason::kLimit)) << refused;
+    Cancellation cancel;
+    const Inspector watcher(daemon.admin_session(), &cancel);
+    Notification heard;
+    std::thread thread([&] {
+      const absl::Status ended = watcher.WatchDevices([&](const v1::WatchDevicesResponse&) {
+        if (!heard.HasBeenNotified()) heard.Notify();
+        return true;
+      });
+      EXPECT_TRUE(absl::IsCancelled(ended)) << ended;
+    });
+    heard.WaitForNotification();
+    const absl::Status second =
+        daemon.inspector().WatchDevices([](const v1::WatchDevicesResponse&) { return true; });
+    EXPECT_TRUE(Refused(second, Reason::kLimit, {{"what", "watches of the tenant"}, {"limit", "1"}})) << second;
+    cancel.Cancel();
+    thread.join();
+  }
+  daemon.ExpectBooksBack();
+}
+
 TEST(ConfigTest, WhatAnOperatorSetStaysUnlessTheFileSaysOtherwiseThanBefore) {
   TestDaemon daemon({.config = kConfig});
   v1::SetPoolRequest change;
@@ -113,6 +190,10 @@ TEST(ConfigTest, AMistakeNamesLineAndKeyAndTheOldConfigurationStays) {
            {"[pools.b]\ncap = 0\n", ":2: pools.b.cap"},
            {"[pools.b]\ncap = -1\n", ":2: pools.b.cap"},
            {"[pools.b]\ncap = \"x\"\n", ":2: pools.b.cap"},
+           {"[tenants]\npermitz = 1\n", ":2: tenants.permitz"},
+           {"[tenants]\npermits = 0\n", ":2: tenants.permits"},
+           {"[tenants.root]\npermits = 1\n", ":1: tenants.root"},
+           {"[tenants.7]\nfoo = 1\n", ":2: tenants.7.foo"},
            {"[pools.b\n", ":1"}}) {
     Write(daemon, text);
     const absl::Status status = daemon.inspector().ReloadConfig().status();

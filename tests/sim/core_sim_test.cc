@@ -47,6 +47,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->enabled_devices += counts.enabled_devices;
   sum->resets += counts.resets;
   sum->drained += counts.drained;
+  sum->quotas += counts.quotas;
   sum->lost_devices += counts.lost_devices;
   sum->picked += counts.picked;
   sum->contexts += counts.contexts;
@@ -117,7 +118,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   }
   for (const uint64_t count :
        {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets, sum.idle_contexts,
-        sum.torn_alone, sum.drained, sum.lost_devices, sum.picked, sum.corrupt_modules, sum.moves}) {
+        sum.torn_alone, sum.drained, sum.quotas, sum.lost_devices, sum.picked, sum.corrupt_modules, sum.moves}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
@@ -151,6 +152,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "WAIT_TIMED_OUT",
                                    "answers_per_channel",
                                    "blocks",
+                                   "blocks_of_tenant",
                                    "bytes_per_module",
                                    "compiles_per_tenant",
                                    "module_waiters_per_tenant",
@@ -160,6 +162,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
                                    "plans_per_session",
                                    "queued_deliveries_per_channel",
                                    "reservations_per_session",
+                                   "waiters_of_tenant",
                                    "waiters_per_pool"}) {
     EXPECT_GT(sum.refusals[reason], 0) << reason;
   }

@@ -78,6 +78,7 @@ PoolChange Simulation::NewPoolChange() {
 }
 
 void Simulation::Operate() {
+  if (config_.quotas != QuotaTable() && Chance(20)) return ChangeQuotas();
   if (Chance(30)) return OperateDevice();
   if (Chance(20)) return OperateBlock();
   if (Chance(30)) {

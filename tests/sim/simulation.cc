@@ -31,6 +31,11 @@ Config MakeConfig(uint64_t seed) {
                            .tenant = Bytes(60),
                            .modules = 8,
                            .compile_patience = absl::Seconds(2)};
+  // In some each tenant's own, too.
+  if (seed % 5 == 2) {
+    config.quotas = {.all = {.permits = 4, .waiters = 5, .sessions = 6, .blocks = 5, .names = 2},
+                     .users = {{1001, {.permits = 2, .blocks = 4}}}};
+  }
   if (seed % 4 == 3) {
     config.devices[1].cuda_ipc = false;
     config.devices[1].why_no_cuda_ipc = "it cannot";
@@ -79,6 +84,7 @@ Simulation::Simulation(const Options& options)
       random_(Mix(options.seed)),
       config_(MakeConfig(options.seed)),
       last_drawn_(options.seed * 1'000'003) {
+  quotas_since_ = {config_.quotas};
   core_ = NewCore();
   for (const DeviceConfig& device : config_.devices) {
     workers_[{device.ordinal, Lane::kMain}];
@@ -336,6 +342,7 @@ void Simulation::Check() {
   if (step_ % options_.check_every != 0) return;
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
   CheckPlans();
+  CheckQuotas();
   const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
   if (out.size() != permits_.size()) {
     Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));

@@ -65,7 +65,7 @@ class Simulation {
     uint64_t allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
-    uint64_t drained = 0, lost_devices = 0, picked = 0;
+    uint64_t drained = 0, lost_devices = 0, picked = 0, quotas = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
     uint64_t contexts = 0, idle_contexts = 0, lost_blocks = 0;
     // Channels that joined again, and those of processes that outlived their session.
@@ -178,6 +178,9 @@ class Simulation {
   void Check();
   void CheckPools();
   void CheckDevices();
+  // ---- quotas.cc: no tenant has more than its quota, but what it had when that was lowered -------------------
+  void ChangeQuotas();
+  void CheckQuotas();
   // An operator deletes what outlives every session.
   void DeletePublished();
   void Fail(const std::string& what);
@@ -336,6 +339,9 @@ class Simulation {
   // The same of plans.
   std::map<PlanId, std::shared_ptr<const PlanLayout>> plans_;
   std::map<std::string, uint64_t> out_before_;
+  // Quotas there have been since the last look, and what each tenant had then, in the order of ForEachFigure().
+  std::vector<QuotaTable> quotas_since_;
+  std::map<Tenant, std::array<uint64_t, 5>> had_before_;
   // By layer, device, and the session or the tenant's user.
   std::map<std::array<uint64_t, 3>, uint64_t> charged_before_;
 };

@@ -25,7 +25,7 @@ namespace {
 constexpr char kBrokerName[] = "berth-broker";
 constexpr char kWorkerName[] = "berth-worker";
 constexpr char kContextWorkerName[] = "berth-context";
-constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock"};
+constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock", "observer.sock"};
 // The whole of a clean stop.
 #ifdef BERTH_SANITIZED
 constexpr absl::Duration kStopLimit = absl::Seconds(10);

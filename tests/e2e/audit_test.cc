@@ -1,0 +1,235 @@
+// The audit log: every decision, why, and who asked for it.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/inspector.h"
+#include "common/block_handle.h"
+#include "common/process_origin.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/actor_handle.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Hex(uint64_t id) { return absl::StrFormat("%016x", id); }
+
+class AuditTest : public ::testing::Test {
+ protected:
+  explicit AuditTest() : daemon_({.config = "[pools.gpu-tests]\ncap = 1\n"}) {}
+
+  std::string path() const { return daemon_.folder() + "/state/audit.jsonl"; }
+  std::vector<Json> Records() const {
+    std::vector<Json> records;
+    std::ifstream file(path());
+    for (std::string line; std::getline(file, line) && !file.eof();) records.push_back(Json::parse(line));
+    return records;
+  }
+  // Waits for a record with all of these, and whose it is where `session` is not 0.
+  Json Await(const std::map<std::string, std::string>& facts, uint64_t session = 0) {
+    Json found;
+    const bool there = Eventually([&] {
+      for (const Json& record : Records()) {
+        bool fits = session == 0 || (record["who"].is_object() && record["who"].value("session", "") == Hex(session));
+        for (const auto& [name, value] : facts) {
+          fits = fits && record.contains(name) && record[name].is_string() && record[name] == value;
+        }
+        if (fits) found = record;
+      }
+      return !found.is_null();
+    });
+    std::string wanted;
+    for (const auto& [name, value] : facts) absl::StrAppend(&wanted, " ", name, "=", value);
+    EXPECT_TRUE(there) << "no record" << wanted;
+    return there ? found : Json{{"who", Json::object()}};
+  }
+  // Expects the record to name that process.
+  void ExpectWho(const Json& record, const Actor& actor) {
+    const Json& who = record["who"];
+    EXPECT_EQ(who.value("pid", 0), actor.pid());
+    EXPECT_EQ(who.value("uid", -1), static_cast<int>(::getuid()));
+    EXPECT_EQ(who.value("gid", -1), static_cast<int>(::getgid()));
+    const ProcessOrigin origin = ReadOrigin(actor.pid());
+    EXPECT_EQ(who.value("started", uint64_t{0}), origin.started);
+    EXPECT_EQ(who.value("executable", ""), origin.executable);
+    EXPECT_EQ(who.value("cgroup", "-"), origin.cgroup);
+    EXPECT_EQ(who.value("role", ""), "tenant");
+    EXPECT_EQ(who.value("session", ""), Hex(actor.session().value()));
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
+  Await({{"what", "broker_started"}});
+  {
+    Actor a(daemon_, {.open = false});
+    a.Do("open label=day");
+    Actor b(daemon_);
+    const uint64_t session = a.session().value();
+    Await({{"what", "open_session"}, {"outcome", "done"}}, session);
+    Await({{"what", "join_session"}, {"outcome", "done"}}, session);
+
+    // Permits.
+    a.Do("acquire p");
+    const Json granted = Await({{"what", "acquire"}, {"outcome", "done"}, {"pool", "gpu-tests"}}, session);
+    ExpectWho(granted, a);
+    EXPECT_EQ(granted["who"].value("label", ""), "day");
+    EXPECT_FALSE(b.Ask("acquire p try").ok());
+    const Json refused = Await({{"what", "acquire"}, {"outcome", "refused"}, {"reason", "NO_PERMIT"}});
+    ExpectWho(refused, b);
+    EXPECT_TRUE(absl::StrContains(refused.value("why", ""), "1 of 1 out"));
+    a.Do("release p");
+    Await({{"what", "release"}, {"returned", "true"}}, session);
+
+    // Memory.
+    const BlockHandle handle = a.Allocate("b", 1 << 20);
+    const std::string block = Hex(handle.block.value());
+    Await({{"what", "allocate"}, {"block", block}, {"bytes", "1048576"}}, session);
+    a.Do(absl::StrCat("grant-session b ", b.session().value()));
+    Await({{"what", "grant"}, {"block", block}, {"to", absl::StrCat("session ", Hex(b.session().value()))}});
+    b.Do(absl::StrCat("import b ", FormatHandle(handle)));
+    ExpectWho(Await({{"what", "import"}, {"block", block}}), b);
+    b.Do("drop b");
+    a.Do("publish b weights");
+    Await({{"what", "publish"}, {"block_name", "weights"}});
+    a.Do("unpublish weights");
+    Await({{"what", "unpublish"}, {"block_name", "weights"}});
+    EXPECT_FALSE(a.Ask("allocate c 99999999999999").ok());
+    Await({{"what", "allocate"}, {"outcome", "refused"}, {"reason", "OVER_BUDGET"}}, session);
+    a.Do("reserve r 0:2097152");
+    Await({{"what", "reserve"}, {"outcome", "done"}}, session);
+    a.Do("unreserve r");
+    Await({{"what", "release_reservation"}, {"outcome", "done"}}, session);
+
+    // An operator.
+    const Inspector inspector = daemon_.inspector();
+    v1::SetBudgetRequest budget;
+    budget.set_session(session);
+    budget.set_limit_bytes(1 << 21);
+    Must(inspector.SetBudget(budget));
+    EXPECT_EQ(Await({{"what", "set_budget"}, {"limit_bytes", "2097152"}})["who"].value("role", ""), "admin");
+    v1::SetPoolRequest pool;
+    pool.set_cap(2);
+    Must(inspector.SetPool(pool));
+    Await({{"what", "operate"}, {"verb", "SetPool"}, {"change", "cap: 2"}});
+    Must(inspector.DrainDevice(0, "a look"));
+    Await({{"what", "operate"}, {"verb", "DrainDevice"}, {"device", "0"}});
+    Must(inspector.UndrainDevice(0));
+    a.Do("acquire q");
+    const uint64_t permit = Must(inspector.ListPermits()).permits(0).id();
+    Must(inspector.RevokePermit(PermitId(permit)));
+    Await({{"what", "operate"}, {"verb", "RevokePermit"}, {"permit", absl::StrCat(permit)},
+           {"from_session", Hex(session)}});
+    const Json taken = Await({{"what", "revoke"}, {"permit", absl::StrCat(permit)}});
+    EXPECT_EQ(taken["who"], "daemon");
+    std::ofstream(daemon_.config_path()) << "[pools.gpu-tests]\ncap = 3\n[tenants]\npermits = 7\n";
+    Must(inspector.ReloadConfig());
+    const Json reloaded = Await({{"what", "operate"}, {"verb", "ReloadConfig"}});
+    EXPECT_TRUE(absl::StrContains(reloaded["change"].dump(), "tenants.permits: none -> 7")) << reloaded;
+
+    // The broker's death: who was there before is known to the next one.
+    daemon_.KillBroker();
+    b.Do("acquire p");
+    const Json later = Await({{"what", "acquire"}, {"outcome", "done"}}, b.session().value());
+    EXPECT_EQ(later["epoch"], 2);
+    // In full once the broker has had the time to read it.
+    EXPECT_TRUE(Eventually([&] {
+      b.Do("acquire again");
+      b.Do("release again");
+      for (const Json& record : Records()) {
+        const Json& who = record["who"];
+        if (record["epoch"] == 2 && record["what"] == "release" && who.value("pid", 0) == b.pid() &&
+            who.value("executable", "") == ReadOrigin(b.pid()).executable) {
+          return true;
+        }
+      }
+      return false;
+    }));
+
+    // Ends.
+    Must(daemon_.inspector().EndSession(a.session()));
+    Await({{"what", "end_session"}, {"ended", Hex(session)}});
+    const uint64_t second = b.session().value();
+    const pid_t pid = b.pid();
+    b.Kill();
+    const Json over = Await({{"what", "session_over"}}, second);
+    bool gone = false;
+    for (const Json& record : Records()) {
+      gone = gone || (record["what"] == "process_over" && record["who"].value("pid", 0) == pid);
+    }
+    EXPECT_TRUE(gone);
+  }
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(AuditTest, WhoAsksForWhatIsNotHisIsThere) {
+  {
+    Actor a(daemon_);
+    const auto session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
+    EXPECT_FALSE(Inspector(session).DropDevice(0).ok());
+    const Json refused = Await({{"what", "operate"}, {"verb", "DropDevice"}, {"reason", "ADMIN_ONLY"}});
+    EXPECT_EQ(refused["who"].value("role", ""), "tenant");
+    EXPECT_EQ(refused["who"].value("pid", 0), ::getpid());
+    const auto observer = Must(Session::Open({.folder = daemon_.folder(), .observer = true}));
+    EXPECT_FALSE(Inspector(observer).EndSession(a.session()).ok());
+    const Json looked = Await({{"what", "end_session"}, {"reason", "OBSERVER_ONLY_LOOKS"}});
+    EXPECT_EQ(looked["who"].value("role", ""), "observer");
+  }
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(AuditTest, OnlyTheDaemonsUserMayReadItAndNumbersHaveNoGap) {
+  {
+    Actor a(daemon_);
+    for (int i = 0; i < 50; ++i) {
+      a.Do("acquire p");
+      a.Do("release p");
+    }
+    Await({{"what", "release"}, {"acquisition", "50"}});
+  }
+  struct stat info;
+  ASSERT_EQ(::stat(path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  uint64_t number = 0;
+  for (const Json& record : Records()) EXPECT_EQ(record["number"], ++number);
+  EXPECT_EQ(Must(daemon_.inspector().GetNode()).unwritten_audit_records(), 0u);
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(AuditTest, WhatItCannotWriteIsCountedAndKeepsNobodyFromAPermit) {
+  {
+    Actor a(daemon_);
+    Await({{"what", "join_session"}}, a.session().value());
+    // Where the next file would be there is a folder.
+    daemon_.Abandon();
+    daemon_.KillVaultAndBroker();
+  }
+  std::filesystem::remove(path());
+  std::filesystem::create_directory(path());
+  TestDaemon next({.config = absl::StrCat("[log]\naudit_folder = \"", daemon_.folder(), "/state\"\n")});
+  {
+    Actor b(next);
+    b.Do("acquire p");
+    EXPECT_TRUE(Eventually([&] { return Must(next.inspector().GetNode()).unwritten_audit_records() >= 4; }));
+  }
+  next.ExpectBooksBack();
+}
+
+}  // namespace
+}  // namespace berth::testing
