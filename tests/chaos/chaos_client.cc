@@ -1,6 +1,6 @@
-// chaos_client: a client that uses all that Berth leases, one thing after the other as chance has it, and looks at every
-// byte that is its own. It reads commands from standard input, one per line and each only after the last was answered,
-// and answers each on standard output (tests/support/actor_wire.h). The end of its input is its end.
+// chaos_client: a client that uses all that Berth leases, one thing after the other as chance has it, and looks at
+// every byte that is its own. It reads commands from standard input, one per line and each only after the last was
+// answered, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its end.
 //
 //   open [cache]            opens a session, which keeps its permit between uses or does not
 //   setup SEED DEVICES      leases what it keeps; blocks are of so many devices
@@ -232,7 +232,8 @@ class ChaosClient {
   absl::Status UsePlan() {
     if (!history_->has_room()) return absl::OkStatus();
     const ChaosPool& pool = kChaosPools[0];
-    PlanOptions options = {.units = random_() % 1'000 + 1, .label = "chaos", .bytes_per_unit = KiB(64), .reserve = true};
+    PlanOptions options = {.units = random_() % 1'000 + 1, .label = "chaos", .bytes_per_unit = KiB(64)};
+    options.reserve = true;
     options.permits = PlanPermits{.pool = pool.name, .max_wait = absl::Milliseconds(500)};
     absl::StatusOr<Plan> plan = Plan::Make(session_, options);
     if (!plan.ok()) {

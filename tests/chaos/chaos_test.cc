@@ -1,5 +1,5 @@
-// Every process of the daemon's and of its clients' is killed and stopped at random under load: nothing is lost, nothing
-// is out twice, every byte is what was written.
+// Every process of the daemon's and of its clients' is killed and stopped at random under load: nothing is lost,
+// nothing is out twice, every byte is what was written.
 //
 // On the host for two minutes; BERTH_CHAOS_SECONDS sets another time, BERTH_CHAOS_ROUNDS how many rounds it is instead
 // (tests/chaos/chaos.h), of which 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what

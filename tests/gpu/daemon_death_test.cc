@@ -9,7 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "gtest/gtest.h"
+#include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
 #include "tests/support/proc.h"
 #include "tests/support/testing.h"
@@ -23,6 +25,16 @@ using testing::Ok;
 
 // Longer than the daemon takes to die, and to come back.
 constexpr int kKernelMs = 2'000;
+constexpr Bytes kShared = MiB(16);
+
+// `importer` has what `owner` leased and filled, both as "block". Returns what its words sum up to.
+std::string ShareBlock(Actor& owner, Actor& importer) {
+  const std::string handle = owner.Do(absl::StrCat("allocate block ", kShared.count(), " fd"));
+  owner.Do(absl::StrCat("write block ", kSeed));
+  owner.Do("grant block " + importer.Do("session"));
+  importer.Do(absl::StrCat("import block ", handle));
+  return absl::StrCat(PatternSum(kSeed, kShared));
+}
 
 class GpuDaemonDeathTest : public GpuJob {
  protected:
@@ -52,14 +64,14 @@ class GpuDaemonDeathTest : public GpuJob {
 TEST_F(GpuDaemonDeathTest, AKernelThatRunsMeanwhileReadsWhatWasWritten) {
   Actor owner(folder());
   Actor importer(folder());
-  Share(&owner, &importer, "rw");
-  ASSERT_EQ(importer.Do("sum block"), ExpectedSum());
+  const std::string sum = ShareBlock(owner, importer);
+  ASSERT_EQ(importer.Do("sum block"), sum);
   for (const char* const victim : {"berth-broker", "berth-worker"}) {
     importer.Do(absl::StrCat("launch block ", kKernelMs));
     KillAndAwaitNext(victim);
-    EXPECT_EQ(importer.Do("await block"), ExpectedSum()) << victim;
+    EXPECT_EQ(importer.Do("await block"), sum) << victim;
     EXPECT_TRUE(Ok(importer.Ask("access block"))) << victim;
-    EXPECT_EQ(owner.Do("sum block"), ExpectedSum()) << victim;
+    EXPECT_EQ(owner.Do("sum block"), sum) << victim;
   }
   owner.Quit();
   importer.Quit();
@@ -68,8 +80,8 @@ TEST_F(GpuDaemonDeathTest, AKernelThatRunsMeanwhileReadsWhatWasWritten) {
 TEST_F(GpuDaemonDeathTest, TheWholeDaemonsDeathLeavesItsMappingsToThem) {
   Actor owner(folder());
   Actor importer(folder());
-  Share(&owner, &importer, "rw");
-  ASSERT_EQ(importer.Do("sum block"), ExpectedSum());
+  const std::string sum = ShareBlock(owner, importer);
+  ASSERT_EQ(importer.Do("sum block"), sum);
   importer.Do(absl::StrCat("launch block ", kKernelMs));
   // Neither is to start the other one anew.
   ::kill(daemon_->pid(), SIGSTOP);
@@ -78,8 +90,8 @@ TEST_F(GpuDaemonDeathTest, TheWholeDaemonsDeathLeavesItsMappingsToThem) {
   // Workers end by themselves.
   EXPECT_TRUE(Eventually([this] { return Processes().empty(); }));
   owner.Kill();
-  EXPECT_EQ(importer.Do("await block"), ExpectedSum());
-  EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
+  EXPECT_EQ(importer.Do("await block"), sum);
+  EXPECT_EQ(importer.Do("sum block"), sum);
   EXPECT_FALSE(Ok(importer.Ask("access block"))) << "the lease is over, and says so";
   importer.Kill();
   EXPECT_TRUE(DeviceComesBackTo(before_));

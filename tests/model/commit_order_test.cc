@@ -1,5 +1,5 @@
-// Has spin look at every run of the model of what a broker does in which order, with its death in between, and sees that
-// it finds what is broken on purpose. BERTH_MODEL_FULL=1 looks at more calls and deaths; that takes minutes.
+// Has spin look at every run of the model of what a broker does in which order, with its death in between, and sees
+// that it finds what is broken on purpose. BERTH_MODEL_FULL=1 looks at more calls and deaths; that takes minutes.
 
 #include <cstdlib>
 #include <string>
