@@ -7,12 +7,17 @@
 //   publish NAME SEED       leases a block, fills it by the seed and publishes it
 //   share                   a handle, and the seed of what is in it: for any session of this user
 //   take HANDLE SEED        imports what another one shared
+//   setuid UID              becomes that user, before anything else
+//   reuse COUNT             leases so many blocks, finds each empty, fills it, and gives it back or goes on with it
 //   go HISTORY PUBLISHED    begins, writes the file HISTORY, and uses blocks published as "w1" … "wPUBLISHED"
 //   halt                    ends what it began and gives back all but what it keeps.
 //                           Answers how many blocks that is and of how many bytes, and how many of its requests were
 //                           refused because a worker had died; or what went wrong first
 
+#include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -36,6 +41,7 @@
 #include "common/block_handle.h"
 #include "common/bytes.h"
 #include "common/error.h"
+#include "common/os_error.h"
 #include "common/status_macros.h"
 #include "tests/chaos/chaos_pools.h"
 #include "tests/chaos/history.h"
@@ -51,6 +57,8 @@ using gpu::PatternWord;
 
 constexpr size_t kKept = 2;
 constexpr uint64_t kLargest = 1 << 18;
+// What is left in memory for whoever comes next.
+constexpr uint8_t kDirt = 0xdb;
 // How long a permit is waited for, and held, at most.
 constexpr uint64_t kLongestWaitMs = 2'000;
 constexpr uint64_t kLongestHoldUs = 10'000;
@@ -77,12 +85,14 @@ class ChaosClient {
   Answer Do(const std::string& line) {
     std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     words.resize(3);
+    if (words[0] == "setuid") return SetUser(words);
     if (words[0] == "open") return Open(words[1] == "cache");
     if (session_ == nullptr) return absl::FailedPreconditionError("no session is open");
     if (words[0] == "setup") return SetUp(words);
     if (words[0] == "publish") return Publish(words);
     if (words[0] == "share") return Share();
     if (words[0] == "take") return Take(words);
+    if (words[0] == "reuse") return Reuse(words);
     if (words[0] == "go") return Go(words);
     if (words[0] == "halt") return Halt();
     return absl::InvalidArgumentError(line);
@@ -107,6 +117,15 @@ class ChaosClient {
     uint64_t number = 0;
     if (!absl::SimpleAtoi(word, &number)) return absl::InvalidArgumentError(absl::StrCat("no number: ", word));
     return number;
+  }
+
+  static Answer SetUser(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t uid, Number(words[1]));
+    const auto user = static_cast<uid_t>(uid);
+    if (::setresgid(user, user, user) < 0 || ::setresuid(user, user, user) < 0) return OsError("setresuid", errno);
+    // A change of user clears it: the test's end is this process's.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return "";
   }
 
   Answer Open(bool cache) {
@@ -152,6 +171,30 @@ class ChaosClient {
     BERTH_ASSIGN_OR_RETURN(Mapping mapping, block.Map());
     const uint64_t sum = PatternSum(static_cast<uint32_t>(seed), Bytes(mapping.size()));
     passing_.push_back({.block = std::move(block), .mapping = std::move(mapping), .sum = sum});
+    return "";
+  }
+
+  Answer Reuse(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t count, Number(words[1]));
+    for (uint64_t i = 0; i < count; ++i) {
+      const ExportKind kind = random_() % 8 == 0 ? ExportKind::kCudaIpc : ExportKind::kFd;
+      absl::StatusOr<Block> block = Allocate(kind);
+      if (!block.ok() && IsWorkersDeath(block.status())) continue;
+      BERTH_RETURN_IF_ERROR(block.status());
+      absl::StatusOr<Mapping> mapping = block->Map();
+      // Its memory went with its worker.
+      if (!mapping.ok() && kind == ExportKind::kCudaIpc) continue;
+      BERTH_RETURN_IF_ERROR(mapping.status());
+      BERTH_RETURN_IF_ERROR(MakeCompute(*block));
+      BERTH_RETURN_IF_ERROR(Check(*mapping, /*expected=*/0));
+      BERTH_RETURN_IF_ERROR(compute_->Fill(*mapping, kDirt));
+      Held held = {.block = *std::move(block), .mapping = *std::move(mapping), .sum = 0};
+      if (passing_.size() < kKept) {
+        passing_.push_back(std::move(held));
+      } else if (random_() % 2 == 0) {
+        std::swap(passing_[random_() % kKept], held);
+      }
+    }
     return "";
   }
 
@@ -261,24 +304,34 @@ class ChaosClient {
     return absl::OkStatus();
   }
 
+  // Of a size that others have, too, or of any.
+  absl::StatusOr<Block> Allocate(ExportKind kind) {
+    const uint64_t bytes = random_() % 2 == 0 ? kLargest >> random_() % 3 : random_() % kLargest + 1;
+    BlockOptions options = {.bytes = Bytes(bytes), .label = "chaos", .export_kinds = {kind}};
+    options.device = static_cast<uint32_t>(random_() % devices_);
+    return Block::Allocate(session_, options);
+  }
+
   // A new block with something in it.
   absl::StatusOr<Held> Lease(ExportKind kind) {
-    BlockOptions options = {.bytes = Bytes(random_() % kLargest + 1), .label = "chaos", .export_kinds = {kind}};
-    options.device = static_cast<uint32_t>(random_() % devices_);
-    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, options));
+    BERTH_ASSIGN_OR_RETURN(Block block, Allocate(kind));
     return Fill(std::move(block), static_cast<uint32_t>(random_()));
   }
 
   absl::StatusOr<Held> Fill(Block block, uint32_t seed) {
     BERTH_ASSIGN_OR_RETURN(Mapping mapping, block.Map());
-    if (compute_ == nullptr) {
-      BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(block));
-    }
+    BERTH_RETURN_IF_ERROR(MakeCompute(block));
     std::vector<uint32_t> words(mapping.size() / sizeof(uint32_t));
     for (size_t i = 0; i < words.size(); ++i) words[i] = PatternWord(seed, i);
     BERTH_RETURN_IF_ERROR(compute_->Write(mapping, words));
     const uint64_t sum = PatternSum(seed, Bytes(mapping.size()));
     return Held{.block = std::move(block), .mapping = std::move(mapping), .sum = sum};
+  }
+
+  absl::Status MakeCompute(const Block& block) {
+    if (compute_ != nullptr) return absl::OkStatus();
+    BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(block));
+    return absl::OkStatus();
   }
 
   absl::Status CheckAny(std::vector<Held>& all) {
