@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
@@ -22,21 +23,26 @@ constexpr int kWeightBits = 58;
 // What is no number counts as 0, as what is negative.
 double Clean(double weight) { return weight > 0 ? weight : 0; }
 
+// One value for each device, without an allocation where there are no more than a node commonly has.
+template <typename T>
+using PerDevice = absl::InlinedVector<T, 16>;
+
 // Whole numbers in the proportion of the weights; all 1 where these say nothing.
-std::vector<uint64_t> WholeWeights(absl::Span<const double> weights) {
+PerDevice<uint64_t> WholeWeights(absl::Span<const double> weights) {
   double sum = 0;
   double largest = 0;
   for (const double weight : weights) {
     sum += Clean(weight);
     largest = std::max(largest, Clean(weight));
   }
-  if (!std::isfinite(sum) || sum <= 0) return std::vector<uint64_t>(weights.size(), 1);
+  if (!std::isfinite(sum) || sum <= 0) return PerDevice<uint64_t>(weights.size(), 1);
   const int shift = kWeightBits - 1 - std::ilogb(largest);
-  std::vector<uint64_t> whole;
+  // Powers of two: the product is exact, or less than one. Two of them, as one may be beyond a double.
+  const double first = std::ldexp(1.0, shift / 2);
+  const double second = std::ldexp(1.0, shift - shift / 2);
+  PerDevice<uint64_t> whole;
   whole.reserve(weights.size());
-  // A power of two: the product is exact, or less than one.
-  for (const double weight : weights)
-    whole.push_back(static_cast<uint64_t>(std::scalbn(Clean(weight), shift)));
+  for (const double weight : weights) whole.push_back(static_cast<uint64_t>(Clean(weight) * first * second));
   return whole;
 }
 
@@ -229,10 +235,10 @@ std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> we
     shares[0] = units;
     return shares;
   }
-  const std::vector<uint64_t> whole = WholeWeights(weights);
+  const PerDevice<uint64_t> whole = WholeWeights(weights);
   const Wide sum = std::accumulate(whole.begin(), whole.end(), Wide{0});
   // By what is left of the division, of which all have the same divisor; then by place.
-  std::vector<std::pair<Wide, size_t>> rests;
+  PerDevice<std::pair<Wide, size_t>> rests;
   rests.reserve(weights.size());
   uint64_t left = units;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -274,8 +280,7 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   const bool roomy = std::all_of(devices.begin(), devices.end(),
                                  [&](const PartitionDevice& device) { return device.most_units >= units; });
   if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) {
-    std::vector<double> weights;
-    weights.reserve(devices.size());
+    PerDevice<double> weights;
     for (const PartitionDevice& device : devices) weights.push_back(device.weight);
     return BalancedShares(units, weights);
   }

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "absl/synchronization/mutex.h"
 #include "daemon/clears_checks.h"
 #include "daemon/options.h"
 #include "daemon/roles.h"
@@ -30,6 +31,10 @@ int RunBrokerRole(const berth::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef NDEBUG
+  // A library that was built for debugging looks at each locking whether locks are taken in circles.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+#endif
   berth::Options options;
   if (const std::optional<int> code = berth::ParseOptions(argc, argv, &options); code.has_value())
     return *code;

@@ -30,7 +30,7 @@ class FenceKeeperTest : public testing::Test {
     EXPECT_TRUE(SetNonBlocking(sockets.first.get()).ok());
     vault_.emplace(std::move(sockets.first));
     vault_->Queue(custody::Facts{.custody_limit = 100});
-    for (const auto& [key, fd] : in_vault_) vault_->QueueGive(key);
+    vault_->QueueGiveAll(in_vault_);
     vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
     vault_->Flush(in_vault_);
     Inheritance inherited = *Custody::Receive(std::move(sockets.second));

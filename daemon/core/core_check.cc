@@ -161,6 +161,7 @@ absl::Status Core::Impl::CheckBlocks() const {
 
 absl::Status Core::Impl::CheckDevices() const {
   for (const auto& [ordinal, device] : devices_) {
+    if (!IsPlaced(device)) return Broken("a device has changed, and who is looked for room there does not know it");
     uint64_t shelved = 0;
     uint64_t releasing = 0;
     uint64_t of_context = 0;

@@ -170,6 +170,8 @@ class Core::Impl {
   void TellHolders(const Step& step, const PermitView& permit, attach::DeliveryKind what);
   // Tells the placement what the devices are and have.
   void UpdatePlacement();
+  // Whether it knows the device as it is.
+  bool IsPlaced(const Device& device) const;
   // Looks anew at those who wait where permits of other pools, blocks or devices have come or gone.
   void ServePlaced(const Step& step);
   // The process keeps no permit any more.
@@ -559,6 +561,8 @@ class Core::Impl {
   PermitIds permit_ids_;
   Placement placement_;
   TenantUse tenant_use_;
+  // journal_'s when it was last brought up to date; nothing after a restart.
+  std::optional<uint64_t> placed_touches_;
   PermitWords permit_words_;
   std::map<std::string, PermitPool, std::less<>> pools_;
   absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;

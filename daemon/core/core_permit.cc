@@ -153,22 +153,23 @@ void Core::Impl::TellHolders(const Step& step, const PermitView& permit, attach:
   if (what == attach::DeliveryKind::kRevoked) PlanRun(this, &step).NoteRevoked(permit);
 }
 
+bool Core::Impl::IsPlaced(const Device& device) const {
+  const Placement::State& known = placement_.StateOf(device.config.ordinal);
+  return known.ledger == device.account.charged() && known.in_service == device.takes_leases() &&
+         known.dropped == (device.main.state == DeviceState::kDropped) &&
+         known.generation == device.main.generation && known.draining == device.drain_reason;
+}
+
 void Core::Impl::UpdatePlacement() {
+  // Whatever changes a device or its account notes a row; after most steps that do, all devices are as they were.
+  if (std::exchange(placed_touches_, journal_.touches()) == journal_.touches()) return;
   for (const auto& [ordinal, device] : devices_) {
-    // After most steps a device is as it was.
-    const Placement::State& was = placement_.StateOf(ordinal);
-    const Bytes ledger = device.account.charged();
-    const bool in_service = device.takes_leases();
-    const bool dropped = device.main.state == DeviceState::kDropped;
-    if (was.ledger == ledger && was.in_service == in_service && was.dropped == dropped &&
-        was.generation == device.main.generation && was.draining == device.drain_reason) {
-      continue;
-    }
+    if (IsPlaced(device)) continue;
     placement_.Update(ordinal, {.generation = device.main.generation,
-                                .in_service = in_service,
-                                .dropped = dropped,
+                                .in_service = device.takes_leases(),
+                                .dropped = device.main.state == DeviceState::kDropped,
                                 .draining = device.drain_reason,
-                                .ledger = ledger});
+                                .ledger = device.account.charged()});
   }
 }
 

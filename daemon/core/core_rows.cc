@@ -79,6 +79,7 @@ absl::Status Core::Restore(const Rows& rows) {
   }
   impl_->FinishRestoringSessions();
   impl_->FinishRestoringPermits();
+  impl_->placed_touches_.reset();
   return CheckBooks();
 }
 

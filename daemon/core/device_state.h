@@ -57,6 +57,7 @@ struct Worker {
 struct Device {
   Device(const DeviceConfig& config, uint32_t warm_sizes, const CallLimits& calls)
       : config(config),
+        uuid(std::make_shared<const std::string>(config.uuid)),
         main(DeviceState::kRebuilding, config.generation, calls),
         context(DeviceState::kIdle, config.context_generation, calls),
         account(config.budget),
@@ -73,6 +74,8 @@ struct Device {
   const Worker& worker(Lane lane) const { return lane == Lane::kMain ? main : context; }
 
   const DeviceConfig config;
+  // The config's, for those who share it.
+  const std::shared_ptr<const std::string> uuid;
   Worker main;
   Worker context;
   ByteBudget account;

@@ -6,6 +6,7 @@
 #define DAEMON_CORE_JOURNAL_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace berth::core {
 class Journal {
  public:
   void Touch(const RowKey& key) {
+    ++touches_;
     if (touched_.empty() || touched_.back() != key) touched_.push_back(key);
   }
   void Touch(RowKind kind, uint64_t id = 0, uint64_t part = 0) { Touch(KeyOf(kind, id, part)); }
@@ -29,7 +31,11 @@ class Journal {
     return std::exchange(touched_, {});
   }
 
+  // Rises with every row that is noted.
+  uint64_t touches() const { return touches_; }
+
  private:
+  uint64_t touches_ = 0;
   std::vector<RowKey> touched_;
 };
 

@@ -79,7 +79,7 @@ uint64_t DeviceShares::OutOn(uint32_t ordinal) const {
 }
 
 void Placement::Update(uint32_t ordinal, const State& state) {
-  State& before = devices_.at(ordinal).state;
+  State& before = At(ordinal).state;
   // Less room counts as well: whom the pool was held for may stand aside now.
   changes_.verdicts =
       changes_.verdicts || state.ledger != before.ledger || state.in_service != before.in_service;
@@ -170,7 +170,7 @@ bool Placement::Suits(const Device& device, const DeviceWish& wish) const {
 }
 
 void Placement::SetIsland(uint32_t ordinal, uint32_t island) {
-  Device& device = devices_.at(ordinal);
+  Device& device = At(ordinal);
   changes_.verdicts = changes_.verdicts || device.island != island;
   device.island = island;
 }
@@ -395,7 +395,7 @@ absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>&
 }
 
 void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {
-  Device& device = devices_.at(ordinal);
+  Device& device = At(ordinal);
   turn_ = ordinal;
   ++device.permits;
   if (declared == Bytes()) return;
@@ -409,7 +409,7 @@ void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {
 }
 
 void Placement::Give(uint32_t ordinal, SessionId session, Bytes declared) {
-  Device& device = devices_.at(ordinal);
+  Device& device = At(ordinal);
   BERTH_INVARIANT(device.permits > 0);
   --device.permits;
   changes_.verdicts = true;
@@ -426,9 +426,10 @@ void Placement::Give(uint32_t ordinal, SessionId session, Bytes declared) {
 }
 
 void Placement::Measure(uint32_t ordinal, Usage usage) {
-  Device& device = devices_.at(ordinal);
+  Device& device = At(ordinal);
   const Bytes before = FreeOf(device), without = FreeWithoutPermits(device);
   device.read_at = usage.taken;
+  fresh_until_ = absl::InfinitePast();
   device.others = usage.others;
   for (auto it = device.shares.begin(); it != device.shares.end();) {
     const auto share = it++;
@@ -443,17 +444,20 @@ void Placement::Measure(uint32_t ordinal, Usage usage) {
 }
 
 void Placement::SetContext(uint32_t ordinal, Bytes context) {
-  Device& device = devices_.at(ordinal);
+  Device& device = At(ordinal);
   changes_.verdicts = changes_.verdicts || device.facts.context != context;
   device.facts.context = context;
   Recount(&device);
 }
 
 void Placement::SetNow(absl::Time now) {
+  if (now <= fresh_until_) return;
+  fresh_until_ = absl::InfiniteFuture();
   for (auto& [ordinal, device] : devices_) {
     const bool fresh = !device.read_at.has_value() || now - *device.read_at <= kFresh;
     changes_.verdicts = changes_.verdicts || fresh != device.fresh;
     device.fresh = fresh;
+    if (device.read_at.has_value() && fresh) fresh_until_ = std::min(fresh_until_, *device.read_at + kFresh);
   }
 }
 
@@ -468,14 +472,14 @@ bool Placement::OnlyOld(const DeviceWish& wish) const {
 }
 
 PlacedDevice Placement::Describe(uint32_t ordinal) const {
-  const Device& device = devices_.at(ordinal);
+  const Device& device = At(ordinal);
   return {.ordinal = ordinal,
           .uuid = device.facts.uuid,
           .kind = device.facts.kind,
           .generation = device.state.generation};
 }
 
-Bytes Placement::FreeOn(uint32_t ordinal) const { return FreeOf(devices_.at(ordinal)); }
+Bytes Placement::FreeOn(uint32_t ordinal) const { return FreeOf(At(ordinal)); }
 
 Bytes Placement::MostFree(const DeviceWish& wish) const {
   Bytes most;
@@ -486,8 +490,8 @@ Bytes Placement::MostFree(const DeviceWish& wish) const {
   return most;
 }
 
-Bytes Placement::DeclaredOn(uint32_t ordinal) const { return devices_.at(ordinal).declared; }
+Bytes Placement::DeclaredOn(uint32_t ordinal) const { return At(ordinal).declared; }
 
-uint64_t Placement::PermitsOn(uint32_t ordinal) const { return devices_.at(ordinal).permits; }
+uint64_t Placement::PermitsOn(uint32_t ordinal) const { return At(ordinal).permits; }
 
 }  // namespace berth::core

@@ -12,6 +12,7 @@
 #ifndef DAEMON_CORE_PLACEMENT_H_
 #define DAEMON_CORE_PLACEMENT_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -51,6 +52,10 @@ struct DeviceShares {
 
 class Placement {
  public:
+  Placement() = default;
+  Placement(const Placement&) = delete;
+  Placement& operator=(const Placement&) = delete;
+
   // What a device is.
   struct Facts {
     std::string uuid;
@@ -113,11 +118,16 @@ class Placement {
   // Bytes by ordinal.
   using BytesByDevice = std::map<uint32_t, Bytes>;
 
-  void Add(uint32_t ordinal, Facts facts) { devices_[ordinal].facts = std::move(facts); }
+  // Requires: ordinal < kMaxDeviceOrdinals.
+  void Add(uint32_t ordinal, Facts facts) {
+    Device& device = devices_[ordinal];
+    device.facts = std::move(facts);
+    by_ordinal_[ordinal] = &device;
+  }
   bool Knows(uint32_t ordinal) const { return devices_.contains(ordinal); }
   // Both require that it was added.
   void Update(uint32_t ordinal, const State& state);
-  const State& StateOf(uint32_t ordinal) const { return devices_.at(ordinal).state; }
+  const State& StateOf(uint32_t ordinal) const { return At(ordinal).state; }
 
   // OK if some device may do as it is wished some time, however many bytes that takes. Errors: NOT_FOUND (a device that
   // it names); DEVICE_STOPPED (gone for good); DEVICE_DRAINING (the one that it names); NO_DEVICE.
@@ -134,7 +144,7 @@ class Placement {
   // What each device lacks that the ask would have it do now, for people: of the first 16.
   std::string Lacking(const Ask& ask) const;
   // Whether the device is what is wished, however many bytes are free there. Requires: it is known.
-  bool Suits(uint32_t ordinal, const DeviceWish& wish) const { return Suits(devices_.at(ordinal), wish); }
+  bool Suits(uint32_t ordinal, const DeviceWish& wish) const { return Suits(At(ordinal), wish); }
 
   // The same for several at once, and bytes set aside besides. Those that wish for any or the best get different
   // devices, which are no other's by name either.
@@ -160,7 +170,7 @@ class Placement {
   // Whether the wish is for bytes, and every device that it would take has an old reading.
   bool OnlyOld(const DeviceWish& wish) const;
   // What others have, by the last reading or at the start.
-  Bytes OthersOn(uint32_t ordinal) const { return OthersOf(devices_.at(ordinal)); }
+  Bytes OthersOn(uint32_t ordinal) const { return OthersOf(At(ordinal)); }
 
   PlacedDevice Describe(uint32_t ordinal) const;
   // By the formula; 0 where it would be negative.
@@ -240,7 +250,15 @@ class Placement {
   std::vector<uint32_t> Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,
                                    Verdict worst, JudgeOne judge) const;
 
+  // Requires: it is known.
+  Device& At(uint32_t ordinal) { return *by_ordinal_[ordinal]; }
+  const Device& At(uint32_t ordinal) const { return *by_ordinal_[ordinal]; }
+
   std::map<uint32_t, Device> devices_;
+  // The same, for those that are asked for by most steps.
+  std::array<Device*, kMaxDeviceOrdinals> by_ordinal_ = {};
+  // Until then no reading turns old, and none was taken.
+  absl::Time fresh_until_ = absl::InfinitePast();
   // Who was given something last.
   uint32_t turn_ = kMaxDeviceOrdinals - 1;
   Changes changes_;

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/device_score.h"
 #include "common/error.h"
@@ -148,7 +149,7 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes
                              double score, const PlanRequest& request, const PlanLayout* before) const {
   const DeviceConfig& config = device.config;
   PlanDevice described{.ordinal = config.ordinal,
-                       .uuid = config.uuid,
+                       .uuid = device.uuid,
                        .kind = config.kind,
                        .generation = device.main.generation,
                        .sm_count = config.facts.sm_count,
@@ -206,8 +207,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
       Bytes free;
       const Device* device;
     };
-    std::vector<Ranked> ranked;
-    ranked.reserve(core_->devices_.size());
+    absl::InlinedVector<Ranked, 16> ranked;
     for (const auto& [ordinal, device] : core_->devices_) {
       // One that is gone for good is not worth a word.
       if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
@@ -236,10 +236,8 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
 }
 
 absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>* devices) const {
-  std::vector<PartitionDevice> serving;
-  std::vector<size_t> places;
-  serving.reserve(devices->size());
-  places.reserve(devices->size());
+  absl::InlinedVector<PartitionDevice, 16> serving;
+  absl::InlinedVector<size_t, 16> places;
   for (size_t i = 0; i < devices->size(); ++i) {
     const PlanDevice& device = (*devices)[i];
     if (!Serves(device)) continue;
@@ -283,7 +281,7 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
       draft->leases.members.push_back({.pool = asked.pool,
                                        .units = asked.permit_units,
                                        .client_cap = asked.client_cap,
-                                       .device = {.pick = DevicePick::kNamed, .uuid = device.uuid}});
+                                       .device = {.pick = DevicePick::kNamed, .uuid = *device.uuid}});
     }
     if (!asked.reserve) continue;
     // It fits: room is counted in whole blocks.

@@ -97,7 +97,8 @@ struct PlanDevice {
   };
 
   uint32_t ordinal = 0;
-  std::string uuid;
+  // The device's own: a plan of many devices copies none.
+  std::shared_ptr<const std::string> uuid;
   MemoryKind kind = MemoryKind::kHost;
   // Of its memory.
   uint64_t generation = 0;
@@ -120,7 +121,15 @@ struct PlanDevice {
 
 template <typename Archive>
 void Fields(Archive& archive, PlanDevice& value) {
-  archive(value.ordinal, value.uuid, value.kind, value.generation, value.sm_count, value.cc_major, value.free,
+  archive(value.ordinal);
+  if constexpr (Archive::kReads) {
+    std::string uuid;
+    archive(uuid);
+    value.uuid = std::make_shared<const std::string>(std::move(uuid));
+  } else {
+    archive(*value.uuid);
+  }
+  archive(value.kind, value.generation, value.sm_count, value.cc_major, value.free,
           value.weight, value.room, value.ideal, value.units, value.left, value.permit, value.acquisition,
           value.holder_key);
 }

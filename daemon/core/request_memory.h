@@ -53,7 +53,8 @@ class RequestMemory {
     State state = State::kPending;
     uint64_t fingerprint = 0;
     // kAnswered: the answer.
-    absl::StatusOr<Response> answer = absl::UnknownError("pending");
+    // Without a text: that of a pending one costs nothing.
+    absl::StatusOr<Response> answer = absl::UnknownError("");
     // kForgotten: what was told when it was forgotten.
     ForgetOutcome outcome = ForgetOutcome::kNothingToDo;
   };

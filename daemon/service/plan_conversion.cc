@@ -43,7 +43,7 @@ absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time
 
 void ToProto(const core::PlanDevice& device, v1::PlanDevice* out) {
   out->set_ordinal(device.ordinal);
-  out->set_uuid(device.uuid);
+  out->set_uuid(*device.uuid);
   out->set_generation(device.generation);
   out->set_sm_count(device.sm_count);
   out->set_cc_major(device.cc_major);
@@ -116,9 +116,9 @@ void ToProto(const core::PlanResult& result, v1::PlanChange* out) {
   out->set_from_revision(result.from_revision);
   for (const core::PlanMove& move : result.moves) {
     v1::PlanMove* const to = out->add_moves();
-    to->set_from_uuid(layout.devices[move.from].uuid);
+    to->set_from_uuid(*layout.devices[move.from].uuid);
     to->set_from_generation(move.from_generation);
-    to->set_to_uuid(layout.devices[move.to].uuid);
+    to->set_to_uuid(*layout.devices[move.to].uuid);
     to->set_begin(move.begin);
     to->set_end(move.end);
   }
@@ -131,7 +131,7 @@ void ToProto(const core::PlanView& view, v1::Plan* out) {
   out->set_stale(static_cast<v1::Plan::Stale>(view.stale));
   if (view.stale == core::PlanStale::kCurrent) return;
   for (const core::PlanDevice& device : view.layout->devices) {
-    if (device.ordinal == view.stale_device) out->set_stale_uuid(device.uuid);
+    if (device.ordinal == view.stale_device) out->set_stale_uuid(*device.uuid);
   }
   service::ToProto(view.stale_since, out->mutable_stale_time());
 }

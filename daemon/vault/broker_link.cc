@@ -12,25 +12,33 @@ namespace berth {
 using custody::KeyMessage;
 using custody::MessageKind;
 
-void BrokerLink::QueueGive(custody::Key key) {
-  Queue(KeyMessage{.kind = MessageKind::kGive, .key = key});
-  outbox_.back().give = key;
+void BrokerLink::QueueGiveAll(const HeldFds& held) {
+  std::vector<custody::Key> keys;
+  for (const auto& [key, fd] : held) {
+    keys.push_back(key);
+    if (keys.size() == kMaxMessageFds) outbox_.push_back(std::exchange(keys, {}));
+  }
+  if (!keys.empty()) outbox_.push_back(std::move(keys));
+}
+
+absl::Status BrokerLink::Give(const std::vector<custody::Key>& keys, const HeldFds& held) {
+  custody::GiveMessage give;
+  std::vector<int> fds;
+  for (const custody::Key& key : keys) {
+    const auto at = held.find(key);
+    if (at == held.end()) continue;
+    give.keys[fds.size()] = key;
+    fds.push_back(at->second.get());
+  }
+  return fds.empty() ? absl::OkStatus() : SendStruct(socket_.get(), give, fds);
 }
 
 void BrokerLink::Flush(const HeldFds& held) {
   while (!outbox_.empty()) {
-    const Outgoing& next = outbox_.front();
-    int fd = -1;
-    if (next.give.has_value()) {
-      const auto at = held.find(*next.give);
-      if (at == held.end()) {
-        outbox_.pop_front();
-        continue;
-      }
-      fd = at->second.get();
-    }
-    const absl::Status sent = SendMessage(socket_.get(), std::as_bytes(std::span(next.bytes)),
-                                          fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
+    const auto* const bytes = std::get_if<std::string>(&outbox_.front());
+    const absl::Status sent = bytes != nullptr
+                                  ? SendMessage(socket_.get(), std::as_bytes(std::span(*bytes)))
+                                  : Give(std::get<std::vector<custody::Key>>(outbox_.front()), held);
     if (!sent.ok()) return;
     outbox_.pop_front();
   }

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -57,10 +57,12 @@ class BrokerLink {
   // Queues a message.
   template <typename T>
   void Queue(const T& message) {
-    outbox_.push_back({std::string(reinterpret_cast<const char*>(&message), sizeof(message)), std::nullopt});
+    outbox_.push_back(std::string(reinterpret_cast<const char*>(&message), sizeof(message)));
   }
   // Queues a Give of what `key` holds when it is sent; one that is no longer held then is left out.
-  void QueueGive(custody::Key key);
+  void QueueGive(custody::Key key) { outbox_.push_back(std::vector{key}); }
+  // The same of all that is held, in few messages.
+  void QueueGiveAll(const HeldFds& held);
 
   // Sends what the socket takes. A broker that is gone is noticed by its pidfd, not here.
   void Flush(const HeldFds& held);
@@ -70,12 +72,10 @@ class BrokerLink {
   absl::StatusOr<BrokerRequest> Read();
 
  private:
-  struct Outgoing {
-    std::string bytes;
-    // Whose fd goes with it.
-    std::optional<custody::Key> give;
-  };
+  // A message, or whose fds go with one.
+  using Outgoing = std::variant<std::string, std::vector<custody::Key>>;
 
+  absl::Status Give(const std::vector<custody::Key>& keys, const HeldFds& held);
   absl::StatusOr<BrokerRequest> ReadOne();
 
   UniqueFd socket_;

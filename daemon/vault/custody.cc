@@ -22,6 +22,7 @@ namespace berth {
 namespace {
 
 using custody::Facts;
+using custody::GiveMessage;
 using custody::Key;
 using custody::KeyMessage;
 using custody::KeyOf;
@@ -66,10 +67,9 @@ absl::StatusOr<Message> ReceiveBefore(int socket, Clock::time_point deadline) {
 
 // Sends, and waits for room. Errors: kUnavailable if the vault is gone; kDeadlineExceeded.
 template <typename T>
-absl::Status SendBefore(int socket, const T& message, int fd, Clock::time_point deadline) {
+absl::Status SendBefore(int socket, const T& message, std::span<const int> fds, Clock::time_point deadline) {
   while (true) {
-    const absl::Status sent =
-        SendStruct(socket, message, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
+    const absl::Status sent = SendStruct(socket, message, fds);
     if (!IsWouldBlock(sent)) return sent;
     BERTH_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline));
   }
@@ -125,10 +125,12 @@ absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
   while (true) {
     BERTH_ASSIGN_OR_RETURN(Message message, ReceiveBefore(socket.get(), deadline));
     if (AsStruct<custody::Signal>(message, MessageKind::kGiveEnd, 0).has_value()) break;
-    const std::optional<KeyMessage> give = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
+    const std::optional<GiveMessage> give = custody::AsGive(message);
     if (!give.has_value()) return Broken("something else than what it holds");
-    BERTH_ASSIGN_OR_RETURN(UniqueFd fd, Keep(give->key, std::move(message.fds[0]), &held));
-    if (fd) inherited.held.push_back({give->key, std::move(fd)});
+    for (size_t i = 0; i < message.fds.size(); ++i) {
+      BERTH_ASSIGN_OR_RETURN(UniqueFd fd, Keep(give->keys[i], std::move(message.fds[i]), &held));
+      if (fd) inherited.held.push_back({give->keys[i], std::move(fd)});
+    }
   }
   inherited.custody.reset(new Custody(std::move(socket), *facts, std::move(held)));
   return inherited;
@@ -142,23 +144,27 @@ absl::Status Custody::GiveAllLocked(int socket) {
   outbox_.clear();
   custody::Facts facts = facts_;
   facts.begun = true;
-  BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, -1, deadline));
-  const auto give = [&](const Key& key, int fd) {
-    return SendBefore(socket, KeyMessage{.kind = MessageKind::kGive, .key = key}, fd, deadline);
-  };
-  BERTH_RETURN_IF_ERROR(give(KeyOf(custody::Kind::kBroker), self.get()));
+  BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, {}, deadline));
+  GiveMessage give = {.keys = {KeyOf(custody::Kind::kBroker)}};
+  std::vector<int> fds = {self.get()};
   for (const auto& [key, held] : held_) {
-    if (!held.dropping) BERTH_RETURN_IF_ERROR(give(key, held.fd));
+    if (held.dropping) continue;
+    if (fds.size() == kMaxMessageFds) {
+      BERTH_RETURN_IF_ERROR(SendBefore(socket, give, fds, deadline));
+      fds.clear();
+    }
+    give.keys[fds.size()] = key;
+    fds.push_back(held.fd);
   }
-  for (const auto& [key, status] : statuses_) BERTH_RETURN_IF_ERROR(SendBefore(socket, status, -1, deadline));
-  BERTH_RETURN_IF_ERROR(
-      SendBefore(socket, custody::Signal{.kind = MessageKind::kGiveEnd}, -1, deadline));
+  BERTH_RETURN_IF_ERROR(SendBefore(socket, give, fds, deadline));
+  for (const auto& [key, status] : statuses_) BERTH_RETURN_IF_ERROR(SendBefore(socket, status, {}, deadline));
+  BERTH_RETURN_IF_ERROR(SendBefore(socket, custody::Signal{.kind = MessageKind::kGiveEnd}, {}, deadline));
   for (const auto& [key, held] : held_) {
     if (!held.dropping) continue;
     const KeyMessage drop = {.kind = MessageKind::kDrop, .key = key};
-    BERTH_RETURN_IF_ERROR(SendBefore(socket, drop, -1, deadline));
+    BERTH_RETURN_IF_ERROR(SendBefore(socket, drop, {}, deadline));
   }
-  for (const custody::Order& order : orders_) BERTH_RETURN_IF_ERROR(SendBefore(socket, order, -1, deadline));
+  for (const custody::Order& order : orders_) BERTH_RETURN_IF_ERROR(SendBefore(socket, order, {}, deadline));
   return absl::OkStatus();
 }
 
@@ -204,8 +210,8 @@ absl::Status Custody::Put(Key key, int fd) {
           absl::StrCat("custody holds kind ", static_cast<uint32_t>(key.kind), " id ", key.id, " already"));
     }
   }
-  const absl::Status sent = SendBefore(socket_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key}, fd,
-                                       Clock::now() + kSendLimit);
+  const absl::Status sent = SendBefore(socket_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key},
+                                       std::span(&fd, 1), Clock::now() + kSendLimit);
   if (sent.ok()) return sent;
   MutexLock lock(&mu_);
   // Another vault is given this with the rest, by now or here.
@@ -254,7 +260,7 @@ void Custody::FlushLocked() {
 
 absl::Status Custody::SendSignal(MessageKind kind) {
   const auto send = [&] {
-    return SendBefore(socket_.get(), custody::Signal{.kind = kind}, -1, Clock::now() + kSendLimit);
+    return SendBefore(socket_.get(), custody::Signal{.kind = kind}, {}, Clock::now() + kSendLimit);
   };
   if (const absl::Status sent = send(); sent.ok()) return sent;
   BERTH_RETURN_IF_ERROR(Succeed());
@@ -299,24 +305,25 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
     held_.erase(dropped->key);
     return DroppedFd{dropped->key};
   }
-  const auto give = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
-  if (!give.has_value()) return Broken("an unknown message");
+  const std::optional<GiveMessage> give = custody::AsGive(message);
+  if (!give.has_value() || message.fds.size() != 1) return Broken("an unknown message");
+  const Key& key = give->keys[0];
   absl::StatusOr<UniqueFd> fd;
   {
     MutexLock lock(&mu_);
-    fd = Keep(give->key, std::move(message.fds[0]), &held_);
-    if (give->key.kind == custody::Kind::kMonitor) {
+    fd = Keep(key, std::move(message.fds[0]), &held_);
+    if (key.kind == custody::Kind::kMonitor) {
       std::erase_if(orders_, [](const custody::Order& order) {
         return order.order == custody::OrderKind::kKillMonitor;
       });
     }
   }
   BERTH_RETURN_IF_ERROR(fd.status());
-  if (IsForVaults(give->key.kind)) return ReadNotice();
-  if (give->key.kind == custody::Kind::kMonitor) return MonitorUp{.socket = *std::move(fd)};
-  const bool main = give->key.kind == custody::Kind::kWorker;
-  if (!main && give->key.kind != custody::Kind::kContextWorker) return Broken("what it was not asked for");
-  return WorkerUp{.device = static_cast<uint32_t>(give->key.id),
+  if (IsForVaults(key.kind)) return ReadNotice();
+  if (key.kind == custody::Kind::kMonitor) return MonitorUp{.socket = *std::move(fd)};
+  const bool main = key.kind == custody::Kind::kWorker;
+  if (!main && key.kind != custody::Kind::kContextWorker) return Broken("what it was not asked for");
+  return WorkerUp{.device = static_cast<uint32_t>(key.id),
                   .lane = main ? Lane::kMain : Lane::kContext,
                   .socket = *std::move(fd)};
 }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -44,7 +45,7 @@ class CustodyTest : public ::testing::Test {
   void Give(uint64_t limit = 100) {
     link_->Queue(
         custody::Facts{.device_count = 2, .node = 3, .incarnation = 4, .epoch = 5, .custody_limit = limit});
-    for (const auto& [key, fd] : held_) link_->QueueGive(key);
+    link_->QueueGiveAll(held_);
     link_->Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
     link_->Flush(held_);
   }
@@ -86,6 +87,8 @@ TEST_F(CustodyTest, ABrokerReceivesTheFactsAndEverythingHeld) {
 
 TEST_F(CustodyTest, MoreIsGivenThanTheSocketTakesAtOnce) {
   for (uint64_t id = 1; id <= 2000; ++id) held_[KeyOf(Kind::kBlock, id)] = AnyFd();
+  const int little = 4096;
+  ASSERT_EQ(::setsockopt(link_->fd(), SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
   Give();
   ASSERT_TRUE(link_->wants_write());
   std::thread vault([this] {

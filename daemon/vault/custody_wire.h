@@ -1,15 +1,15 @@
 // The messages between vault and broker, on one SEQPACKET socket pair: what the vault keeps for the broker,
 // and what it tells of the other processes.
 //
-//   vault → broker  Facts, then Give + fd for everything held, then GiveEnd;
-//                   later Give + fd for a restarted worker or monitor, WorkerStatus, Dropped, Stop
+//   vault → broker  Facts, then Give + fds for everything held, then GiveEnd;
+//                   later Give + fds for a restarted worker or monitor, WorkerStatus, Dropped, Stop
 //   broker → vault  Put + fd, Drop, Ready, Order, Reset
 //
 // Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to
 // the program that takes a vault's place in its process and asks for it:
 //
 //   vault → broker  HandOver
-//   broker → vault  Facts, then Give + fd for everything held, WorkerStatus for each worker, then GiveEnd;
+//   broker → vault  Facts, then Give + fds for everything held, WorkerStatus for each worker, then GiveEnd;
 //                   what an earlier vault did not answer follows: Drop, Order
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
@@ -24,11 +24,14 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#include "common/fd_passing.h"
 #include "common/lane.h"
+#include "common/struct_message.h"
 
 namespace berth::custody {
 
@@ -127,9 +130,22 @@ struct Facts {
   uint64_t begun = 0;
 };
 
-// Give, Put (one fd each), Dropped, Drop (none): about one held fd.
-struct KeyMessage {
+// Give: as many held fds as one message carries, each with its key at the same place.
+struct GiveMessage {
   MessageKind kind = MessageKind::kGive;
+  uint32_t padding = 0;
+  Key keys[kMaxMessageFds];
+};
+
+// The message as a Give of the fds that came with it, one at least.
+inline std::optional<GiveMessage> AsGive(const Message& message) {
+  if (message.fds.empty()) return std::nullopt;
+  return AsStruct<GiveMessage>(message, MessageKind::kGive, message.fds.size());
+}
+
+// Put (one fd), Dropped, Drop (none): about one held fd.
+struct KeyMessage {
+  MessageKind kind = MessageKind::kPut;
   uint32_t padding = 0;
   Key key;
 };
@@ -212,7 +228,8 @@ struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };
 
-static_assert(std::is_trivially_copyable_v<Facts> && std::is_trivially_copyable_v<KeyMessage> &&
+static_assert(std::is_trivially_copyable_v<Facts> && std::is_trivially_copyable_v<GiveMessage> &&
+              std::is_trivially_copyable_v<KeyMessage> &&
               std::is_trivially_copyable_v<WorkerStatus> && std::is_trivially_copyable_v<Order> &&
               std::is_trivially_copyable_v<Signal>);
 

@@ -64,16 +64,16 @@ absl::StatusOr<Estate> ReceiveEstate(int socket, MonotonicTime deadline) {
       estate.statuses.push_back(*status);
       continue;
     }
-    // What another thread of the broker puts meanwhile comes in between.
-    auto given = AsStruct<KeyMessage>(message, MessageKind::kGive, 1);
-    if (!given.has_value()) given = AsStruct<KeyMessage>(message, MessageKind::kPut, 1);
-    if (!given.has_value()) return absl::InternalError("the broker sent a message that breaks the protocol");
-    if (given->key.kind == Kind::kBroker) {
-      estate.broker = std::move(message.fds[0]);
-    } else {
-      estate.held[given->key] = std::move(message.fds[0]);
+    if (const auto given = custody::AsGive(message); given.has_value()) {
+      for (size_t i = 0; i < message.fds.size(); ++i) estate.held[given->keys[i]] = std::move(message.fds[i]);
+      continue;
     }
+    // What another thread of the broker puts meanwhile comes in between.
+    const auto put = AsStruct<KeyMessage>(message, MessageKind::kPut, 1);
+    if (!put.has_value()) return absl::InternalError("the broker sent a message that breaks the protocol");
+    estate.held[put->key] = std::move(message.fds[0]);
   }
+  if (auto broker = estate.held.extract(KeyOf(Kind::kBroker))) estate.broker = std::move(broker.mapped());
   BERTH_RETURN_IF_ERROR(CheckWhole(estate));
   return estate;
 }

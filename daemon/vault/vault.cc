@@ -212,7 +212,7 @@ absl::Status Vault::StartBroker() {
                             .epoch = epoch_,
                             .custody_limit = custody_limit_,
                             .begun = begun_});
-  for (const auto& [key, fd] : held_) link.QueueGive(key);
+  link.QueueGiveAll(held_);
   link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
   for (const Worker& worker : workers_) QueueStatus(worker);
   link.Flush(held_);

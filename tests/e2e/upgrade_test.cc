@@ -1,11 +1,7 @@
 // `berth upgrade` under load: every process is of the new program, and nobody's call fails.
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +16,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/installed.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
@@ -29,32 +26,6 @@ namespace berth::testing {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-
-// A daemon's program in a folder of the test's own.
-class Installed {
- public:
-  Installed() {
-    if (::mkdtemp(folder_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder_);
-    Install();
-  }
-  ~Installed() { std::filesystem::remove_all(folder_); }
-  // Puts another file of the same program in its place.
-  void Install() {
-    std::filesystem::copy_file(std::filesystem::canonical(ProgramPath("daemon/berthd")), path() + ".new");
-    std::filesystem::rename(path() + ".new", path());
-  }
-  std::string path() const { return folder_ + "/berthd"; }
-  // Whether `pid` runs the file that is there now.
-  bool IsRunBy(pid_t pid) const {
-    struct stat now = {};
-    struct stat run = {};
-    ::stat(path().c_str(), &now);
-    return ::stat(absl::StrCat("/proc/", pid, "/exe").c_str(), &run) == 0 && run.st_ino == now.st_ino;
-  }
-
- private:
-  std::string folder_ = "/tmp/berth-install-XXXXXX";
-};
 
 // A client that leases and gives back without a pause.
 class Load {

@@ -1,10 +1,12 @@
 #include "tests/gpu/compute.h"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/cuda/driver.h"
 #include "common/cuda/nvrtc.h"
 #include "common/status_macros.h"
@@ -18,7 +20,13 @@ using cuda::Driver;
 
 // Every thread sums a stride of its own first, so that few of them meet at the total.
 constexpr char kSumSource[] = R"(
-extern "C" __global__ void Sum(const unsigned int* words, unsigned long long count, unsigned long long* total) {
+extern "C" __global__ void Sum(const unsigned int* words, unsigned long long count, unsigned long long* total,
+                               unsigned long long nanoseconds) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
   unsigned long long sum = 0;
   const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
   for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -55,12 +63,26 @@ class HostCompute final : public Compute {
     for (size_t i = 0; i < mapping.size() / sizeof(uint32_t); ++i) sum += words[i];
     return sum;
   }
+  absl::Status Launch(const Mapping& mapping, absl::Duration duration) override {
+    launched_.emplace(mapping);
+    done_ = absl::Now() + duration;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<uint64_t> Await() override {
+    while (absl::Now() < done_) {
+    }
+    return Sum(*launched_);
+  }
   absl::Status Fill(const Mapping& mapping, uint8_t value) override {
     if (mapping.read_only()) return absl::PermissionDeniedError("a write would fault");
     memset(mapping.data(), value, mapping.size());
     return absl::OkStatus();
   }
   absl::Status Poison() override { return absl::UnimplementedError("there is no context"); }
+
+ private:
+  std::optional<Mapping> launched_;
+  absl::Time done_;
 };
 
 DevicePointer AddressOf(const Mapping& mapping) { return reinterpret_cast<DevicePointer>(mapping.data()); }
@@ -86,9 +108,28 @@ class CudaCompute final : public Compute {
   }
 
   absl::StatusOr<uint64_t> Sum(const Mapping& mapping) override {
-    BERTH_ASSIGN_OR_RETURN(DevicePointer total, driver_.Allocate(Bytes(sizeof(uint64_t))));
-    const absl::StatusOr<uint64_t> sum = SumInto(mapping, total);
-    BERTH_RETURN_IF_ERROR(driver_.Free(total));
+    BERTH_RETURN_IF_ERROR(Launch(mapping, absl::ZeroDuration()));
+    return Await();
+  }
+
+  absl::Status Launch(const Mapping& mapping, absl::Duration duration) override {
+    BERTH_ASSIGN_OR_RETURN(total_, driver_.Allocate(Bytes(sizeof(uint64_t))));
+    BERTH_RETURN_IF_ERROR(driver_.Fill(total_, 0, Bytes(sizeof(uint64_t))));
+    DevicePointer words = AddressOf(mapping);
+    uint64_t count = mapping.size() / sizeof(uint32_t);
+    auto nanoseconds = static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration));
+    void* arguments[] = {&words, &count, &total_, &nanoseconds};
+    const cuda::LaunchShape shape = {.grid = {528, 1, 1}, .block = {256, 1, 1}};
+    return driver_.Launch(sum_, shape, /*stream=*/nullptr, arguments);
+  }
+
+  absl::StatusOr<uint64_t> Await() override {
+    uint64_t sum = 0;
+    absl::Status read = driver_.SynchronizeContext();
+    if (read.ok()) read = driver_.CopyToHost(std::as_writable_bytes(std::span(&sum, 1)), total_);
+    const absl::Status freed = driver_.Free(total_);
+    BERTH_RETURN_IF_ERROR(read);
+    BERTH_RETURN_IF_ERROR(freed);
     return sum;
   }
 
@@ -108,23 +149,12 @@ class CudaCompute final : public Compute {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<uint64_t> SumInto(const Mapping& mapping, DevicePointer total) {
-    BERTH_RETURN_IF_ERROR(driver_.Fill(total, 0, Bytes(sizeof(uint64_t))));
-    DevicePointer words = AddressOf(mapping);
-    uint64_t count = mapping.size() / sizeof(uint32_t);
-    void* arguments[] = {&words, &count, &total};
-    const cuda::LaunchShape shape = {.grid = {528, 1, 1}, .block = {256, 1, 1}};
-    BERTH_RETURN_IF_ERROR(driver_.Launch(sum_, shape, /*stream=*/nullptr, arguments));
-    BERTH_RETURN_IF_ERROR(driver_.SynchronizeContext());
-    uint64_t sum = 0;
-    BERTH_RETURN_IF_ERROR(driver_.CopyToHost(std::as_writable_bytes(std::span(&sum, 1)), total));
-    return sum;
-  }
-
   Driver& driver_;
   const int ordinal_;
   cuda::Module module_ = nullptr;
   cuda::Function sum_ = nullptr;
+  // Where what was launched sums up.
+  DevicePointer total_ = 0;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/block.h"
 #include "common/bytes.h"
 #include "common/cuda/driver.h"
@@ -29,6 +30,9 @@ class Compute {
   virtual absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) = 0;
   // Sums the mapping's words where they are.
   virtual absl::StatusOr<uint64_t> Sum(const Mapping& mapping) = 0;
+  // The same in two halves: begins to sum, which takes at least `duration`, and awaits the sum.
+  virtual absl::Status Launch(const Mapping& mapping, absl::Duration duration) = 0;
+  virtual absl::StatusOr<uint64_t> Await() = 0;
   // Sets every byte. Errors: kPermissionDenied, or the driver's, on a read-only mapping.
   virtual absl::Status Fill(const Mapping& mapping, uint8_t value) = 0;
   // Poisons the context, as a kernel that writes where nothing is: nothing of this process works there any more.

@@ -6,6 +6,7 @@
 //   devices                          how many devices CUDA shows it, and the UUID of the first
 //   allocate NAME BYTES [ipc]        import NAME HANDLE [ro|on=UUID]      grant NAME SESSION     drop NAME
 //   write NAME SEED, answered by how many bytes                     sum NAME      overwrite NAME
+//   launch NAME MILLISECONDS, which begins a sum that takes as long; await NAME, answered by the sum
 //   access NAME                      poison NAME
 //   acquire NAME                     try NAME                     release NAME
 
@@ -140,6 +141,14 @@ class GpuActor {
     if (words[0] == "poison") return Said(compute_->Poison());
     if (words[0] == "overwrite") return Said(compute_->Fill(*held.mapping, 0xff));
     if (words[0] == "write") return Write(words, *held.mapping);
+    if (words[0] == "launch") {
+      BERTH_ASSIGN_OR_RETURN(const uint64_t duration, Number(words[2]));
+      return Said(compute_->Launch(*held.mapping, absl::Milliseconds(static_cast<int64_t>(duration))));
+    }
+    if (words[0] == "await") {
+      BERTH_ASSIGN_OR_RETURN(const uint64_t sum, compute_->Await());
+      return absl::StrCat(sum);
+    }
     if (words[0] != "sum") return absl::InvalidArgumentError(absl::StrCat("unknown: ", words[0]));
     BERTH_ASSIGN_OR_RETURN(const uint64_t sum, compute_->Sum(*held.mapping));
     return absl::StrCat(sum);

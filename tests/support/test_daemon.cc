@@ -55,7 +55,8 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
   SubprocessOptions process = {
       .argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program),
-               absl::StrCat("--folder=", folder_, "/run"), "--backend=host", absl::StrCat("--ready-fd=", ready[1])},
+               absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend,
+               absl::StrCat("--ready-fd=", ready[1])},
       .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
       .pid_namespace = options.pid_namespace,
       .user_namespace = options.user_namespace,

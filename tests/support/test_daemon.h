@@ -1,4 +1,4 @@
-// TestDaemon: a berthd of a test's own, on the host backend, in a folder of its own under /tmp.
+// TestDaemon: a berthd of a test's own, as a rule on the host backend, in a folder of its own under /tmp.
 
 #ifndef TESTS_SUPPORT_TEST_DAEMON_H_
 #define TESTS_SUPPORT_TEST_DAEMON_H_
@@ -23,7 +23,7 @@ namespace berth::testing {
 struct TestDaemonOptions {
   // One that takes berthd's flags: of the test's data, or by its whole path.
   std::string program = "daemon/berthd";
-  // Beside --folder, --backend=host, and what makes the books come back to the same figures: --warm-blocks=0 and
+  // Beside --folder, --backend, and what makes the books come back to the same figures: --warm-blocks=0 and
   // --context-idle=100ms.
   std::vector<std::string> flags;
   // The text of its configuration file; none where empty.
@@ -34,6 +34,7 @@ struct TestDaemonOptions {
   bool user_namespace = false;
   // Leave the folder as it is made; otherwise other users may reach the sockets of clients.
   bool closed_folder = false;
+  std::string backend = "host";
 };
 
 // Not thread-safe. Destroying it stops the daemon if the test did not, and removes the folder.

@@ -1,0 +1,286 @@
+#include "tests/chaos/chaos.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/block.h"
+#include "gtest/gtest.h"
+#include "tests/chaos/chaos_pools.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uint64_t kPublished = 3;
+// Between two accidents, at most.
+constexpr uint64_t kMostSteps = 30;
+// How long a process is stopped, at most: a worker's driver call may take longer.
+constexpr uint64_t kLongestStopMs = 300;
+
+std::string PoolsConfig() {
+  std::string config;
+  for (const ChaosPool& pool : kChaosPools) absl::StrAppend(&config, "[pools.", pool.name, "]\ncap = ", pool.cap, "\n");
+  return config;
+}
+
+// The daemon's own account of what is out.
+Books Account(TestDaemon& daemon) {
+  Books books = daemon.TakeBooks();
+  books.fds.clear();
+  return books;
+}
+
+}  // namespace
+
+Chaos::Chaos(const ChaosOptions& options)
+    : options_(options), random_(options.seed), daemon_(DaemonOptions()), folder_(daemon_.folder() + "/..") {
+  {
+    Actor publisher(daemon_, {.program = "tests/chaos/chaos_client"});
+    for (uint64_t i = 1; i <= kPublished; ++i) publisher.Do(absl::StrCat("publish w", i, " ", i));
+    publisher.Quit();
+  }
+  while (clients_.size() < options_.clients) clients_.push_back(Start());
+}
+
+TestDaemonOptions Chaos::DaemonOptions() const {
+  return {.program = installed_.path(),
+          .flags = {absl::StrCat("--host-devices=", options_.host_devices), "--device-budget=2GiB"},
+          .config = PoolsConfig(),
+          .backend = options_.backend};
+}
+
+Chaos::Client Chaos::Start() {
+  Client client = {.actor = Actor(daemon_, {.open = false, .program = "tests/chaos/chaos_client"}),
+                   .cache = random_() % 2 == 0};
+  client.actor.Do(client.cache ? "open cache" : "open");
+  client.actor.Do(absl::StrCat("setup ", random_(), " ", options_.backend == "host" ? options_.host_devices : 1));
+  return client;
+}
+
+void Chaos::Go(Client& client) {
+  client.path = absl::StrCat(folder_, "/history-", ++histories_);
+  client.actor.Do(absl::StrCat("go ", client.path, " ", kPublished));
+  client.history = Must(History::Open(client.path));
+}
+
+void Chaos::ShareBlocks() {
+  for (int pair = 0; pair < 2; ++pair) {
+    const auto from = AnyClient();
+    auto to = AnyClient();
+    while (to == from) to = AnyClient();
+    to->actor.Do("take " + from->actor.Do("share"));
+  }
+}
+
+void Chaos::Round() {
+  ++rounds_;
+  ShareBlocks();
+  for (Client& client : clients_) Go(client);
+  for (const std::string& accident : Deal()) {
+    AwaitSteps(random_() % kMostSteps);
+    Suffer(accident);
+    if (::testing::Test::HasFailure()) return;
+  }
+  AwaitSteps(kMostSteps);
+  Halt();
+  if (::testing::Test::HasFailure()) return;
+  ExpectBooks();
+  ExpectNoOverlap();
+}
+
+std::vector<std::string> Chaos::Deal() {
+  std::vector<std::string> hand = {"broker", "broker",      "broker",      "broker",     "broker",       "worker",
+                                   "worker", "context",     "client",      "client",     "client",       "monitor",
+                                   "client", "stop client", "stop client", "stop vault", "stop broker", "stop worker"};
+  if (rounds_ % 2 == 0) hand.push_back("upgrade");
+  std::shuffle(hand.begin(), hand.end(), random_);
+  // A worker is followed by another three times in a minute, which the next vault counts anew: so it comes last.
+  hand.push_back("vault");
+  return hand;
+}
+
+void Chaos::Suffer(const std::string& accident) {
+  if (accident == "broker") {
+    KillBroker();
+  } else if (accident == "vault") {
+    // Its successor writes its pid once it has everything.
+    daemon_.KillVault();
+  } else if (accident == "worker") {
+    // There is none for a moment while one follows another.
+    ASSERT_TRUE(Eventually([this] { return KillOneOf(daemon_.workers()); }));
+  } else if (accident == "context") {
+    if (!KillOneOf(daemon_.context_workers())) return;
+  } else if (accident == "monitor") {
+    if (!KillOneOf(Monitors())) return;
+  } else if (accident == "client") {
+    KillClient();
+  } else if (accident == "upgrade") {
+    Upgrade();
+  } else {
+    Stop(accident);
+  }
+  ++accidents_[accident];
+}
+
+void Chaos::KillBroker() {
+  daemon_.KillBroker();
+  // Until the next one serves, the vault alone has everything.
+  daemon_.TakeBooks();
+}
+
+bool Chaos::KillOneOf(const std::vector<pid_t>& pids) {
+  return !pids.empty() && ::kill(pids[random_() % pids.size()], SIGKILL) == 0;
+}
+
+std::vector<pid_t> Chaos::Monitors() const {
+  std::vector<pid_t> pids;
+  for (const ChildInfo& process : ProcessesWith("berthd", absl::StrCat("--folder=", daemon_.folder()))) {
+    if (absl::StartsWith(process.name, "berth-monitor")) pids.push_back(process.pid);
+  }
+  return pids;
+}
+
+void Chaos::Stop(const std::string& accident) {
+  pid_t pid = AnyClient()->actor.pid();
+  if (accident == "stop vault") pid = daemon_.vault_pid();
+  if (accident == "stop broker") pid = daemon_.broker();
+  if (const std::vector<pid_t> workers = daemon_.workers(); accident == "stop worker" && !workers.empty()) {
+    pid = workers[random_() % workers.size()];
+  }
+  ::kill(pid, SIGSTOP);
+  ::poll(nullptr, 0, static_cast<int>(random_() % kLongestStopMs));
+  ::kill(pid, SIGCONT);
+}
+
+std::list<Chaos::Client>::iterator Chaos::AnyClient() {
+  return std::next(clients_.begin(), static_cast<ptrdiff_t>(random_() % clients_.size()));
+}
+
+void Chaos::Upgrade() {
+  installed_.Install();
+  Subprocess command = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "upgrade"},
+                                          .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()),
+                                                          "BERTH_SESSION"}});
+  const std::string said = command.ReadAll();
+  EXPECT_EQ(command.Wait(), 0) << said;
+  EXPECT_TRUE(installed_.IsRunBy(daemon_.vault_pid()));
+  EXPECT_TRUE(installed_.IsRunBy(daemon_.broker()));
+}
+
+void Chaos::KillClient() {
+  const auto victim = AnyClient();
+  int64_t last_alive = MonotonicNanoseconds();
+  victim->actor.process().Kill();
+  for (int64_t now = last_alive; !victim->actor.process().IsGone(); now = MonotonicNanoseconds()) last_alive = now;
+  const std::vector<Holding> held = Must(HoldingsOf(victim->history->Read(), last_alive));
+  holdings_.insert(holdings_.end(), held.begin(), held.end());
+  buried_steps_ += victim->history->steps();
+  ::unlink(victim->path.c_str());
+  clients_.erase(victim);
+  clients_.push_back(Start());
+  Go(clients_.back());
+}
+
+uint64_t Chaos::StepsNow() const {
+  uint64_t steps = buried_steps_;
+  for (const Client& client : clients_) steps += client.history->steps();
+  return steps;
+}
+
+void Chaos::AwaitSteps(uint64_t count) {
+  const uint64_t wanted = StepsNow() + count;
+  ASSERT_TRUE(Eventually([&] { return StepsNow() >= wanted; })) << "nobody gets on";
+}
+
+void Chaos::Halt() {
+  for (Client& client : clients_) client.actor.Tell("halt");
+  kept_blocks_ = kept_bytes_ = 0;
+  for (Client& client : clients_) {
+    const absl::StatusOr<std::string> said = client.actor.Answer();
+    ASSERT_TRUE(Ok(said)) << "pid " << client.actor.pid();
+    const std::vector<std::string> words = absl::StrSplit(*said, ' ');
+    uint64_t blocks = 0;
+    uint64_t bytes = 0;
+    uint64_t refused = 0;
+    ASSERT_TRUE(words.size() == 3 && absl::SimpleAtoi(words[0], &blocks) && absl::SimpleAtoi(words[1], &bytes) &&
+                absl::SimpleAtoi(words[2], &refused));
+    kept_blocks_ += blocks;
+    kept_bytes_ += bytes;
+    refused_ += refused;
+    const std::vector<Holding> held = Must(HoldingsOf(client.history->Read(), MonotonicNanoseconds()));
+    holdings_.insert(holdings_.end(), held.begin(), held.end());
+    buried_steps_ += client.history->steps();
+    client.history.reset();
+    ::unlink(client.path.c_str());
+  }
+}
+
+void Chaos::ExpectBooks() {
+  Books expected = daemon_.books_at_start();
+  expected.fds.clear();
+  expected.sessions += clients_.size();
+  expected.processes += clients_.size();
+  expected.blocks += kept_blocks_ + kPublished;
+  expected.imports += kept_blocks_;
+  expected.live += kept_bytes_ + kPublished * kPublishedBytes;
+  std::string mismatch;
+  EXPECT_TRUE(Eventually([&] { return (mismatch = MismatchOf(expected)).empty(); })) << mismatch;
+}
+
+std::string Chaos::MismatchOf(const Books& expected) {
+  Books books = Account(daemon_);
+  // A permit that is kept while it is idle is out, too.
+  const absl::StatusOr<v1::ListPermitsResponse> permits = daemon_.inspector().ListPermits();
+  if (!permits.ok()) return permits.status().ToString();
+  const auto& all = permits->permits();
+  const auto kept = std::count_if(all.begin(), all.end(), [](const v1::Permit& permit) { return permit.kept(); });
+  if (kept != all.size()) return absl::StrCat(all.size() - kept, " permits are out");
+  books.permits = books.units = 0;
+  if (books == expected) return "";
+  return absl::StrCat("books: ", testing::Describe(books), "\nexpected: ", testing::Describe(expected));
+}
+
+void Chaos::ExpectNoOverlap() {
+  for (const ChaosPool& pool : kChaosPools) {
+    const uint64_t most = GreatestOverlap(holdings_, pool.number);
+    EXPECT_LE(most, pool.cap) << "units of " << pool.name << " out at one time";
+    most_[pool.number] = std::max(most_[pool.number], most);
+  }
+  grants_ += holdings_.size();
+  holdings_.clear();
+}
+
+void Chaos::Finish() {
+  for (Client& client : clients_) client.actor.Quit();
+  clients_.clear();
+  {
+    const auto session = Must(Session::Open({.folder = daemon_.folder(), .label = "test", .always_new = true}));
+    for (uint64_t i = 1; i <= kPublished; ++i) EXPECT_TRUE(Ok(Block::Unpublish(session, absl::StrCat("w", i))));
+  }
+  daemon_.ExpectBooksBack();
+}
+
+std::string Chaos::Describe() const {
+  std::string text = absl::StrCat(rounds_, " rounds, ", buried_steps_, " steps, ", grants_, " grants, ", refused_,
+                                  " refused for a worker's death; most out at once:");
+  for (const ChaosPool& pool : kChaosPools) {
+    const auto most = most_.find(pool.number);
+    absl::StrAppend(&text, " ", pool.name, " ", most == most_.end() ? 0 : most->second, " of ", pool.cap);
+  }
+  absl::StrAppend(&text, ";");
+  for (const auto& [accident, count] : accidents_) absl::StrAppend(&text, " ", accident, " ", count);
+  return text;
+}
+
+}  // namespace berth::testing

@@ -1,0 +1,386 @@
+// chaos_client: a client that uses all that Berth leases, one thing after the other as chance has it, and looks at
+// every byte that is its own. It reads commands from standard input, one per line and each only after the last was
+// answered, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its end.
+//
+//   open [cache]            opens a session, which keeps its permit between uses or does not
+//   setup SEED DEVICES      leases what it keeps; blocks are of so many devices
+//   publish NAME SEED       leases a block, fills it by the seed and publishes it
+//   share                   a handle, and the seed of what is in it: for any session of this user
+//   take HANDLE SEED        imports what another one shared
+//   setuid UID              becomes that user, before anything else
+//   reuse COUNT             leases so many blocks, finds each empty, fills it, and gives it back or goes on with it
+//   go HISTORY PUBLISHED    begins, writes the file HISTORY, and uses blocks published as "w1" … "wPUBLISHED"
+//   halt                    ends what it began and gives back all but what it keeps.
+//                           Answers how many blocks that is and of how many bytes, and how many of its requests were
+//                           refused because a worker had died; or what went wrong first
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/block.h"
+#include "client/gpu_ref.h"
+#include "client/permit.h"
+#include "client/plan.h"
+#include "client/session.h"
+#include "common/block_handle.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+#include "tests/chaos/chaos_pools.h"
+#include "tests/chaos/history.h"
+#include "tests/gpu/compute.h"
+#include "tests/support/actor_wire.h"
+
+namespace berth::testing {
+namespace {
+
+using gpu::Compute;
+using gpu::PatternSum;
+using gpu::PatternWord;
+
+constexpr size_t kKept = 2;
+constexpr uint64_t kLargest = 1 << 18;
+// What is left in memory for whoever comes next.
+constexpr uint8_t kDirt = 0xdb;
+// How long a permit is waited for, and held, at most.
+constexpr uint64_t kLongestWaitMs = 2'000;
+constexpr uint64_t kLongestHoldUs = 10'000;
+
+void Pause(uint64_t microseconds) {
+  const timespec pause = {.tv_sec = 0, .tv_nsec = static_cast<long>(microseconds * 1'000)};
+  ::ppoll(nullptr, 0, &pause, nullptr);
+}
+
+// What a request may meet that has to wait for others.
+bool IsOthersTurn(const absl::Status& status) {
+  return IsRefusal(status, Reason::kWaitTimedOut) || IsRefusal(status, Reason::kNoPermit);
+}
+
+// What a request may meet whose worker dies.
+bool IsWorkersDeath(const absl::Status& status) {
+  return IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
+}
+
+class ChaosClient {
+ public:
+  using Answer = absl::StatusOr<std::string>;
+
+  Answer Do(const std::string& line) {
+    std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    words.resize(3);
+    if (words[0] == "setuid") return SetUser(words);
+    if (words[0] == "open") return Open(words[1] == "cache");
+    if (session_ == nullptr) return absl::FailedPreconditionError("no session is open");
+    if (words[0] == "setup") return SetUp(words);
+    if (words[0] == "publish") return Publish(words);
+    if (words[0] == "share") return Share();
+    if (words[0] == "take") return Take(words);
+    if (words[0] == "reuse") return Reuse(words);
+    if (words[0] == "go") return Go(words);
+    if (words[0] == "halt") return Halt();
+    return absl::InvalidArgumentError(line);
+  }
+
+  bool going() const { return history_.has_value(); }
+  // One thing more.
+  void Step() {
+    if (failed_.ok()) failed_ = StepOnce();
+    if (!failed_.ok()) return Pause(kLongestHoldUs);
+    history_->Step();
+  }
+
+ private:
+  struct Held {
+    Block block;
+    Mapping mapping;
+    uint64_t sum;
+  };
+
+  static absl::StatusOr<uint64_t> Number(const std::string& word) {
+    uint64_t number = 0;
+    if (!absl::SimpleAtoi(word, &number)) return absl::InvalidArgumentError(absl::StrCat("no number: ", word));
+    return number;
+  }
+
+  static Answer SetUser(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t uid, Number(words[1]));
+    const auto user = static_cast<uid_t>(uid);
+    if (::setresgid(user, user, user) < 0 || ::setresuid(user, user, user) < 0) return OsError("setresuid", errno);
+    // A change of user clears it: the test's end is this process's.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return "";
+  }
+
+  Answer Open(bool cache) {
+    BERTH_ASSIGN_OR_RETURN(session_, Session::Open({.label = "chaos", .always_new = true, .cache_permits = cache}));
+    return "";
+  }
+
+  Answer SetUp(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words[1]));
+    BERTH_ASSIGN_OR_RETURN(devices_, Number(words[2]));
+    random_.seed(seed);
+    while (kept_.size() < kKept) {
+      BERTH_ASSIGN_OR_RETURN(Held held, Lease(ExportKind::kFd));
+      kept_.push_back(std::move(held));
+    }
+    return "";
+  }
+
+  Answer Publish(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words[2]));
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(kPublishedBytes)}));
+    {
+      BERTH_ASSIGN_OR_RETURN(Held held, Fill(std::move(block), static_cast<uint32_t>(seed)));
+      block = std::move(held.block);
+    }
+    BERTH_RETURN_IF_ERROR(block.Publish(words[1]));
+    return "";
+  }
+
+  Answer Share() {
+    const auto seed = static_cast<uint32_t>(random_());
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(kLargest), .label = "shared"}));
+    BERTH_ASSIGN_OR_RETURN(Held held, Fill(std::move(block), seed));
+    BERTH_RETURN_IF_ERROR(held.block.GrantToTenant(::getuid()));
+    passing_.push_back(std::move(held));
+    return absl::StrCat(FormatHandle(passing_.back().block.handle()), " ", seed);
+  }
+
+  Answer Take(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const BlockHandle handle, ParseHandle(words[1]));
+    BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words[2]));
+    BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle));
+    BERTH_ASSIGN_OR_RETURN(Mapping mapping, block.Map());
+    const uint64_t sum = PatternSum(static_cast<uint32_t>(seed), Bytes(mapping.size()));
+    passing_.push_back({.block = std::move(block), .mapping = std::move(mapping), .sum = sum});
+    return "";
+  }
+
+  Answer Reuse(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t count, Number(words[1]));
+    for (uint64_t i = 0; i < count; ++i) {
+      const ExportKind kind = random_() % 8 == 0 ? ExportKind::kCudaIpc : ExportKind::kFd;
+      absl::StatusOr<Block> block = Allocate(kind);
+      if (!block.ok() && IsWorkersDeath(block.status())) continue;
+      BERTH_RETURN_IF_ERROR(block.status());
+      absl::StatusOr<Mapping> mapping = block->Map();
+      // Its memory went with its worker.
+      if (!mapping.ok() && kind == ExportKind::kCudaIpc) continue;
+      BERTH_RETURN_IF_ERROR(mapping.status());
+      BERTH_RETURN_IF_ERROR(MakeCompute(*block));
+      BERTH_RETURN_IF_ERROR(Check(*mapping, /*expected=*/0));
+      BERTH_RETURN_IF_ERROR(compute_->Fill(*mapping, kDirt));
+      Held held = {.block = *std::move(block), .mapping = *std::move(mapping), .sum = 0};
+      if (passing_.size() < kKept) {
+        passing_.push_back(std::move(held));
+      } else if (random_() % 2 == 0) {
+        std::swap(passing_[random_() % kKept], held);
+      }
+    }
+    return "";
+  }
+
+  Answer Go(const std::vector<std::string>& words) {
+    BERTH_ASSIGN_OR_RETURN(published_, Number(words[2]));
+    BERTH_ASSIGN_OR_RETURN(history_, History::Create(words[1]));
+    refused_ = 0;
+    return "";
+  }
+
+  Answer Halt() {
+    history_.reset();
+    BERTH_RETURN_IF_ERROR(failed_);
+    for (Held& held : passing_) BERTH_RETURN_IF_ERROR(Check(held));
+    passing_.clear();
+    uint64_t bytes = 0;
+    for (Held& held : kept_) {
+      BERTH_RETURN_IF_ERROR(Check(held));
+      bytes += held.block.bytes().count();
+    }
+    return absl::StrCat(kept_.size(), " ", bytes, " ", refused_);
+  }
+
+  absl::Status StepOnce() {
+    const uint64_t draw = random_() % 20;
+    if (draw < 8) return UsePermit();
+    if (draw < 10) return UseBlock();
+    if (draw < 13) return CheckAny(kept_);
+    if (draw < 14) return CheckAny(passing_);
+    if (draw < 16) return UsePublished();
+    if (draw < 17) return UsePlan();
+    if (draw < 19) return UseIpcBlock();
+    return Exchange();
+  }
+
+  absl::Status UsePermit() {
+    if (!history_->has_room()) return absl::OkStatus();
+    const ChaosPool& pool = kChaosPools[random_() % std::size(kChaosPools)];
+    PermitOptions options = {.pool = pool.name, .units = random_() % pool.most_units + 1};
+    options.max_wait = absl::Milliseconds(static_cast<int64_t>(random_() % kLongestWaitMs));
+    options.exclusive = pool.exclusive && random_() % 8 == 0;
+    absl::StatusOr<Permit> permit = Permit::Acquire(session_, options);
+    if (!permit.ok()) return IsOthersTurn(permit.status()) ? absl::OkStatus() : permit.status();
+    const uint64_t holding = history_->Granted(pool.number, options.exclusive ? pool.cap : options.units);
+    Pause(random_() % kLongestHoldUs);
+    const absl::Status checked = random_() % 2 == 0 ? CheckAny(kept_) : absl::OkStatus();
+    history_->Releasing(holding);
+    BERTH_RETURN_IF_ERROR(permit->Release());
+    return checked;
+  }
+
+  absl::Status UseBlock() {
+    absl::StatusOr<Held> held = Lease(ExportKind::kFd);
+    if (!held.ok()) return IsWorkersDeath(held.status()) ? Refused() : held.status();
+    BERTH_RETURN_IF_ERROR(Check(*held));
+    // Freed as it goes, or in so many words.
+    return random_() % 2 == 0 ? absl::OkStatus() : held->block.Free();
+  }
+
+  // Its memory ends with its worker, of which it is told; until then it is its own.
+  absl::Status UseIpcBlock() {
+    absl::StatusOr<Held> held = Lease(ExportKind::kCudaIpc);
+    if (absl::IsDataLoss(held.status())) return held.status();
+    if (!held.ok()) return Refused();
+    const absl::Status checked = Check(*held);
+    if (checked.ok()) return checked;
+    BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(held->mapping));
+    return ref.Access().status().ok() ? checked : Refused();
+  }
+
+  absl::Status UsePublished() {
+    const uint64_t number = random_() % published_ + 1;
+    BERTH_ASSIGN_OR_RETURN(const Block block, Block::ImportPublished(session_, absl::StrCat("w", number)));
+    BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
+    return Check(mapping, PatternSum(static_cast<uint32_t>(number), Bytes(mapping.size())));
+  }
+
+  absl::Status UsePlan() {
+    if (!history_->has_room()) return absl::OkStatus();
+    const ChaosPool& pool = kChaosPools[0];
+    PlanOptions options = {.units = random_() % 1'000 + 1, .label = "chaos", .bytes_per_unit = KiB(64)};
+    options.reserve = true;
+    options.permits = PlanPermits{.pool = pool.name, .max_wait = absl::Milliseconds(500)};
+    absl::StatusOr<Plan> plan = Plan::Make(session_, options);
+    if (!plan.ok()) {
+      const bool others = IsOthersTurn(plan.status()) || IsRefusal(plan.status(), Reason::kConstraint);
+      return others ? absl::OkStatus() : plan.status();
+    }
+    const uint64_t holding = history_->Granted(pool.number, plan->permit_units() * plan->tiles().size());
+    uint64_t end = 0;
+    for (const PlanTile& tile : plan->tiles()) {
+      if (tile.begin != end) return absl::DataLossError("a plan's tiles leave something out");
+      end = tile.end;
+    }
+    if (end != options.units) return absl::DataLossError("a plan's tiles end elsewhere");
+    history_->Releasing(holding);
+    return plan->Release();
+  }
+
+  // Gives one back that it kept, and keeps another.
+  absl::Status Exchange() {
+    absl::StatusOr<Held> next = Lease(ExportKind::kFd);
+    if (!next.ok()) return IsWorkersDeath(next.status()) ? Refused() : next.status();
+    Held& last = kept_[random_() % kept_.size()];
+    BERTH_RETURN_IF_ERROR(Check(last));
+    last = *std::move(next);
+    return absl::OkStatus();
+  }
+
+  // Of a size that others have, too, or of any.
+  absl::StatusOr<Block> Allocate(ExportKind kind) {
+    const uint64_t bytes = random_() % 2 == 0 ? kLargest >> random_() % 3 : random_() % kLargest + 1;
+    BlockOptions options = {.bytes = Bytes(bytes), .label = "chaos", .export_kinds = {kind}};
+    options.device = static_cast<uint32_t>(random_() % devices_);
+    return Block::Allocate(session_, options);
+  }
+
+  // A new block with something in it.
+  absl::StatusOr<Held> Lease(ExportKind kind) {
+    BERTH_ASSIGN_OR_RETURN(Block block, Allocate(kind));
+    return Fill(std::move(block), static_cast<uint32_t>(random_()));
+  }
+
+  absl::StatusOr<Held> Fill(Block block, uint32_t seed) {
+    BERTH_ASSIGN_OR_RETURN(Mapping mapping, block.Map());
+    BERTH_RETURN_IF_ERROR(MakeCompute(block));
+    std::vector<uint32_t> words(mapping.size() / sizeof(uint32_t));
+    for (size_t i = 0; i < words.size(); ++i) words[i] = PatternWord(seed, i);
+    BERTH_RETURN_IF_ERROR(compute_->Write(mapping, words));
+    const uint64_t sum = PatternSum(seed, Bytes(mapping.size()));
+    return Held{.block = std::move(block), .mapping = std::move(mapping), .sum = sum};
+  }
+
+  absl::Status MakeCompute(const Block& block) {
+    if (compute_ != nullptr) return absl::OkStatus();
+    BERTH_ASSIGN_OR_RETURN(compute_, Compute::For(block));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAny(std::vector<Held>& all) {
+    return all.empty() ? absl::OkStatus() : Check(all[random_() % all.size()]);
+  }
+  absl::Status Check(Held& held) { return Check(held.mapping, held.sum); }
+  absl::Status Check(const Mapping& mapping, uint64_t expected) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t sum, compute_->Sum(mapping));
+    if (sum == expected) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(mapping.size(), " bytes sum up to ", sum, ", not ", expected));
+  }
+
+  absl::Status Refused() {
+    ++refused_;
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<Session> session_;
+  std::mt19937_64 random_;
+  uint64_t devices_ = 1;
+  uint64_t published_ = 0;
+  // The context goes last: memory is unmapped before.
+  std::unique_ptr<Compute> compute_;
+  // What stays until the end, and what was shared with others or by them.
+  std::vector<Held> kept_;
+  std::vector<Held> passing_;
+  // While it goes.
+  std::optional<History> history_;
+  absl::Status failed_;
+  uint64_t refused_ = 0;
+};
+
+bool HasInput() {
+  pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return ::poll(&input, 1, 0) > 0;
+}
+
+}  // namespace
+}  // namespace berth::testing
+
+int main() {
+  berth::testing::ChaosClient client;
+  std::string line;
+  while (true) {
+    if (client.going() && !berth::testing::HasInput()) {
+      client.Step();
+      continue;
+    }
+    if (!std::getline(std::cin, line)) return 0;
+    std::cout << berth::testing::EncodeAnswer(client.Do(line)) << std::endl;
+  }
+}

@@ -1,0 +1,43 @@
+// Every process of the daemon's and of its clients' is killed and stopped at random under load: nothing is lost,
+// nothing is out twice, every byte is what was written.
+//
+// On the host for two minutes; BERTH_CHAOS_SECONDS sets another time, BERTH_CHAOS_ROUNDS how many rounds it is instead
+// (tests/chaos/chaos.h), of which 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what
+// $BERTH_GPU_TEST_BACKEND=cuda plays on a GPU. BERTH_FAULT_SEED replays the draws of a run.
+
+#include <stdlib.h>
+
+#include <iostream>
+#include <random>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/chaos/chaos.h"
+
+namespace berth::testing {
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = getenv(name);
+  uint64_t number = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
+}
+
+TEST(ChaosTest, WhateverDiesNothingIsLostAndNothingIsOutTwice) {
+  const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
+  ChaosOptions options = {.seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()())};
+  if (backend != nullptr) options.backend = backend;
+  const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", options.backend == "host" ? 0 : 10);
+  const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_CHAOS_SECONDS", 120));
+  Chaos chaos(options);
+  for (uint64_t round = 0; (rounds > 0 ? round < rounds : absl::Now() < end) && !HasFailure(); ++round) chaos.Round();
+  if (!HasFailure()) chaos.Finish();
+  std::cout << chaos.Describe() << std::endl;
+  if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << options.seed;
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,256 @@
+/* What a broker does in which order, and dies in between (docs/design/0012 and 0014): a step of the core, fds into
+ * custody, the commit to the ledger, then what others hear and see of it. Two clients over one unit, so that one waits.
+ *
+ * The broker may die before and after each of these, CRASHES times. Its memory is gone then, what was sent to it is lost,
+ * and any reply that it had sent may be; the next one begins with the ledger and with what is in custody. A client that
+ * hears nothing of a call sends it again, by its number. Asserted:
+ *
+ *   exclusion         never more than one uses the unit
+ *   custody           who uses has its fd in custody, and the ledger's holder has when a broker begins
+ *   conservation      when all is over nobody holds, and nothing is in custody
+ *   no lost wake-up,  nobody waits when all that is going to happen has happened (no invalid end state); a release that
+ *   no lost release   is lost would have the other one wait
+ *
+ * DIES: a client may end while it waits or uses, which the broker is told, and looks for when it begins.
+ *
+ * Broken on purpose, each of these must be found: EFFECT_FIRST (what is heard before it is kept), REPLY_FIRST (the same of
+ * the one who releases alone), DROP_FIRST (out of custody before the ledger has it), PUT_LAST (into custody after the
+ * reply), NO_ANSWERS (the ledger has no answers), NO_LOOK (a broker that begins does not look who is gone: with DIES).
+ */
+#ifndef ROUNDS
+#define ROUNDS 2
+#endif
+#ifndef CRASHES
+#define CRASHES 2
+#endif
+
+#define NOBODY 2
+
+mtype = { ACQUIRE, RELEASE, GONE };
+
+/* In the file: whose the unit is, who waits, and which call of each was the last to be answered. */
+byte kept_holder = NOBODY;
+bit kept_waits[2];
+byte kept_answered[2];
+
+/* With the vault. */
+bit custody[2];
+
+byte epoch;
+bit idle;
+byte users;
+byte done;
+bit dead[2];
+
+chan ask = [4] of { mtype, byte, byte };
+chan reply[2] = [1] of { byte };
+
+proctype Client(byte id) {
+  byte number;
+  byte seen;
+  byte got;
+
+next:
+  if
+  :: number == 2 * ROUNDS -> goto over
+  :: else -> number++
+  fi;
+send:
+  atomic {
+    seen = epoch;
+    if
+    :: number % 2 == 1 -> ask!ACQUIRE(id, number)
+    :: else -> ask!RELEASE(id, number)
+    fi
+  };
+  if
+  :: atomic { reply[id]?got -> assert(got == number) }
+  :: atomic { epoch != seen && empty(reply[id]) -> goto send }
+#ifdef DIES
+  :: atomic { number % 2 == 1 && !dead[1 - id] -> dead[id] = 1; ask!GONE(id, 0); goto over }
+#endif
+  fi;
+  if
+  :: number % 2 == 1 ->
+     atomic { users++; assert(users == 1) };
+     assert(custody[id]);
+#ifdef DIES
+     if
+     :: skip
+     :: atomic { !dead[1 - id] -> users--; dead[id] = 1; ask!GONE(id, 0); goto over }
+     fi;
+#endif
+     users--
+  :: else -> skip
+  fi;
+  goto next;
+over:
+  done++
+}
+
+proctype Broker() {
+  byte crashes;
+  mtype kind;
+  byte id;
+  byte number;
+  byte i;
+  /* The broker's memory. */
+  byte holder;
+  bit waits[2];
+  byte answered[2];
+  /* Which call of each it has on the line; 0 for none. */
+  byte line[2];
+  /* Of the step: who is put into custody and who is dropped, and who is told. */
+  bit puts[2];
+  bit drops[2];
+  bit tells[2];
+
+#define CRASH                                                        \
+  if                                                                 \
+  :: skip                                                            \
+  :: crashes < CRASHES -> crashes++; goto crashed                    \
+  fi
+#define PUT(n) if :: puts[n] -> custody[n] = 1 :: else -> skip fi
+#define DROP(n) if :: drops[n] -> custody[n] = 0 :: else -> skip fi
+/* Its own reply, or the one that another one waited for. */
+#define TELL(n)                                                      \
+  if                                                                 \
+  :: tells[n] && !dead[n] -> reply[n]!answered[n]; tells[n] = 0      \
+  :: else -> skip                                                    \
+  fi
+#ifdef NO_ANSWERS
+#define KEEP_ANSWERS skip
+#else
+#define KEEP_ANSWERS kept_answered[0] = answered[0]; kept_answered[1] = answered[1]
+#endif
+#define COMMIT                                                       \
+  atomic {                                                           \
+    kept_holder = holder;                                            \
+    kept_waits[0] = waits[0]; kept_waits[1] = waits[1];              \
+    KEEP_ANSWERS                                                     \
+  }
+/* The unit goes to `n`. */
+#define GRANT(n)                                                     \
+  holder = n; waits[n] = 0; puts[n] = 1; drops[n] = 0;               \
+  answered[n] = line[n]; tells[n] = 1; line[n] = 0
+#define FREE(n) if :: holder == n -> holder = NOBODY; drops[n] = 1 :: else -> skip fi
+/* Who waits and can be told. */
+#define SERVE                                                        \
+  if                                                                 \
+  :: holder == NOBODY && waits[0] && line[0] != 0 -> GRANT(0)        \
+  :: holder == NOBODY && waits[1] && line[1] != 0 -> GRANT(1)        \
+  :: else -> skip                                                    \
+  fi
+
+begin:
+  atomic {
+    holder = kept_holder;
+    waits[0] = kept_waits[0]; waits[1] = kept_waits[1];
+    answered[0] = kept_answered[0]; answered[1] = kept_answered[1];
+    line[0] = 0; line[1] = 0;
+    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; tells[0] = 0; tells[1] = 0;
+    /* A row whose fd is gone is a lease that is lost. */
+    assert(holder == NOBODY || custody[holder]);
+    /* An fd without a row goes. */
+    i = 0;
+    do
+    :: i < 2 -> if :: custody[i] && holder != i -> custody[i] = 0 :: else -> skip fi; i++
+    :: else -> break
+    od
+  };
+#if defined(DIES) && !defined(NO_LOOK)
+  atomic {
+    i = 0;
+    do
+    :: i < 2 -> if :: dead[i] -> waits[i] = 0; FREE(i) :: else -> skip fi; i++
+    :: else -> break
+    od
+  };
+  CRASH;
+  COMMIT;
+  CRASH;
+  atomic { DROP(0); DROP(1); drops[0] = 0; drops[1] = 0 };
+#endif
+
+  idle = 1;
+end_idle:
+  if
+  :: atomic { ask?kind, id, number -> idle = 0 }
+  :: atomic { done < 2 && crashes < CRASHES -> crashes++; goto crashed }
+  fi;
+  /* One step of the core. */
+  atomic {
+    if
+    :: kind != GONE && answered[id] == number -> tells[id] = 1
+    :: kind == ACQUIRE && answered[id] != number -> waits[id] = 1; line[id] = number
+    :: kind == RELEASE && answered[id] != number -> FREE(id); answered[id] = number; tells[id] = 1
+    :: kind == GONE -> waits[id] = 0; line[id] = 0; FREE(id)
+    fi;
+    SERVE
+  };
+  CRASH;
+#ifdef DROP_FIRST
+  DROP(0); DROP(1); CRASH;
+#endif
+#ifndef PUT_LAST
+  PUT(0); PUT(1); CRASH;
+#endif
+#ifdef EFFECT_FIRST
+  TELL(0); CRASH; TELL(1); CRASH;
+#endif
+#ifdef REPLY_FIRST
+  if :: kind == RELEASE -> TELL(id) :: else -> skip fi; CRASH;
+#endif
+  COMMIT;
+  CRASH;
+  DROP(0); DROP(1); CRASH;
+  TELL(0); CRASH;
+  TELL(1); CRASH;
+#ifdef PUT_LAST
+  PUT(0); PUT(1); CRASH;
+#endif
+  atomic {
+    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; tells[0] = 0; tells[1] = 0;
+    idle = 1
+  };
+  goto end_idle;
+
+crashed:
+  atomic {
+    idle = 0;
+    do
+    :: ask?kind, id, number
+    :: empty(ask) -> break
+    od;
+    i = 0;
+    do
+    :: i < 2 ->
+       if
+       :: nempty(reply[i]) -> reply[i]?number
+       :: skip
+       fi;
+       i++
+    :: else -> break
+    od;
+    kind = 0; id = 0; number = 0; i = 0;
+    epoch++
+  };
+  goto begin
+}
+
+/* When all is over. */
+proctype Auditor() {
+  atomic {
+    done == 2 && idle && empty(ask) ->
+    assert(kept_holder == NOBODY && users == 0 && !custody[0] && !custody[1])
+  }
+}
+
+init {
+  atomic {
+    run Broker();
+    run Client(0);
+    run Client(1);
+    run Auditor()
+  }
+}
