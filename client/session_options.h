@@ -18,8 +18,8 @@ struct SessionOptions {
   // Speak to the operator's socket, where the admin verbs are. Without the right to it Open() answers
   // kPermissionDenied.
   bool admin = false;
-  // Speak to the observers' socket: an Inspector shows every tenant's, and nothing can be asked for (OBSERVER_ONLY_LOOKS).
-  // No session is opened, so none is joined either. Comes before `admin`.
+  // Speak to the observers' socket: an Inspector shows every tenant's, and nothing can be asked for
+  // (OBSERVER_ONLY_LOOKS). No session is opened, so none is joined either. Comes before `admin`.
   bool observer = false;
   // Open a new session even if the environment has one to join.
   bool always_new = false;

@@ -22,7 +22,6 @@
 #include "daemon/service/plan_service.h"
 #include "daemon/service/module_service.h"
 #include "daemon/service/services.h"
-#include "daemon/vault/successor.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -64,11 +63,11 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 }  // namespace
 
-absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
+absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, Starter starter,
                                 const Settings& settings, ConfigDesk::Reader reread) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
-  BrokerProcess process(std::move(inheritance));
-  process.custody_->SetSuccession({.start = [flags = std::move(vault_flags)] { return StartSuccessor(flags); },
+  BrokerProcess process(std::move(inheritance), std::move(starter));
+  process.custody_->SetSuccession({.start = [&process] { return process.starter_.StartVault(); },
                                    .on_replaced = [&process] { process.OnVaultReplaced(); }});
   BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
   process.loop_->Run();
@@ -77,13 +76,14 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, s
   process.log_->Flush(kFlushPatience / 2);
   process.audit_->Flush(kFlushPatience / 2);
   process.modules_->Flush(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  process.starter_.End();
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
   // waits.
   ::_exit(0);
 }
 
-BrokerProcess::BrokerProcess(Inheritance inheritance)
-    : facts_(inheritance.facts), custody_(std::move(inheritance.custody)) {
+BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter)
+    : starter_(std::move(starter)), facts_(inheritance.facts), custody_(std::move(inheritance.custody)) {
   for (HeldFd& held : inheritance.held) held_[held.key] = std::move(held.fd);
 }
 
@@ -120,6 +120,7 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   BERTH_RETURN_IF_ERROR(StartFronts(folders.sockets, settings));
   BERTH_RETURN_IF_ERROR(TakeUpLeases());
   BERTH_RETURN_IF_ERROR(WatchVault());
+  BERTH_RETURN_IF_ERROR(WatchStarter());
   BERTH_RETURN_IF_ERROR(Listen());
   BERTH_RETURN_IF_ERROR(custody_->Ready());
   attach_->TellResumed();
@@ -324,7 +325,8 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
     custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
   }));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), audit_.get(), &**page_));
+  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), audit_.get(),
+                                                            &**page_));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
   grpc_->SetServing(ledger_fault_.ok());
 
@@ -360,6 +362,17 @@ absl::Status BrokerProcess::WatchVault() {
       vault_watch_,
       loop_->Watch(custody_->fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { OnVaultEvent(); }));
   return absl::OkStatus();
+}
+
+absl::Status BrokerProcess::WatchStarter() {
+  return loop_
+      ->Watch(starter_.fd(), EPOLLRDHUP,
+              [this](uint32_t) {
+                if (stopping_) return;
+                spdlog::critical("the starter of vaults has ended: another broker is to have another one");
+                ::_exit(1);
+              })
+      .status();
 }
 
 void BrokerProcess::OnVaultReplaced() {

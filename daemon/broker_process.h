@@ -36,6 +36,7 @@
 #include "daemon/service/grpc_front.h"
 #include "daemon/vault/broker_link.h"
 #include "daemon/vault/custody.h"
+#include "daemon/vault/starter.h"
 
 namespace berth {
 
@@ -47,13 +48,13 @@ class BrokerProcess final : private EffectSink {
     std::string sockets;
     std::string state;
   };
-  // Ends the process once the vault asks for that. A vault that ends without asking is followed by another one, started
-  // with `vault_flags`. Returns: whatever keeps it from serving.
-  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, std::vector<std::string> vault_flags,
-                          const Settings& settings, ConfigDesk::Reader reread);
+  // Ends the process once the vault asks for that. A vault that ends without asking is followed by another one, which
+  // `starter` starts. Returns: whatever keeps it from serving.
+  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, Starter starter, const Settings& settings,
+                          ConfigDesk::Reader reread);
 
  private:
-  explicit BrokerProcess(Inheritance inheritance);
+  BrokerProcess(Inheritance inheritance, Starter starter);
   absl::Status Start(const Folders& folders, const Settings& settings, ConfigDesk::Reader reread);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
@@ -77,6 +78,8 @@ class BrokerProcess final : private EffectSink {
   absl::Status Listen();
   // Watches the socket to the vault that there is now.
   absl::Status WatchVault();
+  // Ends the process with the starter: without one a vault's death would be everything's.
+  absl::Status WatchStarter();
   // The socket is one to another vault now.
   void OnVaultReplaced();
   void OnVaultEvent();
@@ -104,6 +107,7 @@ class BrokerProcess final : private EffectSink {
   void DeliverPage(const core::Deliver& effect);
   void DeliverModule(const core::Deliver& effect);
 
+  Starter starter_;
   const custody::Facts facts_;
   // What nobody has taken up. Where the ledger cannot be read it is kept, in case it can be later.
   HeldFds held_;

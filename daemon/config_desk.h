@@ -1,7 +1,7 @@
 // ConfigDesk: shows how the broker is configured, and takes in what its file says anew.
 //
-// Pools' settings, tenants' quotas and the devices' budget change while the daemon runs; what else the file says is named, and waits
-// for a new daemon. What an operator has set since (`berth permits set`, `berth budget set`) stays, but for a key
+// Pools' settings, tenants' quotas and the devices' budget change while the daemon runs; what else the file says is
+// named, and waits for a new daemon. What an operator has set since (`berth permits set`, `berth budget set`) stays, but for a key
 // that the file now says otherwise than when it was last read.
 
 #ifndef DAEMON_CONFIG_DESK_H_

@@ -207,7 +207,9 @@ class SettingsReader {
       const std::string key(key_text.str());
       uint32_t uid = 0;
       if (!node.is_table()) continue;
-      if (!absl::SimpleAtoi(key, &uid) || absl::StrCat(uid) != key) return Bad(node, "tenants." + key, "a uid as the key");
+      if (!absl::SimpleAtoi(key, &uid) || absl::StrCat(uid) != key) {
+        return Bad(node, "tenants." + key, "a uid as the key");
+      }
       users.insert(key);
       const toml::table& user = *node.as_table();
       const std::string prefix = absl::StrCat("tenants.", key, ".");

@@ -14,7 +14,6 @@
 namespace {
 
 int RunBrokerRole(const berth::Options& options) {
-  if (!berth::NameProcess("berth-broker").ok()) return 1;
   return berth::RunBroker({.folder = options.folder,
                            .state = options.state,
                            .config = options.config,

@@ -3,17 +3,37 @@
 #include <signal.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/status_macros.h"
 #include "common/unique_fd.h"
 #include "daemon/broker_process.h"
+#include "daemon/confinement.h"
 #include "daemon/core_config.h"
+#include "daemon/vault/child_process.h"
+#include "daemon/vault/starter.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
+
+namespace {
+
+// Serves until the process ends, as the vault wants it to. Returns: whatever keeps it from that.
+absl::Status Serve(const BrokerOptions& options) {
+  // While there is one thread, and everything is allowed.
+  BERTH_ASSIGN_OR_RETURN(Starter starter, Starter::Fork(options.vault_flags));
+  BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
+  BERTH_RETURN_IF_ERROR(Confine());
+  BERTH_ASSIGN_OR_RETURN(const Settings settings, CombineSettings(options));
+  return BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, std::move(starter),
+                            settings, [options] { return CombineSettings(options); });
+}
+
+}  // namespace
 
 int RunBroker(const BrokerOptions& options) {
   // Who reads the log may have gone; that must not end the leases.
@@ -25,13 +45,7 @@ int RunBroker(const BrokerOptions& options) {
   // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
-  const absl::StatusOr<Settings> settings = CombineSettings(options);
-  absl::Status status = settings.status();
-  if (status.ok()) {
-    status = BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, options.vault_flags,
-                                *settings, [options] { return CombineSettings(options); });
-  }
-  spdlog::critical("{}", std::string(status.message()));
+  spdlog::critical("{}", std::string(Serve(options).message()));
   return 1;
 }
 

@@ -168,7 +168,10 @@ ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperTask
   const Cancellation::Hook hook(&cancellation, [&over] { over.Notify(); });
 
   const absl::StatusOr<std::shared_ptr<Session>> session =
-      Session::Open({.folder = globals.folder, .label = wish.label, .admin = globals.admin, .observer = globals.observer});
+      Session::Open({.folder = globals.folder,
+                     .label = wish.label,
+                     .admin = globals.admin,
+                     .observer = globals.observer});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), wish));
   absl::StatusOr<HeldPermits> permits = AcquireWish(*session, wish, wish.label, &cancellation);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed});

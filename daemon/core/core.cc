@@ -87,7 +87,7 @@ void Core::Impl::Reply(const Step& step, CallId call, absl::StatusOr<Response> r
 absl::StatusOr<const Session*> Core::Impl::Authenticate(const Caller& caller) const {
   if (caller.observer) {
     return Refuse(Reason::kObserverOnlyLooks,
-                  "an observer may look at everything and change nothing: ask on {socket}, or as an operator on {admin}",
+                  "an observer may look at all and change nothing: ask on {socket}, or as an operator on {admin}",
                   {{"socket", "berthd.sock"}, {"admin", "admin.sock"}});
   }
   return sessions_.Authenticate(caller.credentials.session, caller.credentials.secret, caller.tenant);

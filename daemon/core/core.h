@@ -314,7 +314,7 @@ class Core {
                                    Effects* effects);
   // Takes a permit from its holder, whose process is not stopped. Returns: what it was. Errors: NOT_FOUND.
   absl::StatusOr<PermitView> RevokePermit(absl::Time now, PermitId permit, Effects* effects);
-  // What tenants may have from now on. What is out past it stays; who waits for what its tenant can never have is refused.
+  // What tenants may have from now on. What is out past it stays; who waits for what can never be had is refused.
   void SetQuotas(absl::Time now, const QuotaTable& quotas, Effects* effects);
   // Sets a limit and returns the accounts changed. Lowering it below what is charged drains: nothing is revoked,
   // nothing granted until it fits. A session may lower its own; the rest is an admin's. Errors: ADMIN_ONLY; NOT_FOUND

@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "common/archive.h"
 #include "common/row.h"
+#include "daemon/core/admitted.h"
 #include "daemon/core/block_table.h"
 #include "daemon/core/byte_budget.h"
 #include "daemon/core/core.h"
@@ -42,6 +43,7 @@
 #include "daemon/core/room_queue.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/shortage.h"
+#include "daemon/core/tenant_account.h"
 #include "daemon/core/tenant_use.h"
 
 namespace berth::core {
@@ -60,21 +62,6 @@ class Step {
 
  private:
   Core::Impl* const core_;
-};
-
-// A tenant's shares of the devices. There while it has a session, bytes, or a limit of its own.
-struct TenantAccount {
-  uint64_t sessions = 0;
-  // A limit was set by hand.
-  bool limited = false;
-  std::map<uint32_t, ByteBudget> budgets;
-};
-
-// A request that was taken in.
-struct Admitted {
-  RequestId request;
-  const Session& session;
-  const Channel& channel;
 };
 
 class Core::Impl {
@@ -116,7 +103,7 @@ class Core::Impl {
   void Dismiss(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
   struct Pending;
-  // A request that has not been answered at once is one of its tenant's that wait, until it is. One that has is ignored.
+  // A request that has not been answered at once is one of its tenant's that wait, until it is.
   void NoteWaits(const RequestId& request);
   void NoteWaitsNoMore(const RequestId& request, const Pending& pending);
   const Tenant& TenantOf(const RequestId& request) const;

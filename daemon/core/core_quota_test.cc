@@ -188,7 +188,8 @@ TEST(CoreQuotaTest, ABrokerThatFollowsCountsThemAnewAndGoesByTheQuotasThatThereA
   h.Restart();
   EXPECT_TRUE(h.Refused(h.Acquire(a, Ask("3")), Reason::kLimit)) << "the one that is away waits still";
   EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kLimit));
-  EXPECT_TRUE(IsRefusal(h.core->OpenSession(h.now, Secret(), {.uid = 1000}, "", ProcessInfo()).status(), Reason::kLimit));
+  const auto opened = h.core->OpenSession(h.now, Secret(), {.uid = 1000}, "", ProcessInfo());
+  EXPECT_TRUE(IsRefusal(opened.status(), Reason::kLimit));
   // It is not asked for again, so its place is free.
   h.now += absl::Seconds(6);
   h.Tick();

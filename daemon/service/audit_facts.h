@@ -1,5 +1,5 @@
-// What the audit log says of the core's requests and answers. A request without words here is no decision that it keeps:
-// uses of blocks on streams, and what a process asks about itself.
+// What the audit log says of the core's requests and answers. A request without words here is no decision that it
+// keeps: uses of blocks on streams, and what a process asks about itself.
 
 #ifndef DAEMON_SERVICE_AUDIT_FACTS_H_
 #define DAEMON_SERVICE_AUDIT_FACTS_H_

@@ -1,7 +1,7 @@
 // AuditLog appends every decision of the daemon's to a file (docs/audit.md): what was asked, what became of it and why,
-// and who asked: one JSON object a line. It is written by a thread of its own: a disk that is slow or full delays nobody;
-// what it does not take in time is left out and counted, and numbers that are missing show where. The file is bounded:
-// four of them take turns, and the oldest goes.
+// and who asked: one JSON object a line. It is written by a thread of its own: a disk that is slow or full delays
+// nobody; what it does not take in time is left out and counted, and numbers that are missing show where. The file is
+// bounded: four of them take turns, and the oldest goes.
 //
 // Who asks is read when a process joins a session, while its pidfd says that it lives; a record names it by that.
 

@@ -1,0 +1,102 @@
+#include "daemon/confinement.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "absl/cleanup/cleanup.h"
+#include "common/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth {
+namespace {
+
+// What a broker has no use for, and whoever has taken one over would have.
+constexpr int kForbidden[] = {
+    // Other programs and processes.
+    SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
+    // Looking into others, and taking what they have.
+    SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
+    SCMP_SYS(perf_event_open), SCMP_SYS(userfaultfd), SCMP_SYS(kcmp),
+    // Another view of the machine.
+    SCMP_SYS(mount), SCMP_SYS(umount2), SCMP_SYS(pivot_root), SCMP_SYS(chroot), SCMP_SYS(unshare), SCMP_SYS(setns),
+    SCMP_SYS(open_by_handle_at), SCMP_SYS(fsopen), SCMP_SYS(fsmount), SCMP_SYS(move_mount), SCMP_SYS(open_tree),
+    // The kernel itself.
+    SCMP_SYS(bpf), SCMP_SYS(init_module), SCMP_SYS(finit_module), SCMP_SYS(delete_module), SCMP_SYS(kexec_load),
+    SCMP_SYS(kexec_file_load), SCMP_SYS(reboot), SCMP_SYS(swapon), SCMP_SYS(swapoff), SCMP_SYS(acct), SCMP_SYS(syslog),
+    SCMP_SYS(iopl), SCMP_SYS(ioperm), SCMP_SYS(modify_ldt), SCMP_SYS(io_uring_setup), SCMP_SYS(quotactl),
+    SCMP_SYS(settimeofday), SCMP_SYS(clock_settime), SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime),
+    SCMP_SYS(sethostname), SCMP_SYS(setdomainname),
+    // Keys, and other users.
+    SCMP_SYS(add_key), SCMP_SYS(request_key), SCMP_SYS(keyctl), SCMP_SYS(setuid), SCMP_SYS(setgid), SCMP_SYS(setreuid),
+    SCMP_SYS(setregid), SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setgroups), SCMP_SYS(capset),
+};
+
+absl::Status DropCapabilities() {
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (::syscall(SYS_capget, &header, data) < 0) return OsError("capget", errno);
+  const uint32_t kept = data[0].permitted & (uint32_t{1} << CAP_SYS_PTRACE);
+  for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
+    // Only who may change it has anything in it that could come back.
+    if (capability != CAP_SYS_PTRACE && ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 && errno != EPERM) {
+      return OsError("prctl(PR_CAPBSET_DROP)", errno);
+    }
+  }
+  data[0] = {.effective = kept, .permitted = kept, .inheritable = 0};
+  data[1] = {};
+  if (::syscall(SYS_capset, &header, data) < 0) return OsError("capset", errno);
+  return absl::OkStatus();
+}
+
+absl::Status ConfineCalls() {
+  const scmp_filter_ctx filter = ::seccomp_init(SCMP_ACT_ALLOW);
+  if (filter == nullptr) return absl::InternalError("seccomp_init");
+  const absl::Cleanup release = [filter] { ::seccomp_release(filter); };
+  // One search for the call's number instead of a row of questions.
+  int error = ::seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  if (error == 0) error = ::seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1);
+  for (const int call : kForbidden) {
+    if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, call, 0);
+  }
+  // Threads, but no processes; what clone3 is asked lies in memory, which no filter sees: the C library then asks clone.
+  if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+  if (error == 0) {
+    error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1,
+                               SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+  }
+  // Whatever device it opens: no driver of a GPU's is asked for anything ('F' is NVIDIA's, 'd' everybody's).
+  for (const char type : {'F', 'd'}) {
+    if (error != 0) break;
+    error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), 1,
+                               SCMP_A1(SCMP_CMP_MASKED_EQ, 0xff00, static_cast<scmp_datum_t>(type) << 8));
+  }
+  // gRPC asks whether there is an IPv6, and can do without.
+  if (error == 0) {
+    error = ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+                               SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+  }
+  if (error == 0) error = ::seccomp_load(filter);
+  return error == 0 ? absl::OkStatus() : OsError("seccomp", -error);
+}
+
+}  // namespace
+
+absl::Status Confine() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return OsError("prctl(PR_SET_NO_NEW_PRIVS)", errno);
+  BERTH_RETURN_IF_ERROR(DropCapabilities());
+#ifdef BERTH_SANITIZED
+  // The sanitizers fork, and trace themselves.
+  return absl::OkStatus();
+#else
+  return ConfineCalls();
+#endif
+}
+
+}  // namespace berth

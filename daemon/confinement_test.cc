@@ -1,0 +1,108 @@
+#include "daemon/confinement.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+// What becomes of a confined process that does this: its exit code, or minus the signal that ended it.
+int Outcome(const std::function<int()>& act) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!Confine().ok()) ::_exit(99);
+    ::_exit(act());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST(ConfinementTest, WhatABrokerHasNoUseForEndsIt) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "sanitizers make such calls themselves";
+#endif
+  struct Attempt {
+    const char* what;
+    std::function<int()> act;
+  };
+  const std::vector<Attempt> attempts = {
+      {"execve",
+       [] {
+         const char* const argv[] = {"true", nullptr};
+         ::execv("/bin/true", const_cast<char**>(argv));
+         return 0;
+       }},
+      {"fork", [] { return ::fork() == 0 ? 0 : 0; }},
+      {"vfork", [] { return static_cast<int>(::syscall(SYS_vfork)) == 0 ? 0 : 0; }},
+      {"ptrace", [] { return static_cast<int>(::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr)); }},
+      {"process_vm_readv",
+       [] {
+         char byte;
+         const iovec local = {&byte, 1};
+         return static_cast<int>(::process_vm_readv(::getppid(), &local, 1, &local, 1, 0));
+       }},
+      {"mount", [] { return ::mount("none", "/mnt", "tmpfs", 0, nullptr); }},
+      {"unshare", [] { return ::unshare(CLONE_NEWUSER); }},
+      {"bpf", [] { return static_cast<int>(::syscall(SYS_bpf, 0, nullptr, 0)); }},
+      {"io_uring_setup", [] { return static_cast<int>(::syscall(SYS_io_uring_setup, 1, nullptr)); }},
+      {"setuid", [] { return ::setuid(::getuid()); }},
+      {"a call of NVIDIA's driver",
+       [] { return ::ioctl(::open("/dev/null", O_RDWR | O_CLOEXEC), static_cast<unsigned long>('F') << 8 | 42); }},
+  };
+  for (const Attempt& attempt : attempts) EXPECT_EQ(Outcome(attempt.act), -SIGSYS) << attempt.what;
+}
+
+TEST(ConfinementTest, AnInternetSocketIsRefusedAndAUnixSocketIsNone) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "sanitizers keep their calls";
+#endif
+  for (const int domain : {AF_INET, AF_INET6, AF_NETLINK, AF_PACKET}) {
+    EXPECT_EQ(Outcome([&] { return ::socket(domain, SOCK_STREAM, 0) < 0 ? errno : 0; }), EAFNOSUPPORT) << domain;
+  }
+  EXPECT_EQ(Outcome([] { return ::socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? errno : 0; }), 0);
+}
+
+TEST(ConfinementTest, ThreadsAndFilesAreAsTheyWere) {
+  EXPECT_EQ(Outcome([] {
+              int done = 1;
+              std::thread([&] { done = 0; }).join();
+              return done;
+            }),
+            0);
+  EXPECT_EQ(Outcome([] { return ::open("/proc/self/status", O_RDONLY | O_CLOEXEC) < 0 ? errno : 0; }), 0);
+  EXPECT_EQ(Outcome([] { return ::isatty(0) < 0 ? errno : 0; }), 0);
+}
+
+TEST(ConfinementTest, NoPrivilegeIsLeftButToSeeWhoAPeerIs) {
+  EXPECT_EQ(Outcome([] { return ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }), 1);
+  EXPECT_EQ(Outcome([] {
+              __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+              __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+              if (::syscall(SYS_capget, &header, data) < 0) return 1;
+              const uint32_t left = data[0].permitted | data[0].effective;
+              return (left & ~(1u << CAP_SYS_PTRACE)) == 0 && data[1].permitted == 0 ? 0 : 2;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace berth

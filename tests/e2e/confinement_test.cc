@@ -1,0 +1,91 @@
+// What the daemon's processes have given up, as the kernel says.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+// A line of /proc/<pid>/status.
+std::string StatusOf(pid_t pid, const std::string& name) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view rest = line;
+    if (absl::ConsumePrefix(&rest, name + ":\t")) return std::string(rest);
+  }
+  return "";
+}
+
+pid_t StarterOf(const TestDaemon& daemon) {
+  for (const ChildInfo& child : ProcessesWith("berthd", absl::StrCat("--folder=", daemon.folder()))) {
+    if (child.name == "berth-starter") return child.pid;
+  }
+  return 0;
+}
+
+void ExpectConfined(pid_t broker) {
+  EXPECT_EQ(StatusOf(broker, "NoNewPrivs"), "1");
+#ifndef BERTH_SANITIZED
+  EXPECT_EQ(StatusOf(broker, "Seccomp"), "2");
+#endif
+  constexpr uint64_t kSeePeers = uint64_t{1} << 19;
+  for (const char* const name : {"CapPrm", "CapEff", "CapInh", "CapAmb"}) {
+    uint64_t set = ~uint64_t{0};
+    EXPECT_TRUE(absl::SimpleHexAtoi(StatusOf(broker, name), &set)) << name;
+    EXPECT_EQ(set & ~kSeePeers, 0u) << name;
+  }
+}
+
+TEST(ConfinementTest, EveryBrokerIsConfinedAndTheVaultThatOneHasStartedIsNot) {
+  TestDaemon daemon;
+  {
+    Actor actor(daemon);
+    actor.Do("acquire p");
+    actor.Allocate("b", 4096);
+    ExpectConfined(daemon.broker());
+    daemon.KillBroker();
+    ExpectConfined(daemon.broker());
+    daemon.KillVault();
+    EXPECT_EQ(StatusOf(daemon.vault_pid(), "Seccomp"), "0");
+    // It starts workers and brokers as the first one did.
+    daemon.KillBroker();
+    ExpectConfined(daemon.broker());
+    actor.Do("release p");
+    actor.Do("acquire p");
+    actor.Allocate("c", 4096);
+  }
+}
+
+TEST(ConfinementTest, ABrokerWhoseStarterEndsIsFollowedByOneThatHasAnother) {
+  TestDaemon daemon;
+  {
+    Actor actor(daemon);
+    actor.Do("acquire p");
+    const pid_t starter = StarterOf(daemon);
+    const pid_t broker = daemon.broker();
+    ASSERT_NE(starter, 0);
+    ASSERT_EQ(::kill(starter, SIGKILL), 0);
+    EXPECT_TRUE(Eventually([&] {
+      const pid_t next = StarterOf(daemon);
+      return next != 0 && next != starter && !IsAlive(broker);
+    }));
+    actor.Do("acquire p");
+    daemon.KillVault();
+    actor.Do("release p");
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing
