@@ -277,7 +277,8 @@ absl::Status Core::Impl::CheckRoom() const {
       const auto own = sessions_.Find(waiting.session)->budgets.find(ask.device);
       fits = fits && shares->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
       fits = fits && own->second.Judge(ask.bytes) == ByteBudget::Verdict::kNow;
-      coming = coming || account.coming().count() > 0 ||
+      // Of a device on probation nothing is served, whichever of its workers is there.
+      coming = coming || account.coming().count() > 0 || device.main.state == DeviceState::kProbation ||
                device.worker(LaneOf(waiting.kind)).state != DeviceState::kReady;
       if (LaneOf(waiting.kind) == Lane::kContext && device.context.state == DeviceState::kIdle) {
         return Broken("a context worker is waited for that nobody has had started");

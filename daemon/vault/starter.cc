@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,6 +41,8 @@ void CloseOthers(int kept) {
 
 [[noreturn]] void Serve(int socket, const std::vector<std::string>& flags) {
   CloseOthers(socket);
+  // Sooner than by the socket, so that whoever waits for the broker's end does not find this one.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Nobody here reaps what is started.
   ::signal(SIGCHLD, SIG_IGN);
   NameProcess("berth-starter").IgnoreError();
