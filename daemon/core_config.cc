@@ -14,8 +14,8 @@
 #include "common/device_score.h"
 #include "common/label.h"
 #include "common/status_macros.h"
+#include "common/toml.h"
 #include "daemon/options.h"
-#include "toml++/toml.h"
 
 namespace berth {
 namespace {
@@ -318,13 +318,8 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
 }  // namespace
 
 absl::StatusOr<Settings> ReadSettings(const std::string& path) {
-  try {
-    const toml::table root = toml::parse_file(path);
-    return SettingsReader(path, root).Read();
-  } catch (const toml::parse_error& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
-  }
+  BERTH_ASSIGN_OR_RETURN(const toml::table root, ReadToml(path));
+  return SettingsReader(path, root).Read();
 }
 
 absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {

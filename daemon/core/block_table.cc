@@ -190,16 +190,6 @@ void BlockTable::MoveImports(ChannelId from, ChannelId to) {
   by_channel_[to].insert(moved.begin(), moved.end());
 }
 
-std::vector<Block*> BlockTable::OfDevice(uint32_t device) {
-  std::vector<Block*> blocks;
-  for (auto& [generation, block] : rows_) {
-    if (block.device != device) continue;
-    Note(block);
-    blocks.push_back(&block);
-  }
-  return blocks;
-}
-
 std::vector<const Block*> BlockTable::OfDevice(uint32_t device) const {
   std::vector<const Block*> blocks;
   for (const auto& [generation, block] : rows_) {

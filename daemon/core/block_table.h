@@ -149,7 +149,6 @@ class BlockTable {
   void MoveImports(ChannelId from, ChannelId to);
 
   // Oldest first.
-  std::vector<Block*> OfDevice(uint32_t device);
   std::vector<const Block*> OfDevice(uint32_t device) const;
   void ForEach(absl::FunctionRef<void(const Block&)> visit) const;
   // Those of a later generation than `generation`, oldest first, until `visit` returns false.

@@ -1,7 +1,6 @@
 // Context workers: started when somebody wants a block that only they make, ended when nobody has one.
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -42,7 +41,7 @@ void Core::Impl::StartContextIfWanted(const Step& step, Device& device) {
     return LaneOf(waiting.kind) == Lane::kContext && waiting.asks.front().device == device.config.ordinal;
   });
   bool making = false;
-  for (const Block* const block : std::as_const(blocks_).OfDevice(device.config.ordinal)) {
+  for (const Block* const block : blocks_.OfDevice(device.config.ordinal)) {
     making = making || (block->lane() == Lane::kContext && InTheMaking(block->phase));
   }
   if (awaited || making) Order(step, device, Lane::kContext, DeviceOrder::kStart, "");

@@ -56,14 +56,15 @@ void Core::Reap(absl::Time now, CallId call, const Caller& caller, Effects* effe
   if (!may.ok()) return impl_->Reply(step, call, may);
   Impl::Reaping reaping;
   for (const auto& [ordinal, device] : impl_->devices_) {
-    for (Block* const block : impl_->blocks_.OfDevice(ordinal)) {
-      if (!block->stuck || device.worker(block->lane()).state != DeviceState::kReady) continue;
-      block->stuck = false;
-      impl_->ForEachBudget(*block, [&](ByteBudget& budget) { budget.UnmarkStuck(block->bytes); });
-      impl_->AskRelease(step, *block);
-      reaping.open.insert(block->id);
+    for (const Block* const there : impl_->blocks_.OfDevice(ordinal)) {
+      if (!there->stuck || device.worker(there->lane()).state != DeviceState::kReady) continue;
+      Block& block = *impl_->blocks_.Find(there->id);
+      block.stuck = false;
+      impl_->ForEachBudget(block, [&](ByteBudget& budget) { budget.UnmarkStuck(block.bytes); });
+      impl_->AskRelease(step, block);
+      reaping.open.insert(block.id);
       ++reaping.result.tried;
-      reaping.result.tried_bytes = Bytes(reaping.result.tried_bytes.count() + block->bytes.count());
+      reaping.result.tried_bytes = Bytes(reaping.result.tried_bytes.count() + block.bytes.count());
     }
   }
   impl_->Log(step, {.action = LogAction::kReap,

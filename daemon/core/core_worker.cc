@@ -82,7 +82,7 @@ void Core::WorkerAtWork(absl::Time now, uint32_t device, Lane lane, Effects* eff
   if (found == impl_->devices_.end()) return;
   // It may be at the largest of them.
   Bytes most;
-  for (const Block* const block : std::as_const(impl_->blocks_).OfDevice(device)) {
+  for (const Block* const block : impl_->blocks_.OfDevice(device)) {
     const bool under_way = InTheMaking(block->phase) || block->phase == BlockPhase::kRetired;
     if (block->lane() == lane && under_way) most = std::max(most, block->bytes);
   }
@@ -102,7 +102,7 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects
   up.calls.Clear();
   if (lane == Lane::kMain) served.lost = served.tested = false;
   impl_->Emit(step, DevicesChanged());
-  for (const Block* const there : std::as_const(impl_->blocks_).OfDevice(device)) {
+  for (const Block* const there : impl_->blocks_.OfDevice(device)) {
     if (there->asked || there->lane() != lane) continue;
     if (!InTheMaking(there->phase) && there->phase != BlockPhase::kRetired) continue;
     Block* const block = impl_->blocks_.Find(there->id);
@@ -141,15 +141,17 @@ void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState st
       served.account.set_daemon(Bytes(0));
     }
   }
-  for (Block* const block : impl_->blocks_.OfDevice(device)) {
-    if (block->lane() != lane) continue;
-    const bool asked = std::exchange(block->asked, false);
-    impl_->NoteReaped(step, *block, /*back=*/false);
-    if (block->phase == BlockPhase::kAbandoned) {
-      impl_->Apply(step, *block, BlockEvent::kNotMade);
-    } else if (block->phase == BlockPhase::kRetired) {
+  for (const Block* const there : impl_->blocks_.OfDevice(device)) {
+    const bool goes = there->phase == BlockPhase::kAbandoned || there->phase == BlockPhase::kRetired;
+    if (there->lane() != lane || !(there->asked || goes)) continue;
+    Block& block = *impl_->blocks_.Find(there->id);
+    const bool asked = std::exchange(block.asked, false);
+    impl_->NoteReaped(step, block, /*back=*/false);
+    if (block.phase == BlockPhase::kAbandoned) {
+      impl_->Apply(step, block, BlockEvent::kNotMade);
+    } else if (block.phase == BlockPhase::kRetired) {
       served.releases_ended += asked ? 1 : 0;
-      if (impl_->IsLost(*block)) impl_->AskRelease(step, *block);
+      if (impl_->IsLost(block)) impl_->AskRelease(step, block);
     }
   }
   impl_->RunRetries(step, served);
@@ -160,8 +162,9 @@ void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState st
 
 void Core::Impl::RefuseWaiting(const Step& step, Device& device, Lane lane) {
   const absl::Status why = OutOfService(device, lane);
-  for (Block* const block : blocks_.OfDevice(device.config.ordinal)) {
-    if (block->lane() == lane && InTheMaking(block->phase) && !block->asked) NotMade(step, *block, why);
+  for (const Block* const there : blocks_.OfDevice(device.config.ordinal)) {
+    if (there->lane() != lane || !InTheMaking(there->phase) || there->asked) continue;
+    NotMade(step, *blocks_.Find(there->id), why);
   }
   std::vector<RequestId> requests;
   for (const Waiting& waiting : room_.entries()) {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
-#include "toml++/toml.h"
+#include "common/toml.h"
 
 namespace berth {
 namespace {
@@ -279,13 +279,8 @@ uint64_t NodeScript::NvlinkPeersOf(uint32_t ordinal) const {
 }
 
 absl::StatusOr<NodeScript> ReadNodeScript(const std::string& path) {
-  try {
-    const toml::table root = toml::parse_file(path);
-    return ScriptReader(path, root).Read();
-  } catch (const toml::parse_error& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
-  }
+  BERTH_ASSIGN_OR_RETURN(const toml::table root, ReadToml(path));
+  return ScriptReader(path, root).Read();
 }
 
 }  // namespace berth

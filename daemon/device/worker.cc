@@ -28,15 +28,15 @@ class Worker {
   absl::StatusOr<WorkerEnd> Serve();
 
  private:
-  // Returns: the fault that ends the worker, or OK.
-  absl::StatusOr<absl::Status> Create(const worker::Create& create);
+  // Of the three: `*outcome` is what the driver said, which was answered. Errors: those of the socket.
+  absl::Status Create(const worker::Create& create, absl::Status* outcome);
   // Makes a block, and of `*created` what says how it is exported.
   absl::StatusOr<UniqueFd> Make(const worker::Create& create, worker::Created* created);
   absl::Status Hold(uint64_t block, UniqueFd fd);
   absl::Status Release(uint64_t block);
-  // Releases the block and says what came of it. Returns: the fault that ends the worker, or OK.
-  absl::StatusOr<absl::Status> AnswerRelease(uint64_t block);
-  absl::StatusOr<absl::Status> Begin();
+  // Releases the block and says what came of it.
+  absl::Status AnswerRelease(uint64_t block, absl::Status* outcome);
+  absl::Status Begin(absl::Status* outcome);
 
   const int socket_;
   MemoryResource& resource_;
@@ -61,14 +61,13 @@ absl::StatusOr<UniqueFd> Worker::Make(const worker::Create& create, worker::Crea
   return UniqueFd();
 }
 
-absl::StatusOr<absl::Status> Worker::Create(const worker::Create& create) {
+absl::Status Worker::Create(const worker::Create& create, absl::Status* outcome) {
   worker::Created created = {.block = create.block};
   const absl::StatusOr<UniqueFd> fd = Make(create, &created);
   worker::SetStatus(fd.status(), &created.outcome);
+  *outcome = fd.status();
   const int sent = fd.ok() ? fd->get() : -1;
-  BERTH_RETURN_IF_ERROR(
-      SendStruct(socket_, created, sent >= 0 ? std::span<const int>(&sent, 1) : std::span<const int>()));
-  return fd.status();
+  return SendStruct(socket_, created, sent >= 0 ? std::span<const int>(&sent, 1) : std::span<const int>());
 }
 
 absl::Status Worker::Hold(uint64_t block, UniqueFd fd) {
@@ -86,15 +85,14 @@ absl::Status Worker::Release(uint64_t block) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<absl::Status> Worker::AnswerRelease(uint64_t block) {
-  const absl::Status released = Release(block);
+absl::Status Worker::AnswerRelease(uint64_t block, absl::Status* outcome) {
+  *outcome = Release(block);
   worker::Released answer = {.block = block};
-  worker::SetStatus(released, &answer.outcome);
-  BERTH_RETURN_IF_ERROR(SendStruct(socket_, answer));
-  return released;
+  worker::SetStatus(*outcome, &answer.outcome);
+  return SendStruct(socket_, answer);
 }
 
-absl::StatusOr<absl::Status> Worker::Begin() {
+absl::Status Worker::Begin(absl::Status* outcome) {
   std::vector<uint64_t> fds;
   for (const auto& [id, block] : held_) {
     if (!block.handle.has_value()) {
@@ -104,11 +102,11 @@ absl::StatusOr<absl::Status> Worker::Begin() {
     BERTH_RETURN_IF_ERROR(SendStruct(socket_, worker::BlockMessage{.kind = worker::Kind::kKept, .block = id}));
   }
   for (const uint64_t id : fds) {
-    BERTH_ASSIGN_OR_RETURN(const absl::Status released, AnswerRelease(id));
-    if (DirectiveOf(released) != FaultDirective::kGoOn) return released;
+    BERTH_RETURN_IF_ERROR(AnswerRelease(id, outcome));
+    if (DirectiveOf(*outcome) != FaultDirective::kGoOn) return absl::OkStatus();
   }
-  BERTH_RETURN_IF_ERROR(SendStruct(socket_, worker::Begun{.context_bytes = context_.value_or(Bytes(0)).count()}));
-  return absl::OkStatus();
+  *outcome = absl::OkStatus();
+  return SendStruct(socket_, worker::Begun{.context_bytes = context_.value_or(Bytes(0)).count()});
 }
 
 absl::StatusOr<WorkerEnd> Worker::Serve() {
@@ -121,15 +119,15 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
     // The driver's, of what was asked.
     absl::Status outcome;
     if (const auto create = AsStruct<worker::Create>(*message, worker::Kind::kCreate, 0); create.has_value()) {
-      BERTH_ASSIGN_OR_RETURN(outcome, Create(*create));
+      BERTH_RETURN_IF_ERROR(Create(*create, &outcome));
     } else if (const auto hold = AsStruct<worker::BlockMessage>(*message, worker::Kind::kHold, 1);
                hold.has_value()) {
       BERTH_RETURN_IF_ERROR(Hold(hold->block, std::move(message->fds[0])));
     } else if (const auto release = AsStruct<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
-      BERTH_ASSIGN_OR_RETURN(outcome, AnswerRelease(release->block));
+      BERTH_RETURN_IF_ERROR(AnswerRelease(release->block, &outcome));
     } else if (AsStruct<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
-      BERTH_ASSIGN_OR_RETURN(outcome, Begin());
+      BERTH_RETURN_IF_ERROR(Begin(&outcome));
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
     }

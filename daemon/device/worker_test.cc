@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -294,6 +295,14 @@ TEST_F(WorkerTest, ClosesWhatADeadBrokerLeftWhenTheNextOneBegins) {
 TEST_F(WorkerTest, EndsWellWhenEverybodyHungUp) {
   Serve();
   EXPECT_TRUE(End().ok());
+}
+
+TEST_F(WorkerTest, AnAnswerThatCannotBeSentEndsIt) {
+  // Who asked would wait for it until a driver call has taken too long.
+  ASSERT_EQ(::shutdown(channel_->fd(), SHUT_RD), 0);
+  Serve();
+  ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
+  EXPECT_FALSE(End().ok());
 }
 
 TEST_F(WorkerTest, ABrokenMessageEndsIt) {

@@ -41,8 +41,9 @@ absl::Status GetStatus(const Outcome& outcome) {
   if (outcome.code == 0) return absl::OkStatus();
   absl::string_view text(outcome.text, sizeof(outcome.text));
   absl::Status status(static_cast<absl::StatusCode>(outcome.code), TakeText(&text));
-  if (outcome.reason == 0) return status;
-  ErrorDetails details{.reason = static_cast<Reason>(outcome.reason)};
+  const std::optional<Reason> reason = ReasonFromNumber(outcome.reason);
+  if (!reason.has_value()) return status;
+  ErrorDetails details{.reason = *reason};
   absl::string_view rest(outcome.figures, sizeof(outcome.figures));
   while (true) {
     const absl::string_view name = TakeText(&rest);

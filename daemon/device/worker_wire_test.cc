@@ -31,6 +31,17 @@ TEST(WorkerWireTest, AnErrorThatIsNoRefusalArrivesWithCodeAndText) {
   EXPECT_EQ(got, absl::DataLossError("lost"));
 }
 
+TEST(WorkerWireTest, AReasonThatNobodyKnowsIsNone) {
+  Outcome outcome;
+  SetStatus(Refuse(Reason::kDriver, "text"), &outcome);
+  for (const int32_t reason : {-1, 0, 1'000, INT32_MIN, INT32_MAX}) {
+    outcome.reason = reason;
+    const absl::Status got = GetStatus(outcome);
+    EXPECT_EQ(got.message(), "text");
+    EXPECT_FALSE(GetErrorDetails(got).has_value()) << reason;
+  }
+}
+
 TEST(WorkerWireTest, WhatIsTooLongIsCutAndTheOtherFiguresArrive) {
   const absl::Status sent = Refuse(Reason::kDriver, "{call} {log}",
                                    {{"call", "cuInit"}, {"log", std::string(2000, 'x')}, {"z", "last"}});

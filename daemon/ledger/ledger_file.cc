@@ -191,8 +191,9 @@ absl::Status LedgerFile::Reserve(uint64_t bytes) {
 }
 
 absl::Status LedgerFile::Map(uint64_t size) {
+  // What is there is read from end to end at once.
   void* const map = map_ == nullptr
-                        ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0)
+                        ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0)
                         : ::mremap(map_, capacity_, size, MREMAP_MAYMOVE);
   if (map == MAP_FAILED) return OsError(absl::StrCat("map ", path_), errno);
   map_ = static_cast<char*>(map);

@@ -1,6 +1,8 @@
 #include "daemon/service/plan_conversion.h"
 
 #include <limits>
+#include <memory>
+#include <string>
 
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -61,8 +63,10 @@ TEST(PlanConversionTest, APlanIsShownWhole) {
   layout->id = PlanId(3);
   layout->revision = 2;
   layout->asked = {.units = 10, .label = "fit", .pool = "a", .permit_units = 2};
-  layout->devices = {{.ordinal = 1, .uuid = std::make_shared<const std::string>("GPU-1"), .generation = 4, .weight = 2.5, .units = 10},
-                     {.ordinal = 0, .uuid = std::make_shared<const std::string>("GPU-0"), .room = 3, .left = core::PlanDevice::Left::kConstraint}};
+  const auto uuid = [](const char* text) { return std::make_shared<const std::string>(text); };
+  layout->devices = {
+      {.ordinal = 1, .uuid = uuid("GPU-1"), .generation = 4, .weight = 2.5, .units = 10},
+      {.ordinal = 0, .uuid = uuid("GPU-0"), .room = 3, .left = core::PlanDevice::Left::kConstraint}};
   layout->tiles = {{.device = 0, .begin = 0, .end = 10}};
   v1::Plan plan;
   ToProto(

@@ -149,6 +149,9 @@ absl::StatusOr<std::vector<Figure>> PlanCoreFigures(const Programs&) {
       state.PauseTiming();
       for (const PlanId plan : plans) core.ReleasePlan(now, CallId(++call), caller, tag(), plan, &effects);
       plans.clear();
+      // As the daemon takes them.
+      RowBatch changes;
+      core.TakeChanges(&changes);
       state.ResumeTiming();
     }
   });

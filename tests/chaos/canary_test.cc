@@ -82,8 +82,8 @@ TEST_F(CanaryTest, NobodyReadsWhatAnotherOneWrote) {
       ASSERT_TRUE(Ok(actors[i]->Answer())) << "round " << round;
       done += kAtOnce;
     }
-    // Workers are followed by others three times in a minute, which the next vault counts anew. Nobody asks anything now,
-    // and the broker has been there for a while.
+    // Workers are followed by others three times in a minute, which the next vault counts anew. Nobody asks anything
+    // now, and the broker has been there for a while.
     if (round % 40 == 0) daemon.KillVault();
     if (round % 2 == 0) actors[victim] = Start(daemon, kUsers[victim]);
   }

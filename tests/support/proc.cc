@@ -93,7 +93,8 @@ size_t CountFds(pid_t pid) {
   size_t count = 0;
   for (const std::string& name : ListFolder(folder)) {
     const std::string what = TargetOf(absl::StrCat(folder, "/", name));
-    count += what != "anon_inode:[eventfd]" && what != "anon_inode:[eventpoll]" ? 1 : 0;
+    const bool waits = what == "anon_inode:[eventfd]" || what == "anon_inode:[eventpoll]";
+    count += waits || what.rfind("/dev/nvidia", 0) == 0 ? 0 : 1;
   }
   return count;
 }

@@ -23,8 +23,8 @@ std::vector<ChildInfo> ChildrenOf(pid_t pid);
 // The living processes that were started with exactly this first word and, among others, this argument; by pid.
 std::vector<ChildInfo> ProcessesWith(const std::string& program, const std::string& argument);
 
-// Open file descriptors, without those that only wait (eventfd, epoll), of which gRPC opens more as it has more to do;
-// and bytes resident in memory. 0 for a process that is gone.
+// Open file descriptors, without those that only wait (eventfd, epoll), of which gRPC opens more as it has more to do,
+// and the GPU's, of which its driver does; and bytes resident in memory. 0 for a process that is gone.
 size_t CountFds(pid_t pid);
 uint64_t ResidentBytes(pid_t pid);
 

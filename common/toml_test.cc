@@ -1,0 +1,44 @@
+#include "common/toml.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+absl::StatusOr<toml::table> Read(const std::string& text) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/toml-", ::getpid());
+  std::ofstream(path) << text;
+  absl::StatusOr<toml::table> table = ReadToml(path);
+  ::unlink(path.c_str());
+  return table;
+}
+
+TEST(TomlTest, AFileIsATable) {
+  const absl::StatusOr<toml::table> table = Read("[pools.gpu-tests]\ncap = 4\n");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->at_path("pools.gpu-tests.cap").value<int>(), 4);
+}
+
+TEST(TomlTest, WhatIsNoneSaysWhere) {
+  const absl::Status status = Read("a = 1\nb = \n").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_TRUE(absl::StrContains(status.message(), ":2: ")) << status;
+  EXPECT_FALSE(ReadToml("/nowhere").ok());
+}
+
+TEST(TomlTest, WhatTheLibraryDoesNotExpectIsNone) {
+  // Behind the bracket it takes for granted that a key begins.
+  for (const char* const text : {"[@]", "[]", "[=]", "[", "[[#]]", "[.a]", "[\n]"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(Read(text).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace berth

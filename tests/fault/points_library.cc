@@ -1,0 +1,140 @@
+// Stands between a process of the daemon's and the C library's calls that it speaks to others by, and asks the kernel
+// for memory and fds by (points.h). Loaded by LD_PRELOAD.
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/fault/points.h"
+
+namespace {
+
+using berth::testing::PointMode;
+using berth::testing::Points;
+
+Points* MapPoints() {
+  const char* const path = getenv(berth::testing::kPointsVariable);
+  const int fd = path == nullptr ? -1 : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
+  if (fd < 0) return nullptr;
+  void* const memory = ::mmap(nullptr, sizeof(Points), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  return memory == MAP_FAILED ? nullptr : static_cast<Points*>(memory);
+}
+
+// Whether this process is, by its first thread's name: others have names of their own.
+bool IsMeant(const Points& points) {
+  char name[16] = {};
+  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC));
+  const ssize_t size = ::read(fd, name, sizeof(name));
+  ::close(fd);
+  if (size <= 0) return false;
+  name[size - 1] = '\0';
+  return strcmp(name, points.process) == 0;
+}
+
+// Returns whether the call is to fail.
+bool Pass(PointMode mode) {
+  static Points* const points = MapPoints();
+  if (points == nullptr || (points->mode != mode && points->mode != PointMode::kCount)) return false;
+  if (!IsMeant(*points)) return false;
+  if (points->passed.fetch_add(1) + 1 != points->target || points->mode != mode) return false;
+  if (mode == PointMode::kDie) ::kill(::getpid(), SIGKILL);
+  return true;
+}
+
+bool Fails(int error) {
+  if (!Pass(PointMode::kFail)) return false;
+  errno = error;
+  return true;
+}
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  static auto* const next = Next<ssize_t(int, const msghdr*, int)>("sendmsg");
+  Pass(PointMode::kDie);
+  if (Fails(ENOBUFS)) return -1;
+  const ssize_t sent = next(fd, message, flags);
+  const int error = errno;
+  Pass(PointMode::kDie);
+  errno = error;
+  return sent;
+}
+
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const next = Next<ssize_t(int, msghdr*, int)>("recvmsg");
+  const ssize_t got = next(fd, message, flags);
+  if (got <= 0) return got;
+  Pass(PointMode::kDie);
+  // There was no room for the fds.
+  if (message->msg_controllen > 0 && Fails(0)) {
+    for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
+      if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) ::close(reinterpret_cast<int*>(CMSG_DATA(head))[i]);
+    }
+    message->msg_controllen = 0;
+    message->msg_flags |= MSG_CTRUNC;
+  }
+  return got;
+}
+
+int accept4(int fd, sockaddr* address, socklen_t* size, int flags) {
+  static auto* const next = Next<int(int, sockaddr*, socklen_t*, int)>("accept4");
+  return Fails(EMFILE) ? -1 : next(fd, address, size, flags);
+}
+
+int memfd_create(const char* name, unsigned flags) noexcept {
+  static auto* const next = Next<int(const char*, unsigned)>("memfd_create");
+  return Fails(EMFILE) ? -1 : next(name, flags);
+}
+
+int ftruncate(int fd, off_t size) noexcept {
+  static auto* const next = Next<int(int, off_t)>("ftruncate");
+  return Fails(ENOSPC) ? -1 : next(fd, size);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t size) {
+  static auto* const next = Next<int(int, int, off_t, off_t)>("fallocate");
+  return Fails(ENOSPC) ? -1 : next(fd, mode, offset, size);
+}
+
+int posix_fallocate(int fd, off_t offset, off_t size) {
+  static auto* const next = Next<int(int, off_t, off_t)>("posix_fallocate");
+  return Fails(ENOSPC) ? ENOSPC : next(fd, offset, size);
+}
+
+int fcntl64(int fd, int command, ...) {
+  static auto* const next = Next<int(int, int, ...)>("fcntl64");
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (command == F_DUPFD_CLOEXEC && Fails(EMFILE)) return -1;
+  return next(fd, command, argument);
+}
+
+int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return fcntl64(fd, command, argument);
+}
+
+}  // extern "C"

@@ -1,0 +1,218 @@
+// Broker and vault die at every point between what they hear and what they say, each in the middle of the same play:
+// it is played to its end as if nothing had been, and nothing is lost, left or out twice. And every call by which a
+// process of the daemon's speaks, or asks the kernel for memory or fds, fails once: whatever that costs is given back.
+//
+// Every so many points are tried, with a first one by chance; BERTH_FAULT_POINTS=1 tries each of them, =N each Nth.
+// BERTH_FAULT_SEED replays the draws of a run.
+
+#include "tests/fault/points.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/block_handle.h"
+#include "common/os_error.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = getenv(name);
+  uint64_t number = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
+}
+
+// The test's end of the file.
+class SharedPoints {
+ public:
+  SharedPoints() : path_(absl::StrCat(::testing::TempDir(), "/points-", ::getpid())) {
+    const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!file || ::ftruncate(file.get(), sizeof(Points)) < 0) Fatal(OsError(path_, errno), "points");
+    void* const memory = ::mmap(nullptr, sizeof(Points), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (memory == MAP_FAILED) Fatal(OsError("mmap", errno), "points");
+    points_ = new (memory) Points{};
+  }
+  ~SharedPoints() {
+    ::munmap(points_, sizeof(Points));
+    ::unlink(path_.c_str());
+  }
+  // Of a daemon whose points these are.
+  std::vector<std::string> environment() const {
+    return {absl::StrCat("LD_PRELOAD=",
+                         std::filesystem::canonical(ProgramPath("tests/fault/libpoints.so")).string()),
+            absl::StrCat(kPointsVariable, "=", path_), "BERTH_GPU_TEST_CONCURRENCY=1"};
+  }
+
+  void Set(const std::string& process, PointMode mode, uint64_t target) {
+    points_->mode = PointMode::kCount;
+    strncpy(points_->process, process.c_str(), sizeof(points_->process) - 1);
+    points_->passed = 0;
+    points_->target = target;
+    points_->mode = mode;
+  }
+  // Nothing more happens. Returns how many were passed.
+  uint64_t Clear() {
+    const uint64_t passed = points_->passed;
+    Set("", PointMode::kCount, 0);
+    return passed;
+  }
+
+ private:
+  const std::string path_;
+  Points* points_;
+};
+
+class PointsTest : public ::testing::Test {
+ protected:
+  PointsTest()
+      : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())),
+        random_(seed_),
+        daemon_({.environment = points_.environment()}) {}
+  void TearDown() override {
+    points_.Clear();
+    if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
+  }
+
+  // Every so many of them.
+  uint64_t Stride(uint64_t otherwise) const { return FromEnvironment("BERTH_FAULT_POINTS", otherwise); }
+
+  // A session comes and goes, a block is leased, filled, lent, looked at and given back, and a permit goes from one to
+  // the other. Returns the first thing that went wrong, at which it ends.
+  absl::Status Play(Actor& owner, Actor& importer, SessionId lent_to) const {
+    Actor guest(daemon_, {.open = false});
+    absl::Status status = guest.Ask("open").status();
+    if (status.ok()) status = owner.Ask("acquire p").status();
+    if (!status.ok()) return status;
+    const absl::StatusOr<std::string> handle = owner.Ask("allocate b 65536");
+    if (!handle.ok()) return handle.status();
+    const std::vector<std::pair<Actor*, std::string>> steps = {
+        {&owner, "map b"},
+        {&owner, "fill b 7"},
+        {&importer, "begin q"},
+        {&owner, absl::StrCat("grant-session b ", lent_to.value())},
+        {&importer, absl::StrCat("import b ", *handle)},
+        {&importer, "map b"},
+        {&importer, "check b 7"},
+        {&owner, "release p"},
+        {&importer, "join q"},
+        {&importer, "release q"},
+        {&owner, "unmap b"},
+        {&owner, "free b"},
+        {&importer, "check b 7"},
+        {&importer, "drop b"},
+        {&guest, "acquire r"}};
+    for (const auto& [actor, step] : steps) {
+      if (status = actor->Ask(step).status(); !status.ok()) break;
+    }
+    return status;
+  }
+
+  // Every permit and byte is back.
+  void ExpectBack() {
+    EXPECT_TRUE(daemon_.BooksBecome([this](const Books& books) {
+      const Books& start = daemon_.books_at_start();
+      return books.permits == 0 && books.units == 0 && books.waiters == 0 && books.blocks == start.blocks &&
+             books.live == start.live && books.retired == 0 && books.quarantined == 0 && books.reserved == 0;
+    })) << Describe(daemon_.TakeBooks());
+  }
+
+  // Plays it with `process` dying at each point. Returns how often one died.
+  uint64_t DieEverywhere(const std::string& process, uint64_t stride) {
+    Actor owner(daemon_);
+    Actor importer(daemon_);
+    const SessionId lent_to = importer.session();
+    points_.Set(process, PointMode::kCount, 0);
+    EXPECT_TRUE(Ok(Play(owner, importer, lent_to)));
+    const uint64_t all = points_.Clear();
+    uint64_t deaths = 0;
+    for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
+      const pid_t vault = daemon_.vault_pid();
+      points_.Set(process, PointMode::kDie, point);
+      EXPECT_TRUE(Ok(Play(owner, importer, lent_to))) << process << " dies at " << point << " of " << all;
+      const bool died = points_.Clear() >= point;
+      deaths += died ? 1 : 0;
+      // The next one is there before any other dies.
+      if (died && process == "berthd") {
+        EXPECT_TRUE(Eventually([&] { return daemon_.vault_pid() != vault && IsAlive(daemon_.vault_pid()); }))
+            << point;
+      }
+      ExpectBack();
+    }
+    std::cout << process << ": " << deaths << " deaths over " << all << " points\n";
+    owner.Quit();
+    importer.Quit();
+    return deaths;
+  }
+
+  // Plays it with each call of `process` failing once.
+  void FailEverywhere(const std::string& process, uint64_t stride) {
+    const auto play = [this] {
+      Actor owner(daemon_, {.open = false});
+      Actor importer(daemon_, {.open = false});
+      absl::Status status = owner.Ask("open").status();
+      status.Update(importer.Ask("open").status());
+      if (!status.ok()) return status;
+      return Play(owner, importer, importer.session());
+    };
+    points_.Set(process, PointMode::kCount, 0);
+    EXPECT_TRUE(Ok(play()));
+    const uint64_t all = points_.Clear();
+    uint64_t refused = 0;
+    for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
+      points_.Set(process, PointMode::kFail, point);
+      refused += play().ok() ? 0 : 1;
+      points_.Clear();
+      ExpectBack();
+    }
+    std::cout << process << ": over " << all << " calls, " << refused << " plays were refused\n";
+    // As if nothing had been.
+    EXPECT_TRUE(Ok(play()));
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+  SharedPoints points_;
+  TestDaemon daemon_;
+};
+
+TEST_F(PointsTest, ABrokerThatDiesAtAnyPointLosesNothing) {
+  EXPECT_GT(DieEverywhere("berth-broker", Stride(6)), 5u);
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(PointsTest, AVaultThatDiesAtAnyPointLosesNothing) {
+  EXPECT_GT(DieEverywhere("berthd", Stride(1)), 2u);
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(PointsTest, ACallOfTheBrokersThatFailsCostsARequestAtMost) {
+  FailEverywhere("berth-broker", Stride(6));
+}
+
+TEST_F(PointsTest, ACallOfAWorkersThatFailsCostsARequestAtMost) {
+  FailEverywhere("berth-worker0", Stride(1));
+}
+
+TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", Stride(1)); }
+
+}  // namespace
+}  // namespace berth::testing
