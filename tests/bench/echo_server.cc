@@ -89,7 +89,7 @@ absl::Status Serve(const std::string& path) {
                          service::GrpcFront::Start(std::move(services)));
   service::ConnectionTable connections{service::ConnectionLimits()};
   service::Acceptor acceptor(loop.get(), &connections, [&front](int fd) { front->AddConnection(fd); });
-  BERTH_RETURN_IF_ERROR(acceptor.Listen(std::move(listener), /*admin=*/false));
+  BERTH_RETURN_IF_ERROR(acceptor.Listen(std::move(listener), service::Peer::Role::kTenant));
   BERTH_RETURN_IF_ERROR(
       loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());
   if (::write(kChildPipeFd, "ready\n", 6) != 6) return OsError("write", errno);

@@ -59,7 +59,7 @@ class AuditTest : public ::testing::Test {
     return there ? found : Json{{"who", Json::object()}};
   }
   // Expects the record to name that process.
-  void ExpectWho(const Json& record, const Actor& actor) {
+  void ExpectWho(const Json& record, Actor& actor) {
     const Json& who = record["who"];
     EXPECT_EQ(who.value("pid", 0), actor.pid());
     EXPECT_EQ(who.value("uid", -1), static_cast<int>(::getuid()));

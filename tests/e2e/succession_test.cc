@@ -79,7 +79,7 @@ TEST(SuccessionTest, ItStopsCleanlyUnderAnyOfItsVaults) {
   actor.Do(absl::StrCat("allocate b ", kMiB));
   daemon.KillVault();
   daemon.Stop();
-  EXPECT_FALSE(Ok(actor.Ask("status")));
+  EXPECT_TRUE(Eventually([&] { return !actor.Ask("status").ok(); }));
 }
 
 TEST(SuccessionTest, AWorkerThatDiesUnderTheNextVaultIsFollowed) {
