@@ -33,7 +33,10 @@ const char* RoleOf(const core::Caller& caller) {
 }  // namespace
 
 AuditLog::AuditLog(Options options) : options_(std::move(options)) {
-  if (options_.size > Bytes(0)) writer_ = std::thread([this] { Write(); });
+  if (options_.size == Bytes(0)) return;
+  // Tried again with each line, where it cannot be had.
+  Prepare(0);
+  writer_ = std::thread([this] { Write(); });
 }
 
 AuditLog::~AuditLog() {
