@@ -1,8 +1,5 @@
 #include "daemon/core/fingerprint.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "absl/base/casts.h"
 
 namespace berth::core {
@@ -66,19 +63,13 @@ uint64_t BitsOf(const ExportKinds& kinds) { return (kinds.fd ? 1 : 0) | (kinds.c
 }  // namespace
 
 Fingerprint& Fingerprint::Add(uint64_t value) {
-  value_ = (value_ ^ value) * 0x9e3779b97f4a7c15;
-  // A product's low bits know nothing of its factors' high ones.
-  value_ ^= value_ >> 32;
+  for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<uint8_t>(value >> shift));
   return *this;
 }
 
 Fingerprint& Fingerprint::Add(absl::string_view text) {
   Add(static_cast<uint64_t>(text.size()));
-  for (; !text.empty(); text.remove_prefix(std::min(text.size(), sizeof(uint64_t)))) {
-    uint64_t word = 0;
-    std::memcpy(&word, text.data(), std::min(text.size(), sizeof(word)));
-    Add(word);
-  }
+  for (const char c : text) AddByte(static_cast<uint8_t>(c));
   return *this;
 }
 

@@ -18,8 +18,8 @@
 
 namespace berth::core {
 
-// Typed fields multiplied into each other, the same in every process of one machine: each field has its length or is of
-// fixed width, so that neighbours cannot run together.
+// FNV-1a over typed fields, the same in every process: each field has its length or is of fixed width, so
+// that neighbours cannot run together.
 class Fingerprint {
  public:
   Fingerprint& Add(uint64_t value);
@@ -27,6 +27,8 @@ class Fingerprint {
   uint64_t value() const { return value_; }
 
  private:
+  void AddByte(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
