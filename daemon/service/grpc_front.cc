@@ -25,9 +25,9 @@ absl::StatusOr<std::unique_ptr<GrpcFront>> GrpcFront::Start(
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.streams_per_connection);
-  // What nobody has a use for here takes its time with every call: a deadline is its client's to keep, who ends the call
-  // by it, and the core's where it is part of what is asked; nobody compresses, counts calls, or has a line whose width
-  // is to be found out.
+  // What nobody has a use for here takes its time with every call: a deadline is its client's to keep, who ends the
+  // call by it, and the core's where it is part of what is asked; nobody compresses, counts calls, or has a line whose
+  // width is to be found out.
   for (const char* const unused :
        {GRPC_ARG_ENABLE_DEADLINE_CHECKS, GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION,
         GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, GRPC_ARG_ENABLE_CHANNELZ, GRPC_ARG_HTTP2_BDP_PROBE}) {

@@ -235,7 +235,16 @@ void Chaos::ExpectBooks() {
   expected.imports += kept_blocks_;
   expected.live += kept_bytes_ + kPublished * kPublishedBytes;
   std::string mismatch;
-  EXPECT_TRUE(Eventually([&] { return (mismatch = MismatchOf(expected)).empty(); })) << mismatch;
+  EXPECT_TRUE(Eventually([&] { return (mismatch = MismatchOf(expected)).empty(); })) << mismatch << DescribeBlocks();
+}
+
+std::string Chaos::DescribeBlocks() {
+  std::string text;
+  const v1::ListBlocksResponse blocks = Must(daemon_.inspector().ListBlocks());
+  for (const v1::Block& block : blocks.blocks()) absl::StrAppend(&text, "\n", block.ShortDebugString());
+  const v1::ListLogRecordsResponse records = Must(daemon_.inspector().ListLogRecords());
+  for (const v1::LogRecord& record : records.records()) absl::StrAppend(&text, "\n", record.ShortDebugString());
+  return text;
 }
 
 std::string Chaos::MismatchOf(const Books& expected) {

@@ -68,6 +68,8 @@ class Chaos {
   void ExpectBooks();
   void ExpectNoOverlap();
   std::string MismatchOf(const Books& expected);
+  // Every block, and what happened to blocks last, for messages.
+  std::string DescribeBlocks();
 
   std::vector<std::string> Deal();
   void Suffer(const std::string& accident);

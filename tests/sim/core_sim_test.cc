@@ -1,4 +1,5 @@
-// Runs the simulation over a few seeds. BERTH_SIM_SEED replays one, BERTH_SIM_STEPS runs it longer.
+// Runs the simulation over a few seeds. BERTH_SIM_SEED replays one, BERTH_SIM_STEPS runs it longer; BERTH_SIM_HOURS is
+// how long a thousand clients go on, in their time, and half a minute without it.
 
 #include <cstdlib>
 #include <iostream>
@@ -171,6 +172,23 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
 TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
   Simulation::Counts sum;
   Simulate({.seed = 101, .sessions = 3'000, .check_every = 200}, /*crowd=*/3'000, /*steps=*/6'000, &sum);
+}
+
+// Time passes in one step of a hundred, a quarter of a second on average: with all that is asked, each of a thousand
+// clients asks once in some ten seconds.
+TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
+  const uint64_t seed = FromEnvironment("BERTH_SIM_SEED", 101);
+  const uint64_t hours = FromEnvironment("BERTH_SIM_HOURS", 0);
+  Simulation simulation({.seed = seed, .sessions = 1'000, .check_every = 1'000, .check_rows_every = 10'000});
+  simulation.Crowd(1'000);
+  const absl::Time start = absl::Now();
+  simulation.RunFor(hours == 0 ? absl::Seconds(30) : absl::Hours(static_cast<int64_t>(hours)));
+  const double minutes = absl::ToDoubleMinutes(absl::Now() - start);
+  const uint64_t steps = simulation.steps();
+  std::cout << steps << " steps, " << static_cast<uint64_t>(steps / minutes) << " a minute; "
+            << simulation.processes() << " processes at the end\n";
+  simulation.Finish();
+  ASSERT_TRUE(simulation.status().ok()) << simulation.status().message() << "\nreplay: BERTH_SIM_SEED=" << seed;
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {

@@ -136,13 +136,19 @@ void Simulation::Crowd(uint64_t sessions) {
 }
 
 void Simulation::Run(uint64_t steps) {
-  for (uint64_t i = 0; i < steps && status_.ok(); ++i) {
-    ++step_;
-    Act();
-    if (options_.restarts && Draw(1000) < 8) Restart(/*kept=*/true);
-    Carry();
-    Check();
-  }
+  for (uint64_t i = 0; i < steps && status_.ok(); ++i) Step();
+}
+
+void Simulation::RunFor(absl::Duration duration) {
+  for (const absl::Time end = now_ + duration; now_ < end && status_.ok();) Step();
+}
+
+void Simulation::Step() {
+  ++step_;
+  Act();
+  if (options_.restarts && Draw(1000) < 8) Restart(/*kept=*/true);
+  Carry();
+  Check();
 }
 
 void Simulation::Act() {

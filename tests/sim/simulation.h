@@ -52,10 +52,14 @@ class Simulation {
   void Crowd(uint64_t sessions);
   // Takes so many steps, or fewer if one breaks a promise.
   void Run(uint64_t steps);
+  // The same for as long as that is in there.
+  void RunFor(absl::Duration duration);
   // Kills everybody in some order, lets the workers finish, and expects every unit and byte back.
   void Finish();
 
   const absl::Status& status() const { return status_; }
+  // Processes that there are.
+  size_t processes() const { return processes_.size(); }
   uint64_t steps() const { return step_; }
   // What came of it all, to see that a run is not idle.
   struct Counts {
@@ -168,6 +172,7 @@ class Simulation {
   using WorkerKey = std::pair<uint32_t, Lane>;
 
   // ---- simulation.cc: steps, effects, checks --------------------------------------------------------------
+  void Step();
   void Act();
   void Carry();
   void CarryEffect(const Effect& effect);
