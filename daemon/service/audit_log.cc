@@ -168,7 +168,8 @@ std::string AuditLog::Format(const Line& line) const {
     }
   }
   Json who;
-  if (credentials.session || credentials.channel || record.who != nullptr) who["role"] = RoleOf(record.caller);
+  const bool asked = credentials.session || credentials.channel || record.who != nullptr || record.caller.observer;
+  if (asked) who["role"] = RoleOf(record.caller);
   if (credentials.session) who["session"] = Hex(credentials.session.value());
   if (!line.label.empty()) who["label"] = line.label;
   if (credentials.channel) who["channel"] = Hex(credentials.channel.value());
@@ -183,7 +184,7 @@ std::string AuditLog::Format(const Line& line) const {
     who["started"] = origin.started;
     who["cgroup"] = origin.cgroup;
     who["executable"] = origin.executable;
-  } else if (credentials.session) {
+  } else if (credentials.session || record.caller.observer) {
     who["uid"] = record.caller.tenant.uid;
   }
   json["who"] = who.is_null() ? Json("daemon") : std::move(who);

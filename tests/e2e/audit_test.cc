@@ -112,7 +112,7 @@ TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
     Await({{"what", "unpublish"}, {"block_name", "weights"}});
     EXPECT_FALSE(a.Ask("allocate c 99999999999999").ok());
     Await({{"what", "allocate"}, {"outcome", "refused"}, {"reason", "OVER_BUDGET"}}, session);
-    a.Do("reserve r 0:2097152");
+    a.Do("reserve r 0=2097152");
     Await({{"what", "reserve"}, {"outcome", "done"}}, session);
     a.Do("unreserve r");
     Await({{"what", "release_reservation"}, {"outcome", "done"}}, session);
