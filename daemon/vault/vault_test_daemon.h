@@ -17,6 +17,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,6 +34,15 @@
 namespace berth {
 
 inline constexpr int kPatienceMs = 20'000;
+
+// Whether the condition holds before patience ends.
+inline bool Becomes(const std::function<bool()>& condition) {
+  for (int i = 0; i < kPatienceMs; ++i) {
+    if (condition()) return true;
+    ::poll(nullptr, 0, 1);
+  }
+  return false;
+}
 
 inline bool WaitReadable(int fd) {
   pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};

@@ -320,7 +320,7 @@ class VaultMonitorTest : public VaultTest {
 
 TEST_F(VaultMonitorTest, AMonitorIsThereAndIsReplacedHoweverItEnds) {
   const auto daemon = StartNode();
-  EXPECT_NE(daemon->Child("berth-monitor"), 0);
+  EXPECT_TRUE(Becomes([&] { return daemon->Child("berth-monitor") != 0; })) << "once it has its name";
   EXPECT_THAT(Ask("held"), HasSubstr("11 0\n"));
   daemon->KillChild("berth-monitor");
   EXPECT_EQ(Ask("await monitor\n"), "monitor\n");
