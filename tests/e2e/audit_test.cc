@@ -148,7 +148,8 @@ TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
     b.Do("acquire p");
     const Json later = Await({{"what", "acquire"}, {"outcome", "done"}}, b.session().value());
     EXPECT_EQ(later["epoch"], 2);
-    // In full once the broker has had the time to read it.
+    // In full once the broker has had the time to read it. What nests in another permit it does not hear of.
+    b.Do("release p");
     EXPECT_TRUE(Eventually([&] {
       b.Do("acquire again");
       b.Do("release again");
