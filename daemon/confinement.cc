@@ -65,7 +65,8 @@ absl::Status ConfineCalls() {
   for (const int call : kForbidden) {
     if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, call, 0);
   }
-  // Threads, but no processes; what clone3 is asked lies in memory, which no filter sees: the C library then asks clone.
+  // Threads, but no processes. What clone3 is asked lies in memory, which no filter sees: the C library then asks
+  // clone.
   if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
   if (error == 0) {
     error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1,

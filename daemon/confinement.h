@@ -2,9 +2,9 @@
 //
 //   capabilities   all but CAP_SYS_PTRACE, where it has that: without it root cannot tell what namespace and program a
 //                  peer of another user's is. No exec gives any back (no_new_privs).
-//   calls          no program, no process, no socket but Unix ones, no tracing, no mount, no module, no GPU's driver, …
-//                  (seccomp). One that is made all the same ends the process, and the kernel's log says which; a socket is
-//                  only refused.
+//   calls          no program, no process, no socket but Unix ones, no tracing, no mount, no module, no GPU's driver
+//                  and more (seccomp). One that is made all the same ends the process, and the kernel's log says which;
+//                  a socket is only refused.
 //
 // It is for good, and for all that it starts: so another vault is started by a process from before (vault/starter.h).
 
@@ -15,8 +15,8 @@
 
 namespace berth {
 
-// Requires: no other threads. A build with sanitizers, which fork and trace themselves, keeps its calls. Errors: those of
-// the system; what was given up until then is given up.
+// Requires: no other threads. A build with sanitizers, which fork and trace themselves, keeps its calls. Errors: those
+// of the system; what was given up until then is given up.
 absl::Status Confine();
 
 }  // namespace berth

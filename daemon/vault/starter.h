@@ -29,7 +29,8 @@ class Starter {
   ~Starter() { End(); }
   void End();
 
-  // As StartSuccessor() (successor.h), done there. Errors: its own; kUnavailable if the child is gone or does not answer.
+  // As StartSuccessor() (successor.h), done there. Errors: its own; kUnavailable if the child is gone or does not
+  // answer.
   absl::StatusOr<UniqueFd> StartVault() const;
 
   pid_t pid() const { return pid_; }
