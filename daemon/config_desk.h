@@ -1,8 +1,8 @@
 // ConfigDesk: shows how the broker is configured, and takes in what its file says anew.
 //
 // Pools' settings, tenants' quotas and the devices' budget change while the daemon runs; what else the file says is
-// named, and waits for a new daemon. What an operator has set since (`berth permits set`, `berth budget set`) stays, but
-// for a key that the file now says otherwise than when it was last read.
+// named, and waits for a new daemon. What an operator has set since (`berth permits set`, `berth budget set`) stays,
+// but for a key that the file now says otherwise than when it was last read.
 
 #ifndef DAEMON_CONFIG_DESK_H_
 #define DAEMON_CONFIG_DESK_H_

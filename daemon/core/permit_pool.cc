@@ -574,8 +574,9 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
   figures.emplace_back("free", placement_->MostFree(what.device).count());
   figures.emplace_back("lacking", placement_->Lacking(AskOf(what)));
   return Refuse(
-      Reason::kNoPermit, "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} bytes free and "
-      "room in the pool: the most is {free} ({lacking}); held by {holders}",
+      Reason::kNoPermit,
+      "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} bytes "
+      "free and room in the pool: the most is {free} ({lacking}); held by {holders}",
       figures);
 }
 

@@ -1,9 +1,9 @@
 // Every process of the daemon's and of its clients' is killed and stopped at random under load: nothing is lost,
 // nothing is out twice, every byte is what was written.
 //
-// BERTH_CHAOS_SECONDS sets for how long, BERTH_CHAOS_ROUNDS how many rounds it is instead (tests/chaos/chaos.h), of which
-// 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what $BERTH_GPU_TEST_BACKEND=cuda plays on a
-// GPU. BERTH_FAULT_SEED replays the draws of a run.
+// BERTH_CHAOS_SECONDS sets for how long, BERTH_CHAOS_ROUNDS how many rounds it is instead (tests/chaos/chaos.h), of
+// which 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what $BERTH_GPU_TEST_BACKEND=cuda
+// plays on a GPU. BERTH_FAULT_SEED replays the draws of a run.
 
 #include <stdlib.h>
 
