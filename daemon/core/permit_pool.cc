@@ -576,8 +576,7 @@ absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what
   return Refuse(
       Reason::kNoPermit,
       "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} bytes "
-      "free and room in the pool: the most is {free} ({lacking}); held by {holders}",
-      figures);
+      "free and room in the pool: the most is {free} ({lacking}); held by {holders}", figures);
 }
 
 std::string PermitPool::NameHolders(const Asker& asker) const {
