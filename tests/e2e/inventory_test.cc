@@ -202,7 +202,7 @@ TEST(InventoryTest, ADriverThatHangsDelaysNobodyAndItsMonitorIsReplaced) {
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   EXPECT_LT(times[times.size() / 2], absl::Milliseconds(50));
   const v1::Condition silent = Look(daemon, 1).condition();
-  EXPECT_GT(silent.age_ms(), 5'000u);
+  EXPECT_GE(silent.age_ms(), 5'000u);
   EXPECT_EQ(silent.free_bytes().value(), MiB(8).count()) << "what was said last";
   // The others are read all the while, by another monitor, too.
   ASSERT_TRUE(Eventually([&] {
