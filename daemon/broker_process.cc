@@ -106,7 +106,7 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   if (!ledger_fault_.ok()) broker_->RefuseRequests(ledger_fault_);
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
   loop_->SetWakeCallback([this] { broker_->CarryOn(); });
-  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get());
+  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get(), facts_.epoch);
   desk_ = std::make_unique<InventoryDesk>(loop_.get(), broker_.get(), devices);
   config_ = std::make_unique<ConfigDesk>(
       broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {

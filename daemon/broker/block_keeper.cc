@@ -30,36 +30,39 @@ void BlockKeeper::WatchForRoomLocked(Worker* worker) {
   loop_.Rewatch(worker->watch, worker->channel->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
+void BlockKeeper::EndWorkerLocked(Worker* worker) {
+  // Ending the socket, for the vault's copy too, ends a worker that lives; the vault sees it by the pidfd.
+  loop_.Unwatch(worker->watch);
+  ::shutdown(worker->channel->fd(), SHUT_RDWR);
+}
+
+void BlockKeeper::EndUnaskedLocked(Key key, BlockId block) {
+  spdlog::critical("worker {}: block {:x} is not waited for; the worker is ended", key.first, block.value());
+  EndWorkerLocked(&workers_[key]);
+}
+
 void BlockKeeper::Create(const core::CreateBlock& effect) {
-  absl::Status sent;
-  bool there = false;
-  {
-    MutexLock lock(&mu_);
-    // An earlier broker had it made.
-    const auto made = blocks_.find(effect.block);
-    there = made != blocks_.end() && made->second.stage == Stage::kHeld;
-  }
-  if (there) {
-    return broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.BlockCreated(now, effect.block, absl::OkStatus(), effects);
-    });
-  }
-  {
-    MutexLock lock(&mu_);
-    Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
-    // The core asks again once a worker is up. It may also have asked a worker that has just come for what it had
-    // asked the one before.
-    if (worker == nullptr || !worker->creating.insert(effect.block).second) return;
-    sent = worker->channel->SendCreate(effect.block, effect.bytes);
-    WatchForRoomLocked(worker);
-    if (!sent.ok()) worker->creating.erase(effect.block);
-  }
+  absl::Status outcome;
+  if (!StartCreate(effect, &outcome)) return;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.BlockCreated(now, effect.block, outcome, effects);
+  });
+}
+
+bool BlockKeeper::StartCreate(const core::CreateBlock& effect, absl::Status* outcome) {
+  MutexLock lock(&mu_);
+  // An earlier broker had it made.
+  const auto made = blocks_.find(effect.block);
+  if (made != blocks_.end() && made->second.stage == Stage::kHeld) return true;
+  Worker* const worker = FindWorkerLocked({effect.device, effect.lane});
+  // The core asks again once a worker is up. It may also have asked a worker that has just come for what it had
+  // asked the one before.
+  if (worker == nullptr || !worker->creating.insert(effect.block).second) return false;
+  *outcome = worker->channel->SendCreate(effect.block, effect.bytes);
+  WatchForRoomLocked(worker);
+  if (!outcome->ok()) worker->creating.erase(effect.block);
   // A worker that is gone is reported by the vault; one that is there and takes no more is an answer.
-  if (absl::IsResourceExhausted(sent)) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      core.BlockCreated(now, effect.block, sent, effects);
-    });
-  }
+  return absl::IsResourceExhausted(*outcome);
 }
 
 absl::StatusOr<int> BlockKeeper::Find(BlockId block) const {
@@ -170,7 +173,7 @@ void BlockKeeper::WorkerIsUp(uint32_t device, Lane lane, UniqueFd socket, bool a
     worker.watch = *watch;
     worker.at_work = at_work;
     // A worker that is gone already is reported by the vault.
-    worker.channel->SendBegin().IgnoreError();
+    worker.channel->SendBegin(epoch_).IgnoreError();
     for (auto& [block, held] : blocks_) {
       if (Key(held.device, Lane::kMain) == key && held.stage == Stage::kReleasing)
         AdvanceLocked(block, &held);
@@ -259,10 +262,8 @@ bool BlockKeeper::TakeReply(Key key) {
     earlier = worker->at_work;
     reply = worker->channel->Read();
     if (!reply.ok() && !IsWouldBlock(reply.status())) {
-      // The worker is gone, or an answer of its is lost. Ending the socket, for the vault's copy too, ends a worker
-      // that lives; the vault sees it by the pidfd, says so, and what was asked is asked of the next one.
-      loop_.Unwatch(worker->watch);
-      ::shutdown(worker->channel->fd(), SHUT_RDWR);
+      // The worker is gone, or an answer of its is lost.
+      EndWorkerLocked(worker);
     }
   }
   if (!reply.ok()) return false;
@@ -292,7 +293,7 @@ void BlockKeeper::OnReply(Key key, WorkerReply reply) {
 }
 
 void BlockKeeper::OnEarlierReply(Key key, WorkerReply reply) {
-  if (const auto* const begun = std::get_if<BegunWorker>(&reply)) return OnBegun(key, begun->context);
+  if (const auto* const begun = std::get_if<BegunWorker>(&reply); begun != nullptr && OnBegun(key, *begun)) return;
   if (const auto* const kept = std::get_if<KeptBlock>(&reply)) {
     MutexLock lock(&mu_);
     return workers_[key].kept.push_back(kept->block);
@@ -300,8 +301,8 @@ void BlockKeeper::OnEarlierReply(Key key, WorkerReply reply) {
   if (key.second == Lane::kMain) {
     if (auto* const created = std::get_if<CreatedBlock>(&reply)) {
       OnCreatedEarlier(key.first, std::move(*created));
-    } else {
-      OnReleasedEarlier(key.first, std::get<ReleasedBlock>(reply));
+    } else if (const auto* const released = std::get_if<ReleasedBlock>(&reply)) {
+      OnReleasedEarlier(key.first, *released);
     }
   }
   // It gets on.
@@ -315,6 +316,8 @@ void BlockKeeper::OnCreatedEarlier(uint32_t device, CreatedBlock created) {
   if (!created.fd.ok()) return;
   {
     MutexLock lock(&mu_);
+    // It was there when this broker came, so the answer is an earlier broker's already.
+    if (blocks_.contains(created.block)) return EndUnaskedLocked({device, Lane::kMain}, created.block);
     if (expected_.erase(created.block) == 0) {
       return ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
     }
@@ -333,10 +336,15 @@ void BlockKeeper::OnReleasedEarlier(uint32_t device, const ReleasedBlock& releas
   // What the vault has still is not gone with a worker's copy.
 }
 
-void BlockKeeper::OnBegun(Key key, Bytes context) {
+bool BlockKeeper::OnBegun(Key key, const BegunWorker& begun) {
   {
     MutexLock lock(&mu_);
     Worker& worker = workers_[key];
+    if (begun.epoch != epoch_) {
+      // What a broker before this one asked is answered after it, and what is kept is said anew.
+      worker.kept.clear();
+      return false;
+    }
     worker.at_work = false;
     for (const BlockId block : std::exchange(worker.kept, {})) {
       if (!expected_.contains(block)) worker.channel->SendRelease(block).IgnoreError();
@@ -345,19 +353,15 @@ void BlockKeeper::OnBegun(Key key, Bytes context) {
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.WorkerUp(now, key.first, key.second, effects);
-    if (key.second == Lane::kContext) core.ContextMeasured(now, key.first, context, effects);
+    if (key.second == Lane::kContext) core.ContextMeasured(now, key.first, begun.context, effects);
   });
+  return true;
 }
 
 void BlockKeeper::OnCreatedByHandle(Key key, const CreatedBlock& created) {
   {
     MutexLock lock(&mu_);
-    Worker& worker = workers_[key];
-    if (worker.creating.erase(created.block) == 0) {
-      // Asked for by a broker that is no more.
-      if (created.fd.ok()) worker.channel->SendRelease(created.block).IgnoreError();
-      return;
-    }
+    if (workers_[key].creating.erase(created.block) == 0) return EndUnaskedLocked(key, created.block);
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.BlockCreated(now, created.block, created.fd.status(), effects, created.handle.value_or(IpcHandle()));
@@ -367,11 +371,10 @@ void BlockKeeper::OnCreatedByHandle(Key key, const CreatedBlock& created) {
 void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
   {
     MutexLock lock(&mu_);
-    if (workers_[Key(device, Lane::kMain)].creating.erase(created.block) == 0) {
-      // Asked for by a broker that is no more.
-      if (created.fd.ok()) ReleaseOrphanLocked(created.block, device, *std::move(created.fd));
-      return;
-    }
+    absl::flat_hash_set<BlockId>& creating = workers_[Key(device, Lane::kMain)].creating;
+    if (!creating.contains(created.block)) return EndUnaskedLocked({device, Lane::kMain}, created.block);
+    // One that was made is asked for until it is held: in between it could be asked for once more.
+    if (!created.fd.ok()) creating.erase(created.block);
   }
   const absl::Status status =
       created.fd.ok() ? Keep(created.block, device, *std::move(created.fd)) : created.fd.status();
@@ -384,6 +387,7 @@ absl::Status BlockKeeper::Keep(BlockId block, uint32_t device, UniqueFd fd) {
   // In the vault's hands before anyone is told of it.
   const absl::Status kept = custody_.Put(BlockKey(block), fd.get());
   MutexLock lock(&mu_);
+  workers_[Key(device, Lane::kMain)].creating.erase(block);
   if (kept.ok()) {
     blocks_[block] = Held{.device = device, .fd = std::move(fd)};
   } else {

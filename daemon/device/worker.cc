@@ -36,7 +36,7 @@ class Worker {
   absl::Status Release(uint64_t block);
   // Releases the block and says what came of it.
   absl::Status AnswerRelease(uint64_t block, absl::Status* outcome);
-  absl::Status Begin(absl::Status* outcome);
+  absl::Status Begin(const worker::Begin& begin, absl::Status* outcome);
 
   const int socket_;
   MemoryResource& resource_;
@@ -92,7 +92,7 @@ absl::Status Worker::AnswerRelease(uint64_t block, absl::Status* outcome) {
   return SendStruct(socket_, answer);
 }
 
-absl::Status Worker::Begin(absl::Status* outcome) {
+absl::Status Worker::Begin(const worker::Begin& begin, absl::Status* outcome) {
   std::vector<uint64_t> fds;
   for (const auto& [id, block] : held_) {
     if (!block.handle.has_value()) {
@@ -106,7 +106,8 @@ absl::Status Worker::Begin(absl::Status* outcome) {
     if (DirectiveOf(*outcome) != FaultDirective::kGoOn) return absl::OkStatus();
   }
   *outcome = absl::OkStatus();
-  return SendStruct(socket_, worker::Begun{.context_bytes = context_.value_or(Bytes(0)).count()});
+  return SendStruct(
+      socket_, worker::Begun{.epoch = begin.epoch, .context_bytes = context_.value_or(Bytes(0)).count()});
 }
 
 absl::StatusOr<WorkerEnd> Worker::Serve() {
@@ -126,8 +127,8 @@ absl::StatusOr<WorkerEnd> Worker::Serve() {
     } else if (const auto release = AsStruct<worker::BlockMessage>(*message, worker::Kind::kRelease, 0);
                release.has_value()) {
       BERTH_RETURN_IF_ERROR(AnswerRelease(release->block, &outcome));
-    } else if (AsStruct<worker::BlockMessage>(*message, worker::Kind::kBegin, 0).has_value()) {
-      BERTH_RETURN_IF_ERROR(Begin(&outcome));
+    } else if (const auto begin = AsStruct<worker::Begin>(*message, worker::Kind::kBegin, 0); begin.has_value()) {
+      BERTH_RETURN_IF_ERROR(Begin(*begin, &outcome));
     } else {
       return absl::InternalError("the broker sent a message that breaks the worker's protocol");
     }

@@ -40,8 +40,8 @@ absl::Status WorkerIsGone() { return absl::UnavailableError("the device's worker
 
 WorkerChannel::WorkerChannel(UniqueFd socket) : socket_(std::move(socket)) {}
 
-absl::Status WorkerChannel::SendBegin() {
-  return SendOrQueue(BytesOf(worker::BlockMessage{.kind = worker::Kind::kBegin}), -1);
+absl::Status WorkerChannel::SendBegin(uint64_t epoch) {
+  return SendOrQueue(BytesOf(worker::Begin{.epoch = epoch}), -1);
 }
 
 absl::Status WorkerChannel::SendCreate(BlockId block, Bytes bytes) {
@@ -121,13 +121,13 @@ absl::StatusOr<WorkerReply> WorkerChannel::Read() {
       return ReleasedBlock{BlockId(released.block), worker::GetStatus(released.outcome)};
     }
   } else if (message.bytes.size() == sizeof(worker::BlockMessage) && message.fds.empty()) {
-    static_assert(sizeof(worker::BlockMessage) == sizeof(worker::Begun));
-    worker::BlockMessage about;
-    memcpy(&about, message.bytes.data(), sizeof(about));
-    if (about.kind == worker::Kind::kKept) return KeptBlock{BlockId(about.block)};
+    worker::BlockMessage kept;
+    memcpy(&kept, message.bytes.data(), sizeof(kept));
+    if (kept.kind == worker::Kind::kKept) return KeptBlock{BlockId(kept.block)};
+  } else if (message.bytes.size() == sizeof(worker::Begun) && message.fds.empty()) {
     worker::Begun begun;
     memcpy(&begun, message.bytes.data(), sizeof(begun));
-    if (begun.kind == worker::Kind::kBegun) return BegunWorker{Bytes(begun.context_bytes)};
+    if (begun.kind == worker::Kind::kBegun) return BegunWorker{begun.epoch, Bytes(begun.context_bytes)};
   }
   return absl::InternalError("the worker sent an unknown message");
 }

@@ -9,6 +9,7 @@
 #define DAEMON_DEVICE_WORKER_CHANNEL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -44,8 +45,10 @@ struct ReleasedBlock {
 struct KeptBlock {
   BlockId block;
 };
-// Answers SendBegin() at last: whatever an earlier broker had asked is answered.
+// Answers SendBegin() at last: whatever was asked before it is answered.
 struct BegunWorker {
+  // That of the SendBegin(), which may have been an earlier broker's.
+  uint64_t epoch = 0;
   // What a context worker's context takes of the device.
   Bytes context;
 };
@@ -67,8 +70,8 @@ class WorkerChannel {
   // fd is left for a duplicate (SendHold).
 
   // Has the worker close the fds that a broker before this one left with it, and say when it has answered all that was
-  // asked. To be sent before anything else.
-  absl::Status SendBegin() ABSL_LOCKS_EXCLUDED(mu_);
+  // asked before. To be sent before anything else, with a number that no other broker gives this worker.
+  absl::Status SendBegin(uint64_t epoch) ABSL_LOCKS_EXCLUDED(mu_);
   // Asks for a block of `bytes`, a multiple of the device's granularity.
   absl::Status SendCreate(BlockId block, Bytes bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Gives the worker a duplicate of `fd`, which stays the caller's.

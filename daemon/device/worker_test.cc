@@ -116,7 +116,7 @@ TEST_F(WorkerTest, AContextWorkerExportsByHandlesAndKeepsWhatItMadeUntilTheRelea
   cuda::FakeDriver driver;
   const auto direct = *DirectBackend::Open(driver, 0);
   Serve(*direct, MiB(520));
-  ASSERT_TRUE(channel_->SendBegin().ok());
+  ASSERT_TRUE(channel_->SendBegin(/*epoch=*/3).ok());
   EXPECT_EQ(std::get<BegunWorker>(Read()).context, MiB(520));
   ASSERT_TRUE(channel_->SendCreate(BlockId(1), MiB(2)).ok());
   const CreatedBlock created = ReadCreated();
@@ -144,7 +144,7 @@ TEST_F(WorkerTest, AContextWorkerTellsTheNextBrokerWhatItHasAndMakesNoneTwice) {
     ASSERT_TRUE(created.handle.has_value());
     first = *created.handle;
   }
-  ASSERT_TRUE(channel_->SendBegin().ok());
+  ASSERT_TRUE(channel_->SendBegin(/*epoch=*/3).ok());
   EXPECT_EQ(std::get<KeptBlock>(Read()).block, BlockId(1));
   EXPECT_EQ(std::get<KeptBlock>(Read()).block, BlockId(2));
   EXPECT_EQ(std::get<BegunWorker>(Read()).context, MiB(520));
@@ -283,7 +283,7 @@ TEST_F(WorkerTest, ClosesWhatADeadBrokerLeftWhenTheNextOneBegins) {
   held.reset();
   // Not lived to hear the answer.
   ASSERT_TRUE(channel_->SendCreate(BlockId(6), MiB(2)).ok());
-  ASSERT_TRUE(channel_->SendBegin().ok());
+  ASSERT_TRUE(channel_->SendBegin(/*epoch=*/3).ok());
   ASSERT_TRUE(channel_->SendCreate(BlockId(7), MiB(2)).ok());
   EXPECT_EQ(ReadCreated().block, BlockId(6));
   EXPECT_EQ(std::get<ReleasedBlock>(Read()).block, BlockId(5));

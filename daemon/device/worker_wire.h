@@ -8,9 +8,10 @@
 //   broker → context worker  Begin; Create; Release
 //   context worker → broker  Kept…, Begun; Created; Released
 //
-// The socket outlives the broker. What comes before Begun answers an earlier one: after it the next knows that whatever
-// was not answered was never asked. Both may be asked again: a context worker that has a block still answers with that,
-// and what is not there is released.
+// The socket outlives the broker. What comes before a broker's own Begun answers an earlier one: after it the broker
+// knows that whatever was not answered was never asked. Both may be asked again: a context worker that has a block
+// still answers with that, and what is not there is released. Several brokers may have begun before a worker that is
+// slow, or has just been started, gets to answer the first of them: each Begun says whose it is.
 //
 // Structs are sent as they lie in memory: both ends are one program. The first word of every message is its
 // kind. Each end's only peer is the other: a message of another kind, size or fd count than stated here is a
@@ -69,9 +70,16 @@ struct Created {
   Outcome outcome;
 };
 
-// Hold (with one fd): keep the block's fd. Release: close it. Begin (of no block), a broker's first: close the fds that
-// an earlier broker left held, as it did not live to send the Release. Kept answers it for each block that was exported
-// by a handle and is there.
+// A broker's first: close the fds that an earlier broker left held, as it did not live to send the Release.
+struct Begin {
+  Kind kind = Kind::kBegin;
+  uint32_t padding = 0;
+  // The broker's, which no other one has that this worker hears.
+  uint64_t epoch = 0;
+};
+
+// Hold (with one fd): keep the block's fd. Release: close it. Kept answers Begin for each block that was exported by a
+// handle and is there.
 struct BlockMessage {
   Kind kind = Kind::kHold;
   uint32_t padding = 0;
@@ -91,13 +99,15 @@ struct Released {
 struct Begun {
   Kind kind = Kind::kBegun;
   uint32_t padding = 0;
+  // That of the Begin.
+  uint64_t epoch = 0;
   // What the worker's context takes of the device's memory; 0 where it has none.
   uint64_t context_bytes = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<Create> && std::is_trivially_copyable_v<Created> &&
-              std::is_trivially_copyable_v<BlockMessage> && std::is_trivially_copyable_v<Released> &&
-              std::is_trivially_copyable_v<Begun>);
+              std::is_trivially_copyable_v<Begin> && std::is_trivially_copyable_v<BlockMessage> &&
+              std::is_trivially_copyable_v<Released> && std::is_trivially_copyable_v<Begun>);
 
 // Writes `status`, with its reason and figures, into `outcome`.
 void SetStatus(const absl::Status& status, Outcome* outcome);

@@ -21,6 +21,8 @@ enum class PointMode : uint32_t {
   kDie = 1,
   // The call at the target fails.
   kFail = 2,
+  // SIGSTOP at the target, a point of kDie's.
+  kStop = 3,
 };
 
 // As it lies in the file. The name is written before the mode, and no process looks at it before.

@@ -43,10 +43,12 @@ bool IsMeant(const Points& points) {
 // Returns whether the call is to fail.
 bool Pass(PointMode mode) {
   static Points* const points = MapPoints();
-  if (points == nullptr || (points->mode != mode && points->mode != PointMode::kCount)) return false;
+  if (points == nullptr) return false;
+  const bool stops = points->mode == PointMode::kStop && mode == PointMode::kDie;
+  if (points->mode != mode && !stops && points->mode != PointMode::kCount) return false;
   if (!IsMeant(*points)) return false;
-  if (points->passed.fetch_add(1) + 1 != points->target || points->mode != mode) return false;
-  if (mode == PointMode::kDie) ::kill(::getpid(), SIGKILL);
+  if (points->passed.fetch_add(1) + 1 != points->target || points->mode == PointMode::kCount) return false;
+  if (mode == PointMode::kDie) ::kill(::getpid(), stops ? SIGSTOP : SIGKILL);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include "tests/fault/points.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -202,6 +203,42 @@ TEST_F(PointsTest, ABrokerThatDiesAtAnyPointLosesNothing) {
 TEST_F(PointsTest, AVaultThatDiesAtAnyPointLosesNothing) {
   EXPECT_GT(DieEverywhere("berthd", Stride(1)), 2u);
   daemon_.ExpectBooksBack();
+}
+
+TEST_F(PointsTest, AWorkerThatTwoBrokersBeginWithMakesABlockOnce) {
+  Actor owner(daemon_);
+  Actor importer(daemon_);
+  // Another one follows it, and stops once it has read that the broker begins.
+  points_.Set("berth-worker0", PointMode::kStop, 1);
+  const pid_t first = daemon_.workers().at(0);
+  ::kill(first, SIGKILL);
+  pid_t worker = 0;
+  ASSERT_TRUE(Eventually([&] {
+    const std::vector<pid_t> workers = daemon_.workers();
+    worker = workers.empty() ? 0 : workers[0];
+    return worker != 0 && worker != first && StateOf(worker) == 'T';
+  }));
+  points_.Clear();
+  // It is asked for a block; then another broker begins, too.
+  owner.Tell("allocate b 65536");
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.reserved > 0; }));
+  daemon_.KillBroker();
+  daemon_.TakeBooks();
+  ::kill(worker, SIGCONT);
+  const std::string handle = Must(owner.Answer());
+  // What it may have made a second time has come by then.
+  owner.Do("allocate c 65536");
+  EXPECT_EQ(daemon_.TakeBooks().blocks, 2u);
+  // Whoever has nothing but the handle gets to it, also of the next broker.
+  for (int life = 0; life < 2; ++life) {
+    EXPECT_TRUE(Ok(owner.Ask(absl::StrCat("grant-session b ", importer.session().value()))));
+    EXPECT_TRUE(Ok(importer.Ask(absl::StrCat("import b ", handle))));
+    EXPECT_TRUE(Ok(importer.Ask("drop b")));
+    daemon_.KillBroker();
+  }
+  owner.Do("free b");
+  owner.Do("free c");
+  ExpectBack();
 }
 
 TEST_F(PointsTest, ACallOfTheBrokersThatFailsCostsARequestAtMost) {

@@ -24,7 +24,7 @@ void ReadWorker(UniqueFd socket) {
 }  // namespace
 
 std::vector<std::string> Seeds() {
-  const std::string begin = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kBegin}));
+  const std::string begin = AsInput(BytesOf(worker::Begin{.epoch = 1}));
   const std::string create = AsInput(BytesOf(worker::Create{.block = 1, .bytes = uint64_t{2} << 20}));
   const std::string hold = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kHold, .block = 1}), 1);
   const std::string release = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kRelease, .block = 1}));
@@ -34,7 +34,7 @@ std::vector<std::string> Seeds() {
   // A reason that nobody knows.
   worker::Created unknown = refusal;
   unknown.outcome.reason = 1'000;
-  const std::string begun = AsInput(BytesOf(worker::Begun{.context_bytes = 1}));
+  const std::string begun = AsInput(BytesOf(worker::Begun{.epoch = 1, .context_bytes = 1}));
   const std::string kept = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kKept, .block = 1}));
   const std::string released = AsInput(BytesOf(worker::Released{.block = 1}));
   const std::string answers = kept + begun + created + AsInput(BytesOf(refusal)) + AsInput(BytesOf(unknown)) + released;

@@ -162,7 +162,7 @@ TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
   sockets.second.reset();
   Must(SetNonBlocking(sockets.first.get()));
   WorkerChannel channel(std::move(sockets.first));
-  Must(channel.SendBegin());
+  Must(channel.SendBegin(/*epoch=*/1));
   EXPECT_EQ(std::get<BegunWorker>(ReadReply(channel)).context, MiB(1));
   Must(channel.SendCreate(BlockId(1), MiB(2)));
   EXPECT_TRUE(std::get<CreatedBlock>(ReadReply(channel)).handle.has_value());
