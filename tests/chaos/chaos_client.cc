@@ -33,6 +33,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "client/block.h"
 #include "client/gpu_ref.h"
 #include "client/permit.h"
@@ -62,6 +63,9 @@ constexpr uint8_t kDirt = 0xdb;
 // How long a permit is waited for, and held, at most.
 constexpr uint64_t kLongestWaitMs = 2'000;
 constexpr uint64_t kLongestHoldUs = 10'000;
+
+// Several brokers may come and go while one call waits, on a machine that is busy with other tests.
+constexpr absl::Duration kCallPatience = absl::Seconds(60);
 
 void Pause(uint64_t microseconds) {
   const timespec pause = {.tv_sec = 0, .tv_nsec = static_cast<long>(microseconds * 1'000)};
@@ -129,7 +133,10 @@ class ChaosClient {
   }
 
   Answer Open(bool cache) {
-    BERTH_ASSIGN_OR_RETURN(session_, Session::Open({.label = "chaos", .always_new = true, .cache_permits = cache}));
+    BERTH_ASSIGN_OR_RETURN(session_, Session::Open({.label = "chaos",
+                                                    .always_new = true,
+                                                    .cache_permits = cache,
+                                                    .timeout = kCallPatience}));
     return "";
   }
 
