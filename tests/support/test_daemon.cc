@@ -15,6 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/block.h"
+#include "common/bytes.h"
 #include "common/os_error.h"
 #include "gtest/gtest.h"
 #include "tests/support/testing.h"
@@ -86,8 +88,18 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
     ::chmod(absl::StrCat(folder_, "/berthd.sock").c_str(), 0666);
     ::chmod(absl::StrCat(folder_, "/attach.sock").c_str(), 0666);
   }
+  if (options.backend != "host") AwaitDrivers();
   books_at_start_ = TakeBooks();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
+}
+
+void TestDaemon::AwaitDrivers() {
+  const v1::ListDevicesResponse devices = Must(inspector().ListDevices());
+  for (const v1::Device& device : devices.devices()) {
+    Must(Must(Block::Allocate(admin_session(), {.bytes = Bytes(1), .device = device.ordinal()})).Free());
+  }
+  const bool back = BooksBecome([](const Books& books) { return books.blocks == 0 && books.retired == 0; });
+  if (!back) Fatal(absl::DeadlineExceededError("a freed block stays"), folder_);
 }
 
 TestDaemon::~TestDaemon() {
