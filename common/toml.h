@@ -27,6 +27,8 @@ namespace berth {
 
 // Errors: kInvalidArgument naming the file, the line where it is known, and what is wrong with it.
 absl::StatusOr<toml::table> ReadToml(const std::string& path);
+// The same of a text, which errors call `name`.
+absl::StatusOr<toml::table> ParseToml(const std::string& text, const std::string& name);
 
 }  // namespace berth
 

@@ -33,6 +33,14 @@ TEST(TomlTest, WhatIsNoneSaysWhere) {
   EXPECT_FALSE(ReadToml("/nowhere").ok());
 }
 
+TEST(TomlTest, ATextIsCalledByItsName) {
+  const absl::StatusOr<toml::table> table = ParseToml("a = 1\n", "kept");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->at_path("a").value<int>(), 1);
+  EXPECT_TRUE(absl::StartsWith(ParseToml("a = 1\nb = \n", "kept").status().message(), "kept:2: "));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseToml("[@]", "kept").status()));
+}
+
 TEST(TomlTest, WhatTheLibraryDoesNotExpectIsNone) {
   // Behind the bracket it takes for granted that a key begins.
   for (const char* const text : {"[@]", "[]", "[=]", "[", "[[#]]", "[.a]", "[\n]"}) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/fd_passing.h"
 #include "common/memfd.h"
@@ -64,12 +65,12 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 }  // namespace
 
 absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, Starter starter,
-                                const Settings& settings, ConfigDesk::Reader reread) {
+                                const BrokerOptions& options) {
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
   BrokerProcess process(std::move(inheritance), std::move(starter));
   process.custody_->SetSuccession({.start = [&process] { return process.starter_.StartVault(); },
                                    .on_replaced = [&process] { process.OnVaultReplaced(); }});
-  BERTH_RETURN_IF_ERROR(process.Start(folders, settings, std::move(reread)));
+  BERTH_RETURN_IF_ERROR(process.Start(folders, options));
   process.loop_->Run();
   process.AwaitAnswers();
   const absl::Time deadline = absl::Now() + kFlushPatience;
@@ -87,9 +88,10 @@ BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter)
   for (HeldFd& held : inheritance.held) held_[held.key] = std::move(held.fd);
 }
 
-absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settings,
-                                  ConfigDesk::Reader reread) {
+absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& options) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  kept_config_ = std::make_unique<KeptConfig>(options, custody_.get(), &held_);
+  BERTH_ASSIGN_OR_RETURN(const Settings settings, kept_config_->ReadToStart());
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
@@ -100,6 +102,10 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
                                  .incarnation = facts_.incarnation,
                                  .epoch = facts_.epoch});
   Audit("broker_started", {{"version", kVersion}});
+  if (const std::string mistake(kept_config_->mistake().message()); !mistake.empty()) {
+    spdlog::critical("the configuration stays as it was before this mistake: {}", mistake);
+    Audit("keep_config", {{"cause", mistake}});
+  }
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   BERTH_RETURN_IF_ERROR(StartCore(config, folders.sockets));
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this), ledger_.get());
@@ -109,7 +115,8 @@ absl::Status BrokerProcess::Start(const Folders& folders, const Settings& settin
   keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get(), facts_.epoch);
   desk_ = std::make_unique<InventoryDesk>(loop_.get(), broker_.get(), devices);
   config_ = std::make_unique<ConfigDesk>(
-      broker_.get(), settings, std::move(reread), [facts = facts_, devices](const Settings& read) {
+      broker_.get(), settings, [this] { return kept_config_->Read(); },
+      [facts = facts_, devices](const Settings& read) {
         return MakeCoreConfig(facts.node, facts.incarnation, devices, read);
       },
       [this](const core::QuotaTable& quotas) {
@@ -246,6 +253,7 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kContextProcess:
     case custody::Kind::kMonitorProcess:
     case custody::Kind::kBroker:
+    case custody::Kind::kConfiguration:
       // Taken up.
       break;
   }
@@ -421,9 +429,36 @@ void BrokerProcess::OnNotice(Notice notice) {
   } else if (std::holds_alternative<HandOverRequested>(notice)) {
     // If that fails the socket says next that the vault is gone.
     custody_->HandOver().IgnoreError();
+  } else if (std::holds_alternative<ReloadRequested>(notice)) {
+    BeginReload();
   } else {
     Stop();
   }
+}
+
+void BrokerProcess::BeginReload() {
+  // The thread that is at it looks once more.
+  if (reloads_.fetch_add(1) > 0) return;
+  if (reloader_.joinable()) reloader_.join();
+  reloader_ = std::thread([this] {
+    for (int asked = reloads_; asked > 0; asked = reloads_.fetch_sub(asked) - asked) Reload();
+  });
+}
+
+void BrokerProcess::Reload() {
+  const absl::StatusOr<std::vector<service::ConfigChange>> changes = config_->Reload();
+  service::AuditRecord record = {.what = "reload", .outcome = changes.status()};
+  if (!changes.ok()) {
+    spdlog::error("{}", std::string(changes.status().message()));
+  } else {
+    for (const service::ConfigChange& change : *changes) {
+      const std::string text = absl::StrCat(change.key, ": ", change.from, " -> ", change.to);
+      spdlog::info("configuration: {}{}", text, change.why_not.empty() ? "" : " (not now: " + change.why_not + ")");
+      if (change.why_not.empty()) record.facts.emplace_back("change", text);
+    }
+    spdlog::info("the configuration file was read anew, {} changes", changes->size());
+  }
+  audit_->Append(std::move(record));
 }
 
 void BrokerProcess::AwaitAnswers() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,7 +26,9 @@
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
+#include "daemon/kept_config.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/options.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/attach_front.h"
@@ -50,12 +53,12 @@ class BrokerProcess final : private EffectSink {
   };
   // Ends the process once the vault asks for that. A vault that ends without asking is followed by another one, which
   // `starter` starts. Returns: whatever keeps it from serving.
-  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, Starter starter, const Settings& settings,
-                          ConfigDesk::Reader reread);
+  static absl::Status Run(UniqueFd vault_socket, const Folders& folders, Starter starter,
+                          const BrokerOptions& options);
 
  private:
   BrokerProcess(Inheritance inheritance, Starter starter);
-  absl::Status Start(const Folders& folders, const Settings& settings, ConfigDesk::Reader reread);
+  absl::Status Start(const Folders& folders, const BrokerOptions& options);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
   std::unique_ptr<core::Core> MakeCore(const core::Config& config) const;
@@ -84,6 +87,9 @@ class BrokerProcess final : private EffectSink {
   void OnVaultReplaced();
   void OnVaultEvent();
   void OnNotice(Notice notice);
+  // Has the configuration file read anew on a thread of its own, for its disk may be slow.
+  void BeginReload();
+  void Reload();
   void Stop();
   // Waits until whoever was answered has the answer, not for long.
   void AwaitAnswers() const;
@@ -139,7 +145,11 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<ModuleKeeper> modules_;
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
+  std::unique_ptr<KeptConfig> kept_config_;
   std::unique_ptr<ConfigDesk> config_;
+  // Reloads that were asked for and have not ended; the thread that is at them, or was.
+  std::atomic<int> reloads_ = 0;
+  std::thread reloader_;
   std::unique_ptr<service::DeviceWatches> watches_;
   std::unique_ptr<service::GrpcFront> grpc_;
   std::unique_ptr<service::Acceptor> acceptor_;

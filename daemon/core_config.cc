@@ -1,7 +1,10 @@
 #include "daemon/core_config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -13,8 +16,10 @@
 #include "common/concurrency_limit.h"
 #include "common/device_score.h"
 #include "common/label.h"
+#include "common/os_error.h"
 #include "common/status_macros.h"
 #include "common/toml.h"
+#include "common/unique_fd.h"
 #include "daemon/options.h"
 
 namespace berth {
@@ -322,9 +327,28 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path) {
   return SettingsReader(path, root).Read();
 }
 
-absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options) {
-  absl::StatusOr<Settings> settings = Settings{};
-  if (!options.config.empty()) settings = ReadSettings(options.config);
+absl::StatusOr<Settings> ParseSettings(const std::string& text, const std::string& name) {
+  BERTH_ASSIGN_OR_RETURN(const toml::table root, ParseToml(text, name));
+  return SettingsReader(name, root).Read();
+}
+
+absl::StatusOr<std::string> ReadConfigText(const BrokerOptions& options) {
+  if (options.config.empty()) return "";
+  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  char part[4096];
+  ssize_t size = file ? 1 : -1;
+  while (size > 0) {
+    size = ::read(file.get(), part, sizeof(part));
+    if (size > 0) text.append(part, static_cast<size_t>(size));
+  }
+  if (size < 0) return OsError(absl::StrCat("reading ", options.config), errno);
+  return text;
+}
+
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std::string& text,
+                                         const std::string& name) {
+  absl::StatusOr<Settings> settings = ParseSettings(text, name);
   if (!settings.ok()) return settings;
   const auto take = [&](const auto& flag, const char* name, const char* key, auto* to) {
     if (!flag.has_value()) return;

@@ -113,10 +113,15 @@ struct Settings {
 // Errors: kNotFound; kInvalidArgument naming the file, the line or the key, and what was expected. Unknown keys are
 // errors.
 absl::StatusOr<Settings> ReadSettings(const std::string& path);
+// The same of a file's text, which errors and origins call `name`.
+absl::StatusOr<Settings> ParseSettings(const std::string& text, const std::string& name);
 
-// What flags and file say together: a flag's word comes before the file's. The environment's on the cap of gpu-tests,
-// which comes before both, is noted. Errors: ReadSettings()'s.
-absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options);
+// The text of the configuration file; empty where there is to be none. Errors: those of the system, naming the file.
+absl::StatusOr<std::string> ReadConfigText(const BrokerOptions& options);
+// What flags and a file's text say together: a flag's word comes before the file's. The environment's on the cap of
+// gpu-tests, which comes before both, is noted. Errors: ParseSettings()'s.
+absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std::string& text,
+                                         const std::string& name);
 
 // Puts the core's configuration together. Reads the environment's concurrency variables.
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

@@ -1,5 +1,6 @@
 // berthd: Berth's daemon. Without --role it is the vault, which starts the other roles from this same binary.
 
+#include <signal.h>
 #include <stdio.h>
 
 #include <optional>
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
     printf("%s\n", berth::VersionText().c_str());
     return 0;
   }
+  // The vault's to hear: whoever sends it to all of them means that one.
+  if (options.role != berth::Role::kVault) ::signal(SIGHUP, SIG_IGN);
   switch (options.role) {
     case berth::Role::kVault:
       return berth::RunVaultRole(options);

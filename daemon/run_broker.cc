@@ -12,7 +12,6 @@
 #include "common/unique_fd.h"
 #include "daemon/broker_process.h"
 #include "daemon/confinement.h"
-#include "daemon/core_config.h"
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/starter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -28,9 +27,7 @@ absl::Status Serve(const BrokerOptions& options) {
   BERTH_ASSIGN_OR_RETURN(Starter starter, Starter::Fork(options.vault_flags));
   BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
   BERTH_RETURN_IF_ERROR(Confine());
-  BERTH_ASSIGN_OR_RETURN(const Settings settings, CombineSettings(options));
-  return BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, std::move(starter),
-                            settings, [options] { return CombineSettings(options); });
+  return BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, std::move(starter), options);
 }
 
 }  // namespace

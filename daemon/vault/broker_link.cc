@@ -74,7 +74,7 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     // What the vault put there itself is not the broker's to change.
     const bool own =
         (request.key.kind >= custody::Kind::kLifeline && request.key.kind <= custody::Kind::kBlock) ||
-        request.key.kind == custody::Kind::kFencePage;
+        request.key.kind == custody::Kind::kFencePage || request.key.kind == custody::Kind::kConfiguration;
     if (own && request.kind == MessageKind::kPut && message.fds.size() == 1) {
       return PutRequest{request.key, std::move(message.fds[0])};
     }

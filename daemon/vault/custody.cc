@@ -285,6 +285,7 @@ absl::StatusOr<Notice> Custody::ReadNotice() {
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (AsStruct<custody::Signal>(message, MessageKind::kStop, 0).has_value()) return StopRequested{};
   if (AsStruct<custody::Signal>(message, MessageKind::kHandOver, 0).has_value()) return HandOverRequested{};
+  if (AsStruct<custody::Signal>(message, MessageKind::kReload, 0).has_value()) return ReloadRequested{};
   if (const auto status = AsStruct<custody::WorkerStatus>(message, MessageKind::kWorkerStatus, 0);
       status.has_value()) {
     {

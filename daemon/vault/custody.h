@@ -71,8 +71,11 @@ struct DroppedFd {
 struct StopRequested {};
 // Another program has taken the vault's place, and wants everything: call HandOver().
 struct HandOverRequested {};
+// The configuration file is to be read anew.
+struct ReloadRequested {};
 
-using Notice = std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested, HandOverRequested>;
+using Notice =
+    std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested, HandOverRequested, ReloadRequested>;
 
 struct Inheritance;
 

@@ -2,7 +2,7 @@
 // and what it tells of the other processes.
 //
 //   vault → broker  Facts, then Give + fds for everything held, then GiveEnd;
-//                   later Give + fds for a restarted worker or monitor, WorkerStatus, Dropped, Stop
+//                   later Give + fds for a restarted worker or monitor, WorkerStatus, Dropped, Reload, Stop
 //   broker → vault  Put + fd, Drop, Ready, Order, Reset
 //
 // Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to
@@ -68,6 +68,8 @@ enum class Kind : uint32_t {
   kMonitorProcess,
   // The pidfd of the broker that hands over; id 0.
   kBroker,
+  // A sealed memfd of the configuration file's text as it was last read without a mistake; the greatest id is the last.
+  kConfiguration,
 };
 
 enum class Listener : uint64_t {
@@ -114,6 +116,7 @@ enum class MessageKind : uint32_t {
   kOrder,
   kHandOver,
   kReset,
+  kReload,
 };
 
 // The first message: what a broker is told of the life it begins.
@@ -223,7 +226,8 @@ struct Order {
 };
 
 // GiveEnd: everything held has been given. Stop: please end. Ready: the broker serves. HandOver: please give back
-// everything. Reset: the next broker shall begin a new incarnation; this one is about to end.
+// everything. Reset: the next broker shall begin a new incarnation; this one is about to end. Reload: please read the
+// configuration file anew.
 struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };

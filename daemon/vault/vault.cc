@@ -52,7 +52,7 @@ absl::StatusOr<rlim_t> LiftFdLimit() {
   return limit.rlim_cur;
 }
 
-// Blocks the signals that end the daemon and returns an fd that they are read from.
+// Blocks the signals that end the daemon, and SIGHUP, and returns an fd that they are read from.
 absl::StatusOr<UniqueFd> TakeSignals() {
   // Whoever reads ready_fd may have gone.
   ::signal(SIGPIPE, SIG_IGN);
@@ -137,6 +137,7 @@ absl::Status Vault::Start(UniqueFd page) {
 absl::Status Vault::Serve() {
   while (!StopAsked()) {
     AttendUpgrade();
+    AttendReload();
     std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
     MonotonicTime wake = Now() + seconds(60);
     if (!broker_.has_value()) {
@@ -273,7 +274,18 @@ void Vault::OnRequest(ResetSignal) {
 
 bool Vault::StopAsked() {
   signalfd_siginfo info;
-  return ::read(signals_.get(), &info, sizeof(info)) == sizeof(info);
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGHUP) return true;
+    reload_ = true;
+  }
+  return false;
+}
+
+void Vault::AttendReload() {
+  if (!reload_ || !broker_.has_value()) return;
+  // Where this program is a newer one than the broker's, the next broker reads the file anyway.
+  if (upgrade_ != Upgrade::kBroker) broker_->link.Queue(custody::Signal{.kind = MessageKind::kReload});
+  reload_ = false;
 }
 
 bool Vault::AwaitBroker(MonotonicTime deadline) {

@@ -52,9 +52,9 @@ struct VaultOptions {
 // Vault is the process: made and run once, by its main thread.
 class Vault {
  public:
-  // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM, SIGINT or SIGHUP:
-  // then it ends them, within 1 s in all, and removes the sockets. With a broker's socket it goes on where the vault
-  // before it ended instead of starting anything.
+  // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM or SIGINT: then it ends them,
+  // within 1 s in all, and removes the sockets. SIGHUP has the broker read the configuration file anew. With a broker's
+  // socket it goes on where the vault before it ended instead of starting anything.
   // Returns: OK after a clean stop.
   // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five
   // brokers in a row ended before they served, the inventory failed, or a broker handed nothing over; those of the
@@ -131,8 +131,10 @@ class Vault {
 
   // Waits for the broker to end, serving it meanwhile.
   bool AwaitBroker(MonotonicTime deadline);
-  // Whether a signal asked to stop.
+  // Whether a signal asked to stop. One that asked to reload is noted.
   bool StopAsked();
+  // Passes on what a signal asked.
+  void AttendReload();
 
   // ---- vault_succession.cc: vaults before and after this one -----------------------------------------------
 
@@ -212,6 +214,8 @@ class Vault {
   uint64_t incarnation_ = 0;
   // A broker of this incarnation has served.
   bool begun_ = false;
+  // The configuration file is to be read anew.
+  bool reload_ = false;
   uint64_t epoch_ = 0;
 
   HeldFds held_;

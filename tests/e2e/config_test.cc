@@ -1,11 +1,15 @@
 // The configuration as it is shown, and read anew while the daemon runs.
 
+#include <signal.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -206,6 +210,107 @@ TEST(ConfigTest, AMistakeNamesLineAndKeyAndTheOldConfigurationStays) {
       EXPECT_EQ(after.at(key).SerializeAsString(), value.SerializeAsString()) << key;
     }
   }
+}
+
+// ---- SIGHUP, and what a broker that follows goes by ---------------------------------------------------------
+
+std::string TextWithCap(int cap) {
+  return absl::StrCat("[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = ", cap, "\n[memory]\nwarm_limit = \"64MiB\"\n");
+}
+constexpr char kMistake[] = "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncapp = 9\n";
+
+// Waits for a record of the audit log with all of these.
+bool IsAudited(const TestDaemon& daemon, const std::vector<std::string>& texts) {
+  return Eventually([&] {
+    std::ifstream file(absl::StrCat(daemon.folder(), "/state/audit.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const auto has = [&](const std::string& text) { return absl::StrContains(line, text); };
+      if (std::all_of(texts.begin(), texts.end(), has)) return true;
+    }
+    return false;
+  });
+}
+
+TEST(ConfigTest, ASignalHasTheFileReadAnew) {
+  TestDaemon daemon({.config = kConfig});
+  const auto cap_becomes = [&](const std::string& cap) {
+    return Eventually([&] { return Shown(daemon)["pools.b.cap"].value() == cap; });
+  };
+  {
+    Actor holder(daemon), waiter(daemon);
+    holder.Do("acquire p pool=b units=4");
+    waiter.Tell("acquire p pool=b units=2");
+    ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPermits()).waiters_size() == 1; }));
+    Write(daemon, TextWithCap(6));
+    daemon.vault().Signal(SIGHUP);
+    EXPECT_TRUE(Ok(waiter.Answer())) << "a raised cap serves who waits";
+    EXPECT_TRUE(cap_becomes("6"));
+    EXPECT_TRUE(IsAudited(daemon, {"\"reload\"", "\"done\"", "pools.b.cap: 4 -> 6"}));
+    // A mistake changes nothing, and is said.
+    Write(daemon, kMistake);
+    daemon.vault().Signal(SIGHUP);
+    EXPECT_TRUE(IsAudited(daemon, {"\"reload\"", "\"refused\"", ":4: pools.b.capp"}));
+    EXPECT_EQ(Shown(daemon)["pools.b.cap"].value(), "6");
+    // Whatever was written before the last of many is there in the end.
+    for (int cap = 7; cap <= 30; ++cap) {
+      Write(daemon, TextWithCap(cap));
+      daemon.vault().Signal(SIGHUP);
+    }
+    EXPECT_TRUE(cap_becomes("30"));
+    // Who sends it to every process of the daemon ends none.
+    const pid_t broker = daemon.broker();
+    const std::vector<pid_t> workers = daemon.workers();
+    EXPECT_EQ(::kill(broker, SIGHUP), 0);
+    for (const pid_t worker : workers) EXPECT_EQ(::kill(worker, SIGHUP), 0);
+    // Nor does it matter which vault it is.
+    const pid_t vault = daemon.vault_pid();
+    daemon.KillVault();
+    Write(daemon, TextWithCap(5));
+    ASSERT_TRUE(Eventually([&] {
+      ::kill(daemon.vault_pid(), SIGHUP);
+      return Shown(daemon)["pools.b.cap"].value() == "5";
+    }));
+    EXPECT_NE(daemon.vault_pid(), vault);
+    EXPECT_EQ(daemon.broker(), broker);
+    EXPECT_EQ(daemon.workers(), workers);
+    EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 2);
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST(ConfigTest, AMistakeInTheFileCostsNobodyALeaseWhateverDies) {
+  TestDaemon daemon({.config = kConfig});
+  {
+    Actor holder(daemon);
+    holder.Do("acquire p pool=b units=4");
+    const auto as_before = [&](const std::string& cap) {
+      const v1::ConfigValue shown = Shown(daemon)["pools.b.cap"];
+      EXPECT_EQ(shown.value(), cap);
+      EXPECT_EQ(shown.where(), absl::StrCat(daemon.config_path(), " before the mistake in it:4"));
+      EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 1);
+    };
+    Write(daemon, kMistake);
+    for (int life = 0; life < 6; ++life) daemon.KillBroker();
+    as_before("4");
+    EXPECT_TRUE(IsAudited(daemon, {"\"keep_config\"", ":4: pools.b.capp"}));
+    EXPECT_TRUE(Refused(daemon.inspector().ReloadConfig(), Reason::kInvalidField));
+    daemon.KillVault();
+    daemon.KillBroker();
+    as_before("4");
+    // What a reload has read counts, too; and a file that is gone is no other than one with a mistake.
+    Write(daemon, TextWithCap(6));
+    Must(daemon.inspector().ReloadConfig());
+    EXPECT_EQ(Shown(daemon)["pools.b.cap"].where(), absl::StrCat(daemon.config_path(), ":4"));
+    ASSERT_EQ(::unlink(daemon.config_path().c_str()), 0);
+    daemon.KillBroker();
+    as_before("6");
+    Write(daemon, TextWithCap(5));
+    daemon.KillBroker();
+    EXPECT_EQ(Shown(daemon)["pools.b.cap"].value(), "5") << "a file without a mistake is read as it is";
+    EXPECT_EQ(Shown(daemon)["pools.b.cap"].where(), absl::StrCat(daemon.config_path(), ":4"));
+    EXPECT_TRUE(Ok(holder.Ask("release p")));
+  }
+  daemon.ExpectBooksBack();
 }
 
 }  // namespace
