@@ -103,9 +103,12 @@ TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
     Await({{"what", "allocate"}, {"block", block}, {"bytes", "1048576"}}, session);
     a.Do(absl::StrCat("grant-session b ", b.session().value()));
     Await({{"what", "grant"}, {"block", block}, {"to", absl::StrCat("session ", Hex(b.session().value()))}});
+    const uint64_t imports = daemon_.TakeBooks().imports;
     b.Do(absl::StrCat("import b ", FormatHandle(handle)));
     ExpectWho(Await({{"what", "import"}, {"block", block}}), b);
     b.Do("drop b");
+    // That it has let go it says on its channel, which nobody waits for.
+    ASSERT_TRUE(daemon_.BooksBecome([&](const Books& books) { return books.imports == imports; }));
     a.Do("publish b weights");
     Await({{"what", "publish"}, {"block_name", "weights"}});
     a.Do("unpublish weights");
