@@ -4,28 +4,20 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <map>
-#include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/attach_wire.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
 #include "common/session_capsule.h"
-#include "daemon/broker/idle_sink.h"
-#include "daemon/vault/broker_link.h"
+#include "daemon/service/listening_front.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {
@@ -33,58 +25,17 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-class FrontSink final : public IdleSink {
- public:
-  explicit FrontSink(std::unique_ptr<AttachFront>* front) : front_(*front) {}
-  void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
-  void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
-  void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
-  void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
-
- private:
-  std::unique_ptr<AttachFront>& front_;
-};
-
-class AttachFrontTest : public testing::Test {
+class AttachFrontTest : public testing::Test, protected ListeningFront {
  protected:
-  void SetUp() override {
-    auto sockets = *SocketPair();
-    ASSERT_TRUE(SetNonBlocking(sockets.first.get()).ok());
-    vault_.emplace(std::move(sockets.first));
-    vault_->Queue(custody::Facts{.custody_limit = custody_limit_});
-    vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
-    vault_->Flush(in_vault_);
-    custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
-    core_ = std::make_unique<core::Core>(
-        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
-        [](core::StreamKey) { return core::StreamWords(); });
-    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
-    loop_ = *EventLoop::Create();
-    loop_->SetTimerCallback([] {});
-    front_ = std::make_unique<AttachFront>(loop_.get(), broker_.get(), custody_.get(), NodeFacts{},
-                                           UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
-    address_.sun_family = AF_UNIX;
-    // A name in no file system.
-    const std::string name = absl::StrCat("berth-attach-front-test-", ::getpid());
-    memcpy(address_.sun_path + 1, name.data(), name.size());
-    address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_), 0);
-    ASSERT_EQ(::listen(listener.get(), 16), 0);
-    ASSERT_TRUE(front_->Listen(std::move(listener)).ok());
+  explicit AttachFrontTest(uint64_t custody_limit = 10'000) : ListeningFront("attach-front-test", custody_limit) {
     thread_ = std::thread([this] { loop_->Run(); });
   }
-  void TearDown() override {
+  ~AttachFrontTest() override {
     loop_->Stop();
     thread_.join();
     front_.reset();
   }
 
-  UniqueFd Connect() const {
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_), 0);
-    return socket;
-  }
   // What the front says next, as a T or a status; `fd` gets what comes with it.
   template <typename T>
   absl::Status Receive(int socket, UniqueFd* fd = nullptr) {
@@ -119,11 +70,11 @@ class AttachFrontTest : public testing::Test {
         if (done()) return true;
         std::this_thread::yield();
       } else if (auto* const put = std::get_if<PutRequest>(&*request)) {
-        in_vault_[put->key] = std::move(put->fd);
+        held_[put->key] = std::move(put->fd);
       } else if (auto* const drop = std::get_if<DropRequest>(&*request)) {
-        in_vault_.erase(drop->key);
+        held_.erase(drop->key);
         vault_->Queue(custody::KeyMessage{.kind = custody::MessageKind::kDropped, .key = drop->key});
-        vault_->Flush(in_vault_);
+        vault_->Flush(held_);
         front_->VaultDropped(drop->key);
         ++dropped_[drop->key];
       }
@@ -132,7 +83,7 @@ class AttachFrontTest : public testing::Test {
   }
   uint64_t InVault(custody::Kind kind) const {
     uint64_t count = 0;
-    for (const auto& [key, fd] : in_vault_) count += key.kind == kind ? 1 : 0;
+    for (const auto& [key, fd] : held_) count += key.kind == kind ? 1 : 0;
     return count;
   }
   std::vector<SessionId> Sessions() {
@@ -143,20 +94,8 @@ class AttachFrontTest : public testing::Test {
     });
   }
 
-  uint64_t custody_limit_ = 10'000;
-  uint64_t last_id_ = 0;
-  std::optional<BrokerLink> vault_;
-  HeldFds in_vault_;
   std::map<custody::Key, int> dropped_;
-  std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<Custody> custody_;
-  FrontSink sink_{&front_};
-  std::unique_ptr<core::Core> core_;
-  std::unique_ptr<Broker> broker_;
-  std::unique_ptr<AttachFront> front_;
   std::thread thread_;
-  sockaddr_un address_ = {};
-  socklen_t address_size_ = 0;
 };
 
 TEST_F(AttachFrontTest, ASessionEndedOnItsWayIntoCustodyLeavesNoLifelineAnywhere) {
@@ -190,7 +129,7 @@ TEST_F(AttachFrontTest, ASessionEndedOnItsWayIntoCustodyLeavesNoLifelineAnywhere
 // Room for a lifeline, two channels, and one process.
 class TightAttachFrontTest : public AttachFrontTest {
  protected:
-  TightAttachFrontTest() { custody_limit_ = 4; }
+  TightAttachFrontTest() : AttachFrontTest(/*custody_limit=*/4) {}
 };
 
 TEST_F(TightAttachFrontTest, AChannelThatCouldNotBeOpenedStandsForNoEarlierOne) {

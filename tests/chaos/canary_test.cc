@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -27,12 +27,6 @@ namespace {
 
 constexpr uint64_t kAtOnce = 25;
 constexpr uid_t kUsers[] = {1001, 1002, 1003, 1004};
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 class CanaryTest : public ::testing::Test {
  protected:

@@ -11,20 +11,14 @@
 #include <random>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/chaos.h"
+#include "tests/support/environment.h"
 
 namespace berth::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 TEST(ChaosTest, WhateverDiesNothingIsLostAndNothingIsOutTwice) {
   const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");

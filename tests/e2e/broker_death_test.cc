@@ -3,7 +3,6 @@
 // BERTH_FAULT_KILLS sets how often it is killed in a row (default 20), BERTH_FAULT_SEED replays a run.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <memory>
@@ -12,11 +11,11 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/block_handle.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -24,12 +23,6 @@ namespace berth::testing {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 // The daemon's own account of what is out.
 Books Account(TestDaemon& daemon) {

@@ -2,7 +2,6 @@
 //
 // BERTH_FAULT_CALLS sets how many calls are made (default 4000), BERTH_FAULT_SEED replays the draws of a run.
 
-#include <stdlib.h>
 
 #include <map>
 #include <memory>
@@ -11,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
@@ -25,12 +24,6 @@ namespace {
 
 using Permits = v1::PermitService::Stub;
 using Sessions = v1::SessionService::Stub;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 // What became of calls, by name.
 using Outcomes = std::map<std::string, uint64_t>;

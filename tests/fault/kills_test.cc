@@ -6,7 +6,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <list>
@@ -15,23 +14,17 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/block_handle.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 class KillsTest : public ::testing::Test {
  protected:

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,24 +22,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/block_handle.h"
 #include "common/os_error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 // The test's end of the file.
 class SharedPoints {

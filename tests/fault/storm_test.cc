@@ -3,7 +3,6 @@
 //
 // BERTH_FAULT_STORM sets how many are killed (default 60; 1,000 for the figure), BERTH_FAULT_SEED replays a run.
 
-#include <stdlib.h>
 
 #include <algorithm>
 #include <iostream>
@@ -14,22 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 constexpr size_t kCap = 4;
 

@@ -1,88 +1,34 @@
 // What processes say on attach.sock: on a fresh connection, on a lifeline, and on a channel.
 
-#include <fcntl.h>
 #include <poll.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/session_capsule.h"
-#include "daemon/broker/broker.h"
-#include "daemon/broker/event_loop.h"
-#include "daemon/broker/idle_sink.h"
-#include "daemon/core/core.h"
-#include "daemon/service/attach_front.h"
-#include "daemon/vault/broker_link.h"
-#include "daemon/vault/custody.h"
+#include "daemon/service/listening_front.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/messages.h"
 
 namespace berth::fuzz {
 namespace {
 
-class FrontSink final : public IdleSink {
- public:
-  explicit FrontSink(std::unique_ptr<service::AttachFront>* front) : front_(*front) {}
-  void Carry(const core::Deliver& effect) override { front_->Deliver(effect.channel, effect.delivery, -1); }
-  void Carry(const core::CloseChannel& effect) override { front_->CloseChannel(effect.channel); }
-  void Carry(const core::DropChannel& effect) override { front_->DropChannel(effect.channel); }
-  void Carry(const core::DropSession& effect) override { front_->DropSession(effect.session); }
-
- private:
-  std::unique_ptr<service::AttachFront>& front_;
-};
-
 // A broker that listens, and its vault; for as long as the program runs.
-class Front {
+class Front : protected service::ListeningFront {
  public:
-  Front() {
-    auto sockets = *SocketPair();
-    SetNonBlocking(sockets.first.get()).IgnoreError();
-    vault_ = std::make_unique<BrokerLink>(std::move(sockets.first));
-    vault_->Queue(custody::Facts{.custody_limit = 4096});
-    vault_->Queue(custody::Signal{.kind = custody::MessageKind::kGiveEnd});
-    vault_->Flush(held_);
-    custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
-    core_ = std::make_unique<core::Core>(
-        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
-        [](core::StreamKey) { return core::StreamWords(); });
-    broker_ = std::make_unique<Broker>(core_.get(), &sink_);
-    loop_ = *EventLoop::Create();
-    loop_->SetTimerCallback([] {});
-    front_ = std::make_unique<service::AttachFront>(loop_.get(), broker_.get(), custody_.get(), service::NodeFacts{},
-                                                    UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
-    // A name in no file system.
-    const std::string name = absl::StrCat("berth-attach-fuzz-", ::getpid());
-    address_.sun_family = AF_UNIX;
-    memcpy(address_.sun_path + 1, name.data(), name.size());
-    size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), size_) < 0 ||
-        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener)).ok()) {
-      std::abort();
-    }
+  Front() : ListeningFront("attach-fuzz", /*custody_limit=*/4096) {
     std::thread([this] { loop_->Run(); }).detach();
     std::thread([this] { ServeVault(); }).detach();
   }
 
-  UniqueFd Connect() const {
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address_), size_) < 0) std::abort();
-    return socket;
-  }
+  using ListeningFront::Connect;
 
  private:
   void ServeVault() {
@@ -104,18 +50,6 @@ class Front {
       }
     }
   }
-
-  uint64_t last_id_ = 0;
-  std::unique_ptr<BrokerLink> vault_;
-  HeldFds held_;
-  std::unique_ptr<service::AttachFront> front_;
-  FrontSink sink_{&front_};
-  std::unique_ptr<Custody> custody_;
-  std::unique_ptr<core::Core> core_;
-  std::unique_ptr<Broker> broker_;
-  std::unique_ptr<EventLoop> loop_;
-  sockaddr_un address_ = {};
-  socklen_t size_ = 0;
 };
 
 // A session's lifeline, and a channel of it.

@@ -3,7 +3,6 @@
 // BERTH_FUZZ_SECONDS sets how long (default 3), BERTH_FAULT_SEED replays the mutations of a run.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -24,17 +22,12 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/environment.h"
 
 namespace berth::fuzz {
 namespace {
 
 std::string g_name;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = getenv(name);
-  uint64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 // What is being looked at.
 const std::string* g_input = nullptr;
@@ -105,8 +98,8 @@ TEST(FuzzTest, WhateverComesIsAnswered) {
   ASSERT_FALSE(corpus.empty());
   for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, TellInput);
   for (const std::string& input : corpus) RunOne(input);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
-  const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_FUZZ_SECONDS", 3));
+  const uint64_t seed = testing::FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const absl::Time end = absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", 3));
   std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   uint64_t runs = 0;

@@ -1,22 +1,15 @@
 // Runs the simulation over a few seeds. BERTH_SIM_SEED replays one, BERTH_SIM_STEPS runs it longer; BERTH_SIM_HOURS is
 // how long a thousand clients go on, in their time, and half a minute without it.
 
-#include <cstdlib>
 #include <iostream>
 
-#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/simulation.h"
+#include "tests/support/environment.h"
 
 namespace berth::core {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  uint64_t value;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
 
 // Runs to the end and adds up what came of it.
 void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps, Simulation::Counts* sum) {
@@ -78,8 +71,8 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
 }
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
-  const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 5'000);
+  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
+  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 5'000);
   const uint64_t seeds = one == 0 ? 24 : 1;
   Simulation::Counts sum;
   const absl::Time start = absl::Now();
@@ -177,8 +170,8 @@ TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
 // Time passes in one step of a hundred, a quarter of a second on average: with all that is asked, each of a thousand
 // clients asks once in some ten seconds.
 TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
-  const uint64_t seed = FromEnvironment("BERTH_SIM_SEED", 101);
-  const uint64_t hours = FromEnvironment("BERTH_SIM_HOURS", 0);
+  const uint64_t seed = testing::FromEnvironment("BERTH_SIM_SEED", 101);
+  const uint64_t hours = testing::FromEnvironment("BERTH_SIM_HOURS", 0);
   Simulation simulation({.seed = seed, .sessions = 1'000, .check_every = 1'000, .check_rows_every = 10'000});
   simulation.Crowd(1'000);
   const absl::Time start = absl::Now();
@@ -192,8 +185,8 @@ TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
-  const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 2'500);
+  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
+  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 2'500);
   Simulation::Counts sum;
   for (uint64_t i = 0; i < (one == 0 ? 6 : 1); ++i) {
     Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true, .only_permits = true}, /*crowd=*/0, steps, &sum);
@@ -210,8 +203,8 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
-  const uint64_t one = FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = FromEnvironment("BERTH_SIM_STEPS", 2'500);
+  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
+  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 2'500);
   Simulation::Counts sum;
   for (uint64_t i = 0; i < (one == 0 ? 10 : 1); ++i) {
     Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true}, /*crowd=*/0, steps, &sum);
