@@ -1,5 +1,5 @@
 // Points: where a process of the daemon's can be made to die, or a call of its to fail: between what it hears and what
-// it says. The test has them in a file that it shares with tests/fault/points_library.cc, which is loaded into the
+// it says; or to get no memory. The test has them in a file that it shares with tests/fault/points_library.cc, which is loaded into the
 // daemon's processes before anything else.
 //
 // What a process does between two messages nobody outside can tell from what it does at once; the ledger's commits are
@@ -23,6 +23,9 @@ enum class PointMode : uint32_t {
   kFail = 2,
   // SIGSTOP at the target, a point of kDie's.
   kStop = 3,
+  // Counts what is asked of operator new, and no more; there is no memory at the target.
+  kCountNew = 4,
+  kFailNew = 5,
 };
 
 // As it lies in the file. The name is written before the mode, and no process looks at it before.

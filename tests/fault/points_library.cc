@@ -13,6 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <new>
+
 #include "tests/fault/points.h"
 
 namespace {
@@ -45,9 +48,10 @@ bool Pass(PointMode mode) {
   static Points* const points = MapPoints();
   if (points == nullptr) return false;
   const bool stops = points->mode == PointMode::kStop && mode == PointMode::kDie;
-  if (points->mode != mode && !stops && points->mode != PointMode::kCount) return false;
+  const PointMode counts = mode == PointMode::kFailNew ? PointMode::kCountNew : PointMode::kCount;
+  if (points->mode != mode && !stops && points->mode != counts) return false;
   if (!IsMeant(*points)) return false;
-  if (points->passed.fetch_add(1) + 1 != points->target || points->mode == PointMode::kCount) return false;
+  if (points->passed.fetch_add(1) + 1 != points->target || points->mode == counts) return false;
   if (mode == PointMode::kDie) ::kill(::getpid(), stops ? SIGSTOP : SIGKILL);
   return true;
 }
@@ -64,6 +68,17 @@ Function* Next(const char* name) {
 }
 
 }  // namespace
+
+// What libstdc++'s does, of which all its other ones are made.
+void* operator new(size_t size) {
+  while (true) {
+    void* const memory = Pass(PointMode::kFailNew) ? nullptr : ::malloc(size == 0 ? 1 : size);
+    if (memory != nullptr) return memory;
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
+}
 
 extern "C" {
 
