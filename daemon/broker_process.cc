@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <utility>
 #include <variant>
 
@@ -66,8 +67,13 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 
 absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, Starter starter,
                                 const BrokerOptions& options) {
-  BERTH_ASSIGN_OR_RETURN(Inheritance inheritance, Custody::Receive(std::move(vault_socket)));
-  BrokerProcess process(std::move(inheritance), std::move(starter));
+  // Some ten thousand fds take as long to come as the ledger to be read.
+  std::future<absl::StatusOr<Kept>> kept;
+  BERTH_ASSIGN_OR_RETURN(Inheritance inheritance,
+                         Custody::Receive(std::move(vault_socket), [&](const custody::Facts& facts) {
+                           kept = std::async(std::launch::async, ReadLedger, facts, folders.sockets);
+                         }));
+  BrokerProcess process(std::move(inheritance), std::move(starter), kept.get());
   process.custody_->SetSuccession({.start = [&process] { return process.starter_.StartVault(); },
                                    .on_replaced = [&process] { process.OnVaultReplaced(); }});
   BERTH_RETURN_IF_ERROR(process.Start(folders, options));
@@ -83,8 +89,24 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, S
   ::_exit(0);
 }
 
-BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter)
-    : starter_(std::move(starter)), facts_(inheritance.facts), custody_(std::move(inheritance.custody)) {
+absl::StatusOr<BrokerProcess::Kept> BrokerProcess::ReadLedger(const custody::Facts& facts, const std::string& folder) {
+  LedgerIdentity identity = {.schema = core::kRowSchema, .node = facts.node, .incarnation = facts.incarnation};
+  BERTH_ASSIGN_OR_RETURN(identity.boot, ReadBootId());
+  Kept kept;
+  if (facts.begun == 0) {
+    BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Create(folder, identity));
+    return kept;
+  }
+  BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Open(folder, identity));
+  kept.rows = kept.ledger->AllRows();
+  return kept;
+}
+
+BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<Kept> kept)
+    : starter_(std::move(starter)),
+      facts_(inheritance.facts),
+      kept_(std::move(kept)),
+      custody_(std::move(inheritance.custody)) {
   for (HeldFd& held : inheritance.held) held_[held.key] = std::move(held.fd);
 }
 
@@ -164,14 +186,12 @@ std::unique_ptr<core::Core> BrokerProcess::MakeCore(const core::Config& config) 
 
 absl::Status BrokerProcess::StartCore(const core::Config& config, const std::string& folder) {
   core_ = MakeCore(config);
-  LedgerIdentity identity = {
-      .schema = core::kRowSchema, .node = facts_.node, .incarnation = facts_.incarnation};
-  BERTH_ASSIGN_OR_RETURN(identity.boot, ReadBootId());
   if (facts_.begun == 0) {
-    BERTH_ASSIGN_OR_RETURN(ledger_, Ledger::Create(folder, identity));
+    BERTH_RETURN_IF_ERROR(kept_.status());
+    ledger_ = std::move(kept_->ledger);
     return absl::OkStatus();
   }
-  ledger_fault_ = RestoreCore(identity, folder);
+  ledger_fault_ = RestoreCore(folder);
   if (ledger_fault_.ok()) return absl::OkStatus();
   spdlog::critical("{}", std::string(ledger_fault_.message()));
   ledger_.reset();
@@ -179,10 +199,11 @@ absl::Status BrokerProcess::StartCore(const core::Config& config, const std::str
   return absl::OkStatus();
 }
 
-absl::Status BrokerProcess::RestoreCore(const LedgerIdentity& identity, const std::string& folder) {
-  BERTH_ASSIGN_OR_RETURN(ledger_, Ledger::Open(folder, identity));
+absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
+  BERTH_RETURN_IF_ERROR(kept_.status());
+  ledger_ = std::move(kept_->ledger);
   if (ledger_->torn()) spdlog::warn("ledger: a commit was under way when the last broker died; it never was");
-  const Rows rows = ledger_->AllRows();
+  const Rows rows = std::move(kept_->rows);
   // What processes keep, and how far their streams are, the core reads in their pages.
   for (auto it = held_.begin(); it != held_.end();) {
     const bool page = it->first.kind == custody::Kind::kFencePage;

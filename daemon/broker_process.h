@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/row.h"
 #include "common/state_page.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/block_keeper.h"
@@ -57,7 +58,15 @@ class BrokerProcess final : private EffectSink {
                           const BrokerOptions& options);
 
  private:
-  BrokerProcess(Inheritance inheritance, Starter starter);
+  // The ledger, and the rows that an earlier broker of this incarnation has kept in it.
+  struct Kept {
+    std::unique_ptr<Ledger> ledger;
+    Rows rows;
+  };
+
+  // Errors: LEDGER_UNREADABLE; those of the system where there is none yet.
+  static absl::StatusOr<Kept> ReadLedger(const custody::Facts& facts, const std::string& folder);
+  BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<Kept> kept);
   absl::Status Start(const Folders& folders, const BrokerOptions& options);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
@@ -65,7 +74,7 @@ class BrokerProcess final : private EffectSink {
   // Makes the core, of what an earlier broker of this incarnation has kept. Where that cannot be read the core is
   // empty, and ledger_fault_ says why.
   absl::Status StartCore(const core::Config& config, const std::string& folder);
-  absl::Status RestoreCore(const LedgerIdentity& identity, const std::string& folder);
+  absl::Status RestoreCore(const std::string& folder);
   // Hands monitor and workers on, and goes on with the leases.
   absl::Status TakeUpLeases();
   // Lets go of what belonged to leases that are over.
@@ -115,6 +124,8 @@ class BrokerProcess final : private EffectSink {
 
   Starter starter_;
   const custody::Facts facts_;
+  // Until the core is made of it.
+  absl::StatusOr<Kept> kept_;
   // What nobody has taken up. Where the ledger cannot be read it is kept, in case it can be later.
   HeldFds held_;
   const std::unique_ptr<Custody> custody_;

@@ -112,12 +112,13 @@ absl::StatusOr<UniqueFd> Custody::Keep(const Key& key, UniqueFd fd, HeldByKey* h
   return fd;
 }
 
-absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket) {
+absl::StatusOr<Inheritance> Custody::Receive(UniqueFd socket, absl::FunctionRef<void(const Facts&)> on_facts) {
   BERTH_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   const Clock::time_point deadline = Clock::now() + kReceiveLimit;
   BERTH_ASSIGN_OR_RETURN(const Message first, ReceiveBefore(socket.get(), deadline));
   const std::optional<Facts> facts = AsStruct<Facts>(first, MessageKind::kFacts, 0);
   if (!facts.has_value()) return Broken("no facts first");
+  on_facts(*facts);
 
   Inheritance inherited;
   inherited.facts = *facts;

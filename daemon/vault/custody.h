@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -82,9 +83,11 @@ struct Inheritance;
 // Custody is thread-safe; ReadNotice() has one caller at a time.
 class Custody {
  public:
-  // Takes over `socket` and reads all that the vault gives to a new broker; blocks, at most 10 s.
+  // Takes over `socket` and reads all that the vault gives to a new broker; blocks, at most 10 s. Calls `on_facts` as
+  // soon as it knows them, before all the rest has come.
   // Errors: kDeadlineExceeded; kUnavailable if the vault is gone; kInternal if it breaks the protocol.
-  static absl::StatusOr<Inheritance> Receive(UniqueFd socket);
+  static absl::StatusOr<Inheritance> Receive(
+      UniqueFd socket, absl::FunctionRef<void(const custody::Facts&)> on_facts = [](const custody::Facts&) {});
 
   Custody(const Custody&) = delete;
   Custody& operator=(const Custody&) = delete;
