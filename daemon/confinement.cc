@@ -10,32 +10,39 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "absl/cleanup/cleanup.h"
+#include <span>
+
 #include "common/os_error.h"
 #include "common/status_macros.h"
 
 namespace berth {
 namespace {
 
-// What a broker has no use for, and whoever has taken one over would have.
-constexpr int kForbidden[] = {
-    // Other programs and processes.
-    SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
-    // Looking into others, and taking what they have.
-    SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
-    SCMP_SYS(perf_event_open), SCMP_SYS(userfaultfd), SCMP_SYS(kcmp),
+// What no process of the daemon's has a use for, and whoever has taken one over would have. Modules are not here: the
+// GPU's driver may have its own loaded.
+constexpr int kNobodys[] = {
+    // Looking into others.
+    SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(perf_event_open),
     // Another view of the machine.
     SCMP_SYS(mount), SCMP_SYS(umount2), SCMP_SYS(pivot_root), SCMP_SYS(chroot), SCMP_SYS(unshare), SCMP_SYS(setns),
     SCMP_SYS(open_by_handle_at), SCMP_SYS(fsopen), SCMP_SYS(fsmount), SCMP_SYS(move_mount), SCMP_SYS(open_tree),
     // The kernel itself.
-    SCMP_SYS(bpf), SCMP_SYS(init_module), SCMP_SYS(finit_module), SCMP_SYS(delete_module), SCMP_SYS(kexec_load),
-    SCMP_SYS(kexec_file_load), SCMP_SYS(reboot), SCMP_SYS(swapon), SCMP_SYS(swapoff), SCMP_SYS(acct), SCMP_SYS(syslog),
-    SCMP_SYS(iopl), SCMP_SYS(ioperm), SCMP_SYS(modify_ldt), SCMP_SYS(io_uring_setup), SCMP_SYS(quotactl),
-    SCMP_SYS(settimeofday), SCMP_SYS(clock_settime), SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime),
+    SCMP_SYS(bpf), SCMP_SYS(kexec_load), SCMP_SYS(kexec_file_load), SCMP_SYS(reboot), SCMP_SYS(swapon),
+    SCMP_SYS(swapoff), SCMP_SYS(acct), SCMP_SYS(syslog), SCMP_SYS(iopl), SCMP_SYS(ioperm), SCMP_SYS(io_uring_setup),
+    SCMP_SYS(quotactl), SCMP_SYS(settimeofday), SCMP_SYS(clock_settime), SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime),
     SCMP_SYS(sethostname), SCMP_SYS(setdomainname),
-    // Keys, and other users.
-    SCMP_SYS(add_key), SCMP_SYS(request_key), SCMP_SYS(keyctl), SCMP_SYS(setuid), SCMP_SYS(setgid), SCMP_SYS(setreuid),
-    SCMP_SYS(setregid), SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setgroups), SCMP_SYS(capset),
+    // Keys.
+    SCMP_SYS(add_key), SCMP_SYS(request_key), SCMP_SYS(keyctl),
+};
+
+// What a broker has no use for besides.
+constexpr int kNoBrokers[] = {
+    // Other programs and processes, and what these have.
+    SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork), SCMP_SYS(pidfd_getfd), SCMP_SYS(kcmp),
+    // The kernel, its modules, and other users.
+    SCMP_SYS(userfaultfd), SCMP_SYS(init_module), SCMP_SYS(finit_module), SCMP_SYS(delete_module),
+    SCMP_SYS(modify_ldt), SCMP_SYS(setuid), SCMP_SYS(setgid), SCMP_SYS(setreuid), SCMP_SYS(setregid),
+    SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setgroups), SCMP_SYS(capset),
 };
 
 absl::Status DropCapabilities() {
@@ -55,41 +62,73 @@ absl::Status DropCapabilities() {
   return absl::OkStatus();
 }
 
-absl::Status ConfineCalls() {
-  const scmp_filter_ctx filter = ::seccomp_init(SCMP_ACT_ALLOW);
-  if (filter == nullptr) return absl::InternalError("seccomp_init");
-  const absl::Cleanup release = [filter] { ::seccomp_release(filter); };
-  // One search for the call's number instead of a row of questions.
-  int error = ::seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-  if (error == 0) error = ::seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1);
-  for (const int call : kForbidden) {
-    if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, call, 0);
+// A filter that allows everything, until it is loaded.
+class Filter {
+ public:
+  Filter() : filter_(::seccomp_init(SCMP_ACT_ALLOW)), error_(filter_ == nullptr ? -ENOMEM : 0) {
+    // One search for the call's number instead of a row of questions.
+    if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+    // Whose program may gain privileges by what it starts is said elsewhere.
+    if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_NNP, 0);
   }
+  Filter(const Filter&) = delete;
+  Filter& operator=(const Filter&) = delete;
+  ~Filter() { ::seccomp_release(filter_); }
+
+  // The kernel's log says what ended a process.
+  void Log() {
+    if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_LOG, 1);
+  }
+  template <typename... Conditions>
+  void On(uint32_t action, int call, Conditions... conditions) {
+    if (error_ == 0) error_ = ::seccomp_rule_add(filter_, action, call, sizeof...(conditions), conditions...);
+  }
+  void OnEach(uint32_t action, std::span<const int> calls) {
+    for (const int call : calls) On(action, call);
+  }
+  // Returns 0, or minus the errno of the first that failed.
+  int Load() { return error_ == 0 ? ::seccomp_load(filter_) : error_; }
+
+ private:
+  const scmp_filter_ctx filter_;
+  int error_;
+};
+
+absl::Status ConfineCalls() {
+  Filter filter;
+  filter.Log();
+  filter.OnEach(SCMP_ACT_KILL_PROCESS, kNobodys);
+  filter.OnEach(SCMP_ACT_KILL_PROCESS, kNoBrokers);
   // Threads, but no processes. What clone3 is asked lies in memory, which no filter sees: the C library then asks
   // clone.
-  if (error == 0) error = ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-  if (error == 0) {
-    error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1,
-                               SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
-  }
+  filter.On(SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3));
+  filter.On(SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
   // Whatever device it opens: no driver of a GPU's is asked for anything ('F' is NVIDIA's, 'd' everybody's).
   for (const char type : {'F', 'd'}) {
-    if (error != 0) break;
-    error = ::seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl), 1,
-                               SCMP_A1(SCMP_CMP_MASKED_EQ, 0xff00, static_cast<scmp_datum_t>(type) << 8));
+    filter.On(SCMP_ACT_KILL_PROCESS, SCMP_SYS(ioctl),
+              SCMP_A1(SCMP_CMP_MASKED_EQ, 0xff00, static_cast<scmp_datum_t>(type) << 8));
   }
   // gRPC asks whether there is an IPv6, and can do without.
-  if (error == 0) {
-    error = ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                               SCMP_A0(SCMP_CMP_NE, AF_UNIX));
-  }
-  if (error == 0) error = ::seccomp_load(filter);
+  filter.On(SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+  const int error = filter.Load();
   return error == 0 ? absl::OkStatus() : OsError("seccomp", -error);
 }
 
 }  // namespace
 
-absl::Status Confine() {
+absl::Status ConfineDaemon() {
+#ifdef BERTH_SANITIZED
+  return absl::OkStatus();
+#else
+  Filter filter;
+  // Refused: a driver that tries has an answer.
+  filter.OnEach(SCMP_ACT_ERRNO(EPERM), kNobodys);
+  const int error = filter.Load();
+  return error == 0 || error == -EACCES || error == -EPERM ? absl::OkStatus() : OsError("seccomp", -error);
+#endif
+}
+
+absl::Status ConfineBroker() {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return OsError("prctl(PR_SET_NO_NEW_PRIVS)", errno);
   BERTH_RETURN_IF_ERROR(DropCapabilities());
 #ifdef BERTH_SANITIZED

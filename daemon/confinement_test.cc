@@ -19,16 +19,17 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace berth {
 namespace {
 
 // What becomes of a confined process that does this: its exit code, or minus the signal that ended it.
-int Outcome(const std::function<int()>& act) {
+int Outcome(const std::function<int()>& act, absl::Status (*confine)() = ConfineBroker) {
   const pid_t child = ::fork();
   if (child == 0) {
-    if (!Confine().ok()) ::_exit(99);
+    if (!confine().ok()) ::_exit(99);
     ::_exit(act());
   }
   int status = 0;
@@ -102,6 +103,28 @@ TEST(ConfinementTest, NoPrivilegeIsLeftButToSeeWhoAPeerIs) {
               return (left & ~(1u << CAP_SYS_PTRACE)) == 0 && data[1].permitted == 0 ? 0 : 2;
             }),
             0);
+}
+
+TEST(ConfinementTest, WhatNobodyNeedsIsRefusedToAllAndTheyStartPrograms) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "sanitizers keep their calls";
+#endif
+  if (::geteuid() != 0) GTEST_SKIP() << "the kernel wants no_new_privs of who is not root";
+  const auto refused = [](const std::function<int64_t()>& call) {
+    return Outcome([&] { return call() < 0 ? errno : 0; }, ConfineDaemon);
+  };
+  EXPECT_EQ(refused([] { return ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr); }), EPERM);
+  EXPECT_EQ(refused([] { return ::unshare(CLONE_NEWNS); }), EPERM);
+  EXPECT_EQ(refused([] { return ::mount("none", "/proc/self/fd", "tmpfs", 0, nullptr); }), EPERM);
+  EXPECT_EQ(refused([] { return ::syscall(SYS_io_uring_setup, 1, nullptr); }), EPERM);
+  const auto start = [] {
+    const char* const argv[] = {"true", nullptr};
+    ::execv("/bin/true", const_cast<char**>(argv));
+    return errno;
+  };
+  EXPECT_EQ(Outcome(start, ConfineDaemon), 0);
+  EXPECT_EQ(Outcome([] { return ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }, ConfineDaemon),
+            ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
 }
 
 }  // namespace

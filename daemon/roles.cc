@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/clears_checks.h"
+#include "daemon/confinement.h"
 #include "daemon/device/context_memory.h"
 #include "daemon/device/device_meter.h"
 #include "daemon/device/device_runtime.h"
@@ -125,6 +126,10 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
 }  // namespace
 
 int RunVaultRole(const Options& options) {
+  // Who follows another has it from that.
+  if (options.broker_fd < 0) {
+    if (const absl::Status confined = ConfineDaemon(); !confined.ok()) return ExitCode("berthd", confined);
+  }
   return ExitCode("berthd", Vault::Run({.folder = options.folder,
                                         .observers = FindGroup(options.observer_group),
                                         .child_flags = FlagsForChildren(options),

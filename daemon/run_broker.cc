@@ -26,7 +26,7 @@ absl::Status Serve(const BrokerOptions& options) {
   // While there is one thread, and everything is allowed.
   BERTH_ASSIGN_OR_RETURN(Starter starter, Starter::Fork(options.vault_flags));
   BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
-  BERTH_RETURN_IF_ERROR(Confine());
+  BERTH_RETURN_IF_ERROR(ConfineBroker());
   return BrokerProcess::Run(UniqueFd(options.custody_fd), {options.folder, options.state}, std::move(starter), options);
 }
 
