@@ -68,10 +68,10 @@ custody::OrderKind ToWire(core::DeviceOrder order) {
 absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, Starter starter,
                                 const BrokerOptions& options) {
   // Some ten thousand fds take as long to come as the ledger to be read.
-  std::future<absl::StatusOr<Kept>> kept;
+  std::future<absl::StatusOr<KeptLedger>> kept;
   BERTH_ASSIGN_OR_RETURN(Inheritance inheritance,
                          Custody::Receive(std::move(vault_socket), [&](const custody::Facts& facts) {
-                           kept = std::async(std::launch::async, ReadLedger, facts, folders.sockets);
+                           kept = std::async(std::launch::async, ReadKeptLedger, facts, folders.sockets);
                          }));
   BrokerProcess process(std::move(inheritance), std::move(starter), kept.get());
   process.custody_->SetSuccession({.start = [&process] { return process.starter_.StartVault(); },
@@ -89,20 +89,7 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, S
   ::_exit(0);
 }
 
-absl::StatusOr<BrokerProcess::Kept> BrokerProcess::ReadLedger(const custody::Facts& facts, const std::string& folder) {
-  LedgerIdentity identity = {.schema = core::kRowSchema, .node = facts.node, .incarnation = facts.incarnation};
-  BERTH_ASSIGN_OR_RETURN(identity.boot, ReadBootId());
-  Kept kept;
-  if (facts.begun == 0) {
-    BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Create(folder, identity));
-    return kept;
-  }
-  BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Open(folder, identity));
-  kept.rows = kept.ledger->AllRows();
-  return kept;
-}
-
-BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<Kept> kept)
+BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<KeptLedger> kept)
     : starter_(std::move(starter)),
       facts_(inheritance.facts),
       kept_(std::move(kept)),

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/row.h"
 #include "common/state_page.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/block_keeper.h"
@@ -27,6 +26,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core_config.h"
 #include "daemon/device/device_record.h"
+#include "daemon/kept_ledger.h"
 #include "daemon/kept_config.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/options.h"
@@ -58,15 +58,7 @@ class BrokerProcess final : private EffectSink {
                           const BrokerOptions& options);
 
  private:
-  // The ledger, and the rows that an earlier broker of this incarnation has kept in it.
-  struct Kept {
-    std::unique_ptr<Ledger> ledger;
-    Rows rows;
-  };
-
-  // Errors: LEDGER_UNREADABLE; those of the system where there is none yet.
-  static absl::StatusOr<Kept> ReadLedger(const custody::Facts& facts, const std::string& folder);
-  BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<Kept> kept);
+  BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<KeptLedger> kept);
   absl::Status Start(const Folders& folders, const BrokerOptions& options);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
@@ -125,7 +117,7 @@ class BrokerProcess final : private EffectSink {
   Starter starter_;
   const custody::Facts facts_;
   // Until the core is made of it.
-  absl::StatusOr<Kept> kept_;
+  absl::StatusOr<KeptLedger> kept_;
   // What nobody has taken up. Where the ledger cannot be read it is kept, in case it can be later.
   HeldFds held_;
   const std::unique_ptr<Custody> custody_;

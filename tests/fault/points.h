@@ -1,6 +1,6 @@
 // Points: where a process of the daemon's can be made to die, or a call of its to fail: between what it hears and what
-// it says; or to get no memory. The test has them in a file that it shares with tests/fault/points_library.cc, which is loaded into the
-// daemon's processes before anything else.
+// it says; or to get no memory. The test has them in a file that it shares with tests/fault/points_library.cc, which is
+// loaded into the daemon's processes before anything else.
 //
 // What a process does between two messages nobody outside can tell from what it does at once; the ledger's commits are
 // stores to memory. So to die before each message that is sent, after each, and after each that is received, is to die

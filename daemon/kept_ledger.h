@@ -1,0 +1,28 @@
+// KeptLedger: what a broker begins with of those before it.
+
+#ifndef DAEMON_KEPT_LEDGER_H_
+#define DAEMON_KEPT_LEDGER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/row.h"
+#include "daemon/ledger/ledger.h"
+#include "daemon/vault/custody_wire.h"
+
+namespace berth {
+
+// The ledger, and the rows that earlier brokers of this incarnation have kept in it.
+struct KeptLedger {
+  std::unique_ptr<Ledger> ledger;
+  Rows rows;
+};
+
+// Reads them from `folder`; begins a ledger where there was no broker before. Errors: LEDGER_UNREADABLE, of what is
+// there; those of the system, where there was nothing.
+absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder);
+
+}  // namespace berth
+
+#endif  // DAEMON_KEPT_LEDGER_H_
