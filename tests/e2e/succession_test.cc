@@ -1,4 +1,6 @@
 // The death of the vault: the broker starts another one and gives it everything; clients hear nothing of it.
+//
+// BERTH_FAULT_KILLS sets how often it is killed in a row under load (default 10).
 
 #include <signal.h>
 
@@ -11,6 +13,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -63,7 +66,8 @@ TEST(SuccessionTest, WhoIsServedWhileTheVaultIsGoneIsServed) {
   TestDaemon daemon;
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon));
-  for (int round = 0; round < 10; ++round) {
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 10);
+  for (uint64_t round = 0; round < kills && !HasFailure(); ++round) {
     for (const auto& actor : actors) actor->Tell(absl::StrCat("churn 20 ", round + 1));
     daemon.KillVault();
     for (const auto& actor : actors) EXPECT_TRUE(Ok(actor->Answer()));
