@@ -4,8 +4,10 @@
 #define DAEMON_BROKER_BLOCK_KEEPER_HARNESS_H_
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -66,6 +68,15 @@ class FakeWorker {
   }
   // Nothing has been sent that Next() has not told.
   bool Silent() const { return !Readable(socket_.get(), absl::ZeroDuration()); }
+  // Whether the keeper has read all that it was answered.
+  bool IsHeard() const {
+    const absl::Time deadline = absl::Now() + kPatience;
+    int unread = 1;
+    while (::ioctl(socket_.get(), SIOCOUTQ, &unread) == 0 && unread > 0 && absl::Now() < deadline) {
+      std::this_thread::yield();
+    }
+    return unread == 0;
+  }
   void AnswerCreate(BlockId block, int fd) {
     worker::Created created = {.block = block.value()};
     EXPECT_TRUE(SendStruct(socket_.get(), created, std::span(&fd, 1)).ok());

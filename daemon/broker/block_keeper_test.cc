@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <thread>
+#include <utility>
 #include <variant>
 
 #include "absl/time/clock.h"
@@ -133,6 +135,37 @@ TEST_F(BlockKeeperTest, WithoutAWorkerABlockStaysWhereItIsUntilThereIsOne) {
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
   worker_.AnswerRelease(handle_.block);
   EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockKeeperTest, WhatIsOnItsWayIntoCustodyIsNotAskedForOnceMore) {
+  RecordedCall call;
+  broker_->Submit(broker_->NewCall(), &call,
+                  [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                    core.Allocate(now, id, Caller(), {.sequence = 2}, {.bytes = MiB(4)}, effects);
+                  });
+  ASSERT_EQ(worker_.Next(), worker::Kind::kCreate);
+  const BlockId block = sink_.made;
+  // The vault's socket is full, so the fd waits for room.
+  for (uint64_t id = 1; id < 2'000; ++id) custody_->Drop(custody::KeyOf(custody::Kind::kPidfd, id));
+  int fds[2];
+  ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+  const UniqueFd watched(fds[0]);
+  worker_.AnswerCreate(block, fds[1]);
+  ::close(fds[1]);
+  ASSERT_TRUE(worker_.IsHeard());
+  // What the core had asked the worker before.
+  keeper_->Create({.device = 0, .lane = Lane::kMain, .block = block, .bytes = MiB(4)});
+  EXPECT_TRUE(worker_.Silent());
+  bool put = false;
+  while (!put && Readable(vault_->fd(), kPatience)) {
+    absl::StatusOr<BrokerRequest> request = vault_->Read();
+    ASSERT_TRUE(request.ok()) << request.status();
+    put = std::holds_alternative<PutRequest>(*request);
+    if (put) in_vault_[std::get<PutRequest>(*request).key] = std::move(std::get<PutRequest>(*request).fd);
+  }
+  EXPECT_TRUE(call.Await().ok());
+  EXPECT_TRUE(keeper_->Find(block).ok());
+  EXPECT_TRUE(worker_.Silent());
 }
 
 TEST_F(BlockKeeperTest, AWorkerThatMakesABlockTwiceIsEndedAndTheFirstStaysWhereItIs) {
