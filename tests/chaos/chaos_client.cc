@@ -77,6 +77,16 @@ bool IsOthersTurn(const absl::Status& status) {
   return IsRefusal(status, Reason::kWaitTimedOut) || IsRefusal(status, Reason::kNoPermit);
 }
 
+// What came of giving something back: what no broker heard in time is said again until one has.
+absl::Status GivenBack(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
+// An error of what is named.
+absl::Status Naming(const char* step, const absl::Status& status) {
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(step, ": ", status.message()));
+}
+
 // What a request may meet whose worker dies.
 bool IsWorkersDeath(const absl::Status& status) {
   return IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
@@ -227,14 +237,14 @@ class ChaosClient {
 
   absl::Status StepOnce() {
     const uint64_t draw = random_() % 20;
-    if (draw < 8) return UsePermit();
-    if (draw < 10) return UseBlock();
-    if (draw < 13) return CheckAny(kept_);
-    if (draw < 14) return CheckAny(passing_);
-    if (draw < 16) return UsePublished();
-    if (draw < 17) return UsePlan();
-    if (draw < 19) return UseIpcBlock();
-    return Exchange();
+    if (draw < 8) return Naming("permit", UsePermit());
+    if (draw < 10) return Naming("block", UseBlock());
+    if (draw < 13) return Naming("kept", CheckAny(kept_));
+    if (draw < 14) return Naming("passing", CheckAny(passing_));
+    if (draw < 16) return Naming("published", UsePublished());
+    if (draw < 17) return Naming("plan", UsePlan());
+    if (draw < 19) return Naming("ipc block", UseIpcBlock());
+    return Naming("exchange", Exchange());
   }
 
   absl::Status UsePermit() {
@@ -249,7 +259,7 @@ class ChaosClient {
     Pause(random_() % kLongestHoldUs);
     const absl::Status checked = random_() % 2 == 0 ? CheckAny(kept_) : absl::OkStatus();
     history_->Releasing(holding);
-    BERTH_RETURN_IF_ERROR(permit->Release());
+    BERTH_RETURN_IF_ERROR(GivenBack(permit->Release()));
     return checked;
   }
 
@@ -258,7 +268,7 @@ class ChaosClient {
     if (!held.ok()) return IsWorkersDeath(held.status()) ? Refused() : held.status();
     BERTH_RETURN_IF_ERROR(Check(*held));
     // Freed as it goes, or in so many words.
-    return random_() % 2 == 0 ? absl::OkStatus() : held->block.Free();
+    return random_() % 2 == 0 ? absl::OkStatus() : GivenBack(held->block.Free());
   }
 
   // Its memory ends with its worker, of which it is told; until then it is its own.
@@ -298,7 +308,7 @@ class ChaosClient {
     }
     if (end != options.units) return absl::DataLossError("a plan's tiles end elsewhere");
     history_->Releasing(holding);
-    return plan->Release();
+    return GivenBack(plan->Release());
   }
 
   // Gives one back that it kept, and keeps another.
