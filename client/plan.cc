@@ -10,6 +10,7 @@
 #include "common/concurrency_limit.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "google/protobuf/arena.h"
 
 namespace berth {
 namespace {
@@ -108,7 +109,9 @@ absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const P
                           ? absl::InfiniteFuture()
                           : absl::Now() + options.permits->max_wait + SessionCore::kAnswerSlack;
   }
-  v1::PlanChange response;
+  // Its many parts come from one place, and go with it.
+  google::protobuf::Arena arena;
+  v1::PlanChange& response = *google::protobuf::Arena::CreateMessage<v1::PlanChange>(&arena);
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
     return core->stubs().plan->MakePlan(context, request, &response);
   });
@@ -130,6 +133,7 @@ void Plan::Adopt(const v1::Plan& plan) {
   permit_units_ = plan.permit_units();
   reservation_ = ReservationId(plan.reservation());
   tiles_.clear();
+  tiles_.reserve(static_cast<size_t>(plan.tiles_size()));
   for (const v1::Plan::Tile& tile : plan.tiles()) {
     const v1::PlanDevice& device = plan.devices(tile.device());
     tiles_.push_back({.device_uuid = device.uuid(),

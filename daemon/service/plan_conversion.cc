@@ -41,40 +41,52 @@ absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time
   return absl::OkStatus();
 }
 
-void ToProto(const core::PlanDevice& device, v1::PlanDevice* out) {
+// What the holder of a plan works by.
+void ToProtoForHolder(const core::PlanDevice& device, v1::PlanDevice* out) {
   out->set_ordinal(device.ordinal);
   out->set_uuid(*device.uuid);
   out->set_generation(device.generation);
-  out->set_sm_count(device.sm_count);
-  out->set_cc_major(device.cc_major);
-  out->set_free_bytes(device.free.count());
-  out->set_weight(device.weight);
-  out->set_ideal_units(device.ideal);
   out->set_units(device.units);
-  if (device.room != UINT64_MAX) out->set_room_units(device.room);
-  out->set_left(static_cast<v1::PlanDevice::Left>(device.left));
   out->set_permit(device.permit.value());
   out->set_holder_key(device.holder_key);
   out->set_kind(static_cast<v1::MemoryKind>(device.kind));
 }
 
-void ToProto(const core::PlanLayout& layout, v1::Plan* out) {
+void ToProto(const core::PlanDevice& device, v1::PlanDevice* out) {
+  ToProtoForHolder(device, out);
+  out->set_sm_count(device.sm_count);
+  out->set_cc_major(device.cc_major);
+  out->set_free_bytes(device.free.count());
+  out->set_weight(device.weight);
+  out->set_ideal_units(device.ideal);
+  if (device.room != UINT64_MAX) out->set_room_units(device.room);
+  out->set_left(static_cast<v1::PlanDevice::Left>(device.left));
+}
+
+// All but the devices.
+void ToProtoForHolder(const core::PlanLayout& layout, v1::Plan* out) {
   out->set_id(layout.id.value());
   out->set_revision(layout.revision);
-  out->set_session(layout.session.value());
-  service::ToProto(layout.tenant, out->mutable_tenant());
-  out->set_label(layout.asked.label);
   out->set_units(layout.asked.units);
+  out->mutable_tiles()->Reserve(static_cast<int>(layout.tiles.size()));
   for (const Tile& tile : layout.tiles) {
     v1::Plan::Tile* const to = out->add_tiles();
     to->set_device(tile.device);
     to->set_begin(tile.begin);
     to->set_end(tile.end);
   }
-  for (const core::PlanDevice& device : layout.devices) ToProto(device, out->add_devices());
+  out->mutable_devices()->Reserve(static_cast<int>(layout.devices.size()));
   out->set_reservation(layout.reservation.value());
   out->set_pool(layout.asked.pool);
   if (!layout.asked.pool.empty()) out->set_permit_units(layout.asked.permit_units);
+}
+
+void ToProto(const core::PlanLayout& layout, v1::Plan* out) {
+  ToProtoForHolder(layout, out);
+  for (const core::PlanDevice& device : layout.devices) ToProto(device, out->add_devices());
+  out->set_session(layout.session.value());
+  service::ToProto(layout.tenant, out->mutable_tenant());
+  out->set_label(layout.asked.label);
   service::ToProto(layout.since, out->mutable_create_time());
   service::ToProto(layout.made, out->mutable_plan_time());
   out->set_weight_source(static_cast<v1::MakePlanRequest::WeightSource>(layout.asked.source));
@@ -112,7 +124,8 @@ absl::StatusOr<core::PlanRequest> FromProto(const v1::MakePlanRequest& request, 
 
 void ToProto(const core::PlanResult& result, v1::PlanChange* out) {
   const core::PlanLayout& layout = *result.layout;
-  ToProto(layout, out->mutable_plan());
+  ToProtoForHolder(layout, out->mutable_plan());
+  for (const core::PlanDevice& device : layout.devices) ToProtoForHolder(device, out->mutable_plan()->add_devices());
   out->set_from_revision(result.from_revision);
   for (const core::PlanMove& move : result.moves) {
     v1::PlanMove* const to = out->add_moves();

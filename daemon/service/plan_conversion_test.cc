@@ -88,6 +88,19 @@ TEST(PlanConversionTest, APlanIsShownWhole) {
   EXPECT_EQ(change.moves(0).from_uuid(), "GPU-0");
   EXPECT_EQ(change.moves(0).from_generation(), 9);
   EXPECT_EQ(change.moves(0).to_uuid(), "GPU-1");
+  // Its holder's part is the same.
+  for (v1::PlanDevice& device : *plan.mutable_devices()) {
+    device.clear_weight();
+    device.clear_room_units();
+    device.clear_left();
+  }
+  EXPECT_EQ(change.plan().devices_size(), 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(change.plan().devices(i).SerializeAsString(), plan.devices(i).SerializeAsString());
+  }
+  EXPECT_EQ(change.plan().tiles(0).end(), 10);
+  EXPECT_EQ(change.plan().permit_units(), 2);
+  EXPECT_EQ(change.plan().label(), "");
 }
 
 }  // namespace

@@ -4,13 +4,14 @@
 #define DAEMON_SERVICE_PLAN_SERVICE_H_
 
 #include "berth/v1/plan.grpc.pb.h"
+#include "daemon/service/arena_allocator.h"
 #include "daemon/service/services.h"
 
 namespace berth::service {
 
 class PlanService final : public v1::PlanService::CallbackService {
  public:
-  explicit PlanService(ServiceContext context) : context_(context) {}
+  explicit PlanService(ServiceContext context) : context_(context) { SetMessageAllocatorFor_MakePlan(&messages_); }
   grpc::ServerUnaryReactor* MakePlan(grpc::CallbackServerContext*, const v1::MakePlanRequest*,
                                      v1::PlanChange*) override;
   grpc::ServerUnaryReactor* Replan(grpc::CallbackServerContext*, const v1::ReplanRequest*,
@@ -24,6 +25,7 @@ class PlanService final : public v1::PlanService::CallbackService {
 
  private:
   const ServiceContext context_;
+  ArenaAllocator<v1::MakePlanRequest, v1::PlanChange> messages_;
 };
 
 }  // namespace berth::service
