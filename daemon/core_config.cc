@@ -355,6 +355,14 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std
     *to = flag;
     settings->origins[key] = {.origin = service::ConfigOrigin::kFlag, .where = name};
   };
+  for (const auto& [name, cap] : options.pools) {
+    auto pool = std::find_if(settings->pools.begin(), settings->pools.end(),
+                             [&](const core::PoolConfig& one) { return one.name == name; });
+    if (pool == settings->pools.end()) pool = settings->pools.insert(pool, {.name = name});
+    pool->cap = cap;
+    settings->origins[absl::StrCat("pools.", name, ".cap")] = {.origin = service::ConfigOrigin::kFlag,
+                                                               .where = "--pool"};
+  }
   take(options.device_budget, "--device-budget", "memory.device_budget", &settings->device_budget);
   take(options.warm_blocks, "--warm-blocks", "memory.warm_blocks", &settings->warm_blocks);
   take(options.streams_per_device, "--streams-per-device", "limits.streams_per_device",

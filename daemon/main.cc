@@ -29,6 +29,7 @@ int RunBrokerRole(const berth::Options& options) {
   return berth::RunBroker({.folder = options.folder,
                            .state = options.state,
                            .config = options.config,
+                           .pools = options.pools,
                            .device_budget = options.device_budget,
                            .warm_blocks = options.warm_blocks,
                            .streams_per_device = options.streams_per_device,

@@ -7,10 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/ids.h"
+#include "common/label.h"
 
 namespace berth {
 namespace {
@@ -63,6 +66,19 @@ absl::Duration ReadCallDeadline(const std::string& text) {
   return duration;
 }
 
+// "NAME=CAP", by the last "=".
+std::pair<std::string, uint64_t> ReadPool(const std::string& text) {
+  const size_t at = text.rfind('=');
+  const std::string name = text.substr(0, at);
+  const std::string cap = at == std::string::npos ? "" : text.substr(at + 1);
+  uint64_t number = 0;
+  const bool digits = !cap.empty() && cap.find_first_not_of("0123456789") == std::string::npos;
+  if (name.empty() || !ValidateLabel("pool", name).ok() || !digits || !absl::SimpleAtoi(cap, &number) || number == 0) {
+    throw CLI::ValidationError(absl::StrCat("\"", ToLabel(text), "\" is no NAME=CAP with a cap of at least 1"));
+  }
+  return {name, number};
+}
+
 }  // namespace
 
 std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options) {
@@ -93,6 +109,16 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--state", options->state,
                  "Folder of what is kept over restarts (default: $BERTH_STATE, $STATE_DIRECTORY, or state in the "
                  "folder of the sockets)");
+  app.add_option_function<std::vector<std::string>>(
+         "--pool",
+         [&](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const auto [name, cap] = ReadPool(text);
+             options->pools[name] = cap;
+           }
+         },
+         "NAME=CAP: units of a pool of permits that may be out at once; may be given for several")
+      ->allow_extra_args(false);
   app.add_option_function<std::string>(
       "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
       "Bytes of each device that may be out at once; by default the less of its free and half of its total "
@@ -154,6 +180,7 @@ std::vector<std::string> FlagsForChildren(const Options& options) {
     flags.push_back(absl::StrCat("--max-connections=", *options.max_connections));
   }
   if (!options.config.empty()) flags.push_back(absl::StrCat("--config=", options.config));
+  for (const auto& [name, cap] : options.pools) flags.push_back(absl::StrCat("--pool=", name, "=", cap));
   if (options.device_budget.has_value()) {
     flags.push_back(absl::StrCat("--device-budget=", options.device_budget->count()));
   }

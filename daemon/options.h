@@ -5,6 +5,7 @@
 #define DAEMON_OPTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct Options {
   std::string config;
   // The folder of what outlives the daemon: compiled modules.
   std::string state;
+  // Caps of permit pools, by name; one that the configuration file does not name is made.
+  std::map<std::string, uint64_t> pools;
   // Of every device; unset means min(free, total / 2).
   std::optional<Bytes> device_budget;
   // Blocks kept ready per size and device; unset leaves it to the configuration file.
@@ -72,6 +75,7 @@ struct BrokerOptions {
   std::string folder;
   std::string state;
   std::string config;
+  std::map<std::string, uint64_t> pools;
   std::optional<Bytes> device_budget;
   std::optional<uint32_t> warm_blocks;
   std::optional<uint32_t> streams_per_device;

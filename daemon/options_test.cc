@@ -30,7 +30,8 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
                    "--host-devices-file=/tmp/node.toml", "--config=/etc/berth.toml", "--device-budget=256MiB",
                    "--warm-blocks=0", "--no-clears-check", "--streams-per-device=5", "--max-connections=7",
-                   "--call-deadline=1.5s", "--ready-fd=9", "--state=/var/lib/berth"},
+                   "--call-deadline=1.5s", "--ready-fd=9", "--state=/var/lib/berth", "--pool=a=3", "--pool",
+                   "b=c=4", "--pool=gpu-tests=5", "--pool=a=6"},
                   &options),
             std::nullopt);
   Options child;
@@ -48,6 +49,7 @@ TEST(OptionsTest, WhatTheVaultIsToldReachesItsChildrenUnchanged) {
   EXPECT_EQ(child.host_devices_file, "/tmp/node.toml");
   EXPECT_EQ(child.config, "/etc/berth.toml");
   EXPECT_EQ(child.device_budget, MiB(256));
+  EXPECT_EQ(child.pools, (std::map<std::string, uint64_t>{{"a", 6}, {"b=c", 4}, {"gpu-tests", 5}}));
   EXPECT_EQ(child.warm_blocks, 0u);
   EXPECT_EQ(child.streams_per_device, 5u);
   EXPECT_FALSE(child.clears_check);
@@ -60,7 +62,9 @@ TEST(OptionsTest, AMistakeEndsTheProgramWithAnError) {
   for (const char* const flag :
        {"--backend=vulkan", "--host-devices=0", "--host-devices=65", "--device-budget=much",
         "--host-bytes=-1", "--device=64", "--max-connections=0", "--role=cook", "--nonsense",
-        "--warm-blocks=-1", "--call-deadline=10", "--call-deadline=1ms", "--call-deadline=inf"}) {
+        "--warm-blocks=-1", "--pool=a", "--pool=a=", "--pool=a=0", "--pool=a=-1", "--pool=a=x", "--pool==2",
+        "--pool=a\n=2", "--pool=a=99999999999999999999", "--call-deadline=10", "--call-deadline=1ms",
+        "--call-deadline=inf"}) {
     Options options;
     const std::optional<int> code = Parse({flag}, &options);
     ASSERT_TRUE(code.has_value()) << flag;

@@ -42,8 +42,8 @@ std::map<std::string, v1::ConfigValue> Shown(TestDaemon& daemon) {
 void Write(const TestDaemon& daemon, const std::string& text) { std::ofstream(daemon.config_path()) << text; }
 
 TEST(ConfigTest, EveryValueIsShownWithWhereItCameFrom) {
-  TestDaemon daemon({.flags = {"--max-connections=100"},
-                     .config = kConfig,
+  TestDaemon daemon({.flags = {"--max-connections=100", "--pool=gpu-tests=9", "--pool=wide=16"},
+                     .config = absl::StrCat(kConfig, "[pools.wide]\ncap = 8\ntenant_cap = 6\n"),
                      .environment = {"REALIZAR_GPU_TEST_CONCURRENCY=x"}});
   std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
   const v1::ConfigValue cap = shown["pools.gpu-tests.cap"];
@@ -55,6 +55,11 @@ TEST(ConfigTest, EveryValueIsShownWithWhereItCameFrom) {
   EXPECT_EQ(shown["pools.b.cap"].where(), absl::StrCat(daemon.config_path(), ":4"));
   EXPECT_EQ(shown["pools.b.ageing"].source(), Source::DEFAULT);
   EXPECT_EQ(shown["pools.b.ageing"].value(), "10m");
+  EXPECT_EQ(shown["pools.wide.cap"].value(), "16") << "a flag's word comes before the file's";
+  EXPECT_EQ(shown["pools.wide.cap"].source(), Source::FLAG);
+  EXPECT_EQ(shown["pools.wide.cap"].where(), "--pool");
+  EXPECT_EQ(shown["pools.wide.tenant_cap"].value(), "6");
+  EXPECT_EQ(Must(daemon.inspector().ReloadConfig()).changes_size(), 0) << "and again when that is read anew";
   EXPECT_EQ(shown["limits.connections"].value(), "100");
   EXPECT_EQ(shown["limits.connections"].source(), Source::FLAG);
   EXPECT_EQ(shown["limits.connections"].where(), "--max-connections");
