@@ -189,5 +189,57 @@ TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemor
   ExpectNothingLost();
 }
 
+TEST_F(GpuPermitsTest, WhoHoldsAGpuThatIsAtNothingIsShownAsIdleUntilItComputes) {
+  if (!cuda()) GTEST_SKIP() << "nobody says what host memory is at";
+  Subprocess warn = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), "--admin", "permits", "set", "gpu-tests", "--idle-warning", "2s"},
+       .environment = {"BERTH_FOLDER=" + folder()}});
+  ASSERT_EQ(warn.Wait(), 0);
+  const auto is_idle = [this] { return Must(Inspector(session_).ListPermits()).permits(0).has_idle(); };
+  Actor holder(folder());
+  holder.Do("acquire p");
+  holder.Do(absl::StrCat("allocate b ", MiB(64).count(), " fd"));
+  holder.Do("write b 1");
+  EXPECT_TRUE(Eventually(is_idle));
+  holder.Do("launch b 5000");
+  EXPECT_TRUE(Eventually([&] { return !is_idle(); }));
+  holder.Do("await b");
+  EXPECT_TRUE(Eventually(is_idle));
+  holder.Quit();
+  ExpectNothingLost();
+}
+
+TEST_F(GpuPermitsTest, WhoIsAtAGpuWithoutAPermitIsListed) {
+  if (!cuda()) GTEST_SKIP() << "nobody says who is at host memory";
+  const auto strays = [this] {
+    std::vector<std::string> names;
+    const v1::ListStraysResponse answer = Must(Inspector(session_).ListStrays());
+    for (const v1::Stray& stray : answer.strays()) {
+      EXPECT_GT(stray.bytes(), 0u);
+      names.push_back(stray.process().name());
+    }
+    return names;
+  };
+  const std::vector<std::string> before = strays();
+  const size_t there = std::count(before.begin(), before.end(), "gpu_actor");
+  const auto become = [&](size_t more) {
+    return Eventually([&] {
+      const std::vector<std::string> now = strays();
+      return std::count(now.begin(), now.end(), "gpu_actor") == static_cast<int64_t>(there + more);
+    });
+  };
+  Actor stray(folder());
+  stray.Do(absl::StrCat("allocate b ", MiB(64).count(), " fd"));
+  stray.Do("write b 1");
+  EXPECT_TRUE(become(1)) << "it has a context, and no permit";
+  stray.Do("acquire p");
+  EXPECT_TRUE(become(0));
+  stray.Do("release p");
+  EXPECT_TRUE(become(1));
+  stray.Quit();
+  EXPECT_TRUE(become(0));
+  ExpectNothingLost();
+}
+
 }  // namespace
 }  // namespace berth::gpu

@@ -4,12 +4,15 @@
 #include "client/scatter.h"
 
 #include <cmath>
+#include <iostream>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/bandwidth.h"
 #include "client/inspector.h"
 #include "client/plan.h"
 #include "common/bytes.h"
@@ -98,6 +101,26 @@ TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
   ASSERT_TRUE(Ok(report.status));
   EXPECT_EQ(ordinals.size(), count_) << "each tile has a device of its own";
   ExpectAsOnTheCpu(log_determinants);
+}
+
+TEST_P(GpuScatterTest, BandwidthIsMeasuredAndWeighs) {
+  const std::vector<double> measured = Must(MeasureBandwidth(session_, used_), "bandwidth");
+  ASSERT_EQ(measured.size(), count_);
+  for (size_t i = 0; i < count_; ++i) {
+    EXPECT_GT(measured[i], cuda() ? 1e11 : 1e7) << used_[i];
+    std::cout << "memory of device " << i << ", filled | " << measured[i] / 1e9 << " | GB/s" << std::endl;
+  }
+  EXPECT_TRUE(BytesBecome("live", Bytes())) << "what was filled is back";
+  constexpr uint64_t kUnits = 1'000'000;
+  const Plan plan = Must(Plan::Make(session_, {.units = kUnits,
+                                               .devices = used_,
+                                               .weigh_by = PlanWeights::kBandwidth,
+                                               .weights = measured}));
+  ASSERT_EQ(plan.tiles().size(), count_);
+  const double sum = std::accumulate(measured.begin(), measured.end(), 0.0);
+  for (size_t i = 0; i < count_; ++i) {
+    EXPECT_NEAR(static_cast<double>(plan.tiles()[i].units()), kUnits * measured[i] / sum, 1);
+  }
 }
 
 class GpuScatterFaultTest : public GpuScatterTest {
