@@ -68,6 +68,18 @@ absl::Status Stale(PlanId plan, uint64_t device, absl::string_view why) {
                 {{"plan", plan.value()}, {"device", device}, {"why", why}});
 }
 
+// The daemon may have split it otherwise than this process knows: no tile is certain.
+absl::Status Unknown(PlanId plan) {
+  return Refuse(Reason::kStale, "plan {plan} does not hold any more: {why}",
+                {{"plan", plan.value()}, {"why", "what came of its re-plan is not known"}});
+}
+
+// A refusal has changed nothing; after another error a request may have been carried out.
+bool IsDoubtful(const absl::Status& status) {
+  return !status.ok() && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                          absl::IsCancelled(status) || !GetErrorDetails(status).has_value());
+}
+
 BlockKind KindOf(v1::MemoryKind kind) {
   return kind == v1::MEMORY_KIND_CUDA_VMM      ? BlockKind::kCudaVmm
          : kind == v1::MEMORY_KIND_CUDA_DIRECT ? BlockKind::kCudaDirect
@@ -132,6 +144,7 @@ void Plan::Adopt(const v1::Plan& plan) {
   pool_ = plan.pool();
   permit_units_ = plan.permit_units();
   reservation_ = ReservationId(plan.reservation());
+  doubtful_ = 0;
   tiles_.clear();
   tiles_.reserve(static_cast<size_t>(plan.tiles_size()));
   for (const v1::Plan::Tile& tile : plan.tiles()) {
@@ -160,6 +173,7 @@ Plan& Plan::operator=(Plan&& other) noexcept {
   pool_ = std::move(other.pool_);
   permit_units_ = other.permit_units_;
   reservation_ = other.reservation_;
+  doubtful_ = other.doubtful_;
   return *this;
 }
 
@@ -172,6 +186,7 @@ absl::Status Plan::CheckSession() const {
 
 absl::Status Plan::CheckTile(const PlanTile& tile) const {
   BERTH_RETURN_IF_ERROR(CheckSession());
+  if (doubtful_ != 0) return Unknown(id_);
   const DeviceWords& words = core_->page().devices[tile.device];
   if (words.dropped.load(std::memory_order_acquire) != 0) {
     return Stale(id_, tile.device, StaleText(v1::Plan::DEVICE_DROPPED));
@@ -179,7 +194,10 @@ absl::Status Plan::CheckTile(const PlanTile& tile) const {
   if (words.generation.load(std::memory_order_acquire) != tile.generation) {
     return Stale(id_, tile.device, StaleText(v1::Plan::MEMORY_LOST));
   }
-  if (record_->stale_revision.load(std::memory_order_acquire) < revision_) return absl::OkStatus();
+  const uint64_t told = record_->stale_revision.load(std::memory_order_acquire);
+  if (told < revision_) return absl::OkStatus();
+  // What is told of a later revision is not about these tiles.
+  if (told > revision_) return Unknown(id_);
   const uint64_t device = record_->device.load(std::memory_order_relaxed);
   if (device != tile.device) return absl::OkStatus();
   return Stale(id_, device, StaleText(record_->why.load(std::memory_order_relaxed)));
@@ -187,24 +205,37 @@ absl::Status Plan::CheckTile(const PlanTile& tile) const {
 
 absl::Status Plan::Check(const std::vector<PlanTile>& tiles) const {
   BERTH_RETURN_IF_ERROR(CheckSession());
+  if (doubtful_ != 0) return Unknown(id_);
   for (const PlanTile& tile : tiles) BERTH_RETURN_IF_ERROR(CheckTile(tile));
   if (record_->stale_revision.load(std::memory_order_acquire) < revision_) return absl::OkStatus();
   return Stale(id_, record_->device.load(std::memory_order_relaxed),
                StaleText(record_->why.load(std::memory_order_relaxed)));
 }
 
+absl::Status Plan::ForgetDoubtful() const {
+  v1::ForgetRequestRequest request;
+  request.set_sequence(doubtful_);
+  return core_->Call(core_->DefaultLimits(), [&](grpc::ClientContext* context) {
+    v1::ForgetRequestResponse response;
+    return core_->stubs().session->ForgetRequest(context, request, &response);
+  });
+}
+
 absl::StatusOr<std::vector<PlanMove>> Plan::Replan(const ReplanOptions& options) {
   BERTH_RETURN_IF_ERROR(CheckSession());
+  if (doubtful_ != 0) BERTH_RETURN_IF_ERROR(ForgetDoubtful());
   v1::ReplanRequest request;
   request.set_plan(id_.value());
   request.set_reweigh(options.reweigh);
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core_->Begin());
+  const uint64_t sequence = open.sequence();
   open.Fill(request.mutable_request());
   v1::PlanChange response;
   const absl::Status status = core_->Call(core_->DefaultLimits(), [&](grpc::ClientContext* context) {
     return core_->stubs().plan->Replan(context, request, &response);
   });
   open.Resolve(status);
+  if (IsDoubtful(status)) doubtful_ = sequence;
   BERTH_RETURN_IF_ERROR(status);
   const std::vector<PlanTile> before = std::move(tiles_);
   Adopt(response.plan());

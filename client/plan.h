@@ -138,11 +138,12 @@ class Plan {
   uint64_t permit_units() const { return permit_units_; }
 
   // Whether it does not hold any more: a device of it is out of service, being emptied, or lost its memory; a permit
-  // of it was taken away; or the session is over. A few loads: cheap enough for each launch.
+  // of it was taken away; what came of a re-plan is not known; or the session is over. A few loads: cheap enough for
+  // each launch.
   bool stale() const { return !Check(tiles_).ok(); }
   // The same with the reason: OK or STALE naming it; kUnavailable when the session is over.
   absl::Status status() const { return Check(tiles_); }
-  // The same of one tile's device.
+  // The same of one tile: of its device, and of what concerns all tiles.
   absl::Status CheckTile(const PlanTile& tile) const;
 
   struct ReplanOptions {
@@ -153,8 +154,9 @@ class Plan {
   // weights go. Permits and reserved bytes follow; nothing is waited for. Returns what has moved since tiles() was as
   // it is.
   // Errors, with the plan as it was: CONSTRAINT; NO_PERMIT, OVER_BUDGET (try again later); NOT_FOUND once it was
-  // released; those of every call. After kUnavailable or kDeadlineExceeded it may have been re-planned at the daemon:
-  // calling again returns what has moved in all.
+  // released; those of every call. After kUnavailable, kDeadlineExceeded or kCancelled it may have been re-planned at
+  // the daemon, and what its tiles had there may be others': it is stale, all of it, until another call has said what
+  // there is, which returns what has moved in all.
   absl::StatusOr<std::vector<PlanMove>> Replan(const ReplanOptions& options);
   absl::StatusOr<std::vector<PlanMove>> Replan() { return Replan(ReplanOptions()); }
 
@@ -176,6 +178,8 @@ class Plan {
   void Adopt(const v1::Plan& plan);
   absl::Status Check(const std::vector<PlanTile>& tiles) const;
   absl::Status CheckSession() const;
+  // Once this is OK the doubtful re-plan will do nothing any more that it has not done.
+  absl::Status ForgetDoubtful() const;
 
   std::shared_ptr<internal::SessionCore> core_;
   std::shared_ptr<internal::PlanRecord> record_;
@@ -186,6 +190,8 @@ class Plan {
   std::string pool_;
   uint64_t permit_units_ = 0;
   ReservationId reservation_;
+  // The request for a re-plan of which the daemon has not said what came of it; 0 for none.
+  uint64_t doubtful_ = 0;
 };
 
 }  // namespace berth

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/bandwidth.h"
 #include "client/plan.h"
+#include "client/scatter.h"
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/error.h"
@@ -267,6 +268,46 @@ TEST(PlansTest, ABrokersDeathLeavesItAsItWas) {
   }
   ASSERT_TRUE(Eventually([&] { return Must(daemon.inspector().ListPlans()).plans_size() == 0; }));
   EXPECT_EQ(OutOf(daemon, "a"), 0u);
+}
+
+TEST(PlansTest, WhoDoesNotKnowWhatCameOfAReplanUsesNoTile) {
+  TestDaemon daemon(Devices(2));
+  {
+    const std::shared_ptr<Session> session = Must(
+        Session::Open({.folder = daemon.folder(), .always_new = true, .timeout = absl::Seconds(1)}), "session");
+    Plan plan = Must(Plan::Make(session, {.units = 4, .permits = PlanPermits{.pool = "a"}}), "plan");
+    const pid_t broker = daemon.broker();
+    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    ASSERT_TRUE(Eventually([&] { return StateOf(broker) == 'T'; }));
+    const absl::Status unknown = plan.Replan({.reweigh = true}).status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(unknown) || absl::IsUnavailable(unknown)) << unknown;
+    EXPECT_TRUE(plan.stale());
+    EXPECT_TRUE(Refused(plan.status(), Reason::kStale, {{"why", "what came of its re-plan is not known"}}));
+    for (const PlanTile& tile : plan.tiles()) EXPECT_FALSE(plan.CheckTile(tile).ok());
+    std::atomic<int> begun = 0;
+    const auto scatter = [&] {
+      begun = 0;
+      return RunTiles(plan, [&](const TileRun&) {
+        ++begun;
+        return absl::OkStatus();
+      });
+    };
+    ScatterReport report = scatter();
+    EXPECT_TRUE(IsRefusal(report.status, Reason::kStale)) << report.status;
+    EXPECT_FALSE(report.may_be_partly_changed);
+    EXPECT_EQ(begun, 0);
+    ASSERT_EQ(::kill(broker, SIGCONT), 0);
+    EXPECT_TRUE(plan.stale()) << "the daemon's answering again says nothing of what came of it";
+    ASSERT_TRUE(Eventually([&] { return plan.Replan().ok(); }));
+    EXPECT_TRUE(Ok(plan.status()));
+    EXPECT_GE(plan.revision(), 2u);
+    EXPECT_EQ(Must(daemon.inspector().GetPlan(plan.id())).revision(), plan.revision());
+    EXPECT_EQ(TilesOf(plan), "HOST-0:0-2 HOST-1:2-4");
+    EXPECT_TRUE(Ok(scatter().status));
+    EXPECT_EQ(begun, 2);
+    EXPECT_EQ(OutOf(daemon, "a"), 2u);
+  }
+  daemon.ExpectBooksBack();
 }
 
 TEST(PlansTest, KillsInTheMiddleLeaveNothingBehind) {
