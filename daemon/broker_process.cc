@@ -104,7 +104,7 @@ absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& o
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
-  BERTH_ASSIGN_OR_RETURN(log_, service::AllocationLog::Open(settings.log_file, facts_.incarnation));
+  BERTH_RETURN_IF_ERROR(OpenLog(settings));
   audit_ = std::make_unique<service::AuditLog>(
       service::AuditLog::Options{.folder = settings.audit_folder.value_or(folders.state),
                                  .size = settings.audit_size.value_or(service::kAuditSize),
@@ -140,6 +140,19 @@ absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& o
   BERTH_RETURN_IF_ERROR(Listen());
   BERTH_RETURN_IF_ERROR(custody_->Ready());
   attach_->TellResumed();
+  return absl::OkStatus();
+}
+
+absl::Status BrokerProcess::OpenLog(const Settings& settings) {
+  absl::StatusOr<std::unique_ptr<service::AllocationLog>> log =
+      service::AllocationLog::Open(settings.log_file, facts_.incarnation);
+  if (!log.ok()) {
+    // Leases that are out go on without it.
+    if (facts_.begun == 0) return log.status();
+    spdlog::critical("what happens to memory is not written down: {}", std::string(log.status().message()));
+    log = service::AllocationLog::WithoutItsFile(facts_.incarnation);
+  }
+  log_ = *std::move(log);
   return absl::OkStatus();
 }
 
@@ -456,15 +469,11 @@ void BrokerProcess::BeginReload() {
 void BrokerProcess::Reload() {
   const absl::StatusOr<std::vector<service::ConfigChange>> changes = config_->Reload();
   service::AuditRecord record = {.what = "reload", .outcome = changes.status()};
-  if (!changes.ok()) {
-    spdlog::error("{}", std::string(changes.status().message()));
-  } else {
-    for (const service::ConfigChange& change : *changes) {
-      const std::string text = absl::StrCat(change.key, ": ", change.from, " -> ", change.to);
-      spdlog::info("configuration: {}{}", text, change.why_not.empty() ? "" : " (not now: " + change.why_not + ")");
-      if (change.why_not.empty()) record.facts.emplace_back("change", text);
-    }
-    spdlog::info("the configuration file was read anew, {} changes", changes->size());
+  if (!changes.ok()) spdlog::error("{}", std::string(changes.status().message()));
+  for (const service::ConfigChange& change : changes.value_or(std::vector<service::ConfigChange>())) {
+    const std::string text = absl::StrCat(change.key, ": ", change.from, " -> ", change.to);
+    spdlog::info("configuration: {}{}", text, change.why_not.empty() ? "" : " (not now: " + change.why_not + ")");
+    if (change.why_not.empty()) record.facts.emplace_back("change", text);
   }
   audit_->Append(std::move(record));
 }

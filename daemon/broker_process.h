@@ -60,6 +60,8 @@ class BrokerProcess final : private EffectSink {
  private:
   BrokerProcess(Inheritance inheritance, Starter starter, absl::StatusOr<KeptLedger> kept);
   absl::Status Start(const Folders& folders, const BrokerOptions& options);
+  // Opens the log of what happens to memory. Errors: its file's, where the daemon begins.
+  absl::Status OpenLog(const Settings& settings);
   // Takes what serves on of what the vault held: listeners, page and table.
   absl::Status TakeOver();
   std::unique_ptr<core::Core> MakeCore(const core::Config& config) const;

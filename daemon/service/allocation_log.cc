@@ -24,11 +24,15 @@ absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::op
     file = UniqueFd(::open(path->c_str(), kFlags, 0640));
     if (!file) return OsError(*path, errno);
   }
-  return std::unique_ptr<AllocationLog>(new AllocationLog(std::move(file), incarnation));
+  return std::unique_ptr<AllocationLog>(new AllocationLog(std::move(file), incarnation, /*lacks_file=*/false));
 }
 
-AllocationLog::AllocationLog(UniqueFd file, uint64_t incarnation)
-    : file_(std::move(file)), incarnation_(incarnation) {
+std::unique_ptr<AllocationLog> AllocationLog::WithoutItsFile(uint64_t incarnation) {
+  return std::unique_ptr<AllocationLog>(new AllocationLog(UniqueFd(), incarnation, /*lacks_file=*/true));
+}
+
+AllocationLog::AllocationLog(UniqueFd file, uint64_t incarnation, bool lacks_file)
+    : file_(std::move(file)), incarnation_(incarnation), lacks_file_(lacks_file) {
   if (file_) writer_ = std::thread([this] { Write(); });
 }
 
@@ -46,6 +50,7 @@ void AllocationLog::Append(const core::LogRecord& record) {
   MutexLock lock(&mu_);
   if (kept_.size() == kKept) kept_.pop_front();
   kept_.push_back(record);
+  if (lacks_file_) ++unwritten_;
   if (!file_) return;
   if (waiting_.size() == kWaiting) {
     ++unwritten_;

@@ -35,6 +35,8 @@ class AllocationLog {
   // `incarnation`. Errors: the file's, naming it.
   static absl::StatusOr<std::unique_ptr<AllocationLog>> Open(const std::optional<std::string>& path,
                                                              uint64_t incarnation);
+  // One whose file cannot be opened: each record counts as one that the file has not got.
+  static std::unique_ptr<AllocationLog> WithoutItsFile(uint64_t incarnation);
   AllocationLog(const AllocationLog&) = delete;
   AllocationLog& operator=(const AllocationLog&) = delete;
   // Writes what waits.
@@ -57,13 +59,15 @@ class AllocationLog {
   uint64_t unwritten() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  AllocationLog(UniqueFd file, uint64_t incarnation);
+  AllocationLog(UniqueFd file, uint64_t incarnation, bool lacks_file);
   void Write() ABSL_LOCKS_EXCLUDED(mu_);
   // Whether the line was written, whole.
   bool WriteLine(const core::LogRecord& record);
 
   const UniqueFd file_;
   const uint64_t incarnation_;
+  // There ought to be one.
+  const bool lacks_file_;
   // The writer's: the last line was not written to its end.
   bool torn_ = false;
 

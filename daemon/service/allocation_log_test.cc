@@ -117,6 +117,13 @@ TEST(AllocationLogTest, AFileThatTakesNothingDelaysNobodyAndIsCounted) {
 TEST(AllocationLogTest, AFileThatCannotBeOpenedIsNamed) {
   const auto log = AllocationLog::Open("/nowhere/at/all", kIncarnation);
   EXPECT_NE(log.status().message().find("/nowhere/at/all"), std::string::npos);
+  // Who goes on without it keeps count of what it lacks.
+  const std::unique_ptr<AllocationLog> without = AllocationLog::WithoutItsFile(kIncarnation);
+  without->Append(Record(1));
+  without->Append(Record(2));
+  EXPECT_EQ(without->unwritten(), 2u);
+  EXPECT_EQ(without->List(kAdmin, {}).size(), 2u);
+  without->Flush(absl::Seconds(10));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -198,6 +199,36 @@ TEST(LogTest, TheFileHasWhatTheListHas) {
               all.records(static_cast<int>(record.number()) - 1).SerializeAsString());
   }
   daemon.ExpectBooksBack();
+}
+
+TEST(LogTest, AFileThatCannotBeOpenedAnyMoreCostsNobodyALease) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/logs-", ::getpid());
+  std::filesystem::create_directory(folder);
+  TestDaemon daemon({.config = absl::StrCat("[log]\nfile = \"", folder, "/memory.jsonl\"\n")});
+  Actor actor(daemon);
+  actor.Do("acquire p");
+  std::filesystem::remove_all(folder);
+  for (int life = 0; life < 6; ++life) {
+    daemon.KillBroker();
+    // One that ends before it serves is another matter.
+    Must(daemon.inspector().GetNode());
+  }
+  actor.Do("allocate a 4096");
+  EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 1);
+  EXPECT_GT(Must(daemon.inspector().GetNode()).unwritten_log_records(), 0u);
+  // The next broker finds it again.
+  std::filesystem::create_directory(folder);
+  daemon.KillBroker();
+  actor.Do("allocate b 4096");
+  EXPECT_TRUE(Eventually([&] {
+    std::ifstream file(folder + "/memory.jsonl");
+    std::string line;
+    return static_cast<bool>(std::getline(file, line));
+  }));
+  EXPECT_EQ(Must(daemon.inspector().GetNode()).unwritten_log_records(), 0u);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
