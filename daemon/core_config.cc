@@ -356,8 +356,8 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std
     settings->origins[key] = {.origin = service::ConfigOrigin::kFlag, .where = name};
   };
   for (const auto& [name, cap] : options.pools) {
-    auto pool = std::find_if(settings->pools.begin(), settings->pools.end(),
-                             [&](const core::PoolConfig& one) { return one.name == name; });
+    auto pool = settings->pools.begin();
+    while (pool != settings->pools.end() && pool->name != name) ++pool;
     if (pool == settings->pools.end()) pool = settings->pools.insert(pool, {.name = name});
     pool->cap = cap;
     settings->origins[absl::StrCat("pools.", name, ".cap")] = {.origin = service::ConfigOrigin::kFlag,
