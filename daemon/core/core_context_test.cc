@@ -312,6 +312,29 @@ TEST(CoreContextTest, WhatTheContextTakesIsChargedToTheDeviceWhileItIsThere) {
   h.MustAllocate(a, MiB(10));
 }
 
+TEST(CoreContextTest, WhoDeclaresMoreThanFitsBesideAContextThatWasMeasuredWaitsNoMore) {
+  Config config = CoreHarness::DefaultConfig();
+  for (DeviceConfig& device : config.devices) device.measure_context = true;
+  CoreHarness h(config);
+  Peer a = h.Open(), b = h.Open();
+  const auto ask = [](const std::string& key, Bytes declared) {
+    AcquireRequest request = {.pool = "wide", .holder_key = key};
+    request.device = {.pick = DevicePick::kAny, .declared = declared};
+    return request;
+  };
+  h.MustAcquire(a, ask("1", MiB(40)));
+  h.MustAcquire(a, ask("2", MiB(40)));
+  const CallId fits = h.Acquire(b, ask("1", MiB(50)));
+  const CallId waiting = h.Acquire(b, ask("2", MiB(62)));
+  AllocateIpc(h, a);
+  Up(h);
+  h.WorkAll();
+  EXPECT_FALSE(h.Answered(waiting));
+  h.Do([&](Core& core, Effects* effects) { core.ContextMeasured(h.now, 0, MiB(6), effects); });
+  EXPECT_TRUE(h.Refused(waiting, Reason::kOverCap));
+  EXPECT_FALSE(h.Answered(fits));
+}
+
 TEST(CoreContextTest, WhoWaitsForItIsBoundedAndTold) {
   Config config = CoreHarness::DefaultConfig();
   config.limits.waiting_allocations_per_device = 2;

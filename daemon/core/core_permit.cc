@@ -176,9 +176,9 @@ void Core::Impl::UpdatePlacement() {
 void Core::Impl::ServePlaced(const Step& step) {
   UpdatePlacement();
   const Placement::Changes changes = placement_.TakeChanges();
-  bool again = changes.verdicts || changes.dropped;
+  bool again = changes.verdicts || changes.never;
   PermitRun run(this, &step);
-  if (changes.dropped) {
+  if (changes.never) {
     run.Reconsider();
     for (auto& [name, pool] : pools_) pool.Reconsider(run.step());
   }

@@ -190,7 +190,9 @@ absl::Status PermitPool::CheckBooks(Gangs* gangs) const {
     if (waiter.absent) return true;
     if (by_holder_.contains({session, waiter.what.holder_key}))
       waiting = broken("a waiter waits that could nest");
-    if (!CheckCaps(waiter.asker.tenant, waiter.what).ok()) waiting = broken("a waiter waits that can never be granted");
+    if (const absl::Status never = CheckCaps(waiter.asker.tenant, waiter.what); !never.ok()) {
+      waiting = broken(absl::StrCat("a waiter waits that can never be granted: ", never.message()));
+    }
     return true;
   });
   return waiters == queue_.size() ? waiting : broken("the order of the queue misses somebody");

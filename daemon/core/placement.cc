@@ -84,8 +84,8 @@ void Placement::Update(uint32_t ordinal, const State& state) {
   changes_.verdicts =
       changes_.verdicts || state.ledger != before.ledger || state.in_service != before.in_service;
   // Whoever wishes for that one by name will not get it.
-  changes_.dropped = changes_.dropped || (state.dropped && !before.dropped) ||
-                     (!state.draining.empty() && before.draining.empty());
+  changes_.never = changes_.never || (state.dropped && !before.dropped) ||
+                   (!state.draining.empty() && before.draining.empty());
   before = state;
 }
 
@@ -172,6 +172,8 @@ bool Placement::Suits(const Device& device, const DeviceWish& wish) const {
 void Placement::SetIsland(uint32_t ordinal, uint32_t island) {
   Device& device = At(ordinal);
   changes_.verdicts = changes_.verdicts || device.island != island;
+  // No device may be in that one's any more.
+  changes_.never = changes_.never || device.island != island;
   device.island = island;
 }
 
@@ -446,6 +448,8 @@ void Placement::Measure(uint32_t ordinal, Usage usage) {
 void Placement::SetContext(uint32_t ordinal, Bytes context) {
   Device& device = At(ordinal);
   changes_.verdicts = changes_.verdicts || device.facts.context != context;
+  // What is declared may not fit beside it on any device.
+  changes_.never = changes_.never || device.facts.context < context;
   device.facts.context = context;
   Recount(&device);
 }

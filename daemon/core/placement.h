@@ -185,7 +185,7 @@ class Placement {
   // never fit any more.
   struct Changes {
     bool verdicts = false;
-    bool dropped = false;
+    bool never = false;
   };
   Changes TakeChanges() { return std::exchange(changes_, Changes()); }
 

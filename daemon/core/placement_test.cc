@@ -102,6 +102,18 @@ TEST_F(PlacementTest, ASessionHasTheMoreOfWhatItDeclaredAndWhatItsProcessesTake)
   EXPECT_EQ(placement_.FreeOn(0), GiB(81));
 }
 
+TEST_F(PlacementTest, WhoMayNeverFitAnyMoreIsLookedForWhenAContextGrowsOrAnIslandChanges) {
+  placement_.TakeChanges();
+  placement_.SetContext(0, GiB(3));
+  EXPECT_TRUE(placement_.TakeChanges().never);
+  placement_.SetContext(0, GiB(2));
+  EXPECT_FALSE(placement_.TakeChanges().never);
+  placement_.SetIsland(0, 7);
+  EXPECT_TRUE(placement_.TakeChanges().never);
+  placement_.SetIsland(0, 7);
+  EXPECT_FALSE(placement_.TakeChanges().never);
+}
+
 TEST_F(PlacementTest, OldReadingsLetNobodyInToBytes) {
   const DeviceWish bytes{.pick = DevicePick::kNamed, .uuid = "A", .declared = GiB(1)};
   placement_.Measure(0, {.taken = absl::UnixEpoch(), .others = GiB(7)});
@@ -152,7 +164,7 @@ TEST_F(PlacementTest, ItTellsWhenSomebodyMayBeJudgedOtherwise) {
   placement_.Give(1, SessionId(1), Bytes());
   EXPECT_TRUE(placement_.TakeChanges().verdicts);
   Set(1, {.dropped = true});
-  EXPECT_TRUE(placement_.TakeChanges().dropped);
+  EXPECT_TRUE(placement_.TakeChanges().never);
 }
 
 // ---- Hints --------------------------------------------------------------------------------------------------
@@ -243,7 +255,7 @@ TEST_F(HintsTest, WhatDevicesLackNowIsSaidOfEach) {
       "free of 107374182400; device 3 is gone from the node");
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "A"}), Reason::kDeviceDraining));
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "D"}), Reason::kDeviceStopped));
-  EXPECT_TRUE(placement_.TakeChanges().dropped) << "who waits for these is looked at anew";
+  EXPECT_TRUE(placement_.TakeChanges().never) << "who waits for these is looked at anew";
 }
 
 TEST_F(HintsTest, ManyDevicesAreNotAllTold) {
