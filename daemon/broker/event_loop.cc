@@ -6,12 +6,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/broker/node_clock.h"
 
 namespace berth {
 namespace {
@@ -23,16 +22,12 @@ constexpr int kEventsPerWait = 64;
 
 }  // namespace
 
-absl::Time EventLoop::SteadyNow() {
-  static const absl::Time wall = absl::Now();
-  static const std::chrono::steady_clock::time_point steady = std::chrono::steady_clock::now();
-  return wall + absl::FromChrono(std::chrono::steady_clock::now() - steady);
-}
+absl::Time EventLoop::SteadyNow() { return NodeClock::Real().Now(); }
 
 absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return OsError("epoll_create1", errno);
-  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  UniqueFd timer(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer) return OsError("timerfd_create", errno);
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);

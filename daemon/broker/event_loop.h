@@ -56,7 +56,7 @@ class EventLoop {
   void Run();
   void Stop();
 
-  // A clock that never jumps: wall time at the start of the process plus what the steady clock has counted since.
+  // NodeClock::Real()'s.
   static absl::Time SteadyNow();
 
  private:

@@ -20,6 +20,7 @@
 #include "common/os_error.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "daemon/broker/node_clock.h"
 
 namespace berth {
 namespace {
@@ -103,7 +104,8 @@ std::string Encode(const core::ModuleRecord& record) {
       .Add(record.label)
       .Add(record.bytes.count())
       .Add(record.content.bytes())
-      .Add(static_cast<uint64_t>(absl::ToUnixNanos(record.create_time)))
+      // Files outlive the boot, and its clock.
+      .Add(static_cast<uint64_t>(absl::ToUnixNanos(NodeClock::Real().ToWall(record.create_time))))
       .Take();
 }
 
@@ -118,7 +120,7 @@ std::optional<core::ModuleRecord> Decode(absl::string_view bytes) {
   record.label = reader.Text();
   record.bytes = Bytes(reader.Number());
   record.content = reader.TakeDigest();
-  record.create_time = absl::FromUnixNanos(static_cast<int64_t>(reader.Number()));
+  record.create_time = NodeClock::Real().FromWall(absl::FromUnixNanos(static_cast<int64_t>(reader.Number())));
   if (!reader.whole()) return std::nullopt;
   return record;
 }
@@ -266,7 +268,9 @@ absl::StatusOr<UniqueFd> ModuleFiles::Load(const core::ModuleRecord& record) {
       ::openat(folder_.get(), NameOf(record).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return absl::DataLossError("its file is gone");
   if (!file) return OsError("open(module)", errno);
-  BERTH_ASSIGN_OR_RETURN(const ReadRecord read, ReadRecordOf(file.get()));
+  BERTH_ASSIGN_OR_RETURN(ReadRecord read, ReadRecordOf(file.get()));
+  // The clock may have been set since.
+  read.record.create_time = record.create_time;
   if (Encode(read.record) != Encode(record)) return absl::DataLossError("its file is another module's");
   BERTH_ASSIGN_OR_RETURN(SealedModule sealed, SealModule(file.get(), read.offset, record.bytes));
   if (sealed.content != record.content) return absl::DataLossError("its file is not what was written");

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "berth/v1/resources.pb.h"
 #include "common/os_error.h"
+#include "daemon/broker/node_clock.h"
 #include "daemon/service/memory_conversion.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -46,7 +47,8 @@ AllocationLog::~AllocationLog() {
   writer_.join();
 }
 
-void AllocationLog::Append(const core::LogRecord& record) {
+void AllocationLog::Append(core::LogRecord record) {
+  record.time = NodeClock::Real().ToWall(record.time);
   MutexLock lock(&mu_);
   if (kept_.size() == kKept) kept_.pop_front();
   kept_.push_back(record);

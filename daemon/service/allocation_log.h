@@ -44,8 +44,8 @@ class AllocationLog {
 
   uint64_t incarnation() const { return incarnation_; }
 
-  // Requires: numbers rise by one. Never waits.
-  void Append(const core::LogRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
+  // Requires: numbers rise by one. Never waits. From then on its time is the wall's of that moment.
+  void Append(core::LogRecord record) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The kept records after `page.after`: for an admin all, else the caller's tenant's. `last` is what a later page goes
   // on after, `page.after` itself if there are none.

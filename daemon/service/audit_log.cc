@@ -72,7 +72,7 @@ void AuditLog::AppendLocked(AuditRecord record) {
                       .time = absl::Now(),
                       .record = std::move(record),
                       .label = label == labels_.end() ? "" : label->second});
-  if (waiting_.size() == 1 || waiting_.size() == kWaiting / 2) more_.Signal();
+  if (waiting_.size() == 1) more_.Signal();
 }
 
 void AuditLog::NoteSession(SessionId session, std::string label) {
@@ -121,14 +121,17 @@ uint64_t AuditLog::unwritten() const {
 void AuditLog::Write() {
   std::vector<Line> batch;
   while (true) {
+    bool gather = false;
     {
       MutexLock lock(&mu_);
       while (waiting_.empty() && !stop_) more_.Wait(&mu_);
       if (waiting_.empty()) return;
-      const absl::Time enough = absl::Now() + kGather;
-      while (!stop_ && !flushing_ && waiting_.size() < kWaiting / 2) {
-        if (more_.WaitWithDeadline(&mu_, enough)) break;
-      }
+      gather = !stop_ && !flushing_ && waiting_.size() < kWaiting / 2;
+    }
+    // Not a wait until a time: that would last for as long as somebody sets the clock back.
+    if (gather) absl::SleepFor(kGather);
+    {
+      MutexLock lock(&mu_);
       batch.swap(waiting_);
       writing_ = batch.size();
     }

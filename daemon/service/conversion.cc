@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "daemon/broker/node_clock.h"
 
 namespace berth::service {
 namespace {
@@ -34,10 +35,12 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
 }
 
-void ToProto(absl::Time time, google::protobuf::Timestamp* out) {
-  const int64_t seconds = absl::ToUnixSeconds(time);
+void ToProto(absl::Time time, google::protobuf::Timestamp* out) { WallToProto(NodeClock::Real().ToWall(time), out); }
+
+void WallToProto(absl::Time wall, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(wall);
   out->set_seconds(seconds);
-  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(wall - absl::FromUnixSeconds(seconds))));
 }
 
 void ToProto(const core::Tenant& tenant, v1::Tenant* out) {

@@ -24,7 +24,9 @@ core::RequestTag FromProto(const v1::RequestTag& tag);
 // ---- Out.
 
 void ToProto(absl::Duration duration, google::protobuf::Duration* out);
+// A time of the broker's clock, as it is on the wall now; and one that is wall time already.
 void ToProto(absl::Time time, google::protobuf::Timestamp* out);
+void WallToProto(absl::Time wall, google::protobuf::Timestamp* out);
 void ToProto(const core::Tenant& tenant, v1::Tenant* out);
 void ToProto(const core::ProcessInfo& process, v1::Process* out);
 void ToProto(const core::ForgetResult& result, v1::ForgetRequestResponse* out);

@@ -249,7 +249,7 @@ void ToProto(const core::BudgetView& view, v1::Budget* out) {
 
 void ToProto(const core::LogRecord& record, v1::LogRecord* out) {
   out->set_number(record.number);
-  ToProto(record.time, out->mutable_time());
+  WallToProto(record.time, out->mutable_time());
   out->set_action(static_cast<v1::LogRecord::Action>(record.action));
   out->set_cause(static_cast<v1::LogRecord::Cause>(record.cause));
   out->set_session(record.session.value());

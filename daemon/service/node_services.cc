@@ -101,6 +101,7 @@ grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
                                                const v1::GetNodeRequest*, v1::Node* response) {
   *response = node_;
+  ToProto(serve_time_, response->mutable_serve_time());
   response->set_unwritten_log_records(log_.unwritten());
   response->set_unwritten_audit_records(audit_.unwritten());
   response->set_upgrading(page_.upgrading != 0);

@@ -146,7 +146,7 @@ void ToProto(const core::PlanView& view, v1::Plan* out) {
   for (const core::PlanDevice& device : view.layout->devices) {
     if (device.ordinal == view.stale_device) out->set_stale_uuid(*device.uuid);
   }
-  service::ToProto(view.stale_since, out->mutable_stale_time());
+  if (view.stale != core::PlanStale::kCurrent) service::ToProto(view.stale_since, out->mutable_stale_time());
 }
 
 }  // namespace berth::service

@@ -15,6 +15,7 @@
 #include "berth/v1/session.grpc.pb.h"
 #include "common/state_page.h"
 #include "daemon/broker/broker.h"
+#include "daemon/broker/event_loop.h"
 #include "daemon/service/allocation_log.h"
 #include "daemon/service/config_source.h"
 #include "daemon/service/device_watch.h"
@@ -155,6 +156,8 @@ class NodeService final : public v1::NodeService::CallbackService {
 
  private:
   const v1::Node node_;
+  // Of the broker's clock.
+  const absl::Time serve_time_ = EventLoop::SteadyNow();
   Broker& broker_;
   const AllocationLog& log_;
   const AuditLog& audit_;
