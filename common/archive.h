@@ -129,12 +129,20 @@ class ArchiveWriter {
   std::string& out_;
 };
 
+// What is known of the program that wrote, where it is another one.
+struct ArchiveOrigin {
+  // Of the values, as its program counted: their fields may look at it. 0 is this program's own.
+  uint32_t schema = 0;
+  // Its times are read so much later: its clock began elsewhere.
+  absl::Duration clock;
+};
+
 class ArchiveReader {
  public:
   static constexpr bool kReads = true;
 
   // `bytes` must outlive the reader.
-  explicit ArchiveReader(absl::string_view bytes) : bytes_(bytes) {}
+  explicit ArchiveReader(absl::string_view bytes, const ArchiveOrigin& origin = {}) : bytes_(bytes), origin_(origin) {}
 
   // After a failure values stay as they are or become empty.
   template <typename... Ts>
@@ -144,6 +152,7 @@ class ArchiveReader {
   // What was read breaks a rule that its type does not say.
   void Fail() { failed_ = true; }
   bool failed() const { return failed_; }
+  uint32_t schema() const { return origin_.schema; }
 
   // OK if everything was there and nothing is left. Errors: kDataLoss.
   absl::Status Finish() const;
@@ -203,7 +212,7 @@ class ArchiveReader {
   void Read(absl::Time& time) {
     absl::Duration since;
     Read(since);
-    time = absl::UnixEpoch() + since;
+    time = absl::UnixEpoch() + since + origin_.clock;
   }
   void Read(std::monostate&) {}
   template <typename A, typename B>
@@ -262,6 +271,7 @@ class ArchiveReader {
   }
 
   absl::string_view bytes_;
+  const ArchiveOrigin origin_;
   bool failed_ = false;
 };
 

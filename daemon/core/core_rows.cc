@@ -58,9 +58,9 @@ Rows Core::AllRows() const {
   return rows;
 }
 
-absl::Status Core::Restore(const Rows& rows) {
+absl::Status Core::Restore(const Rows& rows, const ArchiveOrigin& origin) {
   for (const auto& [key, content] : rows) {
-    ArchiveReader archive(content);
+    ArchiveReader archive(content, origin);
     switch (GroupOf(key)) {
       case Group::kSessions:
         impl_->ReadSessionRow(key, archive);

@@ -65,6 +65,7 @@ bool Core::Impl::WriteRequest(const RequestId& request, ArchiveWriter& archive) 
   const Pending& pending = pending_.at(request);
   archive(pending.notes, pending.plan != nullptr);
   if (pending.plan != nullptr) archive(*pending.plan);
+  archive(pending.since);
   return true;
 }
 
@@ -115,6 +116,7 @@ void Core::Impl::ReadRequest(const RequestId& request, ArchiveReader& archive) {
     bool has_plan = false;
     archive(pending.notes, has_plan);
     if (has_plan) archive(*(pending.plan = std::make_unique<PlanDraft>()));
+    if (archive.schema() >= 2) archive(pending.since);
     pending_.emplace(request, std::move(pending));
   }
   memory.Restore(request.sequence, std::move(entry));

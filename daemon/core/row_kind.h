@@ -10,8 +10,12 @@
 
 namespace berth::core {
 
-// Of the rows' content. A change of any row's fields moves it; a ledger of another one is not read but migrated.
-inline constexpr uint32_t kRowSchema = 1;
+// Of the rows' content. A change of any row's fields or their meaning moves it; a ledger of an earlier one is read by what
+// it was then, and written anew (docs/design/0017). What each has changed:
+//   2: times are those of the machine's boot clock, and were wall time; of a pending request there is when it came.
+inline constexpr uint32_t kRowSchema = 2;
+// The earliest that is read.
+inline constexpr uint32_t kEarliestRowSchema = 1;
 
 enum class RowKind : uint32_t {
   // Counters that go on: the last permit, block generation, import, …; id 0.

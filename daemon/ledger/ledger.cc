@@ -99,35 +99,54 @@ absl::Status Ledger::Commit(const RowBatch& changes) {
 
 absl::Status Ledger::CheckRoom() {
   if (file_.room() >= headroom()) return absl::OkStatus();
-  const absl::Status made = MakeRoom(0);
-  if (file_.room() >= headroom()) return absl::OkStatus();
+  const absl::Status made = Grow(0);
+  if (made.ok()) return absl::OkStatus();
   return RefuseWithRetry(Reason::kLedgerFull, kRoomPause, "ledger {path}: {why}",
                          {{"path", path_}, {"why", made.message()}});
 }
 
 absl::Status Ledger::MakeRoom(uint64_t bytes) {
+  const absl::Status grown = Grow(bytes);
+  return file_.room() >= bytes ? absl::OkStatus() : grown;
+}
+
+absl::Status Ledger::Grow(uint64_t bytes) {
   if (MostlyStale() && Compact().ok() && file_.room() >= headroom() + bytes) return absl::OkStatus();
-  const absl::Status reserved = file_.Reserve(headroom() + bytes);
-  return file_.room() >= bytes ? absl::OkStatus() : reserved;
+  return file_.Reserve(headroom() + bytes);
 }
 
 bool Ledger::MostlyStale() const { return file_.end() > kStaleBytes + kStaleFactor * row_bytes_; }
 
 absl::Status Ledger::Compact() {
+  return Replace(row_bytes_, [this](Visit visit) {
+    for (const auto& [key, place] : places_) visit(key, file_.At(place.offset, place.size));
+  });
+}
+
+absl::Status Ledger::Migrate(const Rows& rows) {
+  uint64_t bytes = 0;
+  for (const auto& [key, content] : rows) bytes += kRowHead + content.size();
+  return Replace(bytes, [&rows](Visit visit) {
+    for (const auto& [key, content] : rows) visit(key, content);
+  });
+}
+
+absl::Status Ledger::Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_each) {
   const std::string path = NewPathOf(path_);
   BERTH_ASSIGN_OR_RETURN(LedgerFile file, LedgerFile::Create(path, identity_));
   Ledger next(path_, identity_, std::move(file));
-  absl::Status status = next.file_.Reserve(row_bytes_ + headroom());
+  // As much again as the rows take is the headroom's.
+  absl::Status status = next.file_.Reserve(bytes + kHeadroom + bytes);
   if (status.ok()) {
     RowBatch batch;
     const auto append = [&] {
       next.Note(next.file_.Append(batch.bytes()), batch.bytes());
       batch.Clear();
     };
-    for (const auto& [key, place] : places_) {
-      batch.Put(key, file_.At(place.offset, place.size));
+    for_each([&](const RowKey& key, absl::string_view content) {
+      batch.Put(key, content);
       if (batch.bytes().size() >= kFrameBytes) append();
-    }
+    });
     if (!batch.empty()) append();
     if (::rename(path.c_str(), path_.c_str()) < 0) status = OsError(absl::StrCat("rename ", path), errno);
   }
@@ -137,6 +156,7 @@ absl::Status Ledger::Compact() {
   }
   std::swap(file_, next.file_);
   std::swap(places_, next.places_);
+  row_bytes_ = next.row_bytes_;
   return absl::OkStatus();
 }
 

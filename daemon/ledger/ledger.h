@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -37,13 +38,19 @@ class Ledger {
   // Starts an empty one in `folder`, in place of what is there: of an incarnation that begins.
   static absl::StatusOr<std::unique_ptr<Ledger>> Create(const std::string& folder,
                                                         const LedgerIdentity& identity);
-  // Goes on with what is there. Errors: LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged,
+  // Goes on with what is there; where it is of an earlier schema, it is to be Migrate()d first of all. Errors: LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged,
   // or is not what `identity` says; nothing was changed.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& folder,
                                                       const LedgerIdentity& identity);
 
   // What Open() says of one, for whoever finds out about its rows.
   static absl::Status Unreadable(const std::string& folder, const absl::Status& why);
+
+  // Of the rows that were found.
+  uint32_t schema() const { return file_.schema(); }
+  // Takes the rows, which are those that were found as they are by the identity's own schema, in their place: at once, or
+  // not at all. Errors: those of the file system.
+  absl::Status Migrate(const Rows& rows);
 
   // Keeps the changes: all of them are in the file when this returns, or none. Rows that are what they were cost
   // nothing. Requires: no row twice in one batch.
@@ -74,9 +81,14 @@ class Ledger {
   uint64_t headroom() const { return kHeadroom + row_bytes_; }
   // Makes room for `bytes` beside the headroom, or at least for them.
   absl::Status MakeRoom(uint64_t bytes);
+  // Makes room for both. Errors: those of the file system, where it has not that much.
+  absl::Status Grow(uint64_t bytes);
   bool MostlyStale() const;
   // Writes all rows into a new file, which takes the old one's place at once.
   absl::Status Compact();
+  // The same with those that `for_each` visits, which take `bytes`.
+  using Visit = absl::FunctionRef<void(const RowKey& key, absl::string_view content)>;
+  absl::Status Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_each);
 
   const std::string path_;
   const LedgerIdentity identity_;

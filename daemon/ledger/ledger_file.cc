@@ -120,10 +120,12 @@ absl::Status LedgerFile::CheckHeader(const LedgerIdentity& identity, uint64_t si
   const LedgerHeader expected = HeaderOf(identity);
   if (found.magic != LedgerHeader::kMagic) return absl::FailedPreconditionError("it is no ledger");
   if (found.checksum != ChecksumOf(found)) return absl::DataLossError("its header is damaged");
-  if (found.format != LedgerHeader::kFormat || found.schema != expected.schema) {
+  const uint32_t earliest = identity.earliest_schema == 0 ? identity.schema : identity.earliest_schema;
+  if (found.format != LedgerHeader::kFormat || found.schema < earliest || found.schema > identity.schema) {
+    const std::string from = earliest == identity.schema ? "" : absl::StrCat(LedgerHeader::kFormat, ".", earliest, " to ");
     return absl::FailedPreconditionError(absl::StrCat("it is of version ", found.format, ".", found.schema,
-                                                      ", this daemon reads ", LedgerHeader::kFormat, ".",
-                                                      expected.schema));
+                                                      ", this daemon reads ", from, LedgerHeader::kFormat, ".",
+                                                      identity.schema));
   }
   if (found.node != expected.node || found.incarnation != expected.incarnation) {
     return absl::FailedPreconditionError("it is of another node or incarnation");

@@ -22,6 +22,8 @@ namespace berth {
 struct LedgerIdentity {
   // Of the rows.
   uint32_t schema = 0;
+  // The earliest that is read; 0 for that one alone.
+  uint32_t earliest_schema = 0;
   uint64_t node = 0;
   uint64_t incarnation = 0;
   // ReadBootId()'s; at most 39 bytes.
@@ -36,7 +38,7 @@ class LedgerFile {
  public:
   // Makes an empty one at `path`, over what is there. Errors: those of the file system.
   static absl::StatusOr<LedgerFile> Create(const std::string& path, const LedgerIdentity& identity);
-  // Opens one and checks it from end to end.
+  // Opens one, of any schema from the identity's earliest on, and checks it from end to end.
   // Errors: kNotFound; kDataLoss for one that is cut short or damaged; kFailedPrecondition for what is none, of another
   // identity, or of another version; each says what. Those of the file system.
   static absl::StatusOr<LedgerFile> Open(const std::string& path, const LedgerIdentity& identity);
@@ -59,6 +61,8 @@ class LedgerFile {
 
   // What lies there; valid until Reserve() or destruction.
   absl::string_view At(uint64_t offset, uint64_t size) const { return {map_ + offset, size}; }
+  // Of its rows.
+  uint32_t schema() const { return reinterpret_cast<const LedgerHeader*>(map_)->schema; }
   // Where the next frame will be.
   uint64_t end() const { return end_; }
   uint64_t frames() const { return frames_; }
