@@ -15,8 +15,8 @@ namespace berth {
 namespace {
 
 bool TakesSystemCalls(const core::Effect& effect) {
-  return !std::holds_alternative<core::Reply>(effect.what) &&
-         !std::holds_alternative<core::LogRecord>(effect.what);
+  return !std::holds_alternative<core::Reply>(effect.what) && !std::holds_alternative<core::LogRecord>(effect.what) &&
+         !std::holds_alternative<core::LeaseRecord>(effect.what);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ class EffectSink {
   virtual void Carry(const core::OrderDevice& effect) = 0;
   virtual void Carry(const core::DevicesChanged& effect) = 0;
   virtual void Carry(const core::LogRecord& effect) = 0;
+  virtual void Carry(const core::LeaseRecord& effect) = 0;
   virtual void Carry(const core::ModuleWork& effect) = 0;
   // The core wants a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;

@@ -33,6 +33,7 @@ class RecordingSink final : public EffectSink {
   void Carry(const core::OrderDevice& effect) override { Record("order", effect.device); }
   void Carry(const core::DevicesChanged&) override { Record("devices changed", 0); }
   void Carry(const core::LogRecord&) override {}
+  void Carry(const core::LeaseRecord&) override {}
   void Carry(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time when) override {
     armed = when;

@@ -20,6 +20,7 @@ class IdleSink : public EffectSink {
   void Carry(const core::OrderDevice&) override {}
   void Carry(const core::DevicesChanged&) override {}
   void Carry(const core::LogRecord&) override {}
+  void Carry(const core::LeaseRecord&) override {}
   void Carry(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time) override {}
   void Wake() override {}

@@ -50,6 +50,17 @@ Core::Core(Config config, DrawId draw_id, ReadWords read, FindPermitWord find)
 }
 Core::~Core() = default;
 
+Step::~Step() {
+  // A gang that is granted last of all may have reserved what somebody waits for in vain from then on.
+  do {
+    core_->ServeRoom(*this);
+    core_->ServeGangRoom(*this);
+    core_->ServePlaced(*this);
+  } while (core_->room_changed_);
+  PlanRun(core_, this).Look();
+  for (LeaseRecord& lease : core_->leases_.Take()) core_->Emit(*this, std::move(lease));
+}
+
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {
   {
     const Step step(this, now, effects);
@@ -129,7 +140,10 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
   BERTH_INVARIANT(fresh_call);
   Pending& pending = pending_[request];
   const CallId replaced = std::exchange(pending.call, call);
-  if (admission->fresh) return Admitted{request, *sessions_.Find((*channel)->session), **channel};
+  if (admission->fresh) {
+    pending.since = step.now;
+    return Admitted{request, *sessions_.Find((*channel)->session), **channel};
+  }
   if (replaced) {
     Reply(step, replaced,
           Refuse(Reason::kCancelled, "request {sequence} of channel {channel} is waited for by a later call",
@@ -158,7 +172,7 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   LogAnswer(step, pending->second, response);
   if (const std::unique_ptr<PlanDraft> draft = std::move(pending->second.plan); draft != nullptr && response.ok()) {
     // What it gives back may be for others.
-    response = PlanRun(this, &step).Finish(*draft, *response);
+    response = PlanRun(this, &step).Finish(request, *draft, *response);
     pending = pending_.find(request);
   }
   const CallId call = pending->second.call;

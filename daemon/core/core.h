@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/archive.h"
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/row.h"
@@ -35,11 +36,13 @@
 #include "daemon/core/fence_table.h"
 #include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/lease_record.h"
 #include "daemon/core/module_types.h"
 #include "daemon/core/page.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/permit_words.h"
 #include "daemon/core/plan_types.h"
+#include "daemon/core/row_kind.h"
 #include "daemon/core/session_types.h"
 #include "daemon/core/standing.h"
 #include "daemon/core/tenant_quota.h"
@@ -379,6 +382,9 @@ class Core {
   // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock the caller's tenant's.
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
+  // Every lease that is out, as its grant was told but for who asked and how long it
+  // waited where that is not kept.
+  std::vector<LeaseRecord> ListLeases() const;
   // Oldest first.
   Page<ModuleView> ListModules(const Caller& caller, const PageRequest& page = {}) const;
   ModuleUsage GetModuleUsage(const Caller& caller) const;
@@ -396,9 +402,10 @@ class Core {
   // All rows as they are now: what the batches so far come to.
   Rows AllRows() const;
   // Goes on from what an earlier broker of this incarnation kept. Called first of all; then the news since is told as
-  // at any time (hang-ups, processes that are gone, workers), and then Resume(). Errors: kDataLoss naming the row; the
-  // core is of no use then.
-  absl::Status Restore(const Rows& rows);
+  // at any time (hang-ups, processes that are gone, workers), and then Resume(). Rows of an earlier schema are read as
+  // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the row;
+  // the core is of no use then.
+  absl::Status Restore(const Rows& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
   // What has to be there outside for what was restored.
   Standing WhatStands() const;
   // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard

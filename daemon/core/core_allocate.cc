@@ -211,6 +211,7 @@ void Core::Impl::FinishMaking(const Step& step, Block& block) {
   Device& device = DeviceOf(block);
   const RequestId request = std::exchange(block.request, RequestId());
   block.live_since = step.now;
+  NoteGrant(step, LeaseOf(block), request);
   ForEachBudget(block, [](ByteBudget& budget) { budget.NoteAllocated(); });
   const core::Import& import = StartImport(step, block, request, ReadOnly::kNo);
   AllocateResult result = {.block = ViewImported(block, import), .import = import.id};

@@ -224,6 +224,7 @@ void Core::Impl::Abandon(const Step& step, Block& block) {
 void Core::Impl::FreeBlock(const Step& step, Block& block, LogCause cause) {
   // A request that frees it is logged with its answer.
   if (cause != LogCause::kNone) Log(step, RecordOf(block, LogAction::kFree, cause));
+  leases_.NoteEnd(step.now, LeaseOf(block), EndFor(cause));
   if (!block.name.empty()) blocks_.EraseName(block);
   EndFencesOf(step, block);
   if (block.imports.empty()) {

@@ -52,10 +52,10 @@ absl::StatusOr<ForgetOutcome> Core::Impl::Settle(const Step& step, const Channel
 ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const Response& answer) {
   bool undone = false;
   if (const auto* const acquired = std::get_if<AcquireResult>(&answer)) {
-    undone = ReleaseAcquisition(step, channel.session, acquired->acquisition).ok();
+    undone = ReleaseAcquisition(step, channel.session, acquired->acquisition, LeaseEnd::kForgotten).ok();
   } else if (const auto* const gang = std::get_if<GangResult>(&answer)) {
     for (const AcquireResult& permit : gang->permits) {
-      undone = ReleaseAcquisition(step, channel.session, permit.acquisition).ok() || undone;
+      undone = ReleaseAcquisition(step, channel.session, permit.acquisition, LeaseEnd::kForgotten).ok() || undone;
     }
     if (gang->reservation.has_value()) {
       if (Reservation* const reservation = reservations_.Find(gang->reservation->id)) {
@@ -89,7 +89,7 @@ ForgetOutcome Core::Impl::Undo(const Step& step, const Channel& channel, const R
     // A re-plan stays: what it moved from may be gone.
     const Plan* const plan = planned->from_revision == 0 ? plans_.Find(planned->layout->id) : nullptr;
     undone = plan != nullptr;
-    if (undone) PlanRun(this, &step).End(*plan);
+    if (undone) PlanRun(this, &step).End(*plan, LeaseEnd::kForgotten);
   } else if (const auto* const imported = std::get_if<ImportResult>(&answer)) {
     undone = blocks_.FindByImport(imported->import) != nullptr;
     WithdrawImport(step, channel.id, imported->import);

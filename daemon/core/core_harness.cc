@@ -39,6 +39,9 @@ void CoreHarness::Restart(const Config& config) {
   last_effect_ = 0;
   const absl::Status restored = core->Restore(rows);
   EXPECT_TRUE(restored.ok()) << restored;
+  // What was told of steps that were not kept never was.
+  open_leases.clear();
+  for (const LeaseRecord& lease : core->ListLeases()) open_leases[{lease.kind, lease.id}] = lease;
   resuming_ = true;
   for (const DeviceConfig& device : config.devices) {
     Do([&](Core& core, Effects* effects) { core.WorkerUp(now, device.ordinal, Lane::kMain, effects); });
@@ -405,6 +408,9 @@ void CoreHarness::Carry(const Effects& effects) {
       EXPECT_EQ(record->number, log.empty() ? 1u : log.back().number + 1);
       log.push_back(*record);
       continue;
+    } else if (const auto* lease = std::get_if<LeaseRecord>(&effect.what)) {
+      NoteLease(*lease);
+      continue;
     } else {
       ++device_changes;
       continue;
@@ -413,6 +419,32 @@ void CoreHarness::Carry(const Effects& effects) {
   }
   const absl::Status books = core->CheckBooks();
   EXPECT_TRUE(books.ok()) << books;
+  CheckLeases();
+}
+
+void CoreHarness::NoteLease(const LeaseRecord& lease) {
+  leases.push_back(lease);
+  const auto key = std::make_pair(lease.kind, lease.id);
+  if (lease.end == LeaseEnd::kNone) {
+    EXPECT_TRUE(open_leases.emplace(key, lease).second) << "lease " << lease.id << " was granted twice";
+    EXPECT_EQ(lease.granted_at, now);
+    return;
+  }
+  const auto granted = open_leases.find(key);
+  // Some end as the rows are taken in.
+  if (granted == open_leases.end() && resuming_) return;
+  ASSERT_NE(granted, open_leases.end()) << "lease " << lease.id << " ended that was not out";
+  EXPECT_EQ(lease.granted_at, granted->second.granted_at);
+  EXPECT_EQ(lease.held, lease.ended_at - lease.granted_at);
+  open_leases.erase(granted);
+}
+
+void CoreHarness::CheckLeases() const {
+  const std::vector<LeaseRecord> out = core->ListLeases();
+  EXPECT_EQ(out.size(), open_leases.size()) << "of the leases that are out not each was told of";
+  for (const LeaseRecord& lease : out) {
+    EXPECT_TRUE(open_leases.contains({lease.kind, lease.id})) << "lease " << lease.id << " was not told of";
+  }
 }
 
 std::string CoreHarness::Books() const {

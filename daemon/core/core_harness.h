@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -166,9 +167,12 @@ class CoreHarness {
   std::vector<OrderDevice> orders;
   // What the keeper of modules is to do.
   std::deque<ModuleWork> module_work;
-  // DevicesChanged effects and log records, which last_effects leaves out.
+  // DevicesChanged effects and records, which last_effects leaves out.
   uint64_t device_changes = 0;
   std::vector<LogRecord> log;
+  // Those too; and the leases that are out by them, by kind and id.
+  std::vector<LeaseRecord> leases;
+  std::map<std::pair<LeaseKind, uint64_t>, LeaseRecord> open_leases;
   // The kinds of the last step's effects, in order: "deliver reply create release order".
   std::string last_effects;
 
@@ -177,6 +181,9 @@ class CoreHarness {
   // Writes down what the last steps changed, and expects it to be all.
   void Keep();
   void Carry(const Effects& effects);
+  void NoteLease(const LeaseRecord& lease);
+  // Expects the leases that are out to be those that were told of.
+  void CheckLeases() const;
   Config config_;
   // What was there before may be made and sent again.
   bool resuming_ = false;

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +29,7 @@
 #include "daemon/core/gang_table.h"
 #include "daemon/core/invariant.h"
 #include "daemon/core/journal.h"
+#include "daemon/core/lease_record.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/module_desk.h"
 #include "daemon/core/permit_pool.h"
@@ -49,13 +49,13 @@
 namespace berth::core {
 
 // One call into the core: when it came, and where its effects go. As it ends those who wait for bytes are served, where
-// it may have made room.
+// it may have made room, and what it did to leases is told.
 class Step {
  public:
   Step(Core::Impl* core, absl::Time now, Effects* effects) : now(now), effects(effects), core_(core) {}
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
-  inline ~Step();
+  ~Step();
 
   const absl::Time now;
   Effects* const effects;
@@ -165,8 +165,8 @@ class Core::Impl {
   void EndKeepingBy(const Step& step, ChannelId channel);
   // Has the process's page made where it has none, and delivered for the request.
   void SendOwnPage(const Step& step, const RequestId& request);
-  absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session,
-                                                   AcquisitionId acquisition);
+  absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session, AcquisitionId acquisition,
+                                                   LeaseEnd how = LeaseEnd::kReleased);
 
   // ---- core_allocate.cc -----------------------------------------------------------------------------------
 
@@ -414,6 +414,15 @@ class Core::Impl {
   // A record of what happens to a block.
   LogRecord RecordOf(const Block& block, LogAction action, LogCause cause = LogCause::kNone) const;
 
+  // ---- core_lease.cc: what is told of leases as they begin and end ------------------------------------------
+
+  LeaseRecord LeaseOf(const Block& block) const;
+  LeaseRecord LeaseOf(const Reservation& reservation) const;
+  LeaseRecord LeaseOf(const Plan& plan) const;
+  // It is granted to who asked. Requires: the request is pending.
+  void NoteGrant(const Step& step, LeaseRecord lease, const RequestId& request);
+  static LeaseEnd EndFor(LogCause cause);
+
   // ---- core_recall.cc -------------------------------------------------------------------------------------
 
   // A live or freed block of the caller's tenant, or on admin.sock of anybody. Errors: NOT_FOUND.
@@ -505,6 +514,8 @@ class Core::Impl {
     // It is counted as one of its tenant's that wait, and as one that waits for units.
     bool counted = false;
     bool for_units = false;
+    // When it came; InfiniteFuture where an earlier broker has not said so.
+    absl::Time since = absl::InfiniteFuture();
     // What is logged with the answer.
     std::vector<LogRecord> notes;
     // What the answer is to be made into; null for itself.
@@ -530,6 +541,7 @@ class Core::Impl {
   Journal journal_;
   uint64_t last_effect_ = 0;
   uint64_t last_record_ = 0;
+  LeaseLog leases_;
   // Whose account each number is. A device's is its ordinal and 1: the same in every life of the broker.
   struct BudgetPlace {
     BudgetOwner of;
@@ -581,16 +593,6 @@ class Core::Impl {
   absl::Time next_poll_ = absl::InfiniteFuture();
   absl::Duration poll_pause_;
 };
-
-inline Step::~Step() {
-  // A gang that is granted last of all may have reserved what somebody waits for in vain from then on.
-  do {
-    core_->ServeRoom(*this);
-    core_->ServeGangRoom(*this);
-    core_->ServePlaced(*this);
-  } while (core_->room_changed_);
-  PlanRun(core_, this).Look();
-}
 
 }  // namespace berth::core
 

@@ -99,7 +99,7 @@ absl::StatusOr<PermitView> Core::RevokePermit(absl::Time now, PermitId permit, E
   const Step step = impl_->Begin(now, effects);
   for (auto& [name, pool] : impl_->pools_) {
     PermitRun run(impl_.get(), &step);
-    std::optional<PermitView> revoked = pool.Revoke(run.step(), permit);
+    std::optional<PermitView> revoked = pool.Revoke(run.step(), permit, LeaseEnd::kRevoked);
     if (!revoked.has_value()) continue;
     run.Answer();
     impl_->TellHolders(step, *revoked, attach::DeliveryKind::kRevoked);
@@ -199,11 +199,11 @@ PermitPool* Core::Impl::FindPool(absl::string_view name) {
 }
 
 absl::StatusOr<ReleaseResult> Core::Impl::ReleaseAcquisition(const Step& step, SessionId session,
-                                                             AcquisitionId acquisition) {
+                                                             AcquisitionId acquisition, LeaseEnd how) {
   for (auto& [name, pool] : pools_) {
     if (!pool.Holds(session, acquisition)) continue;
     PermitRun run(this, &step);
-    const ReleaseResult result = pool.Release(run.step(), acquisition);
+    const ReleaseResult result = pool.Release(run.step(), acquisition, how);
     run.Answer();
     return result;
   }

@@ -102,7 +102,8 @@ void Core::Impl::AddPool(const PoolConfig& config) {
                                                           .max_waiters = config_.limits.waiters_per_pool,
                                                           .passes_before_hold = config_.limits.passes_before_hold,
                                                           .epoch = config_.epoch,
-                                                          .tenants = &tenant_use_},
+                                                          .tenants = &tenant_use_,
+                                                          .leases = &leases_},
                                       &permit_ids_, &placement_, &journal_, &permit_words_)
                          .first->second;
   pools_by_number_.emplace(pool.number(), &pool);

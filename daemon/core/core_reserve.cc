@@ -107,6 +107,7 @@ Reservation& Core::Impl::AddReservation(const Step& step, const Waiting& waiting
     reservation.claims[ask.device] = {.bytes = ask.bytes, .left = ask.bytes};
     Claim(reservation, ask.device, ask.bytes);
   }
+  NoteGrant(step, LeaseOf(reservation), waiting.request);
   return reservation;
 }
 
@@ -172,6 +173,7 @@ void Core::Impl::DropReservation(const Step& step, Reservation& reservation, Log
     record.bytes = CheckedAdd(record.bytes, claim.left).value_or(record.bytes);
   }
   Log(step, std::move(record));
+  leases_.NoteEnd(step.now, LeaseOf(reservation), EndFor(cause));
   reservations_.Erase(reservation);
 }
 

@@ -203,7 +203,10 @@ void Core::Impl::FinishIfOver(const Step& step, const Session& session) {
     Emit(step, DropChannel{.channel = channel});
     sessions_.EraseChannel(channel);
   }
-  for (const Plan* const plan : plans_.OfSession(session.id)) plans_.Erase(*plan);
+  for (const Plan* const plan : plans_.OfSession(session.id)) {
+    leases_.NoteEnd(step.now, LeaseOf(*plan), LeaseEnd::kSessionEnd);
+    plans_.Erase(*plan);
+  }
   PermitRun run(this, &step);
   for (auto& [name, pool] : pools_) pool.ReturnAll(run.step(), session.id);
   run.Answer();

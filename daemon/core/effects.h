@@ -14,6 +14,7 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/lane.h"
+#include "daemon/core/lease_record.h"
 #include "daemon/core/log_record.h"
 #include "daemon/core/module_types.h"
 #include "daemon/core/response.h"
@@ -142,11 +143,13 @@ struct ModuleWork {
 // What ListDevices() shows, but for the bytes, is not what it was.
 struct DevicesChanged {};
 
+// LogRecord and LeaseRecord are for whoever keeps logs and histories: nothing waits for them.
+
 // One effect with its number: 1, 2, 3, … over the core's life.
 struct Effect {
   uint64_t number = 0;
   std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession, OrderDevice, DevicesChanged, LogRecord, ModuleWork>
+               DropChannel, DropSession, OrderDevice, DevicesChanged, LogRecord, LeaseRecord, ModuleWork>
       what;
 };
 

@@ -14,8 +14,6 @@
 namespace berth::core {
 namespace {
 
-// Holders named in a refusal.
-constexpr size_t kNamedHolders = 3;
 // Acquisitions that nest in one permit: each is a row, and all of them end in one step.
 constexpr size_t kMaxAcquisitions = 65'536;
 // Holds that the mean goes back over.
@@ -44,6 +42,7 @@ PermitPool::PermitPool(Options options, PermitIds* ids, Placement* placement, Jo
       journal_(journal),
       words_(words),
       tenants_(options.tenants),
+      leases_(options.leases),
       configured_(std::move(options.config)),
       config_(configured_),
       queue_({.passes_before_hold = options.passes_before_hold}, journal, number_) {
@@ -112,12 +111,6 @@ absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const Ac
   if (what.deadline <= now) return TimedOut(what, queue_.size());
   if (queue_.size() > max_waiters_) return FullQueue(queue_.size() - 1);
   return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckMayWait(asker.tenant);
-}
-
-absl::Status PermitPool::FullQueue(uint64_t waiting) const {
-  return RefuseWithRetry(
-      Reason::kLimit, absl::Seconds(1), "permit pool {pool}: {current} wait, limit {limit}",
-      {{"what", "waiters_per_pool"}, {"pool", config_.name}, {"current", waiting}, {"limit", max_waiters_}});
 }
 
 const PermitPool::Permit* PermitPool::FindNest(const Asker& asker, const AcquireRequest& what) const {
@@ -285,6 +278,7 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
   peak_ = std::max(peak_, out_);
   ++granted_total_;
   NoteFigures();
+  if (leases_ != nullptr) leases_->NoteGrant(LeaseOf(admitted));
   return admitted;
 }
 
@@ -415,14 +409,14 @@ bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
   return found != acquisitions_.end() && permits_.at(found->second).view.session == session;
 }
 
-ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisition) {
+ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisition, LeaseEnd how) {
   const auto found = acquisitions_.find(acquisition);
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
   if (at->second.kept == acquisition) EndKeeping(at->second);
   EndAcquisition(at->second, acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
-  Return(step.now, at);
+  Return(step.now, at, how);
   Serve(step);
   return ReleaseResult{.returned = true};
 }
@@ -432,13 +426,14 @@ void PermitPool::ReturnAll(const PoolStep& step, SessionId session) {
        it != by_holder_.end() && it->first.first == session;) {
     const PermitId id = it->second;
     ++it;
-    Return(step.now, permits_.find(id));
+    Return(step.now, permits_.find(id), LeaseEnd::kSessionEnd);
   }
   Serve(step);
 }
 
-void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at) {
+void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how) {
   Permit& permit = at->second;
+  if (leases_ != nullptr) leases_->NoteEnd(now, LeaseOf(permit), how);
   EndKeeping(permit);
   EndHold(permit);
   // How long one is held that is kept between its uses the daemon does not see.
@@ -468,13 +463,13 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at)
   permits_.erase(at);
 }
 
-std::optional<PermitView> PermitPool::Revoke(const PoolStep& step, PermitId permit) {
+std::optional<PermitView> PermitPool::Revoke(const PoolStep& step, PermitId permit, LeaseEnd how) {
   const auto at = permits_.find(permit);
   if (at == permits_.end()) return std::nullopt;
   PermitView view = ViewPermit(at->second);
   ++revoked_total_;
   NoteFigures();
-  Return(step.now, at);
+  Return(step.now, at, how);
   Serve(step);
   return view;
 }
@@ -520,80 +515,6 @@ void PermitPool::Tell(const PoolStep& step, const RequestId& request, absl::Stat
     NoteRefused();
     step.outcomes->push_back({request, result.status()});
   }
-}
-
-absl::Status PermitPool::CheckCaps(const Tenant& tenant, const AcquireRequest& what) const {
-  BERTH_RETURN_IF_ERROR(CheckUnits(tenant, what.units));
-  if (what.device.pick == DevicePick::kNone) return absl::OkStatus();
-  return placement_->Check(config_.name, AskOf(what));
-}
-
-absl::Status PermitPool::CheckUnits(const Tenant& tenant, uint64_t units) const {
-  if (units > config_.cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
-                  {{"pool", config_.name}, {"asked", units}, {"cap", config_.cap}});
-  }
-  if (config_.tenant_cap != 0 && units > config_.tenant_cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
-                  {{"pool", config_.name}, {"asked", units}, {"cap", config_.tenant_cap}});
-  }
-  return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckUnits(tenant, config_.name, units);
-}
-
-absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
-  return Refuse(Reason::kWaitTimedOut,
-                "permit pool {pool}: asked {asked}, {out} of {cap} out; the wait ended at place {position}",
-                {{"pool", config_.name},
-                 {"asked", what.units},
-                 {"out", out_},
-                 {"cap", config_.cap},
-                 {"position", position}});
-}
-
-absl::Status PermitPool::NoPermit(const Asker& asker, const AcquireRequest& what) const {
-  if (!QuotaAllows(asker.tenant, what.units)) return tenants_->Lacking(asker.tenant, config_.name, what.units);
-  std::vector<Figure> figures = {{"pool", config_.name},
-                                 {"asked", what.units},
-                                 {"out", out_},
-                                 {"cap", config_.cap},
-                                 {"holders", NameHolders(asker)}};
-  if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
-    return Refuse(Reason::kNoPermit,
-                  "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}", figures);
-  }
-  if (placement_->OnlyOld(what.device)) {
-    return Refuse(Reason::kNoPermit,
-                  "permit pool {pool}: asked {asked}, {out} of {cap} out; what is free on the devices was "
-                  "last read too "
-                  "long ago to go by; held by {holders}",
-                  figures);
-  }
-  // The pool has the units; what lacks is a device.
-  figures.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
-  figures.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
-  figures.emplace_back("free", placement_->MostFree(what.device).count());
-  figures.emplace_back("lacking", placement_->Lacking(AskOf(what)));
-  return Refuse(
-      Reason::kNoPermit,
-      "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} that serves has {bytes} bytes "
-      "free and room in the pool: the most is {free} ({lacking}); held by {holders}", figures);
-}
-
-std::string PermitPool::NameHolders(const Asker& asker) const {
-  std::vector<std::string> names;
-  for (const auto& [id, permit] : permits_) {
-    if (names.size() == kNamedHolders) {
-      names.push_back(absl::StrCat("and ", permits_.size() - kNamedHolders, " more"));
-      break;
-    }
-    // Another tenant's processes and labels are not for this one's eyes.
-    const std::string who = permit.tenant == asker.tenant
-                                ? absl::StrCat(permit.view.process.name, "[", permit.view.process.pid, "]",
-                                               permit.view.label.empty() ? "" : " ", permit.view.label)
-                                : "another tenant";
-    names.push_back(absl::StrCat(who, " (", permit.view.units, ")"));
-  }
-  return names.empty() ? "nobody" : absl::StrJoin(names, ", ");
 }
 
 }  // namespace berth::core

@@ -31,6 +31,7 @@
 #include "common/row.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/journal.h"
+#include "daemon/core/lease_record.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/permit_words.h"
 #include "daemon/core/placement.h"
@@ -90,6 +91,8 @@ class PermitPool {
     uint64_t epoch = 0;
     // What tenants have over all pools; outlives the pool. Null where they have no quotas.
     TenantUse* tenants = nullptr;
+    // Is told of each permit's grant and end; outlives the pool. Null where nobody wants to know.
+    LeaseLog* leases = nullptr;
   };
 
   // The others outlive the pool. Without `words` nobody keeps anything. Requires: a cap and weights of at least 1.
@@ -106,7 +109,7 @@ class PermitPool {
                const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
-  ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition);
+  ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition, LeaseEnd how = LeaseEnd::kReleased);
   // Releases it if its process keeps it and does not use it. Returns whether it did. Requires: as Release().
   bool ReleaseIfIdle(const PoolStep& step, AcquisitionId acquisition);
   // The process keeps nothing any more: what it uses is as any other permit, what it does not is back.
@@ -178,7 +181,7 @@ class PermitPool {
 
   // Takes a permit from its holder, who is not asked; what is acquired in it is known no more.
   // Returns: what it was; nothing if it is not out here.
-  std::optional<PermitView> Revoke(const PoolStep& step, PermitId permit);
+  std::optional<PermitView> Revoke(const PoolStep& step, PermitId permit, LeaseEnd how);
 
   // Requires: nothing that could not be configured. Waiters that can never fit any more are refused with OVER_CAP.
   void Change(const PoolStep& step, const PoolChange& change);
@@ -191,6 +194,8 @@ class PermitPool {
   using Wanted = absl::FunctionRef<bool(SessionId)>;
   // Adds the permits granted after `after` that are `wanted`, in the order of their grants, at most `most`.
   void AddPermits(PermitId after, uint64_t most, Wanted wanted, std::vector<PermitView>* views) const;
+  // Adds all that are out.
+  void AddLeases(std::vector<LeaseRecord>* leases) const;
   // Adds the waiters that are `wanted`, in the order of the queue as of the last step, until there are `most`.
   void AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView>* views) const;
   // Why the waiter of that number waits, for the eyes of `viewer` or of an operator; nothing if there is none,
@@ -258,6 +263,7 @@ class PermitPool {
   absl::Status CheckNest(const Permit& permit, const AcquireRequest& what) const;
   WaitCause CauseOf(const Waiter& waiter, Gangs* gangs) const;
   PermitView ViewPermit(const Permit& permit) const;
+  static LeaseRecord LeaseOf(const Permit& permit);
   WaiterView ViewWaiter(const Waiter& waiter, uint64_t position) const;
   bool TenantMayHave(const Tenant& tenant, uint64_t units) const;
   // The same over all pools.
@@ -277,7 +283,7 @@ class PermitPool {
   void NestWaiters(const PoolStep& step, Permit& permit);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
   void EndAcquisition(Permit& permit, AcquisitionId acquisition);
-  void Return(absl::Time now, std::map<PermitId, Permit>::iterator at);
+  void Return(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how);
   void Tell(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
 
   // ---- permit_pool_kept.cc --------------------------------------------------------------------------------
@@ -288,7 +294,7 @@ class PermitPool {
   void Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquisition);
   void EndKeeping(Permit& permit, bool taken_back = false);
   // Returns whether it was kept and not in use: then `at` may be gone, and somebody else may be served.
-  bool TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at);
+  bool TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how);
   void SetWanted(absl::Time now, bool wanted);
   void TakeIdleBack(const PoolStep& step);
   // A use that began after the last look is taken to begin now. Returns whether it did. Requires: it is kept.
@@ -322,6 +328,7 @@ class PermitPool {
   Journal* const journal_;
   PermitWords* const words_;
   TenantUse* const tenants_;
+  LeaseLog* const leases_;
   // As the daemon's configuration has it, and as it is now.
   PoolConfig configured_;
   PoolConfig config_;

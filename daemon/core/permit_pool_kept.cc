@@ -46,12 +46,12 @@ void PermitPool::EndKeeping(Permit& permit, bool taken_back) {
   if (kept_.empty()) wanted_ = false;
 }
 
-bool PermitPool::TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at) {
+bool PermitPool::TakeBack(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how) {
   Permit& permit = at->second;
   if (permit.word == nullptr || !permit.word->TakeBack(permit.view.id.value())) return false;
   EndKeeping(permit, /*taken_back=*/true);
   EndAcquisition(permit, permit.kept);
-  if (permit.acquisitions.empty()) Return(now, at);
+  if (permit.acquisitions.empty()) Return(now, at, how);
   return true;
 }
 
@@ -77,7 +77,7 @@ void PermitPool::TakeIdleBack(const PoolStep& step) {
     // Where nobody waits here it is wanted by its own tenant, or not at all.
     if (!NeedsUnitsHere() && !tenants_->Presses(at->second.tenant)) continue;
     // The first may have found room for whoever waits: what the others keep is theirs.
-    if (TakeBack(step.now, at)) GrantFitting(step);
+    if (TakeBack(step.now, at, LeaseEnd::kTakenBack)) GrantFitting(step);
   }
   SetWanted(step.now, NeedsUnits());
 }
@@ -86,7 +86,7 @@ bool PermitPool::ReleaseIfIdle(const PoolStep& step, AcquisitionId acquisition) 
   const auto found = acquisitions_.find(acquisition);
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
-  if (at->second.kept != acquisition || !TakeBack(step.now, at)) return false;
+  if (at->second.kept != acquisition || !TakeBack(step.now, at, LeaseEnd::kReleased)) return false;
   Serve(step);
   return true;
 }
@@ -95,7 +95,7 @@ void PermitPool::EndKeepingBy(const PoolStep& step, ChannelId channel) {
   const auto found = kept_.find(channel);
   if (found == kept_.end()) return;
   const auto at = permits_.find(found->second);
-  if (!TakeBack(step.now, at)) return EndKeeping(at->second);
+  if (!TakeBack(step.now, at, LeaseEnd::kReleased)) return EndKeeping(at->second);
   Serve(step);
 }
 
@@ -114,7 +114,7 @@ bool PermitPool::RenewHold(absl::Time now, Permit& permit) {
 bool PermitPool::IsNotHeld(absl::Time now, PermitId id) {
   const auto at = permits_.find(id);
   if (at->second.word == nullptr) return false;
-  if (TakeBack(now, at)) return true;
+  if (TakeBack(now, at, LeaseEnd::kTakenBack)) return true;
   return !wanted_ && RenewHold(now, at->second);
 }
 
@@ -141,7 +141,7 @@ void PermitPool::ExpireHolds(const PoolStep& step, std::vector<PermitView>* revo
     if (!fresh_.empty()) hold = *fresh_.begin();
     if (!overdue_.empty()) hold = std::min(hold, *overdue_.begin());
     if (hold.first + config_.hold_limit > step.now) break;
-    if (!IsNotHeld(step.now, hold.second)) revoked->push_back(*Revoke(step, hold.second));
+    if (!IsNotHeld(step.now, hold.second)) revoked->push_back(*Revoke(step, hold.second, LeaseEnd::kExpired));
   }
   if (out_ < before) Serve(step);
 }

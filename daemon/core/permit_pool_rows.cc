@@ -122,7 +122,7 @@ void PermitPool::FinishRestoring() {
       case PermitWord::Lent::kTakenBack:
         EndKeeping(permit, /*taken_back=*/true);
         EndAcquisition(permit, permit.kept);
-        if (permit.acquisitions.empty()) Return(permit.held_since, at);
+        if (permit.acquisitions.empty()) Return(permit.held_since, at, LeaseEnd::kTakenBack);
         break;
     }
   }

@@ -37,6 +37,27 @@ PermitView PermitPool::ViewPermit(const Permit& permit) const {
   return view;
 }
 
+LeaseRecord PermitPool::LeaseOf(const Permit& permit) {
+  const PermitView& view = permit.view;
+  LeaseRecord lease{.kind = LeaseKind::kPermit,
+                    .id = view.id.value(),
+                    .session = view.session,
+                    .tenant = permit.tenant,
+                    .process = view.process,
+                    .label = view.label,
+                    .pool = view.pool,
+                    .units = view.units,
+                    .bytes = view.declared,
+                    .granted_at = view.granted_at,
+                    .waited = view.waited};
+  if (view.device.has_value()) lease.devices.push_back(view.device->uuid);
+  return lease;
+}
+
+void PermitPool::AddLeases(std::vector<LeaseRecord>* leases) const {
+  for (const auto& [id, permit] : permits_) leases->push_back(LeaseOf(permit));
+}
+
 WaiterView PermitPool::ViewWaiter(const Waiter& waiter, uint64_t position) const {
   return WaiterView{.number = waiter.number,
                     .pool = config_.name,

@@ -87,7 +87,7 @@ void PlanRun::Release(const Admitted& admitted, PlanId plan) {
 
 void PlanRun::Take(const Admitted& admitted, PlanDraft draft) {
   if (draft.leases.members.empty() && draft.leases.reserve.empty()) {
-    return core_->Answer(*step_, admitted.request, Finish(draft, Response(PlanResult())));
+    return core_->Answer(*step_, admitted.request, Finish(admitted.request, draft, Response(PlanResult())));
   }
   const GangRequest leases = draft.leases;
   core_->pending_.at(admitted.request).plan = std::make_unique<PlanDraft>(std::move(draft));
@@ -109,7 +109,7 @@ void PlanRun::Take(const Admitted& admitted, PlanDraft draft) {
                                  .reserve_for = leases.reserve_for});
 }
 
-absl::StatusOr<Response> PlanRun::Finish(PlanDraft& draft, const Response& granted) {
+absl::StatusOr<Response> PlanRun::Finish(const RequestId& request, PlanDraft& draft, const Response& granted) {
   PlanLayout& layout = *draft.layout;
   layout.made = step_->now;
   const std::vector<AcquireResult> permits = PermitsIn(granted);
@@ -120,8 +120,10 @@ absl::StatusOr<Response> PlanRun::Finish(PlanDraft& draft, const Response& grant
     device.holder_key = i == 0 ? draft.leases.holder_key : absl::StrCat(draft.leases.holder_key, "#", i + 1);
   }
   if (draft.from_revision != 0) return FinishReplan(draft, ReservationIn(granted));
+  layout.since = step_->now;
   layout.reservation = ReservationIn(granted);
   const Plan& plan = core_->plans_.Add(draft.layout);
+  core_->NoteGrant(*step_, core_->LeaseOf(plan), request);
   // Made in the step that it was drafted in.
   if (std::holds_alternative<PlanResult>(granted)) return Response(PlanResult{.layout = draft.layout});
   // While it waited for that they may have been rebuilt: nothing of it was there yet.
@@ -180,6 +182,7 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
                         .label = of.label});
   };
   if (added != nullptr) {
+    core_->leases_.NoteEnd(step_->now, core_->LeaseOf(*added), LeaseEnd::kReleased);
     // The bytes change hands without being anybody else's in between.
     for (const auto& [device, claim] : added->claims) {
       Reservation::Claim& to = own->claims[device];
@@ -205,8 +208,9 @@ void PlanRun::MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout
   }
 }
 
-void PlanRun::End(const Plan& plan) {
+void PlanRun::End(const Plan& plan, LeaseEnd how) {
   const std::shared_ptr<const PlanLayout> layout = plan.layout;
+  core_->leases_.NoteEnd(step_->now, core_->LeaseOf(plan), how);
   core_->plans_.Erase(plan);
   if (Reservation* const reservation = core_->reservations_.Find(layout->reservation)) {
     core_->DropReservation(*step_, *reservation, LogCause::kNone);

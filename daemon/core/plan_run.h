@@ -18,9 +18,11 @@
 #include "common/ids.h"
 #include "daemon/core/core.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/lease_record.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/plan_table.h"
 #include "daemon/core/plan_types.h"
+#include "daemon/core/request_memory.h"
 #include "daemon/core/response.h"
 
 namespace berth::core {
@@ -59,10 +61,10 @@ class PlanRun final {
   void Release(const Admitted& admitted, PlanId plan);
 
   // What the draft takes is there: the request's answer. Errors: NOT_FOUND, or STALE where a plan has changed since it
-  // was to be re-planned.
-  absl::StatusOr<Response> Finish(PlanDraft& draft, const Response& granted);
+  // was to be re-planned. Requires: the request is pending.
+  absl::StatusOr<Response> Finish(const RequestId& request, PlanDraft& draft, const Response& granted);
   // Gives back its permits and bytes; `plan` is no more then.
-  void End(const Plan& plan);
+  void End(const Plan& plan, LeaseEnd how = LeaseEnd::kReleased);
 
   // Tells those whose plans do not hold any more, where devices have changed.
   void Look();

@@ -232,6 +232,8 @@ void Simulation::CarryEffect(const Effect& effect) {
     CarryModuleWork(*work);
   } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
     if (record->number != ++last_record_) Fail("a log record's number is not the next");
+  } else if (const auto* lease = std::get_if<LeaseRecord>(&effect.what)) {
+    NoteLease(*lease);
   }
 }
 
@@ -349,6 +351,7 @@ void Simulation::Check() {
   if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
   CheckPlans();
   CheckQuotas();
+  CheckLeases();
   const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
   if (out.size() != permits_.size()) {
     Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));
@@ -359,6 +362,23 @@ void Simulation::Check() {
       Fail(absl::StrCat("permit ", permit.id.value(), " is not as deep as told"));
     }
   }
+}
+
+void Simulation::NoteLease(const LeaseRecord& lease) {
+  const auto key = std::make_pair(lease.kind, lease.id);
+  if (lease.end == LeaseEnd::kNone) {
+    if (!leases_.insert(key).second) Fail("a lease is said to be granted that is out");
+  } else if (leases_.erase(key) == 0) {
+    Fail("a lease is said to have ended that was not out");
+  }
+}
+
+void Simulation::CheckLeases() {
+  const std::vector<LeaseRecord> out = core_->ListLeases();
+  for (const LeaseRecord& lease : out) {
+    if (!leases_.contains({lease.kind, lease.id})) Fail("a lease is out of whose grant nothing was said");
+  }
+  if (out.size() != leases_.size()) Fail("a lease is gone of whose end nothing was said");
 }
 
 void Simulation::CheckPools() {

@@ -194,6 +194,8 @@ class Simulation {
   std::unique_ptr<Core> NewCore();
   // What the last steps changed is written down.
   void Keep();
+  void NoteLease(const LeaseRecord& lease);
+  void CheckLeases();
   void CheckRows();
   // The broker dies, and another follows; `kept` says whether the last steps were written down.
   void Restart(bool kept);
@@ -324,6 +326,8 @@ class Simulation {
   std::vector<BlockHandle> handles_;
   uint64_t last_call_ = 0;
   uint64_t last_record_ = 0;
+  // Leases that are out, by what was told of their grants and ends.
+  std::set<std::pair<LeaseKind, uint64_t>> leases_;
   // Calls that wait for failed releases to be tried again.
   std::set<CallId> reaps_;
   std::map<CallId, Call> calls_;
