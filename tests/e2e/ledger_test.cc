@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -14,6 +16,8 @@
 #include "client/session.h"
 #include "common/error.h"
 #include "common/unique_fd.h"
+#include "daemon/core/row_kind.h"
+#include "daemon/ledger/ledger_file.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/subprocess.h"
@@ -27,6 +31,11 @@ class LedgerTest : public ::testing::Test {
  protected:
   std::string path() const { return daemon_.folder() + "/ledger"; }
 
+  std::string Content() const {
+    std::ostringstream text;
+    text << std::ifstream(path(), std::ios::binary).rdbuf();
+    return text.str();
+  }
   // Kills the broker, does something to its ledger, and lets the vault start the next.
   void KillBrokerAnd(const std::function<void()>& damage) {
     daemon_.vault().Signal(SIGSTOP);
@@ -53,8 +62,21 @@ TEST_P(UnreadableLedgerTest, OneThatCannotBeReadIsSaidAndResetIsTheWayOut) {
   Actor holder(daemon_);
   holder.Do("acquire p");
   holder.Do("allocate b 1048576");
-  const uint64_t incarnation = Must(daemon_.inspector().GetNode()).incarnation();
+  const v1::Node node = Must(daemon_.inspector().GetNode());
+  const uint64_t incarnation = node.incarnation();
   KillBrokerAnd([&] {
+    LedgerIdentity identity = {.schema = core::kRowSchema, .node = node.id(), .incarnation = incarnation};
+    if (what == "of version 1.99") {
+      identity.schema = 99;
+      identity.boot = Must(ReadBootId());
+      ASSERT_TRUE(Ok(LedgerFile::Create(path(), identity)));
+      return;
+    }
+    if (what == "another boot") {
+      identity.boot = "00000000-0000-0000-0000-000000000000";
+      ASSERT_TRUE(Ok(LedgerFile::Create(path(), identity)));
+      return;
+    }
     if (what == "gone") {
       ASSERT_EQ(::unlink(path().c_str()), 0);
       return;
@@ -69,6 +91,7 @@ TEST_P(UnreadableLedgerTest, OneThatCannotBeReadIsSaidAndResetIsTheWayOut) {
       ASSERT_EQ(::pwrite(file.get(), "something", 9, 0), 9);
     }
   });
+  const std::string found = Content();
   Actor other(daemon_);
   const absl::Status refused = other.Ask("acquire p").status();
   EXPECT_TRUE(Refused(refused, Reason::kLedgerUnreadable, {{"path", path()}})) << refused;
@@ -86,6 +109,7 @@ TEST_P(UnreadableLedgerTest, OneThatCannotBeReadIsSaidAndResetIsTheWayOut) {
   // Another broker finds the same.
   KillBrokerAnd([] {});
   EXPECT_TRUE(Eventually([&] { return Run("health").second == 1; }));
+  EXPECT_EQ(Content(), found) << "what cannot be read is left as it is";
 
   EXPECT_EQ(Run("reset").second, 0);
   EXPECT_TRUE(Eventually([&] { return Run("health").second == 0; }));
@@ -100,10 +124,11 @@ TEST_P(UnreadableLedgerTest, OneThatCannotBeReadIsSaidAndResetIsTheWayOut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Damage, UnreadableLedgerTest,
-                         ::testing::Values("gone", "cut short", "is damaged", "no ledger"),
+                         ::testing::Values("gone", "cut short", "is damaged", "no ledger", "of version 1.99",
+                                           "another boot"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           for (char& c : name) c = c == ' ' ? '_' : c;
+                           for (char& c : name) c = c == ' ' || c == '.' ? '_' : c;
                            return name;
                          });
 

@@ -1,0 +1,278 @@
+// Hostile surroundings: a wall clock that is set, a folder without room, a folder of somebody else's.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/inspector.h"
+#include "client/session.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+std::string MakeFolder() {
+  std::string name = "/tmp/berth-around-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), name);
+  return name;
+}
+
+// A wall clock that a daemon and its processes see set, and nobody else (tests/support/clock_library.cc).
+class WallClock {
+ public:
+  WallClock() : path_(MakeFolder() + "/clock") { Set(absl::ZeroDuration()); }
+  ~WallClock() { std::filesystem::remove_all(std::filesystem::path(path_).parent_path()); }
+
+  std::vector<std::string> environment() const {
+    const std::string library = std::filesystem::canonical(ProgramPath("tests/support/libclock.so"));
+    return {absl::StrCat("LD_PRELOAD=", library), absl::StrCat("BERTH_TEST_CLOCK=", path_)};
+  }
+  // So much ahead of everybody's.
+  void Set(absl::Duration ahead) {
+    ahead_ = ahead;
+    const int64_t seconds = absl::ToInt64Seconds(ahead);
+    const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+    if (::pwrite(file.get(), &seconds, sizeof(seconds), 0) != sizeof(seconds)) Fatal(absl::InternalError("pwrite"), path_);
+  }
+  // How long ago that was, for who looks at this clock.
+  absl::Duration Age(const google::protobuf::Timestamp& time) const {
+    return absl::Now() + ahead_ - absl::FromUnixSeconds(time.seconds()) - absl::Nanoseconds(time.nanos());
+  }
+
+ private:
+  const std::string path_;
+  absl::Duration ahead_;
+};
+
+class WallClockTest : public ::testing::Test {
+ protected:
+  // Ages are as they would be by a clock that nobody had set.
+  void ExpectAges(TestDaemon& daemon) {
+    const absl::Duration most = absl::Now() - begin_ + absl::Seconds(1);
+    const auto fits = [&](const google::protobuf::Timestamp& time) {
+      const absl::Duration age = clock_.Age(time);
+      return age > -absl::Seconds(1) && age < most;
+    };
+    const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits());
+    for (const v1::Permit& permit : permits.permits()) {
+      EXPECT_TRUE(fits(permit.grant_time())) << clock_.Age(permit.grant_time());
+    }
+    for (const v1::Waiter& waiter : permits.waiters()) {
+      EXPECT_TRUE(fits(waiter.wait_start_time())) << clock_.Age(waiter.wait_start_time());
+    }
+    const v1::ListReservationsResponse reservations = Must(daemon.inspector().ListReservations());
+    for (const v1::Reservation& reservation : reservations.reservations()) {
+      EXPECT_TRUE(fits(reservation.create_time())) << clock_.Age(reservation.create_time());
+      EXPECT_GT(-clock_.Age(reservation.expire_time()), absl::Minutes(50));
+    }
+    EXPECT_TRUE(fits(Must(daemon.inspector().GetNode()).serve_time()));
+  }
+
+  WallClock clock_;
+  const absl::Time begin_ = absl::Now();
+};
+
+TEST_F(WallClockTest, SettingItEndsNothingAndAgesNothingBeforeAndAfterABrokersDeath) {
+  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"1h\"\nhold_warning = \"30m\"\n",
+                     .environment = clock_.environment()});
+  {
+    Actor holder(daemon), waiter(daemon);
+    holder.Do("acquire p");
+    holder.Do("reserve r 0=2097152 ttl=1h");
+    waiter.Tell("acquire p");
+    ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+    int deaths = 0;
+    for (const absl::Duration ahead : {absl::Hours(2), -absl::Hours(2), absl::Hours(24 * 400), absl::ZeroDuration()}) {
+      clock_.Set(ahead);
+      for (const bool next_broker : {false, true}) {
+        // A call that three brokers die of is not sent again.
+        if (next_broker && deaths++ >= 2) break;
+        if (next_broker) daemon.KillBroker();
+        const auto as_it_was = [](const Books& books) {
+          return books.permits == 1 && books.waiters == 1 && books.reserved == 2 << 20;
+        };
+        EXPECT_TRUE(daemon.BooksBecome(as_it_was)) << ahead << Describe(daemon.TakeBooks());
+        ExpectAges(daemon);
+        // And the core has looked at its clock.
+        EXPECT_TRUE(Ok(holder.Ask("allocate b 4096")));
+        EXPECT_TRUE(Ok(holder.Ask("drop b")));
+        EXPECT_EQ(Must(daemon.inspector().ListPools()).pools(0).overdue(), 0u);
+      }
+    }
+    holder.Do("release p");
+    EXPECT_TRUE(Ok(waiter.Answer()));
+    holder.Do("unreserve r");
+  }
+  daemon.ExpectBooksBack();
+}
+
+TEST_F(WallClockTest, AHoldLimitComesInItsTimeThoughTheClockWasSetBack) {
+  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"2s\"\n", .environment = clock_.environment()});
+  {
+    Actor holder(daemon), next(daemon);
+    for (const bool next_broker : {false, true}) {
+      holder.Do("acquire p");
+      next.Tell("acquire p");
+      clock_.Set(-absl::Hours(3));
+      if (next_broker) daemon.KillBroker();
+      EXPECT_TRUE(Ok(next.Answer())) << "the first one's time is over";
+      next.Do("release p");
+      clock_.Set(absl::ZeroDuration());
+    }
+  }
+  daemon.ExpectBooksBack();
+}
+
+// A daemon whose folder is on a disk of its own, of so many megabytes.
+class SmallFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!IsRoot()) GTEST_SKIP() << "needs root: mounts a small disk";
+    if (::mount("berth-test", disk_.c_str(), "tmpfs", 0, "size=16m,mode=0755") < 0) {
+      GTEST_SKIP() << "needs the right to mount a small disk";
+    }
+    mounted_ = true;
+    int ready[2];
+    ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    daemon_.emplace(Subprocess::Start(
+        {.argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder()), absl::StrCat("--state=", state_),
+                  "--backend=host", "--warm-blocks=0", absl::StrCat("--ready-fd=", ready[1])},
+         .environment = {"BERTH_GPU_TEST_CONCURRENCY=2", "BERTH_SESSION"},
+         .inherited_fd = ready[1]}));
+    ::close(ready[1]);
+    char text[6] = {};
+    ASSERT_EQ(::read(ready[0], text, sizeof(text)), 6);
+    ::close(ready[0]);
+  }
+  void TearDown() override {
+    if (daemon_.has_value()) {
+      daemon_->Signal(SIGTERM);
+      EXPECT_EQ(daemon_->Wait(), 0);
+    }
+    if (mounted_) ::umount2(disk_.c_str(), MNT_DETACH);
+    std::filesystem::remove_all(disk_);
+    std::filesystem::remove_all(state_);
+  }
+
+  std::string folder() const { return disk_ + "/run"; }
+  void Fill() {
+    std::ofstream file(disk_ + "/filler");
+    while (file << std::string(4096, 'x') << std::flush) {
+    }
+  }
+  Inspector Look() {
+    absl::StatusOr<std::shared_ptr<Session>> session;
+    Eventually([&] {
+      session = Session::Open({.folder = folder(), .admin = true, .always_new = true});
+      return session.ok();
+    });
+    return Inspector(Must(std::move(session)));
+  }
+  uint64_t Out() { return Must(Look().ListPools()).pools(0).out(); }
+  void KillBroker() {
+    for (const ChildInfo& child : ChildrenOf(daemon_->pid())) {
+      if (child.name == "berth-broker") ::kill(child.pid, SIGKILL);
+    }
+  }
+
+  const std::string disk_ = MakeFolder();
+  const std::string state_ = MakeFolder();
+  bool mounted_ = false;
+  std::optional<Subprocess> daemon_;
+};
+
+TEST_F(SmallFolderTest, WithoutRoomNothingIsGrantedAndNothingIsLostAndThenItGoesOn) {
+  Actor holder(folder()), busy(folder()), doomed(folder());
+  holder.Do("acquire held");
+  doomed.Do("allocate b 1048576");
+  Fill();
+  // What is kept for what must be written is used up by what need not be.
+  absl::Status refused;
+  ASSERT_TRUE(Eventually([&] {
+    refused = busy.Ask("acquire p").status();
+    if (refused.ok()) refused = busy.Ask("release p").status();
+    return !refused.ok();
+  }));
+  EXPECT_TRUE(Refused(refused, Reason::kLedgerFull, {{"path", folder() + "/ledger"}})) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "No space left")) << refused;
+  EXPECT_TRUE(absl::StrContains(Must(Look().GetNode()).ledger_fault(), folder() + "/ledger"));
+  // Who looks is answered, deaths are written down, and the next broker knows what this one knew.
+  const uint64_t out = Out();
+  EXPECT_GE(out, 1u);
+  doomed.Kill();
+  EXPECT_TRUE(Eventually([&] { return Must(Look().ListBlocks()).blocks_size() == 0; }));
+  KillBroker();
+  EXPECT_TRUE(Eventually([&] { return Out() == out; }));
+  EXPECT_FALSE(Must(Look().GetNode()).ledger_fault().empty());
+  std::filesystem::remove(disk_ + "/filler");
+  EXPECT_TRUE(Eventually([&] { return Must(Look().GetNode()).ledger_fault().empty(); }));
+  EXPECT_TRUE(Ok(holder.Ask("release held")));
+  busy.Kill();
+  EXPECT_TRUE(Eventually([&] { return Out() == 0; }));
+  EXPECT_TRUE(Ok(holder.Ask("acquire again try")));
+  EXPECT_TRUE(Ok(holder.Ask("release again")));
+  holder.Quit();
+}
+
+TEST(ForeignFolderTest, ADaemonOnAFolderOfSomebodyElsesSaysSoAndTouchesNothing) {
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users";
+  const auto start = [](const std::string& as, const std::string& folder) {
+    Subprocess daemon = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("exec ", as, " \"$0\" --folder=", folder, " --backend=host 2>&1"),
+                  std::filesystem::canonical(ProgramPath("daemon/berthd")).string()},
+         .environment = {"BERTH_SESSION", "BERTH_STATE"}});
+    const int code = daemon.Wait();
+    return std::make_pair(code, daemon.ReadAll());
+  };
+  const std::string parent = MakeFolder();
+  ASSERT_EQ(::chmod(parent.c_str(), 0755), 0);
+  const std::string folder = parent + "/run";
+  ASSERT_EQ(::mkdir(folder.c_str(), 0777), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+  constexpr char kAsOther[] = "setpriv --reuid=1001 --regid=1001 --clear-groups";
+  const auto [as_other, said] = start(kAsOther, folder);
+  EXPECT_EQ(as_other, 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, absl::StrCat(folder, " is not a folder of uid 1001"))) << said;
+  ASSERT_EQ(::chown(folder.c_str(), 1001, 1001), 0);
+  const auto [as_root, told] = start("", folder);
+  EXPECT_EQ(as_root, 1) << told;
+  EXPECT_TRUE(absl::StrContains(told, absl::StrCat(folder, " is not a folder of uid 0"))) << told;
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  struct stat info;
+  ASSERT_EQ(::stat(folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 1001u);
+  EXPECT_EQ(info.st_mode & 0777, 0777u);
+  // A link to one of its own is none.
+  const std::string link = parent + "/link";
+  std::filesystem::create_symlink(parent, link);
+  const auto [linked, why] = start("", link);
+  EXPECT_EQ(linked, 1) << why;
+  EXPECT_TRUE(absl::StrContains(why, absl::StrCat(link, " is not a folder"))) << why;
+  std::filesystem::remove_all(parent);
+}
+
+}  // namespace
+}  // namespace berth::testing
