@@ -28,10 +28,11 @@ def berth_cc_test(name, copts = [], size = "small", data = [], deps = [], **kwar
         **kwargs
     )
 
-def berth_proto_library(name, srcs, services = []):
+def berth_proto_library(name, srcs, services = [], imports = [], deps = []):
     """Generates C++ for `srcs`, and gRPC stubs for those also named in `services`.
 
-    Generated headers are included by the path below this package's folder, e.g. "berth/v1/permit.pb.h".
+    `imports` are the files of this package that `srcs` import from other targets, and `deps` those. Generated headers
+    are included by the path below this package's folder, e.g. "berth/v1/permit.pb.h".
     """
     outs = []
     for src in srcs:
@@ -56,7 +57,7 @@ def berth_proto_library(name, srcs, services = []):
         )
     native.genrule(
         name = name + "_generated",
-        srcs = srcs,
+        srcs = srcs + imports,
         outs = outs,
         cmd = " && ".join(commands),
     )
@@ -67,5 +68,5 @@ def berth_proto_library(name, srcs, services = []):
         copts = ["-w"],
         includes = ["."],
         visibility = ["//visibility:public"],
-        deps = ["@system//:grpc"],
+        deps = deps + ["@system//:grpc"],
     )

@@ -18,8 +18,10 @@
 #include "common/version.h"
 #include "daemon/adoption.h"
 #include "daemon/core/row_kind.h"
+#include "daemon/order_wire.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/fd_reserve.h"
+#include "daemon/service/history_service.h"
 #include "daemon/service/inventory_service.h"
 #include "daemon/service/plan_service.h"
 #include "daemon/service/module_service.h"
@@ -34,34 +36,6 @@ constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
 constexpr absl::Duration kStopPause = absl::Milliseconds(1);
 // And the files of logs and modules this long, all together, to take what waits for them.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
-
-custody::OrderKind ToWire(core::DeviceOrder order) {
-  switch (order) {
-    case core::DeviceOrder::kKill:
-      return custody::OrderKind::kKill;
-    case core::DeviceOrder::kRestart:
-      return custody::OrderKind::kRestart;
-    case core::DeviceOrder::kEnable:
-      return custody::OrderKind::kEnable;
-    case core::DeviceOrder::kReset:
-      return custody::OrderKind::kReset;
-    case core::DeviceOrder::kStart:
-      return custody::OrderKind::kStart;
-    case core::DeviceOrder::kEnd:
-      return custody::OrderKind::kEnd;
-    case core::DeviceOrder::kLose:
-      return custody::OrderKind::kLose;
-    case core::DeviceOrder::kDrain:
-      return custody::OrderKind::kDrain;
-    case core::DeviceOrder::kUndrain:
-      return custody::OrderKind::kUndrain;
-    case core::DeviceOrder::kKillMonitor:
-      return custody::OrderKind::kKillMonitor;
-    case core::DeviceOrder::kDrop:
-      break;
-  }
-  return custody::OrderKind::kDrop;
-}
 
 }  // namespace
 
@@ -80,8 +54,9 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, S
   process.loop_->Run();
   process.AwaitAnswers();
   const absl::Time deadline = absl::Now() + kFlushPatience;
-  process.log_->Flush(kFlushPatience / 2);
-  process.audit_->Flush(kFlushPatience / 2);
+  process.log_->Flush(kFlushPatience / 3);
+  process.audit_->Flush(kFlushPatience / 3);
+  process.history_->Flush(kFlushPatience / 3);
   process.modules_->Flush(std::max(deadline - absl::Now(), absl::ZeroDuration()));
   process.starter_.End();
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
@@ -115,6 +90,11 @@ absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& o
     spdlog::critical("the configuration stays as it was before this mistake: {}", mistake);
     Audit("keep_config", {{"cause", mistake}});
   }
+  history_ = std::make_unique<HistoryKeeper>(
+      HistoryStore::Options{.folder = folders.state,
+                            .size = settings.history_size.value_or(HistoryKeeper::kSize),
+                            .rows = settings.history_rows.value_or(HistoryKeeper::kRows),
+                            .incarnation = facts_.incarnation});
   fences_ = std::make_unique<FenceKeeper>(custody_.get());
   BERTH_RETURN_IF_ERROR(StartCore(config, folders.sockets));
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this), ledger_.get());
@@ -214,7 +194,7 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
       ++it;
     }
   }
-  const absl::Status restored = core_->Restore(rows);
+  const absl::Status restored = RestoreKept(rows, ledger_.get(), core_.get());
   return restored.ok() ? restored : Ledger::Unreadable(folder, restored);
 }
 
@@ -237,6 +217,7 @@ absl::Status BrokerProcess::TakeUpLeases() {
   }
   if (!ledger_fault_.ok()) return absl::OkStatus();
   broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) { core.Resume(now, effects); });
+  history_->Resume(broker_->Read([](const core::Core& core) { return core.ListLeases(); }));
   for (auto& [key, fd] : std::exchange(held_, {})) LetGo({key, std::move(fd)});
   return absl::OkStatus();
 }
@@ -337,7 +318,6 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   node.set_version(kVersion);
   const std::vector<core::DeviceView> devices = core_->ListDevices();
   if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
-  service::ToProto(EventLoop::SteadyNow(), node.mutable_serve_time());
 
   watches_ = std::make_unique<service::DeviceWatches>(broker_.get());
   watches_->SetQuotas(settings.quotas);
@@ -354,6 +334,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
     custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
   }));
+  services.push_back(std::make_unique<service::HistoryService>(context, history_.get()));
   services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), audit_.get(),
                                                             &**page_));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
@@ -588,6 +569,8 @@ void BrokerProcess::Audit(const char* what, std::vector<service::AuditFact> fact
 void BrokerProcess::Carry(const core::DevicesChanged&) { watches_->Changed(); }
 
 void BrokerProcess::Carry(const core::LogRecord& effect) { log_->Append(effect); }
+
+void BrokerProcess::Carry(const core::LeaseRecord& effect) { history_->Append(effect); }
 
 void BrokerProcess::Carry(const core::ModuleWork& effect) { modules_->Carry(effect); }
 

@@ -20,6 +20,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/broker/fence_keeper.h"
+#include "daemon/broker/history_keeper.h"
 #include "daemon/broker/inventory_desk.h"
 #include "daemon/broker/module_keeper.h"
 #include "daemon/config_desk.h"
@@ -108,6 +109,7 @@ class BrokerProcess final : private EffectSink {
   void Carry(const core::OrderDevice& effect) override;
   void Carry(const core::DevicesChanged& effect) override;
   void Carry(const core::LogRecord& effect) override;
+  void Carry(const core::LeaseRecord& effect) override;
   void Carry(const core::ModuleWork& effect) override;
   void ArmTimer(absl::Time when) override;
   void Wake() override;
@@ -137,6 +139,7 @@ class BrokerProcess final : private EffectSink {
 
   std::unique_ptr<service::AllocationLog> log_;
   std::unique_ptr<service::AuditLog> audit_;
+  std::unique_ptr<HistoryKeeper> history_;
   // The last permit that a process was told of as taken away: it is told to each of its session's.
   uint64_t last_revoked_ = 0;
   std::unique_ptr<EventLoop> loop_;

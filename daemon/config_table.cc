@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/bytes.h"
+#include "daemon/broker/history_keeper.h"
 #include "daemon/service/attach_front.h"
 #include "daemon/service/audit_log.h"
 #include "daemon/service/connection_table.h"
@@ -109,6 +110,8 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("log.fences", config.log_fences ? "true" : "false");
   table.Add("log.audit_folder", settings.audit_folder.value_or("the folder of --state"));
   table.Add("log.audit_size", FormatBytes(settings.audit_size.value_or(service::kAuditSize)));
+  table.Add("history.size", FormatBytes(settings.history_size.value_or(HistoryKeeper::kSize)));
+  table.Add("history.rows", absl::StrCat(settings.history_rows.value_or(HistoryKeeper::kRows)));
   table.Add("modules.total", FormatBytes(config.limits.modules.total));
   table.Add("modules.tenant", FormatBytes(config.limits.modules.tenant));
   table.Add("modules.compile_patience", TextOf(config.limits.modules.compile_patience));

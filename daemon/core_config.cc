@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "common/toml.h"
 #include "common/unique_fd.h"
+#include "daemon/ledger/history_store.h"
 #include "daemon/options.h"
 
 namespace berth {
@@ -32,7 +33,7 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "tenants", "memory", "workers", "log", "modules", "limits"}));
+    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "tenants", "memory", "workers", "log", "history", "modules", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_RETURN_IF_ERROR(ReadTenants(&settings.quotas));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));
@@ -68,6 +69,7 @@ class SettingsReader {
       BERTH_RETURN_IF_ERROR(ReadPath(*log, "log.", "audit_folder", &settings.audit_folder));
       BERTH_RETURN_IF_ERROR(ReadBytes(*log, "log.", "audit_size", &settings.audit_size));
     }
+    BERTH_RETURN_IF_ERROR(ReadHistory(&settings));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const modules, Table("modules"));
     if (modules != nullptr) {
       BERTH_RETURN_IF_ERROR(CheckKeys(*modules, "modules.", {"total", "tenant", "compile_patience"}));
@@ -174,6 +176,19 @@ class SettingsReader {
     if (text.empty() || text[0] != '/') return Bad(*node, prefix + key, "an absolute path");
     *out = std::move(text);
     return absl::OkStatus();
+  }
+
+  absl::Status ReadHistory(Settings* settings) {
+    BERTH_ASSIGN_OR_RETURN(const toml::table* const history, Table("history"));
+    if (history == nullptr) return absl::OkStatus();
+    BERTH_RETURN_IF_ERROR(CheckKeys(*history, "history.", {"size", "rows"}));
+    BERTH_RETURN_IF_ERROR(ReadBytes(*history, "history.", "size", &settings->history_size));
+    const Bytes size = settings->history_size.value_or(HistoryStore::kLeastSize);
+    if (size != Bytes(0) && size < HistoryStore::kLeastSize) {
+      return Bad(*history->get("size"), "history.size",
+                 absl::StrCat("\"0B\", or at least ", FormatBytes(HistoryStore::kLeastSize)));
+    }
+    return ReadNumber(*history, "history.", "rows", HistoryStore::kLeastRows, &settings->history_rows);
   }
 
   absl::Status ReadPools(Settings* settings) {

@@ -50,6 +50,9 @@ struct Settings {
   // Where the audit log is, by default in the folder of what is kept over restarts; and the bytes of all its files.
   std::optional<std::string> audit_folder;
   std::optional<Bytes> audit_size;
+  // Of the history: the bytes of its files together, and the leases in it.
+  std::optional<Bytes> history_size;
+  std::optional<uint64_t> history_rows;
   // Whether the log of memory has the uses of shared blocks, too.
   std::optional<bool> log_fences;
   std::optional<uint32_t> streams_per_device;
@@ -100,6 +103,9 @@ struct Settings {
 //   file = "/var/log/berth/memory.jsonl"
 //   audit_folder = "/var/log/berth"
 //   audit_size = "32MiB"
+//   [history]
+//   size = "64MiB"
+//   rows = 100000
 //   [modules]
 //   total = "256MiB"
 //   tenant = "64MiB"

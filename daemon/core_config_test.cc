@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/concurrency_limit.h"
+#include "daemon/broker/history_keeper.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -58,6 +59,9 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
     [log]
     file = "/var/log/memory.jsonl"
     fences = true
+    [history]
+    size = "16MiB"
+    rows = 2000
     [modules]
     total = "10MiB"
     tenant = "3MiB"
@@ -91,6 +95,8 @@ TEST_F(CoreConfigTest, ReadsAWholeFile) {
   EXPECT_EQ(config.calls.per_gib, absl::ZeroDuration());
   EXPECT_EQ(settings->log_file, "/var/log/memory.jsonl");
   EXPECT_EQ(settings->log_fences, true);
+  EXPECT_EQ(settings->history_size, MiB(16));
+  EXPECT_EQ(settings->history_rows, 2000u);
   EXPECT_EQ(settings->connections, 100u);
   EXPECT_EQ(settings->connections_per_uid, 50u);
   EXPECT_EQ(settings->attach_fds_per_uid, 30u);
@@ -118,11 +124,16 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   EXPECT_EQ(sample->module_bytes, defaults.limits.modules.total);
   EXPECT_EQ(sample->module_bytes_per_tenant, defaults.limits.modules.tenant);
   EXPECT_EQ(sample->compile_patience, defaults.limits.modules.compile_patience);
+  EXPECT_EQ(sample->history_size, HistoryKeeper::kSize);
+  EXPECT_EQ(sample->history_rows, HistoryKeeper::kRows);
 }
 
 TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
   for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
            {"[pools.x]\ncap = 0", "pools.x.cap"},
+           {"[history]\nsize = \"1MiB\"", ":2: history.size"},
+           {"[history]\nrows = 999", ":2: history.rows"},
+           {"[history]\nbytes = 1", "history.bytes"},
            {"[pools.x]\ncap = \"2\"", "pools.x.cap"},
            {"[pools.x]\n", "pools.x.cap"},
            {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},

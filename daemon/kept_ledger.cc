@@ -1,12 +1,17 @@
 #include "daemon/kept_ledger.h"
 
 #include "common/status_macros.h"
+#include "daemon/broker/node_clock.h"
 #include "daemon/core/row_kind.h"
+#include "spdlog/spdlog.h"
 
 namespace berth {
 
 absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder) {
-  LedgerIdentity identity = {.schema = core::kRowSchema, .node = facts.node, .incarnation = facts.incarnation};
+  LedgerIdentity identity = {.schema = core::kRowSchema,
+                             .earliest_schema = core::kEarliestRowSchema,
+                             .node = facts.node,
+                             .incarnation = facts.incarnation};
   BERTH_ASSIGN_OR_RETURN(identity.boot, ReadBootId());
   KeptLedger kept;
   if (facts.begun == 0) {
@@ -16,6 +21,18 @@ absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std
   BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Open(folder, identity));
   kept.rows = kept.ledger->AllRows();
   return kept;
+}
+
+absl::Status RestoreKept(const Rows& rows, Ledger* ledger, core::Core* core) {
+  const uint32_t schema = ledger->schema();
+  absl::Duration clock;
+  // An earlier program's times were wall time.
+  if (schema == 1) clock = absl::UnixEpoch() - NodeClock::Real().ToWall(absl::UnixEpoch());
+  BERTH_RETURN_IF_ERROR(core->Restore(rows, {.schema = schema, .clock = clock}));
+  if (schema == core::kRowSchema) return absl::OkStatus();
+  BERTH_RETURN_IF_ERROR(ledger->Migrate(core->AllRows()));
+  spdlog::info("ledger: its rows are of schema {} from now on, and were of {}", core::kRowSchema, schema);
+  return absl::OkStatus();
 }
 
 }  // namespace berth

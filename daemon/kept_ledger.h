@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/row.h"
+#include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/vault/custody_wire.h"
 
@@ -22,6 +24,10 @@ struct KeptLedger {
 // Reads them from `folder`; begins a ledger where there was no broker before. Errors: LEDGER_UNREADABLE, of what is
 // there; those of the system, where there was nothing.
 absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder);
+
+// Gives the core the rows that were read from the ledger. Where an earlier program wrote them they are written anew, as
+// today's; where that fails, the ledger is as it was. Errors: Core::Restore()'s; those of the file system.
+absl::Status RestoreKept(const Rows& rows, Ledger* ledger, core::Core* core);
 
 }  // namespace berth
 

@@ -18,7 +18,7 @@
 namespace {
 
 // Whoever gets no memory ends at once, wherever it is: the one that follows goes on from what is kept. Libraries would
-// catch what is thrown else, and go on with half a step (docs/design/0017).
+// catch what is thrown else, and go on with half a step (docs/design/0018).
 void EndWithoutMemory() {
   constexpr char kWhy[] = "berthd: there is no memory: this process ends\n";
   if (::write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1) < 0) ::abort();

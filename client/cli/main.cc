@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
+#include "client/cli/history.h"
 #include "client/cli/verbs.h"
 #include "common/version.h"
 
@@ -34,7 +35,7 @@ int main(int argc, char** argv) {
         &AddPermits, &AddExplain,      &AddBlocks,  &AddBytes,     &AddConfig,   &AddStrays,
         &AddStreams, &AddSessions,     &AddHealth,  &AddDevices,   &AddDevice,   &AddTopology,
         &AddBudget,  &AddReservations, &AddReap,    &AddLog,       &AddPlans,    &AddModules, &AddReset,
-        &AddUpgrade}) {
+        &AddUpgrade, &AddHistory}) {
     add(app, globals, &chosen);
   }
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));

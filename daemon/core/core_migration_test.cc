@@ -1,5 +1,5 @@
 // A broker of today finds what one of yesterday has kept: testdata/ledger_schema_1 is a ledger as the last program of
-// schema 1 wrote it, with a row of each kind (docs/design/0017 says how it came about).
+// schema 1 wrote it, with a row of each kind (docs/design/0018 says how it came about).
 
 #include <stdlib.h>
 #include <string.h>

@@ -35,6 +35,9 @@ constexpr absl::Duration kStopLimit = absl::Seconds(10);
 constexpr absl::Duration kStopLimit = absl::Seconds(1);
 #endif
 
+// The longest that a daemon is waited for to open it.
+constexpr absl::Duration kHistoryPatience = absl::Seconds(2);
+
 std::string MakeFolder() {
   // A socket's path has to fit into 108 bytes, which a test's own temporary folder often does not leave.
   char path[] = "/tmp/berth-test-XXXXXX";
@@ -89,6 +92,8 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
     ::chmod(absl::StrCat(folder_, "/attach.sock").c_str(), 0666);
   }
   if (options.backend != "host") AwaitDrivers();
+  // The history's files are opened behind everybody's back, unless there is to be none, or cannot be.
+  Eventually([&] { return absl::StrContains(DescribeFds(broker()), "history.db-wal"); }, kHistoryPatience);
   books_at_start_ = TakeBooks();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
 }
