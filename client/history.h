@@ -15,9 +15,10 @@
 
 namespace berth {
 
-// The leases that there were, by `request` but for its pages, the latest grants first: at most `most`, and a page token in
-// the answer where there are more. On berthd.sock the caller's tenant's, on the other sockets everybody's. Thread-safe.
-// Errors: UNSUPPORTED where the daemon keeps none; LIMIT; kInternal where its disk does not give it back; INVALID_FIELD.
+// The leases that there were, by `request` but for its pages, the latest grants first: at most `most`, and a page token
+// in the answer where there are more. On berthd.sock the caller's tenant's, on the other sockets everybody's.
+// Thread-safe. Errors: UNSUPPORTED where the daemon keeps none; LIMIT; kInternal where its disk does not give it back;
+// INVALID_FIELD.
 absl::StatusOr<v1::ListHistoryResponse> ListHistory(const std::shared_ptr<Session>& session,
                                                     v1::ListHistoryRequest request = {}, uint64_t most = 1000);
 

@@ -33,7 +33,8 @@ class SettingsReader {
 
   absl::StatusOr<Settings> Read() {
     Settings settings;
-    BERTH_RETURN_IF_ERROR(CheckKeys(root_, "", {"pools", "tenants", "memory", "workers", "log", "history", "modules", "limits"}));
+    BERTH_RETURN_IF_ERROR(
+        CheckKeys(root_, "", {"pools", "tenants", "memory", "workers", "log", "history", "modules", "limits"}));
     BERTH_RETURN_IF_ERROR(ReadPools(&settings));
     BERTH_RETURN_IF_ERROR(ReadTenants(&settings.quotas));
     BERTH_ASSIGN_OR_RETURN(const toml::table* const memory, Table("memory"));

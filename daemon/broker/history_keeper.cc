@@ -173,7 +173,9 @@ absl::Status HistoryKeeper::Open() {
 absl::Status HistoryKeeper::PutAside(const absl::Status& why) {
   store_.reset();
   const absl::Status aside = HistoryStore::PutAside(options_.folder);
-  if (!aside.ok()) return absl::InternalError(absl::StrCat(why.message(), "; it cannot be put aside: ", aside.message()));
+  if (!aside.ok()) {
+    return absl::InternalError(absl::StrCat(why.message(), "; it cannot be put aside: ", aside.message()));
+  }
   spdlog::warn("history: {}; it is put aside as {}, and begun anew", std::string(why.message()),
                HistoryStore::kAsideName);
   return absl::OkStatus();

@@ -1,8 +1,8 @@
-// HistoryKeeper: writes the leases that begin and end into the history (daemon/ledger/history_store.h), and reads it for
-// who asks: on a thread of its own, so that a grant waits for no disk, and no caller's thread either.
+// HistoryKeeper: writes the leases that begin and end into the history (daemon/ledger/history_store.h), and reads it
+// for who asks: on a thread of its own, so that a grant waits for no disk, and no caller's thread either.
 //
-// What the disk does not take is kept for a while and tried again; what comes in the meantime and finds no place is left
-// out and counted. A history that cannot be read is put aside, and begun anew. Its loss stops nothing.
+// What the disk does not take is kept for a while and tried again; what comes in the meantime and finds no place is
+// left out and counted. A history that cannot be read is put aside, and begun anew. Its loss stops nothing.
 
 #ifndef DAEMON_BROKER_HISTORY_KEEPER_H_
 #define DAEMON_BROKER_HISTORY_KEEPER_H_

@@ -7,8 +7,8 @@
 namespace berth {
 namespace {
 
-// The two clocks cannot be read at once. An offset that differs by less is the same: who sets a clock sets it by more, and
-// what makes it run faster makes both.
+// The two clocks cannot be read at once. An offset that differs by less is the same: who sets a clock sets it by more,
+// and what makes it run faster makes both.
 constexpr int64_t kSameNanoseconds = 1'000'000;
 // Read again where the thread was held up between them for longer.
 constexpr int64_t kCloseNanoseconds = 100'000;

@@ -2,8 +2,8 @@
 //
 // Everything that the broker decides by, and all that its ledger keeps, is by the clock of the machine's boot, which
 // nobody sets: a deadline, an age or a hold is the same whatever becomes of the wall clock, and for every broker of the
-// boot. A ledger lives with the boot, so nothing more is to be kept of it. Wall time is for people: a time is turned into
-// it as it is shown, by what the wall says then, so that ages come out right beside the clock of who looks.
+// boot. A ledger lives with the boot, so nothing more is to be kept of it. Wall time is for people: a time is turned
+// into it as it is shown, by what the wall says then, so that ages come out right beside the clock of who looks.
 
 #ifndef DAEMON_BROKER_NODE_CLOCK_H_
 #define DAEMON_BROKER_NODE_CLOCK_H_

@@ -403,8 +403,8 @@ class Core {
   Rows AllRows() const;
   // Goes on from what an earlier broker of this incarnation kept. Called first of all; then the news since is told as
   // at any time (hang-ups, processes that are gone, workers), and then Resume(). Rows of an earlier schema are read as
-  // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the row;
-  // the core is of no use then.
+  // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the
+  // row; the core is of no use then.
   absl::Status Restore(const Rows& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
   // What has to be there outside for what was restored.
   Standing WhatStands() const;

@@ -1,4 +1,5 @@
-// What is told of leases. That each is told of, once at its grant and once at its end, CoreHarness looks at in every test.
+// What is told of leases. That each is told of, once at its grant and once at its end, CoreHarness looks at in every
+// test.
 
 #include <algorithm>
 #include <string>

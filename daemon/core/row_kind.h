@@ -10,8 +10,8 @@
 
 namespace berth::core {
 
-// Of the rows' content. A change of any row's fields or their meaning moves it; a ledger of an earlier one is read by what
-// it was then, and written anew (docs/design/0018). What each has changed:
+// Of the rows' content. A change of any row's fields or their meaning moves it; a ledger of an earlier one is read by
+// what it was then, and written anew (docs/design/0018). What each has changed:
 //   2: times are those of the machine's boot clock, and were wall time; of a pending request there is when it came.
 inline constexpr uint32_t kRowSchema = 2;
 // The earliest that is read.

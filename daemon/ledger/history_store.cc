@@ -50,8 +50,8 @@ constexpr char kDeleteEnded[] = "DELETE FROM leases WHERE outcome != 0 AND numbe
 constexpr char kOldest[] = "SELECT number FROM leases ORDER BY number LIMIT 1 OFFSET ?1";
 constexpr char kDelete[] = "DELETE FROM leases WHERE number <= ?1";
 constexpr char kList[] =
-    "SELECT number, incarnation, kind, lease, session, uid, container, pid, process, label, pool, units, bytes, devices, "
-    "granted, waited, outcome, ended, held FROM leases WHERE number < ?1 AND granted <= ?2 AND "
+    "SELECT number, incarnation, kind, lease, session, uid, container, pid, process, label, pool, units, bytes, "
+    "devices, granted, waited, outcome, ended, held FROM leases WHERE number < ?1 AND granted <= ?2 AND "
     "(outcome = 0 OR ifnull(ended, granted) >= ?3) AND (?4 = 0 OR kind = ?4) AND (?5 = '' OR pool = ?5) AND "
     "(?6 IS NULL OR (uid = ?6 AND container = ?7)) ORDER BY number DESC LIMIT ?8";
 

@@ -76,8 +76,9 @@ class HistoryStore {
     uint64_t incarnation = 0;
   };
 
-  // Opens what is there, or begins one. Errors: kDataLoss for one that is damaged; kFailedPrecondition for what is none of
-  // ours, or of a later version; each naming the file and what is wrong: it is to be put aside. Those of the file system.
+  // Opens what is there, or begins one. Errors: kDataLoss for one that is damaged; kFailedPrecondition for what is none
+  // of ours, or of a later version; each naming the file and what is wrong: it is to be put aside. Those of the file
+  // system.
   static absl::StatusOr<std::unique_ptr<HistoryStore>> Open(const Options& options);
   // Puts what cannot be read aside, in place of what was put aside before. Errors: those of the file system.
   static absl::Status PutAside(const std::string& folder);

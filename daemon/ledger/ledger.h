@@ -38,8 +38,9 @@ class Ledger {
   // Starts an empty one in `folder`, in place of what is there: of an incarnation that begins.
   static absl::StatusOr<std::unique_ptr<Ledger>> Create(const std::string& folder,
                                                         const LedgerIdentity& identity);
-  // Goes on with what is there; where it is of an earlier schema, it is to be Migrate()d first of all. Errors: LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged,
-  // or is not what `identity` says; nothing was changed.
+  // Goes on with what is there; where it is of an earlier schema, it is to be Migrate()d first of all. Errors:
+  // LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged, or is not what `identity` says;
+  // nothing was changed.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& folder,
                                                       const LedgerIdentity& identity);
 
@@ -48,8 +49,8 @@ class Ledger {
 
   // Of the rows that were found.
   uint32_t schema() const { return file_.schema(); }
-  // Takes the rows, which are those that were found as they are by the identity's own schema, in their place: at once, or
-  // not at all. Errors: those of the file system.
+  // Takes the rows, which are those that were found as they are by the identity's own schema, in their place: at once,
+  // or not at all. Errors: those of the file system.
   absl::Status Migrate(const Rows& rows);
 
   // Keeps the changes: all of them are in the file when this returns, or none. Rows that are what they were cost

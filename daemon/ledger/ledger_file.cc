@@ -122,7 +122,8 @@ absl::Status LedgerFile::CheckHeader(const LedgerIdentity& identity, uint64_t si
   if (found.checksum != ChecksumOf(found)) return absl::DataLossError("its header is damaged");
   const uint32_t earliest = identity.earliest_schema == 0 ? identity.schema : identity.earliest_schema;
   if (found.format != LedgerHeader::kFormat || found.schema < earliest || found.schema > identity.schema) {
-    const std::string from = earliest == identity.schema ? "" : absl::StrCat(LedgerHeader::kFormat, ".", earliest, " to ");
+    const std::string from =
+        earliest == identity.schema ? "" : absl::StrCat(LedgerHeader::kFormat, ".", earliest, " to ");
     return absl::FailedPreconditionError(absl::StrCat("it is of version ", found.format, ".", found.schema,
                                                       ", this daemon reads ", from, LedgerHeader::kFormat, ".",
                                                       identity.schema));

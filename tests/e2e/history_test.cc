@@ -1,5 +1,5 @@
-// The history: who had what, when and for how long, over the deaths of brokers and daemons, for whose eyes, and on a disk
-// that is full.
+// The history: who had what, when and for how long, over the deaths of brokers and daemons, for whose eyes, and on a
+// disk that is full.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -255,7 +255,8 @@ TEST_F(HistoryTest, WithoutOneItSaysSo) {
   {
     Actor actor(daemon);
     actor.Do("acquire p");
-    EXPECT_TRUE(Refused(ListHistory(daemon.admin_session()).status(), Reason::kUnsupported, {{"capability", "history"}}));
+    const absl::Status refused = ListHistory(daemon.admin_session()).status();
+    EXPECT_TRUE(Refused(refused, Reason::kUnsupported, {{"capability", "history"}}));
     EXPECT_FALSE(std::filesystem::exists(state_ + "/history.db"));
   }
   daemon.ExpectBooksBack();

@@ -55,7 +55,9 @@ class WallClock {
     ahead_ = ahead;
     const int64_t seconds = absl::ToInt64Seconds(ahead);
     const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-    if (::pwrite(file.get(), &seconds, sizeof(seconds), 0) != sizeof(seconds)) Fatal(absl::InternalError("pwrite"), path_);
+    if (::pwrite(file.get(), &seconds, sizeof(seconds), 0) != sizeof(seconds)) {
+      Fatal(absl::InternalError("pwrite"), path_);
+    }
   }
   // How long ago that was, for who looks at this clock.
   absl::Duration Age(const google::protobuf::Timestamp& time) const {
@@ -130,7 +132,8 @@ TEST_F(WallClockTest, SettingItEndsNothingAndAgesNothingBeforeAndAfterABrokersDe
 }
 
 TEST_F(WallClockTest, AHoldLimitComesInItsTimeThoughTheClockWasSetBack) {
-  TestDaemon daemon({.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"2s\"\n", .environment = clock_.environment()});
+  TestDaemon daemon(
+      {.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"2s\"\n", .environment = clock_.environment()});
   {
     Actor holder(daemon), next(daemon);
     for (const bool next_broker : {false, true}) {
