@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ struct ChildPlan {
   int input;
   int output;
   int inherited_fd;
+  rlim_t fd_limit;
   int go_ahead;
   int parent;
 };
@@ -85,6 +87,8 @@ struct ChildPlan {
   ::dup2(plan.input, STDIN_FILENO);
   ::dup2(plan.output, STDOUT_FILENO);
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
+  const rlimit fds = {.rlim_cur = plan.fd_limit, .rlim_max = plan.fd_limit};
+  if (plan.fd_limit > 0 && ::setrlimit(RLIMIT_NOFILE, &fds) < 0) ::_exit(126);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -138,6 +142,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .input = input.read.get(),
                           .output = output.write.get(),
                           .inherited_fd = options.inherited_fd,
+                          .fd_limit = options.fd_limit,
                           .go_ahead = go_ahead.read.get(),
                           .parent = ::getpid()};
   // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without

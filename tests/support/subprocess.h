@@ -29,6 +29,8 @@ struct SubprocessOptions {
   bool user_namespace = false;
   // Handed to the process under the same number.
   int inherited_fd = -1;
+  // File descriptors that it may have; 0 for as many as the test.
+  uint64_t fd_limit = 0;
 };
 
 // Move-only. Destroying it kills the process and waits for its end. Starts processes that the kernel kills

@@ -65,7 +65,8 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
       .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
       .pid_namespace = options.pid_namespace,
       .user_namespace = options.user_namespace,
-      .inherited_fd = ready[1]};
+      .inherited_fd = ready[1],
+      .fd_limit = options.fd_limit};
   for (const absl::string_view flag : {"--warm-blocks=0", "--context-idle=100ms"}) {
     const absl::string_view name = flag.substr(0, flag.find('='));
     const bool said = std::any_of(options.flags.begin(), options.flags.end(),

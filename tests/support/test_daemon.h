@@ -35,6 +35,8 @@ struct TestDaemonOptions {
   // Leave the folder as it is made; otherwise other users may reach the sockets of clients.
   bool closed_folder = false;
   std::string backend = "host";
+  // File descriptors of each of its processes; 0 for as many as the test's.
+  uint64_t fd_limit = 0;
 };
 
 // Not thread-safe. Destroying it stops the daemon if the test did not, and removes the folder.
