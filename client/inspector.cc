@@ -63,15 +63,18 @@ absl::Status Inspector::WatchDevices(
     absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const {
   SessionCore& core = *session_->core();
   bool wanted = true;
+  // Whoever is dropped, for reading too slowly, goes on where it was.
+  v1::WatchDevicesRequest request;
   while (true) {
     bool heard = false;
     const absl::Status status =
         core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_},
                   [&](grpc::ClientContext* context) -> grpc::Status {
-                    const auto stream = core.stubs().device->WatchDevices(context, v1::WatchDevicesRequest());
+                    const auto stream = core.stubs().device->WatchDevices(context, request);
                     v1::WatchDevicesResponse devices;
                     while (wanted && stream->Read(&devices)) {
                       heard = true;
+                      request.set_resume_token(devices.resume_token());
                       wanted = on_devices(devices);
                     }
                     if (wanted) return stream->Finish();
@@ -81,7 +84,8 @@ absl::Status Inspector::WatchDevices(
                   });
     if (!wanted) return absl::OkStatus();
     // A daemon that stops ends the watch; one that had served it is worth waiting for.
-    if (!absl::IsUnavailable(status) || !heard) return status;
+    const bool served = heard || (!request.resume_token().empty() && core.Check().ok());
+    if (!absl::IsUnavailable(status) || !served) return status;
   }
 }
 

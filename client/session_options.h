@@ -19,7 +19,8 @@ struct SessionOptions {
   // kPermissionDenied.
   bool admin = false;
   // Speak to the observers' socket: an Inspector shows every tenant's, and nothing can be asked for
-  // (OBSERVER_ONLY_LOOKS). No session is opened, so none is joined either. Comes before `admin`.
+  // (OBSERVER_ONLY_LOOKS). No session is opened, so none is joined either. With `admin` the same on the operator's
+  // socket, which is served when no session can be had any more.
   bool observer = false;
   // Open a new session even if the environment has one to join.
   bool always_new = false;

@@ -45,7 +45,8 @@ struct StatePageLayout {
   std::atomic<uint64_t> hearing;
   // The vault's: 1 while the daemon's processes are being replaced by those of another program.
   std::atomic<uint64_t> upgrading;
-  std::atomic<uint64_t> reserved[1];
+  // The broker's: how many brokers have ended because they had more memory than they may have.
+  std::atomic<uint64_t> memory_restarts;
   DeviceWords devices[kMaxDeviceOrdinals];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -19,13 +19,6 @@
 #include "daemon/adoption.h"
 #include "daemon/core/row_kind.h"
 #include "daemon/order_wire.h"
-#include "daemon/service/conversion.h"
-#include "daemon/service/fd_reserve.h"
-#include "daemon/service/history_service.h"
-#include "daemon/service/inventory_service.h"
-#include "daemon/service/plan_service.h"
-#include "daemon/service/module_service.h"
-#include "daemon/service/services.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -117,6 +110,7 @@ absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& o
   BERTH_RETURN_IF_ERROR(TakeUpLeases());
   BERTH_RETURN_IF_ERROR(WatchVault());
   BERTH_RETURN_IF_ERROR(WatchStarter());
+  BERTH_RETURN_IF_ERROR(WatchMemory(settings));
   BERTH_RETURN_IF_ERROR(Listen());
   BERTH_RETURN_IF_ERROR(custody_->Ready());
   attach_->TellResumed();
@@ -297,72 +291,6 @@ void BrokerProcess::TakeUpModules(const std::string& state) {
     core.NoteCorruptModules(contents.corrupt);
     for (const core::ModuleRecord& record : contents.records) core.RestoreModule(now, record, effects);
   });
-}
-
-absl::Status BrokerProcess::StartFronts(const std::string& folder, const Settings& settings) {
-  BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));
-  page_.emplace(std::move(writable));
-  service::ConnectionLimits limits;
-  limits.total = settings.connections.value_or(limits.total);
-  // One user must leave room for others, whatever the total is.
-  limits.per_uid =
-      std::max(1u, std::min(settings.connections_per_uid.value_or(limits.per_uid), limits.total / 4 * 3));
-  connections_ = std::make_unique<service::ConnectionTable>(limits);
-  connections_->SetQuotas(settings.quotas);
-  callers_ = std::make_unique<service::CallerSource>(connections_.get());
-
-  v1::Node node;
-  node.set_id(facts_.node);
-  node.set_incarnation(facts_.incarnation);
-  node.set_epoch(facts_.epoch);
-  node.set_version(kVersion);
-  const std::vector<core::DeviceView> devices = core_->ListDevices();
-  if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
-
-  watches_ = std::make_unique<service::DeviceWatches>(broker_.get());
-  watches_->SetQuotas(settings.quotas);
-  const service::ServiceContext context = {broker_.get(), callers_.get(), audit_.get()};
-  std::vector<std::unique_ptr<grpc::Service>> services;
-  services.push_back(std::make_unique<service::SessionService>(context));
-  services.push_back(std::make_unique<service::PermitService>(context));
-  services.push_back(std::make_unique<service::MemoryService>(context, log_.get()));
-  services.push_back(std::make_unique<service::FenceService>(context));
-  services.push_back(std::make_unique<service::PlanService>(context));
-  services.push_back(std::make_unique<service::ModuleService>(context));
-  services.push_back(std::make_unique<service::DeviceService>(context, watches_.get()));
-  services.push_back(std::make_unique<service::InventoryService>(context, desk_.get()));
-  services.push_back(std::make_unique<service::AdminService>(context, config_.get(), [this] { Reset(); }, [this] {
-    custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kUpgrade, "");
-  }));
-  services.push_back(std::make_unique<service::HistoryService>(context, history_.get()));
-  services.push_back(std::make_unique<service::NodeService>(std::move(node), broker_.get(), log_.get(), audit_.get(),
-                                                            &**page_));
-  BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
-  grpc_->SetServing(ledger_fault_.ok());
-
-  acceptor_ = std::make_unique<service::Acceptor>(loop_.get(), connections_.get(),
-                                                  [this](int fd) { grpc_->AddConnection(fd); });
-  BERTH_ASSIGN_OR_RETURN(UniqueFd page, ReopenReadOnly(page_fd_.get()));
-  service::AttachLimits attach_limits;
-  // The other half is for everybody else, and for gRPC.
-  attach_limits.fds_per_uid =
-      std::max(1, std::min<int>(settings.attach_fds_per_uid.value_or(attach_limits.fds_per_uid),
-                                service::ClientFdLimit() / 2));
-  attach_ = std::make_unique<service::AttachFront>(
-      loop_.get(), broker_.get(), custody_.get(),
-      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
-      std::move(page), attach_limits);
-  attach_->KeepHearing(&page_->writable().hearing);
-  attach_->KeepAudit(audit_.get());
-  return absl::OkStatus();
-}
-
-absl::Status BrokerProcess::Listen() {
-  BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_)));
-  using Role = service::Peer::Role;
-  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), Role::kTenant));
-  BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(observer_listener_), Role::kObserver));
-  return acceptor_->Listen(std::move(admin_listener_), Role::kAdmin);
 }
 
 absl::Status BrokerProcess::WatchVault() {

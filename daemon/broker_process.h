@@ -14,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "berth/v1/device.pb.h"
+#include "common/bytes.h"
 #include "common/state_page.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/block_keeper.h"
@@ -30,6 +32,7 @@
 #include "daemon/kept_ledger.h"
 #include "daemon/kept_config.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/memory_watch.h"
 #include "daemon/options.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/allocation_log.h"
@@ -38,6 +41,7 @@
 #include "daemon/service/caller.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/device_watch.h"
+#include "daemon/service/front_guard.h"
 #include "daemon/service/grpc_front.h"
 #include "daemon/vault/broker_link.h"
 #include "daemon/vault/custody.h"
@@ -83,6 +87,11 @@ class BrokerProcess final : private EffectSink {
   void TakeUpModules(const std::string& state);
   absl::Status StartFronts(const std::string& folder, const Settings& settings);
   absl::Status Listen();
+  // Bounds the broker's memory. Errors: kInvalidArgument where the first broker has no room in its bound.
+  absl::Status WatchMemory(const Settings& settings);
+  // Another broker is to go on.
+  [[noreturn]] void EndForMemory(Bytes has);
+  void ReadPressure(v1::Pressure* pressure) const;
   // Watches the socket to the vault that there is now.
   absl::Status WatchVault();
   // Ends the process with the starter: without one a vault's death would be everything's.
@@ -154,6 +163,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<service::ConnectionTable> connections_;
   std::unique_ptr<service::CallerSource> callers_;
   std::unique_ptr<KeptConfig> kept_config_;
+  std::unique_ptr<service::FrontGuard> guard_;
   std::unique_ptr<ConfigDesk> config_;
   // Reloads that were asked for and have not ended; the thread that is at them, or was.
   std::atomic<int> reloads_ = 0;
@@ -162,6 +172,7 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<service::GrpcFront> grpc_;
   std::unique_ptr<service::Acceptor> acceptor_;
   std::unique_ptr<service::AttachFront> attach_;
+  std::unique_ptr<MemoryWatch> memory_;
 };
 
 }  // namespace berth

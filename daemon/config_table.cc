@@ -1,5 +1,6 @@
 #include "daemon/config_table.h"
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "daemon/broker/history_keeper.h"
+#include "daemon/memory_watch.h"
 #include "daemon/service/attach_front.h"
 #include "daemon/service/audit_log.h"
 #include "daemon/service/connection_table.h"
@@ -25,6 +27,8 @@ std::string TextOf(absl::Duration duration) {
 std::string TextOf(const std::optional<Bytes>& bytes, absl::string_view without) {
   return bytes.has_value() ? FormatBytes(*bytes) : std::string(without);
 }
+
+std::string TextOf(const service::Rate& rate) { return absl::StrCat(std::llround(rate.per_second)); }
 
 template <typename Key>
 std::string TextOf(const std::map<Key, uint64_t>& caps) {
@@ -92,7 +96,8 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   for (const auto& [uid, quota] : config.quotas.containers) {
     AddQuota(absl::StrCat("tenants.", uid, ".containers."), quota, /*everybody=*/false, &table);
   }
-  const service::ConnectionLimits connections;
+  const service::ConnectionLimits connections = MakeConnectionLimits(settings);
+  const service::AcceptRates accepts = MakeAcceptRates(settings);
   const service::AttachLimits attach;
   table.Add("memory.device_budget", TextOf(settings.device_budget, "min(free, total / 2)"),
             /*while_running=*/true);
@@ -115,9 +120,15 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("modules.total", FormatBytes(config.limits.modules.total));
   table.Add("modules.tenant", FormatBytes(config.limits.modules.tenant));
   table.Add("modules.compile_patience", TextOf(config.limits.modules.compile_patience));
-  table.Add("limits.connections", absl::StrCat(settings.connections.value_or(connections.total)));
-  table.Add("limits.connections_per_uid",
-            absl::StrCat(settings.connections_per_uid.value_or(connections.per_uid)));
+  table.Add("limits.connections", absl::StrCat(connections.total));
+  table.Add("limits.connections_per_uid", absl::StrCat(connections.per_uid));
+  table.Add("limits.calls_per_second", TextOf(connections.calls));
+  table.Add("limits.calls_per_second_per_uid", TextOf(connections.calls_per_uid));
+  table.Add("limits.resets_per_second", TextOf(connections.resets));
+  table.Add("limits.resets_per_second_per_uid", TextOf(connections.resets_per_uid));
+  table.Add("limits.accepts_per_second", TextOf(accepts.total));
+  table.Add("limits.accepts_per_second_per_uid", TextOf(accepts.per_uid));
+  table.Add("limits.broker_memory", FormatBytes(settings.broker_memory.value_or(kBrokerMemory)));
   table.Add("limits.attach_fds_per_uid",
             absl::StrCat(settings.attach_fds_per_uid.value_or(attach.fds_per_uid)));
   table.Add("limits.imports_per_process", absl::StrCat(config.limits.imports_per_channel));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -82,8 +83,20 @@ class SettingsReader {
     BERTH_ASSIGN_OR_RETURN(const toml::table* const limits, Table("limits"));
     if (limits != nullptr) {
       BERTH_RETURN_IF_ERROR(CheckKeys(*limits, "limits.",
-                                      {"connections", "connections_per_uid", "attach_fds_per_uid",
+                                      {"connections", "connections_per_uid", "calls_per_second",
+                                       "calls_per_second_per_uid", "resets_per_second",
+                                       "resets_per_second_per_uid", "accepts_per_second",
+                                       "accepts_per_second_per_uid", "broker_memory", "attach_fds_per_uid",
                                        "imports_per_process", "streams_per_device"}));
+      for (const auto& [key, rate] : {std::pair("calls_per_second", &settings.calls_per_second),
+                                      std::pair("calls_per_second_per_uid", &settings.calls_per_second_per_uid),
+                                      std::pair("resets_per_second", &settings.resets_per_second),
+                                      std::pair("resets_per_second_per_uid", &settings.resets_per_second_per_uid),
+                                      std::pair("accepts_per_second", &settings.accepts_per_second),
+                                      std::pair("accepts_per_second_per_uid", &settings.accepts_per_second_per_uid)}) {
+        BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", key, 1, rate));
+      }
+      BERTH_RETURN_IF_ERROR(ReadBytes(*limits, "limits.", "broker_memory", &settings.broker_memory));
       BERTH_RETURN_IF_ERROR(ReadNumber(*limits, "limits.", "connections", 1, &settings.connections));
       BERTH_RETURN_IF_ERROR(
           ReadNumber(*limits, "limits.", "connections_per_uid", 1, &settings.connections_per_uid));
@@ -311,6 +324,12 @@ constexpr Bytes kCudaContext = MiB(600);
 
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
+// `rate`, or the one that was asked for, with a burst that is larger by as much.
+service::Rate Scaled(service::Rate rate, std::optional<uint32_t> per_second) {
+  if (!per_second.has_value()) return rate;
+  return {.per_second = static_cast<double>(*per_second), .burst = rate.burst / rate.per_second * *per_second};
+}
+
 core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settings) {
   const Bytes half = DeviceBudget(Bytes(record.free_bytes), Bytes(record.total_bytes));
   return {
@@ -394,6 +413,26 @@ absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std
     break;
   }
   return settings;
+}
+
+service::ConnectionLimits MakeConnectionLimits(const Settings& settings) {
+  service::ConnectionLimits limits;
+  limits.total = settings.connections.value_or(limits.total);
+  // One user must leave room for others, whatever the total is.
+  limits.per_uid =
+      std::max(1u, std::min(settings.connections_per_uid.value_or(limits.per_uid), limits.total / 4 * 3));
+  limits.calls = Scaled(limits.calls, settings.calls_per_second);
+  limits.calls_per_uid = Scaled(limits.calls_per_uid, settings.calls_per_second_per_uid);
+  limits.resets = Scaled(limits.resets, settings.resets_per_second);
+  limits.resets_per_uid = Scaled(limits.resets_per_uid, settings.resets_per_second_per_uid);
+  return limits;
+}
+
+service::AcceptRates MakeAcceptRates(const Settings& settings) {
+  service::AcceptRates rates;
+  rates.per_uid = Scaled(rates.per_uid, settings.accepts_per_second_per_uid);
+  rates.total = Scaled(rates.total, settings.accepts_per_second);
+  return rates;
 }
 
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

@@ -16,7 +16,9 @@
 #include "daemon/core/core.h"
 #include "daemon/device/device_record.h"
 #include "daemon/options.h"
+#include "daemon/service/accept_gate.h"
 #include "daemon/service/config_source.h"
+#include "daemon/service/connection_table.h"
 
 namespace berth {
 
@@ -43,6 +45,15 @@ struct Settings {
   std::optional<absl::Duration> call_deadline_per_gib;
   std::optional<uint32_t> connections;
   std::optional<uint32_t> connections_per_uid;
+  // Of clients' connections: what may come on each and on all of a user's, and how fast a user's and all may come.
+  std::optional<uint32_t> calls_per_second;
+  std::optional<uint32_t> calls_per_second_per_uid;
+  std::optional<uint32_t> resets_per_second;
+  std::optional<uint32_t> resets_per_second_per_uid;
+  std::optional<uint32_t> accepts_per_second;
+  std::optional<uint32_t> accepts_per_second_per_uid;
+  // Past which another broker takes the place of the one that there is.
+  std::optional<Bytes> broker_memory;
   std::optional<uint32_t> attach_fds_per_uid;
   std::optional<uint32_t> imports_per_process;
   // Where the log of what happens to memory is appended; by default nowhere.
@@ -113,6 +124,13 @@ struct Settings {
 //   [limits]
 //   connections = 4096
 //   connections_per_uid = 3072
+//   calls_per_second = 100000
+//   calls_per_second_per_uid = 200000
+//   resets_per_second = 200
+//   resets_per_second_per_uid = 800
+//   accepts_per_second = 4000
+//   accepts_per_second_per_uid = 1000
+//   broker_memory = "2GiB"
 //   attach_fds_per_uid = 12288
 //   imports_per_process = 4096
 //   streams_per_device = 16
@@ -128,6 +146,10 @@ absl::StatusOr<std::string> ReadConfigText(const BrokerOptions& options);
 // gpu-tests, which comes before both, is noted. Errors: ParseSettings()'s.
 absl::StatusOr<Settings> CombineSettings(const BrokerOptions& options, const std::string& text,
                                          const std::string& name);
+
+// The bounds of clients' connections, by what was said of them.
+service::ConnectionLimits MakeConnectionLimits(const Settings& settings);
+service::AcceptRates MakeAcceptRates(const Settings& settings);
 
 // Puts the core's configuration together. Reads the environment's concurrency variables.
 core::Config MakeCoreConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,

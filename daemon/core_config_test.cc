@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/concurrency_limit.h"
 #include "daemon/broker/history_keeper.h"
+#include "daemon/memory_watch.h"
+#include "daemon/service/accept_gate.h"
+#include "daemon/service/connection_table.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -119,6 +122,13 @@ TEST_F(CoreConfigTest, TheSampleIsTheDefaults) {
   EXPECT_EQ(sample->call_deadline, defaults.calls.base);
   EXPECT_EQ(sample->call_deadline_per_gib, defaults.calls.per_gib);
   EXPECT_EQ(sample->connections, 4096u);
+  EXPECT_EQ(sample->calls_per_second, service::ConnectionLimits().calls.per_second);
+  EXPECT_EQ(sample->calls_per_second_per_uid, service::ConnectionLimits().calls_per_uid.per_second);
+  EXPECT_EQ(sample->resets_per_second, service::ConnectionLimits().resets.per_second);
+  EXPECT_EQ(sample->resets_per_second_per_uid, service::ConnectionLimits().resets_per_uid.per_second);
+  EXPECT_EQ(sample->accepts_per_second, service::AcceptRates().total.per_second);
+  EXPECT_EQ(sample->accepts_per_second_per_uid, service::AcceptRates().per_uid.per_second);
+  EXPECT_EQ(sample->broker_memory, kBrokerMemory);
   EXPECT_EQ(sample->imports_per_process, defaults.limits.imports_per_channel);
   EXPECT_EQ(sample->streams_per_device, defaults.limits.fences.streams_per_device);
   EXPECT_EQ(sample->module_bytes, defaults.limits.modules.total);
@@ -158,6 +168,10 @@ TEST_F(CoreConfigTest, NamesFileAndKeyOfWhatIsWrong) {
            {"[log]\nfile = \"memory.jsonl\"", "log.file"},
            {"[limits]\nconnections = 5000000000", "limits.connections"},
            {"[limits]\nattach_fds_per_uid = 0", "limits.attach_fds_per_uid"},
+           {"[limits]\ncalls_per_second = 0", "limits.calls_per_second"},
+           {"[limits]\nresets_per_second = -1", "limits.resets_per_second"},
+           {"[limits]\naccepts_per_second_per_uid = \"many\"", "limits.accepts_per_second_per_uid"},
+           {"[limits]\nbroker_memory = 7", "limits.broker_memory"},
            {"[limits]\nstreams_per_device = 0", "limits.streams_per_device"},
            {"[modules]\ntotal = \"-1\"", "modules.total"},
            {"[modules]\ncompile_patience = \"1ms\"", "modules.compile_patience"},

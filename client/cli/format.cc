@@ -62,6 +62,24 @@ std::string FormatExportKind(v1::ExportKind kind) {
 
 std::string FormatCount(uint64_t bytes) { return FormatBytes(Bytes(bytes)); }
 
+std::string FormatPressure(const v1::Pressure& pressure) {
+  std::string text;
+  if (pressure.memory_restarts() > 0 || pressure.memory_bytes() > pressure.memory_bound_bytes()) {
+    absl::StrAppend(&text, "\nThe broker has ", FormatCount(pressure.memory_bytes()), " of memory, bound ",
+                    FormatCount(pressure.memory_bound_bytes()), "; ", pressure.memory_restarts(),
+                    " before it have ended because they had more\n");
+  }
+  if (pressure.ended_connections() > 0) {
+    absl::StrAppend(&text, "\n", pressure.ended_connections(),
+                    " connections were ended because too many calls came on them\n");
+  }
+  if (pressure.refused_connections() > 0) {
+    absl::StrAppend(&text, "\n", pressure.refused_connections(),
+                    " connections were refused because they came too fast\n");
+  }
+  return text;
+}
+
 absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
   absl::Duration wait;
   double seconds;

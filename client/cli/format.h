@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "berth/v1/device.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/message.h"
@@ -32,6 +33,8 @@ absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text);
 std::string FormatProcess(const v1::Process& process);
 // "256 MiB".
 std::string FormatCount(uint64_t bytes);
+// What clients have made the broker do to stay within its bounds, a line each; empty where it had to do nothing.
+std::string FormatPressure(const v1::Pressure& pressure);
 // "CUDA_IPC".
 std::string FormatExportKind(v1::ExportKind kind);
 

@@ -75,6 +75,22 @@ TEST(FormatTest, WhatHasNoJsonIsAnErrorAndNotHalfAText) {
   EXPECT_EQ(FormatJson({{"good", &good}, {"bad", &permit}}).status().code(), absl::StatusCode::kInternal);
 }
 
+TEST(FormatTest, PressureIsSaidOnceSomethingCameOfIt) {
+  v1::Pressure pressure;
+  pressure.set_memory_bytes(20 << 20);
+  pressure.set_memory_bound_bytes(64 << 20);
+  EXPECT_EQ(FormatPressure(pressure), "");
+  pressure.set_memory_restarts(2);
+  EXPECT_EQ(FormatPressure(pressure),
+            "\nThe broker has 20 MiB of memory, bound 64 MiB; 2 before it have ended because they had more\n");
+  pressure.set_memory_restarts(0);
+  pressure.set_ended_connections(3);
+  EXPECT_EQ(FormatPressure(pressure), "\n3 connections were ended because too many calls came on them\n");
+  pressure.set_ended_connections(0);
+  pressure.set_refused_connections(4);
+  EXPECT_EQ(FormatPressure(pressure), "\n4 connections were refused because they came too fast\n");
+}
+
 TEST(FormatTest, CapabilitiesHaveTwoNumbers) {
   EXPECT_EQ(*ParseCapability("9.0"), 90u);
   EXPECT_EQ(*ParseCapability("12.1"), 121u);

@@ -36,6 +36,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   } else {
     ::fputs(DeviceTable(devices.devices()).c_str(), stdout);
   }
+  if (!globals.json) ::fputs(FormatPressure(node.pressure()).c_str(), stdout);
   if (!node.ledger_fault().empty()) return absl::FailedPreconditionError(node.ledger_fault());
   if (sick == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -49,8 +50,7 @@ void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen) {
       "health", "Say whether the daemon and its devices serve: 0 yes, 1 a device not, 69 nobody answers");
   verb->callback([&globals, chosen] {
     *chosen = [&globals] {
-      return Inspect(globals, /*admin=*/false,
-                     [&](const Inspector& inspector) { return Look(globals, inspector); });
+      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
     };
   });
 }

@@ -16,6 +16,17 @@ absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool ad
                         .always_new = true});
 }
 
+ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> look) {
+  const absl::StatusOr<std::shared_ptr<Session>> session =
+      Session::Open({.folder = globals.folder,
+                     .label = "berth",
+                     .admin = globals.admin && !globals.observer,
+                     .observer = globals.observer || globals.admin,
+                     .always_new = true});
+  if (!session.ok()) return Report(session.status());
+  return Report(look(Inspector(*session)));
+}
+
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look) {
   const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, admin);

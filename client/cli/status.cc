@@ -60,7 +60,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
       "Berth ", node.version(), ", serving for ", FormatSince(node.serve_time(), absl::Now()), ", epoch ",
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
       PoolTable(pools), "\n", DeviceTable(devices.devices()), Unwritten(node),
-      LedgerFault(node));
+      FormatPressure(node.pressure()), LedgerFault(node));
   ::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }
@@ -71,8 +71,7 @@ void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand("status", "Show the node at a glance: pools and devices");
   verb->callback([&globals, chosen] {
     *chosen = [&globals] {
-      return Inspect(globals, /*admin=*/false,
-                     [&](const Inspector& inspector) { return Look(globals, inspector); });
+      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
     };
   });
 }

@@ -66,6 +66,10 @@ std::string CheckCount(const std::string& text);
 ExitStatus Inspect(const Globals& globals, bool admin,
                    absl::FunctionRef<absl::Status(const Inspector&)> look);
 
+// The same for what is wanted most when nothing else goes: with --admin it needs no session, and so neither fds nor
+// room that clients could have taken.
+ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> look);
+
 // Opens such a session for what a verb does itself.
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin);
 

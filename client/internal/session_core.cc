@@ -51,7 +51,7 @@ bool IsReturned(const absl::Status& status) { return IsFinal(status) && !absl::I
 
 // The socket that a session's calls go to.
 std::string SocketPath(const std::string& folder, const SessionOptions& options) {
-  if (options.observer) return absl::StrCat(folder, "/observer.sock");
+  if (options.observer && !options.admin) return absl::StrCat(folder, "/observer.sock");
   return absl::StrCat(folder, options.admin ? "/admin.sock" : "/berthd.sock");
 }
 

@@ -9,18 +9,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/os_error.h"
+#include "common/process.h"
 #include "common/status_macros.h"
 #include "daemon/service/fd_reserve.h"
 
 namespace berth::service {
 
-Acceptor::Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over)
+Acceptor::Acceptor(EventLoop* loop, AcceptGate* gate, ConnectionTable* connections, HandOver hand_over)
     : loop_(*loop),
+      gate_(*gate),
       connections_(*connections),
       hand_over_(std::move(hand_over)),
-      first_number_(ClientFdLimit() / 2),
-      last_number_(ClientFdLimit() - 1),
-      next_number_(first_number_) {}
+      client_numbers_{.first = ClientFdLimit() / 2, .end = ClientFdLimit()},
+      operator_numbers_{.first = ClientFdLimit(), .end = OperatorFdLimit()} {}
 
 Acceptor::~Acceptor() {
   for (auto& [fd, watched] : watched_) {
@@ -30,33 +31,46 @@ Acceptor::~Acceptor() {
 }
 
 absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
+  const int fd_limit = role == Peer::Role::kAdmin ? OperatorFdLimit() : ClientFdLimit();
   BERTH_ASSIGN_OR_RETURN(listeners_.emplace_back(),
-                         ListeningSocket::Listen(&loop_, std::move(listener), [this, role](UniqueFd socket) {
+                         ListeningSocket::Listen(&loop_, std::move(listener), fd_limit, [this, role](UniqueFd socket) {
                            AcceptOne(std::move(socket), role);
                          }));
   return absl::OkStatus();
 }
 
-absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket) {
+absl::Status Acceptor::Admit(int socket, Peer::Role role) {
+  if (role == Peer::Role::kAdmin) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
+  return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
+}
+
+absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket, Numbers& numbers) {
   for (int wraps = 0; wraps < 2; ++wraps) {
-    while (next_number_ <= last_number_) {
-      UniqueFd copy(::fcntl(socket, F_DUPFD_CLOEXEC, next_number_));
-      if (!copy) break;
-      next_number_ = copy.get() + 1;
+    while (numbers.next < numbers.end) {
+      UniqueFd copy(::fcntl(socket, F_DUPFD_CLOEXEC, numbers.next));
+      if (!copy || copy.get() >= numbers.end) break;
+      numbers.next = copy.get() + 1;
       if (!connections_.Contains(copy.get())) return copy;
     }
-    next_number_ = first_number_;
+    numbers.next = numbers.first;
   }
   return OsError("fcntl(F_DUPFD_CLOEXEC)", EMFILE);
 }
 
 void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
+  if (const absl::Status admitted = Admit(socket.get(), role); !admitted.ok()) {
+    log_.Warn(absl::StrCat("connection refused: ", admitted.message()));
+    loop_.Close(std::move(socket));
+    return;
+  }
   absl::StatusOr<Peer> peer = IdentifyPeer(socket.get(), role);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("connection refused: ", peer.status().message()));
     return;
   }
-  absl::StatusOr<UniqueFd> number = DuplicateToFreshNumber(socket.get());
+  absl::StatusOr<UniqueFd> number =
+      DuplicateToFreshNumber(socket.get(), role == Peer::Role::kAdmin ? operator_numbers_ : client_numbers_);
   if (!number.ok()) {
     log_.Warn(absl::StrCat("connection of pid ", peer->process.pid, " refused: ", number.status().message()));
     return;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/event_loop.h"
+#include "daemon/service/accept_gate.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/refusal_log.h"
@@ -26,25 +27,36 @@ class Acceptor {
   // Gives a connected, non-blocking fd to gRPC, which owns it from then on.
   using HandOver = std::function<void(int fd)>;
 
-  // `loop` and `connections` must outlive the acceptor.
-  Acceptor(EventLoop* loop, ConnectionTable* connections, HandOver hand_over);
+  // `loop`, `gate` and `connections` must outlive the acceptor. Operators do not pass the gate, and have fds kept for
+  // them.
+  Acceptor(EventLoop* loop, AcceptGate* gate, ConnectionTable* connections, HandOver hand_over);
   ~Acceptor();
 
   // Accepts on a non-blocking listening socket, whoever comes in on which has that role.
   absl::Status Listen(UniqueFd listener, Peer::Role role);
 
  private:
+  // Numbers that take turns.
+  struct Numbers {
+    int first;
+    // One past the last.
+    int end;
+    int next = first;
+  };
+
   void AcceptOne(UniqueFd socket, Peer::Role role);
+  // Refuses who comes too fast.
+  absl::Status Admit(int socket, Peer::Role role);
   // Duplicates `socket` to a number in our own range that was not used lately, so that a late call of a connection that
   // ended cannot be taken for another's.
-  absl::StatusOr<UniqueFd> DuplicateToFreshNumber(int socket);
+  absl::StatusOr<UniqueFd> DuplicateToFreshNumber(int socket, Numbers& numbers);
 
   EventLoop& loop_;
+  AcceptGate& gate_;
   ConnectionTable& connections_;
   const HandOver hand_over_;
-  const int first_number_;
-  const int last_number_;
-  int next_number_;
+  Numbers client_numbers_;
+  Numbers operator_numbers_;
   RefusalLog log_;
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   // By gRPC's number: our own duplicate, which tells us of the hang-up.

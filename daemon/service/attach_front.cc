@@ -15,6 +15,7 @@
 #include "common/process_origin.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
+#include "daemon/service/fd_reserve.h"
 
 namespace berth::service {
 namespace {
@@ -88,6 +89,7 @@ AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, Node
       facts_(std::move(facts)),
       page_(std::move(page)),
       quota_("fds of attach.sock connections", limits.fds_per_uid),
+      gate_(limits.accepts),
       fresh_(kMaxFresh) {}
 
 AttachFront::~AttachFront() {
@@ -100,7 +102,7 @@ AttachFront::~AttachFront() {
 
 absl::Status AttachFront::Listen(UniqueFd listener) {
   BERTH_ASSIGN_OR_RETURN(listener_,
-                         ListeningSocket::Listen(&loop_, std::move(listener),
+                         ListeningSocket::Listen(&loop_, std::move(listener), ClientFdLimit(),
                                                  [this](UniqueFd socket) { Accept(std::move(socket)); }));
   return absl::OkStatus();
 }
@@ -141,8 +143,17 @@ AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
   return connection;
 }
 
+absl::Status AttachFront::Admit(int socket) {
+  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
+  return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
+}
+
 void AttachFront::Accept(UniqueFd socket) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
+  if (const absl::Status admitted = Admit(connection->socket.get()); !admitted.ok()) {
+    log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
+    return Refuse(connection, admitted);
+  }
   absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), Peer::Role::kTenant);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", peer.status().message()));

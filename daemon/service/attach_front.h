@@ -26,6 +26,7 @@
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/standing.h"
+#include "daemon/service/accept_gate.h"
 #include "daemon/service/audit_log.h"
 #include "daemon/service/fresh_connections.h"
 #include "daemon/service/listening_socket.h"
@@ -49,6 +50,7 @@ struct AttachLimits {
   // File descriptors of one user: a lifeline takes one, a channel one and another for its process, which it keeps when
   // it has hung up. By default those of 4,096 sessions of one process each.
   uint32_t fds_per_uid = 3 * 4096;
+  AcceptRates accepts;
 };
 
 // Thread-safe: connections are served on the event loop's thread, effects come on any.
@@ -60,6 +62,8 @@ class AttachFront {
   ~AttachFront();
 
   absl::Status Listen(UniqueFd listener);
+  // Connections that came too fast.
+  uint64_t refused_total() const { return gate_.refused_total(); }
 
   // Go on with what an earlier broker left, before Listen(): a session's lifeline, and a process with its channel,
   // where that has not hung up. What has happened to them since is told as the loop runs, some of it by TellDeaths()
@@ -121,6 +125,8 @@ class AttachFront {
 
   ConnectionPtr MakeConnection(UniqueFd socket);
   void Accept(UniqueFd socket);
+  // Refuses who comes too fast.
+  absl::Status Admit(int socket);
   void OnReadable(const ConnectionPtr& connection);
   // `fds` came with the message, and are closed already.
   void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);
@@ -170,8 +176,9 @@ class AttachFront {
   Custody& custody_;
   const NodeFacts facts_;
   const UniqueFd page_;
-  // Synchronised by itself.
+  // Synchronised by themselves.
   UidQuota quota_;
+  AcceptGate gate_;
   RefusalLog log_;
   std::unique_ptr<ListeningSocket> listener_;
 

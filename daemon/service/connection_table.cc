@@ -9,16 +9,26 @@
 #include "common/error.h"
 
 namespace berth::service {
+namespace {
+
+// The number in gRPC's name for a connection.
+std::optional<int> NumberIn(absl::string_view grpc_peer) {
+  int fd;
+  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd)) return std::nullopt;
+  return fd;
+}
+
+}  // namespace
 
 absl::Status ConnectionTable::Add(int fd, Peer peer) {
   MutexLock lock(&mu_);
-  if (peers_.contains(fd))
+  if (connections_.contains(fd))
     return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
   // Who looks after the node gets in when the clients' places are taken; these sockets are for few.
   const bool client = peer.role == Peer::Role::kTenant;
-  if (client && peers_.size() >= limits_.total) {
+  if (client && connections_.size() >= limits_.total) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
-                  {{"what", "connections"}, {"current", peers_.size()}, {"limit", limits_.total}});
+                  {{"what", "connections"}, {"current", connections_.size()}, {"limit", limits_.total}});
   }
   const auto uid = per_uid_.find(peer.tenant.uid);
   const uint32_t of_uid = uid == per_uid_.end() ? 0 : uid->second;
@@ -39,21 +49,24 @@ absl::Status ConnectionTable::Add(int fd, Peer peer) {
   }
   ++per_uid_[peer.tenant.uid];
   if (client) ++per_tenant_[peer.tenant];
-  peers_[fd] = std::make_shared<const Peer>(std::move(peer));
+  connections_.emplace(fd, Connection{.peer = std::make_shared<const Peer>(std::move(peer)),
+                                      .calls = TokenBucket(limits_.calls),
+                                      .resets = TokenBucket(limits_.resets)});
   return absl::OkStatus();
 }
 
 void ConnectionTable::Remove(int fd) {
   MutexLock lock(&mu_);
-  const auto it = peers_.find(fd);
-  if (it == peers_.end()) return;
-  const auto of_uid = per_uid_.find(it->second->tenant.uid);
+  const auto it = connections_.find(fd);
+  if (it == connections_.end()) return;
+  const Peer& peer = *it->second.peer;
+  const auto of_uid = per_uid_.find(peer.tenant.uid);
   if (--of_uid->second == 0) per_uid_.erase(of_uid);
-  if (it->second->role == Peer::Role::kTenant) {
-    const auto of_tenant = per_tenant_.find(it->second->tenant);
+  if (peer.role == Peer::Role::kTenant) {
+    const auto of_tenant = per_tenant_.find(peer.tenant);
     if (--of_tenant->second == 0) per_tenant_.erase(of_tenant);
   }
-  peers_.erase(it);
+  connections_.erase(it);
 }
 
 void ConnectionTable::SetQuotas(const core::QuotaTable& quotas) {
@@ -63,18 +76,52 @@ void ConnectionTable::SetQuotas(const core::QuotaTable& quotas) {
 
 bool ConnectionTable::Contains(int fd) const {
   MutexLock lock(&mu_);
-  return peers_.contains(fd);
+  return connections_.contains(fd);
 }
 
 absl::StatusOr<std::shared_ptr<const Peer>> ConnectionTable::Find(absl::string_view grpc_peer) const {
-  int fd;
-  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd)) {
-    return absl::InternalError(absl::StrCat("gRPC names a connection \"", grpc_peer, "\""));
-  }
+  const std::optional<int> fd = NumberIn(grpc_peer);
+  if (!fd.has_value()) return absl::InternalError(absl::StrCat("gRPC names a connection \"", grpc_peer, "\""));
   MutexLock lock(&mu_);
-  const auto it = peers_.find(fd);
-  if (it == peers_.end()) return absl::UnavailableError("the connection has ended");
-  return it->second;
+  const auto it = connections_.find(*fd);
+  if (it == connections_.end()) return absl::UnavailableError("the connection has ended");
+  return it->second.peer;
+}
+
+ConnectionTable::Verdict ConnectionTable::Take(TokenBucket& own, double burst, TokenBucket& of_uid, double tokens,
+                                               absl::Time now) {
+  if (!own.Take(now, tokens)) return Verdict::kTooMuch;
+  // Of a user's connections one goes that has had some of it lately, not one that happens to call next.
+  const bool had_some = own.left() < burst - burst / 16;
+  return of_uid.Take(now, tokens) || !had_some ? Verdict::kFine : Verdict::kTooMuchOfUid;
+}
+
+std::optional<EndedConnection> ConnectionTable::Charge(int fd, const FrameCost& cost, absl::Time now) {
+  MutexLock lock(&mu_);
+  const auto it = connections_.find(fd);
+  if (it == connections_.end() || it->second.ended || it->second.peer->role == Peer::Role::kAdmin) return std::nullopt;
+  Connection& connection = it->second;
+  const uint32_t uid = connection.peer->tenant.uid;
+  EndedConnection result = {.peer = connection.peer, .what = "calls"};
+  Verdict verdict = Take(connection.calls, limits_.calls.burst, calls_of_uid_.Of(now, uid),
+                         static_cast<double>(cost.load) / FrameCost::kCall, now);
+  result.limit = verdict == Verdict::kTooMuchOfUid ? limits_.calls_per_uid : limits_.calls;
+  if (verdict == Verdict::kFine && cost.resets > 0) {
+    result.what = "resets";
+    verdict = Take(connection.resets, limits_.resets.burst, resets_of_uid_.Of(now, uid),
+                   static_cast<double>(cost.resets), now);
+    result.limit = verdict == Verdict::kTooMuchOfUid ? limits_.resets_per_uid : limits_.resets;
+  }
+  if (verdict == Verdict::kFine) return std::nullopt;
+  connection.ended = true;
+  ++ended_;
+  result.of_uid = verdict == Verdict::kTooMuchOfUid;
+  return result;
+}
+
+uint64_t ConnectionTable::ended_total() const {
+  MutexLock lock(&mu_);
+  return ended_;
 }
 
 }  // namespace berth::service

@@ -1,6 +1,8 @@
 #include "daemon/service/connection_table.h"
 
+#include "absl/time/time.h"
 #include "common/error.h"
+#include "daemon/service/frame_meter.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {
@@ -80,6 +82,80 @@ TEST(ConnectionTableTest, AnotherKindOfPeerIsNobody) {
   EXPECT_FALSE(table.Find("unix:/tmp/x").ok());
   EXPECT_FALSE(table.Find("fd:").ok());
   EXPECT_FALSE(table.Find("").ok());
+}
+
+class ConnectionRateTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kBurst = 160;
+  static constexpr FrameCost kCall = {.load = FrameCost::kCall};
+  static constexpr FrameCost kReset = {.load = FrameCost::kFrame, .resets = 1};
+
+  // A second gives back one call of a connection's, and two of a user's.
+  ConnectionRateTest()
+      : table_({.total = 10,
+                .per_uid = 10,
+                .calls = {.per_second = 1, .burst = kBurst},
+                .calls_per_uid = {.per_second = 2, .burst = 1.5 * kBurst},
+                .resets = {.per_second = 1, .burst = 10},
+                .resets_per_uid = {.per_second = 2, .burst = 15}}) {}
+
+  const absl::Time start_ = absl::FromUnixSeconds(1'000);
+  ConnectionTable table_;
+};
+
+TEST_F(ConnectionRateTest, CallsPastTheBurstEndTheConnectionOnceAndNoOther) {
+  ASSERT_TRUE(table_.Add(1, PeerOf(1000)).ok());
+  ASSERT_TRUE(table_.Add(2, PeerOf(1001)).ok());
+  for (uint64_t i = 0; i < kBurst; ++i) ASSERT_FALSE(table_.Charge(1, kCall, start_)) << i;
+  const auto ended = table_.Charge(1, kCall, start_);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->peer->tenant.uid, 1000u);
+  EXPECT_STREQ(ended->what, "calls");
+  EXPECT_FALSE(ended->of_uid);
+  EXPECT_EQ(ended->limit.burst, kBurst);
+  // What was on its way is nobody's.
+  EXPECT_FALSE(table_.Charge(1, kCall, start_));
+  EXPECT_EQ(table_.ended_total(), 1u);
+  EXPECT_FALSE(table_.Charge(2, kCall, start_));
+  table_.Remove(1);
+  EXPECT_FALSE(table_.Charge(1, kCall, start_)) << "who has gone is charged nothing";
+}
+
+TEST_F(ConnectionRateTest, CallsThatAreTakenBackHaveARateOfTheirOwn) {
+  ASSERT_TRUE(table_.Add(1, PeerOf(1000)).ok());
+  for (int i = 0; i < 10; ++i) ASSERT_FALSE(table_.Charge(1, kReset, start_)) << i;
+  const auto ended = table_.Charge(1, kReset, start_);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_STREQ(ended->what, "resets");
+  EXPECT_EQ(ended->limit.burst, 10);
+}
+
+TEST_F(ConnectionRateTest, ASlowOneIsNeverEnded) {
+  ASSERT_TRUE(table_.Add(1, PeerOf(1000)).ok());
+  for (int second = 0; second < 1'000; ++second) {
+    ASSERT_FALSE(table_.Charge(1, {.load = FrameCost::kCall, .resets = 1}, start_ + absl::Seconds(second))) << second;
+  }
+}
+
+TEST_F(ConnectionRateTest, ConnectionsOfAUserHaveOneRateAndTheBusyOnesGo) {
+  for (int fd = 1; fd <= 3; ++fd) ASSERT_TRUE(table_.Add(fd, PeerOf(1000)).ok());
+  ASSERT_TRUE(table_.Add(4, PeerOf(1001)).ok());
+  EXPECT_FALSE(table_.Charge(1, {.load = FrameCost::kCall * kBurst / 2}, start_));
+  EXPECT_FALSE(table_.Charge(2, {.load = FrameCost::kCall * kBurst}, start_));
+  // The user's burst is used up.
+  EXPECT_FALSE(table_.Charge(3, kCall, start_)) << "it has hardly called";
+  EXPECT_FALSE(table_.Charge(4, kCall, start_)) << "another user's";
+  const auto ended = table_.Charge(1, kCall, start_);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(ended->of_uid);
+  EXPECT_EQ(ended->limit.burst, 1.5 * kBurst);
+}
+
+TEST_F(ConnectionRateTest, AnOperatorIsNotCharged) {
+  Peer peer = PeerOf(0);
+  peer.role = Peer::Role::kAdmin;
+  ASSERT_TRUE(table_.Add(1, peer).ok());
+  for (uint64_t i = 0; i < 10 * kBurst; ++i) ASSERT_FALSE(table_.Charge(1, kReset, start_));
 }
 
 }  // namespace

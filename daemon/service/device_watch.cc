@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "daemon/broker/event_loop.h"
 #include "daemon/service/device_conversion.h"
 #include "daemon/service/status_conversion.h"
 
@@ -25,8 +26,13 @@ absl::Status TooMany(absl::string_view what, size_t current, size_t limit) {
 // done with it.
 class DeviceWatches::Watch final : public Reactor, public std::enable_shared_from_this<Watch> {
  public:
-  Watch(DeviceWatches* watches, std::string connection, core::Caller caller)
-      : watches_(*watches), connection_(std::move(connection)), caller_(std::move(caller)) {}
+  // `context` is the call's, whose caller has seen the state of `seen`.
+  Watch(DeviceWatches* watches, grpc::CallbackServerContext* context, core::Caller caller, std::string seen)
+      : watches_(*watches),
+        context_(*context),
+        connection_(context->peer()),
+        caller_(std::move(caller)),
+        seen_(std::move(seen)) {}
 
   const std::string& connection() const { return connection_; }
   uint32_t uid() const { return caller_.tenant.uid; }
@@ -35,8 +41,9 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   // Sends the first state, or refuses.
   void Begin(const absl::Status& admitted) {
     self_ = shared_from_this();
-    if (admitted.ok()) return Changed();
-    End(admitted);
+    if (!admitted.ok()) return End(admitted);
+    // What changes after this is told by Changed(), as the watch is admitted.
+    if (seen_ != watches_.Token()) Changed();
   }
 
   // There is something new.
@@ -44,7 +51,12 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
     {
       MutexLock lock(&mu_);
       behind_ = true;
-      if (writing_ || finished_) return;
+      if (finished_) return;
+      if (writing_) {
+        // The write fails then, and ends the call. What that comes to is told on other threads.
+        if (!done_ && EventLoop::SteadyNow() - sent_ >= kSlow) context_.TryCancel();
+        return;
+      }
       writing_ = true;
     }
     SendLatest();
@@ -72,6 +84,10 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   void OnDone() override {
     // Somebody may be in Changed() still.
     const std::shared_ptr<Watch> self = std::move(self_);
+    {
+      MutexLock lock(&mu_);
+      done_ = true;
+    }
     watches_.Remove(self);
   }
 
@@ -83,6 +99,8 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
       // Before the look: what changes after it is sent by the next.
       behind_ = false;
     }
+    // Of a state that is no later than what is seen.
+    const std::string token = watches_.Token();
     std::vector<core::DeviceView> devices;
     const absl::Status known = watches_.broker_.Read([&](const core::Core& core) {
       devices = core.ListDevices();
@@ -91,14 +109,20 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
     if (!known.ok()) return End(known);
     response_.Clear();
     for (const core::DeviceView& device : devices) ToProto(device, response_.add_devices());
+    response_.set_resume_token(token);
     MutexLock lock(&mu_);
     // Under the lock: no write follows Finish().
-    if (!finished_) StartWrite(&response_);
+    if (finished_) return;
+    sent_ = EventLoop::SteadyNow();
+    StartWrite(&response_);
   }
 
   DeviceWatches& watches_;
+  // Good until OnDone().
+  grpc::CallbackServerContext& context_;
   const std::string connection_;
   const core::Caller caller_;
+  const std::string seen_;
   std::shared_ptr<Watch> self_;
   // Of the write that is under way.
   v1::WatchDevicesResponse response_;
@@ -106,12 +130,20 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   Mutex mu_;
   bool behind_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // The answer that is being written, or was last.
+  absl::Time sent_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  // The context is no more.
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-DeviceWatches::Reactor* DeviceWatches::Start(const grpc::CallbackServerContext& context,
-                                             const absl::StatusOr<core::Caller>& caller) {
-  const auto watch = std::make_shared<Watch>(this, context.peer(), caller.ok() ? *caller : core::Caller());
+std::string DeviceWatches::Token() const { return absl::StrCat(absl::Hex(life_), "-", revision_.load()); }
+
+DeviceWatches::Reactor* DeviceWatches::Start(grpc::CallbackServerContext* context,
+                                             const absl::StatusOr<core::Caller>& caller,
+                                             const std::string& resume_token) {
+  const auto watch =
+      std::make_shared<Watch>(this, context, caller.ok() ? *caller : core::Caller(), resume_token);
   Watch* const reactor = watch.get();
   watch->Begin(caller.ok() ? Admit(watch) : caller.status());
   return reactor;
@@ -153,6 +185,7 @@ void DeviceWatches::SetQuotas(const core::QuotaTable& quotas) {
 }
 
 void DeviceWatches::Changed() {
+  ++revision_;
   std::vector<std::shared_ptr<Watch>> watches;
   {
     MutexLock lock(&mu_);

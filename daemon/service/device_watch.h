@@ -1,10 +1,12 @@
 // DeviceWatches: the WatchDevices calls that are open. Each is sent the devices as they are, then again after a change.
 // A caller that does not read keeps nothing here but the fact that there is something new: when it reads again it is
-// sent what is then.
+// sent what is then. One that does not read for long is dropped, and goes on later where it was, by the token of what
+// it has read.
 
 #ifndef DAEMON_SERVICE_DEVICE_WATCH_H_
 #define DAEMON_SERVICE_DEVICE_WATCH_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "berth/v1/device.pb.h"
 #include "common/mutex.h"
 #include "daemon/broker/broker.h"
@@ -27,20 +30,22 @@ namespace berth::service {
 // Thread-safe.
 class DeviceWatches {
  public:
+  // Who has not taken an answer for so long is dropped once there is another.
+  static constexpr absl::Duration kSlow = absl::Seconds(10);
   // Past these a call is refused with LIMIT.
   static constexpr size_t kMaxPerConnection = 8;
   static constexpr size_t kMaxPerUid = 64;
 
   using Reactor = grpc::ServerWriteReactor<v1::WatchDevicesResponse>;
 
-  // `broker` must outlive the watches.
-  explicit DeviceWatches(Broker* broker) : broker_(*broker) {}
+  // `broker` must outlive the watches. `life` is one of its lives: tokens of another say nothing here.
+  DeviceWatches(Broker* broker, uint64_t life) : broker_(*broker), life_(life) {}
   // Requires: every call has ended.
   ~DeviceWatches() = default;
 
-  // Serves a call by `caller`, or refuses it; the reactor owns itself.
-  Reactor* Start(const grpc::CallbackServerContext& context, const absl::StatusOr<core::Caller>& caller)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Serves a call by `caller`, who has seen what `resume_token` names, or refuses it; the reactor owns itself.
+  Reactor* Start(grpc::CallbackServerContext* context, const absl::StatusOr<core::Caller>& caller,
+                 const std::string& resume_token) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What each tenant may have open from now on, within its user's limit; those that are open stay.
   void SetQuotas(const core::QuotaTable& quotas) ABSL_LOCKS_EXCLUDED(mu_);
@@ -59,7 +64,13 @@ class DeviceWatches {
   absl::Status Admit(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Names the state that a look from now on will see, at least.
+  std::string Token() const;
+
   Broker& broker_;
+  const uint64_t life_;
+  // Changes so far.
+  std::atomic<uint64_t> revision_ = 0;
 
   mutable Mutex mu_;
   std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,6 @@
 // The fds that clients' connections may not take: what the broker needs to hear its vault and its workers, whatever
-// clients do. An fd that cannot be received from those is a lease or a device lost.
+// clients do, and what operators need to be heard. An fd that cannot be received from vault or workers is a lease or a
+// device lost.
 
 #ifndef DAEMON_SERVICE_FD_RESERVE_H_
 #define DAEMON_SERVICE_FD_RESERVE_H_
@@ -12,14 +13,22 @@ namespace berth::service {
 
 inline constexpr int kReservedFds = 256;
 
+// Fd numbers that this process can have.
+inline int FdNumbers() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+}
+
 // The number at which clients' fds end. Numbers are given out from the lowest, so one that reaches it says that as many
 // are in use.
 inline int ClientFdLimit() {
-  rlimit limit = {};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const int numbers = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  const int numbers = FdNumbers();
   return std::max(numbers - kReservedFds, numbers / 2);
 }
+
+// The number at which operators' fds end: half of the reserve is theirs.
+inline int OperatorFdLimit() { return (ClientFdLimit() + FdNumbers()) / 2; }
 
 }  // namespace berth::service
 

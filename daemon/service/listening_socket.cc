@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "daemon/service/fd_reserve.h"
 
 namespace berth::service {
 namespace {
@@ -20,13 +19,18 @@ UniqueFd OpenSpare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)
 
 }  // namespace
 
-ListeningSocket::ListeningSocket(EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted)
-    : loop_(*loop), listener_(std::move(listener)), accepted_(std::move(accepted)), spare_(OpenSpare()) {}
+ListeningSocket::ListeningSocket(EventLoop* loop, UniqueFd listener, int fd_limit,
+                                 std::function<void(UniqueFd)> accepted)
+    : loop_(*loop),
+      listener_(std::move(listener)),
+      fd_limit_(fd_limit),
+      accepted_(std::move(accepted)),
+      spare_(OpenSpare()) {}
 
 absl::StatusOr<std::unique_ptr<ListeningSocket>> ListeningSocket::Listen(
-    EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted) {
+    EventLoop* loop, UniqueFd listener, int fd_limit, std::function<void(UniqueFd)> accepted) {
   std::unique_ptr<ListeningSocket> socket(
-      new ListeningSocket(loop, std::move(listener), std::move(accepted)));
+      new ListeningSocket(loop, std::move(listener), fd_limit, std::move(accepted)));
   BERTH_ASSIGN_OR_RETURN(socket->watch_, loop->Watch(socket->listener_.get(), EPOLLIN,
                                                      [raw = socket.get()](uint32_t) { raw->AcceptSome(); }));
   return socket;
@@ -37,7 +41,7 @@ ListeningSocket::~ListeningSocket() { loop_.Unwatch(watch_); }
 void ListeningSocket::AcceptSome() {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket && socket.get() < ClientFdLimit()) {
+    if (socket && socket.get() < fd_limit_) {
       accepted_(std::move(socket));
       continue;
     }

@@ -16,19 +16,20 @@ namespace berth::service {
 // Lives on the event loop's thread; constructed before Run(). Stops listening when destroyed.
 class ListeningSocket {
  public:
-  // Calls `accepted` with every connection, non-blocking and close-on-exec. `listener` is non-blocking; `loop` must
-  // outlive the result. At the process's fd limit a connection is accepted and closed at once, so that the rest is not
-  // kept waiting by it.
-  static absl::StatusOr<std::unique_ptr<ListeningSocket>> Listen(EventLoop* loop, UniqueFd listener,
+  // Calls `accepted` with every connection, non-blocking and close-on-exec, whose number is below `fd_limit`
+  // (fd_reserve.h). `listener` is non-blocking; `loop` must outlive the result. At the limit a connection is accepted
+  // and closed at once, so that the rest is not kept waiting by it.
+  static absl::StatusOr<std::unique_ptr<ListeningSocket>> Listen(EventLoop* loop, UniqueFd listener, int fd_limit,
                                                                  std::function<void(UniqueFd)> accepted);
   ~ListeningSocket();
 
  private:
-  ListeningSocket(EventLoop* loop, UniqueFd listener, std::function<void(UniqueFd)> accepted);
+  ListeningSocket(EventLoop* loop, UniqueFd listener, int fd_limit, std::function<void(UniqueFd)> accepted);
   void AcceptSome();
 
   EventLoop& loop_;
   const UniqueFd listener_;
+  const int fd_limit_;
   const std::function<void(UniqueFd)> accepted_;
   EventLoop::WatchId watch_ = 0;
   // Given up for a moment at the fd limit, to have a number for the connection that is refused.

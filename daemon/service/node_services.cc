@@ -94,8 +94,8 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
 }
 
 grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
-    grpc::CallbackServerContext* context, const v1::WatchDevicesRequest*) {
-  return watches_.Start(*context, context_.callers->Identify(*context));
+    grpc::CallbackServerContext* context, const v1::WatchDevicesRequest* request) {
+  return watches_.Start(context, context_.callers->Identify(*context), request->resume_token());
 }
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
@@ -105,6 +105,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
   response->set_unwritten_log_records(log_.unwritten());
   response->set_unwritten_audit_records(audit_.unwritten());
   response->set_upgrading(page_.upgrading != 0);
+  read_pressure_(response->mutable_pressure());
   response->set_ledger_fault(std::string(broker_.CheckServes().message()));
   return FinishNow(context, absl::OkStatus());
 }

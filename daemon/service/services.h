@@ -147,10 +147,17 @@ class DeviceService final : public v1::DeviceService::CallbackService {
 // Answers anybody: what it says is the same for all.
 class NodeService final : public v1::NodeService::CallbackService {
  public:
+  // Says how near the broker is to its bounds.
+  using ReadPressure = std::function<void(v1::Pressure*)>;
   // All of them must outlive the service.
   NodeService(v1::Node node, Broker* broker, const AllocationLog* log, const AuditLog* audit,
-              const StatePageLayout* page)
-      : node_(std::move(node)), broker_(*broker), log_(*log), audit_(*audit), page_(*page) {}
+              const StatePageLayout* page, ReadPressure read_pressure)
+      : node_(std::move(node)),
+        broker_(*broker),
+        log_(*log),
+        audit_(*audit),
+        page_(*page),
+        read_pressure_(std::move(read_pressure)) {}
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::Node*) override;
 
@@ -162,6 +169,7 @@ class NodeService final : public v1::NodeService::CallbackService {
   const AllocationLog& log_;
   const AuditLog& audit_;
   const StatePageLayout& page_;
+  const ReadPressure read_pressure_;
 };
 
 class AdminService final : public v1::AdminService::CallbackService {

@@ -25,6 +25,7 @@
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/event_loop.h"
+#include "daemon/service/accept_gate.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/grpc_front.h"
@@ -88,7 +89,8 @@ absl::Status Serve(const std::string& path) {
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<service::GrpcFront> front,
                          service::GrpcFront::Start(std::move(services)));
   service::ConnectionTable connections{service::ConnectionLimits()};
-  service::Acceptor acceptor(loop.get(), &connections, [&front](int fd) { front->AddConnection(fd); });
+  service::AcceptGate gate{service::AcceptRates()};
+  service::Acceptor acceptor(loop.get(), &gate, &connections, [&front](int fd) { front->AddConnection(fd); });
   BERTH_RETURN_IF_ERROR(acceptor.Listen(std::move(listener), service::Peer::Role::kTenant));
   BERTH_RETURN_IF_ERROR(
       loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());

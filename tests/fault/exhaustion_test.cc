@@ -1,0 +1,95 @@
+// What clients can use up, they use up: file descriptors, the broker's memory. Operators are served all the same, and
+// leases stay.
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/inspector.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/flood.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+// Runs `berth` as an operator. Returns what it printed; fails where it does not end well.
+std::string Berth(const TestDaemon& daemon, const std::string& verb) {
+  Subprocess berth = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), verb}});
+  const std::string said = berth.ReadAll();
+  EXPECT_EQ(berth.Wait(), 0) << said;
+  return said;
+}
+
+TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
+  TestDaemon daemon({.fd_limit = 400});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Flood calls = Flood::Start("silent", daemon.folder() + "/berthd.sock", 300);
+  Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 300);
+  // Nobody else gets in.
+  ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
+  for (int i = 0; i < 10 && !HasFailure(); ++i) {
+    EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
+    Berth(daemon, "health");
+  }
+  // Who was there goes on.
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(holder.Ask("acquire p")));
+  EXPECT_GT(calls.Stop().ended, 0u);
+  EXPECT_GT(sessions.Stop().ended, 0u);
+  holder.Quit();
+  daemon.ExpectBooksBack();
+  Actor later(daemon);
+  EXPECT_TRUE(Ok(later.Ask("acquire p")));
+}
+
+TEST(MemoryExhaustionTest, ABrokerPastItsBoundIsFollowedByOneThatGoesOnWithEverything) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "a sanitizer's memory is more than the bound";
+#endif
+  TestDaemon daemon({.config = "[limits]\nbroker_memory = \"24MiB\"\n"});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  holder.Allocate("b", 4096);
+  const auto look = [&] { return Must(daemon.inspector().GetNode()); };
+  const v1::Node before = look();
+  EXPECT_EQ(before.pressure().memory_bound_bytes(), 24u << 20);
+  EXPECT_EQ(before.pressure().memory_restarts(), 0u);
+  Flood flood = Flood::Start("silent", daemon.folder() + "/berthd.sock", 2000);
+  ASSERT_TRUE(Eventually([&] { return look().pressure().memory_restarts() > 0; }, 2 * kPatience));
+  flood.Stop();
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(holder.Ask("acquire p")));
+  EXPECT_TRUE(daemon.BooksBecome(
+      [](const Books& books) { return books.units == 1 && books.blocks == 1 && books.waiters == 0; }));
+  const v1::Node after = look();
+  EXPECT_EQ(after.incarnation(), before.incarnation());
+  // It is not one after the other: a broker has its time before it may end so.
+  EXPECT_LE(after.pressure().memory_restarts(), 2u);
+  EXPECT_EQ(after.epoch(), before.epoch() + after.pressure().memory_restarts());
+  EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "of memory, bound 24 MiB"));
+  holder.Quit();
+  EXPECT_TRUE(daemon.BooksBecome(
+      [](const Books& books) { return books.units == 0 && books.blocks == 0 && books.live == 0; }));
+}
+
+TEST(MemoryExhaustionTest, ABoundWithoutRoomIsRefusedAtTheStartWithWhatIsNeeded) {
+  TestDaemon other;
+  const std::string config = absl::StrCat(other.folder(), "/berthd.toml");
+  Subprocess berthd = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c",
+                "printf '[limits]\nbroker_memory = \"1MiB\"\n' > \"$1\"; "
+                "exec \"$0\" --config=\"$1\" --folder=\"$1.run\" --backend=host 2>&1",
+                ProgramPath("daemon/berthd"), config}});
+  const std::string said = berthd.ReadAll();
+  EXPECT_EQ(berthd.Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(said, "limits.broker_memory: 1 MiB, but a broker that serves nobody has")) << said;
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,140 @@
+// Clients that send what costs them nothing and the daemon much, on as many connections as they like: operators are
+// answered meanwhile, others keep what they have, and the daemon is afterwards what it was.
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/inspector.h"
+#include "client/session.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor_handle.h"
+#include "tests/support/flood.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr int kConnections = 16;
+constexpr absl::Duration kFlood = absl::Seconds(3);
+// An answer that is not there then does not come while the flood goes on. How soon it comes is a figure of
+// tests/bench.
+constexpr absl::Duration kAnswer = absl::Seconds(10);
+// Of the broker, over what it had before: what may be on its way when a connection is ended, and what an allocator
+// makes of it. A flood that nothing bounds is past this in a second.
+constexpr uint64_t kGrowth = 256 << 20;
+
+struct Kind {
+  const char* name;
+  const char* socket;
+  // Whether each of its connections is more than a connection may be.
+  bool ends;
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << " on " << kind.socket; }
+
+class FloodTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  // An operator who has just come, and needs no session.
+  absl::StatusOr<v1::Node> Look() {
+    const auto session = Session::Open(
+        {.folder = daemon_.folder(), .admin = true, .observer = true, .always_new = true, .timeout = kAnswer});
+    if (!session.ok()) return session.status();
+    return Inspector(*session).GetNode();
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_P(FloodTest, OperatorsAreAnsweredOthersGoOnAndNothingIsLeft) {
+  auto holder = std::make_unique<Actor>(daemon_);
+  holder->Do("acquire p");
+  const uint64_t before = ResidentBytes(daemon_.broker());
+  const pid_t broker = daemon_.broker();
+  const bool attach = absl::string_view(GetParam().socket) == "attach.sock";
+  Flood flood = Flood::Start(GetParam().name, absl::StrCat(daemon_.folder(), "/", GetParam().socket), kConnections);
+  const absl::Time end = absl::Now() + kFlood;
+  int looks = 0;
+  uint64_t peak = 0;
+  for (; absl::Now() < end; ++looks) {
+    ASSERT_TRUE(Ok(Look()));
+    peak = std::max(peak, ResidentBytes(broker));
+  }
+  EXPECT_GT(looks, 0);
+#ifndef BERTH_SANITIZED
+  EXPECT_LT(peak, before + kGrowth);
+#endif
+  const v1::Node node = Must(Look(), "the node");
+  EXPECT_EQ(node.pressure().memory_restarts(), 0u);
+  const Flood::Outcome outcome = flood.Stop();
+  if (GetParam().ends) {
+    EXPECT_GT(node.pressure().ended_connections(), 0u);
+    EXPECT_GT(outcome.ended, 0u);
+  }
+  EXPECT_EQ(daemon_.broker(), broker) << "the broker has ended";
+  // Who was there goes on; whoever is of the flood's user may have to wait a moment to come.
+  EXPECT_TRUE(Ok(holder->Ask("release p")));
+  EXPECT_TRUE(Ok(holder->Ask("acquire p")));
+  if (!attach) {
+    Actor later(daemon_);
+    EXPECT_TRUE(Ok(later.Ask("acquire p")));
+  }
+  holder.reset();
+  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.units == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, FloodTest,
+    ::testing::Values(Kind{"resets", "berthd.sock", true}, Kind{"calls", "berthd.sock", true},
+                      Kind{"strangers", "berthd.sock", true}, Kind{"pings", "berthd.sock", true},
+                      Kind{"settings", "berthd.sock", true}, Kind{"windows", "berthd.sock", false},
+                      Kind{"empty-data", "berthd.sock", false}, Kind{"continuations", "berthd.sock", false},
+                      Kind{"silent", "berthd.sock", false}, Kind{"half", "berthd.sock", false}, Kind{"connects", "berthd.sock", false},
+                      Kind{"connects", "attach.sock", false}),
+    [](const ::testing::TestParamInfo<Kind>& info) {
+      std::string name = absl::StrCat(info.param.name, "_on_", info.param.socket);
+      for (char& letter : name) {
+        if (!absl::ascii_isalnum(static_cast<unsigned char>(letter))) letter = '_';
+      }
+      return name;
+    });
+
+TEST(FloodOfOneUserTest, TheConnectionThatIsEndedIsSaidInTheAuditLogAndInTheStatus) {
+  TestDaemon daemon({.config = "[limits]\nresets_per_second = 10\n"});
+  Flood flood = Flood::Start("resets", daemon.folder() + "/berthd.sock", 1);
+  const auto ended = [&] { return Must(daemon.inspector().GetNode()).pressure().ended_connections() > 0; };
+  ASSERT_TRUE(Eventually(ended));
+  flood.Stop();
+  Subprocess status = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), "status"}});
+  const std::string said = status.ReadAll();
+  EXPECT_EQ(status.Wait(), 0);
+  EXPECT_TRUE(absl::StrContains(said, "ended because too many calls came on them")) << said;
+  Subprocess grep = Subprocess::Start(
+      {.argv = {"/bin/grep", "-c", "end_connection", daemon.folder() + "/state/audit.jsonl"}});
+  EXPECT_NE(grep.ReadAll(), "0\n");
+}
+
+TEST(AcceptRateTest, WhoComesTooFastIsHungUpOnAndAnOperatorIsNot) {
+  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 5\n"});
+  Flood flood = Flood::Start("connects", daemon.folder() + "/berthd.sock", 4);
+  const auto refused = [&] { return Must(daemon.inspector().GetNode()).pressure().refused_connections() > 0; };
+  EXPECT_TRUE(Eventually(refused));
+  // Each of these is a connection of its own.
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    Subprocess status = Subprocess::Start(
+        {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), "health"}});
+    EXPECT_EQ(status.Wait(), 0) << i;
+  }
+  flood.Stop();
+}
+
+}  // namespace
+}  // namespace berth::testing
