@@ -96,7 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"strangers", "berthd.sock", true}, Kind{"pings", "berthd.sock", true},
                       Kind{"settings", "berthd.sock", true}, Kind{"windows", "berthd.sock", false},
                       Kind{"empty-data", "berthd.sock", false}, Kind{"continuations", "berthd.sock", false},
-                      Kind{"silent", "berthd.sock", false}, Kind{"half", "berthd.sock", false}, Kind{"connects", "berthd.sock", false},
+                      Kind{"silent", "berthd.sock", false}, Kind{"half", "berthd.sock", false},
+                      Kind{"connects", "berthd.sock", false},
                       Kind{"connects", "attach.sock", false}),
     [](const ::testing::TestParamInfo<Kind>& info) {
       std::string name = absl::StrCat(info.param.name, "_on_", info.param.socket);
