@@ -48,6 +48,7 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
                  {"DEPTH", Table::Align::kRight},
                  {"HELD", Table::Align::kRight},
                  {"WAITED", Table::Align::kRight},
+                 {"AT WORK", Table::Align::kRight},
                  {"SESSION"},
                  {"PROCESS"},
                  {"DEVICE"},
@@ -56,6 +57,7 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
   for (const v1::Permit& permit : answer.permits()) {
     holders.AddRow({absl::StrCat(permit.id()), permit.pool(), FormatUnits(permit.units(), permit.exclusive()),
                     absl::StrCat(permit.depth()), FormatHeld(permit, now), FormatDuration(permit.waited()),
+                    permit.has_utilisation() ? absl::StrCat(permit.utilisation(), " %") : "-",
                     absl::StrCat(permit.session()), FormatProcess(permit.process()), permit.device().uuid(),
                     permit.declared_bytes() == 0 ? "" : FormatCount(permit.declared_bytes()),
                     permit.label()});

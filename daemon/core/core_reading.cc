@@ -18,6 +18,7 @@ void Core::DeviceRead(absl::Time now, uint32_t device, const DeviceReading& read
   // From the first reading on it is known, and until then nobody is called idle.
   const bool first = !read.reading.has_value() || !read.reading->utilisation.has_value();
   if (first || reading.utilisation.value_or(1) > 0) read.busy_at = reading.taken;
+  if (reading.utilisation.has_value()) read.utilisation.Add(reading.taken, *reading.utilisation);
   std::map<int32_t, absl::Time> seen;
   for (const ProcessReading& process : reading.processes) {
     const auto before = read.seen.find(process.pid);
@@ -83,6 +84,14 @@ void Core::Impl::SetIdle(PermitView* permit) const {
   }
   if (idle < absl::InfiniteDuration() && idle >= pools_.at(permit->pool).config().idle_warning) {
     permit->idle = idle;
+  }
+}
+
+void Core::Impl::SetUtilisation(PermitView* permit) const {
+  for (const auto& [ordinal, device] : devices_) {
+    if (permit->device.has_value() && permit->device->ordinal != ordinal) continue;
+    const std::optional<uint32_t> mean = device.utilisation.MeanSince(permit->granted_at);
+    if (mean.has_value()) permit->utilisation = std::max(permit->utilisation.value_or(0), *mean);
   }
 }
 

@@ -130,5 +130,25 @@ TEST_F(CoreReadingTest, AHeldPermitWhoseDeviceIsAtNothingIsShownAndNotTaken) {
   EXPECT_EQ(idle(), absl::ZeroDuration()) << "nobody says";
 }
 
+TEST_F(CoreReadingTest, HowMuchADeviceIsAtWorkWhileItIsHeldIsShown) {
+  const AcquireRequest request{
+      .pool = "wide", .holder_key = "h", .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0"}};
+  const auto read = [&](uint32_t percent) {
+    h_.now += absl::Seconds(1);
+    Read(MiB(64), {}, percent);
+  };
+  read(0);
+  read(100);
+  h_.MustAcquire(peer_, request);
+  h_.MustAcquire(peer_, {.pool = "wide", .holder_key = "any"});
+  const auto shown = [&](size_t nth) { return h_.core->ListPermits(peer_.caller(), "wide").at(nth).utilisation; };
+  EXPECT_EQ(shown(0), std::nullopt) << "what was before it is not its own";
+  read(20);
+  EXPECT_EQ(shown(0), 20u);
+  for (int i = 0; i < 3; ++i) read(0);
+  EXPECT_EQ(shown(0), 5u);
+  EXPECT_EQ(shown(1), 5u) << "one that names none: the busiest device";
+}
+
 }  // namespace
 }  // namespace berth::core

@@ -103,6 +103,7 @@ Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
     if (builder.Full()) break;
     const uint64_t id = view.id.value();
     impl_->SetIdle(&view);
+    impl_->SetUtilisation(&view);
     builder.Add(id, 0, std::move(view));
   }
   return builder.Build();

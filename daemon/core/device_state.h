@@ -17,6 +17,7 @@
 #include "daemon/core/call_watch.h"
 #include "daemon/core/core.h"
 #include "daemon/core/device_types.h"
+#include "daemon/core/utilisation_log.h"
 #include "daemon/core/warm_shelf.h"
 
 namespace berth::core {
@@ -89,6 +90,7 @@ struct Device {
   // What the driver said last, and when it first said that it was at something, or had that process.
   std::optional<DeviceReading> reading;
   absl::Time busy_at = absl::InfinitePast();
+  UtilisationLog utilisation;
   std::map<int32_t, absl::Time> seen;
   // Why an operator drains it; empty where nobody does.
   std::string drain_reason;

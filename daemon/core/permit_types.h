@@ -163,6 +163,9 @@ struct PermitView {
   // For how long its device, or for one that names none every device, has been at nothing while it was held; zero for
   // less than the pool's warning, and where nobody reads that.
   absl::Duration idle;
+  // Percent of the time since the grant in which its device, or for one that names none the busiest, was at something,
+  // as far as that was read; nothing where it was not.
+  std::optional<uint32_t> utilisation;
   absl::Time granted_at;
   absl::Duration waited;
   ProcessInfo process;

@@ -234,6 +234,7 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_declared_bytes(view.declared.count());
   out->set_gang(view.gang);
   if (view.idle > absl::ZeroDuration()) ToProto(view.idle, out->mutable_idle());
+  if (view.utilisation.has_value()) out->set_utilisation(*view.utilisation);
 }
 
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {

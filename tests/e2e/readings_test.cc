@@ -143,9 +143,13 @@ TEST_F(ReadingsTest, APermitWhoseDeviceIsAtNothingIsShownAsIdle) {
   EXPECT_TRUE(Eventually(idle));
   Say(kTotal, "", /*utilisation=*/40);
   EXPECT_TRUE(Eventually([&] { return !idle(); }));
+  EXPECT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPermits()).permits(0).utilisation() > 0; }));
   Say(kTotal, "");
   EXPECT_TRUE(Eventually(idle));
-  EXPECT_EQ(Must(daemon_.inspector().ListPermits()).permits_size(), 1) << "it is not taken away";
+  const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+  ASSERT_EQ(permits.permits_size(), 1) << "it is not taken away";
+  EXPECT_TRUE(permits.permits(0).has_utilisation());
+  EXPECT_LT(permits.permits(0).utilisation(), 40u) << "of all the time that it is held";
 }
 
 }  // namespace
