@@ -70,6 +70,8 @@ class Filter {
     if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     // Whose program may gain privileges by what it starts is said elsewhere.
     if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_NNP, 0);
+    // What the kernel says is said, and not that it said something.
+    if (error_ == 0) error_ = ::seccomp_attr_set(filter_, SCMP_FLTATR_API_SYSRAWRC, 1);
   }
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;

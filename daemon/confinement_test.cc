@@ -105,6 +105,15 @@ TEST(ConfinementTest, NoPrivilegeIsLeftButToSeeWhoAPeerIs) {
             0);
 }
 
+TEST(ConfinementTest, AUsersOwnDaemonKeepsWhatTheKernelDoesNotLetItGiveUp) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes root to be another user";
+  const auto start = [] {
+    if (::setresuid(1001, 1001, 1001) < 0) return 1;
+    return ConfineDaemon().ok() && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 ? 0 : 2;
+  };
+  EXPECT_EQ(Outcome(start, [] { return absl::OkStatus(); }), 0);
+}
+
 TEST(ConfinementTest, WhatNobodyNeedsIsRefusedToAllAndTheyStartPrograms) {
 #ifdef BERTH_SANITIZED
   GTEST_SKIP() << "sanitizers keep their calls";

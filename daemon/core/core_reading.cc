@@ -75,23 +75,18 @@ bool Core::Impl::HasPermit(SessionId session) const {
                      [&](const auto& pool) { return pool.second.UnitsOf(session) > 0; });
 }
 
-void Core::Impl::SetIdle(PermitView* permit) const {
+void Core::Impl::SetReadings(PermitView* permit) const {
   absl::Duration idle = absl::InfiniteDuration();
-  for (const auto& [ordinal, device] : devices_) {
-    if (permit->device.has_value() && permit->device->ordinal != ordinal) continue;
-    if (!device.reading.has_value() || !device.reading->utilisation.has_value()) return;
-    idle = std::min(idle, device.reading->taken - std::max(permit->granted_at, device.busy_at));
-  }
-  if (idle < absl::InfiniteDuration() && idle >= pools_.at(permit->pool).config().idle_warning) {
-    permit->idle = idle;
-  }
-}
-
-void Core::Impl::SetUtilisation(PermitView* permit) const {
+  bool known = true;
   for (const auto& [ordinal, device] : devices_) {
     if (permit->device.has_value() && permit->device->ordinal != ordinal) continue;
     const std::optional<uint32_t> mean = device.utilisation.MeanSince(permit->granted_at);
     if (mean.has_value()) permit->utilisation = std::max(permit->utilisation.value_or(0), *mean);
+    known = known && device.reading.has_value() && device.reading->utilisation.has_value();
+    if (known) idle = std::min(idle, device.reading->taken - std::max(permit->granted_at, device.busy_at));
+  }
+  if (known && idle < absl::InfiniteDuration() && idle >= pools_.at(permit->pool).config().idle_warning) {
+    permit->idle = idle;
   }
 }
 

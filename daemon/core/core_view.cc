@@ -102,8 +102,7 @@ Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool,
   for (PermitView& view : found) {
     if (builder.Full()) break;
     const uint64_t id = view.id.value();
-    impl_->SetIdle(&view);
-    impl_->SetUtilisation(&view);
+    impl_->SetReadings(&view);
     builder.Add(id, 0, std::move(view));
   }
   return builder.Build();
