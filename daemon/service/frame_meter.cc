@@ -9,6 +9,8 @@ constexpr std::byte kHeaders{1};
 constexpr std::byte kRstStream{3};
 constexpr std::byte kSettings{4};
 constexpr std::byte kPing{6};
+// A flag of SETTINGS.
+constexpr std::byte kAck{1};
 constexpr uint32_t kKib = 1024;
 
 }  // namespace
@@ -18,8 +20,9 @@ FrameCost FrameMeter::BeginFrame() {
                   std::to_integer<uint32_t>(header_[2]);
   header_size_ = 0;
   const std::byte type = header_[3];
-  return {.load = type == kHeaders ? FrameCost::kCall : FrameCost::kFrame,
-          .resets = type == kRstStream || type == kSettings || type == kPing ? uint64_t{1} : uint64_t{0}};
+  if (type == kSettings && (header_[4] & kAck) != std::byte{0}) settings_known_ = true;
+  const bool reset = type == kRstStream || type == kSettings || type == kPing || (type == kHeaders && !settings_known_);
+  return {.load = type == kHeaders ? FrameCost::kCall : FrameCost::kFrame, .resets = reset ? uint64_t{1} : uint64_t{0}};
 }
 
 FrameCost FrameMeter::Scan(std::span<const std::byte> bytes) {

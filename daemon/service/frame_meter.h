@@ -22,7 +22,8 @@ struct FrameCost {
 
   uint64_t load = 0;
   // Frames that take back a call, or want to be answered at once: RST_STREAM, PING and SETTINGS. An honest client has
-  // few of them, and each makes gRPC do, or keep, much more than it costs to send.
+  // few of them, and each makes gRPC do, or keep, much more than it costs to send. So are calls of a client that has
+  // not acknowledged the server's SETTINGS: until then gRPC holds it to no number of them.
   uint64_t resets = 0;
 
   FrameCost& operator+=(const FrameCost& other) {
@@ -47,6 +48,8 @@ class FrameMeter {
   FrameCost BeginFrame();
 
   bool preface_seen_ = false;
+  // The client has acknowledged how many calls it may have open.
+  bool settings_known_ = false;
   // Of the frame's header.
   uint8_t header_size_ = 0;
   std::array<std::byte, kHeaderBytes> header_ = {};

@@ -26,6 +26,13 @@ std::string Frame(char type, size_t size) {
   return frame + std::string(size, kReset);
 }
 
+// Of the server's SETTINGS.
+std::string Acknowledgement() {
+  std::string frame = Frame(kSettings, 0);
+  frame[4] = 1;
+  return frame;
+}
+
 FrameCost Scan(FrameMeter& meter, const std::string& bytes) {
   return meter.Scan(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
@@ -33,6 +40,9 @@ FrameCost Scan(FrameMeter& meter, const std::string& bytes) {
 TEST(FrameMeterTest, EachFrameCostsByItsType) {
   FrameMeter meter;
   EXPECT_EQ(Scan(meter, kPreface), FrameCost());
+  EXPECT_EQ(Scan(meter, Frame(kHeaders, 30)), (FrameCost{.load = FrameCost::kCall, .resets = 1}))
+      << "it has not said that it knows how many it may have open";
+  Scan(meter, Acknowledgement());
   EXPECT_EQ(Scan(meter, Frame(kHeaders, 30)), (FrameCost{.load = FrameCost::kCall}));
   EXPECT_EQ(Scan(meter, Frame(kData, 5)), (FrameCost{.load = FrameCost::kFrame}));
   for (const char type : {kReset, kSettings, kPing}) {
@@ -42,11 +52,11 @@ TEST(FrameMeterTest, EachFrameCostsByItsType) {
 }
 
 TEST(FrameMeterTest, HowTheBytesComeMakesNoDifference) {
-  std::string all = kPreface;
+  std::string all = absl::StrCat(kPreface, Acknowledgement());
   for (int i = 0; i < 50; ++i) absl::StrAppend(&all, Frame(kHeaders, 20), Frame(kData, 300), Frame(kReset, 4));
   FrameMeter at_once;
   const FrameCost whole = Scan(at_once, all);
-  EXPECT_EQ(whole.resets, 50u);
+  EXPECT_EQ(whole.resets, 51u);
   for (size_t step : {1, 2, 7, 8, 9, 10, 24, 25, 1000}) {
     FrameMeter meter;
     FrameCost cost;
