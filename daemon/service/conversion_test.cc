@@ -1,5 +1,7 @@
 #include "daemon/service/conversion.h"
 
+#include "absl/time/clock.h"
+#include "daemon/broker/node_clock.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {
@@ -7,9 +9,18 @@ namespace {
 
 TEST(ConversionTest, TimesBeforeTheEpochKeepTheirNanosPositive) {
   google::protobuf::Timestamp wire;
-  ToProto(absl::UnixEpoch() - absl::Nanoseconds(1), &wire);
+  WallToProto(absl::UnixEpoch() - absl::Nanoseconds(1), &wire);
   EXPECT_EQ(wire.seconds(), -1);
   EXPECT_EQ(wire.nanos(), 999'999'999);
+}
+
+TEST(ConversionTest, TheCoresTimesAreShownByTheWall) {
+  google::protobuf::Timestamp wire;
+  const absl::Time before = absl::Now();
+  ToProto(NodeClock::Real().Now(), &wire);
+  const absl::Time shown = absl::FromUnixSeconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
+  EXPECT_GE(shown, before - absl::Seconds(1));
+  EXPECT_LE(shown, absl::Now() + absl::Seconds(1));
 }
 
 }  // namespace
