@@ -151,7 +151,6 @@ class Core::Impl {
   static SessionId SessionOf(const SessionsByPid& pids, const ProcessReading& process);
   Placement::Usage UsageOf(const Device& device, const SessionsByPid& pids);
   bool HasPermit(SessionId session) const;
-  // What readings say of its device.
   void SetReadings(PermitView* permit) const;
 
   // Tells every process of the permit's session what becomes of it: which of them nest in it they know themselves.

@@ -1,6 +1,7 @@
 #include "daemon/core/utilisation_log.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace berth::core {
 
@@ -16,10 +17,15 @@ void UtilisationLog::Add(absl::Time when, uint32_t percent) {
   }
   moments_.push_back(next);
   if (moments_.size() <= kMoments) return;
-  const auto half = moments_.begin() + kMoments / 2;
-  auto kept = moments_.begin();
-  for (auto it = moments_.begin(); it < half; it += 2) *kept++ = *it;
-  moments_.erase(kept, half);
+  // For its age.
+  const auto distance = [&](size_t i) {
+    return absl::FDivDuration(moments_[i + 1].when - moments_[i - 1].when, when - moments_[i].when);
+  };
+  size_t nearest = 1;
+  for (size_t i = 2; i + 1 < moments_.size(); ++i) {
+    if (distance(i) < distance(nearest)) nearest = i;
+  }
+  moments_.erase(moments_.begin() + static_cast<std::ptrdiff_t>(nearest));
 }
 
 std::optional<uint32_t> UtilisationLog::MeanSince(absl::Time since) const {

@@ -17,7 +17,8 @@ namespace berth::core {
 
 class UtilisationLog {
  public:
-  // Moments that are remembered; past them every second one of the older half is left out.
+  // Moments that are remembered; past them the one goes whose neighbours are nearest to each other, for its age: what
+  // is known of a time is off by some hundredths of it.
   static constexpr size_t kMoments = 512;
   // Between two readings that are further apart nothing is known.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);

@@ -1,12 +1,14 @@
 #include "daemon/service/memory_conversion.h"
 
 #include "common/error.h"
+#include "daemon/broker/node_clock.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {
 namespace {
 
-const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+// The core's time, and the wall's that is shown of it.
+const absl::Time kNow = NodeClock::Real().FromWall(absl::FromUnixSeconds(1'000'000));
 
 TEST(MemoryConversionTest, AHandleMustNameABlock) {
   v1::FreeBlockRequest wire;
