@@ -25,8 +25,7 @@ namespace {
 
 constexpr int kConnections = 16;
 constexpr absl::Duration kFlood = absl::Seconds(3);
-// An answer that is not there then does not come while the flood goes on. How soon it comes is a figure of
-// tests/bench.
+// An answer that is not there then does not come while the flood goes on.
 constexpr absl::Duration kAnswer = absl::Seconds(10);
 // Of the broker, over what it had before: what may be on its way when a connection is ended, and what an allocator
 // makes of it. A flood that nothing bounds is past this in a second.
