@@ -152,6 +152,8 @@ Stubs::Stubs(std::shared_ptr<grpc::Channel> grpc_channel)
       node(v1::NodeService::NewStub(channel)),
       admin(v1::AdminService::NewStub(channel)) {}
 
+bool Stubs::connecting() const { return channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_CONNECTING; }
+
 OpenRequest::OpenRequest(OpenRequest&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)), tag_(other.tag_) {}
 
@@ -185,7 +187,7 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       observer_(options.observer),
       page_(std::move(page)),
       guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(std::make_unique<Stubs>(MakeGrpcChannel(folder_, options)))),
+      live_(std::make_unique<Live>(std::make_shared<Stubs>(MakeGrpcChannel(folder_, options)))),
       capsule_(std::move(capsule)) {}
 
 absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
@@ -224,6 +226,12 @@ void SessionCore::Retire(SessionCore* core) {
   }
   // The channel's thread sends; the debt only waits for it.
   if (!channel->sent()) settler.Add([&channel] { return channel->sent(); });
+  std::shared_ptr<Stubs> stubs;
+  {
+    MutexLock lock(&core->mu_);
+    stubs = core->live_->stubs;
+  }
+  core->Disconnect(std::move(stubs));
   if (settler.Flush(kFlushPatience)) {
     delete core;
   } else {
@@ -243,7 +251,7 @@ SessionCore::~SessionCore() {
 }
 
 void SessionCore::OnLost(const absl::Status& why) {
-  std::unique_ptr<Stubs> unused;
+  std::shared_ptr<Stubs> unused;
   {
     MutexLock lock(&mu_);
     if (lost_.ok()) {
@@ -253,6 +261,7 @@ void SessionCore::OnLost(const absl::Status& why) {
     }
     unused = TakeUnused();
   }
+  Disconnect(std::move(unused));
   live_->lost.Cancel();
 }
 
@@ -291,15 +300,27 @@ absl::Status SessionCore::EnterCall() {
 }
 
 void SessionCore::LeaveCall() {
-  std::unique_ptr<Stubs> unused;
-  MutexLock lock(&mu_);
-  --calls_;
-  unused = TakeUnused();
+  std::shared_ptr<Stubs> unused;
+  {
+    MutexLock lock(&mu_);
+    --calls_;
+    unused = TakeUnused();
+  }
+  Disconnect(std::move(unused));
 }
 
-std::unique_ptr<Stubs> SessionCore::TakeUnused() {
+std::shared_ptr<Stubs> SessionCore::TakeUnused() {
   if (lost_.ok() || calls_ > 0) return nullptr;
   return std::move(live_->stubs);
+}
+
+void SessionCore::Disconnect(std::shared_ptr<Stubs> unused) {
+  if (unused == nullptr || !unused->connecting()) return;
+  // Who waits at it is who reads its socket.
+  live_->settler.Add([unused = std::move(unused)] {
+    const absl::Time until = absl::Now() + kFlushPatience;
+    return unused->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, absl::ToChronoTime(until));
+  });
 }
 
 void SessionCore::PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const {
@@ -369,14 +390,15 @@ void SessionCore::OweForget(uint64_t sequence) {
   });
 }
 
-absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt) {
+absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
+                                   absl::Time deadline) {
   BERTH_RETURN_IF_ERROR(Check());
   OpenRequest request(this, live_->book.BeginReturn());
   const uint64_t sequence = request.sequence();
   Attempt attempt = make_attempt(request);
   // What gives back is repeated, never forgotten.
   request.core_ = nullptr;
-  const absl::Status status = Call({.deadline = absl::Now() + kReturnPatience}, attempt);
+  const absl::Status status = Call({.deadline = deadline}, attempt);
   if (IsReturned(status) || !Check().ok()) {
     live_->book.Settle(sequence);
     return status;

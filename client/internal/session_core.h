@@ -58,6 +58,9 @@ struct CallLimits {
 // The daemon's services, on one gRPC channel of this session's own.
 struct Stubs {
   explicit Stubs(std::shared_ptr<grpc::Channel> grpc_channel);
+  // A connection is being made. Whoever ends this then leaves it to gRPC 1.51, which keeps it, for as long as it may take
+  // or for ever.
+  bool connecting() const;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::SessionService::Stub> session;
   const std::unique_ptr<v1::PermitService::Stub> permit;
@@ -172,9 +175,10 @@ class SessionCore {
   std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
                                                  absl::Status* status) const;
 
-  // Opens a request that gives something back, sends what `make_attempt` makes of it and waits at most
-  // kReturnPatience; without an answer goes on in the background, and returns how the first try went.
-  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt);
+  // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`; without
+  // an answer goes on in the background, and returns how the first try went.
+  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
+                        absl::Time deadline = absl::Now() + kReturnPatience);
 
   absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status End(absl::Duration max_wait);
@@ -184,9 +188,9 @@ class SessionCore {
 
   // What needs threads or gRPC: leaked in a forked child, where neither exists.
   struct Live {
-    explicit Live(std::unique_ptr<Stubs> grpc_stubs) : stubs(std::move(grpc_stubs)) {}
+    explicit Live(std::shared_ptr<Stubs> grpc_stubs) : stubs(std::move(grpc_stubs)) {}
     // Set but by TakeUnused(), and then null.
-    std::unique_ptr<Stubs> stubs;
+    std::shared_ptr<Stubs> stubs;
     RequestBook book;
     // Cancelled by the loss of the session: whatever call is under way goes with it.
     Cancellation lost;
@@ -210,8 +214,10 @@ class SessionCore {
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
-  // whoever serves next. To be let go of without the lock.
-  std::unique_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // whoever serves next. For Disconnect(), without the lock.
+  std::shared_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets go of `unused`, which may be null: in the background, once nothing is being connected.
+  void Disconnect(std::shared_ptr<Stubs> unused);
   void OweForget(uint64_t sequence);
 
   const std::string folder_;
