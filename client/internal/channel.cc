@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/os_error.h"
+#include "common/status_macros.h"
 
 namespace berth::internal {
 namespace {
@@ -45,9 +46,29 @@ bool IsResumed(const Message& message) {
   return resumed.kind == attach::Kind::kResumed;
 }
 
+std::optional<attach::GaveBack> AsGaveBack(const Message& message) {
+  attach::GaveBack gave_back;
+  if (message.bytes.size() != sizeof(gave_back) || !message.fds.empty()) return std::nullopt;
+  memcpy(&gave_back, message.bytes.data(), sizeof(gave_back));
+  return gave_back.kind == attach::Kind::kGaveBack ? std::optional(gave_back) : std::nullopt;
+}
+
 // Between two looks at open uses that hold a hand-over up, in milliseconds.
 constexpr int kLeastPause = 1;
 constexpr int kLongestPause = 64;
+// At the socket, for who waits for ever.
+constexpr absl::Duration kLongestLook = absl::Minutes(1);
+
+void Ring(int eventfd) {
+  const uint64_t one = 1;
+  // Can only fail when the counter is full, and then it wakes all the same.
+  [[maybe_unused]] const ssize_t written = ::write(eventfd, &one, sizeof(one));
+}
+
+void Silence(int eventfd) {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = ::read(eventfd, &count, sizeof(count));
+}
 
 absl::Status SendHandOver(int socket, const attach::HandedOver& handed) {
   return SendMessage(socket,
@@ -58,16 +79,22 @@ absl::Status SendHandOver(int socket, const attach::HandedOver& handed) {
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Start(int socket, Fences* fences, Events events) {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake) return OsError("eventfd", errno);
-  std::unique_ptr<Channel> channel(new Channel(socket, fences, std::move(wake), std::move(events)));
+  UniqueFd looker_wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake || !looker_wake) return OsError("eventfd", errno);
+  std::unique_ptr<Channel> channel(
+      new Channel(socket, fences, std::move(wake), std::move(looker_wake), std::move(events)));
   fences->tracker.SetSender(
       [raw = channel.get()](const attach::HandedOver& handed) { raw->HandOver(handed); });
   channel->thread_ = std::thread([raw = channel.get()] { raw->Run(); });
   return channel;
 }
 
-Channel::Channel(int socket, Fences* fences, UniqueFd wake, Events events)
-    : socket_(socket), fences_(*fences), wake_(std::move(wake)), events_(std::move(events)) {}
+Channel::Channel(int socket, Fences* fences, UniqueFd wake, UniqueFd looker_wake, Events events)
+    : socket_(socket),
+      fences_(*fences),
+      wake_(std::move(wake)),
+      looker_wake_(std::move(looker_wake)),
+      events_(std::move(events)) {}
 
 Channel::~Channel() {
   {
@@ -80,11 +107,7 @@ Channel::~Channel() {
   thread_.join();
 }
 
-void Channel::Wake() {
-  const uint64_t one = 1;
-  // Can only fail when the counter is full, and then the thread wakes all the same.
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
-}
+void Channel::Wake() { Ring(wake_.get()); }
 
 void Channel::Run() {
   int pause = kLeastPause;
@@ -116,10 +139,7 @@ void Channel::Run() {
                      {.fd = wake_.get(), .events = POLLIN}};
     ::poll(fds, 2, held_up ? pause : -1);
     pause = std::min(pause * 2, kLongestPause);
-    if (fds[1].revents != 0) {
-      uint64_t count;
-      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
-    }
+    if (fds[1].revents != 0) Silence(wake_.get());
     if (fds[0].revents == 0) continue;
     MutexLock lock(&mu_);
     DrainLocked();
@@ -166,6 +186,54 @@ void Channel::Abandon(uint64_t sequence) {
   if (import) LetGoLocked(import);
 }
 
+absl::Status Channel::GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) {
+  GivingBack own;
+  MutexLock lock(&mu_);
+  BERTH_RETURN_IF_ERROR(state_);
+  const attach::GiveBack give_back = {.if_idle = if_idle ? 1u : 0u, .acquisition = acquisition.value()};
+  BERTH_RETURN_IF_ERROR(SendStruct(socket_, give_back));
+  giving_back_[acquisition.value()] = &own;
+  bool late = false;
+  while (!own.taken.has_value() && state_.ok() && !late) {
+    if (looker_ == nullptr) {
+      LookLocked(&own, deadline);
+    } else {
+      own.news.WaitWithDeadline(&mu_, deadline);
+    }
+    late = absl::Now() >= deadline;
+  }
+  giving_back_.erase(acquisition.value());
+  // The next one looks.
+  if (looker_ == nullptr && !giving_back_.empty()) TellLocked(giving_back_.begin()->second);
+  if (own.taken.has_value()) {
+    return *own.taken ? absl::OkStatus() : absl::UnavailableError("the daemon takes no permit back now");
+  }
+  if (!state_.ok()) return state_;
+  return absl::DeadlineExceededError("the daemon did not take a permit back in time");
+}
+
+void Channel::LookLocked(GivingBack* own, absl::Time deadline) {
+  looker_ = own;
+  mu_.Unlock();
+  pollfd entries[2] = {{.fd = socket_, .events = POLLIN}, {.fd = looker_wake_.get(), .events = POLLIN}};
+  const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kLongestLook);
+  ::poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+  if (entries[1].revents != 0) Silence(looker_wake_.get());
+  mu_.Lock();
+  looker_ = nullptr;
+  DrainLocked();
+  // The thread tells the owner of a loss that this one saw first.
+  if (!state_.ok()) Wake();
+}
+
+void Channel::TellLocked(GivingBack* giving_back) {
+  if (giving_back == looker_) {
+    Ring(looker_wake_.get());
+  } else {
+    giving_back->news.Signal();
+  }
+}
+
 void Channel::HandOver(const attach::HandedOver& handed) {
   MutexLock lock(&mu_);
   handed_over_.push_back(handed);
@@ -196,6 +264,7 @@ void Channel::LoseLocked(const absl::Status& why) {
     if (!expected->result.has_value()) expected->result = why;
     expected->arrived.Signal();
   }
+  for (const auto& [acquisition, giving_back] : giving_back_) TellLocked(giving_back);
   fences_.pages.End(why);
 }
 
@@ -230,6 +299,13 @@ absl::Status Channel::DispatchLocked(Message message) {
   if (IsResumed(message)) {
     resumed_ = true;
     Wake();
+    return absl::OkStatus();
+  }
+  if (const std::optional<attach::GaveBack> gave_back = AsGaveBack(message)) {
+    const auto at = giving_back_.find(gave_back->acquisition);
+    if (at == giving_back_.end()) return absl::OkStatus();
+    at->second->taken = gave_back->taken != 0;
+    TellLocked(at->second);
     return absl::OkStatus();
   }
   attach::Delivery delivery;

@@ -74,6 +74,10 @@ class Channel {
   // Nobody wants the block of `sequence` any more: should it come, or have come, it is closed and let go.
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Gives an acquisition of a permit back, and waits until the daemon has it. Not OK: it may or may not have it, and
+  // ReleasePermit is to say the same; kDeadlineExceeded, kUnavailable, or those of a full socket.
+  absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Sends what is handed over of a block. Never waits.
   void HandOver(const attach::HandedOver& handed) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -101,12 +105,23 @@ class Channel {
     std::optional<absl::StatusOr<Arrival>> result;
   };
 
-  Channel(int socket, Fences* fences, UniqueFd wake, Events events);
+  // Of who waits in GiveBack().
+  struct GivingBack {
+    CondVar news;
+    std::optional<bool> taken;
+  };
+
+  Channel(int socket, Fences* fences, UniqueFd wake, UniqueFd looker_wake, Events events);
   void Run();
   void Wake();
   void EndLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the leases of every block here, and what waits, with `why`.
   void LoseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits until the socket has something, or another thread has taken off it what is `own`'s; the lock is given up
+  // meanwhile.
+  void LookLocked(GivingBack* own, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Wakes who waits in GiveBack().
+  void TellLocked(GivingBack* giving_back) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in and acknowledges what is there.
   void DrainLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status DispatchLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -125,6 +140,8 @@ class Channel {
   const int socket_;
   Fences& fences_;
   const UniqueFd wake_;
+  // Wakes who looks.
+  const UniqueFd looker_wake_;
   const Events events_;
   // Synchronised by itself.
   PermitWatch permits_;
@@ -145,6 +162,10 @@ class Channel {
   // Blocks that the daemon wants to be handed over.
   std::deque<BlockId> wanted_ ABSL_GUARDED_BY(mu_);
   std::deque<attach::HandedOver> handed_over_ ABSL_GUARDED_BY(mu_);
+  // By acquisition.
+  absl::flat_hash_map<uint64_t, GivingBack*> giving_back_ ABSL_GUARDED_BY(mu_);
+  // The one of them that looks at the socket, for all of them; null for none.
+  GivingBack* looker_ ABSL_GUARDED_BY(mu_) = nullptr;
 
   std::thread thread_;
 };

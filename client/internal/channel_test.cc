@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "common/memfd.h"
@@ -70,6 +71,13 @@ class ChannelTest : public testing::Test {
 
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
     return channel_->Await(sequence, absl::Now() + absl::Seconds(10));
+  }
+
+  absl::Status GiveBack(uint64_t acquisition) {
+    return channel_->GiveBack(AcquisitionId(acquisition), /*if_idle=*/true, absl::Now() + absl::Seconds(10));
+  }
+  void AnswerGiveBack(uint64_t acquisition, uint32_t taken) {
+    EXPECT_TRUE(SendStruct(daemon_.get(), attach::GaveBack{.taken = taken, .acquisition = acquisition}).ok());
   }
 
   UniqueFd daemon_;
@@ -274,6 +282,53 @@ TEST_F(ChannelTest, AnAcknowledgementThatAFullSocketDoesNotTakeIsSentWhenThereIs
   ASSERT_TRUE(Await(1).ok());
   while (Receive<attach::Ack>().number != 1) {
   }
+}
+
+TEST_F(ChannelTest, WhatIsGivenBackIsSaidAndWaitedFor) {
+  absl::Status given = absl::UnknownError("not yet");
+  std::thread giver([&] { given = GiveBack(7); });
+  const auto said = Receive<attach::GiveBack>();
+  EXPECT_EQ(said.acquisition, 7u);
+  EXPECT_EQ(said.if_idle, 1u);
+  // Another's, and a second answer, are nobody's.
+  for (const uint64_t acquisition : {8, 7, 7}) AnswerGiveBack(acquisition, /*taken=*/1);
+  giver.join();
+  EXPECT_TRUE(given.ok()) << given;
+  // The channel goes on.
+  SendRecall(1, 11);
+  EXPECT_EQ(Receive<attach::Ack>().number, 1u);
+}
+
+TEST_F(ChannelTest, ThreadsThatGiveBackTogetherAreEachToldOfTheirOwn) {
+  constexpr uint64_t kThreads = 16;
+  std::vector<std::thread> givers;
+  for (uint64_t i = 0; i < kThreads; ++i) {
+    givers.emplace_back([&, i] { EXPECT_EQ(GiveBack(i).ok(), i % 2 == 0) << i; });
+  }
+  std::vector<uint64_t> said;
+  for (uint64_t i = 0; i < kThreads; ++i) said.push_back(Receive<attach::GiveBack>().acquisition);
+  // The first comes last: whoever looked for the others has gone by then.
+  for (uint64_t i = kThreads; i-- > 0;) AnswerGiveBack(said[i], said[i] % 2 == 0 ? 1 : 0);
+  for (std::thread& giver : givers) giver.join();
+}
+
+TEST_F(ChannelTest, WhoGivesBackIsToldThatNoAnswerCame) {
+  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->GiveBack(AcquisitionId(7), false, absl::Now())));
+  absl::Status given;
+  std::thread giver([&] { given = GiveBack(8); });
+  Receive<attach::GiveBack>();
+  Receive<attach::GiveBack>();
+  daemon_.reset();
+  giver.join();
+  EXPECT_TRUE(absl::IsUnavailable(given)) << given;
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(absl::IsUnavailable(GiveBack(9)));
+}
+
+TEST_F(ChannelTest, AFullSocketTakesNothingBack) {
+  while (SendStruct(client_.get(), attach::Ack{.number = 0}).ok()) {
+  }
+  EXPECT_FALSE(GiveBack(7).ok());
 }
 
 TEST_F(ChannelTest, WhatAFullSocketDoesNotTakeIsSentWhenThereIsRoom) {

@@ -14,7 +14,11 @@ namespace berth::internal {
 namespace {
 
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
-  const absl::Status status = core.GiveBack([&](const OpenRequest& open) -> Attempt {
+  BERTH_RETURN_IF_ERROR(core.Check());
+  const absl::Time deadline = absl::Now() + SessionCore::kReturnPatience;
+  if (core.channel().GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
+  // A call is repeated until it is answered.
+  const auto make_attempt = [&](const OpenRequest& open) -> Attempt {
     v1::ReleasePermitRequest request;
     open.Fill(request.mutable_request());
     request.set_acquisition(acquisition);
@@ -23,7 +27,8 @@ absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_i
       v1::ReleasePermitResponse response;
       return core.stubs().permit->ReleasePermit(context, request, &response);
     };
-  });
+  };
+  const absl::Status status = core.GiveBack(make_attempt, deadline);
   // What the daemon does not know is back already.
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }

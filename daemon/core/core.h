@@ -177,6 +177,10 @@ class Core {
   void DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects);
   // The process has unmapped an import of its own. Others' and unknown ones are ignored.
   void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
+  // The process gives an acquisition of its session's back; `if_idle` as of ReleaseIfIdle(). Errors: NOT_FOUND, which
+  // changes nothing.
+  absl::StatusOr<ReleaseResult> GiveBack(absl::Time now, ChannelId channel, AcquisitionId acquisition, bool if_idle,
+                                         Effects* effects);
   // The process hands over what it has tracked of a block alone. Ignored where it was not asked to.
   void BlockHandedOver(absl::Time now, ChannelId channel, BlockId block, const std::vector<HandedMark>& marks,
                        Effects* effects);

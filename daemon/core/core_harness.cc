@@ -345,6 +345,12 @@ void CoreHarness::LetGo(const Peer& peer, ImportId import) {
   Do([&](Core& core, Effects* effects) { core.ImportLetGo(now, peer.channel, import, effects); });
 }
 
+absl::StatusOr<ReleaseResult> CoreHarness::GiveBack(const Peer& peer, AcquisitionId acquisition, bool if_idle) {
+  absl::StatusOr<ReleaseResult> result;
+  Do([&](Core& core, Effects* effects) { result = core.GiveBack(now, peer.channel, acquisition, if_idle, effects); });
+  return result;
+}
+
 void CoreHarness::Acknowledge(const Peer& peer, uint64_t number) {
   Do([&](Core& core, Effects* effects) { core.DeliveryAcknowledged(now, peer.channel, number, effects); });
 }

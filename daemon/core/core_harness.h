@@ -129,6 +129,7 @@ class CoreHarness {
   void HangUpChannel(const Peer& peer);
   void HangUp(const Peer& peer);
   void LetGo(const Peer& peer, ImportId import);
+  absl::StatusOr<ReleaseResult> GiveBack(const Peer& peer, AcquisitionId acquisition, bool if_idle = false);
   void Acknowledge(const Peer& peer, uint64_t number);
 
   bool Answered(CallId call) const { return replies.contains(call); }

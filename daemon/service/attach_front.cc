@@ -15,6 +15,8 @@
 #include "common/process_origin.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
+#include "daemon/core/response.h"
+#include "daemon/service/audit_facts.h"
 #include "daemon/service/fd_reserve.h"
 
 namespace berth::service {
@@ -238,12 +240,16 @@ void AttachFront::OnMessage(const ConnectionPtr& connection, const Message& mess
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       core.ImportLetGo(now, connection->channel, ImportId(let_go->import), effects);
     });
+  } else if (const auto give_back = As<attach::GiveBack>(message); connection->channel && give_back &&
+                                                                   kind == attach::Kind::kGiveBack &&
+                                                                   give_back->if_idle <= 1) {
+    OnGiveBack(connection, *give_back);
   } else if (const auto handed = AsHandedOver(message); connection->channel && handed) {
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       core.BlockHandedOver(now, connection->channel, BlockId(handed->block), MarksOf(*handed), effects);
     });
   } else {
-    const char* const expected = connection->channel   ? "an Ack, a LetGo or a HandedOver"
+    const char* const expected = connection->channel   ? "an Ack, a LetGo, a HandedOver or a GiveBack"
                                  : connection->session ? "nothing: a lifeline is silent"
                                                        : "a Hello or a Join";
     Refuse(connection, berth::Refuse(Reason::kInvalidField,
@@ -254,6 +260,40 @@ void AttachFront::OnMessage(const ConnectionPtr& connection, const Message& mess
                                       {"fds", fds},
                                       {"limit", expected}}));
   }
+}
+
+void AttachFront::OnGiveBack(const ConnectionPtr& connection, const attach::GiveBack& give_back) {
+  const AcquisitionId acquisition(give_back.acquisition);
+  const bool if_idle = give_back.if_idle != 0;
+  const bool serves = broker_.CheckServes().ok();
+  if (serves) {
+    absl::StatusOr<core::ReleaseResult> result;
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      result = core.GiveBack(now, connection->channel, acquisition, if_idle, effects);
+    });
+    // What gave nothing back decided nothing.
+    if (result.ok()) AuditGiveBack(*connection, acquisition, if_idle, *result);
+  }
+  // Before the message is taken off the channel: a broker that ends here leaves the answer to the next one, too.
+  const attach::GaveBack gave_back = {.taken = serves ? 1u : 0u, .acquisition = acquisition.value()};
+  if (!SendStruct(connection->socket.get(), gave_back).ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
+}
+
+void AttachFront::AuditGiveBack(const Connection& connection, AcquisitionId acquisition, bool if_idle,
+                                const core::ReleaseResult& result) {
+  if (audit_ == nullptr) return;
+  AuditRecord record;
+  record.what = if_idle ? AddFacts(core::ReleaseIfIdleRequest{.acquisition = acquisition}, &record.facts)
+                        : AddFacts(acquisition, &record.facts);
+  AddFacts(core::Response(result), &record.facts);
+  record.caller.tenant = connection.peer.tenant;
+  record.caller.credentials.channel = connection.channel;
+  {
+    MutexLock lock(&mu_);
+    const auto member = members_.find(connection.channel);
+    if (member != members_.end()) record.caller.credentials.session = member->second.session;
+  }
+  audit_->Append(std::move(record));
 }
 
 void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& hello) {

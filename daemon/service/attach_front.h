@@ -25,6 +25,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/permit_types.h"
 #include "daemon/core/standing.h"
 #include "daemon/service/accept_gate.h"
 #include "daemon/service/audit_log.h"
@@ -132,6 +133,7 @@ class AttachFront {
   void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);
   void OnHello(const ConnectionPtr& connection, const attach::Hello& hello);
   void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
+  void OnGiveBack(const ConnectionPtr& connection, const attach::GiveBack& give_back);
   // The connection ended, or was refused too often.
   void OnEnd(const ConnectionPtr& connection);
   void OnProcessGone(ChannelId channel);
@@ -157,6 +159,9 @@ class AttachFront {
   ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
   // Keeps what became of a connection that wanted to be a lifeline or a channel.
   void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+  // Keeps that a process gave an acquisition back.
+  void AuditGiveBack(const Connection& connection, AcquisitionId acquisition, bool if_idle,
+                     const core::ReleaseResult& result) ABSL_LOCKS_EXCLUDED(mu_);
   // Who is behind it, as far as it lives.
   std::shared_ptr<const AuditWho> WhoIs(const Connection& connection) const;
   // Reads who those are that were taken up, and live.

@@ -1,5 +1,7 @@
 // Clients over the broker's death: for them it is a pause.
 
+#include <signal.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -175,6 +177,23 @@ TEST_F(ResumeTest, WhatIsLetGoWhileBrokersDieIsGone) {
   EXPECT_TRUE(daemon_.BooksBecome([before](const Books& books) { return books.imports == before; }));
   for (const auto& importer : importers) importer->Quit();
   owner.Quit();
+}
+
+TEST_F(ResumeTest, WhatIsGivenBackWhileNoBrokerHearsIsTakenByTheNext) {
+  Actor holder(daemon_);
+  Actor next(daemon_);
+  for (int life = 0; life < 10; ++life) {
+    holder.Do("acquire p");
+    // Said to one that does not hear it any more, or to none.
+    ASSERT_EQ(::kill(daemon_.broker(), SIGSTOP), 0);
+    holder.Tell("release p");
+    daemon_.KillBroker();
+    EXPECT_TRUE(Ok(holder.Answer()));
+    EXPECT_TRUE(Ok(next.Ask("acquire p try"))) << life;
+    next.Do("release p");
+  }
+  holder.Quit();
+  next.Quit();
 }
 
 TEST_F(ResumeTest, ARequestThatBrokersDieOfIsGivenUpAndForgotten) {

@@ -92,10 +92,11 @@ std::vector<std::string> Seeds() {
   const std::string let_go = AsInput(BytesOf(attach::LetGo{.import = 1}));
   attach::HandedOver handed = {.count = 1, .block = 1};
   handed.marks[0] = {.slot = 1, .access = 3, .value = 7};
+  const std::string give_back = AsInput(BytesOf(attach::GiveBack{.acquisition = 1}));
   const std::string over = AsInput(BytesOf(handed).substr(0, attach::HandedOver::BytesOf(1)));
   return {"\1" + AsInput(BytesOf(hello)), "\1" + AsInput(BytesOf(attach::Join{.session = 1})),
           "\1" + AsInput(BytesOf(hello), 1) + AsInput(BytesOf(hello)), "\2" + ack + let_go + over,
-          "\2" + AsInput(BytesOf(handed)), "\3" + ack};
+          "\2" + AsInput(BytesOf(handed)), "\2" + give_back, "\3" + ack};
 }
 
 }  // namespace berth::fuzz

@@ -463,6 +463,29 @@ void Simulation::Acknowledge() {
   core_->DeliveryAcknowledged(now_, *channel, process.acknowledged, &effects_);
 }
 
+void Simulation::GiveBack() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  const Process& process = processes_.at(*channel);
+  if (process.hung_up) return;
+  const SessionId session = process.session;
+  Client& client = clients_.at(session);
+  // Somebody else's, if it is anybody's.
+  AcquisitionId acquisition(Draw(1'000));
+  if (!client.acquisitions.empty() && !Chance(5)) {
+    const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
+    acquisition = *at;
+    client.acquisitions.erase(at);
+  }
+  const absl::StatusOr<ReleaseResult> given =
+      core_->GiveBack(now_, *channel, acquisition, /*if_idle=*/false, &effects_);
+  if (given.ok()) LearnReleased(session, acquisition, *given);
+  // A broker that ends at it leaves it to be heard again.
+  if (Chance(20) && core_->GiveBack(now_, *channel, acquisition, /*if_idle=*/false, &effects_).ok()) {
+    Fail("something is given back twice");
+  }
+}
+
 void Simulation::LetGo() {
   const std::optional<ChannelId> channel = SomeChannel();
   if (!channel.has_value()) return;

@@ -214,6 +214,17 @@ void Simulation::CheckPlaced(const Request& request, const Response& response) {
   }
 }
 
+void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
+  bool found = false;
+  for (auto& [permit, held] : permits_) {
+    if (held.second.erase(acquisition) == 0) continue;
+    found = true;
+    if (released.returned != held.second.empty()) Fail("a permit returns before its last acquisition");
+    if (held.first != session) Fail("a session releases another's permit");
+  }
+  if (!found) Fail("something is released that is not out");
+}
+
 void Simulation::Learn(ChannelId channel, Process& process, const Request& request,
                        const absl::StatusOr<Response>& response) {
   if (const auto* acquired = std::get_if<AcquireResult>(&*response)) {
@@ -226,15 +237,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (const auto* gang = std::get_if<GangResult>(&*response)) {
     LearnGang(process, std::get<GangRequest>(request.payload), *gang);
   } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
-    const AcquisitionId acquisition = std::get<AcquisitionId>(request.payload);
-    bool found = false;
-    for (auto& [permit, held] : permits_) {
-      if (held.second.erase(acquisition) == 0) continue;
-      found = true;
-      if (released->returned != held.second.empty()) Fail("a permit returns before its last acquisition");
-      if (held.first != process.session) Fail("a session releases another's permit");
-    }
-    if (!found) Fail("something is released that is not out");
+    LearnReleased(process.session, std::get<AcquisitionId>(request.payload), *released);
   } else if (std::holds_alternative<AllocateResult>(*response)) {
     ++counts_.allocations;
   } else if (const auto* freed = std::get_if<FreeResult>(&*response)) {

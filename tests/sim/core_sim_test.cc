@@ -72,7 +72,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
   const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 5'000);
+  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 6'000);
   const uint64_t seeds = one == 0 ? 24 : 1;
   Simulation::Counts sum;
   const absl::Time start = absl::Now();

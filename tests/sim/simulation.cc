@@ -164,7 +164,8 @@ void Simulation::Act() {
   if (die < 500) return ForgetOne();
   if (die < 512) return CancelOne();
   if (die < 630) return Acknowledge();
-  if (die < 700) return LetGo();
+  if (die < 670) return LetGo();
+  if (die < 700) return GiveBack();
   if (die < 722) return EndSomething();
   if (die < 932) return Work();
   if (die < 937) return BreakWorker();

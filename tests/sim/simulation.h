@@ -215,6 +215,7 @@ class Simulation {
   void CheckUndone(const Request& request);
   // What was granted is where it was to be.
   void CheckPlaced(const Request& request, const Response& response);
+  void LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released);
   void Learn(ChannelId channel, Process& process, const Request& request,
              const absl::StatusOr<Response>& response);
 
@@ -228,6 +229,7 @@ class Simulation {
   void CancelOne();
   void Acknowledge();
   void LetGo();
+  void GiveBack();
   void EndSomething();
   void Kill(ChannelId channel);
   void OperateBlock();
