@@ -139,7 +139,8 @@ absl::StatusOr<std::vector<Figure>> PlanCoreFigures(const Programs&) {
     for (auto _ : state) {
       effects.clear();
       core.MakePlan(now, CallId(++call), caller, tag(), request, &effects);
-      const auto* const reply = std::get_if<core::Reply>(&effects.back().what);
+      // The history's record follows it.
+      const auto* const reply = std::get_if<core::Reply>(&effects.front().what);
       if (reply == nullptr || !reply->response.ok()) {
         state.SkipWithError("a plan was refused");
         break;

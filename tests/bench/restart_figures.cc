@@ -55,13 +55,13 @@ class InProcess {
                      core.Acquire(now, id, caller_, NextTag(), {.pool = "gpu-tests", .holder_key = "bench"}, effects);
                    });
     BERTH_ASSIGN_OR_RETURN(const core::Response granted, acquire.Await());
-    RecordedCall release;
-    broker_.Submit(broker_.NewCall(), &release,
-                   [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-                     core.Release(now, id, caller_, NextTag(), std::get<core::AcquireResult>(granted).acquisition,
-                                  effects);
-                   });
-    return release.Await().status();
+    absl::Status released;
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      released = core.GiveBack(now, caller_.credentials.channel, std::get<core::AcquireResult>(granted).acquisition,
+                               /*if_idle=*/false, effects)
+                     .status();
+    });
+    return released;
   }
 
  private:
