@@ -8,6 +8,14 @@
 #include "daemon/core/core_impl.h"
 
 namespace berth::core {
+namespace {
+
+void AddDevice(const std::string& uuid, LeaseRecord* lease) {
+  if (!lease->devices.empty()) lease->devices += ',';
+  lease->devices += uuid;
+}
+
+}  // namespace
 
 LeaseRecord Core::Impl::LeaseOf(const Block& block) const {
   return {.kind = LeaseKind::kBlock,
@@ -16,7 +24,7 @@ LeaseRecord Core::Impl::LeaseOf(const Block& block) const {
           .tenant = block.tenant,
           .label = block.label,
           .bytes = block.bytes,
-          .devices = {devices_.at(block.device).config.uuid},
+          .devices = devices_.at(block.device).config.uuid,
           .granted_at = block.live_since};
 }
 
@@ -29,7 +37,7 @@ LeaseRecord Core::Impl::LeaseOf(const Reservation& reservation) const {
                     .granted_at = reservation.since};
   for (const auto& [device, claim] : reservation.claims) {
     lease.bytes = CheckedAdd(lease.bytes, claim.bytes).value_or(lease.bytes);
-    lease.devices.push_back(devices_.at(device).config.uuid);
+    AddDevice(devices_.at(device).config.uuid, &lease);
   }
   return lease;
 }
@@ -44,8 +52,11 @@ LeaseRecord Core::Impl::LeaseOf(const Plan& plan) const {
                     .pool = layout.asked.pool,
                     .units = layout.asked.units,
                     .granted_at = layout.since};
+  size_t size = 0;
+  for (const PlanDevice& device : layout.devices) size += device.uuid->size() + 1;
+  lease.devices.reserve(size);
   for (const PlanDevice& device : layout.devices) {
-    if (device.units > 0) lease.devices.push_back(*device.uuid);
+    if (device.units > 0) AddDevice(*device.uuid, &lease);
   }
   return lease;
 }

@@ -92,7 +92,7 @@ TEST(CoreLeaseTest, AGangsPermitsAndBytesAreLeasesEach) {
   EXPECT_EQ(reservation.kind, LeaseKind::kReservation);
   EXPECT_EQ(reservation.id, gang.reservation->id.value());
   EXPECT_EQ(reservation.bytes, MiB(6));
-  EXPECT_EQ(reservation.devices, (std::vector<std::string>{"DEVICE-0", "DEVICE-1"}));
+  EXPECT_EQ(reservation.devices, "DEVICE-0,DEVICE-1");
   h.Forget(peer, peer.sequence);
   ASSERT_EQ(h.leases.size(), 6u);
   for (size_t i = 3; i < 6; ++i) EXPECT_EQ(h.leases[i].end, LeaseEnd::kForgotten);
@@ -108,7 +108,7 @@ TEST(CoreLeaseTest, ABlockIsOutUntilItsOwnerIsDoneWithIt) {
   EXPECT_EQ(Last(h).kind, LeaseKind::kBlock);
   EXPECT_EQ(Last(h).id, made.block.handle.block.value());
   EXPECT_EQ(Last(h).bytes, MiB(2));
-  EXPECT_EQ(Last(h).devices, (std::vector<std::string>{"DEVICE-1"}));
+  EXPECT_EQ(Last(h).devices, "DEVICE-1");
   EXPECT_EQ(Last(h).waited, absl::Seconds(1));
   EXPECT_EQ(Last(h).process.name, "tester");
   h.Grant(owner, made.block.handle, guest.session);

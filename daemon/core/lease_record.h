@@ -68,8 +68,8 @@ struct LeaseRecord {
   uint64_t units = 0;
   // Of a block, of a reservation over all its devices as it was granted, and declared for a permit.
   Bytes bytes;
-  // UUIDs.
-  std::vector<std::string> devices;
+  // UUIDs with commas between: one string, as a plan of many devices is noted by whoever makes it.
+  std::string devices;
   absl::Time granted_at;
   // From its asking to its grant.
   absl::Duration waited;

@@ -50,7 +50,7 @@ LeaseRecord PermitPool::LeaseOf(const Permit& permit) {
                     .bytes = view.declared,
                     .granted_at = view.granted_at,
                     .waited = view.waited};
-  if (view.device.has_value()) lease.devices.push_back(view.device->uuid);
+  if (view.device.has_value()) lease.devices = view.device->uuid;
   return lease;
 }
 

@@ -10,8 +10,6 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
@@ -363,12 +361,11 @@ absl::Status HistoryStore::Apply(const Change& change) {
     bind_end(end.Bind(change.number));
     return end.Run();
   }
-  const std::string devices = absl::StrJoin(lease.devices, ",");
   Statement insert(this, kInsert);
   insert.Bind(change.number).Bind(options_.incarnation).Bind(static_cast<int64_t>(lease.kind)).Bind(lease.id);
   insert.Bind(lease.session.value()).Bind(uint64_t{lease.tenant.uid}).Bind(lease.tenant.container);
   insert.Bind(int64_t{lease.process.pid}).Bind(lease.process.name).Bind(lease.label).Bind(lease.pool);
-  insert.Bind(lease.units).Bind(lease.bytes.count()).Bind(devices).Bind(ToNumber(lease.granted_at));
+  insert.Bind(lease.units).Bind(lease.bytes.count()).Bind(lease.devices).Bind(ToNumber(lease.granted_at));
   bind_end(insert.Bind(absl::ToInt64Nanoseconds(lease.waited)));
   return insert.Run();
 }
@@ -442,7 +439,7 @@ absl::StatusOr<core::Page<HistoryLease>> HistoryStore::List(const HistoryQuery& 
     lease.pool = list.Text();
     lease.units = static_cast<uint64_t>(list.Number());
     lease.bytes = Bytes(static_cast<uint64_t>(list.Number()));
-    lease.devices = absl::StrSplit(list.Text(), ',', absl::SkipEmpty());
+    lease.devices = list.Text();
     lease.granted_at = ToTime(list.Number());
     lease.waited = absl::Nanoseconds(list.Number());
     lease.end = static_cast<core::LeaseEnd>(list.Number());

@@ -32,7 +32,7 @@ LeaseRecord Permit(uint64_t id, uint32_t uid = 1000) {
           .pool = "gpu-tests",
           .units = 2,
           .bytes = MiB(3),
-          .devices = {"GPU-1", "GPU-2"},
+          .devices = "GPU-1,GPU-2",
           .granted_at = kStart + absl::Seconds(id),
           .waited = absl::Milliseconds(1500)};
 }
@@ -237,7 +237,7 @@ TEST_F(HistoryStoreTest, ItsFilesNeverTakeMoreBytesThanAllowed) {
   Reopen();
   LeaseRecord large = Permit(0);
   large.label = std::string(128, 'x');
-  for (int i = 0; i < 16; ++i) large.devices.push_back("GPU-12345678-9abc-def0-1234-56789abcdef0");
+  for (int i = 0; i < 16; ++i) large.devices += "GPU-12345678-9abc-def0-1234-56789abcdef0,";
   for (uint64_t id = 1; id <= 20'000; id += 50) {
     std::vector<LeaseRecord> records;
     for (uint64_t i = id; i < id + 50; ++i) {

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/error.h"
 #include "common/label.h"
 #include "common/status_macros.h"
@@ -74,7 +76,9 @@ void ToProto(const HistoryLease& row, v1::HistoryLease* out) {
   out->set_pool(lease.pool);
   out->set_units(lease.units);
   out->set_bytes(lease.bytes.count());
-  for (const std::string& device : lease.devices) out->add_device_uuids(device);
+  for (const absl::string_view device : absl::StrSplit(lease.devices, ',', absl::SkipEmpty())) {
+    out->add_device_uuids(std::string(device));
+  }
   WallToProto(lease.granted_at, out->mutable_grant_time());
   ToProto(lease.waited, out->mutable_waited());
   out->set_end(static_cast<v1::HistoryLease::End>(lease.end));
