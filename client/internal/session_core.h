@@ -58,8 +58,8 @@ struct CallLimits {
 // The daemon's services, on one gRPC channel of this session's own.
 struct Stubs {
   explicit Stubs(std::shared_ptr<grpc::Channel> grpc_channel);
-  // A connection is being made. Whoever ends this then leaves it to gRPC 1.51, which keeps it, for as long as it may take
-  // or for ever.
+  // A connection is being made. Whoever ends this then leaves it to gRPC 1.51, which keeps it, for as long as it may
+  // take or for ever.
   bool connecting() const;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::SessionService::Stub> session;
@@ -175,8 +175,8 @@ class SessionCore {
   std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
                                                  absl::Status* status) const;
 
-  // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`; without
-  // an answer goes on in the background, and returns how the first try went.
+  // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`;
+  // without an answer goes on in the background, and returns how the first try went.
   absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
                         absl::Time deadline = absl::Now() + kReturnPatience);
 

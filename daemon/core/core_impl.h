@@ -167,7 +167,6 @@ class Core::Impl {
   void SendOwnPage(const Step& step, const RequestId& request);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(const Step& step, SessionId session, AcquisitionId acquisition,
                                                    LeaseEnd how = LeaseEnd::kReleased);
-  ReleaseResult ReleaseIfIdle(const Step& step, SessionId session, AcquisitionId acquisition);
 
   // ---- core_allocate.cc -----------------------------------------------------------------------------------
 

@@ -51,7 +51,8 @@ void Core::ReleaseIfIdle(absl::Time now, CallId call, const Caller& caller, cons
   const Step step = impl_->Begin(now, effects);
   const auto admitted = impl_->Admit(step, call, caller, tag, FingerprintOf(request));
   if (!admitted.has_value()) return;
-  const ReleaseResult result = impl_->ReleaseIfIdle(step, admitted->session.id, request.acquisition);
+  const ReleaseResult result =
+      PermitRun(impl_.get(), &step).ReleaseIfIdle(admitted->session.id, request.acquisition);
   impl_->Answer(step, admitted->request, Response(result));
 }
 
@@ -60,7 +61,7 @@ absl::StatusOr<ReleaseResult> Core::GiveBack(absl::Time now, ChannelId channel, 
   const Step step = impl_->Begin(now, effects);
   const Channel* const found = impl_->sessions_.FindChannel(channel);
   const SessionId session = found == nullptr ? SessionId() : found->session;
-  if (if_idle) return impl_->ReleaseIfIdle(step, session, acquisition);
+  if (if_idle) return PermitRun(impl_.get(), &step).ReleaseIfIdle(session, acquisition);
   return impl_->ReleaseAcquisition(step, session, acquisition);
 }
 
@@ -211,18 +212,6 @@ absl::StatusOr<ReleaseResult> Core::Impl::ReleaseAcquisition(const Step& step, S
   }
   return Refuse(Reason::kNotFound, "no {kind} {id} in this session",
                 {{"kind", "acquisition"}, {"id", acquisition.value()}});
-}
-
-ReleaseResult Core::Impl::ReleaseIfIdle(const Step& step, SessionId session, AcquisitionId acquisition) {
-  // What is not out any more was taken back before.
-  ReleaseResult result;
-  PermitRun run(this, &step);
-  for (auto& [name, pool] : pools_) {
-    if (!pool.Holds(session, acquisition)) continue;
-    result.returned = pool.ReleaseIfIdle(run.step(), acquisition);
-  }
-  run.Answer();
-  return result;
 }
 
 }  // namespace berth::core

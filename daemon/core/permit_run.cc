@@ -195,6 +195,16 @@ void PermitRun::PermitGranted(const RequestId& request, const PermitView& permit
   if (adopted || held) Refuse(request, Core::Impl::AlreadyHeld(permit));
 }
 
+ReleaseResult PermitRun::ReleaseIfIdle(SessionId session, AcquisitionId acquisition) {
+  // What is not out any more was taken back before.
+  ReleaseResult result;
+  for (auto& [name, pool] : core_->pools_) {
+    if (pool.Holds(session, acquisition)) result.returned = pool.ReleaseIfIdle(step(), acquisition);
+  }
+  Answer();
+  return result;
+}
+
 void PermitRun::Refuse(const RequestId& request, const absl::Status& status) {
   const Gang gang = core_->gangs_.Take(request);
   for (const Gang::Part& part : gang.parts) {

@@ -40,6 +40,8 @@ class PermitRun final : public Gangs {
 
   // Puts a gang into its pools' queues; it is granted, refused, or waits when this returns.
   void Enqueue(Gang made);
+  // Releases an acquisition of the session's if its process keeps it and does not use it.
+  ReleaseResult ReleaseIfIdle(SessionId session, AcquisitionId acquisition);
   // Takes a gang out of every queue and answers it with that.
   void Refuse(const RequestId& request, const absl::Status& status);
   // Lets those time out that have waited too long, and refuses those that can never be granted any more.

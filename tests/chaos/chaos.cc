@@ -282,7 +282,7 @@ void Chaos::Finish() {
 
 std::string Chaos::Describe() const {
   std::string text = absl::StrCat(rounds_, " rounds, ", buried_steps_, " steps, ", grants_, " grants, ", refused_,
-                                  " refused for a worker's death; most out at once:");
+                                  " refused for a worker's death or three brokers'; most out at once:");
   for (const ChaosPool& pool : kChaosPools) {
     const auto most = most_.find(pool.number);
     absl::StrAppend(&text, " ", pool.name, " ", most == most_.end() ? 0 : most->second, " of ", pool.cap);

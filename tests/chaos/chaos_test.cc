@@ -1,7 +1,7 @@
 // Every process of the daemon's and of its clients' is killed and stopped at random under load: nothing is lost,
 // nothing is out twice, every byte is what was written.
 //
-// BERTH_CHAOS_SECONDS sets for how long (60), BERTH_CHAOS_ROUNDS how many rounds it is instead (tests/chaos/chaos.h),
+// BERTH_CHAOS_SECONDS sets for how long (120), BERTH_CHAOS_ROUNDS how many rounds it is instead (tests/chaos/chaos.h),
 // of which 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what $BERTH_GPU_TEST_BACKEND=cuda
 // plays on a GPU. BERTH_FAULT_SEED replays the draws of a run.
 
@@ -25,7 +25,7 @@ TEST(ChaosTest, WhateverDiesNothingIsLostAndNothingIsOutTwice) {
   ChaosOptions options = {.seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()())};
   if (backend != nullptr) options.backend = backend;
   const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", options.backend == "host" ? 0 : 10);
-  const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_CHAOS_SECONDS", 60));
+  const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_CHAOS_SECONDS", 120));
   Chaos chaos(options);
   for (uint64_t round = 0; (rounds > 0 ? round < rounds : absl::Now() < end) && !HasFailure(); ++round) chaos.Round();
   if (!HasFailure()) chaos.Finish();

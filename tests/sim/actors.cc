@@ -23,7 +23,7 @@ Secret SecretOf(uint64_t draw) {
 
 std::optional<ChannelId> Simulation::SomeChannel() {
   if (processes_.empty()) return std::nullopt;
-  return std::next(processes_.begin(), Draw(processes_.size()))->first;
+  return processes_.Nth(Draw(processes_.size()))->first;
 }
 
 bool Simulation::MayAsk(ChannelId channel) const {
@@ -53,7 +53,7 @@ void Simulation::OpenOrJoin() {
     clients_.emplace(*session, client);
     return;
   }
-  const auto client = std::next(clients_.begin(), Draw(clients_.size()));
+  const auto client = clients_.Nth(Draw(clients_.size()));
   uint64_t joined = 0;
   for (const auto& [channel, process] : processes_) joined += process.session == client->first ? 1 : 0;
   if (joined >= options_.channels_per_session) return;
@@ -222,7 +222,7 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
   if (die < 84) return UnpublishRequest{.name = absl::StrCat("name ", Draw(6))};
   if (die < 90) {
     GrantRequest request{.handle = SomeHandle(client), .grantee = TenantOf(Draw(4))};
-    if (Chance(50)) request.grantee = std::next(clients_.begin(), Draw(clients_.size()))->first;
+    if (Chance(50)) request.grantee = clients_.Nth(Draw(clients_.size()))->first;
     return request;
   }
   if (Chance(25)) return ImportRequest{.name = absl::StrCat("name ", Draw(6))};
@@ -520,7 +520,7 @@ void Simulation::EndSomething() {
     processes_.at(*channel).hung_up = true;
     core_->ChannelHungUp(now_, *channel, &effects_);
   } else if (!clients_.empty()) {
-    const auto client = std::next(clients_.begin(), Draw(clients_.size()));
+    const auto client = clients_.Nth(Draw(clients_.size()));
     client->second.ended = true;
     const SessionId session = client->first;
     if (Chance(70)) return core_->LifelineHungUp(now_, session, &effects_);

@@ -50,7 +50,7 @@ void Simulation::ChangeDevice(uint32_t device) {
 
 void Simulation::OperateBlock() {
   if (clients_.empty()) return;
-  const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
+  const auto& [session, client] = *clients_.Nth(Draw(clients_.size()));
   const Caller caller{.credentials = {.session = session, .secret = client.secret},
                       .tenant = client.tenant,
                       .admin = Chance(50)};
@@ -93,7 +93,7 @@ void Simulation::Operate() {
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
   } else {
     if (clients_.empty()) return;
-    const auto& [session, client] = *std::next(clients_.begin(), Draw(clients_.size()));
+    const auto& [session, client] = *clients_.Nth(Draw(clients_.size()));
     const bool admin = Chance(80);
     const Caller caller{.credentials = {.session = session, .secret = client.secret},
                         .tenant = client.tenant,

@@ -25,6 +25,7 @@
 #include "common/row.h"
 #include "daemon/core/core.h"
 #include "tests/sim/alone_uses.h"
+#include "tests/sim/indexed_map.h"
 #include "tests/sim/module_model.h"
 
 namespace berth::core {
@@ -323,8 +324,8 @@ class Simulation {
   Effects effects_;
   uint64_t last_effect_ = 0;
 
-  std::map<SessionId, Client> clients_;
-  std::map<ChannelId, Process> processes_;
+  IndexedMap<SessionId, Client> clients_;
+  IndexedMap<ChannelId, Process> processes_;
   std::vector<BlockHandle> handles_;
   uint64_t last_call_ = 0;
   uint64_t last_record_ = 0;
