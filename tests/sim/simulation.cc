@@ -224,6 +224,9 @@ void Simulation::CarryEffect(const Effect& effect) {
     const bool both = order->order == DeviceOrder::kReset || order->order == DeviceOrder::kDrop ||
                       order->order == DeviceOrder::kLose;
     const bool context = order->order == DeviceOrder::kStart || order->order == DeviceOrder::kEnd;
+    if (order->order == DeviceOrder::kEnable && workers_[{order->device, order->lane}].abandoned) {
+      Fail("a device is enabled whose worker is not gone");
+    }
     for (const Lane lane : kLanes) {
       if (both || lane == (context ? Lane::kContext : order->lane)) {
         workers_[{order->device, lane}].orders.push_back(order->order);
