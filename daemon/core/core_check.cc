@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
@@ -200,11 +201,12 @@ absl::Status Core::Impl::CheckDevices() const {
 
 absl::Status Core::Impl::CheckBudgets() const {
   using Key = std::tuple<Layer, uint32_t, Tenant, SessionId>;
-  std::map<Key, ByteBudget> sums;
+  absl::flat_hash_map<Key, ByteBudget> sums;
   const auto charge = [&](const Block& block, const Key& key) {
-    sums[key].Add(block.phase, block.bytes);
-    if (block.stuck) sums[key].MarkStuck(block.bytes);
-    if (block.busy) sums[key].MarkBusy(block.bytes);
+    ByteBudget& sum = sums[key];
+    sum.Add(block.phase, block.bytes);
+    if (block.stuck) sum.MarkStuck(block.bytes);
+    if (block.busy) sum.MarkBusy(block.bytes);
   };
   blocks_.ForEach([&](const Block& block) {
     charge(block, {Layer::kDevice, block.device, {}, {}});
