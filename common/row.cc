@@ -46,6 +46,8 @@ absl::Status RowBatch::Walk(absl::string_view bytes, Visit visit) {
   return absl::OkStatus();
 }
 
+RowViews ViewsOf(const Rows& rows) { return RowViews(rows.begin(), rows.end()); }
+
 void RowBatch::ApplyTo(Rows* rows) const {
   ForEach([rows](const RowKey& key, std::optional<absl::string_view> content) {
     if (content.has_value()) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -32,6 +33,9 @@ struct RowKey {
 };
 
 using Rows = std::map<RowKey, std::string>;
+// The same where they lie, in the order of their keys.
+using RowViews = std::vector<std::pair<RowKey, absl::string_view>>;
+RowViews ViewsOf(const Rows& rows);
 
 // RowBatch is a list of changes, in the bytes in which it is kept. A value.
 class RowBatch {

@@ -19,11 +19,11 @@ absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std
     return kept;
   }
   BERTH_ASSIGN_OR_RETURN(kept.ledger, Ledger::Open(folder, identity));
-  kept.rows = kept.ledger->AllRows();
+  kept.rows = kept.ledger->rows();
   return kept;
 }
 
-absl::Status RestoreKept(const Rows& rows, Ledger* ledger, core::Core* core) {
+absl::Status RestoreKept(const RowViews& rows, Ledger* ledger, core::Core* core) {
   const uint32_t schema = ledger->schema();
   absl::Duration clock;
   // An earlier program's times were wall time.

@@ -18,7 +18,8 @@ namespace berth {
 // The ledger, and the rows that earlier brokers of this incarnation have kept in it.
 struct KeptLedger {
   std::unique_ptr<Ledger> ledger;
-  Rows rows;
+  // Where they lie in it.
+  RowViews rows;
 };
 
 // Reads them from `folder`; begins a ledger where there was no broker before. Errors: LEDGER_UNREADABLE, of what is
@@ -27,7 +28,7 @@ absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std
 
 // Gives the core the rows that were read from the ledger. Where an earlier program wrote them they are written anew, as
 // today's; where that fails, the ledger is as it was. Errors: Core::Restore()'s; those of the file system.
-absl::Status RestoreKept(const Rows& rows, Ledger* ledger, core::Core* core);
+absl::Status RestoreKept(const RowViews& rows, Ledger* ledger, core::Core* core);
 
 }  // namespace berth
 

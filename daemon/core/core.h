@@ -409,7 +409,10 @@ class Core {
   // at any time (hang-ups, processes that are gone, workers), and then Resume(). Rows of an earlier schema are read as
   // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the
   // row; the core is of no use then.
-  absl::Status Restore(const Rows& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
+  absl::Status Restore(const RowViews& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
+  absl::Status Restore(const Rows& rows, const ArchiveOrigin& origin = {.schema = kRowSchema}) {
+    return Restore(ViewsOf(rows), origin);
+  }
   // What has to be there outside for what was restored.
   Standing WhatStands() const;
   // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard

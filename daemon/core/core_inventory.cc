@@ -55,7 +55,8 @@ void Core::DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& s
 
 void Core::Impl::Enable(const Step& step, Device& device) {
   for (const Lane lane : kLanes) {
-    if (device.worker(lane).state != DeviceState::kStopped) continue;
+    // One that does not end even by SIGKILL is followed by none until it does.
+    if (device.worker(lane).state != DeviceState::kStopped || device.worker(lane).abandoned) continue;
     Order(step, device, lane, DeviceOrder::kEnable, "");
   }
 }

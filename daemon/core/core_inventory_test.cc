@@ -92,6 +92,20 @@ TEST(CoreInventoryTest, OneThatIsBackIsOnProbationAndLeasesNothingUntilItsWorker
   EXPECT_EQ(View(h).generation, 2u);
 }
 
+TEST(CoreInventoryTest, OneThatIsBackWhoseContextWorkerDoesNotEndIsBackWithoutIt) {
+  CoreHarness h;
+  Survey(h, {.lost = true});
+  Down(h, DeviceState::kStopped);
+  h.Do([&](Core& core, Effects* effects) {
+    core.ReportDevice(h.now, 0, Lane::kContext, {.generation = 2, .abandoned = true}, effects);
+  });
+  h.orders.clear();
+  Survey(h, {});
+  ASSERT_EQ(h.orders.size(), 1u);
+  EXPECT_EQ(h.orders[0].order, DeviceOrder::kEnable);
+  EXPECT_EQ(h.orders[0].lane, Lane::kMain);
+}
+
 TEST(CoreInventoryTest, OneThatFailsItsSelfTestIsNotTestedAgainUntilItIsLostOnceMore) {
   CoreHarness h;
   Survey(h, {.lost = true});

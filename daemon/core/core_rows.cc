@@ -58,7 +58,7 @@ Rows Core::AllRows() const {
   return rows;
 }
 
-absl::Status Core::Restore(const Rows& rows, const ArchiveOrigin& origin) {
+absl::Status Core::Restore(const RowViews& rows, const ArchiveOrigin& origin) {
   for (const auto& [key, content] : rows) {
     ArchiveReader archive(content, origin);
     switch (GroupOf(key)) {

@@ -160,14 +160,17 @@ absl::Status Ledger::Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_
   return absl::OkStatus();
 }
 
-Rows Ledger::AllRows() const {
-  std::vector<std::pair<RowKey, Place>> places(places_.begin(), places_.end());
-  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Rows rows;
-  for (const auto& [key, place] : places) {
-    rows.emplace_hint(rows.end(), key, std::string(file_.At(place.offset, place.size)));
-  }
+RowViews Ledger::rows() const {
+  RowViews rows;
+  rows.reserve(places_.size());
+  for (const auto& [key, place] : places_) rows.emplace_back(key, file_.At(place.offset, place.size));
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return rows;
+}
+
+Rows Ledger::AllRows() const {
+  const RowViews views = rows();
+  return Rows(views.begin(), views.end());
 }
 
 }  // namespace berth

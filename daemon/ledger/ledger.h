@@ -61,6 +61,8 @@ class Ledger {
   // Whether the headroom is there. Errors: LEDGER_FULL: nothing shall be begun that makes the rows more.
   absl::Status CheckRoom();
 
+  // Valid until something is committed.
+  RowViews rows() const;
   Rows AllRows() const;
   // Whether Open() found a commit that was under way, and left it out.
   bool torn() const { return file_.torn(); }
