@@ -178,15 +178,10 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
   ledger_ = std::move(kept_->ledger);
   if (ledger_->torn()) spdlog::warn("ledger: a commit was under way when the last broker died; it never was");
   const RowViews rows = std::move(kept_->rows);
-  const auto is_kept = [&rows](const RowKey& key) {
-    const auto at = std::lower_bound(rows.begin(), rows.end(), key,
-                                     [](const auto& row, const RowKey& wanted) { return row.first < wanted; });
-    return at != rows.end() && at->first == key;
-  };
   // What processes keep, and how far their streams are, the core reads in their pages.
   for (auto it = held_.begin(); it != held_.end();) {
     const bool page = it->first.kind == custody::Kind::kFencePage;
-    if (page && is_kept(core::KeyOf(core::RowKind::kChannel, it->first.id))) {
+    if (page && HasRow(rows, core::KeyOf(core::RowKind::kChannel, it->first.id))) {
       fences_->Adopt(ChannelId(it->first.id), std::move(it->second));
       it = held_.erase(it);
     } else {

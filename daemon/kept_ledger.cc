@@ -1,11 +1,19 @@
 #include "daemon/kept_ledger.h"
 
+#include <algorithm>
+
 #include "common/status_macros.h"
 #include "daemon/broker/node_clock.h"
 #include "daemon/core/row_kind.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
+
+bool HasRow(const RowViews& rows, const RowKey& key) {
+  const auto at = std::lower_bound(rows.begin(), rows.end(), key,
+                                   [](const auto& row, const RowKey& wanted) { return row.first < wanted; });
+  return at != rows.end() && at->first == key;
+}
 
 absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder) {
   LedgerIdentity identity = {.schema = core::kRowSchema,

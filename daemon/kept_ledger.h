@@ -22,6 +22,9 @@ struct KeptLedger {
   RowViews rows;
 };
 
+// Whether a row of that key is among those.
+bool HasRow(const RowViews& rows, const RowKey& key);
+
 // Reads them from `folder`; begins a ledger where there was no broker before. Errors: LEDGER_UNREADABLE, of what is
 // there; those of the system, where there was nothing.
 absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder);

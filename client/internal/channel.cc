@@ -56,8 +56,6 @@ std::optional<attach::GaveBack> AsGaveBack(const Message& message) {
 // Between two looks at open uses that hold a hand-over up, in milliseconds.
 constexpr int kLeastPause = 1;
 constexpr int kLongestPause = 64;
-// At the socket, for who waits for ever.
-constexpr absl::Duration kLongestLook = absl::Minutes(1);
 
 void Ring(int eventfd) {
   const uint64_t one = 1;
@@ -216,8 +214,8 @@ void Channel::LookLocked(GivingBack* own, absl::Time deadline) {
   looker_ = own;
   mu_.Unlock();
   pollfd entries[2] = {{.fd = socket_, .events = POLLIN}, {.fd = looker_wake_.get(), .events = POLLIN}};
-  const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kLongestLook);
-  ::poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+  const absl::Duration left = absl::Ceil(std::max(deadline - absl::Now(), absl::ZeroDuration()), absl::Milliseconds(1));
+  ::poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(left)));
   if (entries[1].revents != 0) Silence(looker_wake_.get());
   mu_.Lock();
   looker_ = nullptr;

@@ -3,7 +3,8 @@
 // blocks, hands over what this process tracks of a block alone, and sends what this process lets go.
 //
 // One thread sleeps on the socket. Who waits for an fd also looks at the socket itself, so that an fd that is
-// there already costs no wake-up, and one that is not costs one.
+// there already costs no wake-up, and one that is not costs one. Who gives a permit back sleeps on it, too: one of
+// them, for all of them.
 
 #ifndef CLIENT_INTERNAL_CHANNEL_H_
 #define CLIENT_INTERNAL_CHANNEL_H_
@@ -75,7 +76,8 @@ class Channel {
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Gives an acquisition of a permit back, and waits until the daemon has it. Not OK: it may or may not have it, and
-  // ReleasePermit is to say the same; kDeadlineExceeded, kUnavailable, or those of a full socket.
+  // ReleasePermit is to say the same; kDeadlineExceeded, kUnavailable, or those of a full socket. Requires: `deadline`
+  // is at most days away.
   absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sends what is handed over of a block. Never waits.

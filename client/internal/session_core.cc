@@ -231,7 +231,7 @@ void SessionCore::Retire(SessionCore* core) {
     MutexLock lock(&core->mu_);
     stubs = core->live_->stubs;
   }
-  core->Disconnect(std::move(stubs));
+  core->KeepWhileConnecting(std::move(stubs));
   if (settler.Flush(kFlushPatience)) {
     delete core;
   } else {
@@ -261,7 +261,7 @@ void SessionCore::OnLost(const absl::Status& why) {
     }
     unused = TakeUnused();
   }
-  Disconnect(std::move(unused));
+  KeepWhileConnecting(std::move(unused));
   live_->lost.Cancel();
 }
 
@@ -306,7 +306,7 @@ void SessionCore::LeaveCall() {
     --calls_;
     unused = TakeUnused();
   }
-  Disconnect(std::move(unused));
+  KeepWhileConnecting(std::move(unused));
 }
 
 std::shared_ptr<Stubs> SessionCore::TakeUnused() {
@@ -314,12 +314,12 @@ std::shared_ptr<Stubs> SessionCore::TakeUnused() {
   return std::move(live_->stubs);
 }
 
-void SessionCore::Disconnect(std::shared_ptr<Stubs> unused) {
-  if (unused == nullptr || !unused->connecting()) return;
+void SessionCore::KeepWhileConnecting(std::shared_ptr<Stubs> stubs) {
+  if (stubs == nullptr || !stubs->connecting()) return;
   // Who waits at it is who reads its socket.
-  live_->settler.Add([unused = std::move(unused)] {
+  live_->settler.Add([stubs = std::move(stubs)] {
     const absl::Time until = absl::Now() + kFlushPatience;
-    return unused->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, absl::ToChronoTime(until));
+    return stubs->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, absl::ToChronoTime(until));
   });
 }
 

@@ -214,10 +214,10 @@ class SessionCore {
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
-  // whoever serves next. For Disconnect(), without the lock.
+  // whoever serves next. For KeepWhileConnecting(), without the lock.
   std::shared_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets go of `unused`, which may be null: in the background, once nothing is being connected.
-  void Disconnect(std::shared_ptr<Stubs> unused);
+  // Has the settler keep `stubs`, which may be null, while a connection is being made.
+  void KeepWhileConnecting(std::shared_ptr<Stubs> stubs);
   void OweForget(uint64_t sequence);
 
   const std::string folder_;
