@@ -5,7 +5,10 @@
 #ifndef DAEMON_ADOPTION_H_
 #define DAEMON_ADOPTION_H_
 
-#include "absl/status/status.h"
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
 #include "daemon/broker/block_keeper.h"
 #include "daemon/broker/broker.h"
 #include "daemon/core/standing.h"
@@ -21,9 +24,22 @@ struct Adopters {
   BlockKeeper& blocks;
 };
 
-// Takes out of `held` what `standing` stands for, then tells the core what has lost its fd and who has died meanwhile.
+// What the core is to be told.
+struct Losses {
+  std::vector<SessionId> hung_up_sessions;
+  std::vector<ChannelId> hung_up_channels;
+  // They got nothing: the broker died before it had their pidfds in custody.
+  std::vector<ChannelId> gone_processes;
+  // Without an fd, which the core knows whether they need.
+  std::vector<BlockId> blocks;
+};
+
+// Takes out of `held` what `standing` stands for, and returns what is not there. Does nothing to the core.
 // Errors: those of the system; the broker cannot serve then.
-absl::Status AdoptLeases(const core::Standing& standing, const Adopters& adopters, HeldFds* held);
+absl::StatusOr<Losses> AdoptLeases(const core::Standing& standing, const Adopters& adopters, HeldFds* held);
+
+// Tells the core of those, and of who has died meanwhile.
+void TellLosses(const Losses& losses, const Adopters& adopters);
 
 }  // namespace berth
 

@@ -62,7 +62,7 @@ BrokerProcess::BrokerProcess(Inheritance inheritance, Starter starter, absl::Sta
       facts_(inheritance.facts),
       kept_(std::move(kept)),
       custody_(std::move(inheritance.custody)) {
-  for (HeldFd& held : inheritance.held) held_[held.key] = std::move(held.fd);
+  for (HeldFd& held : inheritance.held) held_.emplace_hint(held_.end(), held.key, std::move(held.fd));
 }
 
 absl::Status BrokerProcess::Start(const Folders& folders, const BrokerOptions& options) {
@@ -193,12 +193,17 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
 }
 
 absl::Status BrokerProcess::TakeUpLeases() {
-  for (const core::SessionView& session : core_->ListSessions({.admin = true})) {
-    audit_->NoteSession(session.id, session.label);
-  }
   if (ledger_fault_.ok()) {
+    // Nothing changes the core until the losses are told.
+    std::future<void> listed = std::async(std::launch::async, [this] { history_->Resume(core_->ListLeases()); });
+    const core::Standing standing = core_->WhatStands();
+    for (const core::Standing::Lifeline& lifeline : standing.lifelines) {
+      audit_->NoteSession(lifeline.session, lifeline.label);
+    }
     const Adopters adopters = {*broker_, *attach_, *keeper_};
-    BERTH_RETURN_IF_ERROR(AdoptLeases(core_->WhatStands(), adopters, &held_));
+    BERTH_ASSIGN_OR_RETURN(const Losses losses, AdoptLeases(standing, adopters, &held_));
+    listed.get();
+    TellLosses(losses, adopters);
   }
   for (auto& [key, fd] : held_) {
     if (key.kind == custody::Kind::kMonitor) BERTH_RETURN_IF_ERROR(desk_->MonitorIsUp(std::move(fd)));
@@ -211,7 +216,6 @@ absl::Status BrokerProcess::TakeUpLeases() {
   }
   if (!ledger_fault_.ok()) return absl::OkStatus();
   broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) { core.Resume(now, effects); });
-  history_->Resume(broker_->Read([](const core::Core& core) { return core.ListLeases(); }));
   for (auto& [key, fd] : std::exchange(held_, {})) LetGo({key, std::move(fd)});
   return absl::OkStatus();
 }

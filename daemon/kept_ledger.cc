@@ -1,6 +1,7 @@
 #include "daemon/kept_ledger.h"
 
 #include <algorithm>
+#include <future>
 
 #include "common/status_macros.h"
 #include "daemon/broker/node_clock.h"
@@ -37,6 +38,10 @@ absl::Status RestoreKept(const RowViews& rows, Ledger* ledger, core::Core* core)
   // An earlier program's times were wall time.
   if (schema == 1) clock = absl::UnixEpoch() - NodeClock::Real().ToWall(absl::UnixEpoch());
   BERTH_RETURN_IF_ERROR(core->Restore(rows, {.schema = schema, .clock = clock}));
+  // Each goes through all that is held.
+  std::future<absl::Status> sums = std::async(std::launch::async, [core] { return core->CheckSums(); });
+  BERTH_RETURN_IF_ERROR(core->CheckReferences());
+  BERTH_RETURN_IF_ERROR(sums.get());
   if (schema == core::kRowSchema) return absl::OkStatus();
   BERTH_RETURN_IF_ERROR(ledger->Migrate(core->AllRows()));
   spdlog::info("ledger: its rows are of schema {} from now on, and were of {}", core::kRowSchema, schema);

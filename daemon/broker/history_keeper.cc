@@ -23,12 +23,12 @@ bool IsUnreadable(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status);
 }
 
-// From the broker's clock, which is the boot's.
-void ToWall(core::LeaseRecord* lease) {
-  const NodeClock& clock = NodeClock::Real();
-  lease->granted_at = clock.ToWall(lease->granted_at);
-  if (lease->end != core::LeaseEnd::kNone) lease->ended_at = clock.ToWall(lease->ended_at);
+// From the broker's clock, which is the boot's; `began` is when that was zero, on the wall.
+void ToWall(absl::Time began, core::LeaseRecord* lease) {
+  lease->granted_at = began + (lease->granted_at - absl::UnixEpoch());
+  if (lease->end != core::LeaseEnd::kNone) lease->ended_at = began + (lease->ended_at - absl::UnixEpoch());
 }
+absl::Time Began() { return NodeClock::Real().ToWall(absl::UnixEpoch()); }
 
 absl::Status Off() {
   return Refuse(Reason::kUnsupported, "{capability} is not kept: history.size is 0 in the daemon's configuration",
@@ -53,7 +53,7 @@ HistoryKeeper::~HistoryKeeper() {
 
 void HistoryKeeper::Append(core::LeaseRecord record) {
   if (!thread_.joinable()) return;
-  ToWall(&record);
+  ToWall(Began(), &record);
   MutexLock lock(&mu_);
   if (waiting_.size() + writing_ >= kWaiting) {
     ++unwritten_;
@@ -65,7 +65,7 @@ void HistoryKeeper::Append(core::LeaseRecord record) {
 
 void HistoryKeeper::Resume(std::vector<core::LeaseRecord> out) {
   if (!thread_.joinable()) return;
-  for (core::LeaseRecord& lease : out) ToWall(&lease);
+  for (const absl::Time began = Began(); core::LeaseRecord& lease : out) ToWall(began, &lease);
   MutexLock lock(&mu_);
   begins_ = {.out = std::move(out), .after = waiting_.size()};
   more_.Signal();

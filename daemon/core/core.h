@@ -408,11 +408,8 @@ class Core {
   // Goes on from what an earlier broker of this incarnation kept. Called first of all; then the news since is told as
   // at any time (hang-ups, processes that are gone, workers), and then Resume(). Rows of an earlier schema are read as
   // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the
-  // row; the core is of no use then.
+  // row; the core is of no use then. Whether all rows go together CheckBooks() says.
   absl::Status Restore(const RowViews& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
-  absl::Status Restore(const Rows& rows, const ArchiveOrigin& origin = {.schema = kRowSchema}) {
-    return Restore(ViewsOf(rows), origin);
-  }
   // What has to be there outside for what was restored.
   Standing WhatStands() const;
   // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard
@@ -420,8 +417,12 @@ class Core {
   void Resume(absl::Time now, Effects* effects);
 
   // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
-  // is broken. For tests and the simulator; costs time linear in everything held.
+  // is broken. After Restore(), and for tests and the simulator; costs time linear in everything held.
   absl::Status CheckBooks() const;
+  // Its two halves: that everything is where others say, and that what is kept as a sum is one. Two threads may take one
+  // each, at the same time, after Restore() and as long as nobody changes anything.
+  absl::Status CheckReferences() const;
+  absl::Status CheckSums() const;
 
  private:
   class Impl;

@@ -19,6 +19,13 @@ absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(wha
 }  // namespace
 
 absl::Status Core::CheckBooks() const {
+  // What has room now, not what had at the last step.
+  impl_->UpdatePlacement();
+  BERTH_RETURN_IF_ERROR(CheckReferences());
+  return CheckSums();
+}
+
+absl::Status Core::CheckReferences() const {
   BERTH_RETURN_IF_ERROR(impl_->sessions_.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->blocks_.CheckBooks());
   BERTH_RETURN_IF_ERROR(impl_->mailboxes_.CheckBooks());
@@ -27,19 +34,20 @@ absl::Status Core::CheckBooks() const {
       return Broken("a session is over and still there");
     }
   }
-  // What has room now, not what had at the last step.
-  impl_->UpdatePlacement();
-  PermitRun run(impl_.get(), nullptr);
-  for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks(&run));
-  BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
   BERTH_RETURN_IF_ERROR(impl_->CheckPending());
-  BERTH_RETURN_IF_ERROR(impl_->CheckTenants());
   BERTH_RETURN_IF_ERROR(impl_->CheckBlocks());
   BERTH_RETURN_IF_ERROR(impl_->CheckFences());
   BERTH_RETURN_IF_ERROR(impl_->modules_.CheckBooks());
+  return PlanRun(impl_.get(), nullptr).CheckBooks();
+}
+
+absl::Status Core::CheckSums() const {
+  PermitRun run(impl_.get(), nullptr);
+  for (const auto& [name, pool] : impl_->pools_) BERTH_RETURN_IF_ERROR(pool.CheckBooks(&run));
+  BERTH_RETURN_IF_ERROR(impl_->CheckPermits());
+  BERTH_RETURN_IF_ERROR(impl_->CheckTenants());
   BERTH_RETURN_IF_ERROR(impl_->CheckDevices());
   BERTH_RETURN_IF_ERROR(impl_->CheckBudgets());
-  BERTH_RETURN_IF_ERROR(PlanRun(impl_.get(), nullptr).CheckBooks());
   return impl_->CheckRoom();
 }
 

@@ -1,8 +1,14 @@
 #include "daemon/core/core_harness.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace berth::core {
+
+absl::Status Restore(const Rows& rows, Core* core, const ArchiveOrigin& origin) {
+  BERTH_RETURN_IF_ERROR(core->Restore(ViewsOf(rows), origin));
+  return core->CheckBooks();
+}
 
 Config CoreHarness::DefaultConfig() {
   Config config{.node = 7,
@@ -37,7 +43,7 @@ void CoreHarness::Restart(const Config& config) {
   ++config_.epoch;
   MakeCore();
   last_effect_ = 0;
-  const absl::Status restored = core->Restore(rows);
+  const absl::Status restored = Restore(rows, core.get());
   EXPECT_TRUE(restored.ok()) << restored;
   // What was told of steps that were not kept never was.
   open_leases.clear();

@@ -39,6 +39,9 @@ struct Peer {
   RequestTag Again() const { return {.sequence = sequence}; }
 };
 
+// As a broker restores it: not OK as well for rows that do not go together.
+absl::Status Restore(const Rows& rows, Core* core, const ArchiveOrigin& origin = {.schema = kRowSchema});
+
 class CoreHarness {
  public:
   // Pools "gpu-tests" (cap 2) and "wide" (cap 8); device 0 on the host, 1 on CUDA, each with a budget of 16

@@ -411,7 +411,7 @@ TEST(CoreMemoryRestartTest, RowsThatDoNotFitAreNamed) {
     cut[key].pop_back();
     Core core(CoreHarness::DefaultConfig(), [] { return uint64_t{1}; },
               [](StreamKey) { return StreamWords(); }, [](ChannelId) { return nullptr; });
-    const absl::Status status = core.Restore(cut);
+    const absl::Status status = Restore(cut, &core);
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_NE(status.message().find(std::to_string(key.kind)), std::string::npos) << status;
   }

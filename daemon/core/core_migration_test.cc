@@ -99,7 +99,7 @@ class MigrationTest : public testing::Test {
   void Migrate() {
     const std::unique_ptr<Ledger> ledger = Open();
     h_.core = NewCore();
-    const absl::Status restored = h_.core->Restore(ledger->AllRows(), {.schema = ledger->schema(), .clock = kClock});
+    const absl::Status restored = Restore(ledger->AllRows(), h_.core.get(), {.schema = ledger->schema(), .clock = kClock});
     ASSERT_TRUE(restored.ok()) << restored;
     h_.rows = h_.core->AllRows();
     // Records go on from the number that was the last.
@@ -159,7 +159,7 @@ TEST_F(MigrationTest, WhatIsKeptFromThenOnIsOfTodaysSchema) {
     const std::unique_ptr<Ledger> ledger = Open();
     ASSERT_EQ(ledger->schema(), 1u);
     const std::unique_ptr<Core> core = NewCore();
-    ASSERT_TRUE(core->Restore(ledger->AllRows(), {.schema = 1, .clock = kClock}).ok());
+    ASSERT_TRUE(Restore(ledger->AllRows(), core.get(), {.schema = 1, .clock = kClock}).ok());
     const Rows rows = core->AllRows();
     EXPECT_NE(rows, ledger->AllRows());
     const absl::Status migrated = ledger->Migrate(rows);
@@ -177,7 +177,7 @@ TEST_F(MigrationTest, WhatIsKeptFromThenOnIsOfTodaysSchema) {
   const std::unique_ptr<Ledger> again = Open();
   EXPECT_EQ(again->schema(), kRowSchema);
   const std::unique_ptr<Core> core = NewCore();
-  ASSERT_TRUE(core->Restore(again->AllRows()).ok());
+  ASSERT_TRUE(Restore(again->AllRows(), core.get()).ok());
   EXPECT_EQ(core->AllRows(), again->AllRows()) << "there is nothing left of the other schema";
   // Who knows only the earlier one says so, and changes nothing.
   const absl::Status refused = Ledger::Open(folder_, Identity(1, 0)).status();
@@ -196,7 +196,7 @@ TEST_F(MigrationTest, RowsThatAreCutShortAreUnreadableByTheEarlierSchemaToo) {
     Rows rows = good;
     rows[key] = content.substr(0, content.size() / 2);
     if (rows[key] == content) continue;
-    EXPECT_FALSE(NewCore()->Restore(rows, {.schema = 1, .clock = kClock}).ok()) << key.kind;
+    EXPECT_FALSE(Restore(rows, NewCore().get(), {.schema = 1, .clock = kClock}).ok()) << key.kind;
   }
 }
 

@@ -388,15 +388,15 @@ TEST_F(CoreRestartTest, RowsThatCannotBeAreUnreadable) {
       Rows rows = good;
       rows[key] = bad;
       CoreHarness fresh;
-      EXPECT_TRUE(absl::IsDataLoss(fresh.core->Restore(rows))) << key.kind;
+      EXPECT_TRUE(absl::IsDataLoss(Restore(rows, fresh.core.get()))) << key.kind;
     }
   }
   Rows rows = good;
   rows.erase(KeyOf(RowKind::kSession, peer.session.value()));
-  EXPECT_FALSE(CoreHarness().core->Restore(rows).ok());
+  EXPECT_FALSE(Restore(rows, CoreHarness().core.get()).ok());
   rows = good;
   rows[KeyOf(static_cast<RowKind>(9'999))] = "";
-  EXPECT_FALSE(CoreHarness().core->Restore(rows).ok());
+  EXPECT_FALSE(Restore(rows, CoreHarness().core.get()).ok());
 }
 
 TEST(RowSchemaTest, WhoChangesARowMovesTheSchema) {

@@ -80,13 +80,15 @@ absl::Status Core::Restore(const RowViews& rows, const ArchiveOrigin& origin) {
   impl_->FinishRestoringSessions();
   impl_->FinishRestoringPermits();
   impl_->placed_touches_.reset();
-  return CheckBooks();
+  impl_->UpdatePlacement();
+  return absl::OkStatus();
 }
 
 Standing Core::WhatStands() const {
   Standing standing;
   for (const Session* const session : impl_->sessions_.List()) {
     standing.lifelines.push_back({.session = session->id,
+                                  .label = session->label,
                                   .opener = session->opener,
                                   .secret = session->secret,
                                   .joined = !session->channels.empty()});

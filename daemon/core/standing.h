@@ -5,6 +5,7 @@
 #define DAEMON_CORE_STANDING_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/ids.h"
@@ -19,6 +20,7 @@ struct Standing {
   // A session, behind its lifeline.
   struct Lifeline {
     SessionId session;
+    std::string label;
     ProcessInfo opener;
     Secret secret;
     // Some process has.

@@ -102,7 +102,8 @@ bool MayEndSooner(custody::Kind kind) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> Custody::Keep(const Key& key, UniqueFd fd, HeldByKey* held) {
-  Held& kept = (*held)[key] = Held{.fd = fd.get()};
+  // They come in the order of their keys.
+  Held& kept = held->insert_or_assign(held->end(), key, Held{.fd = fd.get()})->second;
   if (IsForVaults(key.kind)) {
     kept.own = std::move(fd);
   } else if (MayEndSooner(key.kind)) {

@@ -79,7 +79,7 @@ void Restore(const std::string& bytes) {
   core::Core core(
       core::CoreHarness::DefaultConfig(), [&last_id] { return ++last_id; },
       [](core::StreamKey) { return core::StreamWords(); });
-  core.Restore(rows).IgnoreError();
+  core::Restore(rows, &core).IgnoreError();
 }
 
 }  // namespace

@@ -78,7 +78,9 @@ void Simulation::Restart(bool kept) {
   core_ = NewCore();
   // Which pages a process was sent is not written down: it is sent them again, which it does not mind.
   for (auto& [id, process] : processes_) process.pages.clear();
-  if (const absl::Status restored = core_->Restore(rows_); !restored.ok()) {
+  absl::Status restored = core_->Restore(ViewsOf(rows_));
+  if (restored.ok()) restored = core_->CheckBooks();
+  if (!restored.ok()) {
     return Fail(absl::StrCat("a broker cannot go on: ", restored.message()));
   }
   // What waited in no place that outlives the broker is as if it had never come; all else is as it was.
