@@ -30,8 +30,8 @@ bool HasRow(const RowViews& rows, const RowKey& key);
 absl::StatusOr<KeptLedger> ReadKeptLedger(const custody::Facts& facts, const std::string& folder);
 
 // Gives the core the rows that were read from the ledger. Where an earlier program wrote them they are written anew, as
-// today's; where that fails, the ledger is as it was. Errors: those of the core's Restore() and CheckBooks(), and of the
-// file system.
+// today's; where that fails, the ledger is as it was. Errors: those of the core's Restore() and CheckBooks(); those of
+// the file system.
 absl::Status RestoreKept(const RowViews& rows, Ledger* ledger, core::Core* core);
 
 }  // namespace berth

@@ -419,8 +419,8 @@ class Core {
   // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
   // is broken. After Restore(), and for tests and the simulator; costs time linear in everything held.
   absl::Status CheckBooks() const;
-  // Its two halves: that everything is where others say, and that what is kept as a sum is one. Two threads may take one
-  // each, at the same time, after Restore() and as long as nobody changes anything.
+  // Its two halves: that everything is where others say, and that what is kept as a sum is one. Two threads may take
+  // one each, at the same time, after Restore() and as long as nobody changes anything.
   absl::Status CheckReferences() const;
   absl::Status CheckSums() const;
 

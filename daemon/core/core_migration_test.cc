@@ -99,7 +99,8 @@ class MigrationTest : public testing::Test {
   void Migrate() {
     const std::unique_ptr<Ledger> ledger = Open();
     h_.core = NewCore();
-    const absl::Status restored = Restore(ledger->AllRows(), h_.core.get(), {.schema = ledger->schema(), .clock = kClock});
+    const absl::Status restored =
+        Restore(ledger->AllRows(), h_.core.get(), {.schema = ledger->schema(), .clock = kClock});
     ASSERT_TRUE(restored.ok()) << restored;
     h_.rows = h_.core->AllRows();
     // Records go on from the number that was the last.
