@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 #include "daemon/broker_process.h"
@@ -39,8 +38,6 @@ int RunBroker(const BrokerOptions& options) {
   ::signal(SIGCHLD, SIG_IGN);
   // Output is for those who start the daemon; the log goes where errors go.
   spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
-  // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
   spdlog::critical("{}", std::string(Serve(options).message()));
   return 1;

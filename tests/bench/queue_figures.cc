@@ -1,85 +1,124 @@
+// Ten thousand waiters in the core: what they cost each other, with what is to be written down of it. What that is to
+// those who wait is in waiter_figures.cc.
+
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <random>
-#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/ids.h"
-#include "daemon/core/permit_pool.h"
+#include "common/row.h"
+#include "common/status_macros.h"
+#include "daemon/core/core.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/stopwatch.h"
 
 namespace berth::bench {
 namespace {
 
-using core::AcquireOutcome;
-using core::AcquireOutcomes;
-using core::PermitIds;
-using core::PermitPool;
-using core::RequestId;
-
 constexpr uint64_t kFew = 100;
 constexpr uint64_t kMany = 10'000;
+constexpr uint32_t kTenants = 8;
+// That come and go, beside those that wait.
+constexpr uint64_t kSpare = 100;
 
-// A pool that is out, and so many that wait for it: of several tenants and priorities, asking for one thing and
-// another.
+// A core whose only pool is out, and so many that wait for it: of several tenants and priorities, asking for one thing
+// and another.
 class Queue {
  public:
-  explicit Queue(uint64_t waiters)
-      : pool_({.config = {.name = "p", .cap = 2}, .max_waiters = 2 * kMany, .passes_before_hold = 16}, &ids_,
-              &placement_, &journal_) {
-    Enqueue();
-    while (pool_.View().waiters < waiters) Enqueue();
+  static absl::StatusOr<std::unique_ptr<Queue>> Gather(uint64_t waiters) {
+    std::unique_ptr<Queue> queue(new Queue);
+    for (uint64_t i = 0; i < waiters + kSpare; ++i) BERTH_RETURN_IF_ERROR(queue->Join());
+    while (queue->core_.ListPools().front().waiters < waiters) queue->Enqueue();
+    return queue;
   }
 
   void Enqueue() {
-    const RequestId request{ChannelId(1), ++last_};
-    pool_.Acquire({now_, &outcomes_}, request, {.session = SessionId(last_), .tenant = {.uid = Draw(8)}},
-                  {.units = 1 + Draw(2), .holder_key = "h", .priority = static_cast<int32_t>(Draw(3))});
-    waiting_.push_back(request);
-    Take();
+    const size_t process = idle_.back();
+    idle_.pop_back();
+    const CallId call(process_of_.size());
+    process_of_.push_back(process);
+    core_.Acquire(now_, call, processes_[process], {.sequence = call.value(), .answered_below = call.value()},
+                  {.pool = "p", .units = 1 + Draw(2), .holder_key = "h", .priority = static_cast<int32_t>(Draw(3))},
+                  &effects_);
+    waiting_.push_back(call);
+    Carry();
   }
   void Cancel() {
     while (true) {
       std::swap(waiting_[Draw(waiting_.size())], waiting_.back());
-      const RequestId request = waiting_.back();
+      const CallId call = waiting_.back();
       waiting_.pop_back();
-      if (!pool_.Waits(request)) continue;
-      pool_.Leave(request);
-      pool_.Serve({now_, &outcomes_});
-      journal_.Take();
-      return Take();
+      if (granted_.erase(call) > 0) continue;
+      core_.CancelCall(now_, call, &effects_);
+      return Carry();
     }
   }
   void ReleaseAndGrant() {
-    const AcquisitionId held = held_.back();
+    const auto [process, acquisition] = held_.back();
     held_.pop_back();
+    idle_.push_back(process);
     now_ += absl::Milliseconds(1);
-    pool_.Release({now_, &outcomes_}, held);
-    journal_.Take();
-    Take();
+    const ChannelId channel = processes_[process].credentials.channel;
+    core_.GiveBack(now_, channel, acquisition, /*if_idle=*/false, &effects_).IgnoreError();
+    Carry();
   }
 
  private:
+  Queue() = default;
+
+  absl::Status Join() {
+    core::Caller caller = {.tenant = {.uid = Draw(kTenants)}};
+    Credentials& own = caller.credentials;
+    BERTH_ASSIGN_OR_RETURN(own.session, core_.OpenSession(now_, own.secret, caller.tenant, "bench", {}));
+    BERTH_ASSIGN_OR_RETURN(own.channel, core_.JoinSession(now_, own.session, own.secret, caller.tenant, {}));
+    idle_.push_back(processes_.size());
+    processes_.push_back(caller);
+    return absl::OkStatus();
+  }
   uint32_t Draw(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
-  void Take() {
-    for (const AcquireOutcome& outcome : outcomes_)
-      held_.push_back(std::get<core::AcquireResult>(*outcome.result).acquisition);
-    outcomes_.clear();
+  // As the broker does, but for the file.
+  void Carry() {
+    core_.TakeChanges(&rows_);
+    rows_.Clear();
+    for (const core::Effect& effect : effects_) {
+      const auto* const reply = std::get_if<core::Reply>(&effect.what);
+      if (reply == nullptr) continue;
+      const size_t process = process_of_[reply->call.value()];
+      if (!reply->response.ok()) {
+        idle_.push_back(process);
+        continue;
+      }
+      granted_.insert(reply->call);
+      held_.push_back({process, std::get<core::AcquireResult>(*reply->response).acquisition});
+    }
+    effects_.clear();
   }
 
-  PermitIds ids_;
-  core::Placement placement_;
-  core::Journal journal_;
-  PermitPool pool_;
+  uint64_t last_id_ = 0;
+  core::Core core_{core::Config{.node = 1,
+                                .incarnation = 1,
+                                .pools = {{.name = "p", .cap = 2}},
+                                .limits = {.sessions = 2 * kMany}},
+                   [this] { return ++last_id_; }, nullptr};
   std::mt19937_64 random_{1};
   absl::Time now_ = absl::UnixEpoch();
-  uint64_t last_ = 0;
-  AcquireOutcomes outcomes_;
-  std::vector<AcquisitionId> held_;
-  // And some that do not any more.
-  std::vector<RequestId> waiting_;
+  core::Effects effects_;
+  RowBatch rows_;
+  // Each asks once at a time. Those that ask for nothing, by their places.
+  std::vector<core::Caller> processes_;
+  std::vector<size_t> idle_;
+  // Of a call, by its id; none has 0.
+  std::vector<size_t> process_of_{0};
+  std::vector<std::pair<size_t, AcquisitionId>> held_;
+  // Calls that wait, and some that were granted since.
+  std::vector<CallId> waiting_;
+  absl::flat_hash_set<CallId> granted_;
 };
 
 // Nanoseconds of one `op`, as a mean of a batch.
@@ -94,8 +133,8 @@ double Time(Queue& queue, void (Queue::*op)()) {
 
 absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
   constexpr int kBatches = 400;
-  Queue few(kFew);
-  Queue many(kMany);
+  BERTH_ASSIGN_OR_RETURN(const auto few, Queue::Gather(kFew));
+  BERTH_ASSIGN_OR_RETURN(const auto many, Queue::Gather(kMany));
   const std::pair<const char*, void (Queue::*)()> ops[] = {{"enqueue", &Queue::Enqueue},
                                                            {"cancel", &Queue::Cancel},
                                                            {"enqueue again", &Queue::Enqueue},
@@ -104,14 +143,14 @@ absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
   for (int batch = 0; batch < kBatches; ++batch) {
     // As many come as go.
     for (int i = 0; i < 4; ++i) {
-      pairs[i].ours.push_back(Time(many, ops[i].second));
-      pairs[i].theirs.push_back(Time(few, ops[i].second));
+      pairs[i].ours.push_back(Time(*many, ops[i].second));
+      pairs[i].theirs.push_back(Time(*few, ops[i].second));
     }
   }
   std::vector<Figure> figures;
   for (const int i : {0, 1, 3}) {
-    figures.push_back(ComparePairs(absl::StrCat(ops[i].first, ", ", kMany, " wait"), pairs[i], "ns",
-                                   absl::StrCat(kFew, " wait"), 2));
+    figures.push_back(ComparePairs(absl::StrCat(ops[i].first, " in the core, ", kMany, " wait"), pairs[i], "ns",
+                                   absl::StrCat(kFew, " wait"), std::nullopt));
   }
   return figures;
 }
