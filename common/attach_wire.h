@@ -83,7 +83,9 @@ struct Refused {
   int32_t code = 0;
   int32_t reason = 0;
   // Zero-terminated text.
-  char text[512] = {};
+  char text[508] = {};
+  // Milliseconds after which the same may not be refused any more; 0 where asking again helps nobody.
+  uint32_t retry_after = 0;
 };
 
 enum class DeliveryKind : uint32_t {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/attach_wire.h"
 #include "common/error.h"
 #include "common/fd_passing.h"
@@ -24,6 +25,8 @@ namespace {
 
 // Brokers that are asked one thing. One that has too many strangers ends their connections, too.
 constexpr int kMaxAsked = 3;
+// Between two questions of one that is to come again later: it doubles up to that.
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
 // Says why there is no connection to the socket at `path`.
 absl::Status NoConnection(const std::string& path, int error) {
@@ -66,7 +69,9 @@ absl::Status FromRefused(const attach::Refused& refused) {
                       absl::string_view(refused.text, strnlen(refused.text, sizeof(refused.text))));
   if (status.ok()) return absl::InternalError("the daemon refused with the code OK");
   if (const std::optional<Reason> reason = ReasonFromNumber(refused.reason)) {
-    SetErrorDetails({.reason = *reason}, &status);
+    ErrorDetails details = {.reason = *reason};
+    if (refused.retry_after > 0) details.retry_after = absl::Milliseconds(refused.retry_after);
+    SetErrorDetails(details, &status);
   }
   return status;
 }
@@ -126,18 +131,28 @@ struct Asked {
   UniqueFd fd;
 };
 
-// Asks, and asks again where a broker ended without an answer: what it may have made then ends with its connection.
+// Asks, and asks again where a broker ended without an answer: what it may have made then ends with its connection. Who
+// is told to come again later does, for as long as `timeout`.
 template <typename Answer, typename Question>
 absl::StatusOr<Asked<Answer>> Ask(const std::string& folder, const Question& question, absl::Duration timeout) {
-  for (int asked = 1;; ++asked) {
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::Duration pause;
+  for (int asked = 1;;) {
     BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
     absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question);
     if (answer.ok()) {
       return Asked<Answer>{
           .socket = std::move(socket), .answer = answer->first, .fd = std::move(answer->second)};
     }
+    const std::optional<ErrorDetails> details = GetErrorDetails(answer.status());
+    if (details.has_value() && details->retry_after.has_value()) {
+      pause = std::clamp(2 * pause, *details->retry_after, std::max(*details->retry_after, kLongestPause));
+      if (absl::Now() + pause >= deadline) return answer.status();
+      absl::SleepFor(pause);
+      continue;
+    }
     if (!absl::IsAborted(answer.status())) return answer.status();
-    if (asked == kMaxAsked) return absl::UnavailableError(answer.status().message());
+    if (asked++ == kMaxAsked) return absl::UnavailableError(answer.status().message());
   }
 }
 

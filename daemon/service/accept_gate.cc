@@ -11,10 +11,11 @@ absl::Status AcceptGate::Admit(uint32_t uid, absl::Time now) {
   if (uid_has_room && total_.Take(now, 1)) return absl::OkStatus();
   ++refused_;
   const Rate& rate = uid_has_room ? rates_.total : rates_.per_uid;
-  return Refuse(Reason::kLimit, "{what}: {limit} at once and {per_second} a second have come",
-                {{"what", uid_has_room ? "new connections" : absl::StrCat("new connections of uid ", uid)},
-                 {"limit", rate.burst},
-                 {"per_second", rate.per_second}});
+  return RefuseWithRetry(
+      Reason::kLimit, kPause, "{what}: {limit} at once and {per_second} a second have come",
+      {{"what", uid_has_room ? "new connections" : absl::StrCat("new connections of uid ", uid)},
+       {"limit", rate.burst},
+       {"per_second", rate.per_second}});
 }
 
 void AcceptGate::Punish(uint32_t uid, absl::Time now) {

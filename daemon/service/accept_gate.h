@@ -29,8 +29,11 @@ class AcceptGate {
 
   explicit AcceptGate(const AcceptRates& rates) : rates_(rates), of_uid_(rates.per_uid), total_(rates.total) {}
 
+  // After which who was refused may come again.
+  static constexpr absl::Duration kPause = absl::Milliseconds(100);
+
   // Counts a connection in. What a user is refused counts for nobody.
-  // Errors: LIMIT.
+  // Errors: LIMIT, with kPause.
   absl::Status Admit(uint32_t uid, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
   // A connection of the user's was ended for what it sent.

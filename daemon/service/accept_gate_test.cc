@@ -15,6 +15,7 @@ TEST(AcceptGateTest, AUserPastItsRateIsRefusedAndOthersAreNot) {
   const absl::Status refused = gate.Admit(1000, kStart);
   EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
   EXPECT_EQ(refused.message(), "new connections of uid 1000: 3 at once and 2 a second have come");
+  EXPECT_EQ(GetErrorDetails(refused)->retry_after, AcceptGate::kPause);
   EXPECT_TRUE(gate.Admit(1001, kStart).ok());
   EXPECT_EQ(gate.refused_total(), 1u);
   EXPECT_TRUE(gate.Admit(1000, kStart + absl::Milliseconds(500)).ok());

@@ -18,6 +18,7 @@
 #include "daemon/core/response.h"
 #include "daemon/service/audit_facts.h"
 #include "daemon/service/fd_reserve.h"
+#include "daemon/service/refused_conversion.h"
 
 namespace berth::service {
 namespace {
@@ -488,13 +489,7 @@ void AttachFront::OnProcessGone(ChannelId channel) {
 }
 
 void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& why) {
-  attach::Refused refused = {.code = static_cast<int32_t>(why.code())};
-  if (const std::optional<ErrorDetails> details = GetErrorDetails(why)) {
-    refused.reason = static_cast<int32_t>(details->reason);
-  }
-  const absl::string_view text = why.message().substr(0, sizeof(refused.text) - 1);
-  memcpy(refused.text, text.data(), text.size());
-  SendStruct(connection->socket.get(), refused).IgnoreError();
+  SendStruct(connection->socket.get(), ToRefused(why)).IgnoreError();
   if (++connection->refusals == kMaxRefusals) OnEnd(connection);
 }
 

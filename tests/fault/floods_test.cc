@@ -2,9 +2,11 @@
 // answered meanwhile, others keep what they have, and the daemon is afterwards what it was.
 
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -12,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "client/inspector.h"
 #include "client/session.h"
+#include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/flood.h"
@@ -135,6 +138,31 @@ TEST(AcceptRateTest, WhoComesTooFastIsHungUpOnAndAnOperatorIsNot) {
     EXPECT_EQ(status.Wait(), 0) << i;
   }
   flood.Stop();
+}
+
+TEST(AcceptRateTest, ACrowdOfSessionsComesInOneAfterTheOther) {
+  // 82 at once; each session is two connections.
+  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 20\n"});
+  std::vector<std::future<absl::Status>> crowd;
+  for (int i = 0; i < 60; ++i) {
+    crowd.push_back(std::async(std::launch::async,
+                               [&] { return Session::Open({.folder = daemon.folder()}).status(); }));
+  }
+  for (std::future<absl::Status>& opened : crowd) {
+    const absl::Status status = opened.get();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_GT(Must(daemon.inspector().GetNode()).pressure().refused_connections(), 0u);
+}
+
+TEST(AcceptRateTest, WhoMayNotComeForTooLongIsToldWhy) {
+  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 1\n"});
+  absl::Status status;
+  for (int i = 0; i < 10 && status.ok(); ++i) {
+    status = Session::Open({.folder = daemon.folder(), .timeout = absl::Milliseconds(50)}).status();
+  }
+  EXPECT_TRUE(IsRefusal(status, Reason::kLimit)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "1 a second have come")) << status;
 }
 
 }  // namespace
