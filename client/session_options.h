@@ -27,7 +27,8 @@ struct SessionOptions {
   // Keep one permit between its uses: who acquires and releases often does so without a call, as long as nobody else
   // waits. Meanwhile the permit shows as out and kept; whoever comes has it at once (docs/fairness.md).
   bool cache_permits = false;
-  // Bounds each step of Open(), and every call that does not wait for a lease.
+  // Bounds each step of Open(), also where it waits because the user's processes connect faster than the daemon takes
+  // them; and every call that does not wait for a lease.
   absl::Duration timeout = absl::Seconds(10);
 };
 
