@@ -62,6 +62,13 @@ absl::Status DropCapabilities() {
   return absl::OkStatus();
 }
 
+// The sanitizers fork, and trace themselves.
+#ifdef BERTH_SANITIZED
+constexpr bool kFilters = false;
+#else
+constexpr bool kFilters = true;
+#endif
+
 // A filter that allows everything, until it is loaded.
 class Filter {
  public:
@@ -119,26 +126,18 @@ absl::Status ConfineCalls() {
 }  // namespace
 
 absl::Status ConfineDaemon() {
-#ifdef BERTH_SANITIZED
-  return absl::OkStatus();
-#else
+  if (!kFilters) return absl::OkStatus();
   Filter filter;
   // Refused: a driver that tries has an answer.
   filter.OnEach(SCMP_ACT_ERRNO(EPERM), kNobodys);
   const int error = filter.Load();
   return error == 0 || error == -EACCES || error == -EPERM ? absl::OkStatus() : OsError("seccomp", -error);
-#endif
 }
 
 absl::Status ConfineBroker() {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return OsError("prctl(PR_SET_NO_NEW_PRIVS)", errno);
   BERTH_RETURN_IF_ERROR(DropCapabilities());
-#ifdef BERTH_SANITIZED
-  // The sanitizers fork, and trace themselves.
-  return absl::OkStatus();
-#else
-  return ConfineCalls();
-#endif
+  return kFilters ? ConfineCalls() : absl::OkStatus();
 }
 
 }  // namespace berth

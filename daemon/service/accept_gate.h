@@ -16,8 +16,8 @@ namespace berth::service {
 
 // Connections of one user, and of all. A burst is what comes back at once when a broker has followed another.
 struct AcceptRates {
-  Rate per_uid = {.per_second = 1'000, .burst = 4'096};
-  Rate total = {.per_second = 4'000, .burst = 16'384};
+  Rate per_uid = {.per_second = 2'000, .burst = 8'192};
+  Rate total = {.per_second = 8'000, .burst = 32'768};
 };
 
 // Thread-safe.
@@ -25,7 +25,7 @@ class AcceptGate {
  public:
   // As many as so many new ones count one that was ended for what it sent: with the rates above a user has one such a
   // second, once its burst is used up.
-  static constexpr double kPenalty = 1'024;
+  static constexpr double kPenalty = 2'048;
 
   explicit AcceptGate(const AcceptRates& rates) : rates_(rates), of_uid_(rates.per_uid), total_(rates.total) {}
 
