@@ -52,9 +52,10 @@ std::string ModuleModel::Learn(absl::Time now, ChannelId channel, const Tenant& 
   }
   ++given_;
   if (!places_.contains(result.compile)) return "there is no place for what is to be compiled";
+  // Who is gone says nothing any more.
+  std::erase_if(rights_, [&](const auto& right) { return !lives(right.second.channel); });
   for (const auto& [compile, right] : rights_) {
-    if (right.key == key && right.expires > now && lives(right.channel))
-      return "two compile the same at a time";
+    if (right.key == key && right.expires > now) return "two compile the same at a time";
   }
   rights_[result.compile] = {.channel = channel, .key = key, .expires = result.expires};
   return "";
