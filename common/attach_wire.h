@@ -84,7 +84,7 @@ struct Refused {
   int32_t reason = 0;
   // Zero-terminated text.
   char text[508] = {};
-  // Milliseconds after which the same may not be refused any more; 0 where asking again helps nobody.
+  // Of one that was not looked at because too many came at once: milliseconds after which to come again. Else 0.
   uint32_t retry_after = 0;
 };
 

@@ -132,7 +132,7 @@ struct Asked {
 };
 
 // Asks, and asks again where a broker ended without an answer: what it may have made then ends with its connection. Who
-// is told to come again later does, for as long as `timeout`.
+// is one of too many at once comes again when it is told to, for as long as `timeout`.
 template <typename Answer, typename Question>
 absl::StatusOr<Asked<Answer>> Ask(const std::string& folder, const Question& question, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;

@@ -155,7 +155,7 @@ void AttachFront::Accept(UniqueFd socket) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
   if (const absl::Status admitted = Admit(connection->socket.get()); !admitted.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
-    return Refuse(connection, admitted);
+    return Refuse(connection, admitted, AcceptGate::kPause);
   }
   absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), Peer::Role::kTenant);
   if (!peer.ok()) {
@@ -488,8 +488,8 @@ void AttachFront::OnProcessGone(ChannelId channel) {
   });
 }
 
-void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& why) {
-  SendStruct(connection->socket.get(), ToRefused(why)).IgnoreError();
+void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& why, absl::Duration pause) {
+  SendStruct(connection->socket.get(), ToRefused(why, pause)).IgnoreError();
   if (++connection->refusals == kMaxRefusals) OnEnd(connection);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/attach_wire.h"
 #include "common/fd_passing.h"
 #include "common/ids.h"
@@ -138,7 +139,7 @@ class AttachFront {
   void OnEnd(const ConnectionPtr& connection);
   void OnProcessGone(ChannelId channel);
   // Tells the peer why what it sent changed nothing.
-  void Refuse(const ConnectionPtr& connection, const absl::Status& why);
+  void Refuse(const ConnectionPtr& connection, const absl::Status& why, absl::Duration pause = absl::ZeroDuration());
   // Stops serving a connection that has no role.
   void Forget(const ConnectionPtr& connection);
   // Gives a connection that is a lifeline already into custody, and its peer the capsule. Errors: SESSION_ENDED if an

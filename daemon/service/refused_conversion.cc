@@ -10,12 +10,11 @@
 
 namespace berth::service {
 
-attach::Refused ToRefused(const absl::Status& why) {
-  attach::Refused refused = {.code = static_cast<int32_t>(why.code())};
+attach::Refused ToRefused(const absl::Status& why, absl::Duration pause) {
+  attach::Refused refused = {.code = static_cast<int32_t>(why.code()),
+                             .retry_after = static_cast<uint32_t>(absl::ToInt64Milliseconds(pause))};
   if (const std::optional<ErrorDetails> details = GetErrorDetails(why)) {
     refused.reason = static_cast<int32_t>(details->reason);
-    const absl::Duration retry_after = details->retry_after.value_or(absl::ZeroDuration());
-    refused.retry_after = static_cast<uint32_t>(absl::ToInt64Milliseconds(retry_after));
   }
   const absl::string_view text = why.message().substr(0, sizeof(refused.text) - 1);
   memcpy(refused.text, text.data(), text.size());

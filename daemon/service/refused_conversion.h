@@ -4,12 +4,14 @@
 #define DAEMON_SERVICE_REFUSED_CONVERSION_H_
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/attach_wire.h"
 
 namespace berth::service {
 
-// Requires: `why` is not OK. Of its text as much as there is room for.
-attach::Refused ToRefused(const absl::Status& why);
+// Requires: `why` is not OK. Of its text as much as there is room for. Who was not looked at is to come again after
+// `pause`.
+attach::Refused ToRefused(const absl::Status& why, absl::Duration pause = absl::ZeroDuration());
 
 }  // namespace berth::service
 
