@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <random>
 #include <utility>
 #include <variant>
@@ -150,7 +149,7 @@ absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
   std::vector<Figure> figures;
   for (const int i : {0, 1, 3}) {
     figures.push_back(ComparePairs(absl::StrCat(ops[i].first, " in the core, ", kMany, " wait"), pairs[i], "ns",
-                                   absl::StrCat(kFew, " wait"), std::nullopt));
+                                   absl::StrCat(kFew, " wait"), 2));
   }
   return figures;
 }
