@@ -22,6 +22,8 @@ void Append(const Head& head, absl::string_view content, std::string* bytes) {
 
 }  // namespace
 
+RowViews ViewsOf(const Rows& rows) { return RowViews(rows.begin(), rows.end()); }
+
 void RowBatch::Put(const RowKey& key, absl::string_view content) {
   Append({key.kind, static_cast<uint32_t>(content.size()), key.id, key.part}, content, &bytes_);
 }
@@ -45,8 +47,6 @@ absl::Status RowBatch::Walk(absl::string_view bytes, Visit visit) {
   }
   return absl::OkStatus();
 }
-
-RowViews ViewsOf(const Rows& rows) { return RowViews(rows.begin(), rows.end()); }
 
 void RowBatch::ApplyTo(Rows* rows) const {
   ForEach([rows](const RowKey& key, std::optional<absl::string_view> content) {

@@ -23,12 +23,14 @@ bool IsUnreadable(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status);
 }
 
-// From the broker's clock, which is the boot's; `began` is when that was zero, on the wall.
-void ToWall(absl::Time began, core::LeaseRecord* lease) {
-  lease->granted_at = began + (lease->granted_at - absl::UnixEpoch());
-  if (lease->end != core::LeaseEnd::kNone) lease->ended_at = began + (lease->ended_at - absl::UnixEpoch());
+// When the broker's clock, which is the boot's, was zero on the wall.
+absl::Time BootTime() { return NodeClock::Real().ToWall(absl::UnixEpoch()); }
+
+// From that clock to the wall's.
+void ToWall(absl::Time boot, core::LeaseRecord* lease) {
+  lease->granted_at = boot + (lease->granted_at - absl::UnixEpoch());
+  if (lease->end != core::LeaseEnd::kNone) lease->ended_at = boot + (lease->ended_at - absl::UnixEpoch());
 }
-absl::Time Began() { return NodeClock::Real().ToWall(absl::UnixEpoch()); }
 
 absl::Status Off() {
   return Refuse(Reason::kUnsupported, "{capability} is not kept: history.size is 0 in the daemon's configuration",
@@ -53,7 +55,7 @@ HistoryKeeper::~HistoryKeeper() {
 
 void HistoryKeeper::Append(core::LeaseRecord record) {
   if (!thread_.joinable()) return;
-  ToWall(Began(), &record);
+  ToWall(BootTime(), &record);
   MutexLock lock(&mu_);
   if (waiting_.size() + writing_ >= kWaiting) {
     ++unwritten_;
@@ -65,7 +67,7 @@ void HistoryKeeper::Append(core::LeaseRecord record) {
 
 void HistoryKeeper::Resume(std::vector<core::LeaseRecord> out) {
   if (!thread_.joinable()) return;
-  for (const absl::Time began = Began(); core::LeaseRecord& lease : out) ToWall(began, &lease);
+  for (const absl::Time boot = BootTime(); core::LeaseRecord& lease : out) ToWall(boot, &lease);
   MutexLock lock(&mu_);
   begins_ = {.out = std::move(out), .after = waiting_.size()};
   more_.Signal();
