@@ -12,15 +12,16 @@ void ArchiveWriter::Write(const absl::Status& status) {
   });
   // They come in any order; the same status is to be the same bytes.
   std::sort(payloads.begin(), payloads.end());
-  (*this)(status.code(), std::string(status.message()), payloads);
+  (*this)(static_cast<int>(status.code()), std::string(status.message()), payloads);
 }
 
 void ArchiveReader::Read(absl::Status& status) {
-  absl::StatusCode code = absl::StatusCode::kUnknown;
+  auto code = static_cast<int>(absl::StatusCode::kUnknown);
   std::string message;
   std::vector<std::pair<std::string, std::string>> payloads;
   (*this)(code, message, payloads);
-  status = absl::Status(code, message);
+  // Of a code that there is not it is unknown.
+  status = absl::Status(static_cast<absl::StatusCode>(code), message);
   for (const auto& [url, payload] : payloads) status.SetPayload(url, absl::Cord(payload));
 }
 

@@ -9,13 +9,19 @@
 //   ArchiveWriter(&bytes)(permit);
 //   BERTH_RETURN_IF_ERROR(ReadArchive(bytes, &permit));
 //
+// An enumeration says beside itself which of its values are the first and the last:
+//
+//   constexpr auto ArchivedValues(Fruit) { return std::pair(Fruit::kApple, Fruit::kPear); }
+//
 // The bytes are those of one program on one machine: numbers as they lie in memory, containers behind their size. Times
-// are kept to the nanosecond. What is read may be anybody's: every length is checked against what is there.
+// are kept to the nanosecond. What is read may be anybody's: every length is checked against what is there, and a value
+// of an enumeration is one of its own.
 
 #ifndef COMMON_ARCHIVE_H_
 #define COMMON_ARCHIVE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -181,6 +187,13 @@ class ArchiveReader {
       uint8_t byte = 0;
       if (Raw(&byte, 1) && byte > 1) failed_ = true;
       value = byte == 1;
+    } else if constexpr (std::is_enum_v<T> && !std::is_same_v<T, std::byte>) {
+      std::underlying_type_t<T> number = 0;
+      Read(number);
+      const auto read = static_cast<T>(number);
+      const auto [first, last] = ArchivedValues(read);
+      if (read < first || last < read) failed_ = true;
+      if (!failed_) value = read;
     } else {
       Raw(&value, sizeof(value));
     }

@@ -14,6 +14,7 @@ namespace berth {
 namespace {
 
 enum class Colour : uint32_t { kRed = 1, kBlue = 7 };
+constexpr auto ArchivedValues(Colour) { return std::pair(Colour::kRed, Colour::kBlue); }
 
 struct Inner {
   std::string name;
@@ -99,6 +100,17 @@ TEST(ArchiveTest, ALengthOfMoreThanThereIsReadsNothing) {
   EXPECT_EQ(ReadArchive(bytes, &read).code(), absl::StatusCode::kDataLoss);
   std::string text;
   EXPECT_EQ(ReadArchive(bytes, &text).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ArchiveTest, AValueThatAnEnumerationDoesNotHaveIsDataLoss) {
+  for (const uint32_t number : {0u, 8u, UINT32_MAX}) {
+    std::string bytes;
+    ArchiveWriter writer(&bytes);
+    writer(number);
+    Colour read = Colour::kBlue;
+    EXPECT_EQ(ReadArchive(bytes, &read).code(), absl::StatusCode::kDataLoss) << number;
+    EXPECT_EQ(read, Colour::kBlue);
+  }
 }
 
 TEST(ArchiveTest, NoSuchAlternativeAndNoSuchBoolAreDataLoss) {

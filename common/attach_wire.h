@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "common/secret.h"
 
@@ -120,6 +121,7 @@ enum class DeliveryKind : uint32_t {
   // made, or the right to compile is over.
   kModulePlace = 14,
 };
+constexpr auto ArchivedValues(DeliveryKind) { return std::pair(DeliveryKind::kBlock, DeliveryKind::kModulePlace); }
 
 // Tells the process something. Sent again after a restart of the broker until acknowledged; at most 8 with
 // unacknowledged fds are under way per channel.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "daemon/core/block_types.h"
@@ -28,6 +29,7 @@ enum class BlockPhase {
   kRetired,
   kGone,
 };
+constexpr auto ArchivedValues(BlockPhase) { return std::pair(BlockPhase::kWarming, BlockPhase::kGone); }
 inline constexpr int kBlockPhases = 8;
 
 enum class BlockEvent {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace berth::core {
 
 // How a block leaves the daemon; see berth.v1.ExportKind.
 enum class ExportKind { kFd = 1, kCudaIpc = 2 };
+constexpr auto ArchivedValues(ExportKind) { return std::pair(ExportKind::kFd, ExportKind::kCudaIpc); }
 
 // "CUDA_IPC".
 constexpr absl::string_view ExportKindName(ExportKind kind) {
@@ -93,8 +95,10 @@ struct UnpublishRequest {
 };
 
 enum class ReadOnly { kNo = 0, kEnforced = 1, kCooperative = 2 };
+constexpr auto ArchivedValues(ReadOnly) { return std::pair(ReadOnly::kNo, ReadOnly::kCooperative); }
 
 enum class BlockState { kReserved = 1, kLive = 2, kRetired = 3, kQuarantined = 4 };
+constexpr auto ArchivedValues(BlockState) { return std::pair(BlockState::kReserved, BlockState::kQuarantined); }
 
 struct ImportView {
   ImportId id;

@@ -149,8 +149,8 @@ std::optional<Admitted> Core::Impl::Admit(const Step& step, CallId call, const C
           Refuse(Reason::kCancelled, "request {sequence} of channel {channel} is waited for by a later call",
                  {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
   }
-  if (PermitPool** const pool = std::get_if<PermitPool*>(&pending.place)) {
-    (*pool)->SetDeadline(request, deadline);
+  if (const auto* const in = std::get_if<InPool>(&pending.place)) {
+    in->pool->SetDeadline(in->number, deadline);
     Expire(step);
   } else if (GangTable** const gangs = std::get_if<GangTable*>(&pending.place)) {
     (*gangs)->SetDeadline(request, deadline);
@@ -200,10 +200,11 @@ void Core::Impl::Leave(const Step& step, const std::vector<RequestId>& requests,
     pending_.erase(found);
     absent_.erase(request);
     LogAnswer(step, pending, status);
-    if (PermitPool* const* const pool = std::get_if<PermitPool*>(&pending.place)) {
-      (*pool)->Leave(request);
+    if (const auto* const in = std::get_if<InPool>(&pending.place)) {
+      in->pool->Leave(in->number);
     } else if (std::holds_alternative<GangTable*>(pending.place)) {
-      for (const Gang::Part& part : gangs_.Take(request).parts) part.pool->Leave(request);
+      const Gang gang = gangs_.Take(request);
+      for (const Gang::Part& part : gang.parts) part.pool->Leave(gang.number);
     } else if (std::holds_alternative<RoomQueue*>(pending.place)) {
       GiveUp(room_.Take(request));
       room = true;
@@ -238,7 +239,7 @@ void Core::Impl::NoteWaits(const RequestId& request) {
   if (found == pending_.end() || found->second.counted) return;
   Pending& pending = found->second;
   pending.for_units =
-      std::holds_alternative<PermitPool*>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
+      std::holds_alternative<InPool>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
   pending.counted = true;
   tenant_use_.BeginWait(TenantOf(request), pending.for_units);
 }
@@ -268,7 +269,7 @@ void Core::CancelCall(absl::Time now, CallId call, Effects* effects) {
   const absl::Status cancelled =
       Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: the call was cancelled",
              {{"channel", request.channel.value()}, {"sequence", request.sequence}});
-  Impl::Pending& pending = impl_->pending_.at(request);
+  Pending& pending = impl_->pending_.at(request);
   const bool stores = std::holds_alternative<ModuleId>(pending.place) && impl_->modules_.Stores(request);
   if (std::holds_alternative<BlockId>(pending.place) || stores) {
     pending.call = CallId();

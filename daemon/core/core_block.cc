@@ -110,7 +110,7 @@ void Core::Import(absl::Time now, CallId call, const Caller& caller, const Reque
   if (impl_->AwaitHandOver(step, **block, admitted->channel.id)) {
     const absl::Time deadline = step.now + impl_->config_.limits.prepare_patience;
     impl_->pending_.at(admitted->request).place =
-        Impl::WaitingImport{.block = (*block)->id, .read_only = read_only, .deadline = deadline};
+        WaitingImport{.block = (*block)->id, .read_only = read_only, .deadline = deadline};
     impl_->waiting_imports_.emplace(deadline, admitted->request);
     return;
   }

@@ -20,7 +20,7 @@ void Core::Impl::ReadBlock(BlockId id, ArchiveReader& archive) {
   Block read;
   archive(read);
   read.id = id;
-  if (archive.failed() || !devices_.contains(read.device) ||
+  if (archive.failed() || read.phase == BlockPhase::kGone || !devices_.contains(read.device) ||
       (read.charged_session && sessions_.Find(read.charged_session) == nullptr) ||
       (read.phase == BlockPhase::kReserved && !pending_.contains(read.request))) {
     return archive.Fail();

@@ -104,8 +104,9 @@ absl::Status Core::Impl::CheckPending() const {
     if (channel == nullptr || channel->hung_up)
       return Broken("a request is pending of a channel that is not there");
     if (std::holds_alternative<std::monostate>(pending.place)) return Broken("a request is pending nowhere");
-    if (const auto* const pool = std::get_if<PermitPool*>(&pending.place); pool != nullptr) {
-      if (!(*pool)->Waits(request) || !(pending.call || absent_.contains(request)))
+    if (const auto* const in = std::get_if<InPool>(&pending.place); in != nullptr) {
+      const Waiter* const waiter = in->pool->FindWaiter(in->number);
+      if (waiter == nullptr || waiter->request != request || !(pending.call || absent_.contains(request)))
         return Broken("a request waits in no pool, or for no call");
     }
     if (std::holds_alternative<GangTable*>(pending.place) &&
@@ -135,7 +136,7 @@ absl::Status Core::Impl::CheckTenants() const {
   }
   for (const auto& [request, pending] : pending_) {
     const bool for_units =
-        std::holds_alternative<PermitPool*>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
+        std::holds_alternative<InPool>(pending.place) || std::holds_alternative<GangTable*>(pending.place);
     const bool for_bytes =
         std::holds_alternative<RoomQueue*>(pending.place) || std::holds_alternative<BlockId>(pending.place);
     if (!for_units && !for_bytes) continue;

@@ -32,6 +32,7 @@
 #include "daemon/core/lease_record.h"
 #include "daemon/core/mailbox.h"
 #include "daemon/core/module_desk.h"
+#include "daemon/core/pending.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/permit_run.h"
 #include "daemon/core/permit_words.h"
@@ -102,7 +103,6 @@ class Core::Impl {
   // Leave(), as if they had never come.
   void Dismiss(const Step& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
-  struct Pending;
   // A request that has not been answered at once is one of its tenant's that wait, until it is.
   void NoteWaits(const RequestId& request);
   void NoteWaitsNoMore(const RequestId& request, const Pending& pending);
@@ -357,12 +357,6 @@ class Core::Impl {
 
   // ---- core_fence.cc --------------------------------------------------------------------------------------
 
-  // An import that waits until the process that tracks the block alone has handed it over.
-  struct WaitingImport {
-    BlockId block;
-    bool read_only = false;
-    absl::Time deadline;
-  };
 
   FenceStep StepOf(const Step& step, PrepareOutcomes* outcomes) const {
     return FenceStep{.now = step.now, .read = read_words_, .outcomes = outcomes};
@@ -503,24 +497,6 @@ class Core::Impl {
 
   // ---- State ----------------------------------------------------------------------------------------------
 
-  // Where a pending request waits: nowhere yet, in a pool, for bytes, for its block to be made, for others' uses to be
-  // finished, for a block to be handed over, or for a module.
-  using Place = std::variant<std::monostate, PermitPool*, GangTable*, RoomQueue*, BlockId, FenceTable*,
-                             WaitingImport, ModuleId>;
-  struct Pending {
-    // 0 if nobody waits for the answer.
-    CallId call;
-    Place place;
-    // It is counted as one of its tenant's that wait, and as one that waits for units.
-    bool counted = false;
-    bool for_units = false;
-    // When it came; InfiniteFuture where an earlier broker has not said so.
-    absl::Time since = absl::InfiniteFuture();
-    // What is logged with the answer.
-    std::vector<LogRecord> notes;
-    // What the answer is to be made into; null for itself.
-    std::unique_ptr<PlanDraft> plan;
-  };
   // A call that waits until the releases that it had tried again have ended.
   struct Reaping {
     std::set<BlockId> open;

@@ -25,9 +25,9 @@ void Core::Acquire(absl::Time now, CallId call, const Caller& caller, const Requ
   const Asker asker{.session = admitted->session.id,
                     .tenant = admitted->session.tenant,
                     .process = admitted->channel.process};
-  impl_->pending_.at(admitted->request).place = pool;
   PermitRun run(impl_.get(), &step);
-  pool->Acquire(run.step(), admitted->request, asker, request);
+  const uint64_t number = pool->Acquire(run.step(), admitted->request, asker, request);
+  impl_->pending_.at(admitted->request).place = InPool{.pool = pool, .number = number};
   run.Answer();
   impl_->NoteWaits(admitted->request);
 }

@@ -69,9 +69,11 @@ void Core::Impl::ReadPermitRow(const RowKey& key, ArchiveReader& archive) {
   const Waiter& waiter = *pool->second->FindWaiter(key.id);
   const auto pending = pending_.find(waiter.request);
   if (pending == pending_.end()) return archive.Fail();
+  Place& place = pending->second.place;
+  if (!std::holds_alternative<std::monostate>(place)) return archive.Fail();
   // A gang's own row follows.
   if (!waiter.gang.empty()) return;
-  pending->second.place = pool->second;
+  place = InPool{.pool = pool->second, .number = key.id};
   NoteWaits(waiter.request);
 }
 
@@ -85,7 +87,8 @@ void Core::Impl::ReadGang(uint64_t number, ArchiveReader& archive) {
     const auto known = [&](size_t member) { return member < gang.permits.size(); };
     if (part.members.empty() || !std::all_of(part.members.begin(), part.members.end(), known)) return archive.Fail();
     part.pool = FindPool(gang.permits[part.members.front()].pool);
-    if (part.pool == nullptr || !part.pool->Waits(gang.request)) return archive.Fail();
+    const Waiter* const waiter = part.pool == nullptr ? nullptr : part.pool->FindWaiter(number);
+    if (waiter == nullptr || waiter->request != gang.request) return archive.Fail();
   }
   for (const RoomAsk& ask : gang.room) {
     if (!devices_.contains(ask.device)) return archive.Fail();

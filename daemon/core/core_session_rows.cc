@@ -177,11 +177,12 @@ void Core::Impl::ComeBack(const Step& step, const RequestId& request) {
   const Place place = pending->second.place;
   if (std::holds_alternative<RoomQueue*>(place)) return NoteRoom();
   PermitRun run(this, &step);
-  if (PermitPool* const* const pool = std::get_if<PermitPool*>(&place)) {
-    (*pool)->Attach(run.step(), request);
-    (*pool)->Serve(run.step());
+  if (const auto* const in = std::get_if<InPool>(&place)) {
+    in->pool->Attach(run.step(), in->number);
+    in->pool->Serve(run.step());
   } else if (std::holds_alternative<GangTable*>(place)) {
-    for (const Gang::Part& part : gangs_.Find(request)->parts) part.pool->Attach(run.step(), request);
+    const Gang& gang = *gangs_.Find(request);
+    for (const Gang::Part& part : gang.parts) part.pool->Attach(run.step(), gang.number);
     serve_pools_ = true;
   }
   run.Answer();

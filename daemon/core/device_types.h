@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -15,6 +16,7 @@
 namespace berth::core {
 
 enum class MemoryKind { kHost = 1, kCudaVmm = 2, kCudaDirect = 3 };
+constexpr auto ArchivedValues(MemoryKind) { return std::pair(MemoryKind::kHost, MemoryKind::kCudaDirect); }
 
 enum class DeviceState {
   kReady = 1,

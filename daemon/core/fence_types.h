@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -41,6 +42,7 @@ using ReadWords = std::function<StreamWords(StreamKey)>;
 
 // Two bits: reads, writes.
 enum class Access : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+constexpr auto ArchivedValues(Access) { return std::pair(Access::kRead, Access::kReadWrite); }
 
 constexpr bool Writes(Access access) { return access != Access::kRead; }
 constexpr Access operator|(Access a, Access b) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -47,6 +48,7 @@ enum class LogAction {
   kTorn,
   kClearTorn,
 };
+constexpr auto ArchivedValues(LogAction) { return std::pair(LogAction::kAllocate, LogAction::kClearTorn); }
 
 // Why something ended.
 enum class LogCause {
@@ -67,6 +69,7 @@ enum class LogCause {
   // Nobody has its memory any more.
   kLost,
 };
+constexpr auto ArchivedValues(LogCause) { return std::pair(LogCause::kNone, LogCause::kLost); }
 
 struct LogRecord {
   // Of a message.

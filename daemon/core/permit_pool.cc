@@ -62,15 +62,18 @@ void PermitPool::ApplyConfig() {
   journal_->Touch(RowKind::kPool, number_);
 }
 
-void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
-                         const AcquireRequest& what) {
+uint64_t PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
+                             const AcquireRequest& what) {
+  const auto tell = [&](absl::StatusOr<AcquireResult> result) -> uint64_t {
+    Tell(step, request, std::move(result));
+    return 0;
+  };
   if (what.units == 0) {
-    return Tell(step, request,
-                Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
+    return tell(Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
                        {{"field", "units"}, {"value", 0}, {"limit", 1}}));
   }
   if (const Permit* const held = FindNest(asker, what); held != nullptr) {
-    return Tell(step, request, Nest(permits_.at(held->view.id), what));
+    return tell(Nest(permits_.at(held->view.id), what));
   }
   journal_->Touch(RowKind::kCounters);
   Waiter waiter{.number = ++ids_->last_waiter,
@@ -83,27 +86,29 @@ void PermitPool::Acquire(const PoolStep& step, const RequestId& request, const A
   if (shares_.per_device() && what.device.pick == DevicePick::kNone)
     waiter.what.device.pick = DevicePick::kAny;
   if (absl::Status never = CheckCaps(asker.tenant, waiter.what); !never.ok()) {
-    return Tell(step, request, std::move(never));
+    return tell(std::move(never));
   }
   if (queue_.empty() && Judge(waiter, step.gangs) == WaitQueue::Verdict::kFits) {
     Grant(step, waiter);
     // What it has been lent its tenant may want elsewhere.
     if (NeedsUnits()) Serve(step);
-    return;
+    return 0;
   }
+  const uint64_t number = waiter.number;
   const AcquireRequest asked = waiter.what;
   // Whether it is its turn the queue says. Who will not wait leaves it at once.
   queue_.Push(std::move(waiter));
   Serve(step);
   // What was put back a moment ago by one that has not said so yet.
-  if (!what.wait && queue_.Contains(request)) TakeIdleBack(step);
-  if (!queue_.Contains(request)) return;
-  if (absl::Status refusal = WhyNotWait(step.now, asker, asked); !refusal.ok()) {
-    queue_.Remove(request);
-    Tell(step, request, std::move(refusal));
-    // Units may have been kept for it.
-    Serve(step);
-  }
+  if (!what.wait && queue_.Contains(number)) TakeIdleBack(step);
+  if (!queue_.Contains(number)) return 0;
+  absl::Status refusal = WhyNotWait(step.now, asker, asked);
+  if (refusal.ok()) return number;
+  queue_.Remove(number);
+  Tell(step, request, std::move(refusal));
+  // Units may have been kept for it.
+  Serve(step);
+  return 0;
 }
 
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
@@ -319,8 +324,9 @@ void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
     Tell(step, waiter.request, Nest(permit, waiter.what));
   }
   if (step.gangs == nullptr) return;
-  for (const RequestId& request : queue_.GangsOf(view.session)) {
-    if (queue_.Contains(request)) step.gangs->PermitGranted(request, view);
+  for (const uint64_t number : queue_.GangsOf(view.session)) {
+    const Waiter* const gang = queue_.Find(number);
+    if (gang != nullptr) step.gangs->PermitGranted(RequestId(gang->request), view);
   }
 }
 
@@ -394,14 +400,14 @@ bool PermitPool::KeptFrom(uint64_t number, Gangs* gangs) const {
   });
 }
 
-void PermitPool::Attach(const PoolStep& step, const RequestId& request) {
-  queue_.Attach(request);
-  const Waiter& waiter = *queue_.Find(request);
+void PermitPool::Attach(const PoolStep& step, uint64_t number) {
+  queue_.Attach(number);
+  const Waiter& waiter = *queue_.Find(number);
   // Its session may have been granted a permit meanwhile.
   const Permit* const held = waiter.gang.empty() ? FindNest(waiter.asker, waiter.what) : nullptr;
   if (held == nullptr) return;
-  const AcquireRequest what = queue_.Remove(request)->what;
-  Tell(step, request, Nest(permits_.at(held->view.id), what));
+  const Waiter nested = *queue_.Remove(number);
+  Tell(step, nested.request, Nest(permits_.at(held->view.id), nested.what));
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {

@@ -102,11 +102,11 @@ class PermitPool {
   static uint64_t NumberOf(absl::string_view name);
   uint64_t number() const { return number_; }
 
-  // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request.
+  // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request. Returns the
+  // number that it waits by; 0 where it was told.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
   // LIMIT.
-  void Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
-               const AcquireRequest& what);
+  uint64_t Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
   ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition, LeaseEnd how = LeaseEnd::kReleased);
@@ -161,16 +161,15 @@ class PermitPool {
 
   // ---------------------------------------------------------------------------------------------------------
 
-  bool Waits(const RequestId& request) const { return queue_.Contains(request); }
   // Null for one that does not wait here.
   const Waiter* FindWaiter(uint64_t number) const { return queue_.Find(number); }
-  // Requires: Waits(request).
-  void SetDeadline(const RequestId& request, absl::Time deadline) { queue_.SetDeadline(request, deadline); }
+  // Requires: it waits here.
+  void SetDeadline(uint64_t number, absl::Time deadline) { queue_.SetDeadline(number, deadline); }
   // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of
   // other pools.
-  void Leave(const RequestId& request) { queue_.Remove(request); }
-  // A call waits for it again (Waiter::absent): it nests, or goes on waiting; then Serve().
-  void Attach(const PoolStep& step, const RequestId& request);
+  void Leave(uint64_t number) { queue_.Remove(number); }
+  // A call waits for it again (Waiter::absent): it nests, or goes on waiting; then Serve(). Requires: it waits here.
+  void Attach(const PoolStep& step, uint64_t number);
   // Grants what can be granted.
   void Serve(const PoolStep& step);
 

@@ -67,16 +67,16 @@ TEST_F(PermitPoolTest, ReturnAllGivesBackEverythingOfOneSessionAndNothingElse) {
 TEST_F(PermitPoolTest, ThoseWhoLeaveTogetherLeaveBeforeAnybodyIsServed) {
   Acquire(1, "a", 3);
   EXPECT_EQ(Acquire(2, "big", 4), nullptr);
-  const RequestId big{ChannelId(2), sequence_};
+  const uint64_t big = ids_.last_waiter;
   EXPECT_NE(Acquire(3, "x"), nullptr);
   EXPECT_EQ(Acquire(2, "small", 2), nullptr);
-  const RequestId small{ChannelId(2), sequence_};
+  const uint64_t small = ids_.last_waiter;
   pool_.Leave(big);
   pool_.Leave(small);
   outcomes_.clear();
   pool_.Serve(Step());
   EXPECT_TRUE(outcomes_.empty());
-  EXPECT_FALSE(pool_.Waits(big));
+  EXPECT_EQ(pool_.FindWaiter(big), nullptr);
   EXPECT_EQ(pool_.View().waiters, 0);
 }
 

@@ -208,7 +208,7 @@ ReleaseResult PermitRun::ReleaseIfIdle(SessionId session, AcquisitionId acquisit
 void PermitRun::Refuse(const RequestId& request, const absl::Status& status) {
   const Gang gang = core_->gangs_.Take(request);
   for (const Gang::Part& part : gang.parts) {
-    part.pool->Leave(request);
+    part.pool->Leave(gang.number);
     part.pool->NoteRefused();
   }
   outcomes_.push_back({request, status});

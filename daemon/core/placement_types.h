@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "common/bytes.h"
 
@@ -13,6 +14,7 @@ namespace berth::core {
 
 // Of several that would do: the numbers are the wire's.
 enum class DevicePick { kNone = 0, kAny = 1, kBest = 2, kNamed = 3, kHighestScore = 4, kRoundRobin = 5 };
+constexpr auto ArchivedValues(DevicePick) { return std::pair(DevicePick::kNone, DevicePick::kRoundRobin); }
 
 struct DeviceWish {
   DevicePick pick = DevicePick::kNone;

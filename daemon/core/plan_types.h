@@ -28,6 +28,7 @@ enum class WeightSource {
   kGiven = 2,
   kBandwidth = 3,
 };
+constexpr auto ArchivedValues(WeightSource) { return std::pair(WeightSource::kScore, WeightSource::kBandwidth); }
 
 // Why a plan does not hold any more: the numbers are the wire's.
 enum class PlanStale : uint64_t {
@@ -41,6 +42,7 @@ enum class PlanStale : uint64_t {
   // A permit of it was taken away.
   kPermitRevoked = 5,
 };
+constexpr auto ArchivedValues(PlanStale) { return std::pair(PlanStale::kCurrent, PlanStale::kPermitRevoked); }
 
 struct PlanRequest {
   uint64_t units = 0;
@@ -95,6 +97,7 @@ struct PlanDevice {
     // A constraint left it out.
     kConstraint = 3,
   };
+  friend constexpr auto ArchivedValues(Left) { return std::pair(Left::kNone, Left::kConstraint); }
 
   uint32_t ordinal = 0;
   // The device's own: a plan of many devices copies none.

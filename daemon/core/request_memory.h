@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,6 +50,7 @@ class RequestMemory {
       : channel_(channel), limit_(limit), journal_(journal) {}
 
   enum class State { kPending, kAnswered, kForgotten };
+  friend constexpr auto ArchivedValues(State) { return std::pair(State::kPending, State::kForgotten); }
   struct Entry {
     State state = State::kPending;
     uint64_t fingerprint = 0;

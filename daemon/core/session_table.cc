@@ -1,6 +1,8 @@
 #include "daemon/core/session_table.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "daemon/core/invariant.h"
@@ -101,7 +103,11 @@ void SessionTable::ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Se
 }
 
 void SessionTable::ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const {
-  for (const auto& [id, channel] : channels_) visit(channel);
+  std::vector<const Channel*> channels;
+  channels.reserve(channels_.size());
+  for (const auto& [id, channel] : channels_) channels.push_back(&channel);
+  std::sort(channels.begin(), channels.end(), [](const Channel* a, const Channel* b) { return a->id < b->id; });
+  for (const Channel* const channel : channels) visit(*channel);
 }
 
 absl::Status SessionTable::CheckBooks() const {

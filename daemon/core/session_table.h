@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -97,6 +98,7 @@ class SessionTable {
   void ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Session&)> visit) const;
   uint64_t size() const { return sessions_.size(); }
   uint64_t channel_count() const { return channels_.size(); }
+  // In the order of their ids.
   void ForEachChannel(absl::FunctionRef<void(const Channel&)> visit) const;
 
   // ---- What outlives the broker ---------------------------------------------------------------------------
@@ -116,9 +118,10 @@ class SessionTable {
 
   Journal* const journal_;
   uint64_t last_number_ = 0;
-  std::map<SessionId, Session> sessions_;
+  // Found at every request: a tree of ten thousand would cost it a dozen misses of the cache.
+  absl::node_hash_map<SessionId, Session> sessions_;
+  absl::node_hash_map<ChannelId, Channel> channels_;
   std::map<uint64_t, const Session*> by_number_;
-  std::map<ChannelId, Channel> channels_;
 };
 
 }  // namespace berth::core

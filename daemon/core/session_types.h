@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -15,6 +16,7 @@
 namespace berth::core {
 
 enum class SessionState { kActive = 1, kEnding = 2 };
+constexpr auto ArchivedValues(SessionState) { return std::pair(SessionState::kActive, SessionState::kEnding); }
 
 struct SessionView {
   SessionId id;
@@ -30,6 +32,9 @@ struct SessionView {
 };
 
 enum class ForgetOutcome { kCancelled = 1, kUndone = 2, kRemembered = 3, kNothingToDo = 4 };
+constexpr auto ArchivedValues(ForgetOutcome) {
+  return std::pair(ForgetOutcome::kCancelled, ForgetOutcome::kNothingToDo);
+}
 
 struct ForgetResult {
   ForgetOutcome outcome = ForgetOutcome::kNothingToDo;

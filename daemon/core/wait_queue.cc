@@ -37,8 +37,6 @@ WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, Ticket ticket, double cl
 void WaitQueue::Push(Waiter waiter) {
   now_ = std::max(now_, waiter.since);
   const Ticket ticket = waiter.number;
-  const bool fresh = tickets_.emplace(waiter.request, ticket).second;
-  BERTH_INVARIANT(fresh);
   Note(ticket);
   const auto [tenant, first] = tenants_.try_emplace(waiter.asker.tenant);
   if (first) {
@@ -52,11 +50,18 @@ void WaitQueue::Push(Waiter waiter) {
   by_session_[waiter.asker.session].insert(ticket);
   Lane& lane = place.lane->second;
   place.waiter = lane.emplace_hint(lane.end(), ticket, std::move(waiter));
-  places_.emplace(ticket, place);
+  const bool fresh = places_.emplace(ticket, place).second;
+  BERTH_INVARIANT(fresh);
 }
 
 Waiter WaitQueue::Take(Ticket ticket) {
   const auto place = places_.find(ticket);
+  BERTH_INVARIANT(place != places_.end());
+  return Take(place);
+}
+
+Waiter WaitQueue::Take(Places::iterator place) {
+  const Ticket ticket = place->first;
   const auto [tenant, lane, at, deadline] = place->second;
   places_.erase(place);
   Note(ticket);
@@ -71,7 +76,6 @@ Waiter WaitQueue::Take(Ticket ticket) {
     }
     tenants_.erase(tenant);
   }
-  tickets_.erase(waiter.request);
   ForgetDeadline(deadline);
   const auto of_session = by_session_.find(waiter.asker.session);
   of_session->second.erase(ticket);
@@ -80,35 +84,27 @@ Waiter WaitQueue::Take(Ticket ticket) {
   return waiter;
 }
 
-std::optional<Waiter> WaitQueue::Remove(const RequestId& request) {
-  const auto ticket = tickets_.find(request);
-  if (ticket == tickets_.end()) return std::nullopt;
-  return Take(ticket->second);
-}
-
-const Waiter* WaitQueue::Find(const RequestId& request) const {
-  const auto ticket = tickets_.find(request);
-  return ticket == tickets_.end() ? nullptr : &At(ticket->second);
+std::optional<Waiter> WaitQueue::Remove(uint64_t number) {
+  const auto place = places_.find(number);
+  if (place == places_.end()) return std::nullopt;
+  return Take(place);
 }
 
 const Waiter* WaitQueue::Find(uint64_t number) const {
-  return places_.contains(number) ? &At(number) : nullptr;
+  const auto place = places_.find(number);
+  return place == places_.end() ? nullptr : &place->second.waiter->second;
 }
 
-void WaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
-  const auto ticket = tickets_.find(request);
-  BERTH_INVARIANT(ticket != tickets_.end());
-  Place& place = places_.at(ticket->second);
+void WaitQueue::SetDeadline(uint64_t number, absl::Time deadline) {
+  Place& place = places_.at(number);
   ForgetDeadline(place.deadline);
-  place.deadline = NoteDeadline(deadline, ticket->second);
+  place.deadline = NoteDeadline(deadline, number);
   place.waiter->second.what.deadline = deadline;
-  Note(ticket->second);
+  Note(number);
 }
 
-void WaitQueue::Attach(const RequestId& request) {
-  const auto ticket = tickets_.find(request);
-  BERTH_INVARIANT(ticket != tickets_.end());
-  Place& place = places_.at(ticket->second);
+void WaitQueue::Attach(uint64_t number) {
+  Place& place = places_.at(number);
   if (!std::exchange(place.waiter->second.absent, false)) return;
   // It is judged otherwise now.
   std::map<LaneKey, Lane>& lanes = place.tenant->second.lanes;
@@ -235,10 +231,10 @@ std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
   return taken;
 }
 
-std::vector<RequestId> WaitQueue::GangsOf(SessionId session) const {
-  std::vector<RequestId> gangs;
+std::vector<uint64_t> WaitQueue::GangsOf(SessionId session) const {
+  std::vector<uint64_t> gangs;
   for (const Ticket ticket : OfSession(session)) {
-    if (const Waiter& waiter = At(ticket); !waiter.gang.empty()) gangs.push_back(waiter.request);
+    if (!At(ticket).gang.empty()) gangs.push_back(ticket);
   }
   return gangs;
 }

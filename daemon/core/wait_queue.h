@@ -52,7 +52,7 @@ void Fields(Archive& archive, Asker& value) {
 }
 
 struct Waiter {
-  // Rises with arrival, so it is also the order of those who came.
+  // Rises with arrival, so it is also the order of those who came. The queue knows it by this alone.
   uint64_t number = 0;
   RequestId request;
   Asker asker;
@@ -105,16 +105,15 @@ class WaitQueue {
 
   // Requires: a number above all earlier ones.
   void Push(Waiter waiter);
-  // Returns nothing if the request does not wait here.
-  std::optional<Waiter> Remove(const RequestId& request);
-  const Waiter* Find(const RequestId& request) const;
-  // By its number. Returns null for one that does not wait here.
+  // Returns nothing if `number` does not wait here.
+  std::optional<Waiter> Remove(uint64_t number);
+  // Returns null for one that does not wait here.
   const Waiter* Find(uint64_t number) const;
-  bool Contains(const RequestId& request) const { return tickets_.contains(request); }
-  // A retry of the request has another deadline. Requires: it waits here.
-  void SetDeadline(const RequestId& request, absl::Time deadline);
+  bool Contains(uint64_t number) const { return places_.contains(number); }
+  // A retry of its request has another deadline. Requires: it waits here.
+  void SetDeadline(uint64_t number, absl::Time deadline);
   // Somebody has come back for it: it is absent no more. Requires: it waits here.
-  void Attach(const RequestId& request);
+  void Attach(uint64_t number);
 
   // Whose turn it is.
   struct Turn {
@@ -143,7 +142,7 @@ class WaitQueue {
   std::vector<Waiter> TakeOf(SessionId session, Condition condition);
   std::vector<Waiter> TakeIf(Condition condition);
   // The session's waiters that are gangs, as they came.
-  std::vector<RequestId> GangsOf(SessionId session) const;
+  std::vector<uint64_t> GangsOf(SessionId session) const;
 
   struct Expired {
     Waiter waiter;
@@ -211,6 +210,7 @@ class WaitQueue {
     // The end for who waits for ever.
     Deadlines::iterator deadline;
   };
+  using Places = absl::flat_hash_map<Ticket, Place>;
   // What decides between two: the lesser goes first.
   struct Rank {
     // How much less its priority is than the highest in the race; 0 for who has waited long enough.
@@ -231,6 +231,7 @@ class WaitQueue {
   Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
   const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
   Waiter Take(Ticket ticket);
+  Waiter Take(Places::iterator place);
   const std::set<Ticket>& OfSession(SessionId session) const;
   Deadlines::iterator NoteDeadline(absl::Time deadline, Ticket ticket) {
     return deadline == absl::InfiniteFuture() ? deadlines_.end() : deadlines_.emplace(deadline, ticket).first;
@@ -253,8 +254,7 @@ class WaitQueue {
   TenantMap tenants_;
   // Those with a row, by its part.
   absl::flat_hash_map<uint64_t, Tenant> tenant_rows_;
-  absl::flat_hash_map<Ticket, Place> places_;
-  absl::flat_hash_map<RequestId, Ticket> tickets_;
+  Places places_;
   // Whom nobody passes any more.
   std::set<Ticket> held_;
   Ticket newly_held_ = 0;

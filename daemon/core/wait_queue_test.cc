@@ -175,8 +175,8 @@ TEST(WaitQueueTest, WhatIsKeptForOneThatLeavesIsFreeAgain) {
   queue.Push(Make(1, {.units = 5}));
   queue.Push(Make(2));
   EXPECT_EQ(Next(queue), 0);
-  EXPECT_TRUE(queue.Remove(Request(1)).has_value());
-  EXPECT_FALSE(queue.Remove(Request(1)).has_value());
+  EXPECT_TRUE(queue.Remove(1).has_value());
+  EXPECT_FALSE(queue.Remove(1).has_value());
   EXPECT_EQ(Next(queue), 2);
 }
 
@@ -210,9 +210,9 @@ TEST(WaitQueueTest, ThoseWhoseDeadlineHasPassedComeOutTogetherWithTheirPlaces) {
   EXPECT_EQ(expired[0].position, 4u);
   EXPECT_EQ(expired[1].waiter.request.sequence, 3u);
   EXPECT_EQ(expired[1].position, 1u);
-  queue.SetDeadline(Request(2), kStart + absl::Seconds(20));
+  queue.SetDeadline(2, kStart + absl::Seconds(20));
   EXPECT_EQ(queue.next_deadline(), kStart + absl::Seconds(20));
-  queue.Remove(Request(2));
+  queue.Remove(2);
   EXPECT_EQ(queue.next_deadline(), absl::InfiniteFuture());
 }
 
@@ -220,7 +220,7 @@ TEST(WaitQueueTest, APlaceFarBehindIsNotCountedOut) {
   Journal journal;
   WaitQueue queue({}, &journal);
   for (uint64_t i = 1; i <= 2 * WaitQueue::kLastPlace; ++i) queue.Push(Make(i));
-  queue.SetDeadline(Request(1'500), kStart);
+  queue.SetDeadline(1'500, kStart);
   EXPECT_EQ(queue.TakeExpired(kStart)[0].position, WaitQueue::kLastPlace);
 }
 
@@ -239,7 +239,7 @@ TEST(WaitQueueTest, WaitersAreTakenBySessionOrByCondition) {
   const auto rest = queue.TakeIf([](const Waiter&) { return true; });
   ASSERT_EQ(rest.size(), 2u);
   EXPECT_EQ(rest[0].request.sequence, 1u);
-  EXPECT_FALSE(queue.Contains(Request(1)));
+  EXPECT_FALSE(queue.Contains(1));
   EXPECT_EQ(queue.CountOf(SessionId(2)), 0u);
 }
 
@@ -261,7 +261,7 @@ TEST(WaitQueueTest, AnotherBrokerHasTheSameOrderAsSoonAsAllAreBack) {
   WaitQueue restored({.weights = {{1, 3}}}, &journal, 5);
   Restore(queue, &restored);
   EXPECT_EQ(Walked(restored), Walked(queue));
-  for (const uint64_t i : {9, 2, 1, 8, 4, 5, 7}) restored.Attach(Request(i));
+  for (const uint64_t i : {9, 2, 1, 8, 4, 5, 7}) restored.Attach(i);
   EXPECT_EQ(Walked(restored), Walked(queue));
   EXPECT_EQ(Drain(restored), Drain(queue));
   EXPECT_TRUE(restored.CheckBooks().ok()) << restored.CheckBooks();
@@ -276,7 +276,7 @@ TEST(WaitQueueTest, WhoIsHeldForAndPassedIsThatInAnotherBrokerToo) {
   EXPECT_EQ(Next(queue, 1), 0u) << "the first has been passed often enough";
   WaitQueue restored({.passes_before_hold = 1}, &journal);
   Restore(queue, &restored);
-  for (uint64_t i : {1, 3, 4}) restored.Attach(Request(i));
+  for (uint64_t i : {1, 3, 4}) restored.Attach(i);
   EXPECT_TRUE(restored.AnyoneHeldFor());
   EXPECT_EQ(restored.Find(1)->passes, 1u);
   EXPECT_EQ(Next(restored, 1), 0u);

@@ -40,24 +40,25 @@ class Market {
       : pool_({.config = std::move(config), .max_waiters = 100'000, .passes_before_hold = passes_before_hold},
               &ids_, &placement_, &journal_) {}
 
-  // Returns the request's number.
+  // Returns the request's number, which is the waiter's, too.
   uint64_t Request(const Ask& ask) {
     const uint64_t number = ++last_;
     asked_.emplace(number, ask);
     AcquireOutcomes outcomes;
-    pool_.Acquire({now, &outcomes}, {ChannelId(1), number},
-                  {.session = SessionId(number), .tenant = {.uid = ask.uid}},
-                  {.units = ask.units,
-                   .holder_key = "h",
-                   .deadline = ask.deadline,
-                   .priority = ask.priority,
-                   .exclusive = ask.exclusive});
+    const uint64_t waits = pool_.Acquire({now, &outcomes}, {ChannelId(1), number},
+                                         {.session = SessionId(number), .tenant = {.uid = ask.uid}},
+                                         {.units = ask.units,
+                                          .holder_key = "h",
+                                          .deadline = ask.deadline,
+                                          .priority = ask.priority,
+                                          .exclusive = ask.exclusive});
+    EXPECT_TRUE(waits == 0 || waits == number);
     Take(outcomes);
     return number;
   }
   void Cancel(uint64_t number) {
     AcquireOutcomes outcomes;
-    pool_.Leave({ChannelId(1), number});
+    pool_.Leave(number);
     pool_.Serve({now, &outcomes});
     asked_.erase(number);
     Take(outcomes);
@@ -83,7 +84,7 @@ class Market {
     Take(outcomes);
   }
   const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
-  bool Waits(uint64_t number) const { return pool_.Waits({ChannelId(1), number}); }
+  bool Waits(uint64_t number) const { return pool_.FindWaiter(number) != nullptr; }
   const PermitPool& pool() const { return pool_; }
 
   absl::Time now = absl::UnixEpoch();
