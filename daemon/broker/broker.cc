@@ -15,8 +15,7 @@ namespace berth {
 namespace {
 
 bool TakesSystemCalls(const core::Effect& effect) {
-  return !std::holds_alternative<core::Reply>(effect.what) && !std::holds_alternative<core::LogRecord>(effect.what) &&
-         !std::holds_alternative<core::LeaseRecord>(effect.what);
+  return !std::holds_alternative<core::Reply>(effect.what) && !std::holds_alternative<core::LeaseRecord>(effect.what);
 }
 
 }  // namespace
@@ -50,6 +49,11 @@ void Broker::KeepChangesLocked() {
 void Broker::EndStepLocked(core::Effects effects) {
   KeepChangesLocked();
   for (core::Effect& effect : effects) {
+    // Before anybody hears of it, whoever carries out the rest: who has its answer finds its record.
+    if (const auto* record = std::get_if<core::LogRecord>(&effect.what)) {
+      sink_.Carry(*record);
+      continue;
+    }
     Ready ready{.effect = std::move(effect)};
     if (const auto* reply = std::get_if<core::Reply>(&ready.effect.what)) {
       const auto it = calls_.find(reply->call);

@@ -53,6 +53,7 @@ class EffectSink {
   virtual void Carry(const core::DropSession& effect) = 0;
   virtual void Carry(const core::OrderDevice& effect) = 0;
   virtual void Carry(const core::DevicesChanged& effect) = 0;
+  // Called with the broker's lock held.
   virtual void Carry(const core::LogRecord& effect) = 0;
   virtual void Carry(const core::LeaseRecord& effect) = 0;
   virtual void Carry(const core::ModuleWork& effect) = 0;

@@ -22,7 +22,10 @@ namespace {
 // Remembers what it was asked to carry out, and that nobody else was at it.
 class RecordingSink final : public EffectSink {
  public:
-  void Carry(const core::CreateBlock& effect) override { Record("create", effect.block.value()); }
+  void Carry(const core::CreateBlock& effect) override {
+    Record("create", effect.block.value());
+    if (on_create) on_create();
+  }
   void Carry(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
   void Carry(const core::MakeFencePage& effect) override { Record("make page", effect.channel.value()); }
   void Carry(const core::DropFencePage& effect) override { Record("drop page", effect.channel.value()); }
@@ -32,7 +35,7 @@ class RecordingSink final : public EffectSink {
   void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
   void Carry(const core::OrderDevice& effect) override { Record("order", effect.device); }
   void Carry(const core::DevicesChanged&) override { Record("devices changed", 0); }
-  void Carry(const core::LogRecord&) override {}
+  void Carry(const core::LogRecord&) override { ++records; }
   void Carry(const core::LeaseRecord&) override {}
   void Carry(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time when) override {
@@ -42,6 +45,8 @@ class RecordingSink final : public EffectSink {
   void Wake() override { ++wakes; }
 
   std::vector<std::string> carried;
+  std::function<void()> on_create;
+  int records = 0;
   absl::Time armed = absl::InfiniteFuture();
   int arms = 0;
   std::atomic<int> wakes{0};
@@ -117,6 +122,24 @@ TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
   EXPECT_EQ(sink_.carried, (std::vector<std::string>{"create", "release", "devices changed"}));
   broker_->CarryOn();
   EXPECT_EQ(sink_.carried.size(), 3u);
+}
+
+TEST_F(BrokerTest, WhoseStepIsOverFindsItsRecordWhoeverCarriesOutTheRest) {
+  // While the effects of another step are being carried out.
+  sink_.on_create = [&] {
+    std::thread other([&] {
+      broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
+        effects->push_back({.what = core::ReleaseBlock()});
+        effects->push_back({.what = core::LogRecord()});
+      });
+      EXPECT_EQ(sink_.records, 1);
+    });
+    other.join();
+  };
+  broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
+    effects->push_back({.what = core::CreateBlock()});
+  });
+  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"create", "release"}));
 }
 
 TEST_F(BrokerTest, WhatWasLeftIsCarriedOutBeforeALaterStep) {

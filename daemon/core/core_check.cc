@@ -106,7 +106,8 @@ absl::Status Core::Impl::CheckPending() const {
     if (std::holds_alternative<std::monostate>(pending.place)) return Broken("a request is pending nowhere");
     if (const auto* const in = std::get_if<InPool>(&pending.place); in != nullptr) {
       const Waiter* const waiter = in->pool->FindWaiter(in->number);
-      if (waiter == nullptr || waiter->request != request || !(pending.call || absent_.contains(request)))
+      if (waiter == nullptr || waiter != in->waiter || waiter->request != request ||
+          !(pending.call || absent_.contains(request)))
         return Broken("a request waits in no pool, or for no call");
     }
     if (std::holds_alternative<GangTable*>(pending.place) &&
@@ -124,7 +125,7 @@ absl::Status Core::Impl::CheckPending() const {
     }
     if (!pending.call) continue;
     const auto call = calls_.find(pending.call);
-    if (call == calls_.end() || call->second != request) return Broken("a call is not known to wait");
+    if (call == calls_.end() || call->second->first != request) return Broken("a call is not known to wait");
   }
   return calls == calls_.size() ? absl::OkStatus() : Broken("a call waits for nothing");
 }
@@ -140,7 +141,7 @@ absl::Status Core::Impl::CheckTenants() const {
     const bool for_bytes =
         std::holds_alternative<RoomQueue*>(pending.place) || std::holds_alternative<BlockId>(pending.place);
     if (!for_units && !for_bytes) continue;
-    TenantUse::Use& use = counted[TenantOf(request)];
+    TenantUse::Use& use = counted[pending.session->tenant];
     ++use.waiters;
     use.unit_waiters += pending.for_units ? 1 : 0;
     if (pending.for_units != for_units) return Broken("a request waits for something else than it is counted for");

@@ -42,7 +42,8 @@ absl::StatusOr<ForgetOutcome> Core::Impl::Settle(const Step& step, const Channel
       break;
     }
     case RequestMemory::State::kAnswered:
-      if (entry->answer.ok()) outcome = Undo(step, channel, *entry->answer);
+      // Undoing answers others, and the memory moves.
+      if (entry->answer.ok()) outcome = Undo(step, channel, Response(*entry->answer));
       break;
   }
   BERTH_RETURN_IF_ERROR(memory.Bury(sequence, outcome));

@@ -105,8 +105,7 @@ class Core::Impl {
   std::vector<RequestId> PendingOf(const Channel& channel) const;
   // A request that has not been answered at once is one of its tenant's that wait, until it is.
   void NoteWaits(const RequestId& request);
-  void NoteWaitsNoMore(const RequestId& request, const Pending& pending);
-  const Tenant& TenantOf(const RequestId& request) const;
+  void NoteWaitsNoMore(const Pending& pending);
 
   // ---- core_session.cc ------------------------------------------------------------------------------------
 
@@ -527,9 +526,9 @@ class Core::Impl {
   std::map<uint64_t, BudgetPlace> budgets_;
   std::map<CallId, Reaping> reapings_;
   SessionTable sessions_;
-  absl::flat_hash_map<RequestId, Pending> pending_;
+  PendingRequests pending_;
   // Of calls not answered yet.
-  absl::flat_hash_map<CallId, RequestId> calls_;
+  absl::flat_hash_map<CallId, PendingRequest*> calls_;
   // Pending since before the broker was started, and no call waits for them; and until when that may be so.
   std::set<RequestId> absent_;
   absl::Time absent_until_ = absl::InfiniteFuture();

@@ -26,8 +26,8 @@ void Core::Acquire(absl::Time now, CallId call, const Caller& caller, const Requ
                     .tenant = admitted->session.tenant,
                     .process = admitted->channel.process};
   PermitRun run(impl_.get(), &step);
-  const uint64_t number = pool->Acquire(run.step(), admitted->request, asker, request);
-  impl_->pending_.at(admitted->request).place = InPool{.pool = pool, .number = number};
+  const Waiter* const waiter = pool->Acquire(run.step(), admitted->request, asker, request);
+  impl_->pending_.at(admitted->request).place = InPool(pool, waiter);
   run.Answer();
   impl_->NoteWaits(admitted->request);
 }

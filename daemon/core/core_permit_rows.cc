@@ -73,7 +73,7 @@ void Core::Impl::ReadPermitRow(const RowKey& key, ArchiveReader& archive) {
   if (!std::holds_alternative<std::monostate>(place)) return archive.Fail();
   // A gang's own row follows.
   if (!waiter.gang.empty()) return;
-  place = InPool{.pool = pool->second, .number = key.id};
+  place = InPool(pool->second, &waiter);
   NoteWaits(waiter.request);
 }
 

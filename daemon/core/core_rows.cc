@@ -32,10 +32,10 @@ bool Core::Impl::WriteRow(const RowKey& key, ArchiveWriter& archive) const {
 
 void Core::TakeChanges(RowBatch* changes) {
   std::string content;
-  for (const RowKey& key : impl_->journal_.Take()) {
+  for (const auto& [key, number, gone] : impl_->journal_.Take()) {
     content.clear();
     ArchiveWriter archive(&content);
-    if (impl_->WriteRow(key, archive)) {
+    if (!gone && impl_->WriteRow(key, archive)) {
       changes->Put(key, content);
     } else {
       changes->Erase(key);

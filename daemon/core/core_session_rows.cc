@@ -106,20 +106,21 @@ void Core::Impl::ReadSessionRow(const RowKey& key, ArchiveReader& archive) {
 }
 
 void Core::Impl::ReadRequest(const RequestId& request, ArchiveReader& archive) {
-  if (sessions_.FindChannel(request.channel) == nullptr) return archive.Fail();
+  const Channel* const channel = sessions_.FindChannel(request.channel);
+  if (channel == nullptr) return archive.Fail();
   RequestMemory& memory = sessions_.RequestsOf(request.channel);
   if (request.sequence == RequestMemory::kSettled) return memory.ReadSettled(archive);
   RequestMemory::Entry entry;
   archive(entry);
-  if (entry.state == RequestMemory::State::kPending) {
-    Pending pending;
-    bool has_plan = false;
-    archive(pending.notes, has_plan);
-    if (has_plan) archive(*(pending.plan = std::make_unique<PlanDraft>()));
-    if (archive.schema() >= 2) archive(pending.since);
-    pending_.emplace(request, std::move(pending));
-  }
+  const bool waits = entry.state == RequestMemory::State::kPending;
   memory.Restore(request.sequence, std::move(entry));
+  if (!waits) return;
+  Pending pending{.memory = &memory, .session = sessions_.Find(channel->session)};
+  bool has_plan = false;
+  archive(pending.notes, has_plan);
+  if (has_plan) archive(*(pending.plan = std::make_unique<PlanDraft>()));
+  if (archive.schema() >= 2) archive(pending.since);
+  pending_.emplace(request, std::move(pending));
 }
 
 void Core::Impl::FinishRestoringSessions() {
@@ -134,8 +135,9 @@ void Core::Impl::FinishRestoringSessions() {
   }
   // Nothing was decided of what waited in no place that outlives the broker: asked again, it begins anew.
   for (const RequestId& request : nowhere) {
-    pending_.erase(request);
-    sessions_.RequestsOf(request.channel).Erase(request.sequence);
+    const auto pending = pending_.find(request);
+    pending->second.memory->Erase(request.sequence);
+    pending_.erase(pending);
   }
   // Their streams' words change without a call, so they are looked at again.
   sessions_.ForEachAfter(0, [&](const Session& session) {

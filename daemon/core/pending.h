@@ -8,10 +8,13 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "daemon/core/log_record.h"
 #include "daemon/core/plan_run.h"
+#include "daemon/core/wait_queue.h"
+#include "daemon/core/request_memory.h"
 
 namespace berth::core {
 
@@ -19,11 +22,17 @@ class FenceTable;
 class GangTable;
 class PermitPool;
 class RoomQueue;
+struct Session;
 
 struct InPool {
-  PermitPool* pool = nullptr;
-  // Waiter::number; 0 until it is known that it waits.
-  uint64_t number = 0;
+  // `waiter` is where its queue keeps it; null for one that was told at once.
+  InPool(PermitPool* pool, const Waiter* waiter)
+      : pool(pool), waiter(waiter), number(waiter == nullptr ? 0 : waiter->number) {}
+
+  PermitPool* pool;
+  const Waiter* waiter;
+  // The waiter's, known without a look at it.
+  uint64_t number;
 };
 
 // An import that waits until the process that tracks the block alone has handed it over.
@@ -39,6 +48,9 @@ using Place = std::variant<std::monostate, InPool, GangTable*, RoomQueue*, Block
                            WaitingImport, ModuleId>;
 
 struct Pending {
+  // Of its channel, and whose that is: both outlive it.
+  RequestMemory* memory = nullptr;
+  const Session* session = nullptr;
   // 0 if nobody waits for the answer.
   CallId call;
   Place place;
@@ -52,6 +64,10 @@ struct Pending {
   // What the answer is to be made into; null for itself.
   std::unique_ptr<PlanDraft> plan;
 };
+
+// Each stays where it is until it is erased.
+using PendingRequests = absl::node_hash_map<RequestId, Pending>;
+using PendingRequest = PendingRequests::value_type;
 
 }  // namespace berth::core
 

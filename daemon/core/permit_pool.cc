@@ -62,11 +62,11 @@ void PermitPool::ApplyConfig() {
   journal_->Touch(RowKind::kPool, number_);
 }
 
-uint64_t PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
-                             const AcquireRequest& what) {
-  const auto tell = [&](absl::StatusOr<AcquireResult> result) -> uint64_t {
+const Waiter* PermitPool::Acquire(const PoolStep& step, const RequestId& request, const Asker& asker,
+                                  const AcquireRequest& what) {
+  const auto tell = [&](absl::StatusOr<AcquireResult> result) -> const Waiter* {
     Tell(step, request, std::move(result));
-    return 0;
+    return nullptr;
   };
   if (what.units == 0) {
     return tell(Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",
@@ -92,7 +92,7 @@ uint64_t PermitPool::Acquire(const PoolStep& step, const RequestId& request, con
     Grant(step, waiter);
     // What it has been lent its tenant may want elsewhere.
     if (NeedsUnits()) Serve(step);
-    return 0;
+    return nullptr;
   }
   const uint64_t number = waiter.number;
   const AcquireRequest asked = waiter.what;
@@ -101,14 +101,15 @@ uint64_t PermitPool::Acquire(const PoolStep& step, const RequestId& request, con
   Serve(step);
   // What was put back a moment ago by one that has not said so yet.
   if (!what.wait && queue_.Contains(number)) TakeIdleBack(step);
-  if (!queue_.Contains(number)) return 0;
+  const Waiter* const waits = queue_.Find(number);
+  if (waits == nullptr) return nullptr;
   absl::Status refusal = WhyNotWait(step.now, asker, asked);
-  if (refusal.ok()) return number;
+  if (refusal.ok()) return waits;
   queue_.Remove(number);
   Tell(step, request, std::move(refusal));
   // Units may have been kept for it.
   Serve(step);
-  return 0;
+  return nullptr;
 }
 
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Asker& asker, const AcquireRequest& what) const {
@@ -406,8 +407,8 @@ void PermitPool::Attach(const PoolStep& step, uint64_t number) {
   // Its session may have been granted a permit meanwhile.
   const Permit* const held = waiter.gang.empty() ? FindNest(waiter.asker, waiter.what) : nullptr;
   if (held == nullptr) return;
-  const Waiter nested = *queue_.Remove(number);
-  Tell(step, nested.request, Nest(permits_.at(held->view.id), nested.what));
+  Tell(step, waiter.request, Nest(permits_.at(held->view.id), waiter.what));
+  queue_.Remove(number);
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {

@@ -102,11 +102,11 @@ class PermitPool {
   static uint64_t NumberOf(absl::string_view name);
   uint64_t number() const { return number_; }
 
-  // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request. Returns the
-  // number that it waits by; 0 where it was told.
+  // Grants, refuses (both told in `outcomes`, beside what that means for waiters) or queues the request. Returns it as
+  // it waits, which stays where it is; null where it was told.
   // Errors in outcomes: INVALID_FIELD (0 units), NESTED_OVER_HELD, OVER_CAP, NO_PERMIT, WAIT_TIMED_OUT,
   // LIMIT.
-  uint64_t Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
+  const Waiter* Acquire(const PoolStep& step, const RequestId& request, const Asker& asker, const AcquireRequest& what);
   bool Holds(SessionId session, AcquisitionId acquisition) const;
   // Requires: Holds(session, acquisition).
   ReleaseResult Release(const PoolStep& step, AcquisitionId acquisition, LeaseEnd how = LeaseEnd::kReleased);
@@ -163,6 +163,8 @@ class PermitPool {
 
   // Null for one that does not wait here.
   const Waiter* FindWaiter(uint64_t number) const { return queue_.Find(number); }
+  // Begins to fetch what Leave() will touch of that one.
+  void Prefetch(const Waiter* waiter, uint64_t number) const { queue_.Prefetch(waiter, number); }
   // Requires: it waits here.
   void SetDeadline(uint64_t number, absl::Time deadline) { queue_.SetDeadline(number, deadline); }
   // Takes waiters away without a word; then Serve(), once all that leave together have left. Ignores those of

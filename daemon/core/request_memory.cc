@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "daemon/core/invariant.h"
 
@@ -17,22 +18,17 @@ absl::StatusOr<RequestMemory::Admission> RequestMemory::Admit(const RequestTag& 
                   {{"field", "request.open"}, {"value", tag.open.size()}, {"limit", limit_}});
   }
   Settle(tag);
-  const std::vector<Figure> name = {{"channel", channel_.value()}, {"sequence", tag.sequence}};
+  const auto refuse = [&](Reason reason, absl::string_view what) {
+    return Refuse(reason, absl::StrCat("request {sequence} of channel {channel} ", what),
+                  {{"channel", channel_.value()}, {"sequence", tag.sequence}});
+  };
   if (const auto found = entries_.find(tag.sequence); found != entries_.end()) {
     const Entry& entry = found->second;
-    if (entry.state == State::kForgotten) {
-      return Refuse(Reason::kRequestForgotten, "request {sequence} of channel {channel} was forgotten", name);
-    }
-    if (entry.fingerprint != fingerprint) {
-      return Refuse(Reason::kRequestReused,
-                    "request {sequence} of channel {channel} asked something else before", name);
-    }
+    if (entry.state == State::kForgotten) return refuse(Reason::kRequestForgotten, "was forgotten");
+    if (entry.fingerprint != fingerprint) return refuse(Reason::kRequestReused, "asked something else before");
     return Admission{.entry = &entry};
   }
-  if (Settled(tag.sequence)) {
-    return Refuse(Reason::kRequestForgotten, "request {sequence} of channel {channel} was settled already",
-                  name);
-  }
+  if (Settled(tag.sequence)) return refuse(Reason::kRequestForgotten, "was settled already");
   if (entries_.size() >= limit_) {
     return Refuse(Reason::kLimit, "{what}: {current} kept, limit {limit}; answered_below releases them",
                   {{"what", "answers_per_channel"}, {"current", entries_.size()}, {"limit", limit_}});
@@ -46,18 +42,19 @@ absl::StatusOr<RequestMemory::Admission> RequestMemory::Admit(const RequestTag& 
 void RequestMemory::Answer(uint64_t sequence, const absl::StatusOr<Response>& answer) {
   const auto found = entries_.find(sequence);
   BERTH_INVARIANT(found != entries_.end() && found->second.state == State::kPending);
-  Note(sequence);
   if (Settled(sequence)) {
     entries_.erase(found);
+    NoteGone(sequence);
     return;
   }
+  Note(sequence);
   found->second.state = State::kAnswered;
   found->second.answer = answer;
 }
 
 void RequestMemory::Erase(uint64_t sequence) {
   entries_.erase(sequence);
-  Note(sequence);
+  NoteGone(sequence);
 }
 
 const RequestMemory::Entry* RequestMemory::Find(uint64_t sequence) const {
@@ -96,15 +93,14 @@ void RequestMemory::Settle(const RequestTag& tag) {
   answered_below_ = tag.answered_below;
   Note(kSettled);
   open_ = std::move(open);
-  const auto end = entries_.lower_bound(answered_below_);
-  for (auto it = entries_.begin(); it != end;) {
+  for (auto it = entries_.begin(); it != entries_.end() && it->first < answered_below_;) {
     // A pending one must still be answered; it goes then.
     if (it->second.state == State::kPending || !Settled(it->first)) {
       ++it;
       continue;
     }
     if (it->second.state == State::kForgotten) --tombstones_;
-    Note(it->first);
+    NoteGone(it->first);
     it = entries_.erase(it);
   }
 }
@@ -130,7 +126,7 @@ void RequestMemory::Restore(uint64_t sequence, Entry entry) {
 
 void RequestMemory::Clear() {
   Note(kSettled);
-  for (const auto& [sequence, entry] : entries_) Note(sequence);
+  for (const auto& [sequence, entry] : entries_) NoteGone(sequence);
   entries_.clear();
 }
 

@@ -10,11 +10,11 @@
 #define DAEMON_CORE_REQUEST_MEMORY_H_
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/archive.h"
@@ -105,13 +105,14 @@ class RequestMemory {
 
  private:
   void Note(uint64_t sequence) { journal_->Touch(RowKind::kRequest, channel_.value(), sequence); }
+  void NoteGone(uint64_t sequence) { journal_->Erase(RowKind::kRequest, channel_.value(), sequence); }
   // Takes over what a newer tag says is settled; an older one has nothing to tell.
   void Settle(const RequestTag& tag);
 
+  absl::btree_map<uint64_t, Entry> entries_;
   const ChannelId channel_;
   const uint64_t limit_;
   Journal* const journal_;
-  std::map<uint64_t, Entry> entries_;
   uint64_t tombstones_ = 0;
   uint64_t answered_below_ = 0;
   // Below answered_below_ and not settled.

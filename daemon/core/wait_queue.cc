@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <tuple>
 
 #include "daemon/core/invariant.h"
 
@@ -34,40 +35,49 @@ WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, Ticket ticket, double cl
   return {.below_top = aged ? 0 : top_priority - waiter.what.priority, .clock = clock, .ticket = ticket};
 }
 
-void WaitQueue::Push(Waiter waiter) {
+const Waiter& WaitQueue::Push(Waiter waiter) {
   now_ = std::max(now_, waiter.since);
   const Ticket ticket = waiter.number;
-  Note(ticket);
-  const auto [tenant, first] = tenants_.try_emplace(waiter.asker.tenant);
-  if (first) {
-    tenant->second.clock = clock_.Enter(tenant->first);
-    NoteTenant(tenant->first);
-  }
-  Place place = {.tenant = tenant,
-                 .lane = tenant->second.lanes.try_emplace(LaneKeyOf(waiter)).first,
-                 .waiter = {},
-                 .deadline = NoteDeadline(waiter.what.deadline, ticket)};
-  by_session_[waiter.asker.session].insert(ticket);
-  Lane& lane = place.lane->second;
-  place.waiter = lane.emplace_hint(lane.end(), ticket, std::move(waiter));
-  const bool fresh = places_.emplace(ticket, place).second;
+  const auto [at, fresh] = entries_.try_emplace(ticket);
   BERTH_INVARIANT(fresh);
+  Note(ticket);
+  Entry& entry = at->second;
+  entry.waiter = std::move(waiter);
+  bool first = false;
+  std::tie(entry.tenant, first) = tenants_.try_emplace(entry.waiter.asker.tenant);
+  if (first) {
+    entry.tenant->second.clock = clock_.Enter(entry.tenant->first);
+    NoteTenant(entry.tenant->first);
+  }
+  EnterLane(entry);
+  EnterRing(entry);
+  entry.deadline = NoteDeadline(entry.waiter.what.deadline, ticket);
+  return entry.waiter;
 }
 
 Waiter WaitQueue::Take(Ticket ticket) {
-  const auto place = places_.find(ticket);
-  BERTH_INVARIANT(place != places_.end());
-  return Take(place);
+  const auto at = entries_.find(ticket);
+  BERTH_INVARIANT(at != entries_.end());
+  Leave(at->second);
+  Waiter waiter = std::move(at->second.waiter);
+  entries_.erase(at);
+  return waiter;
 }
 
-Waiter WaitQueue::Take(Places::iterator place) {
-  const Ticket ticket = place->first;
-  const auto [tenant, lane, at, deadline] = place->second;
-  places_.erase(place);
-  Note(ticket);
-  Waiter waiter = std::move(at->second);
-  lane->second.erase(at);
-  if (lane->second.empty()) tenant->second.lanes.erase(lane);
+bool WaitQueue::Remove(uint64_t number) {
+  const auto at = entries_.find(number);
+  if (at == entries_.end()) return false;
+  Leave(at->second);
+  entries_.erase(at);
+  return true;
+}
+
+void WaitQueue::Leave(Entry& entry) {
+  const Ticket ticket = entry.waiter.number;
+  const auto tenant = entry.tenant;
+  journal_->Erase(RowKind::kWaiter, ticket, pool_);
+  by_session_.prefetch(entry.waiter.asker.session);
+  LeaveLane(entry);
   if (tenant->second.lanes.empty()) {
     if (clock_.Leave(tenant->first, tenant->second.clock)) {
       NoteTenant(tenant->first);
@@ -76,42 +86,71 @@ Waiter WaitQueue::Take(Places::iterator place) {
     }
     tenants_.erase(tenant);
   }
-  ForgetDeadline(deadline);
-  const auto of_session = by_session_.find(waiter.asker.session);
-  of_session->second.erase(ticket);
-  if (of_session->second.empty()) by_session_.erase(of_session);
+  ForgetDeadline(entry.deadline);
+  LeaveRing(entry);
   held_.erase(ticket);
-  return waiter;
 }
 
-std::optional<Waiter> WaitQueue::Remove(uint64_t number) {
-  const auto place = places_.find(number);
-  if (place == places_.end()) return std::nullopt;
-  return Take(place);
+void WaitQueue::EnterLane(Entry& entry) {
+  entry.lane = entry.tenant->second.lanes.try_emplace(LaneKeyOf(entry.waiter)).first;
+  Lane& lane = entry.lane->second;
+  lane.emplace_hint(lane.end(), entry.waiter.number, &entry);
+}
+
+void WaitQueue::LeaveLane(Entry& entry) {
+  Lane& lane = entry.lane->second;
+  lane.erase(entry.waiter.number);
+  if (lane.empty()) entry.tenant->second.lanes.erase(entry.lane);
+}
+
+void WaitQueue::EnterRing(Entry& entry) {
+  const auto [head, alone] = by_session_.try_emplace(entry.waiter.asker.session, &entry);
+  entry.after = head->second;
+  entry.before = alone ? &entry : head->second->before;
+  entry.before->after = &entry;
+  entry.after->before = &entry;
+}
+
+void WaitQueue::LeaveRing(Entry& entry) {
+  entry.before->after = entry.after;
+  entry.after->before = entry.before;
+  // The first alone comes after a later one, or after itself.
+  if (entry.before->waiter.number < entry.waiter.number) return;
+  const auto head = by_session_.find(entry.waiter.asker.session);
+  head->second = entry.after;
+  if (entry.after == &entry) by_session_.erase(head);
+}
+
+void WaitQueue::ForEachOf(SessionId session, absl::FunctionRef<void(const Waiter&)> visit) const {
+  const auto head = by_session_.find(session);
+  if (head == by_session_.end()) return;
+  const Entry* entry = head->second;
+  do {
+    visit(entry->waiter);
+    entry = entry->after;
+  } while (entry != head->second);
 }
 
 const Waiter* WaitQueue::Find(uint64_t number) const {
-  const auto place = places_.find(number);
-  return place == places_.end() ? nullptr : &place->second.waiter->second;
+  const auto at = entries_.find(number);
+  return at == entries_.end() ? nullptr : &at->second.waiter;
 }
 
 void WaitQueue::SetDeadline(uint64_t number, absl::Time deadline) {
-  Place& place = places_.at(number);
-  ForgetDeadline(place.deadline);
-  place.deadline = NoteDeadline(deadline, number);
-  place.waiter->second.what.deadline = deadline;
+  Entry& entry = entries_.at(number);
+  ForgetDeadline(entry.deadline);
+  entry.deadline = NoteDeadline(deadline, number);
+  entry.waiter.what.deadline = deadline;
   Note(number);
 }
 
 void WaitQueue::Attach(uint64_t number) {
-  Place& place = places_.at(number);
-  if (!std::exchange(place.waiter->second.absent, false)) return;
-  // It is judged otherwise now.
-  std::map<LaneKey, Lane>& lanes = place.tenant->second.lanes;
-  const auto lane = lanes.try_emplace(LaneKeyOf(place.waiter->second)).first;
-  lane->second.insert(place.lane->second.extract(place.waiter));
-  if (place.lane->second.empty()) lanes.erase(place.lane);
-  place.lane = lane;
+  Entry& entry = entries_.at(number);
+  if (!entry.waiter.absent) return;
+  // It is judged otherwise from now on.
+  LeaveLane(entry);
+  entry.waiter.absent = false;
+  EnterLane(entry);
 }
 
 void WaitQueue::Hold(uint64_t number) {
@@ -146,7 +185,7 @@ std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Judge judge, st
   for (auto& [tenant, lanes] : tenants_) {
     const size_t racing = racers_.size();
     for (auto& [key, lane] : lanes.lanes) {
-      Waiter& first = lane.begin()->second;
+      Waiter& first = lane.begin()->second->waiter;
       const Verdict verdict = judge(first);
       if (verdict == Verdict::kAside) continue;
       racers_.push_back(
@@ -215,17 +254,11 @@ void WaitQueue::Advance(double start) {
   for (const Tenant& tenant : clock_.Advance(start)) ForgetTenant(tenant);
 }
 
-const std::set<WaitQueue::Ticket>& WaitQueue::OfSession(SessionId session) const {
-  static const auto* const none = new std::set<Ticket>();
-  const auto found = by_session_.find(session);
-  return found == by_session_.end() ? *none : found->second;
-}
-
 std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
   std::vector<Ticket> wanted;
-  for (const Ticket ticket : OfSession(session)) {
-    if (condition(At(ticket))) wanted.push_back(ticket);
-  }
+  ForEachOf(session, [&](const Waiter& waiter) {
+    if (condition(waiter)) wanted.push_back(waiter.number);
+  });
   std::vector<Waiter> taken;
   for (const Ticket ticket : wanted) taken.push_back(Take(ticket));
   return taken;
@@ -233,16 +266,16 @@ std::vector<Waiter> WaitQueue::TakeOf(SessionId session, Condition condition) {
 
 std::vector<uint64_t> WaitQueue::GangsOf(SessionId session) const {
   std::vector<uint64_t> gangs;
-  for (const Ticket ticket : OfSession(session)) {
-    if (!At(ticket).gang.empty()) gangs.push_back(ticket);
-  }
+  ForEachOf(session, [&](const Waiter& waiter) {
+    if (!waiter.gang.empty()) gangs.push_back(waiter.number);
+  });
   return gangs;
 }
 
 std::vector<Waiter> WaitQueue::TakeIf(Condition condition) {
   std::vector<Ticket> wanted;
-  for (const auto& [ticket, place] : places_) {
-    if (condition(place.waiter->second)) wanted.push_back(ticket);
+  for (const auto& [ticket, entry] : entries_) {
+    if (condition(entry.waiter)) wanted.push_back(ticket);
   }
   std::sort(wanted.begin(), wanted.end());
   std::vector<Waiter> taken;
@@ -276,7 +309,11 @@ absl::Time WaitQueue::next_deadline() const {
   return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
 }
 
-uint64_t WaitQueue::CountOf(SessionId session) const { return OfSession(session).size(); }
+uint64_t WaitQueue::CountOf(SessionId session) const {
+  uint64_t count = 0;
+  ForEachOf(session, [&](const Waiter&) { ++count; });
+  return count;
+}
 
 void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   for (const Ticket ticket : held_) {
@@ -313,7 +350,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
     for (Cursor& lane : course.lanes) {
       while (lane.at != lane.end && held_.contains(lane.at->first)) ++lane.at;
       if (lane.at == lane.end) continue;
-      const Rank rank = RankOf(lane.at->second, lane.at->first, course.clock, top_priority);
+      const Rank rank = RankOf(lane.at->second->waiter, lane.at->first, course.clock, top_priority);
       if (!first.has_value() || rank < first->rank) first = Turn{rank, &course, &lane};
     }
     if (first.has_value()) turns.push(*first);
@@ -322,7 +359,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   while (!turns.empty()) {
     const Turn turn = turns.top();
     turns.pop();
-    const Waiter& waiter = turn.lane->at->second;
+    const Waiter& waiter = turn.lane->at->second->waiter;
     if (!visit(waiter)) return;
     ++turn.lane->at;
     turn.course->clock += CostOf(*turn.course->tenant, waiter.charge);
@@ -335,8 +372,8 @@ bool WaitQueue::AnyoneIdle(Judge judge) const {
     const Verdict verdict = judge(At(ticket));
     if (verdict != Verdict::kAside) return verdict == Verdict::kFits;
   }
-  for (const auto& [ticket, place] : places_) {
-    if (judge(place.waiter->second) == Verdict::kFits) return true;
+  for (const auto& [ticket, entry] : entries_) {
+    if (judge(entry.waiter) == Verdict::kFits) return true;
   }
   return false;
 }

@@ -25,7 +25,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -103,13 +105,18 @@ class WaitQueue {
   void SetOptions(Options options) { options_ = std::move(options); }
   const Options& options() const { return options_; }
 
-  // Requires: a number above all earlier ones.
-  void Push(Waiter waiter);
-  // Returns nothing if `number` does not wait here.
-  std::optional<Waiter> Remove(uint64_t number);
+  // Requires: a number above all earlier ones. It stays where it is until it leaves.
+  const Waiter& Push(Waiter waiter);
+  // Returns whether `number` waited here.
+  bool Remove(uint64_t number);
   // Returns null for one that does not wait here.
   const Waiter* Find(uint64_t number) const;
-  bool Contains(uint64_t number) const { return places_.contains(number); }
+  bool Contains(uint64_t number) const { return entries_.contains(number); }
+  // Begins to fetch what Remove() will touch of that one.
+  void Prefetch(const Waiter* waiter, uint64_t number) const {
+    __builtin_prefetch(waiter);
+    entries_.prefetch(number);
+  }
   // A retry of its request has another deadline. Requires: it waits here.
   void SetDeadline(uint64_t number, absl::Time deadline);
   // Somebody has come back for it: it is absent no more. Requires: it waits here.
@@ -155,8 +162,8 @@ class WaitQueue {
   // InfiniteFuture for none.
   absl::Time next_deadline() const;
 
-  uint64_t size() const { return places_.size(); }
-  bool empty() const { return places_.empty(); }
+  uint64_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
   uint64_t CountOf(SessionId session) const;
   // Visits them in the order in which they would be taken if everybody fitted, as of the last step, until
   // `visit` returns false.
@@ -193,8 +200,9 @@ class WaitQueue {
     std::string gang;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
   };
-  // As they came.
-  using Lane = std::map<Ticket, Waiter>;
+  struct Entry;
+  // As they came. Beside each other in memory, so that who leaves does not visit the others.
+  using Lane = absl::btree_map<Ticket, Entry*>;
   struct TenantLanes {
     // Where its own clock stands.
     double clock = 0;
@@ -202,15 +210,19 @@ class WaitQueue {
   };
   using TenantMap = std::map<Tenant, TenantLanes>;
   using Deadlines = std::set<std::pair<absl::Time, Ticket>>;
-  // Where a waiter is, so that nobody searches for it among thousands.
-  struct Place {
+  // A waiter, and where it is, so that nobody searches for it among thousands. The places first: who leaves needs them
+  // together.
+  struct Entry {
     TenantMap::iterator tenant;
     std::map<LaneKey, Lane>::iterator lane;
-    Lane::iterator waiter;
     // The end for who waits for ever.
     Deadlines::iterator deadline;
+    // In the ring of its session's, as they came.
+    Entry* before = nullptr;
+    Entry* after = nullptr;
+    Waiter waiter;
   };
-  using Places = absl::flat_hash_map<Ticket, Place>;
+  using Entries = absl::node_hash_map<Ticket, Entry>;
   // What decides between two: the lesser goes first.
   struct Rank {
     // How much less its priority is than the highest in the race; 0 for who has waited long enough.
@@ -228,11 +240,18 @@ class WaitQueue {
   static LaneKey LaneKeyOf(const Waiter& waiter);
   double CostOf(const Tenant& tenant, uint64_t units) const;
   Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
-  Waiter& At(Ticket ticket) { return places_.at(ticket).waiter->second; }
-  const Waiter& At(Ticket ticket) const { return places_.at(ticket).waiter->second; }
+  Waiter& At(Ticket ticket) { return entries_.at(ticket).waiter; }
+  const Waiter& At(Ticket ticket) const { return entries_.at(ticket).waiter; }
   Waiter Take(Ticket ticket);
-  Waiter Take(Places::iterator place);
-  const std::set<Ticket>& OfSession(SessionId session) const;
+  // All but the entry itself.
+  void Leave(Entry& entry);
+  void EnterLane(Entry& entry);
+  // Its lane may be gone with it; its tenant stays.
+  void LeaveLane(Entry& entry);
+  void EnterRing(Entry& entry);
+  void LeaveRing(Entry& entry);
+  // As they came, for as long as `visit` leaves them alone.
+  void ForEachOf(SessionId session, absl::FunctionRef<void(const Waiter&)> visit) const;
   Deadlines::iterator NoteDeadline(absl::Time deadline, Ticket ticket) {
     return deadline == absl::InfiniteFuture() ? deadlines_.end() : deadlines_.emplace(deadline, ticket).first;
   }
@@ -254,13 +273,13 @@ class WaitQueue {
   TenantMap tenants_;
   // Those with a row, by its part.
   absl::flat_hash_map<uint64_t, Tenant> tenant_rows_;
-  Places places_;
+  Entries entries_;
   // Whom nobody passes any more.
   std::set<Ticket> held_;
   Ticket newly_held_ = 0;
   Deadlines deadlines_;
-  // As they came. No session without a waiter.
-  absl::flat_hash_map<SessionId, std::set<Ticket>> by_session_;
+  // The first of each ring.
+  absl::flat_hash_map<SessionId, Entry*> by_session_;
   // The first of each lane that races, while one is chosen; kept for its memory.
   std::vector<Racer> racers_;
 };

@@ -30,16 +30,16 @@ void WaitQueue::ListRows(std::vector<RowKey>* keys) const {
   for (const auto& [part, tenant] : tenant_rows_) {
     keys->push_back(KeyOf(RowKind::kPoolTenant, pool_, part));
   }
-  for (const auto& [ticket, place] : places_) {
+  for (const auto& [ticket, entry] : entries_) {
     keys->push_back(KeyOf(RowKind::kWaiter, ticket, pool_));
   }
 }
 
 bool WaitQueue::WriteRow(const RowKey& key, ArchiveWriter& archive) const {
   if (key.kind == static_cast<uint32_t>(RowKind::kWaiter)) {
-    const auto place = places_.find(key.id);
-    if (place == places_.end()) return false;
-    archive(place->second.waiter->second, held_.contains(key.id));
+    const auto at = entries_.find(key.id);
+    if (at == entries_.end()) return false;
+    archive(at->second.waiter, held_.contains(key.id));
     return true;
   }
   const auto row = tenant_rows_.find(key.part);

@@ -175,8 +175,8 @@ TEST(WaitQueueTest, WhatIsKeptForOneThatLeavesIsFreeAgain) {
   queue.Push(Make(1, {.units = 5}));
   queue.Push(Make(2));
   EXPECT_EQ(Next(queue), 0);
-  EXPECT_TRUE(queue.Remove(1).has_value());
-  EXPECT_FALSE(queue.Remove(1).has_value());
+  EXPECT_TRUE(queue.Remove(1));
+  EXPECT_FALSE(queue.Remove(1));
   EXPECT_EQ(Next(queue), 2);
 }
 

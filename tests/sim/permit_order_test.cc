@@ -45,14 +45,14 @@ class Market {
     const uint64_t number = ++last_;
     asked_.emplace(number, ask);
     AcquireOutcomes outcomes;
-    const uint64_t waits = pool_.Acquire({now, &outcomes}, {ChannelId(1), number},
-                                         {.session = SessionId(number), .tenant = {.uid = ask.uid}},
-                                         {.units = ask.units,
-                                          .holder_key = "h",
-                                          .deadline = ask.deadline,
-                                          .priority = ask.priority,
-                                          .exclusive = ask.exclusive});
-    EXPECT_TRUE(waits == 0 || waits == number);
+    const Waiter* const waiter = pool_.Acquire({now, &outcomes}, {ChannelId(1), number},
+                                               {.session = SessionId(number), .tenant = {.uid = ask.uid}},
+                                               {.units = ask.units,
+                                                .holder_key = "h",
+                                                .deadline = ask.deadline,
+                                                .priority = ask.priority,
+                                                .exclusive = ask.exclusive});
+    EXPECT_TRUE(waiter == nullptr || waiter->number == number);
     Take(outcomes);
     return number;
   }
