@@ -46,6 +46,13 @@ TEST(TomlTest, WhatTheLibraryDoesNotExpectIsNone) {
   for (const char* const text : {"[@]", "[]", "[=]", "[", "[[#]]", "[.a]", "[\n]"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(Read(text).status())) << text;
   }
+  // It takes a character beyond ASCII for whitespace, or for nothing.
+  for (const char* const text : {"\u00e9 = 1", "[\u00e9]", "a \u00e9= 1", "a = \u00e9", "a = 1\n\u2026"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(Read(text).status())) << text;
+  }
+  const absl::StatusOr<toml::table> table = Read("# \u00e9\na = \"\u00e9\"\n");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->at_path("a").value<std::string>(), "\u00e9");
 }
 
 }  // namespace
