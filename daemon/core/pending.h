@@ -13,8 +13,8 @@
 #include "common/ids.h"
 #include "daemon/core/log_record.h"
 #include "daemon/core/plan_run.h"
-#include "daemon/core/wait_queue.h"
 #include "daemon/core/request_memory.h"
+#include "daemon/core/wait_queue.h"
 
 namespace berth::core {
 
