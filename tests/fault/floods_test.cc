@@ -58,7 +58,7 @@ class FloodTest : public ::testing::TestWithParam<Kind> {
 TEST_P(FloodTest, OperatorsAreAnsweredOthersGoOnAndNothingIsLeft) {
   auto holder = std::make_unique<Actor>(daemon_);
   holder->Do("acquire p");
-  const uint64_t before = ResidentBytes(daemon_.broker());
+  [[maybe_unused]] const uint64_t before = ResidentBytes(daemon_.broker());
   const pid_t broker = daemon_.broker();
   const bool attach = absl::string_view(GetParam().socket) == "attach.sock";
   Flood flood = Flood::Start(GetParam().name, absl::StrCat(daemon_.folder(), "/", GetParam().socket), kConnections);
