@@ -24,15 +24,17 @@ namespace {
 
 const LedgerIdentity kIdentity = {.schema = 1, .node = 1, .incarnation = 1, .boot = "this-boot"};
 
-// On a file system without a disk.
+// On a file system without a disk; gone with the process.
 const std::string& Folder() {
-  static const std::string folder = [] {
+  struct Scratch {
+    Scratch() {
+      if (::mkdtemp(name.data()) == nullptr) std::abort();
+    }
+    ~Scratch() { std::filesystem::remove_all(name); }
     std::string name = "/dev/shm/berth-fuzz-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    std::atexit([] { std::filesystem::remove_all(Folder()); });
-    return name;
-  }();
-  return folder;
+  };
+  static const Scratch scratch;
+  return scratch.name;
 }
 
 std::string FileAt(const std::string& path) {
