@@ -123,7 +123,7 @@ std::string KeyOf(const ProbeTarget& target) {
 // Why there is no driver, as a value; or how it fails.
 std::variant<Absence, absl::Status> WhyNoDriver(const absl::Status& status) {
   if (!IsRefusal(status, Reason::kUnsupported)) return status;
-  const std::string& why = GetErrorDetails(status)->metadata["why"];
+  const std::string why = GetErrorDetails(status)->metadata["why"];
   return Absence{.kind = why == cuda::kNoDeviceAtAll ? Absence::Kind::kNoDevice : Absence::Kind::kNoDriver,
                  .why = std::string(status.message())};
 }
