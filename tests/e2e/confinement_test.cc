@@ -48,20 +48,20 @@ void ExpectConfined(pid_t broker) {
   }
 }
 
-int FiltersOf(pid_t process) {
+[[maybe_unused]] int FiltersOf(pid_t process) {
   int filters = -1;
   EXPECT_TRUE(absl::SimpleAtoi(StatusOf(process, "Seccomp_filters"), &filters));
   return filters;
 }
 
 // What may set filters without more (CAP_SYS_ADMIN).
-bool MayFilter() {
+[[maybe_unused]] bool MayFilter() {
   uint64_t set = 0;
   return absl::SimpleHexAtoi(StatusOf(::getpid(), "CapEff"), &set) && (set >> 21 & 1) != 0;
 }
 
 // The one filter that the first vault has set, beside those of this process.
-void ExpectFiltered(pid_t process) {
+void ExpectFiltered([[maybe_unused]] pid_t process) {
 #ifndef BERTH_SANITIZED
   EXPECT_EQ(FiltersOf(process), FiltersOf(::getpid()) + (MayFilter() ? 1 : 0));
 #endif

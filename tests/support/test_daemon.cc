@@ -110,6 +110,14 @@ void TestDaemon::AwaitDrivers() {
 
 TestDaemon::~TestDaemon() {
   if (!stopped_) Stop();
+  // One that was abandoned may be about to start a broker, and that another vault.
+  const std::string flag = absl::StrCat("--folder=", folder_);
+  const bool ended = Eventually([&] {
+    const std::vector<ChildInfo> left = ProcessesWith("berthd", flag);
+    for (const ChildInfo& process : left) ::kill(process.pid, SIGKILL);
+    return left.empty();
+  });
+  EXPECT_TRUE(ended) << "processes of " << folder_ << " are left";
   std::filesystem::remove_all(std::filesystem::path(folder_).parent_path());
 }
 
@@ -262,6 +270,11 @@ void TestDaemon::Stop() {
     EXPECT_TRUE(Eventually([&] { return !IsAlive(vault); }));
   }
   EXPECT_LT(absl::Now() - begin, kStopLimit) << "time to stop";
+#ifdef BERTH_SANITIZED
+  // What is killed takes longer to be gone than a vault waits.
+  const auto gone = [](const ChildInfo& child) { return !IsAlive(child.pid); };
+  EXPECT_TRUE(Eventually([&] { return std::all_of(children.begin(), children.end(), gone); }));
+#endif
   for (const ChildInfo& child : children) EXPECT_FALSE(IsAlive(child.pid)) << child.name << " is left";
   for (const char* const name : kSockets) {
     EXPECT_NE(::access(absl::StrCat(folder_, "/", name).c_str(), F_OK), 0) << name << " is left";

@@ -84,7 +84,8 @@ class TestDaemon {
   // no socket left.
   void Stop();
 
-  // The daemon has ended, or will be killed, as the test wanted it: no clean stop is expected of it any more.
+  // The daemon has ended, or will be killed, as the test wanted it: no clean stop is expected of it any more. What is
+  // left of it at the end is killed.
   void Abandon() { stopped_ = true; }
 
   // What allocators and gRPC keep once they have had it; a leak of a test's clients would pass it.
