@@ -59,11 +59,11 @@ class Queue {
     }
   }
   int64_t ReleaseAndGrant() {
-    const auto [process, acquisition] = held_.back();
+    const AcquisitionId acquisition = held_.back().second;
+    const ChannelId channel = processes_[held_.back().first].credentials.channel;
+    idle_.push_back(held_.back().first);
     held_.pop_back();
-    idle_.push_back(process);
     now_ += absl::Milliseconds(1);
-    const ChannelId channel = processes_[process].credentials.channel;
     return Time([&] { core_.GiveBack(now_, channel, acquisition, /*if_idle=*/false, &effects_).IgnoreError(); });
   }
 
