@@ -356,7 +356,6 @@ class Core::Impl {
 
   // ---- core_fence.cc --------------------------------------------------------------------------------------
 
-
   FenceStep StepOf(const Step& step, PrepareOutcomes* outcomes) const {
     return FenceStep{.now = step.now, .read = read_words_, .outcomes = outcomes};
   }

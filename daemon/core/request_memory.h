@@ -109,6 +109,7 @@ class RequestMemory {
   // Takes over what a newer tag says is settled; an older one has nothing to tell.
   void Settle(const RequestTag& tag);
 
+  // First, where a request's end begins to look.
   absl::btree_map<uint64_t, Entry> entries_;
   const ChannelId channel_;
   const uint64_t limit_;

@@ -76,6 +76,7 @@ void WaitQueue::Leave(Entry& entry) {
   const Ticket ticket = entry.waiter.number;
   const auto tenant = entry.tenant;
   journal_->Erase(RowKind::kWaiter, ticket, pool_);
+  // For LeaveRing().
   by_session_.prefetch(entry.waiter.asker.session);
   LeaveLane(entry);
   if (tenant->second.lanes.empty()) {

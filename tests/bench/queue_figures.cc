@@ -143,9 +143,9 @@ absl::StatusOr<std::vector<Figure>> QueueFigures(const Programs&) {
   BERTH_ASSIGN_OR_RETURN(const auto few, Queue::Gather(kFew));
   BERTH_ASSIGN_OR_RETURN(const auto many, Queue::Gather(kMany));
   const std::pair<const char*, Operation> ops[] = {{"enqueue", &Queue::Enqueue},
-                                                           {"cancel", &Queue::Cancel},
-                                                           {"enqueue again", &Queue::Enqueue},
-                                                           {"release and grant", &Queue::ReleaseAndGrant}};
+                                                   {"cancel", &Queue::Cancel},
+                                                   {"enqueue again", &Queue::Enqueue},
+                                                   {"release and grant", &Queue::ReleaseAndGrant}};
   Pairs pairs[4];
   for (int batch = 0; batch < kBatches; ++batch) {
     // As many come as go.

@@ -92,6 +92,7 @@ class TestDaemon {
   static constexpr uint64_t kMemorySlack = 48 << 20;
 
  private:
+  void KillWhatIsLeft();
   // Until every device's worker makes blocks. The driver opens pipes and a socket (@cuda-uvmfd-…) for it before, some
   // while after the daemon serves: counted sooner, each worker that follows would have more fds than the first.
   void AwaitDrivers();
