@@ -83,6 +83,12 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
   if (!options.independent && !options.adoptable && !options.exclusive && options.device.empty() && usable) {
     if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   }
+  return AcquireAnew(core, key, options);
+}
+
+absl::StatusOr<Permit> Permit::AcquireAnew(const std::shared_ptr<SessionCore>& core, const HoldingKey& key,
+                                           const PermitOptions& options) {
+  const bool usable = !core->over() && !core->forked();
   const bool keep = core->caches_permits() && MayKeep(options);
   if (keep && usable) {
     if (std::optional<PermitCache::Use> use = core->permit_cache().Take(key.pool)) {

@@ -37,6 +37,7 @@ namespace berth {
 namespace internal {
 struct Granted;
 class Holding;
+struct HoldingKey;
 class SessionCore;
 }  // namespace internal
 
@@ -144,6 +145,10 @@ class Permit {
 
  private:
   friend class Gang;
+  // What Acquire() does where the calling thread holds nothing to nest in: apart, so that nesting does not pay for its
+  // frame.
+  static absl::StatusOr<Permit> AcquireAnew(const std::shared_ptr<internal::SessionCore>& core,
+                                            const internal::HoldingKey& key, const PermitOptions& options);
   // The guard of what was just granted.
   static Permit Make(const std::shared_ptr<internal::SessionCore>& core, internal::Granted granted);
   explicit Permit(internal::Holding* holding) : holding_(holding) {}

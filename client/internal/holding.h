@@ -86,14 +86,12 @@ class Holding {
     return session_ == key.session && pool_ == key.pool &&
            (key.holder_key.empty() ? of_thread_ : holder_key_ == key.holder_key);
   }
-  // Adds a guard unless there is none any more.
+  // Adds a guard unless there is none any more. By the thread that remembers it alone: its reference keeps the word
+  // apart from an end that somebody else is at, while a guard too many is taken back.
   bool AddGuard() {
-    uint64_t state = state_.load(std::memory_order_relaxed);
-    do {
-      if ((state & kGuards) == 0) return false;
-    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
-                                           std::memory_order_relaxed));
-    return true;
+    if ((state_.fetch_add(1, std::memory_order_acquire) & kGuards) != 0) return true;
+    state_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
   }
   // Drops a guard; returns whether it was the last: then the guards' reference is the caller's to drop.
   bool DropGuard() { return (state_.fetch_sub(1, std::memory_order_acq_rel) & kGuards) == 1; }
