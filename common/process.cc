@@ -91,7 +91,8 @@ std::string ProcessName(int32_t pid) {
 
 std::string ContainerOf(int32_t pid) {
   if (pid <= 0) return "unknown";
-  const std::optional<ino_t> here = PidNamespace("self");
+  // A process stays in its own.
+  static const std::optional<ino_t> here = PidNamespace("self");
   const std::optional<ino_t> there = PidNamespace(absl::StrCat(pid));
   if (here.has_value() && here == there) return "";
   for (absl::string_view line : absl::StrSplit(ReadSmallFile(absl::StrCat("/proc/", pid, "/cgroup")), '\n')) {

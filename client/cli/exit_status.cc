@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -43,5 +44,7 @@ int Exit(const ExitStatus& status) {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   return 128 + status.signal;
 }
+
+void ExitNow(const ExitStatus& status) { ::_exit(Exit(status)); }
 
 }  // namespace berth::cli

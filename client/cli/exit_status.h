@@ -39,6 +39,9 @@ ExitStatus Report(const absl::Status& status);
 // Ends the process's `main`: returns the code, or dies of the signal.
 int Exit(const ExitStatus& status);
 
+// Ends the process here and now, and leaves what it has to the kernel: to take a gRPC channel apart takes longer.
+[[noreturn]] void ExitNow(const ExitStatus& status);
+
 }  // namespace berth::cli
 
 #endif  // CLIENT_CLI_EXIT_STATUS_H_

@@ -126,8 +126,9 @@ ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
     permits->Leave();
     return status;
   }
+  // With the session its permits are back.
+  if (!(*session)->joined() && (*session)->End(kEndPatience).ok()) ExitNow(status);
   permits->Release();
-  if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
   return status;
 }
 
