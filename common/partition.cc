@@ -1,6 +1,7 @@
 #include "common/partition.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -16,9 +17,9 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// The largest weight comes to lie in [2^57, 2^58): 64 of them, one for each device that a node can have, still sum up
-// to less than 2^64, where a division of 128 bits is one instruction.
-constexpr int kWeightBits = 58;
+// The largest of so many weights comes to lie in [2^57, 2^58), or lower where there are more than the 64 devices that a
+// node can have: they sum up to less than 2^64, where a division of 128 bits is one instruction.
+int WeightBits(size_t count) { return std::min(58, 64 - static_cast<int>(std::bit_width(count - 1))); }
 
 // What is no number counts as 0, as what is negative.
 double Clean(double weight) { return weight > 0 ? weight : 0; }
@@ -36,7 +37,7 @@ PerDevice<uint64_t> WholeWeights(absl::Span<const double> weights) {
     largest = std::max(largest, Clean(weight));
   }
   if (!std::isfinite(sum) || sum <= 0) return PerDevice<uint64_t>(weights.size(), 1);
-  const int shift = kWeightBits - 1 - std::ilogb(largest);
+  const int shift = WeightBits(weights.size()) - 1 - std::ilogb(largest);
   // Powers of two: the product is exact, or less than one. Two of them, as one may be beyond a double.
   const double first = std::ldexp(1.0, shift / 2);
   const double second = std::ldexp(1.0, shift - shift / 2);
@@ -236,19 +237,19 @@ std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> we
     return shares;
   }
   const PerDevice<uint64_t> whole = WholeWeights(weights);
-  const Wide sum = std::accumulate(whole.begin(), whole.end(), Wide{0});
+  const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
   // By what is left of the division, of which all have the same divisor; then by place.
-  PerDevice<std::pair<Wide, size_t>> rests;
+  PerDevice<std::pair<uint64_t, size_t>> rests;
   rests.reserve(weights.size());
   uint64_t left = units;
   for (size_t i = 0; i < weights.size(); ++i) {
     const Wide product = Wide{units} * whole[i];
     shares[i] = static_cast<uint64_t>(product / sum);
     left -= shares[i];
-    rests.emplace_back(product - shares[i] * sum, i);
+    rests.emplace_back(static_cast<uint64_t>(product - Wide{shares[i]} * sum), i);
   }
   // Fewer than there are devices with a rest.
-  std::partial_sort(rests.begin(), rests.begin() + left, rests.end(), [](const auto& a, const auto& b) {
+  std::nth_element(rests.begin(), rests.begin() + left, rests.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
   for (uint64_t i = 0; i < left; ++i) ++shares[rests[i].second];

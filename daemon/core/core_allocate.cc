@@ -238,11 +238,17 @@ void Core::Impl::PlanRefill(const Step& step, Device& device, Bytes bytes) {
     return Refill(step, device, bytes);
   }
   device.refill_at = step.now + delay;
+  next_refill_ = std::min(next_refill_, device.refill_at);
 }
 
 void Core::Impl::RefillDue(const Step& step) {
+  if (next_refill_ > step.now) return;
+  next_refill_ = absl::InfiniteFuture();
   for (auto& [ordinal, device] : devices_) {
-    if (device.refill_at > step.now) continue;
+    if (device.refill_at > step.now) {
+      next_refill_ = std::min(next_refill_, device.refill_at);
+      continue;
+    }
     device.refill_at = absl::InfiniteFuture();
     for (const Bytes bytes : device.warm.sizes()) Refill(step, device, bytes);
   }

@@ -534,7 +534,7 @@ class Core::Impl {
   PermitIds permit_ids_;
   Placement placement_;
   TenantUse tenant_use_;
-  // journal_'s when it was last brought up to date; nothing after a restart.
+  // journal_.memory_touches() when it was last brought up to date; nothing after a restart.
   std::optional<uint64_t> placed_touches_;
   PermitWords permit_words_;
   std::map<std::string, PermitPool, std::less<>> pools_;
@@ -543,6 +543,8 @@ class Core::Impl {
   // A gang has come to something: those behind it may go on.
   bool serve_pools_ = false;
   std::map<uint32_t, Device> devices_;
+  // The least of their refill_at.
+  absl::Time next_refill_ = absl::InfiniteFuture();
   std::map<Tenant, TenantAccount> tenants_;
   RoomQueue room_;
   bool room_changed_ = false;

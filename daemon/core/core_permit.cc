@@ -164,8 +164,8 @@ bool Core::Impl::IsPlaced(const Device& device) const {
 }
 
 void Core::Impl::UpdatePlacement() {
-  // Whatever changes a device or its account notes a row; after most steps that do, all devices are as they were.
-  if (std::exchange(placed_touches_, journal_.touches()) == journal_.touches()) return;
+  // Whatever changes a device or its account notes such a row, or one of the block's that it is about.
+  if (std::exchange(placed_touches_, journal_.memory_touches()) == journal_.memory_touches()) return;
   for (const auto& [ordinal, device] : devices_) {
     if (IsPlaced(device)) continue;
     placement_.Update(ordinal, {.generation = device.main.generation,

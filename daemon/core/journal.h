@@ -44,12 +44,13 @@ class Journal {
     return std::exchange(notes_, {});
   }
 
-  // Rises with every row that is noted.
-  uint64_t touches() const { return touches_; }
+  // Rises with every row that is noted of memory and its devices.
+  uint64_t memory_touches() const { return memory_touches_; }
 
  private:
   void Add(const RowKey& key, bool gone) {
     ++touches_;
+    if (key.kind >= static_cast<uint32_t>(RowKind::kMemoryCounters)) ++memory_touches_;
     if (notes_.empty() || notes_.back().key != key) {
       notes_.push_back({.key = key, .number = touches_, .gone = gone});
     } else {
@@ -58,6 +59,7 @@ class Journal {
   }
 
   uint64_t touches_ = 0;
+  uint64_t memory_touches_ = 0;
   std::vector<Note> notes_;
 };
 

@@ -145,22 +145,22 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
   return Bytes(least.count() / granularity * granularity);
 }
 
-PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes free,
-                             double score, const PlanRequest& request, const PlanLayout* before) const {
+void PlanRun::Describe(const Session& session, const Device& device, Bytes free, double score,
+                       const PlanRequest& request, const PlanLayout* before, PlanDevice* described) const {
   const DeviceConfig& config = device.config;
-  PlanDevice described{.ordinal = config.ordinal,
-                       .uuid = device.uuid,
-                       .kind = config.kind,
-                       .generation = device.main.generation,
-                       .sm_count = config.facts.sm_count,
-                       .cc_major = config.facts.cc_major,
-                       .free = free};
+  described->ordinal = config.ordinal;
+  described->uuid = device.uuid;
+  described->kind = config.kind;
+  described->generation = device.main.generation;
+  described->sm_count = config.facts.sm_count;
+  described->cc_major = config.facts.cc_major;
+  described->free = free;
   if (!TakesWork(device)) {
-    described.left = PlanDevice::Left::kOutOfService;
-    return described;
+    described->left = PlanDevice::Left::kOutOfService;
+    return;
   }
-  described.weight = score;
-  if (request.bytes_per_unit == Bytes()) return described;
+  described->weight = score;
+  if (request.bytes_per_unit == Bytes()) return;
   Bytes left = LeftOn(session, device);
   // What the plan has there already is its own.
   if (before != nullptr) {
@@ -168,8 +168,7 @@ PlanDevice PlanRun::Describe(const Session& session, const Device& device, Bytes
       left = CheckedAdd(left, core_->HeldIn(*own, config.ordinal)).value_or(left);
     }
   }
-  described.room = left.count() / request.bytes_per_unit.count();
-  return described;
+  described->room = left.count() / request.bytes_per_unit.count();
 }
 
 absl::StatusOr<std::vector<const Device*>> PlanRun::Named(const PlanRequest& request) const {
@@ -197,7 +196,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     devices.reserve(named.size());
     for (size_t i = 0; i < named.size(); ++i) {
       const Bytes free = core_->placement_.FreeOn(named[i]->config.ordinal);
-      devices.push_back(Describe(session, *named[i], free, ScoreOf(*named[i], free), request, before));
+      Describe(session, *named[i], free, ScoreOf(*named[i], free), request, before, &devices.emplace_back());
       if (request.source != WeightSource::kScore) devices.back().weight = request.weights[i];
     }
   } else {
@@ -212,7 +211,11 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
       // One that is gone for good is not worth a word.
       if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
       const Bytes free = core_->placement_.FreeOn(ordinal);
-      ranked.push_back({TakesWork(device) ? ScoreOf(device, free) : -1, free, &device});
+      // In its place: to copy it there waits for what has just been stored.
+      Ranked& one = ranked.emplace_back();
+      one.score = TakesWork(device) ? ScoreOf(device, free) : -1;
+      one.free = free;
+      one.device = &device;
     }
     // By ordinal already, among equals.
     for (size_t i = 1; before == nullptr && i < ranked.size(); ++i) {
@@ -221,7 +224,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
     }
     devices.reserve(ranked.size());
     for (const Ranked& one : ranked) {
-      devices.push_back(Describe(session, *one.device, one.free, one.score, request, before));
+      Describe(session, *one.device, one.free, one.score, request, before, &devices.emplace_back());
     }
   }
   if (before == nullptr) return devices;
@@ -241,8 +244,9 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
   for (size_t i = 0; i < devices->size(); ++i) {
     const PlanDevice& device = (*devices)[i];
     if (!Serves(device)) continue;
-    PartitionDevice& to =
-        serving.emplace_back(PartitionDevice{.weight = device.weight, .most_units = device.room});
+    PartitionDevice& to = serving.emplace_back();
+    to.weight = device.weight;
+    to.most_units = device.room;
     if (request.one_island) to.island = core_->devices_.at(device.ordinal).island;
     places.push_back(i);
   }

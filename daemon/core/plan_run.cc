@@ -49,6 +49,8 @@ absl::StatusOr<const Plan*> PlanRun::Find(SessionId session, PlanId plan) const 
 
 absl::Status PlanRun::MayPlan(SessionId session) const {
   uint64_t current = core_->plans_.CountOf(session);
+  const uint64_t limit = core_->config_.limits.plans_per_session;
+  if (current + core_->pending_.size() < limit) return absl::OkStatus();
   // Those to be: they wait for what they take.
   for (const ChannelId channel : core_->sessions_.Find(session)->channels) {
     for (const RequestId& request : core_->PendingOf(*core_->sessions_.FindChannel(channel))) {
@@ -56,7 +58,6 @@ absl::Status PlanRun::MayPlan(SessionId session) const {
       current += pending != core_->pending_.end() && pending->second.plan != nullptr ? 1 : 0;
     }
   }
-  const uint64_t limit = core_->config_.limits.plans_per_session;
   if (current < limit) return absl::OkStatus();
   return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
                 {{"what", "plans_per_session"}, {"current", current}, {"limit", limit}});

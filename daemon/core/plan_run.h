@@ -94,8 +94,9 @@ class PlanRun final {
   // there is such.
   absl::StatusOr<std::vector<PlanDevice>> Consider(const Session& session, const PlanRequest& request,
                                                    const PlanLayout* before) const;
-  PlanDevice Describe(const Session& session, const Device& device, Bytes free, double score,
-                      const PlanRequest& request, const PlanLayout* before) const;
+  // Into one that is new.
+  void Describe(const Session& session, const Device& device, Bytes free, double score, const PlanRequest& request,
+                const PlanLayout* before, PlanDevice* described) const;
   // What the session may still have of the device's bytes, by every layer, in whole blocks.
   Bytes LeftOn(const Session& session, const Device& device) const;
   // Gives each its units. Errors: CONSTRAINT.

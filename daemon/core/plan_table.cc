@@ -18,7 +18,10 @@ const Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
 
 bool PlanTable::Restore(Plan plan) {
   const uint64_t number = plan.number;
-  const auto [at, fresh] = rows_.emplace(number, std::move(plan));
+  // Most come with the greatest number.
+  const size_t before = rows_.size();
+  const auto at = rows_.emplace_hint(rows_.end(), number, std::move(plan));
+  const bool fresh = rows_.size() != before;
   Plan& row = at->second;
   by_session_[row.session()].insert(number);
   return by_id_.emplace(row.id(), &row).second && fresh;

@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -73,7 +74,7 @@ class PlanTable {
   Journal* const journal_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Plan> rows_;
-  std::map<PlanId, Plan*> by_id_;
+  absl::flat_hash_map<PlanId, Plan*> by_id_;
   std::map<SessionId, std::set<uint64_t>> by_session_;
 };
 

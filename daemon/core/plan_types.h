@@ -99,6 +99,9 @@ struct PlanDevice {
   };
   friend constexpr auto ArchivedValues(Left) { return std::pair(Left::kNone, Left::kConstraint); }
 
+  // Member by member: to zero the whole of it first takes as long as all the rest that is done for a device.
+  PlanDevice() {}  // NOLINT(modernize-use-equals-default)
+
   uint32_t ordinal = 0;
   // The device's own: a plan of many devices copies none.
   std::shared_ptr<const std::string> uuid;

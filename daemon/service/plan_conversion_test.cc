@@ -64,9 +64,17 @@ TEST(PlanConversionTest, APlanIsShownWhole) {
   layout->revision = 2;
   layout->asked = {.units = 10, .label = "fit", .pool = "a", .permit_units = 2};
   const auto uuid = [](const char* text) { return std::make_shared<const std::string>(text); };
-  layout->devices = {
-      {.ordinal = 1, .uuid = uuid("GPU-1"), .generation = 4, .weight = 2.5, .units = 10},
-      {.ordinal = 0, .uuid = uuid("GPU-0"), .room = 3, .left = core::PlanDevice::Left::kConstraint}};
+  layout->devices.resize(2);
+  core::PlanDevice& used = layout->devices[0];
+  used.ordinal = 1;
+  used.uuid = uuid("GPU-1");
+  used.generation = 4;
+  used.weight = 2.5;
+  used.units = 10;
+  core::PlanDevice& left_out = layout->devices[1];
+  left_out.uuid = uuid("GPU-0");
+  left_out.room = 3;
+  left_out.left = core::PlanDevice::Left::kConstraint;
   layout->tiles = {{.device = 0, .begin = 0, .end = 10}};
   v1::Plan plan;
   ToProto(
