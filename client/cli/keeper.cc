@@ -25,9 +25,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/notification.h"
 #include "client/cli/signal_relay.h"
 #include "client/permit.h"
+#include "common/notification.h"
 #include "common/os_error.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
@@ -164,7 +164,7 @@ ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperTask
   if (!relay.ok()) return fail(FailedToAcquire(relay.status(), wish));
   Cancellation& cancellation = (*relay)->cancellation();
   const Watch watch(task, &cancellation);
-  absl::Notification over;
+  Notification over;
   const Cancellation::Hook hook(&cancellation, [&over] { over.Notify(); });
 
   const absl::StatusOr<std::shared_ptr<Session>> session =

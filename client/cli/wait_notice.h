@@ -7,11 +7,11 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
 #include "client/cancellation.h"
 #include "client/session.h"
+#include "common/notification.h"
 
 namespace berth::cli {
 
@@ -37,7 +37,7 @@ class WaitNotice {
   const std::shared_ptr<Session> session_;
   const std::string pool_;
   const std::string holder_key_;
-  absl::Notification over_;
+  Notification over_;
   Cancellation cancellation_;
   std::thread thread_;
 };

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "common/memfd.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
@@ -83,8 +83,8 @@ class ChannelTest : public testing::Test {
   UniqueFd daemon_;
   UniqueFd client_;
   Fences fences_;
-  absl::Notification lost_;
-  absl::Notification resumed_;
+  Notification lost_;
+  Notification resumed_;
   absl::Status why_;
   std::unique_ptr<Channel> channel_;
 };

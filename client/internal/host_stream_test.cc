@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "common/memfd.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
@@ -32,7 +32,7 @@ TEST(HostStreamTest, WaitsForAWordOfAnotherStream) {
   MappedPage page = Page();
   HostStream first([] { return false; });
   HostStream second([] { return false; });
-  absl::Notification gate;
+  Notification gate;
   std::atomic<int> order = 0;
   int written = 0;
   int read = 0;
@@ -52,7 +52,7 @@ struct Gated {
   Gated() {
     EXPECT_TRUE(stream.Enqueue([this] { gate.WaitForNotification(); }).ok());
   }
-  absl::Notification gate;
+  Notification gate;
   HostStream stream{[] { return false; }};
 };
 
@@ -73,7 +73,7 @@ TEST(HostStreamTest, WaitsForWhatAnEventStandsForWhenTheWaitIsQueued) {
   ASSERT_TRUE(second.Enqueue([&] { read = ++order; }).ok());
   EXPECT_FALSE(*first.stream.Reached(*event));
   // Recorded anew, it stands for more; the wait that is queued does not.
-  absl::Notification more;
+  Notification more;
   ASSERT_TRUE(first.stream.Enqueue([&] { more.WaitForNotification(); }).ok());
   ASSERT_TRUE(first.stream.Record(*event).ok());
   first.gate.Notify();
@@ -92,7 +92,7 @@ TEST(HostStreamTest, AnEventsWordComesWithItWhateverIsQueuedBehind) {
   HostStream second([] { return false; });
   std::unique_ptr<StreamEvent> event = *first.stream.CreateEvent();
   ASSERT_TRUE(first.stream.Record(*event).ok());
-  absl::Notification behind;
+  Notification behind;
   ASSERT_TRUE(first.stream.Enqueue([&] { behind.WaitForNotification(); }).ok());
   ASSERT_TRUE(first.stream.Publish(*event, page, 0, 4).ok());
   EXPECT_EQ(page.slot(0).done.load(), 0u);

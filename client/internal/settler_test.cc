@@ -3,7 +3,7 @@
 #include <atomic>
 #include <memory>
 
-#include "absl/synchronization/notification.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
@@ -19,8 +19,8 @@ TEST(SettlerTest, ADebtIsRepeatedUntilItIsSettledAndThenNoMore) {
 }
 
 TEST(SettlerTest, ADebtThatCannotBeSettledDoesNotHoldUpTheOthers) {
-  absl::Notification other;
-  absl::Notification again;
+  Notification other;
+  Notification again;
   // ThreadSanitizer sees nothing of what a notification orders.
   std::atomic<size_t> owed = 0;
   Settler settler;
@@ -50,7 +50,7 @@ TEST(SettlerTest, FlushIsBoundedAndTheEndDoesNotWaitForDebts) {
 TEST(SettlerTest, AFlushCutsTheLongPausesOfADaemonThatWasAwayShort) {
   std::atomic<bool> back = false;
   std::atomic<int> attempts = 0;
-  absl::Notification paused;
+  Notification paused;
   Settler settler;
   // The pauses grow: 20, 40, ... after the sixth attempt 640 ms.
   settler.Add([&] {
@@ -68,7 +68,7 @@ TEST(SettlerTest, LeftAloneItGoesOnUntilNothingIsOwedAndThenRunsWhatIsLast) {
   auto settler = std::make_unique<Settler>();
   std::atomic<bool> back = false;
   std::atomic<int> attempts = 0;
-  absl::Notification ended;
+  Notification ended;
   settler->Add([&] {
     ++attempts;
     return back.load();
@@ -89,7 +89,7 @@ TEST(SettlerTest, LeftAloneAfterItsLastDebtItEndsAtOnce) {
   auto settler = std::make_unique<Settler>();
   settler->Add([] { return true; });
   EXPECT_TRUE(settler->Flush(absl::Seconds(10)));
-  absl::Notification ended;
+  Notification ended;
   settler->FinishWith([&] {
     settler.reset();
     ended.Notify();
@@ -98,7 +98,7 @@ TEST(SettlerTest, LeftAloneAfterItsLastDebtItEndsAtOnce) {
 }
 
 TEST(SettlerTest, AddNeverWaitsForAnAttempt) {
-  absl::Notification go;
+  Notification go;
   Settler settler;
   settler.Add([&] {
     go.WaitForNotification();

@@ -41,6 +41,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   // Sends the first state, or refuses.
   void Begin(const absl::Status& admitted) {
     self_ = shared_from_this();
+    begun_.store(true, std::memory_order_release);
     if (!admitted.ok()) return End(admitted);
     // What changes after this is told by Changed(), as the watch is admitted.
     if (seen_ != watches_.Token()) Changed();
@@ -72,6 +73,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   }
 
   void OnWriteDone(bool ok) override {
+    AwaitBegun();
     {
       MutexLock lock(&mu_);
       writing_ = ok && behind_ && !finished_;
@@ -80,8 +82,12 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
     if (ok) return SendLatest();
     End(absl::CancelledError("the caller is gone"));
   }
-  void OnCancel() override { End(absl::CancelledError("the caller is gone")); }
+  void OnCancel() override {
+    AwaitBegun();
+    End(absl::CancelledError("the caller is gone"));
+  }
   void OnDone() override {
+    AwaitBegun();
     // Somebody may be in Changed() still.
     const std::shared_ptr<Watch> self = std::move(self_);
     {
@@ -92,6 +98,9 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   }
 
  private:
+  // gRPC hands the watch from thread to thread in its own ways, which ThreadSanitizer does not see.
+  void AwaitBegun() const { begun_.load(std::memory_order_acquire); }
+
   // Requires: this call set writing_.
   void SendLatest() ABSL_LOCKS_EXCLUDED(mu_) {
     {
@@ -124,6 +133,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   const core::Caller caller_;
   const std::string seen_;
   std::shared_ptr<Watch> self_;
+  std::atomic<bool> begun_ = false;
   // Of the write that is under way.
   v1::WatchDevicesResponse response_;
 

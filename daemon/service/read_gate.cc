@@ -46,17 +46,24 @@ ssize_t ReadGate::Admit(int fd, const msghdr& message, ssize_t size) {
   if (fd < 0 || fd >= slot_count_) return size;
   Slot& slot = slots_[static_cast<size_t>(fd)];
   if (!slot.watched.load(std::memory_order_acquire)) return size;
-  if (slot.ended) return 0;
+  const ssize_t admitted = Weigh(fd, message, size, &slot);
+  // Whichever thread reads the connection next finds the slot as this one leaves it.
+  slot.watched.store(true, std::memory_order_release);
+  return admitted;
+}
+
+ssize_t ReadGate::Weigh(int fd, const msghdr& message, ssize_t size, Slot* slot) {
+  if (slot->ended) return 0;
   size_t left = static_cast<size_t>(size);
   for (size_t i = 0; i < message.msg_iovlen && left > 0; ++i) {
     const iovec& part = message.msg_iov[i];
     const size_t here = std::min(left, part.iov_len);
-    slot.uncharged += slot.meter.Scan({static_cast<const std::byte*>(part.iov_base), here});
+    slot->uncharged += slot->meter.Scan({static_cast<const std::byte*>(part.iov_base), here});
     left -= here;
   }
-  if (slot.uncharged.load < kLoadOwed && slot.uncharged.resets < kResetsOwed) return size;
-  if (charge_(fd, std::exchange(slot.uncharged, FrameCost()))) return size;
-  slot.ended = true;
+  if (slot->uncharged.load < kLoadOwed && slot->uncharged.resets < kResetsOwed) return size;
+  if (charge_(fd, std::exchange(slot->uncharged, FrameCost()))) return size;
+  slot->ended = true;
   ::shutdown(fd, SHUT_RDWR);
   return 0;
 }

@@ -40,8 +40,9 @@ class ReadGate {
 
  private:
   struct Slot {
-    // The rest is of the one thread that reads the connection.
+    // Stored again after each read, loaded before the next.
     std::atomic<bool> watched;
+    // The rest is of the one thread at a time that reads the connection.
     bool ended;
     FrameMeter meter;
     FrameCost uncharged;
@@ -49,6 +50,8 @@ class ReadGate {
   struct Release {
     void operator()(Slot* slots) const;
   };
+  // What Admit() returns of a connection that is watched.
+  ssize_t Weigh(int fd, const msghdr& message, ssize_t size, Slot* slot);
 
   const Charge charge_;
   const int slot_count_;

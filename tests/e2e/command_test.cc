@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -152,6 +153,9 @@ TEST_F(CommandTest, WhoInheritedASessionFindsTheDaemonWhereTheEnvironmentSays) {
 }
 
 TEST_F(CommandTest, AFolderFromTheWorkingFolderIsFoundFromEverywhere) {
+#ifdef ABSL_HAVE_THREAD_SANITIZER
+  GTEST_SKIP() << "ThreadSanitizer looks for its suppressions in the working folder";
+#endif
   const std::filesystem::path folder = daemon_.folder();
   const std::string berth = ProgramPath("client/cli/berth");
   Subprocess command = Subprocess::Start(

@@ -13,10 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "client/cancellation.h"
 #include "client/inspector.h"
 #include "common/error.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/test_daemon.h"
@@ -26,8 +26,6 @@ namespace berth::testing {
 namespace {
 
 using Source = v1::ConfigValue;
-
-using absl::Notification;
 
 constexpr char kConfig[] =
     "[pools.gpu-tests]\ncap = 3\n[pools.b]\ncap = 4\n[memory]\nwarm_limit = \"64MiB\"\n";

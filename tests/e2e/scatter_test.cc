@@ -275,7 +275,7 @@ TEST(ScatterTest, IsNotBegunInALazyInitialiser) {
   TestDaemon daemon(Devices(2));
   const std::shared_ptr<Session> session = OpenSession(daemon);
   const Plan plan = Must(Plan::Make(session, {.units = 2}), "plan");
-  int begun = 0;
+  std::atomic<int> begun = 0;
   const auto scatter = [&] {
     return RunTiles(plan,
                     [&](const TileRun&) {

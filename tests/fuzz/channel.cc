@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "client/internal/channel.h"
 #include "client/internal/fences.h"
 #include "common/attach_wire.h"
+#include "common/notification.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/messages.h"
 
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace berth;
   const UniqueFd socket = fuzz::SocketWith({reinterpret_cast<const char*>(data), size});
   internal::Fences fences;
-  absl::Notification lost;
+  Notification lost;
   auto channel = internal::Channel::Start(
       socket.get(), &fences, {.on_lost = [&lost](const absl::Status&) { lost.Notify(); }, .on_resumed = [] {}});
   if (!channel.ok()) return 0;

@@ -68,7 +68,7 @@ absl::StatusOr<std::string> ActorFences::DoOn(Lane& lane, const std::string& ver
     return "";
   }
   if (verb == "gate") {
-    const auto gate = std::make_shared<absl::Notification>();
+    const auto gate = std::make_shared<Notification>();
     lane.gates.push_back(gate);
     BERTH_RETURN_IF_ERROR(lane.stream->Enqueue([gate] { gate->WaitForNotification(); }));
     return "";

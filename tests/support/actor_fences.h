@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "client/launch_recorder.h"
 #include "client/session.h"
 #include "client/stream.h"
+#include "common/notification.h"
 #include "tests/support/actor_blocks.h"
 #include "tests/support/actor_churn.h"
 
@@ -43,7 +43,7 @@ class ActorFences {
   struct Lane {
     // Of the stream's checks since the last sync; written on its thread.
     absl::Status checks;
-    std::deque<std::shared_ptr<absl::Notification>> gates;
+    std::deque<std::shared_ptr<Notification>> gates;
     // Last: it ends first.
     std::shared_ptr<Stream> stream;
   };

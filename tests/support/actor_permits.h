@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "client/cancellation.h"
 #include "client/permit.h"
 #include "client/session.h"
+#include "common/notification.h"
 
 namespace berth::testing {
 
@@ -37,7 +37,7 @@ class ActorPermits {
     std::stop_source stop;
     std::thread thread;
     // Of an asynchronous one.
-    absl::Notification done;
+    Notification done;
     std::optional<absl::StatusOr<Permit>> result;
   };
 
