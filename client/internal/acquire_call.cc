@@ -1,5 +1,6 @@
 #include "client/internal/acquire_call.h"
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -23,11 +24,13 @@ class Running {
   }
 
   void Start() {
+    turn_.load(std::memory_order_acquire);
     if (const absl::Status status = call_.core->EnterCall(); !status.ok()) return Finish(status);
     attempts_.Sent(absl::Now());
     attempt_.emplace();
     call_.core->PrepareCall(limits(), &attempt_->context);
     attempt_->hooks.emplace(call_.core.get(), limits(), &attempt_->context);
+    turn_.store(true, std::memory_order_release);
     call_.core->stubs().permit->async()->AcquirePermit(&attempt_->context, &call_.request, &response_,
                                                        [this](grpc::Status status) { OnAnswer(status); });
   }
@@ -41,11 +44,13 @@ class Running {
   CallLimits limits() { return {.deadline = call_.limits.deadline, .cancellation = &stop_}; }
 
   void OnAnswer(const grpc::Status& answer) {
+    turn_.load(std::memory_order_acquire);
     attempt_.reset();
     call_.core->LeaveCall();
     absl::Status status = call_.core->JudgeCall(limits(), answer);
     const std::optional<absl::Duration> pause = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
     if (!pause.has_value()) return Finish(status);
+    turn_.store(true, std::memory_order_release);
     // Too short for who cancels meanwhile to mind.
     again_.Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
   }
@@ -59,6 +64,9 @@ class Running {
     call_.done(status, call_.request, response_);
   }
 
+  // Stored by each thread that is done here, loaded by the next: what orders them is gRPC's own, which ThreadSanitizer
+  // does not see.
+  std::atomic<bool> turn_ = false;
   AcquireCall call_;
   OpenRequest open_;
   Cancellation stop_;

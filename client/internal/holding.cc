@@ -21,7 +21,10 @@ class ThreadHoldings {
   }
   ~ThreadHoldings() {
     if (SameProcess()) {
-      for (Holding* holding : list_) holding->Unreference();
+      for (Holding* holding : list_) {
+        holding->guards_.Share();
+        holding->Unreference();
+      }
     }
   }
 
@@ -34,7 +37,8 @@ class ThreadHoldings {
   Holding* Nest(const HoldingKey& key, uint64_t units) {
     if (!SameProcess()) Forget();
     for (Holding* holding : list_) {
-      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() && holding->AddGuard())
+      if (holding->Matches(key) && holding->units() >= units && !holding->revoked() &&
+          holding->guards_.AddToSome())
         return holding;
     }
     return nullptr;
@@ -65,7 +69,7 @@ class ThreadHoldings {
 };
 
 Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-                 std::shared_ptr<const PermitRecord> record, std::string known_as, uint64_t references)
+                 std::shared_ptr<const PermitRecord> record, std::string known_as, bool remembered)
     : session_(key.session),
       pool_(key.pool),
       holder_key_(!known_as.empty()        ? std::move(known_as)
@@ -74,7 +78,8 @@ Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser
       of_thread_(key.holder_key.empty() || key.holder_key == ThreadHolderKey()),
       units_(units),
       record_(std::move(record)),
-      state_(references * kReference + 1),
+      guards_(/*owned=*/remembered),
+      references_(remembered ? 2 : 1),
       releaser_(std::move(releaser)) {
   census.permits.fetch_add(1, std::memory_order_relaxed);
 }
@@ -82,14 +87,14 @@ Holding::Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser
 Holding* Holding::Make(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
                        std::shared_ptr<const PermitRecord> record, std::string known_as) {
   auto* const holding = new Holding(key, units, std::move(releaser), std::move(record), std::move(known_as),
-                                    /*references=*/2);
+                                    /*remembered=*/true);
   ThreadHoldings::Get().Add(holding);
   return holding;
 }
 
 Holding* Holding::MakeForNoThread(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
                                   std::shared_ptr<const PermitRecord> record) {
-  return new Holding(key, units, std::move(releaser), std::move(record), /*known_as=*/"", /*references=*/1);
+  return new Holding(key, units, std::move(releaser), std::move(record), /*known_as=*/"", /*remembered=*/false);
 }
 
 Holding* Holding::Nest(const HoldingKey& key, uint64_t units) {
@@ -97,7 +102,7 @@ Holding* Holding::Nest(const HoldingKey& key, uint64_t units) {
 }
 
 void Holding::Unreference() {
-  if (state_.fetch_sub(kReference, std::memory_order_acq_rel) == kReference) delete this;
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 absl::Status Holding::GiveBack() {
@@ -109,7 +114,7 @@ absl::Status Holding::GiveBack() {
 }
 
 void Holding::Leave() {
-  if (!DropGuard()) return;
+  if (!guards_.Drop()) return;
   census.permits.fetch_sub(1, std::memory_order_relaxed);
   releaser_.reset();
   Unreference();

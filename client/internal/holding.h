@@ -1,8 +1,8 @@
 // Holding is one acquisition of a permit and the guards that count in it: nested acquires of the same thread
 // take no RPC, whichever guard goes last, on whatever thread, gives the permit back, exactly once.
 //
-// Each thread remembers what it acquired in a short list of its own, so that the nested case is one look at
-// that list and two uncontended atomic steps.
+// Each thread remembers what it acquired in a short list of its own, so that the nested case is one look at that list
+// and a count of its own (BiasedCount).
 
 #ifndef CLIENT_INTERNAL_HOLDING_H_
 #define CLIENT_INTERNAL_HOLDING_H_
@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/internal/biased_count.h"
 #include "client/internal/permit_watch.h"
 
 namespace berth::internal {
@@ -27,9 +28,9 @@ struct HoldingKey {
   absl::string_view holder_key;
 };
 
-// Thread-safe. Counts its guards and its references in one word, and deletes itself with the last of both: the
-// guards together hold one reference, the thread that remembers it another. The guards can only rise from one:
-// a holding whose last guard went is over, even while its thread still remembers it.
+// Thread-safe. Counts its guards and its references, and deletes itself with the last reference: the guards together
+// hold one, the thread that remembers it another. The guards can only rise from one: a holding whose last guard went is
+// over, even while its thread still remembers it.
 class Holding {
  public:
   // Gives the acquisition back; called once, by the guard that goes last, on its thread.
@@ -55,7 +56,7 @@ class Holding {
 
   // Drops one guard; the last gives the acquisition back and returns how that went. `this` may be gone
   // afterwards.
-  absl::Status Drop() { return DropGuard() ? GiveBack() : absl::OkStatus(); }
+  absl::Status Drop() { return guards_.Drop() ? GiveBack() : absl::OkStatus(); }
   // Drops one guard; the last leaves the acquisition to the end of the session.
   void Leave();
 
@@ -72,29 +73,16 @@ class Holding {
     return holder_key_;
   }
   // Guards alive; for tests and those who look.
-  uint64_t depth() const { return state_.load(std::memory_order_relaxed) & kGuards; }
+  uint32_t depth() const { return guards_.value(); }
 
  private:
   friend class ThreadHoldings;
-  // The word: guards below, references above.
-  static constexpr uint64_t kGuards = 0xffffffff;
-  static constexpr uint64_t kReference = uint64_t{1} << 32;
-
   Holding(const HoldingKey& key, uint64_t units, std::unique_ptr<Releaser> releaser,
-          std::shared_ptr<const PermitRecord> record, std::string known_as, uint64_t references);
+          std::shared_ptr<const PermitRecord> record, std::string known_as, bool remembered);
   bool Matches(const HoldingKey& key) const {
     return session_ == key.session && pool_ == key.pool &&
            (key.holder_key.empty() ? of_thread_ : holder_key_ == key.holder_key);
   }
-  // Adds a guard unless there is none any more. By the thread that remembers it alone: its reference keeps the word
-  // apart from an end that somebody else is at, while a guard too many is taken back.
-  bool AddGuard() {
-    if ((state_.fetch_add(1, std::memory_order_acquire) & kGuards) != 0) return true;
-    state_.fetch_sub(1, std::memory_order_relaxed);
-    return false;
-  }
-  // Drops a guard; returns whether it was the last: then the guards' reference is the caller's to drop.
-  bool DropGuard() { return (state_.fetch_sub(1, std::memory_order_acq_rel) & kGuards) == 1; }
   // What the last guard does.
   absl::Status GiveBack();
   void Unreference();
@@ -106,7 +94,8 @@ class Holding {
   const bool of_thread_;
   const uint64_t units_;
   const std::shared_ptr<const PermitRecord> record_;
-  std::atomic<uint64_t> state_;
+  BiasedCount guards_;
+  std::atomic<uint32_t> references_;
   // Released by the last guard alone.
   std::unique_ptr<Releaser> releaser_;
 };

@@ -232,8 +232,11 @@ TEST(DevicesTest, AThousandAllocationsWaitForAWorkerAndTheNextIsToldToComeAgain)
     allocation.context.AddMetadata(kCredentialsHeader, EncodeCredentials(client.credentials()));
     *allocation.request.mutable_request() = client.NextTag();
     allocation.request.set_bytes(1);
+    // Loaded by the thread that answers: how gRPC orders the two ThreadSanitizer does not see.
+    allocation.answered = false;
     stubs[i % 2]->async()->AllocateBlock(&allocation.context, &allocation.request, &allocation.response,
                                          [&allocation](const grpc::Status& status) {
+                                           ASSERT_FALSE(allocation.answered);
                                            allocation.status = FromGrpc(status);
                                            allocation.answered = true;
                                          });
