@@ -1,7 +1,7 @@
-// BiasedCount counts guards, cheaply on the thread that made it: that thread, its owner, counts with plain loads and
-// stores, where locked instructions would be needed otherwise. The first other thread that drops a guard ends that: by a
-// barrier on every core that the process runs on (membarrier(2)) it is sure that the owner sees it from its next step
-// on, it takes over what the owner has counted, and then everybody counts in one atomic word.
+// BiasedCount counts guards, cheaply on the thread that made it: that thread, its owner, counts with plain loads
+// and stores, where locked instructions would be needed otherwise. The first other thread that drops a guard ends that:
+// by a barrier on every core that the process runs on (membarrier(2)) it is sure that the owner sees it from its next
+// step on, it takes over what the owner has counted, and then everybody counts in one atomic word.
 //
 // Where the kernel has no such barrier, everybody does from the start.
 
