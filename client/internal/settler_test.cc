@@ -21,8 +21,7 @@ TEST(SettlerTest, ADebtIsRepeatedUntilItIsSettledAndThenNoMore) {
 TEST(SettlerTest, ADebtThatCannotBeSettledDoesNotHoldUpTheOthers) {
   Notification other;
   Notification again;
-  // ThreadSanitizer sees nothing of what a notification orders.
-  std::atomic<size_t> owed = 0;
+  size_t owed = 0;
   Settler settler;
   settler.Add([&] {
     if (other.HasBeenNotified() && !again.HasBeenNotified()) {

@@ -73,7 +73,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   }
 
   void OnWriteDone(bool ok) override {
-    AwaitBegun();
+    SeeBegun();
     {
       MutexLock lock(&mu_);
       writing_ = ok && behind_ && !finished_;
@@ -83,11 +83,11 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
     End(absl::CancelledError("the caller is gone"));
   }
   void OnCancel() override {
-    AwaitBegun();
+    SeeBegun();
     End(absl::CancelledError("the caller is gone"));
   }
   void OnDone() override {
-    AwaitBegun();
+    SeeBegun();
     // Somebody may be in Changed() still.
     const std::shared_ptr<Watch> self = std::move(self_);
     {
@@ -99,7 +99,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
 
  private:
   // gRPC hands the watch from thread to thread in its own ways, which ThreadSanitizer does not see.
-  void AwaitBegun() const { begun_.load(std::memory_order_acquire); }
+  void SeeBegun() const { begun_.load(std::memory_order_acquire); }
 
   // Requires: this call set writing_.
   void SendLatest() ABSL_LOCKS_EXCLUDED(mu_) {
