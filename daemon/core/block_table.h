@@ -55,7 +55,7 @@ struct Block {
   BlockPhase phase = BlockPhase::kWarming;
   // In the making or retired: the worker has been asked and has not answered.
   bool asked = false;
-  // In the making: an earlier broker may have asked the worker, which may make it yet.
+  // In the making: an earlier broker may have had it made. Its worker knows, once it has answered.
   bool asked_earlier = false;
   // Retired, and the worker could not release it; what it said, until the driver has taken it.
   bool stuck = false;

@@ -346,7 +346,8 @@ class Core {
   absl::StatusOr<DeviceView> UndrainDevice(absl::Time now, uint32_t device, Effects* effects);
   // Replaces the device's worker: what it was asked is asked of the next. Errors: DEVICE_STOPPED for a stopped device.
   absl::StatusOr<DeviceView> RestartDevice(absl::Time now, uint32_t device, Effects* effects);
-  // The same with its context worker, whose memory goes with it. Errors: DEVICE_STOPPED for a stopped one.
+  // The same with its context worker, whose memory goes with it. Errors: DEVICE_STOPPED for a stopped one; EXPORT_KIND
+  // for a device that has none.
   absl::StatusOr<DeviceView> RestartContext(absl::Time now, uint32_t device, Effects* effects);
   // The device's memory is lost, as after a reset of the card: its generation moves and its worker is replaced.
   absl::StatusOr<DeviceView> ResetDevice(absl::Time now, uint32_t device, Effects* effects);

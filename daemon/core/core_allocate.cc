@@ -139,14 +139,15 @@ absl::Status Core::Impl::MayQueue(const Channel& channel, const Tenant& tenant) 
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
                            {{"what", "blocks"}, {"current", blocks}, {"limit", limits.blocks}});
   }
-  if (const std::optional<uint64_t> quota = tenant_use_.QuotaOf(tenant).blocks; quota.has_value()) {
-    const uint64_t own = blocks_.CountOf(tenant) + room_.CountBlocksFor(tenant);
-    if (own >= *quota) {
-      return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "blocks of the tenant: {current}, limit {limit}",
-                             {{"what", "blocks_of_tenant"}, {"current", own}, {"limit", *quota}});
-    }
-  }
+  BERTH_RETURN_IF_ERROR(CheckBlockQuota(tenant, blocks_.CountOf(tenant) + room_.CountBlocksFor(tenant)));
   return MayImport(channel);
+}
+
+absl::Status Core::Impl::CheckBlockQuota(const Tenant& tenant, uint64_t own) const {
+  const std::optional<uint64_t> quota = tenant_use_.QuotaOf(tenant).blocks;
+  if (!quota.has_value() || own < *quota) return absl::OkStatus();
+  return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "blocks of the tenant: {current}, limit {limit}",
+                         {{"what", "blocks_of_tenant"}, {"current", own}, {"limit", *quota}});
 }
 
 absl::Status Core::Impl::MayImport(const Channel& channel) const {

@@ -216,9 +216,13 @@ void Core::Impl::Apply(const Step& step, Block& block, BlockEvent event) {
 void Core::Impl::Abandon(const Step& step, Block& block) {
   const bool unasked = InTheMaking(block.phase) && !block.asked;
   Apply(step, block, BlockEvent::kUnwanted);
-  if (!unasked) return;
-  // What an earlier broker had it made for may be there: then it is to be released, and what never was is at once.
-  Apply(step, block, block.asked_earlier ? BlockEvent::kMade : BlockEvent::kNotMade);
+  if (unasked) Unmake(step, block);
+}
+
+void Core::Impl::Unmake(const Step& step, Block& block) {
+  if (!block.asked_earlier) return Apply(step, block, BlockEvent::kNotMade);
+  if (block.phase != BlockPhase::kAbandoned) Apply(step, block, BlockEvent::kUnwanted);
+  Apply(step, block, BlockEvent::kMade);
 }
 
 void Core::Impl::FreeBlock(const Step& step, Block& block, LogCause cause) {

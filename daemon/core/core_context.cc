@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
 
 namespace berth::core {
@@ -16,11 +17,16 @@ absl::Status NoSuchKind(ExportKind kind, const absl::AlphaNum& why) {
 
 }  // namespace
 
-absl::StatusOr<ExportKind> Core::Impl::ChooseKind(const Device& device, const ExportKinds& kinds) const {
-  if (kinds.fd) return ExportKind::kFd;
-  if (device.config.cuda_ipc) return ExportKind::kCudaIpc;
+absl::Status Core::Impl::CheckHasContext(const Device& device) {
+  if (device.config.cuda_ipc) return absl::OkStatus();
   return NoSuchKind(ExportKind::kCudaIpc,
                     absl::StrCat("device ", device.config.ordinal, ": ", device.config.why_no_cuda_ipc));
+}
+
+absl::StatusOr<ExportKind> Core::Impl::ChooseKind(const Device& device, const ExportKinds& kinds) const {
+  if (kinds.fd) return ExportKind::kFd;
+  BERTH_RETURN_IF_ERROR(CheckHasContext(device));
+  return ExportKind::kCudaIpc;
 }
 
 absl::Status Core::Impl::CheckTakes(const Block& block, const ExportKinds& kinds, bool read_only) {

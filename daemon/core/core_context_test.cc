@@ -101,6 +101,9 @@ TEST(CoreContextTest, AKindThatIsNotOfferedIsRefusedAndNotReplaced) {
   EXPECT_EQ(h.Figure(refused, "why"), "device 0: the configuration says so");
   EXPECT_EQ(h.Books(), before);
   EXPECT_FALSE(h.core->ListDevices()[0].context.has_value());
+  Effects none;
+  EXPECT_TRUE(IsRefusal(h.core->RestartContext(h.now, 0, &none).status(), Reason::kExportKind));
+  EXPECT_TRUE(none.empty());
 }
 
 TEST(CoreContextTest, AnImporterGetsTheHandleIfItTakesTheKind) {

@@ -62,6 +62,7 @@ absl::StatusOr<DeviceView> Core::RestartContext(absl::Time now, uint32_t device,
 
 absl::StatusOr<DeviceView> Core::Impl::Restart(const Step& step, uint32_t device, Lane lane) {
   BERTH_ASSIGN_OR_RETURN(Device* const found, FindForOperator(device));
+  if (lane == Lane::kContext) BERTH_RETURN_IF_ERROR(CheckHasContext(*found));
   const DeviceState state = found->worker(lane).state;
   if (state == DeviceState::kStopped) return OutOfService(*found, lane);
   if (state == DeviceState::kReady) {
@@ -113,7 +114,8 @@ void Core::Impl::Order(const Step& step, Device& device, Lane lane, DeviceOrder 
       worker.state = DeviceState::kProbation;
       device.tested = false;
     } else if (order == DeviceOrder::kEnable || order == DeviceOrder::kStart ||
-               (worker.in_service() && worker.state != DeviceState::kIdle)) {
+               worker.state == DeviceState::kReady) {
+      // One on probation stays there until the vault says what came of it.
       worker.state = DeviceState::kRebuilding;
     }
   }

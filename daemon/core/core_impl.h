@@ -182,6 +182,8 @@ class Core::Impl {
   absl::StatusOr<Bytes> Measure(const Device& device, Bytes bytes) const;
   // Errors: LIMIT.
   absl::Status MayQueue(const Channel& channel, const Tenant& tenant) const;
+  // Whether the tenant, which has so many, may have one block more. Errors: LIMIT.
+  absl::Status CheckBlockQuota(const Tenant& tenant, uint64_t own) const;
   // Whether the channel may be given one import more, and its fd.
   absl::Status MayImport(const Channel& channel) const;
   // Whether it may be given one fd more.
@@ -229,6 +231,8 @@ class Core::Impl {
   void ExpireRoom(const Step& step);
   // A request leaves the queue without its bytes: what it drew goes back.
   void GiveUp(const Waiting& waiting);
+  // The same, and it is refused. Requires: it waits.
+  void TurnAway(const Step& step, const RequestId& request, const absl::Status& why);
 
   // ---- core_budget.cc: who is charged ---------------------------------------------------------------------
 
@@ -275,6 +279,8 @@ class Core::Impl {
 
   // ---- core_context.cc: context workers -------------------------------------------------------------------
 
+  // EXPORT_KIND for a device that has no context worker.
+  static absl::Status CheckHasContext(const Device& device);
   // What a block for the caller is exported as. Errors: EXPORT_KIND.
   absl::StatusOr<ExportKind> ChooseKind(const Device& device, const ExportKinds& kinds) const;
   // Errors: EXPORT_KIND.
@@ -329,6 +335,9 @@ class Core::Impl {
   void Apply(const Step& step, Block& block, BlockEvent event);
   // Nobody wants the block that is being made or kept warm.
   void Abandon(const Step& step, Block& block);
+  // Nobody makes the block: it is gone, or goes back where an earlier broker may have had it made. What never was is
+  // released at once.
+  void Unmake(const Step& step, Block& block);
   // The block's owner is done with it.
   void FreeBlock(const Step& step, Block& block, LogCause cause);
   core::Import& StartImport(const Step& step, Block& block, const RequestId& request, ReadOnly read_only);

@@ -111,10 +111,7 @@ void Core::Impl::RefuseDrained(const Step& step, Device& device) {
       break;
     }
   }
-  for (const RequestId& request : requests) {
-    GiveUp(room_.Take(request));
-    Answer(step, request, why);
-  }
+  for (const RequestId& request : requests) TurnAway(step, request, why);
   // What was made ahead is for those who come, and nobody does.
   for (const BlockId warm : device.warm.All()) Abandon(step, *blocks_.Find(warm));
   NoteRoom();

@@ -92,6 +92,22 @@ TEST(CoreInventoryTest, OneThatIsBackIsOnProbationAndLeasesNothingUntilItsWorker
   EXPECT_EQ(View(h).generation, 2u);
 }
 
+TEST(CoreInventoryTest, AResetLeavesProbationToTheVault) {
+  CoreHarness h;
+  Peer a = h.Open();
+  Survey(h, {.lost = true});
+  Down(h, DeviceState::kStopped);
+  Survey(h, {});
+  const CallId reserved = h.Reserve(a, {.items = {{.device = 0, .bytes = MiB(2)}}});
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.ResetDevice(h.now, 0, effects).ok()); });
+  EXPECT_EQ(h.orders.back().order, DeviceOrder::kReset);
+  EXPECT_EQ(View(h).state, DeviceState::kProbation);
+  EXPECT_TRUE(h.core->CheckBooks().ok()) << h.core->CheckBooks();
+  EXPECT_FALSE(h.Answered(reserved));
+  Down(h, DeviceState::kRebuilding);
+  EXPECT_TRUE(h.StatusOf(reserved).ok());
+}
+
 TEST(CoreInventoryTest, OneThatIsBackWhoseContextWorkerDoesNotEndIsBackWithoutIt) {
   CoreHarness h;
   Survey(h, {.lost = true});

@@ -1,5 +1,6 @@
 // Memory over a broker's death: what the next one finds, and what it goes on with.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,38 @@ TEST(CoreMemoryRestartTest, ABlockInTheMakingIsAskedForAgainAndItsCallerAnswered
   const CallId more = h.AllocateAgain(a, request);
   EXPECT_EQ(h.Get<AllocateResult>(more).block.handle.block, block);
   EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
+}
+
+TEST(CoreMemoryRestartTest, WhatAnEarlierBrokerMayHaveHadMadeIsReleasedWhoeverWasAskedSince) {
+  MemoryHarness h;
+  Peer a = h.Open(), b = h.Open();
+  h.Allocate(a, MiB(2));
+  h.Die();
+  // The worker is asked again, its caller goes, and it dies before it has said whether the block was there.
+  ASSERT_EQ(h.jobs.size(), 1u);
+  h.Gone(a);
+  h.HangUp(a);
+  h.DropWorker();
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  // The same of one that nobody is asked for again, for the device is out of service.
+  h.RaiseWorker();
+  const AllocateRequest wanted = {.bytes = MiB(4)};
+  h.Allocate(b, wanted);
+  h.Die();
+  const CallId again = h.AllocateAgain(b, wanted);
+  h.DropWorker();
+  EXPECT_FALSE(h.Answered(again));
+  h.DropWorker(/*stopped=*/true);
+  EXPECT_TRUE(h.Refused(again, Reason::kDeviceStopped));
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(6));
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  // What the worker says that it could not make is not there.
+  h.Allocate(b, wanted);
+  h.Die();
+  h.WorkOnce(absl::InternalError("the driver is unhappy"));
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
 }
 
 TEST(CoreMemoryRestartTest, WhatWasMadeForNobodyOrFreedIsReleasedAndChargedUntilThen) {
@@ -351,6 +384,35 @@ TEST(CoreMemoryRestartTest, AUseThatWasBegunBeforeIsWaitedForAfterwards) {
   ASSERT_EQ(again.waits.size(), 1u);
   EXPECT_EQ(again.waits[0], (FenceWait{{h.a.channel, h.sa}, 7}));
   EXPECT_EQ(h.Get<OpenStreamResult>(h.OpenStream(h.a)).stream.slot, h.sa + 1);
+}
+
+TEST(CoreMemoryRestartTest, APageThatIsOnItsWayIsNotSentOnceMore) {
+  FenceHarness h;
+  h.Get<FinishUseResult>(h.Finish(h.a, h.Get<Prepared>(h.Prepare(h.a, h.sa, {{h.block, Access::kWrite}})).use, 7));
+  const auto read = [&] {
+    const Prepared use = h.Get<Prepared>(h.Prepare(h.b, h.sb, {{h.block, Access::kRead}}));
+    h.Get<FinishUseResult>(h.Finish(h.b, use.use, 3));
+  };
+  read();
+  const Deliver page = h.deliveries.back();
+  ASSERT_EQ(page.delivery.what, attach::DeliveryKind::kForeignPage);
+  h.deliveries.clear();
+  h.Die();
+  read();
+  // What was sent and not acknowledged comes again as it was, and no other beside it.
+  const auto pages = [&] {
+    return std::count_if(h.deliveries.begin(), h.deliveries.end(), [](const Deliver& deliver) {
+      return deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+    });
+  };
+  EXPECT_EQ(pages(), 1);
+  EXPECT_EQ(h.deliveries.back().delivery.number, page.delivery.number);
+  // Of what was acknowledged nobody knows any more.
+  h.Acknowledge(h.b, page.delivery.number);
+  h.deliveries.clear();
+  h.Die();
+  read();
+  EXPECT_EQ(pages(), 1);
 }
 
 TEST(CoreMemoryRestartTest, MemoryStaysUntilTheUsesOfBeforeHaveEnded) {

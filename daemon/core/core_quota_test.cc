@@ -48,6 +48,22 @@ TEST(CoreQuotaTest, AUnitThatReturnsInOnePoolServesWhoWaitsInAnother) {
   EXPECT_TRUE(h.Answered(waits));
 }
 
+TEST(CoreQuotaTest, WhoIsHeldForAndStandsAsideByAGrantInAnotherPoolKeepsNobodyWaiting) {
+  Config config = CoreHarness::DefaultConfig();
+  config.quotas.users[1000].permits = 4;
+  config.limits.passes_before_hold = 1;
+  CoreHarness h(config);
+  Peer a = h.Open(1000), other = h.Open(1001);
+  h.MustAcquire(other, Ask("1", 5));
+  const CallId large = h.Acquire(a, Ask("1", 4));
+  h.MustAcquire(other, Ask("2"));
+  const CallId behind = h.Acquire(other, Ask("3"));
+  EXPECT_FALSE(h.Answered(behind)) << "what is free is kept for who was passed";
+  h.MustAcquire(a, Ask("2", 1, "gpu-tests"));
+  EXPECT_TRUE(h.Answered(behind)) << "its tenant has no four units left for it";
+  EXPECT_FALSE(h.Answered(large));
+}
+
 TEST(CoreQuotaTest, WhatCanNeverBeIsRefusedAtOnceAndWhoWillNotWaitIsToldTheFigures) {
   CoreHarness h(With({.permits = 2}));
   Peer a = h.Open();
@@ -156,6 +172,22 @@ TEST(CoreQuotaTest, SessionsNamesAndBlocksAreRefusedPastTheirsAndComeBack) {
   h.HangUp(b);
   h.Gone(b);
   EXPECT_TRUE(open(1000).ok());
+}
+
+TEST(CoreQuotaTest, WhoWaitsForBytesWhileItsTenantsQuotaIsLoweredIsRefusedWithTheFigures) {
+  CoreHarness h(With({.blocks = 3}));
+  Peer a = h.Open(), b = h.Open(1001);
+  const AllocateResult theirs = h.MustAllocate(b, MiB(14));
+  h.MustAllocate(a, MiB(2));
+  const CallId block = h.Allocate(a, AllocateRequest{.bytes = MiB(2), .wait = true});
+  SetQuotas(h, {.blocks = 1});
+  EXPECT_FALSE(h.Answered(block));
+  h.Free(b, theirs.block.handle, {theirs.import});
+  h.WorkAll();
+  EXPECT_TRUE(h.Refused(block, Reason::kLimit)) << h.StatusOf(block);
+  EXPECT_EQ(h.Figure(block, "what"), "blocks_of_tenant");
+  EXPECT_EQ(h.Figure(block, "current"), "1");
+  EXPECT_EQ(h.BytesOf(0).live, MiB(2));
 }
 
 TEST(CoreQuotaTest, WhatIsKeptIdleIsTakenBackForItsOwnTenantInAnotherPoolAndNoOtherTenants) {

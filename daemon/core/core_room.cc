@@ -98,6 +98,14 @@ void Core::Impl::Drain(const Step& step) {
         if (!IsAttended(waiting)) KeepRoom(waiting, &kept);
         continue;
       }
+      // Its tenant's quota may have been lowered since it came.
+      const absl::Status quota =
+          waiting.reserve_for.has_value() ? absl::OkStatus()
+                                          : CheckBlockQuota(waiting.tenant, blocks_.CountOf(waiting.tenant));
+      if (!quota.ok()) {
+        TurnAway(step, waiting.request, quota);
+        continue;
+      }
       for (const Passed& earlier : passed) {
         if (!Takes(waiting, earlier.lacking)) continue;
         room_.NotePassed(*earlier.waiting, step.now);
@@ -112,10 +120,7 @@ void Core::Impl::Drain(const Step& step) {
       if (room_.Keeps(waiting)) kept.insert(kept.end(), shortage.lacking.begin(), shortage.lacking.end());
       passed.push_back({&waiting, std::move(shortage.lacking)});
     } else {
-      const absl::Status refusal = RefuseOver(shortage);
-      const Waiting refused = room_.Take(waiting.request);
-      GiveUp(refused);
-      Answer(step, refused.request, refusal);
+      TurnAway(step, waiting.request, RefuseOver(shortage));
     }
   }
 }
@@ -246,6 +251,12 @@ void Core::Impl::GiveUp(const Waiting& waiting) {
   } else {
     Unclaim(waiting.session, waiting.tenant, ask.device, ask.bytes);
   }
+}
+
+void Core::Impl::TurnAway(const Step& step, const RequestId& request, const absl::Status& why) {
+  const Waiting waiting = room_.Take(request);
+  GiveUp(waiting);
+  Answer(step, waiting.request, why);
 }
 
 }  // namespace berth::core

@@ -125,6 +125,12 @@ void Core::Impl::ReadRequest(const RequestId& request, ArchiveReader& archive) {
 
 void Core::Impl::FinishRestoringSessions() {
   mailboxes_.FinishRestoring();
+  // A page that is on its way already is not sent once more.
+  mailboxes_.ForEach([this](const Deliver& deliver) {
+    const ChannelId owner(deliver.delivery.owner);
+    const bool page = deliver.delivery.what == attach::DeliveryKind::kForeignPage;
+    if (page && fences_.streams().Knows(owner)) sent_pages_[deliver.channel].insert(owner);
+  });
   std::vector<RequestId> nowhere;
   for (const auto& [request, pending] : pending_) {
     if (std::holds_alternative<std::monostate>(pending.place)) {

@@ -19,7 +19,7 @@ void Core::BlockCreated(absl::Time now, BlockId block, const absl::Status& statu
   const Step step = impl_->Begin(now, effects);
   Block* const made = impl_->blocks_.Find(block);
   if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
-  made->asked = false;
+  made->asked = made->asked_earlier = false;
   impl_->DeviceOf(*made).worker(made->lane()).calls.OnAnswered(now, made->bytes);
   if (!status.ok()) {
     impl_->NotMade(step, *made, status);
@@ -44,7 +44,7 @@ void Core::Impl::NotMade(const Step& step, Block& block, const absl::Status& sta
     }
   }
   const RequestId request = block.request;
-  Apply(step, block, BlockEvent::kNotMade);
+  Unmake(step, block);
   if (wanted) Answer(step, request, status);
 }
 
@@ -148,7 +148,7 @@ void Core::WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState st
     const bool asked = std::exchange(block.asked, false);
     impl_->NoteReaped(step, block, /*back=*/false);
     if (block.phase == BlockPhase::kAbandoned) {
-      impl_->Apply(step, block, BlockEvent::kNotMade);
+      impl_->Unmake(step, block);
     } else if (block.phase == BlockPhase::kRetired) {
       served.releases_ended += asked ? 1 : 0;
       if (impl_->IsLost(block)) impl_->AskRelease(step, block);
@@ -173,10 +173,7 @@ void Core::Impl::RefuseWaiting(const Step& step, Device& device, Lane lane) {
       if (ask.device == device.config.ordinal) requests.push_back(waiting.request);
     }
   }
-  for (const RequestId& request : requests) {
-    GiveUp(room_.Take(request));
-    Answer(step, request, why);
-  }
+  for (const RequestId& request : requests) TurnAway(step, request, why);
   NoteRoom();
 }
 
@@ -185,7 +182,6 @@ void Core::Impl::AskCreate(const Step& step, Block& block) {
   block.memory_generation = worker.generation;
   if (worker.state != DeviceState::kReady) return;
   block.asked = true;
-  block.asked_earlier = false;
   worker.calls.OnAsked(step.now, block.bytes);
   Emit(step,
        CreateBlock{.device = block.device, .lane = block.lane(), .block = block.id, .bytes = block.bytes});

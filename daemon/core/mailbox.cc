@@ -189,6 +189,14 @@ void Mailboxes::ReadRow(const RowKey& key, ArchiveReader& archive) {
   box.sent.push_back(std::move(letter));
 }
 
+void Mailboxes::ForEach(absl::FunctionRef<void(const Deliver&)> visit) const {
+  for (const auto& [channel, box] : boxes_) {
+    for (const std::deque<Letter>* const letters : {&box.sent, &box.queue}) {
+      for (const Letter& letter : *letters) visit(letter.deliver);
+    }
+  }
+}
+
 void Mailboxes::Resume(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends) {
   waits_ = false;
   for (auto& [channel, box] : boxes_) {

@@ -67,6 +67,8 @@ class Mailboxes {
   void ReadRow(const RowKey& key, ArchiveReader& archive);
   // After the last row: nothing is sent until Resume(), so that numbers come in their order.
   void FinishRestoring() { waits_ = true; }
+  // Every delivery that is queued or not acknowledged.
+  void ForEach(absl::FunctionRef<void(const Deliver&)> visit) const;
   // Sends what was sent before and was not acknowledged, with its numbers, where `still` says so: what it names may be
   // gone, which only who has had it can have brought about. Then all else.
   void Resume(absl::FunctionRef<bool(const Deliver&)> still, std::vector<Deliver>* sends);

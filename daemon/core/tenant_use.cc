@@ -10,9 +10,12 @@ namespace berth::core {
 template <typename Act>
 void TenantUse::Change(const Tenant& tenant, Act act) {
   const auto at = uses_.try_emplace(tenant).first;
-  const bool pressed = Presses(tenant, at->second);
+  const Use before = at->second;
   act(at->second);
+  const bool pressed = Presses(tenant, before);
   const bool presses = Presses(tenant, at->second);
+  // With its units one of its own that waits in another pool may go on, or stand aside and let others on.
+  changed_ = changed_ || (presses && at->second.units != before.units);
   if (pressed != presses) {
     changed_ = true;
     if (presses) {
@@ -68,7 +71,6 @@ void TenantUse::Give(const Tenant& tenant, uint64_t units) {
   Change(tenant, [&](Use& use) {
     BERTH_INVARIANT(use.units >= units);
     use.units -= units;
-    changed_ = changed_ || Presses(tenant, use);
   });
 }
 

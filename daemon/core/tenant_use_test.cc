@@ -72,7 +72,10 @@ TEST(TenantUseTest, OnlyWhoHasAQuotaAndWaitsForUnitsPresses) {
   EXPECT_TRUE(use.Presses(kUser));
   EXPECT_TRUE(use.TakeChanged()) << "what it keeps is wanted from now on";
   use.Take(kUser, 1);
-  EXPECT_FALSE(use.TakeChanged());
+  EXPECT_TRUE(use.TakeChanged()) << "who is kept waiting for it in another pool may be served";
+  use.Take(kOther, 1);
+  EXPECT_FALSE(use.TakeChanged()) << "it has no quota";
+  use.Give(kOther, 1);
   use.Give(kUser, 1);
   EXPECT_TRUE(use.TakeChanged()) << "who waits in another pool may be served";
   use.EndWait(kUser, /*for_units=*/true);
