@@ -11,6 +11,7 @@
 #include "common/unique_fd.h"
 #include "daemon/broker_process.h"
 #include "daemon/confinement.h"
+#include "daemon/vault/broker_environment.h"
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/starter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -23,6 +24,7 @@ namespace {
 // Serves until the process ends, as the vault wants it to. Returns: whatever keeps it from that.
 absl::Status Serve(const BrokerOptions& options) {
   // While there is one thread, and everything is allowed.
+  LeaveBrokerEnvironment();
   BERTH_ASSIGN_OR_RETURN(Starter starter, Starter::Fork(options.vault_flags));
   BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
   BERTH_RETURN_IF_ERROR(ConfineBroker());

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -25,10 +26,26 @@ constexpr auto kByPidfd = static_cast<idtype_t>(3);
 // The number that posix_spawn maps from must not be one that it maps to.
 constexpr int kAboveTargets = 200;
 
-absl::StatusOr<int> Spawn(const std::vector<std::string>& arguments, int fd) {
+// For posix_spawn, which changes none of it.
+char* Pointer(const std::string& text) { return const_cast<char*>(text.c_str()); }
+
+// Ours, and of `more` what it does not name.
+std::vector<char*> EnvironmentWith(const std::vector<std::string>& more) {
+  std::vector<char*> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.push_back(*entry);
+  for (const std::string& entry : more) {
+    if (::getenv(entry.substr(0, entry.find('=')).c_str()) == nullptr) all.push_back(Pointer(entry));
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
+absl::StatusOr<int> Spawn(const std::vector<std::string>& arguments, int fd,
+                          const std::vector<std::string>& environment) {
   std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : arguments) argv.push_back(Pointer(argument));
   argv.push_back(nullptr);
+  const std::vector<char*> envp = EnvironmentWith(environment);
 
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -48,20 +65,21 @@ absl::StatusOr<int> Spawn(const std::vector<std::string>& arguments, int fd) {
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   pid_t pid;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
   if (error != 0) return OsError("posix_spawn", error);
   return pid;
 }
 
 }  // namespace
 
-absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& flags, int fd) {
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& flags, int fd,
+                                                 const std::vector<std::string>& environment) {
   const UniqueFd lifted(::fcntl(fd, F_DUPFD_CLOEXEC, kAboveTargets));
   if (!lifted) return OsError("fcntl(F_DUPFD_CLOEXEC)", errno);
   std::vector<std::string> arguments = {"berthd"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   arguments.push_back(absl::StrCat("--parent=", ::getpid()));
-  BERTH_ASSIGN_OR_RETURN(const int pid, Spawn(arguments, lifted.get()));
+  BERTH_ASSIGN_OR_RETURN(const int pid, Spawn(arguments, lifted.get(), environment));
   // Its number cannot be reused: it is not reaped before Reap().
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (pidfd) return ChildProcess(std::move(pidfd));

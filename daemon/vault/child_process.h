@@ -32,9 +32,10 @@ class ChildProcess {
  public:
   // Starts this process's own program with `flags` and "--parent=<our pid>". The child gets stdio, `fd` as
   // kChildFd and no other, the default signal handling, and a process group of its own, so that a terminal's
-  // Ctrl-C reaches the parent alone.
+  // Ctrl-C reaches the parent alone. Of `environment` ("NAME=value") it gets what our own does not name.
   // Errors: those of posix_spawn and pidfd_open.
-  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& flags, int fd);
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& flags, int fd,
+                                            const std::vector<std::string>& environment = {});
 
   ChildProcess(ChildProcess&& other) noexcept
       : pidfd_(std::move(other.pidfd_)) {}

@@ -21,6 +21,7 @@
 #include "common/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/vault/broker_environment.h"
 #include "daemon/vault/service_manager.h"
 #include "daemon/vault/vault_log.h"
 
@@ -202,7 +203,8 @@ absl::Status Vault::StartBroker() {
   page_.writable().incarnation = incarnation_;
   std::vector<std::string> flags = options_.child_flags;
   flags.push_back("--role=broker");
-  BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, sockets.second.get()));
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process,
+                         ChildProcess::Start(flags, sockets.second.get(), BrokerEnvironment()));
   broker_.emplace(Broker{.process = std::move(process),
                          .link = BrokerLink(std::move(sockets.first)),
                          .start_deadline = Now() + kBrokerStartLimit});

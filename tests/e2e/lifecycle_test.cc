@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "client/session.h"
 #include "common/block_handle.h"
 #include "common/error.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/proc.h"
@@ -25,7 +27,19 @@
 namespace berth::testing {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::StartsWith;
+
 constexpr uint64_t kMiB = 1 << 20;
+
+// Its environment when it was started, "NAME=value" each.
+std::vector<std::string> StartedWith(pid_t process) {
+  std::ifstream file(absl::StrCat("/proc/", process, "/environ"));
+  std::vector<std::string> entries;
+  for (std::string entry; std::getline(file, entry, '\0');) entries.push_back(entry);
+  return entries;
+}
 
 // Kills the broker and waits until another one serves.
 void KillBroker(TestDaemon& daemon) {
@@ -139,6 +153,22 @@ TEST(LifecycleTest, AKilledBrokersPlaceIsTakenAndItsListenersGoOn) {
     holder.Quit();
     daemon.ExpectBooksBack();
   }
+}
+
+TEST(LifecycleTest, OnlyTheBrokerHasAHeapOfLargePagesUnlessAnOperatorSaysOtherwise) {
+  constexpr char kOurs[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+  constexpr char kOperators[] = "GLIBC_TUNABLES=glibc.malloc.arena_max=4";
+  TestDaemon daemon;
+  EXPECT_THAT(StartedWith(daemon.broker()), Contains(kOurs));
+  // One that the broker has had started, and whom that one starts.
+  daemon.KillVault();
+  EXPECT_THAT(StartedWith(daemon.vault_pid()), Not(Contains(StartsWith("GLIBC_TUNABLES="))));
+  KillBroker(daemon);
+  EXPECT_THAT(StartedWith(daemon.broker()), Contains(kOurs));
+  for (const pid_t worker : daemon.workers()) EXPECT_THAT(StartedWith(worker), Not(Contains(kOurs)));
+  TestDaemon other({.environment = {kOperators}});
+  EXPECT_THAT(StartedWith(other.broker()), Contains(kOperators));
+  EXPECT_THAT(StartedWith(other.broker()), Not(Contains(kOurs)));
 }
 
 TEST(LifecycleTest, ASessionThatEndedWithItsIncarnationKeepsNoConnectionToTheNext) {
