@@ -178,12 +178,18 @@ PublishRequest Simulation::NewPublish(const Process& process, const Client& clie
   return request;
 }
 
+bool Simulation::IsMade(BlockId block) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [&](const auto& worker) { return worker.second.made.contains(block); });
+}
+
 BlockHandle Simulation::SomeHandle(const Client& client) {
   BlockHandle handle;
-  if (!client.blocks.empty() && Chance(60)) {
+  // Mostly one's own that is there.
+  if (!handles_.empty()) handle = handles_[Draw(handles_.size())];
+  for (int tries = 0; tries < 4 && !client.blocks.empty() && Chance(90); ++tries) {
     handle = client.blocks[Draw(client.blocks.size())];
-  } else if (!handles_.empty()) {
-    handle = handles_[Draw(handles_.size())];
+    if (IsMade(handle.block)) break;
   }
   if (Chance(4)) ++handle.block_generation;
   if (Chance(2)) ++handle.incarnation;
@@ -206,11 +212,9 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
     if (!Chance(10)) client.acquisitions.erase(at);
     return acquisition;
   }
-  if (die < 71) {
-    return NewAllocate(client);
-  }
-  if (die < 76) return NewReserve();
-  if (die < 77 && !client.reservations.empty()) return client.reservations[Draw(client.reservations.size())];
+  if (die < 68) return NewAllocate(client);
+  if (die < 71) return NewReserve();
+  if (die < 72 && !client.reservations.empty()) return client.reservations[Draw(client.reservations.size())];
   if (die < 80) {
     FreeRequest request{.handle = SomeHandle(client)};
     for (const auto& [import, block] : process.mapped) {
@@ -237,7 +241,11 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
                              .default_stream = Chance(20)};
   }
   if (process.mapped.empty() && Chance(90)) {
-    return ImportRequest{.handle = SomeHandle(clients_.at(process.session)),
+    Client& client = clients_.at(process.session);
+    // What is gone is of no more use.
+    std::erase_if(client.blocks, [this](const BlockHandle& own) { return !IsMade(own.block) && Chance(80); });
+    if (client.blocks.empty() && Chance(80)) return NewAllocate(client);
+    return ImportRequest{.handle = SomeHandle(client),
                          .read_only = Chance(20),
                          .kinds = {.cuda_ipc = true}};
   }
@@ -570,6 +578,10 @@ void Simulation::Look() {
   if (!core_->GetSession(caller, SessionId()).ok()) Fail("a session does not see itself");
   for (const SessionView& session : core_->ListSessions(caller)) {
     if (session.tenant != caller.tenant) Fail("a tenant sees another's session");
+  }
+  for (const WaiterView& waiter : core_->ListWaiters(caller, "")) {
+    ++counts_.explained;
+    if (!core_->ExplainWait(caller, waiter.number).ok()) Fail("a wait that is listed is not explained");
   }
   for (const UsageRow& row : core_->GetUsage(caller).rows) {
     if (row.tenant != caller.tenant) Fail("a tenant sees another's bytes");

@@ -47,6 +47,8 @@ class AloneUses {
   // A launch may be made: what is wrong with that, or nothing.
   std::string Check(StreamKey stream, const std::vector<BlockUse>& uses, const Prepared& prepared,
                     Reached reached);
+  // Somebody says that the block is whole.
+  void ClearTorn(BlockId block) { torn_.erase(block); }
   // It was finished.
   void Finish(const std::vector<BlockUse>& uses);
 

@@ -1,5 +1,6 @@
-// Runs the simulation over a few seeds. BERTH_SIM_SEED replays one, BERTH_SIM_STEPS runs it longer; BERTH_SIM_HOURS is
-// how long a thousand clients go on, in their time, and half a minute without it.
+// Runs the simulation over a few seeds. BERTH_SIM_SEED replays one, BERTH_SIM_SEEDS runs so many, BERTH_SIM_STEPS runs
+// each longer, BERTH_SIM_CHECK_EVERY=1 looks at the whole books after each step. BERTH_SIM_HOURS is how long a thousand
+// clients go on, in their time, and half a minute without it.
 
 #include <iostream>
 
@@ -10,6 +11,21 @@
 
 namespace berth::core {
 namespace {
+
+// What to run, for `seeds` seeds of `steps` steps where the environment asks for nothing else.
+struct Extent {
+  Extent(uint64_t some, uint64_t long_enough)
+      : one(testing::FromEnvironment("BERTH_SIM_SEED", 0)),
+        seeds(one != 0 ? 1 : testing::FromEnvironment("BERTH_SIM_SEEDS", some)),
+        steps(testing::FromEnvironment("BERTH_SIM_STEPS", long_enough)),
+        check_every(testing::FromEnvironment("BERTH_SIM_CHECK_EVERY", Simulation::Options().check_every)) {}
+  uint64_t Seed(uint64_t i) const { return one != 0 ? one : i + 1; }
+  // The seed that is replayed; 0 for none.
+  const uint64_t one;
+  const uint64_t seeds;
+  const uint64_t steps;
+  const uint64_t check_every;
+};
 
 // Runs to the end and adds up what came of it.
 void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps, Simulation::Counts* sum) {
@@ -42,6 +58,9 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->resets += counts.resets;
   sum->drained += counts.drained;
   sum->quotas += counts.quotas;
+  sum->readings += counts.readings;
+  sum->cleared += counts.cleared;
+  sum->explained += counts.explained;
   sum->lost_devices += counts.lost_devices;
   sum->picked += counts.picked;
   sum->contexts += counts.contexts;
@@ -71,21 +90,20 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
 }
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
-  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 6'000);
-  const uint64_t seeds = one == 0 ? 24 : 1;
+  const Extent run(24, 6'000);
   Simulation::Counts sum;
   const absl::Time start = absl::Now();
-  for (uint64_t i = 0; i < seeds; ++i) {
-    Simulate({.seed = one == 0 ? i + 1 : one}, /*crowd=*/0, steps, &sum);
+  for (uint64_t i = 0; i < run.seeds; ++i) {
+    Simulate({.seed = run.Seed(i), .check_every = run.check_every}, /*crowd=*/0, run.steps, &sum);
     if (HasFatalFailure()) return;
   }
-  std::cout << static_cast<uint64_t>(seeds * steps / absl::ToDoubleSeconds(absl::Now() - start))
+  std::cout << static_cast<uint64_t>(run.seeds * run.steps / absl::ToDoubleSeconds(absl::Now() - start))
             << " steps/s; " << sum.sessions << " sessions, " << sum.grants << " grants, " << sum.nested
             << " nested, " << sum.gangs << " gangs, " << sum.plans << " plans, " << sum.replans
             << " made anew, " << sum.moves << " moves, " << sum.told_stale << " stale, " << sum.allocations
             << " allocations, " << sum.imports << " imports, " << sum.quarantined << " quarantined, "
-            << sum.undone << " undone, " << sum.replayed << " replayed, " << sum.reservations
+            << sum.readings << " readings, " << sum.cleared << " said to be whole, " << sum.explained
+            << " explained, " << sum.undone << " undone, " << sum.replayed << " replayed, " << sum.reservations
             << " reservations, " << sum.drawn << " drawn, " << sum.published << " published, "
             << sum.worker_deaths << " worker deaths, " << sum.rejoined << " joined again, " << sum.left_alive
             << " left alive, " << sum.finished << " uses, " << sum.waits << " waits, " << sum.torn
@@ -98,7 +116,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
             << sum.rights_to_compile << " to compile, " << sum.corrupt_modules << " corrupt; refused:";
   for (const auto& [reason, count] : sum.refusals) std::cout << " " << reason << " " << count;
   std::cout << "\n";
-  if (one != 0) return;
+  if (run.one != 0) return;
   // Runs that don't meet these test nothing.
   for (const uint64_t count :
        {sum.sessions,     sum.gangs,         sum.told_revoked, sum.plans,
@@ -107,12 +125,14 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
         sum.quarantined,  sum.worker_deaths, sum.rejoined,     sum.left_alive,
         sum.finished,     sum.waits,         sum.torn,         sum.handed_over,
         sum.reservations, sum.contexts,      sum.lost_blocks,  sum.handed_waits,
-        sum.drawn,        sum.published,     sum.modules,      sum.rights_to_compile}) {
+        sum.drawn,        sum.published,     sum.modules,      sum.rights_to_compile,
+        sum.readings,     sum.explained}) {
     EXPECT_GT(count, 20);
   }
   for (const uint64_t count :
        {sum.hung_workers, sum.abandoned_workers, sum.enabled_devices, sum.resets, sum.idle_contexts,
-        sum.torn_alone, sum.drained, sum.quotas, sum.lost_devices, sum.picked, sum.corrupt_modules, sum.moves}) {
+        sum.torn_alone, sum.drained, sum.quotas, sum.lost_devices, sum.picked, sum.corrupt_modules, sum.moves,
+        sum.cleared}) {
     EXPECT_GT(count, 5);
   }
   for (const char* const reason : {"ALREADY_HELD",
@@ -164,7 +184,7 @@ TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
 
 TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
   Simulation::Counts sum;
-  Simulate({.seed = 101, .sessions = 3'000, .check_every = 200}, /*crowd=*/3'000, /*steps=*/6'000, &sum);
+  Simulate({.seed = 101, .sessions = 3'000, .check_every = 200, .wide = true}, /*crowd=*/3'000, /*steps=*/6'000, &sum);
 }
 
 // Time passes in one step of a hundred, a quarter of a second on average: with all that is asked, each of a thousand
@@ -172,7 +192,8 @@ TEST(CoreSimTest, ThousandsOfClientsAtOnceAllGetWhatIsTheirsAndLeaveNothing) {
 TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
   const uint64_t seed = testing::FromEnvironment("BERTH_SIM_SEED", 101);
   const uint64_t hours = testing::FromEnvironment("BERTH_SIM_HOURS", 0);
-  Simulation simulation({.seed = seed, .sessions = 1'000, .check_every = 1'000, .check_rows_every = 10'000});
+  Simulation simulation(
+      {.seed = seed, .sessions = 1'000, .check_every = 1'000, .check_rows_every = 10'000, .wide = true});
   simulation.Crowd(1'000);
   const absl::Time start = absl::Now();
   if (hours == 0) simulation.RunFor(absl::Seconds(30));
@@ -189,17 +210,17 @@ TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
-  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 2'500);
+  const Extent run(8, 2'500);
   Simulation::Counts sum;
-  for (uint64_t i = 0; i < (one == 0 ? 6 : 1); ++i) {
-    Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true, .only_permits = true}, /*crowd=*/0, steps, &sum);
+  for (uint64_t i = 0; i < run.seeds; ++i) {
+    Simulate({.seed = run.Seed(i), .check_every = run.check_every, .restarts = true, .only_permits = true}, /*crowd=*/0,
+             run.steps, &sum);
     if (HasFatalFailure()) return;
   }
   std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
             << sum.waited_on << " waited on, " << sum.lost_answers << " answers and " << sum.lost_deliveries
             << " deliveries were lost\n";
-  if (one != 0) return;
+  if (run.one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.waited_on, sum.lost_answers, sum.grants, sum.nested,
                                sum.gangs, sum.plans, sum.replans}) {
     EXPECT_GT(count, 10);
@@ -207,16 +228,15 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
-  const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
-  const uint64_t steps = testing::FromEnvironment("BERTH_SIM_STEPS", 2'500);
+  const Extent run(24, 3'000);
   Simulation::Counts sum;
-  for (uint64_t i = 0; i < (one == 0 ? 10 : 1); ++i) {
-    Simulate({.seed = one == 0 ? i + 1 : one, .restarts = true}, /*crowd=*/0, steps, &sum);
+  for (uint64_t i = 0; i < run.seeds; ++i) {
+    Simulate({.seed = run.Seed(i), .check_every = run.check_every, .restarts = true}, /*crowd=*/0, run.steps, &sum);
     if (HasFatalFailure()) return;
   }
   std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
             << sum.lost_jobs << " jobs were lost\n";
-  if (one != 0) return;
+  if (run.one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.lost_answers, sum.lost_deliveries, sum.lost_jobs,
                                sum.allocations, sum.imports, sum.quarantined, sum.waits, sum.finished}) {
     EXPECT_GT(count, 0);

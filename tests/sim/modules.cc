@@ -81,8 +81,8 @@ void Simulation::KeepModules() {
   } else if (work.what == ModuleWork::What::kLoad) {
     const uint64_t die = workers_fail_ ? Draw(100) : 99;
     absl::Status status;
-    if (die < 20) status = absl::DataLossError("it is not what was written");
-    if (die >= 20 && die < 30) status = Refuse(Reason::kLimit, "{what}", {{"what", "fds"}});
+    if (die < 30) status = absl::DataLossError("it is not what was written");
+    if (die >= 30 && die < 40) status = Refuse(Reason::kLimit, "{what}", {{"what", "fds"}});
     if (status.ok()) modules_.Keep(work);
     if (absl::IsDataLoss(status)) {
       modules_.Corrupt(work);

@@ -11,7 +11,8 @@ void Simulation::OperateDevice() {
   const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
   const DeviceView view = core_->ListDevices().at(device);
   const bool stopped = view.state == DeviceState::kStopped;
-  const bool context_stopped = view.context.has_value() && view.context->state == DeviceState::kStopped;
+  const bool has_context = view.context.has_value();
+  const bool context_stopped = has_context && view.context->state == DeviceState::kStopped;
   const uint64_t die = Draw(16);
   if (die >= 12) return ChangeDevice(device);
   if (die < 7) {
@@ -23,7 +24,7 @@ void Simulation::OperateDevice() {
     if (restarted.ok() == stopped) Fail("a restart is judged wrongly");
   } else if (die < 11) {
     const auto restarted = core_->RestartContext(now_, device, &effects_);
-    if (restarted.ok() == context_stopped) Fail("a restart is judged wrongly");
+    if (restarted.ok() != (has_context && !context_stopped)) Fail("a restart is judged wrongly");
   } else if (!core_->ResetDevice(now_, device, &effects_).ok()) {
     Fail("a device cannot be reset");
   }
@@ -63,7 +64,18 @@ void Simulation::OperateBlock() {
     return;
   }
   if (handles_.empty()) return;
-  const BlockId block = handles_[Draw(handles_.size())].block;
+  BlockId block = handles_[Draw(handles_.size())].block;
+  if (Chance(40)) {
+    for (const BlockView& torn : core_->ListBlocks(Admin())) {
+      if (torn.torn && Chance(90)) block = torn.handle.block;
+    }
+    const absl::StatusOr<BlockView> whole = core_->ClearTorn(now_, caller, block, &effects_);
+    if (whole.ok() && whole->torn) Fail("a block is torn that was said to be whole");
+    if (whole.ok() && !caller.admin && whole->owner != session) Fail("a stranger says that a block is whole");
+    if (!whole.ok()) return;
+    ++counts_.cleared;
+    return alone_.ClearTorn(block);
+  }
   const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
                                                  : core_->FreeById(now_, caller, block, &effects_);
   if (view.ok() && !caller.admin && view->tenant != client.tenant) Fail("a stranger names a block");
@@ -81,6 +93,12 @@ void Simulation::Operate() {
   if (config_.quotas != QuotaTable() && Chance(20)) return ChangeQuotas();
   if (Chance(30)) return OperateDevice();
   if (Chance(20)) return OperateBlock();
+  if (Chance(10)) {
+    const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
+    // A broker that follows goes by the configuration as it is then.
+    config_.devices[device].budget = MiB(8 + Draw(56));
+    return core_->ConfigureBudget(now_, device, config_.devices[device].budget, &effects_);
+  }
   if (Chance(30)) {
     if (permits_.empty()) return;
     const PermitId permit = std::next(permits_.begin(), Draw(permits_.size()))->first;

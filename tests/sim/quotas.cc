@@ -37,6 +37,8 @@ void Simulation::CheckQuotas() {
   }
   for (const SessionView& session : core_->ListSessions(Admin())) ++has[session.tenant][kSessions];
   for (const BlockView& block : core_->ListBlocks(Admin())) {
+    // What the daemon makes for itself, and nobody has.
+    if (block.tenant == Tenant()) continue;
     ++has[block.tenant][kBlocks];
     if (!block.name.empty()) ++has[block.tenant][kNames];
   }

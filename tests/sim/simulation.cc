@@ -5,7 +5,8 @@
 namespace berth::core {
 namespace {
 
-Config MakeConfig(uint64_t seed) {
+Config MakeConfig(const Simulation::Options& options) {
+  const uint64_t seed = options.seed;
   Config config{.node = 7, .incarnation = 9};
   config.pools = {{.name = "gpu-tests", .cap = 2, .ageing = absl::Milliseconds(700), .weights = {{1001, 3}}},
                   {.name = "wide", .cap = 8, .tenant_cap = seed % 4 == 1 ? uint64_t{5} : uint64_t{0}}};
@@ -32,7 +33,7 @@ Config MakeConfig(uint64_t seed) {
                            .modules = 8,
                            .compile_patience = absl::Seconds(2)};
   // In some each tenant's own, too.
-  if (seed % 5 == 2) {
+  if (seed % 5 == 2 && !options.wide) {
     config.quotas = {.all = {.permits = 4, .waiters = 5, .sessions = 6, .blocks = 5, .names = 2},
                      .users = {{1001, {.permits = 2, .blocks = 4}}}};
   }
@@ -41,7 +42,7 @@ Config MakeConfig(uint64_t seed) {
     config.devices[1].why_no_cuda_ipc = "it cannot";
   }
   // Half of the runs live within limits so small that each is met.
-  if (seed % 2 == 0) {
+  if (seed % 2 == 0 && !options.wide) {
     config.limits = Limits{.sessions = 20,
                            .channels_per_session = 3,
                            .waiters_per_pool = 6,
@@ -82,7 +83,7 @@ uint64_t Mix(uint64_t x) {
 Simulation::Simulation(const Options& options)
     : options_(options),
       random_(Mix(options.seed)),
-      config_(MakeConfig(options.seed)),
+      config_(MakeConfig(options)),
       last_drawn_(options.seed * 1'000'003) {
   quotas_since_ = {config_.quotas};
   core_ = NewCore();
@@ -153,27 +154,29 @@ void Simulation::Step() {
 
 void Simulation::Act() {
   const uint64_t die = Draw(1000);
-  if (die < 60) return OpenOrJoin();
-  if (die < 420) {
+  if (die < 40) return OpenOrJoin();
+  if (die < 430) {
     Ask();
     // A step that was not written down never was: whoever asked has no answer.
     if (options_.restarts && Draw(1000) < 4) Restart(/*kept=*/false);
     return;
   }
-  if (die < 460) return Repeat();
-  if (die < 500) return ForgetOne();
-  if (die < 512) return CancelOne();
-  if (die < 630) return Acknowledge();
-  if (die < 670) return LetGo();
-  if (die < 700) return GiveBack();
-  if (die < 722) return EndSomething();
-  if (die < 932) return Work();
-  if (die < 937) return BreakWorker();
-  if (die < 947) return FollowOrder();
+  if (die < 470) return Repeat();
+  if (die < 505) return ForgetOne();
+  if (die < 517) return CancelOne();
+  if (die < 635) return Acknowledge();
+  if (die < 665) return LetGo();
+  if (die < 695) return GiveBack();
+  if (die < 707) return EndSomething();
+  if (die < 912) return Work();
+  if (die < 917) return BreakWorker();
+  if (die < 931) return MendWorker();
+  if (die < 946) return FollowOrder();
   if (die < 953) return Operate();
   if (die < 963) return KeepModules();
   if (die < 978) return RunStreams();
-  if (die < 990) return PassTime();
+  if (die < 982) return Monitor();
+  if (die < 993) return PassTime();
   Look();
 }
 
@@ -315,9 +318,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (page) CarryPage(process, deliver);
   if (deliver.delivery.what == attach::DeliveryKind::kBlock) {
     const BlockId block(deliver.delivery.block);
-    bool there = false;
-    for (const auto& [ordinal, worker] : workers_) there = there || worker.made.contains(block);
-    if (!there) Fail("a delivery names a block that is not there");
+    if (!IsMade(block)) Fail("a delivery names a block that is not there");
     process.mapped.emplace(ImportId(deliver.delivery.import), block);
     if (deliver.delivery.shared == 0) {
       alone_.Map(deliver.channel, block);

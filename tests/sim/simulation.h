@@ -45,11 +45,13 @@ class Simulation {
     bool restarts = false;
     // Clients want permits and plans alone.
     bool only_permits = false;
+    // Limits are wide and no tenant has a quota, whatever the seed.
+    bool wide = false;
   };
 
   explicit Simulation(const Options& options);
 
-  // Opens so many sessions with a process each. Requires: an odd seed, whose limits are wide.
+  // Opens so many sessions with a process each. Requires: wide limits.
   void Crowd(uint64_t sessions);
   // Takes so many steps, or fewer if one breaks a promise.
   void Run(uint64_t steps);
@@ -70,7 +72,7 @@ class Simulation {
     uint64_t allocations = 0, imports = 0, undone = 0, replayed = 0;
     uint64_t quarantined = 0, worker_deaths = 0, reservations = 0, drawn = 0, published = 0;
     uint64_t hung_workers = 0, abandoned_workers = 0, enabled_devices = 0, resets = 0;
-    uint64_t drained = 0, lost_devices = 0, picked = 0, quotas = 0;
+    uint64_t drained = 0, lost_devices = 0, picked = 0, quotas = 0, readings = 0, cleared = 0, explained = 0;
     // Context workers: started, and ended because nobody needed them; blocks whose memory went with one.
     uint64_t contexts = 0, idle_contexts = 0, lost_blocks = 0;
     // Channels that joined again, and those of processes that outlived their session.
@@ -255,6 +257,8 @@ class Simulation {
   PublishRequest NewPublish(const Process& process, const Client& client);
   DeviceWish NewWish();
   BlockHandle SomeHandle(const Client& client);
+  // Whether some worker's driver has given it out.
+  bool IsMade(BlockId block) const;
   // Returns whether it was sent with the right secret.
   bool Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused);
 
@@ -279,9 +283,14 @@ class Simulation {
   void KeepModules();
   void FinishModules();
 
+  // ---- monitor.cc: what the monitor says of devices -------------------------------------------------------
+  void Monitor();
+
   // ---- workers.cc: what becomes of devices ----------------------------------------------------------------
   void Work();
   void BreakWorker();
+  // One that ended is followed by another, or an operator sees to its device.
+  void MendWorker();
   // The vault does what it was ordered.
   void FollowOrder();
   WorkerKey SomeWorker();

@@ -41,20 +41,23 @@ void Simulation::Work() {
 void Simulation::BreakWorker() {
   const WorkerKey key = SomeWorker();
   Worker& worker = workers_[key];
-  if (worker.abandoned) return EndWorker(key, /*stopped=*/true);
-  if (worker.state == DeviceState::kStopped) return OperateDevice();
-  if (worker.state == DeviceState::kIdle) return;
-  if (worker.state == DeviceState::kRebuilding) {
-    worker.state = DeviceState::kReady;
-    return core_->WorkerUp(now_, key.first, key.second, &effects_);
-  }
-  if (Chance(40)) return;
+  if (worker.state != DeviceState::kReady || Chance(40)) return;
   if (Chance(25)) {
     counts_.hung_workers += worker.hung ? 0 : 1;
     worker.hung = true;
     return;
   }
   EndWorker(key, /*stopped=*/Chance(20));
+}
+
+void Simulation::MendWorker() {
+  const WorkerKey key = SomeWorker();
+  Worker& worker = workers_[key];
+  if (worker.abandoned) return EndWorker(key, /*stopped=*/true);
+  if (worker.state == DeviceState::kStopped) return OperateDevice();
+  if (worker.state != DeviceState::kRebuilding) return;
+  worker.state = DeviceState::kReady;
+  core_->WorkerUp(now_, key.first, key.second, &effects_);
 }
 
 void Simulation::NoteOver(WorkerKey key) {
