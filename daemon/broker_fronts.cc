@@ -67,6 +67,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
       std::move(node), broker_.get(), log_.get(), audit_.get(), &**page_,
       [this](v1::Pressure* pressure) { ReadPressure(pressure); }));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcFront::Start(std::move(services)));
+  poller_ = std::make_unique<service::SinglePoller>();
   grpc_->SetServing(ledger_fault_.ok());
 
   const auto hand_over = [this](int fd) {

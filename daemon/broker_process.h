@@ -43,6 +43,7 @@
 #include "daemon/service/device_watch.h"
 #include "daemon/service/front_guard.h"
 #include "daemon/service/grpc_front.h"
+#include "daemon/service/single_poller.h"
 #include "daemon/vault/broker_link.h"
 #include "daemon/vault/custody.h"
 #include "daemon/vault/starter.h"
@@ -170,6 +171,7 @@ class BrokerProcess final : private EffectSink {
   std::thread reloader_;
   std::unique_ptr<service::DeviceWatches> watches_;
   std::unique_ptr<service::GrpcFront> grpc_;
+  std::unique_ptr<service::SinglePoller> poller_;
   std::unique_ptr<service::Acceptor> acceptor_;
   std::unique_ptr<service::AttachFront> attach_;
   std::unique_ptr<MemoryWatch> memory_;

@@ -60,6 +60,17 @@ absl::StatusOr<Pairs> PermitRound(const Programs& programs) {
   return Interleave(1000, acquire_and_release, two_echoes, [] { return absl::OkStatus(); });
 }
 
+// One round against fresh servers: pairs of an echo served as the daemon serves and one served as gRPC does by
+// itself.
+absl::StatusOr<Pairs> EchoRound(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto our_server, StartEcho(programs, {"--single-poller"}));
+  BERTH_ASSIGN_OR_RETURN(const auto their_server, StartEcho(programs));
+  EchoClient ours(EchoSocket(our_server->folder()));
+  EchoClient theirs(EchoSocket(their_server->folder()));
+  return Interleave(
+      1000, [&] { return ours.Call(); }, [&] { return theirs.Call(); }, [] { return absl::OkStatus(); });
+}
+
 // One round against fresh servers: pairs of a warm allocation with its fd and one echo. The shelf is let fill
 // again before it is so empty that it is filled at once, beside the next call.
 absl::StatusOr<Pairs> WarmBlockRound(const Programs& programs) {
@@ -127,7 +138,10 @@ absl::StatusOr<std::vector<Figure>> PermitFigures(const Programs& programs) {
   BERTH_ASSIGN_OR_RETURN(const std::vector<Pairs> rounds, Rounds(programs, PermitRound));
   std::vector<double> one_echo;
   for (const Pairs& pairs : rounds) one_echo.push_back(Median(pairs.theirs).value / 2);
+  BERTH_ASSIGN_OR_RETURN(const std::vector<Pairs> echoes, Rounds(programs, EchoRound));
   return std::vector<Figure>{{.name = "bare echo", .value = Median(std::move(one_echo)), .unit = "us"},
+                             CompareRounds("bare echo, served on one thread as the daemon serves", echoes, "us",
+                                           "one bare echo", std::nullopt),
                              CompareRounds("permit acquire+release", rounds, "us", "two bare echoes", 1.15)};
 }
 

@@ -1,6 +1,9 @@
 // A bare gRPC echo behind the daemon's own accept loop: what the transport costs by itself.
 //
-//   echo_server SOCKET      says "ready" on fd 3 once it serves; ends on SIGTERM, or with the process that started it.
+//   echo_server SOCKET [--single-poller]
+//
+// Says "ready" on fd 3 once it serves; ends on SIGTERM, or with the process that started it. With the flag calls are
+// served on one thread, as the daemon's are; without it as gRPC serves them by itself.
 
 #include <errno.h>
 #include <signal.h>
@@ -15,11 +18,13 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
@@ -29,6 +34,7 @@
 #include "daemon/service/acceptor.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/grpc_front.h"
+#include "daemon/service/single_poller.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo.grpc.pb.h"
 
@@ -78,7 +84,7 @@ void RaiseFdLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-absl::Status Serve(const std::string& path) {
+absl::Status Serve(const std::string& path, bool single_poller) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   RaiseFdLimit();
   BERTH_ASSIGN_OR_RETURN(const UniqueFd termination, WatchTermination());
@@ -88,6 +94,8 @@ absl::Status Serve(const std::string& path) {
   services.push_back(std::make_unique<EchoServiceImpl>());
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<service::GrpcFront> front,
                          service::GrpcFront::Start(std::move(services)));
+  std::optional<service::SinglePoller> poller;
+  if (single_poller) poller.emplace();
   service::ConnectionTable connections{service::ConnectionLimits()};
   service::AcceptGate gate{service::AcceptRates()};
   service::Acceptor acceptor(loop.get(), &gate, &connections, [&front](int fd) { front->AddConnection(fd); });
@@ -103,13 +111,14 @@ absl::Status Serve(const std::string& path) {
 }  // namespace berth::bench
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: echo_server SOCKET\n";
+  const bool single_poller = argc == 3 && absl::string_view(argv[2]) == "--single-poller";
+  if (argc != (single_poller ? 3 : 2)) {
+    std::cerr << "usage: echo_server SOCKET [--single-poller]\n";
     return 2;
   }
   // As in the daemon's broker, so that the yardstick is as fast as what it measures.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  if (const absl::Status status = berth::bench::Serve(argv[1]); !status.ok()) {
+  if (const absl::Status status = berth::bench::Serve(argv[1], single_poller); !status.ok()) {
     std::cerr << "echo_server: " << status << "\n";
     return 1;
   }

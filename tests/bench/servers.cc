@@ -72,9 +72,10 @@ absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs, st
   return StartServer(std::move(folder), std::move(command), std::move(environment));
 }
 
-absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs) {
+absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs, const std::vector<std::string>& flags) {
   BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
   std::vector<std::string> command = {programs.echo_server, EchoSocket(folder.path())};
+  command.insert(command.end(), flags.begin(), flags.end());
   return StartServer(std::move(folder), std::move(command), {});
 }
 

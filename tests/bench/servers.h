@@ -71,8 +71,9 @@ absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs,
                                                     std::vector<std::string> flags = {},
                                                     std::vector<std::string> environment = {});
 
-// Starts an echo server; its socket is EchoSocket() of its folder.
-absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs);
+// Starts an echo server with `flags`; its socket is EchoSocket() of its folder.
+absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs,
+                                                  const std::vector<std::string>& flags = {});
 std::string EchoSocket(const std::string& folder);
 
 }  // namespace berth::bench
