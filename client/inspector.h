@@ -56,7 +56,7 @@ class Inspector {
   absl::StatusOr<v1::ListInventoryResponse> ListInventory() const;
   absl::StatusOr<v1::Topology> GetTopology() const;
   absl::StatusOr<v1::ListPoolsResponse> ListPools() const;
-  // Of one pool, or of all where `pool` is empty.
+  // Of one pool, or of all where `pool` is empty. Errors: NOT_FOUND.
   absl::StatusOr<v1::ListPermitsResponse> ListPermits(absl::string_view pool = "") const;
   // Of the waiter of that number (v1::Waiter).
   absl::StatusOr<v1::WaitExplanation> ExplainWait(uint64_t waiter) const;

@@ -80,7 +80,8 @@ absl::StatusOr<Permit> Permit::Acquire(const std::shared_ptr<Session>& session,
       .holder_key = options.holder_key};
   // What an independent, an adoptable, an exclusive one or one for a device may nest in the daemon knows.
   const bool usable = !core->over() && !core->forked();
-  if (!options.independent && !options.adoptable && !options.exclusive && options.device.empty() && usable) {
+  const bool plain = !options.independent && !options.adoptable && !options.exclusive && options.device.empty();
+  if (plain && options.units > 0 && usable) {
     if (Holding* const nested = Holding::Nest(key, options.units)) return Permit(nested);
   }
   return AcquireAnew(core, key, options);

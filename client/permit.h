@@ -44,7 +44,7 @@ class SessionCore;
 struct PermitOptions {
   // Empty is "gpu-tests".
   std::string pool;
-  // Units of the pool's cap.
+  // Units of the pool's cap, at least 1.
   uint64_t units = 1;
   // Free text for those who look, at most 128 bytes, printable.
   std::string label;

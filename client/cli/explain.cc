@@ -1,6 +1,8 @@
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -10,14 +12,27 @@
 namespace berth::cli {
 namespace {
 
+// " on device any with 20 GiB declared, 30 GiB free"; nothing where none is asked.
+std::string DescribeDevice(const v1::Waiter& waiter) {
+  if (waiter.device().empty()) return "";
+  std::vector<std::string> parts;
+  const uint64_t declared = waiter.declared_bytes(), free = waiter.min_free_bytes();
+  if (declared > 0) parts.push_back(absl::StrCat(FormatCount(declared), " declared"));
+  if (free > 0) parts.push_back(absl::StrCat(FormatCount(free), " free"));
+  return absl::StrCat(" on device ", waiter.device(), parts.empty() ? "" : " with ", absl::StrJoin(parts, ", "));
+}
+
 std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
   const v1::Waiter& waiter = wait.waiter();
   std::string text =
       absl::StrCat("waiter ", waiter.number(), ": ", FormatProcess(waiter.process()), " asks ",
                    waiter.units(), waiter.exclusive() ? " exclusively" : "", " of pool ", waiter.pool(),
-                   ", priority ", waiter.priority(), ", since ", FormatSince(waiter.wait_start_time(), now),
+                   DescribeDevice(waiter), ", priority ", waiter.priority(), ", since ",
+                   FormatSince(waiter.wait_start_time(), now),
                    "\n", waiter.gang().empty() ? "" : absl::StrCat("together: ", waiter.gang(), "\n"),
-                   "because: ", DescribeCause(wait), "\n", "place: ", waiter.position(), " of ",
+                   "because: ", DescribeCause(wait), "\n",
+                   wait.lacking().empty() ? "" : absl::StrCat("devices: ", wait.lacking(), "\n"),
+                   "place: ", waiter.position(), " of ",
                    wait.pool().waiters(), ", ", wait.units_ahead(), " units asked before it",
                    wait.passes() > 0 ? absl::StrCat(", passed ", wait.passes(), " times") : "", "\n");
   absl::StrAppend(&text, "estimate: ",

@@ -81,19 +81,9 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, absl::Time now) {
   return waiters.empty() ? held : absl::StrCat(held, "\n", waiters.Format());
 }
 
-absl::Status CheckPool(const Inspector& inspector, absl::string_view name) {
-  BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse answer, inspector.ListPools());
-  for (const v1::Pool& pool : answer.pools()) {
-    if (pool.name() == name) return absl::OkStatus();
-  }
-  return absl::NotFoundError(absl::StrCat("no permit pool ", name));
-}
-
 ExitStatus List(const Globals& globals, const Options& options) {
   return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits(options.pool));
-    // A pool that is not there has none either; who asks for one by name wants to know.
-    if (!options.pool.empty()) BERTH_RETURN_IF_ERROR(CheckPool(inspector, options.pool));
     return Show(globals, answer, [&] { return ForPeople(answer, absl::Now()); });
   });
 }
@@ -165,6 +155,8 @@ std::string DescribePool(const v1::Pool& pool) {
   if (pool.has_hold_warning())
     parts.push_back(absl::StrCat("hold warning ", FormatDuration(pool.hold_warning())));
   if (pool.has_hold_limit()) parts.push_back(absl::StrCat("hold limit ", FormatDuration(pool.hold_limit())));
+  if (pool.has_idle_warning())
+    parts.push_back(absl::StrCat("idle warning ", FormatDuration(pool.idle_warning())));
   for (const v1::TenantWeight& weight : pool.weights()) {
     parts.push_back(absl::StrCat("uid ", weight.uid(), " weighs ", weight.weight()));
   }

@@ -127,6 +127,10 @@ absl::StatusOr<WaitView> Core::ExplainWait(const Caller& caller, uint64_t waiter
   for (const auto& [name, pool] : impl_->pools_) {
     std::optional<WaitView> view = pool.Explain(waiter, caller.sees_all() ? nullptr : &caller.tenant, &run);
     if (!view.has_value()) continue;
+    if (view->cause == WaitCause::kDevice && view->waiter.gang.empty()) {
+      view->lacking = impl_->placement_.Lacking(
+          {.wish = view->waiter.device, .units = view->waiter.units, .shares = &pool.shares()});
+    }
     // Of a gang's pools the first that it lacks something of.
     if (view->cause != WaitCause::kElsewhere) return *std::move(view);
     if (!elsewhere.has_value()) elsewhere = std::move(view);

@@ -48,7 +48,7 @@ TEST(CorePermitTest, AHolderNestsAndTheLastReleaseReturnsThePermitInAnyOrder) {
 
 TEST(CorePermitTest, ReleaseTwiceUnknownOrOfAnotherSessionDoesNotRaiseTheCount) {
   CoreHarness h;
-  Peer a = h.Open(), b = h.Open();
+  Peer a = h.Open(), b = h.Open(), of_another_tenant = h.Open(1001);
   const AcquireResult held = h.MustAcquire(a, One("1"));
   const AcquireResult other = h.MustAcquire(a, One("2"));
   h.MustAcquire(a, One("1"));
@@ -57,10 +57,12 @@ TEST(CorePermitTest, ReleaseTwiceUnknownOrOfAnotherSessionDoesNotRaiseTheCount) 
   EXPECT_TRUE(h.Refused(h.Release(a, other.acquisition), Reason::kNotFound));
   EXPECT_TRUE(h.Refused(h.Release(a, AcquisitionId(12345)), Reason::kNotFound));
   EXPECT_TRUE(h.Refused(h.Release(b, held.acquisition), Reason::kNotFound));
+  EXPECT_TRUE(h.Refused(h.Release(of_another_tenant, held.acquisition), Reason::kNotFound));
   // On the channel the same, and on one that is none.
   EXPECT_TRUE(absl::IsNotFound(h.GiveBack(a, other.acquisition).status()));
   EXPECT_TRUE(absl::IsNotFound(h.GiveBack(a, AcquisitionId(12345)).status()));
   EXPECT_TRUE(absl::IsNotFound(h.GiveBack(b, held.acquisition).status()));
+  EXPECT_TRUE(absl::IsNotFound(h.GiveBack(of_another_tenant, held.acquisition).status()));
   EXPECT_TRUE(absl::IsNotFound(h.GiveBack({.channel = ChannelId(12345)}, held.acquisition).status()));
   EXPECT_EQ(h.Books(), before);
   EXPECT_EQ(h.Pool().out, 1);
@@ -462,6 +464,30 @@ TEST(CorePermitTest, AHolderIsToldThatItIsOverdueAndThatItsPermitWasTaken) {
   h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.RevokePermit(h.now, fast.permit, effects).ok()); });
   EXPECT_EQ(told(attach::DeliveryKind::kRevoked, fast.permit), both);
   EXPECT_EQ(h.deliveries.size(), 6u);
+}
+
+TEST(CorePermitTest, AWaiterIsToldWhatKeepsItOutBesideTheCount) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(2000);
+  const auto why = [&](const Peer& peer) {
+    const std::vector<WaiterView> waiters = h.core->ListWaiters(peer.caller(), "wide");
+    return h.core->ExplainWait(peer.caller(), waiters.at(0).number)->cause;
+  };
+  const AcquireResult one = h.MustAcquire(a, Wide(1, "one"));
+  AcquireRequest request = Wide(1, "alone");
+  request.exclusive = true;
+  const CallId alone = h.Acquire(b, request);
+  EXPECT_EQ(why(b), WaitCause::kOthersOut);
+  h.Release(a, one.acquisition);
+  const AcquireResult exclusive = h.Get<AcquireResult>(alone);
+  const CallId shut_out = h.Acquire(a, Wide(1, "shut out"));
+  EXPECT_EQ(why(a), WaitCause::kExclusiveOut);
+  h.Release(b, exclusive.acquisition);
+  EXPECT_TRUE(h.Answered(shut_out));
+  request = Wide(1, "capped");
+  request.client_cap = 1;
+  h.Acquire(b, request);
+  EXPECT_EQ(why(b), WaitCause::kClientCap);
 }
 
 TEST(CorePermitTest, AWaiterIsToldWhyItWaits) {

@@ -220,6 +220,8 @@ struct WaitView {
   WaiterView waiter;
   PoolView pool;
   WaitCause cause = WaitCause::kUnits;
+  // What each device lacks, for people, where one is what it waits for.
+  std::string lacking;
   // Who has permits, oldest first, at most 8; of another tenant's only units and times.
   std::vector<PermitView> holders;
   // Units that its own tenant has out.

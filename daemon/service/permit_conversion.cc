@@ -77,7 +77,7 @@ absl::StatusOr<core::AcquireRequest> FromProto(const v1::AcquirePermitRequest& r
   BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request.pool()));
   BERTH_RETURN_IF_ERROR(CheckHolder(request));
   core::AcquireRequest out = {.pool = PoolName(request.pool()),
-                              .units = request.units() == 0 ? 1 : request.units(),
+                              .units = request.has_units() ? request.units() : 1,
                               .holder_key = request.holder_key(),
                               .label = request.label(),
                               .client_cap = request.client_cap(),
@@ -103,7 +103,7 @@ absl::StatusOr<core::GangRequest> FromProto(const v1::AcquireGangRequest& reques
     BERTH_RETURN_IF_ERROR(ValidateLabel("members.pool", member.pool()));
     core::GangMember& to =
         out.members.emplace_back(core::GangMember{.pool = PoolName(member.pool()),
-                                                  .units = member.units() == 0 ? 1 : member.units(),
+                                                  .units = member.has_units() ? member.units() : 1,
                                                   .client_cap = member.client_cap()});
     BERTH_ASSIGN_OR_RETURN(to.device, FromProto("device", member.device()));
   }
@@ -263,6 +263,7 @@ void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
   out->set_tenant_out(view.tenant_out);
   out->set_units_ahead(view.units_ahead);
   out->set_passes(view.passes);
+  out->set_lacking(view.lacking);
   if (view.estimate != absl::InfiniteDuration()) ToProto(view.estimate, out->mutable_estimate());
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/service/permit_conversion.h"
 
+#include <string>
+
 #include "common/error.h"
 #include "gtest/gtest.h"
 
@@ -60,6 +62,65 @@ TEST(PermitConversionTest, NamesTheFieldOfABadAcquire) {
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(-1); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_nanos(1'000'000'000); }, "max_wait");
   refused([](auto& wire) { wire.mutable_max_wait()->set_seconds(INT64_MAX); }, "max_wait");
+}
+
+TEST(PermitConversionTest, UnitsAreOneWhereNobodySaysAndZeroWhereSomebodyDoes) {
+  v1::AcquirePermitRequest wire = ValidAcquire();
+  wire.set_units(0);
+  EXPECT_EQ(FromProto(wire, kNow)->units, 0u) << "the core refuses it";
+  wire.set_units(3);
+  EXPECT_EQ(FromProto(wire, kNow)->units, 3u);
+  v1::AcquireGangRequest gang;
+  gang.set_holder_key("thread-1");
+  gang.add_members();
+  gang.add_members()->set_units(0);
+  EXPECT_EQ(FromProto(gang, kNow)->members[0].units, 1u);
+  EXPECT_EQ(FromProto(gang, kNow)->members[1].units, 0u);
+}
+
+core::AcquireResult On(const std::string& uuid, core::MemoryKind kind, uint64_t permit) {
+  core::AcquireResult result;
+  result.acquisition = AcquisitionId(permit + 100);
+  result.permit = PermitId(permit);
+  result.epoch = 7;
+  result.device = core::PlacedDevice{.ordinal = 2, .uuid = uuid, .kind = kind, .generation = 5};
+  return result;
+}
+
+TEST(PermitConversionTest, AGrantSaysItsDeviceByUuidAndWhatToSetForIt) {
+  v1::AcquirePermitResponse wire;
+  ToProto(On("GPU-a", core::MemoryKind::kCudaVmm, 9), &wire);
+  EXPECT_EQ(wire.permit(), 9u);
+  EXPECT_EQ(wire.acquisition(), 109u);
+  EXPECT_EQ(wire.epoch(), 7u);
+  EXPECT_EQ(wire.device().uuid(), "GPU-a");
+  EXPECT_EQ(wire.device().ordinal(), 2u);
+  EXPECT_EQ(wire.device().generation(), 5u);
+  ASSERT_EQ(wire.environment_size(), 2);
+  EXPECT_EQ(wire.environment().at("CUDA_VISIBLE_DEVICES"), "GPU-a");
+  EXPECT_EQ(wire.environment().at("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+  // What is no GPU no runtime of GPUs reads of, and a permit without a device leaves what is set alone.
+  v1::AcquirePermitResponse host, none;
+  ToProto(On("HOST-0", core::MemoryKind::kHost, 1), &host);
+  EXPECT_EQ(host.device().uuid(), "HOST-0");
+  EXPECT_EQ(host.environment_size(), 0);
+  ToProto(core::AcquireResult(), &none);
+  EXPECT_FALSE(none.has_device());
+  EXPECT_EQ(none.environment_size(), 0);
+}
+
+TEST(PermitConversionTest, AGangSaysEachOfItsDevicesOnce) {
+  core::GangResult gang;
+  for (const char* const uuid : {"GPU-b", "GPU-a", "GPU-b"}) {
+    gang.permits.push_back(On(uuid, core::MemoryKind::kCudaVmm, gang.permits.size() + 1));
+  }
+  gang.permits.push_back(On("HOST-0", core::MemoryKind::kHost, 4));
+  v1::AcquireGangResponse wire;
+  ToProto(gang, &wire);
+  ASSERT_EQ(wire.permits_size(), 4);
+  EXPECT_EQ(wire.environment().at("CUDA_VISIBLE_DEVICES"), "GPU-b,GPU-a") << "in the order of its members";
+  EXPECT_EQ(wire.environment().at("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+  EXPECT_FALSE(wire.has_reservation());
 }
 
 }  // namespace

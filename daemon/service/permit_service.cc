@@ -101,6 +101,10 @@ grpc::ServerUnaryReactor* PermitService::ListPermits(grpc::CallbackServerContext
       *context_.callers, context_.broker, context,
       [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Holders> {
         BERTH_RETURN_IF_ERROR(page.status());
+        if (!request->pool().empty()) {
+          BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request->pool()));
+          BERTH_RETURN_IF_ERROR(core.GetPool(request->pool()).status());
+        }
         Holders holders = {.permits = core.ListPermits(caller, request->pool(), *page)};
         if (page->after == 0) holders.waiters = core.ListWaiters(caller, request->pool(), kMaxPageSize);
         return holders;

@@ -29,7 +29,7 @@ absl::Status ReadPermits(const v1::MakePlanRequest::Permits& permits, absl::Time
                    absl::StrCat("a number from ", core::kLeastPriority, " to ", core::kMostPriority));
   }
   out->pool = PoolName(permits.pool());
-  out->permit_units = permits.units() == 0 ? 1 : permits.units();
+  out->permit_units = permits.has_units() ? permits.units() : 1;
   out->client_cap = permits.client_cap();
   out->independent = permits.independent();
   out->priority = permits.priority();

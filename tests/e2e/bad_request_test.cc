@@ -25,6 +25,7 @@ using Admin = v1::AdminService::Stub;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kBudget = 8 * kMiB;
+constexpr uid_t kOtherUser = 1001;
 
 class BadRequestTest : public ::testing::Test {
  protected:
@@ -160,6 +161,15 @@ TEST_F(BadRequestTest, PermitsHaveLimits) {
                         {{"pool", "gpu-tests"}, {"asked", absl::StrCat(units)}, {"cap", "2"}}));
   }
   acquire = Acquire();
+  acquire.set_units(0);
+  EXPECT_TRUE(Refused(client_->Call(&Permits::AcquirePermit, acquire), Reason::kInvalidField,
+                      {{"field", "units"}, {"value", "0"}, {"limit", "1"}}));
+  v1::ListPermitsRequest permits_of;
+  permits_of.set_pool("of-nobody");
+  EXPECT_TRUE(Refused(client_->Call(&Permits::ListPermits, permits_of), Reason::kNotFound, {{"id", "of-nobody"}}));
+  permits_of.set_pool("a\nb");
+  EXPECT_TRUE(Refused(client_->Call(&Permits::ListPermits, permits_of), Reason::kInvalidField, {{"field", "pool"}}));
+  acquire = Acquire();
   acquire.clear_holder_key();
   EXPECT_TRUE(Refused(client_->Call(&Permits::AcquirePermit, acquire), Reason::kInvalidField,
                       {{"field", "holder_key"}}));
@@ -218,6 +228,9 @@ TEST_F(BadRequestTest, GangsHaveLimits) {
   other.add_members()->set_units(UINT64_MAX);
   refused(other, Reason::kOverCap, {{"pool", "gpu-tests"}, {"cap", "2"}});
   other = gang;
+  other.mutable_members(0)->set_units(0);
+  refused(other, Reason::kInvalidField, {{"field", "units"}, {"value", "0"}});
+  other = gang;
   other.mutable_members(0)->mutable_device()->set_declared_bytes(1);
   refused(other, Reason::kInvalidField, {{"field", "device.pick"}});
   other = gang;
@@ -250,6 +263,12 @@ TEST_F(BadRequestTest, ReleasingTwiceOrWhatIsAnothersDoesNotRaiseTheCount) {
   *release.mutable_request() = other.NextTag();
   EXPECT_TRUE(Refused(other.Call(&Permits::ReleasePermit, release), Reason::kNotFound,
                       {{"id", absl::StrCat(permit->acquisition())}}));
+  if (IsRoot()) {
+    RawClient of_another_tenant = RawClient::Open(daemon_.folder(), "berthd.sock", kOtherUser);
+    *release.mutable_request() = of_another_tenant.NextTag();
+    EXPECT_TRUE(Refused(of_another_tenant.Call(&Permits::ReleasePermit, release), Reason::kNotFound,
+                        {{"id", absl::StrCat(permit->acquisition())}}));
+  }
   EXPECT_EQ(daemon_.TakeBooks().units, 1u);
 
   *release.mutable_request() = client_->NextTag();

@@ -500,9 +500,9 @@ TEST_F(CommandTest, AnOperatorChangesWhatItNamesOfAPool) {
             "1h", "--hold-limit", "2h", "--weight", "1000=3", "--weight", "7=2"});
   EXPECT_EQ(text,
             "pool gpu-tests: cap 1, out 0, ageing 1m30s, tenant cap 2, hold warning 1h00m, hold limit 2h00m, "
-            "uid 7 weighs 2, uid 1000 weighs 3\n");
+            "idle warning 10m00s, uid 7 weighs 2, uid 1000 weighs 3\n");
   EXPECT_EQ(Show({"--admin", "permits", "set", "gpu-tests", "3", "--tenant-cap", "0", "--hold-warning",
-                  "never", "--hold-limit", "never", "--weight", "7=1"}),
+                  "never", "--hold-limit", "never", "--idle-warning", "never", "--weight", "7=1"}),
             "pool gpu-tests: cap 3, out 0, ageing 1m30s, uid 1000 weighs 3\n");
   EXPECT_EQ(Run({"permits", "set", "gpu-tests", "9"}), 0);
   EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "9");

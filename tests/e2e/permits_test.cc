@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -249,8 +250,20 @@ TEST(PermitsTest, AFreedBlockMakesRoomForWhoDeclaresBytes) {
   EXPECT_TRUE(Ok(other.Ask("acquire p try")));
   const v1::ListPermitsResponse waiting = Must(daemon.inspector().ListPermits());
   ASSERT_EQ(waiting.waiters_size(), 1);
-  EXPECT_EQ(Must(daemon.inspector().ExplainWait(waiting.waiters(0).number())).cause(),
-            v1::WaitExplanation::DEVICE);
+  const uint64_t number = waiting.waiters(0).number();
+  const v1::WaitExplanation wait = Must(daemon.inspector().ExplainWait(number));
+  EXPECT_EQ(wait.cause(), v1::WaitExplanation::DEVICE);
+  const std::string lacking =
+      absl::StrCat("device 0 is short of bytes: ", 44 << 20, " free of ", 50 << 20);
+  EXPECT_EQ(wait.lacking(), lacking);
+  Subprocess command = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"),
+                                                   absl::StrCat("--folder=", daemon.folder()), "explain",
+                                                   absl::StrCat(number)},
+                                          .environment = {"BERTH_SESSION"}});
+  const std::string text = command.ReadAll();
+  EXPECT_EQ(command.Wait(), 0);
+  EXPECT_TRUE(absl::StrContains(text, "on device any with 50 MiB declared, priority 0")) << text;
+  EXPECT_TRUE(absl::StrContains(text, absl::StrCat("\ndevices: ", lacking, "\n"))) << text;
   owner.Do("free b");
   EXPECT_TRUE(Ok(waiter.Answer()));
   owner.Quit();
@@ -354,6 +367,18 @@ TEST(PermitsTest, AThreadNestsInWhatItHoldsAndTheLastReleaseReturnsIt) {
   EXPECT_EQ(PoolOf(daemon).out(), 1u);
   actor.Do("release inner");
   EXPECT_EQ(PoolOf(daemon).out(), 0u);
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PermitsTest, NoUnitsAreRefusedAlsoInsideAPermit) {
+  TestDaemon daemon;
+  Actor actor(daemon);
+  EXPECT_TRUE(Refused(actor.Ask("acquire p units=0"), Reason::kInvalidField, {{"field", "units"}, {"value", "0"}}));
+  actor.Do("acquire outer");
+  EXPECT_TRUE(Refused(actor.Ask("acquire inner units=0"), Reason::kInvalidField, {{"field", "units"}}));
+  actor.Do("release outer");
+  EXPECT_EQ(PoolOf(daemon).granted_total(), 1u);
   actor.Quit();
   daemon.ExpectBooksBack();
 }
