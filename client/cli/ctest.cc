@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/ctest_resources.h"
 #include "client/cli/run_command.h"
 #include "client/cli/verbs.h"
@@ -86,10 +88,29 @@ absl::Status Take(const CtestSlots& slots, bool any_device, const std::shared_pt
   return absl::OkStatus();
 }
 
+// CTest says how much, and on which devices unless any will do: what says so too is refused, not passed over.
+absl::Status CheckLeftToCtest(const CtestRunOptions& options) {
+  const PermitWish& wish = options.run.wish;
+  const std::vector<std::pair<absl::string_view, bool>> given = {
+      {"--gpus", wish.gpus > 0},
+      {"--permits", wish.units != PermitWish().units},
+      {"--device", !options.any_device && !wish.device.empty()},
+      {"--min-capability", !options.any_device && !wish.min_capability.empty()},
+      {"--island-of", !options.any_device && !wish.island_of.empty()}};
+  for (const auto& [name, is_given] : given) {
+    if (is_given) return absl::InvalidArgumentError(absl::StrCat(name, ": CTest has said that for this test"));
+  }
+  return absl::OkStatus();
+}
+
 ExitStatus RunTest(const Globals& globals, CtestRunOptions& options) {
   const absl::StatusOr<std::optional<CtestSlots>> slots = ReadCtestSlots(&Variable);
   if (!slots.ok()) return FailedToAcquire(slots.status(), options.run.wish);
   if (slots->has_value()) {
+    if (const absl::Status left = CheckLeftToCtest(options); !left.ok()) {
+      Report(left);
+      return {.code = kUsage};
+    }
     options.run.complete = [slots = **slots, any = options.any_device](
                                const std::shared_ptr<Session>& session, PermitWish* wish) {
       return Take(slots, any, session, wish);

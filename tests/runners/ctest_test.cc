@@ -184,6 +184,28 @@ TEST_F(CtestTest, ATestThatWasGivenTwoDevicesHasBoth) {
   EXPECT_EQ(any.Wait(), 0);
 }
 
+TEST_F(CtestTest, WhatCtestHasSaidNobodyElseSays) {
+  const auto run = [&](const std::string& words) {
+    Subprocess command = Start(
+        {"/bin/sh", "-c",
+         absl::StrCat("exec env CTEST_RESOURCE_GROUP_COUNT=1 CTEST_RESOURCE_GROUP_0=gpus "
+                      "CTEST_RESOURCE_GROUP_0_GPUS=id:host_1,slots:1 $BERTH ctest-run ",
+                      words, " -- sh -c 'echo on $BERTH_DEVICE' 2>&1")});
+    said_ = command.ReadAll();
+    return command.Wait();
+  };
+  for (const char* const option : {"--gpus 2", "--permits 2", "--device HOST-0", "--min-capability 9.0",
+                                   "--island-of HOST-0", "--any-device --gpus 2", "--any-device --permits 2"}) {
+    EXPECT_EQ(run(option), 64) << option;
+    EXPECT_TRUE(absl::StrContains(said_, "CTest has said that for this test")) << said_;
+  }
+  // Which of any is another thing, and so is what comes with the device.
+  EXPECT_EQ(run("--any-device --device best"), 0) << said_;
+  EXPECT_EQ(run("--mem 1MiB --label mine"), 0) << said_;
+  EXPECT_EQ(said_, "on HOST-1\n");
+  EXPECT_EQ(Run("ctest-run --gpus 2 -- true"), 0) << said_;
+}
+
 TEST_F(CtestTest, WithoutASpecificationATestTakesOnePermit) {
   EXPECT_EQ(Run("ctest-run -- sh -c 'echo on ${BERTH_DEVICE-none}; $BERTH permits | tail -1'"), 0) << said_;
   EXPECT_TRUE(absl::StartsWith(said_, "on none\n") && absl::StrContains(said_, "gpu-tests")) << said_;
