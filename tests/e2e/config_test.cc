@@ -13,12 +13,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/cancellation.h"
 #include "client/inspector.h"
 #include "common/error.h"
 #include "common/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -70,6 +73,27 @@ TEST(ConfigTest, EveryValueIsShownWithWhereItCameFrom) {
   shown = Shown(daemon);
   EXPECT_EQ(shown["pools.b.cap"].value(), "7");
   EXPECT_EQ(shown["pools.b.cap"].source(), Source::OPERATOR);
+  // And an operator's terminal shows the same.
+  Subprocess command = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), absl::StrCat("--folder=", daemon.folder()), "config"},
+       .environment = {"BERTH_SESSION"}});
+  const std::string text = command.ReadAll();
+  EXPECT_EQ(command.Wait(), 0);
+  std::map<std::string, std::vector<std::string>> rows;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (!words.empty()) rows[words[0]] = words;
+  }
+  using Row = std::vector<std::string>;
+  EXPECT_EQ(rows["KEY"], (Row{"KEY", "VALUE", "FROM", "CHANGES"}));
+  EXPECT_EQ(rows["pools.gpu-tests.cap"], (Row{"pools.gpu-tests.cap", "2", "environment",
+                                              "REALIZAR_GPU_TEST_CONCURRENCY=x", "while", "running"}));
+  EXPECT_EQ(rows["pools.b.cap"][1], "7");
+  EXPECT_EQ(rows["pools.b.cap"][2], "operator");
+  EXPECT_EQ(rows["pools.wide.cap"], (Row{"pools.wide.cap", "16", "flag", "--pool", "while", "running"}));
+  EXPECT_EQ(rows["memory.warm_limit"],
+            (Row{"memory.warm_limit", "64", "MiB", "file", absl::StrCat(daemon.config_path(), ":6"), "with", "a", "new",
+                 "daemon"}));
 }
 
 TEST(ConfigTest, AReloadChangesWhatCanChangeAndNamesWhatCannot) {

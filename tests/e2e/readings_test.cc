@@ -4,13 +4,17 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/bytes.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/node_file.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -109,6 +113,17 @@ TEST_F(ReadingsTest, WhoIsAtADeviceWithoutAPermitIsListed) {
   EXPECT_EQ(strays.strays(0).bytes(), MiB(8).count());
   EXPECT_EQ(strays.strays(1).process().pid(), kStranger);
   EXPECT_EQ(strays.strays(1).session(), 0u);
+  Subprocess command = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), absl::StrCat("--folder=", daemon_.folder()), "strays"},
+       .environment = {"BERTH_SESSION"}});
+  const std::string text = command.ReadAll();
+  EXPECT_EQ(command.Wait(), 0);
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u) << text;
+  EXPECT_TRUE(absl::StrContains(lines[1], absl::StrCat(actor.pid())) &&
+              absl::StrContains(lines[1], absl::StrCat(actor.session().value())))
+      << text;
+  EXPECT_TRUE(absl::StrContains(lines[2], absl::StrCat(kStranger)) && absl::StrContains(lines[2], "none")) << text;
   actor.Do("acquire p");
   EXPECT_EQ(Strays(), 1);
   // What a process of the session has started is the session's.
