@@ -1,14 +1,17 @@
 // Ten thousand waiters over the wire: what they cost those who wait with them, and an operator.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "berth/v1/permit.grpc.pb.h"
@@ -171,24 +174,50 @@ absl::StatusOr<std::vector<Figure>> WaiterFigures(const Programs& programs) {
 }
 
 absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
-  constexpr int kLooks = 40;
+  constexpr int kLooks = 200;
   BERTH_ASSIGN_OR_RETURN(const auto crowd, Crowd::Gather(programs, kMany));
   const Inspector inspector = crowd->inspector();
-  std::vector<double> pools, permits;
+  // Meanwhile they come, go and are granted.
+  std::atomic<bool> over = false;
+  absl::Status turned;
+  std::thread turns([&] {
+    while (!over && turned.ok()) {
+      turned = crowd->EnqueueAndCancel().status();
+      turned.Update(crowd->ReleaseAndGrant().status());
+    }
+  });
+  const absl::Cleanup join = [&] {
+    over = true;
+    turns.join();
+  };
+  std::vector<double> pools, permits, explained, changed;
   for (int i = 0; i < kLooks; ++i) {
-    BERTH_ASSIGN_OR_RETURN(const double pool, Microseconds([&] { return inspector.ListPools().status(); }));
-    BERTH_ASSIGN_OR_RETURN(const double all, Microseconds([&] { return inspector.ListPermits().status(); }));
-    pools.push_back(pool * 1e-3);
-    permits.push_back(all * 1e-3);
+    BERTH_ASSIGN_OR_RETURN(pools.emplace_back(), Microseconds([&] { return inspector.ListPools().status(); }));
+    uint64_t last = 0;
+    BERTH_ASSIGN_OR_RETURN(permits.emplace_back(), Microseconds([&]() -> absl::Status {
+                             BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse all, inspector.ListPermits());
+                             last = all.waiters(all.waiters_size() - 1).number();
+                             return absl::OkStatus();
+                           }));
+    BERTH_ASSIGN_OR_RETURN(explained.emplace_back(),
+                           Microseconds([&] { return inspector.ExplainWait(last).status(); }));
+    v1::SetPoolRequest change;
+    change.set_pool("gpu-tests");
+    change.mutable_ageing()->set_seconds(600 + i % 2);
+    BERTH_ASSIGN_OR_RETURN(changed.emplace_back(),
+                           Microseconds([&] { return inspector.SetPool(change).status(); }));
   }
-  return std::vector<Figure>{{.name = absl::StrCat("pools listed, ", kMany, " wait"),
-                              .value = Median(std::move(pools)),
-                              .unit = "ms",
-                              .bound = 50},
-                             {.name = absl::StrCat("holders and waiters listed, ", kMany, " wait"),
-                              .value = Median(std::move(permits)),
-                              .unit = "ms",
-                              .bound = 50}};
+  std::vector<Figure> figures;
+  for (const auto& [what, times] :
+       {std::pair("pools listed", &pools), std::pair("holders and waiters listed", &permits),
+        std::pair("a waiter explained", &explained), std::pair("a pool changed", &changed)}) {
+    for (double& time : *times) time *= 1e-3;
+    figures.push_back({.name = absl::StrCat(what, ", p99 of ", kLooks, ", ", kMany, " wait, come and go"),
+                       .value = Quantile(std::move(*times), 0.99),
+                       .unit = "ms",
+                       .bound = 50});
+  }
+  return figures;
 }
 
 }  // namespace berth::bench
