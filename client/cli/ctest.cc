@@ -88,7 +88,7 @@ absl::Status Take(const CtestSlots& slots, bool any_device, const std::shared_pt
   return absl::OkStatus();
 }
 
-// CTest says how much, and on which devices unless any will do: what says so too is refused, not passed over.
+// CTest says how much, and on which devices unless any will do: what says otherwise is refused, not passed over.
 absl::Status CheckLeftToCtest(const CtestRunOptions& options) {
   const PermitWish& wish = options.run.wish;
   const std::vector<std::pair<absl::string_view, bool>> given = {

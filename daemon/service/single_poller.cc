@@ -22,14 +22,17 @@ constexpr char kThreadName[] = "nexting_thread";
 size_t ExpectedThreads() {
   return static_cast<size_t>(std::clamp(::sysconf(_SC_NPROCESSORS_CONF) / 2, 2L, 16L));
 }
-// A thread takes its name once it runs.
-constexpr absl::Duration kPatience = absl::Milliseconds(50);
+// A thread takes its name once it runs: so many looks, a tenth of a millisecond apart. Not until a time: that would
+// last for as long as somebody sets the clock back.
+constexpr int kLooks = 500;
 
 size_t CountThreads() {
   size_t count = 0;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream file(entry.path() / "comm");
+  const std::filesystem::directory_iterator end;
+  // Not by a range, which throws where a thread ends meanwhile.
+  for (std::filesystem::directory_iterator at("/proc/self/task", error); !error && at != end; at.increment(error)) {
+    std::ifstream file(at->path() / "comm");
     std::string name;
     count += std::getline(file, name) && name == kThreadName ? 1 : 0;
   }
@@ -38,9 +41,8 @@ size_t CountThreads() {
 
 size_t AwaitThreads() {
   const size_t expected = ExpectedThreads();
-  const absl::Time deadline = absl::Now() + kPatience;
   size_t count = CountThreads();
-  while (count < expected && absl::Now() < deadline) {
+  for (int look = 1; count < expected && look < kLooks; ++look) {
     absl::SleepFor(absl::Microseconds(100));
     count = CountThreads();
   }

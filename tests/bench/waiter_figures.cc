@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
       turned.Update(crowd->ReleaseAndGrant().status());
     }
   });
-  const absl::Cleanup join = [&] {
+  absl::Cleanup join = [&] {
     over = true;
     turns.join();
   };
@@ -196,6 +196,7 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
     uint64_t last = 0;
     BERTH_ASSIGN_OR_RETURN(permits.emplace_back(), Microseconds([&]() -> absl::Status {
                              BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse all, inspector.ListPermits());
+                             // The first thousand are listed: it waits still.
                              last = all.waiters(all.waiters_size() - 1).number();
                              return absl::OkStatus();
                            }));
@@ -207,6 +208,8 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
     BERTH_ASSIGN_OR_RETURN(changed.emplace_back(),
                            Microseconds([&] { return inspector.SetPool(change).status(); }));
   }
+  std::move(join).Invoke();
+  BERTH_RETURN_IF_ERROR(turned);
   std::vector<Figure> figures;
   for (const auto& [what, times] :
        {std::pair("pools listed", &pools), std::pair("holders and waiters listed", &permits),

@@ -139,6 +139,8 @@ TEST(PlansTest, WhatCannotBeSaysWhy) {
     EXPECT_TRUE(Refused(Plan::Make(session, options).status(), reason, figures));
   };
   refused({.units = 0}, Reason::kInvalidField, {{"field", "units"}});
+  refused({.units = 1, .permits = PlanPermits{.units = 0}}, Reason::kInvalidField,
+          {{"field", "units"}, {"value", "0"}});
   refused({.units = 1, .label = std::string(129, 'x')}, Reason::kInvalidField, {{"field", "label"}});
   refused({.units = 1, .devices = {"GPU-of-nobody"}}, Reason::kNotFound, {{"id", "GPU-of-nobody"}});
   refused({.units = 1, .devices = {std::string(300, 'u')}}, Reason::kInvalidField, {{"field", "devices"}});
