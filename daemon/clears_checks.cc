@@ -1,10 +1,12 @@
 #include "daemon/clears_checks.h"
 
-#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 #include "daemon/device/clears_check.h"
+#include "daemon/device/context_memory.h"
 #include "daemon/vault/child_process.h"
 
 namespace berth {
@@ -25,29 +28,49 @@ constexpr std::chrono::seconds kLimit(6);
 // Four times what is looked at.
 constexpr Bytes kRoom = GiB(4);
 
+// What the process of a check leaves in its file.
+struct Found {
+  ClearsFinding clears;
+  uint32_t context_mib = 0;
+};
+static_assert(std::is_trivially_copyable_v<Found> && sizeof(Found) == sizeof(ClearsFinding) + 4);
+
 // A check under way.
 struct Check {
   DeviceRecord* record;
   ChildProcess process;
-  UniqueFd finding;
+  UniqueFd found;
 };
 
 absl::StatusOr<Check> Start(DeviceRecord& record) {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd finding, CreateMemfd("berth-clears", 0));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd found, CreateMemfd("berth-clears", 0));
   BERTH_ASSIGN_OR_RETURN(
       ChildProcess process,
-      ChildProcess::Start({"--role=clears-check", absl::StrCat("--device=", record.ordinal)}, finding.get()));
-  return Check{.record = &record, .process = std::move(process), .finding = std::move(finding)};
+      ChildProcess::Start({"--role=clears-check", absl::StrCat("--device=", record.ordinal)}, found.get()));
+  return Check{.record = &record, .process = std::move(process), .found = std::move(found)};
 }
 
-ClearsFinding TakeFinding(Check& check, std::chrono::steady_clock::time_point deadline) {
+Found Take(Check& check, std::chrono::steady_clock::time_point deadline) {
   if (!check.process.WaitUntil(deadline)) {
-    return ClearsNotTried(absl::StrCat("it did not end in ", kLimit.count(), " s"));
+    return {.clears = ClearsNotTried(absl::StrCat("it did not end in ", kLimit.count(), " s"))};
   }
   const ProcessEnd end = check.process.Reap();
-  ClearsFinding finding;
-  if (::pread(check.finding.get(), &finding, sizeof(finding), 0) == sizeof(finding)) return finding;
-  return ClearsNotTried(absl::StrCat("it ended without a finding: ", end.ToString()));
+  Found found;
+  if (::pread(check.found.get(), &found, sizeof(found), 0) == sizeof(found)) return found;
+  return {.clears = ClearsNotTried(absl::StrCat("it ended without a finding: ", end.ToString()))};
+}
+
+bool AreAlike(const DeviceRecord& a, const DeviceRecord& b) {
+  return a.backend == b.backend && strncmp(a.name, b.name, sizeof(a.name)) == 0;
+}
+
+// A context takes as much of a device that could not be looked at as of one of the same model.
+void TakeContextsOfTheirModel(std::vector<DeviceRecord>* records) {
+  for (DeviceRecord& record : *records) {
+    for (const DeviceRecord& other : *records) {
+      if (record.context_mib == 0 && AreAlike(record, other)) record.context_mib = other.context_mib;
+    }
+  }
 }
 
 }  // namespace
@@ -70,16 +93,26 @@ void RunClearsChecks(std::vector<DeviceRecord>* records) {
     }
   }
   // One that is late is killed when it goes.
-  for (Check& check : checks) check.record->clears = TakeFinding(check, deadline);
+  for (Check& check : checks) {
+    const Found found = Take(check, deadline);
+    check.record->clears = found.clears;
+    check.record->context_mib = found.context_mib;
+  }
+  TakeContextsOfTheirModel(records);
 }
 
 int RunClearsCheckRole(const Options& options) {
   if (!BecomeChild(absl::StrCat("berth-clears", options.device), options.parent).ok()) return 1;
-  const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
-  const ClearsFinding finding =
-      driver.ok() ? CheckClears(**driver, static_cast<int>(options.device), kClearsCheckBytes)
-                  : ClearsNotTried(driver.status().message());
-  return ::write(kChildFd, &finding, sizeof(finding)) == sizeof(finding) ? 0 : 1;
+  Found found;
+  if (const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get(); driver.ok()) {
+    const ContextMeter meter(options.device);
+    found.clears = CheckClears(**driver, static_cast<int>(options.device), kClearsCheckBytes, [&] {
+      found.context_mib = static_cast<uint32_t>((meter.Measure().count() + MiB(1).count() - 1) / MiB(1).count());
+    });
+  } else {
+    found.clears = ClearsNotTried(driver.status().message());
+  }
+  return ::write(kChildFd, &found, sizeof(found)) == sizeof(found) ? 0 : 1;
 }
 
 }  // namespace berth

@@ -107,7 +107,7 @@ std::vector<ConfigValue> TableOf(const Settings& settings, const core::Config& c
   table.Add("memory.warm_limit", FormatBytes(config.warm_limit));
   table.Add("memory.cuda_ipc", settings.cuda_ipc.value_or(true) ? "true" : "false");
   table.Add("memory.permit_reserve", FormatBytes(settings.permit_reserve.value_or(Bytes())));
-  table.Add("memory.context", TextOf(settings.context, "600MiB on CUDA until measured, nothing on the host"));
+  table.Add("memory.context", TextOf(settings.context, "as measured on CUDA, 600MiB until then; nothing on the host"));
   table.Add("workers.call_deadline", TextOf(config.calls.base));
   table.Add("workers.call_deadline_per_gib", TextOf(config.calls.per_gib));
   table.Add("workers.context_idle", TextOf(config.context_idle));

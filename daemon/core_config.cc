@@ -319,8 +319,14 @@ class SettingsReader {
   std::map<std::string, Settings::Origin> origins_;
 };
 
-// More than any that was seen on a card (518 to 582 MiB).
+// Where nobody measured one: more than any that was seen on a card (518 to 582 MiB).
 constexpr Bytes kCudaContext = MiB(600);
+
+// What a process's context takes of the device, as long as no context worker tells better.
+Bytes ContextOn(const DeviceRecord& record) {
+  if (record.backend != BackendKind::kCudaVmm) return Bytes();
+  return record.context_mib > 0 ? MiB(record.context_mib) : kCudaContext;
+}
 
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
@@ -344,7 +350,7 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
       .budget = settings.device_budget.value_or(half),
       .granularity = Bytes(record.granularity),
       .permit_reserve = settings.permit_reserve.value_or(Bytes()),
-      .context = settings.context.value_or(record.backend == BackendKind::kCudaVmm ? kCudaContext : Bytes()),
+      .context = settings.context.value_or(ContextOn(record)),
       .measure_context = !settings.context.has_value() && record.backend == BackendKind::kCudaVmm,
       .others = SaturatingSub(Bytes(record.total_bytes), Bytes(record.free_bytes)),
       .clears = {.outcome = static_cast<core::ClearsCheck::Outcome>(record.clears.outcome),

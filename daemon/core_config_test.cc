@@ -208,6 +208,8 @@ TEST_F(CoreConfigTest, WhatPermitsMayDeclareKnowsReserveContextAndOthers) {
   EXPECT_EQ(config.devices[0].others, GiB(1));
   EXPECT_EQ(config.devices[0].context, Bytes());
   EXPECT_GE(config.devices[1].context, MiB(582));
+  cuda.context_mib = 523;
+  EXPECT_EQ(MakeCoreConfig(1, 1, {cuda}, {}).devices[0].context, MiB(523));
   const core::Config set = MakeCoreConfig(1, 1, {cuda}, {.permit_reserve = GiB(1), .context = MiB(500)});
   EXPECT_EQ(set.devices[0].permit_reserve, GiB(1));
   EXPECT_EQ(set.devices[0].context, MiB(500));

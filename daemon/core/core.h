@@ -279,8 +279,8 @@ class Core {
   // There is a monitor, which is to say something of each device; or there is none.
   void MonitorUp(absl::Time now, Effects* effects);
   void MonitorDown(absl::Time now, Effects* effects);
-  // A context worker takes so many bytes of its device for itself.
-  void ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects);
+  // A device's context worker takes so many bytes of it for itself; 0 where the driver does not say.
+  void ContextMeasured(absl::Time now, uint32_t ordinal, Bytes bytes, Effects* effects);
   // A worker of the device died. What it was asked and has not answered is asked of the next one; whoever knows that a
   // block's fd died with it says BlockReleased() after this. `state`: kRebuilding where another follows; kStopped where
   // none does until an operator acts, so that what was being made is refused; kIdle where the next who needs a context

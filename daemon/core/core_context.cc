@@ -74,19 +74,21 @@ bool Core::Impl::IsLost(const Block& block) const {
          block.memory_generation < devices_.at(block.device).context.lost_before;
 }
 
-void Core::ContextMeasured(absl::Time now, uint32_t device, Bytes bytes, Effects* effects) {
+void Core::ContextMeasured(absl::Time now, uint32_t ordinal, Bytes bytes, Effects* effects) {
   const Step step = impl_->Begin(now, effects);
-  const auto found = impl_->devices_.find(device);
+  const auto found = impl_->devices_.find(ordinal);
   if (found == impl_->devices_.end() || found->second.context.state != DeviceState::kReady) return;
-  found->second.account.set_daemon(bytes);
+  Device& device = found->second;
+  // Else it takes what others are taken to take.
+  const bool said = bytes > Bytes() || !device.config.measure_context;
+  device.account.set_daemon(said ? bytes : device.context_cost());
   // Once for each model, and kept: a process of anybody's pays as much.
-  for (auto& [ordinal, other] : impl_->devices_) {
-    const bool alike = other.config.name == found->second.config.name;
-    if (!alike) continue;
-    impl_->journal_.Touch(RowKind::kDevice, ordinal);
-    if (!other.config.measure_context) continue;
+  for (auto& [other_ordinal, other] : impl_->devices_) {
+    if (other.config.name != device.config.name) continue;
+    impl_->journal_.Touch(RowKind::kDevice, other_ordinal);
+    if (!said || !other.config.measure_context) continue;
     other.context_bytes = bytes;
-    impl_->placement_.SetContext(ordinal, bytes);
+    impl_->placement_.SetContext(other_ordinal, bytes);
   }
   impl_->NoteRoom();
 }

@@ -338,6 +338,26 @@ TEST(CoreContextTest, WhoDeclaresMoreThanFitsBesideAContextThatWasMeasuredWaitsN
   EXPECT_FALSE(h.Answered(fits));
 }
 
+TEST(CoreContextTest, AContextThatNobodyCouldMeasureIsChargedAsWhatItIsTakenToTake) {
+  Config config = CoreHarness::DefaultConfig();
+  for (DeviceConfig& device : config.devices) {
+    device.measure_context = true;
+    device.context = MiB(4);
+  }
+  CoreHarness h(config);
+  Peer a = h.Open();
+  AllocateIpc(h, a);
+  Up(h);
+  h.WorkAll();
+  EXPECT_EQ(h.core->ListDevices()[0].context_cost, MiB(4));
+  h.Do([&](Core& core, Effects* effects) { core.ContextMeasured(h.now, 0, Bytes(), effects); });
+  EXPECT_EQ(h.BytesOf(0).daemon, MiB(4));
+  EXPECT_EQ(h.core->ListDevices()[0].context_cost, MiB(4));
+  h.Do([&](Core& core, Effects* effects) { core.ContextMeasured(h.now, 0, MiB(6), effects); });
+  EXPECT_EQ(h.BytesOf(0).daemon, MiB(6));
+  EXPECT_EQ(h.core->ListDevices()[0].context_cost, MiB(6));
+}
+
 TEST(CoreContextTest, WhoWaitsForItIsBoundedAndTold) {
   Config config = CoreHarness::DefaultConfig();
   config.limits.waiting_allocations_per_device = 2;

@@ -71,6 +71,8 @@ struct Device {
   bool takes_leases() const {
     return main.in_service() && main.state != DeviceState::kProbation && drain_reason.empty();
   }
+  // What a process's context is taken to take of it.
+  Bytes context_cost() const { return context_bytes.value_or(config.context); }
   Worker& worker(Lane lane) { return lane == Lane::kMain ? main : context; }
   const Worker& worker(Lane lane) const { return lane == Lane::kMain ? main : context; }
 
@@ -96,7 +98,7 @@ struct Device {
   std::string drain_reason;
   // The vault has told this broker, or this broker the vault: what the vault says later may be older than an order.
   bool drain_known = false;
-  // What a context takes of it, where that was measured.
+  // What a context takes of it, where a context worker measured that.
   std::optional<Bytes> context_bytes;
   // The driver has lost it, and it has not served since; and a process looks, or looked last, whether it works again.
   bool lost = false;

@@ -89,6 +89,8 @@ struct DeviceView {
   std::optional<Reading> reading;
   // Why an operator drains it; empty where nobody does.
   std::string drain_reason;
+  // What a process's context is taken to take of it.
+  Bytes context_cost;
 };
 
 // A device's place among those that it reaches over NVLink.

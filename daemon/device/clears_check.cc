@@ -61,12 +61,14 @@ absl::StatusOr<uint64_t> CountStale(cuda::Driver& driver, const cuda::DeviceMapp
   return stale;
 }
 
-absl::StatusOr<ClearsFinding> Look(cuda::Driver& driver, int ordinal, Bytes bytes) {
+absl::StatusOr<ClearsFinding> Look(cuda::Driver& driver, int ordinal, Bytes bytes,
+                                   absl::FunctionRef<void()> in_context) {
   BERTH_ASSIGN_OR_RETURN(const int shared, driver.Attribute(ordinal, cuda::DeviceAttribute::kManyContexts));
   if (shared == 0) return ClearsNotTried("the device is for one process at a time");
   BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver.RetainPrimaryContext(ordinal));
   const absl::Cleanup release = [&] { driver.ReleasePrimaryContext(ordinal).IgnoreError(); };
   BERTH_RETURN_IF_ERROR(driver.SetCurrentContext(context));
+  in_context();
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<VmmBackend> memory, VmmBackend::Open(driver, ordinal));
   {
     BERTH_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceMapping> written,
@@ -90,8 +92,8 @@ absl::StatusOr<ClearsFinding> Look(cuda::Driver& driver, int ordinal, Bytes byte
 
 }  // namespace
 
-ClearsFinding CheckClears(cuda::Driver& driver, int ordinal, Bytes bytes) {
-  const absl::StatusOr<ClearsFinding> finding = Look(driver, ordinal, bytes);
+ClearsFinding CheckClears(cuda::Driver& driver, int ordinal, Bytes bytes, absl::FunctionRef<void()> in_context) {
+  const absl::StatusOr<ClearsFinding> finding = Look(driver, ordinal, bytes, in_context);
   return finding.ok() ? *finding : ClearsNotTried(finding.status().message());
 }
 

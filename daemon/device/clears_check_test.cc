@@ -40,13 +40,18 @@ class ClearsCheckTest : public ::testing::Test {
  protected:
   // Runs the check. Expects it to leave nothing behind.
   ClearsFinding Check() {
-    const ClearsFinding finding = CheckClears(driver_, 0, kBytes);
+    const ClearsFinding finding = CheckClears(driver_, 0, kBytes, [this] {
+      ++looks_in_context_;
+      EXPECT_EQ(driver_.contexts, 1);
+      EXPECT_TRUE(driver_.nothing_left());
+    });
     EXPECT_TRUE(driver_.nothing_left());
     EXPECT_EQ(driver_.contexts, 0);
     return finding;
   }
 
   LookedAtDriver driver_;
+  int looks_in_context_ = 0;
 };
 
 TEST_F(ClearsCheckTest, ZeroesFromEndToEndAreClear) {
@@ -54,6 +59,7 @@ TEST_F(ClearsCheckTest, ZeroesFromEndToEndAreClear) {
   EXPECT_EQ(finding.outcome, ClearsOutcome::kClear);
   EXPECT_STREQ(finding.detail, "no stale word seen in 128 MiB");
   EXPECT_EQ(driver_.looked_at, kBytes.count());
+  EXPECT_EQ(looks_in_context_, 1);
 }
 
 TEST_F(ClearsCheckTest, AnyOtherWordIsStale) {
@@ -108,7 +114,7 @@ TEST(ClearsCheckCudaTest, TheDriverOfThisMachineClears) {
     ASSERT_TRUE(required == nullptr || strcmp(required, "1") != 0) << driver.status();
     GTEST_SKIP() << driver.status();
   }
-  const ClearsFinding finding = CheckClears(**driver, 0, kClearsCheckBytes);
+  const ClearsFinding finding = CheckClears(**driver, 0, kClearsCheckBytes, [] {});
   EXPECT_EQ(finding.outcome, ClearsOutcome::kClear) << finding.detail;
 }
 

@@ -70,7 +70,8 @@ struct DeviceRecord {
   ClearsFinding clears;
   // What does not change of it; 0 and empty where it has none.
   uint32_t threads_per_multiprocessor = 0;
-  uint32_t padding = 0;
+  // What a context took of it when the daemon started, rounded up; 0 where nobody measured it.
+  uint32_t context_mib = 0;
   uint64_t shared_bytes_per_block = 0;
   uint64_t l2_bytes = 0;
   // "00000000:4E:00.0"; zero-terminated.

@@ -37,6 +37,7 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   out->set_restarts_left(view.restarts_left);
   out->set_last_failure(view.last_failure);
   out->set_drain_reason(view.drain_reason);
+  out->set_context_bytes(view.context_cost.count());
   out->set_clears_check(static_cast<v1::Device::ClearsCheck>(view.clears.outcome));
   out->set_clears_check_detail(view.clears.detail);
   if (view.reading.has_value()) {

@@ -37,6 +37,9 @@ using testing::Refused;
 
 class GpuContextTest : public GpuJob {
  protected:
+  // What a process's context is taken to take of the device.
+  uint64_t ContextSaid() const { return Must(Inspector(session_).ListDevices()).devices(0).context_bytes(); }
+
   // Has `owner` and `importer` share a block of each kind; "f" is the FD one, "block" the other.
   static void ShareBoth(Actor* owner, Actor* importer) {
     const std::string handle = owner->Do(absl::StrCat("allocate f ", kBlock.count(), " fd"));
@@ -51,6 +54,7 @@ class GpuContextTest : public GpuJob {
 TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
   Actor actor(folder());
   const Bytes without = DeviceUsed();
+  const uint64_t at_start = ContextSaid();
   actor.Do(absl::StrCat("allocate f ", kBlock.count(), " fd"));
   EXPECT_EQ(BytesSaid("daemon"), 0u);
   actor.Do(absl::StrCat("allocate block ", kBlock.count(), " ipc"));
@@ -66,6 +70,10 @@ TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
                                   .bound = 1024};
     std::cout << bench::FormatFigure(figure, bench::Format::kTable) << std::endl;
     EXPECT_NEAR(said, taken, 64);
+    // A process had looked when the daemon started.
+    std::cout << "a context when the daemon started | " << InMiB(Bytes(at_start)) << " MiB" << std::endl;
+    EXPECT_NEAR(InMiB(Bytes(at_start)), taken, 64);
+    EXPECT_EQ(ContextSaid(), BytesSaid("daemon")) << "what was measured last";
   }
   actor.Do("drop block");
   EXPECT_TRUE(BytesBecome("daemon", Bytes()));
