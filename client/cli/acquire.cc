@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/format.h"
 #include "client/cli/keeper.h"
+#include "client/cli/permit_notice.h"
 #include "client/cli/permit_wish.h"
 #include "client/cli/verbs.h"
 #include "common/label.h"
@@ -42,6 +43,8 @@ struct Options {
   bool shell = false;
   // 0 is the process that started this one.
   pid_t owner = 0;
+  // What the owner is sent when the permit is taken away; empty for nothing.
+  std::string on_revoke;
   // Of a keeper alone.
   std::string keep;
 };
@@ -51,9 +54,13 @@ struct Keeper {
   UniqueFd report;
 };
 
-absl::StatusOr<UniqueFd> OpenOwner(pid_t owner) {
+// `signalled`: it is to be sent a signal some day.
+absl::StatusOr<UniqueFd> OpenOwner(pid_t owner, bool signalled) {
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, owner, 0)));
   if (!pidfd) return OsError(absl::StrCat("process ", owner, ", which the permit is to be kept for"), errno);
+  if (signalled && ::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0) < 0) {
+    return OsError(absl::StrCat("--on-revoke: a signal to process ", owner), errno);
+  }
   return pidfd;
 }
 
@@ -149,10 +156,10 @@ ExitStatus Acquire(const Globals& globals, const Options& options) {
   }
   if (!options.keep.empty()) {
     const absl::StatusOr<KeeperTask> task = ParseKeeperTask(options.keep);
-    return task.ok() ? Keep(globals, options.wish, *task) : ExitStatus{.code = kUsage};
+    return task.ok() ? Keep(globals, options.wish, options.on_revoke, *task) : ExitStatus{.code = kUsage};
   }
   const pid_t owner = options.owner == 0 ? ::getppid() : options.owner;
-  const absl::StatusOr<UniqueFd> pidfd = OpenOwner(owner);
+  const absl::StatusOr<UniqueFd> pidfd = OpenOwner(owner, !options.on_revoke.empty());
   if (!pidfd.ok()) return FailInShell(options, FailedToAcquire(pidfd.status(), options.wish));
   const std::string label = options.wish.label.empty() ? NameOfProcess(owner) : "";
   const absl::StatusOr<Keeper> keeper = StartKeeper(pidfd->get(), label);
@@ -211,6 +218,7 @@ void AddAcquire(CLI::App& app, const Globals& globals, Verb* chosen) {
                    "The process with whose end the permits come back (default: the one that runs this)")
       ->check(CheckCount);
   AddPermitOptions(verb, &options->wish);
+  AddOnRevoke(verb, "that process", &options->on_revoke);
   verb->add_option("--keep", options->keep)->group("");
   verb->callback(
       [&globals, chosen, options] { *chosen = [&globals, options] { return Acquire(globals, *options); }; });

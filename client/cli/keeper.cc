@@ -25,6 +25,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/permit_notice.h"
 #include "client/cli/signal_relay.h"
 #include "client/permit.h"
 #include "common/notification.h"
@@ -74,10 +75,11 @@ void CloseInherited(const KeeperTask& task) {
   ::close_range(static_cast<unsigned>(next), ~0U, 0);
 }
 
-// Lets go of what the owner's terminal, pipes and folders are.
+// Lets go of the owner's pipes and folders, whose other ends may wait for that; a terminal stays to say something on.
 void Detach() {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null.get(), fd);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(null.get(), fd);
+  if (::isatty(STDERR_FILENO) == 0) ::dup2(null.get(), STDERR_FILENO);
   [[maybe_unused]] const int moved = ::chdir("/");
 }
 
@@ -153,8 +155,13 @@ absl::StatusOr<KeeperReport> ParseKeeperReport(absl::string_view text) {
   return report;
 }
 
-ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperTask& task) {
+ExitStatus Keep(const Globals& globals, const PermitWish& asked, const std::string& on_revoke,
+                const KeeperTask& task) {
   CloseInherited(task);
+  PermitWish wish = asked;
+  wish.on_event = NoticeOfPermit(on_revoke, [owner = task.owner](int signal) {
+    ::syscall(SYS_pidfd_send_signal, owner, signal, nullptr, 0);
+  });
   ::prctl(PR_SET_NAME, "berth-keeper");
   const auto fail = [&](const ExitStatus& end) {
     Send(task.report, {.code = end.code});

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/cgroup.h"
 #include "client/cli/child.h"
+#include "client/cli/permit_notice.h"
 #include "client/cli/permit_wish.h"
 #include "client/cli/signal_relay.h"
 #include "client/permit.h"
@@ -39,29 +38,6 @@ ExitStatus FailedToStart(const absl::Status& status) {
 }
 
 ExitStatus InterruptedBy(int signal) { return {.code = 128 + signal, .signal = signal}; }
-
-// The signals that the relay passes on, by name.
-const std::map<std::string, int>& RevokeSignals() {
-  static const auto* const signals =
-      new std::map<std::string, int>{{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},
-                                     {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
-  return *signals;
-}
-
-// Says what happens to the permit; that it was taken the command is told as if somebody had sent this process the
-// signal.
-std::function<void(PermitEvent)> TellOf(const RunOptions& options) {
-  const auto signal = RevokeSignals().find(options.on_revoke);
-  const int number = signal == RevokeSignals().end() ? 0 : signal->second;
-  return [number](PermitEvent event) {
-    if (event == PermitEvent::kOverdue) {
-      ::fprintf(stderr, "berth: the permit is held for longer than its pool expects\n");
-      return;
-    }
-    ::fprintf(stderr, "berth: the permit was taken away: its units may be somebody else's\n");
-    if (number != 0) ::kill(::getpid(), number);
-  };
-}
 
 // Becomes the command, which the daemon knows by its pid already: the permit is out until it has ended, whatever it
 // closes, and until everybody has who inherits the session from it.
@@ -112,7 +88,8 @@ ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
     const absl::Status completed = options.complete(*session, &wish);
     if (!completed.ok()) return FailedToAcquire(completed, wish);
   }
-  wish.on_event = TellOf(options);
+  // As if somebody had sent this process the signal.
+  wish.on_event = NoticeOfPermit(options.on_revoke, [](int signal) { ::kill(::getpid(), signal); });
   absl::StatusOr<HeldPermits> permits = AcquireWish(*session, wish, label, &relay.cancellation());
   if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
   if (!permits.ok()) return FailedToAcquire(permits.status(), wish);
@@ -153,11 +130,7 @@ void AddRunOptions(CLI::App* verb, const Globals& globals, RunOptions* options, 
           "ended, whatever it closed")
       ->excludes(until)
       ->excludes(exec);
-  verb->add_option(
-          "--on-revoke", options->on_revoke,
-          "Send the command this signal when its permit is taken away: HUP, INT, QUIT, TERM, USR1 or USR2")
-      ->check(CLI::IsMember(RevokeSignals()))
-      ->excludes(exec);
+  AddOnRevoke(verb, "the command", &options->on_revoke)->excludes(exec);
   exec->excludes(until);
   // From the first word that is no option of the verb's on, every word is the command's, with and without "--".
   verb->fallthrough(false);

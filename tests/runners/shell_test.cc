@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -56,6 +57,14 @@ class ShellTest : public ::testing::TestWithParam<const char*> {
 
   int RunBeside() {
     return Start({ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"}).Wait();
+  }
+
+  // Takes the one permit that is out away.
+  void Revoke() {
+    const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
+    Subprocess revoke =
+        Start({ProgramPath("client/cli/berth"), "--admin", "permits", "revoke", absl::StrCat(permit)});
+    EXPECT_EQ(revoke.Wait(), 0);
   }
 
   bool BooksBecome(uint64_t permits, uint64_t waiters = 0) {
@@ -207,6 +216,36 @@ TEST_P(ShellTest, TheKeeperKeepsNothingOfTheShellOpen) {
   EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION:")), "1::");
   shell.CloseInput();
   shell.Wait();
+}
+
+TEST_P(ShellTest, AShellIsSentTheSignalWhenItsPermitIsTakenAway) {
+  Subprocess shell = StartShell();
+  EXPECT_EQ(Tell(shell, "trap 'echo told' USR1; eval \"$($BERTH acquire --shell --on-revoke USR1)\"; echo $?"), "0");
+  Revoke();
+  EXPECT_EQ(RunBeside(), 0);
+  // A shell looks at its traps between two commands; the signal is on its way.
+  std::string said;
+  EXPECT_TRUE(Eventually([&] {
+    said = Tell(shell, "echo still");
+    return said == "told";
+  }));
+  EXPECT_EQ(Must(shell.ReadLine()), "still");
+  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0") << "which gives nothing back";
+  shell.CloseInput();
+  shell.Wait();
+  EXPECT_EQ(Start({ProgramPath("client/cli/berth"), "acquire", "--shell", "--on-revoke", "KILL"}).Wait(), 64);
+}
+
+TEST_P(ShellTest, OnATerminalItIsSaidWhenThePermitIsTakenAway) {
+  Subprocess terminal = Start({"/usr/bin/script", "--quiet", "--flush", "--return", "--command",
+                               absl::StrCat("exec ", GetParam(), " -c '", kAcquire, "echo held; read line; exit 5'"),
+                               "/dev/null"});
+  EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())), "held");
+  Revoke();
+  EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())),
+            "berth: the permit was taken away: its units may be somebody else's");
+  terminal.WriteLine("");
+  EXPECT_EQ(terminal.Wait(), 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shells, ShellTest, ::testing::Values("/bin/sh", "/bin/bash"), [](const auto& shell) {
