@@ -1,23 +1,23 @@
 // What docs/fairness.md promises of a pool's order, over many random runs. BERTH_SIM_SEED replays one.
 
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/ids.h"
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/permit_types.h"
 #include "gtest/gtest.h"
+#include "tests/sim/seeds.h"
 
 namespace berth::core {
 namespace {
+
+using sim::Seeds;
 
 struct Ask {
   uint32_t uid = 1;
@@ -117,21 +117,6 @@ class Market {
   // Neither granted nor refused yet.
   std::map<uint64_t, Ask> asked_;
 };
-
-// Runs `run` with several seeds.
-template <typename Run>
-void Seeds(uint64_t count, Run run) {
-  uint64_t one = 0;
-  if (const char* const text = std::getenv("BERTH_SIM_SEED")) {
-    if (!absl::SimpleAtoi(text, &one)) one = 0;
-  }
-  for (uint64_t seed = one != 0 ? one : 1; seed <= (one != 0 ? one : count); ++seed) {
-    SCOPED_TRACE(absl::StrCat("replay: BERTH_SIM_SEED=", seed));
-    std::mt19937_64 random(seed);
-    run([&random](uint64_t below) { return random() % below; });
-    if (testing::Test::HasFailure()) return;
-  }
-}
 
 TEST(PermitOrderTest, SharesOfBackloggedTenantsAreWithinFivePercentOfTheirWeights) {
   Seeds(20, [](auto draw) {
