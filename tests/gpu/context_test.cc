@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/inspector.h"
 #include "common/bytes.h"
 #include "common/cuda/driver.h"
 #include "common/error.h"
