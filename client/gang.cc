@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/internal/device_wish.h"
 #include "client/internal/duration.h"
+#include "client/internal/either_cancellation.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "client/internal/session_permits.h"
@@ -74,8 +75,9 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
   const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
                                   ? absl::InfiniteFuture()
                                   : absl::Now() + options.max_wait + SessionCore::kAnswerSlack;
-  const absl::Status status = core->Call(
-      {.deadline = deadline, .cancellation = options.cancellation}, [&](grpc::ClientContext* context) {
+  internal::EitherCancellation either(options.cancellation, options.stop);
+  const absl::Status status =
+      core->Call({.deadline = deadline, .cancellation = either.get()}, [&](grpc::ClientContext* context) {
         return core->stubs().permit->AcquireGang(context, request, &response);
       });
   open.Resolve(status);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,7 @@ struct GangOptions {
   // For each of the permits.
   std::function<void(PermitEvent)> on_event;
   Cancellation* cancellation = nullptr;
+  std::stop_token stop = {};
 };
 
 // Move-only; one thread at a time uses one gang.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/internal/acquire_call.h"
 #include "client/internal/device_wish.h"
+#include "client/internal/either_cancellation.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "client/internal/session_permits.h"
@@ -111,12 +112,9 @@ absl::StatusOr<Permit> Permit::AcquireAnew(const std::shared_ptr<SessionCore>& c
   v1::AcquirePermitResponse response;
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
-  // Either of the two that a caller has ends it.
-  Cancellation either;
-  const Cancellation::Hook cancelled(options.cancellation, [&either] { either.Cancel(); });
-  const std::stop_callback stopped(options.stop, [&either] { either.Cancel(); });
+  internal::EitherCancellation either(options.cancellation, options.stop);
   CallLimits limits = LimitsOf(options);
-  if (options.stop.stop_possible()) limits.cancellation = &either;
+  limits.cancellation = either.get();
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
     return core->stubs().permit->AcquirePermit(context, request, &response);
   });

@@ -2,13 +2,19 @@
 
 #include <signal.h>
 
+#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/cancellation.h"
+#include "client/gang.h"
+#include "client/session.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
@@ -69,6 +75,34 @@ TEST(GangsTest, WhatCannotBeSaysWhy) {
   EXPECT_TRUE(IsRefusal(held, Reason::kAlreadyHeld)) << held;
   asker.Do("gang g a:1 b:1 key=another");
   EXPECT_EQ(PoolOf(daemon, "a").out(), 2u);
+}
+
+TEST(GangsTest, AStopTokenOrACancellationEndsTheWait) {
+  TestDaemon daemon(TwoPools());
+  Actor holder(daemon);
+  holder.Do("acquire p pool=a");
+  const std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon.folder()}), "a session");
+  const auto both = [] { return std::vector<GangMember>{{.pool = "a", .units = 2}, {.pool = "b"}}; };
+  const auto once_it_waits = [&](const std::function<void()>& act) {
+    return std::thread([&daemon, act] {
+      EXPECT_TRUE(Eventually([&] { return PoolOf(daemon, "a").waiters() == 1; }));
+      act();
+    });
+  };
+  std::stop_source stop;
+  Cancellation cancellation;
+  std::thread stopper = once_it_waits([&] { stop.request_stop(); });
+  EXPECT_TRUE(absl::IsCancelled(
+      Gang::Acquire(session, {.members = both(), .cancellation = &cancellation, .stop = stop.get_token()}).status()));
+  stopper.join();
+  EXPECT_TRUE(absl::IsCancelled(Gang::Acquire(session, {.members = both(), .stop = stop.get_token()}).status()));
+  EXPECT_TRUE(Eventually([&] { return PoolOf(daemon, "a").waiters() + PoolOf(daemon, "b").waiters() == 0; }));
+  std::stop_source never;
+  std::thread canceller = once_it_waits([&] { cancellation.Cancel(); });
+  EXPECT_TRUE(absl::IsCancelled(
+      Gang::Acquire(session, {.members = both(), .cancellation = &cancellation, .stop = never.get_token()}).status()));
+  canceller.join();
+  EXPECT_EQ(PoolOf(daemon, "b").out(), 0u);
 }
 
 TEST(GangsTest, BytesAreReservedWithThePermitsAndGivenUpWithThem) {
