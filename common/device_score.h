@@ -24,7 +24,15 @@ struct ScoredDevice {
 
 // sm_count + 4 per GiB free + 100 where the compute capability is 8 or more (double-precision tensor cores) + 50 there
 // (asynchronous copies). Any fraction of a GiB counts. Finite and never negative.
-double DeviceScore(const ScoredDevice& device);
+inline double DeviceScore(const ScoredDevice& device) {
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  constexpr uint32_t kDoubleTensorCores = 8;
+  constexpr uint32_t kAsyncCopy = 8;
+  double score = device.sm_count + 4.0 * (static_cast<double>(device.free.count()) / kGiB);
+  if (device.cc_major >= kDoubleTensorCores) score += 100.0;
+  if (device.cc_major >= kAsyncCopy) score += 50.0;
+  return score;
+}
 
 // The smaller of what is free and half of what is there: the other half is for contexts, libraries' workspaces, and a
 // second tile at a time.

@@ -68,7 +68,7 @@ Step::~Step() {
     core_->ServePlaced(*this);
   } while (core_->room_changed_);
   PlanRun(core_, this).Look();
-  for (LeaseRecord& lease : core_->leases_.Take()) core_->Emit(*this, std::move(lease));
+  core_->leases_.TakeAll([this](LeaseRecord&& lease) { core_->Emit(*this, std::move(lease)); });
 }
 
 Step Core::Impl::Begin(absl::Time now, Effects* effects) {

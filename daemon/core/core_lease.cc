@@ -53,11 +53,16 @@ LeaseRecord Core::Impl::LeaseOf(const Plan& plan) const {
                     .units = layout.asked.units,
                     .granted_at = layout.since};
   size_t size = 0;
-  for (const PlanDevice& device : layout.devices) size += device.uuid->size() + 1;
-  lease.devices.reserve(size);
+  for (const PlanDevice& device : layout.devices) size += device.units > 0 ? device.uuid->size() + 1 : 0;
+  // In one piece: a plan of many devices is noted by whoever makes it.
+  lease.devices.resize(size);
+  char* at = lease.devices.data();
   for (const PlanDevice& device : layout.devices) {
-    if (device.units > 0) AddDevice(*device.uuid, &lease);
+    if (device.units == 0) continue;
+    at = std::copy(device.uuid->begin(), device.uuid->end(), at);
+    *at++ = ',';
   }
+  if (size > 0) lease.devices.pop_back();
   return lease;
 }
 

@@ -1,5 +1,8 @@
 #include "daemon/core/fingerprint.h"
 
+#include <array>
+#include <cstddef>
+
 #include "absl/base/casts.h"
 
 namespace berth::core {
@@ -62,8 +65,17 @@ uint64_t BitsOf(const ExportKinds& kinds) { return (kinds.fd ? 1 : 0) | (kinds.c
 
 }  // namespace
 
+// Lowest byte first.
 Fingerprint& Fingerprint::Add(uint64_t value) {
-  for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<uint8_t>(value >> shift));
+  static constexpr std::array<uint64_t, sizeof(value) + 1> kPowers = [] {
+    std::array<uint64_t, sizeof(value) + 1> powers = {1};
+    for (size_t i = 1; i < powers.size(); ++i) powers[i] = powers[i - 1] * kPrime;
+    return powers;
+  }();
+  size_t left = sizeof(value);
+  for (; value != 0; value >>= 8, --left) AddByte(static_cast<uint8_t>(value));
+  // What a byte of zero does is to multiply.
+  value_ *= kPowers[left];
   return *this;
 }
 

@@ -27,7 +27,9 @@ class Fingerprint {
   uint64_t value() const { return value_; }
 
  private:
-  void AddByte(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+  static constexpr uint64_t kPrime = 0x100000001b3;
+
+  void AddByte(uint8_t byte) { value_ = (value_ ^ byte) * kPrime; }
 
   uint64_t value_ = 0xcbf29ce484222325;
 };

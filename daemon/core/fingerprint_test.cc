@@ -11,6 +11,12 @@ TEST(FingerprintTest, IsFnv1aAndTheSameEverywhere) {
   EXPECT_EQ(Fingerprint().value(), 0xcbf29ce484222325);
   EXPECT_EQ(FingerprintOf(AcquisitionId(1)), FingerprintOf(AcquisitionId(1)));
   EXPECT_EQ(Fingerprint().Add(uint64_t{0}).value(), 0xa8c7f832281a39c5);
+  // Byte by byte, as the function is defined.
+  for (const uint64_t value : {uint64_t{1}, uint64_t{0x100}, uint64_t{0x12003400}, uint64_t{1} << 63, UINT64_MAX}) {
+    uint64_t expected = 0xcbf29ce484222325;
+    for (int i = 0; i < 8; ++i) expected = (expected ^ (value >> (8 * i) & 0xff)) * 0x100000001b3;
+    EXPECT_EQ(Fingerprint().Add(value).value(), expected) << value;
+  }
 }
 
 TEST(FingerprintTest, NeighbouringTextsCannotRunTogether) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
@@ -68,7 +69,7 @@ struct LeaseRecord {
   uint64_t units = 0;
   // Of a block, of a reservation over all its devices as it was granted, and declared for a permit.
   Bytes bytes;
-  // UUIDs with commas between: one string, as a plan of many devices is noted by whoever makes it.
+  // UUIDs with commas between.
   std::string devices;
   absl::Time granted_at;
   // From its asking to its grant.
@@ -84,8 +85,11 @@ class LeaseLog {
  public:
   void NoteGrant(LeaseRecord lease) { records_.push_back(std::move(lease)); }
   void NoteEnd(absl::Time now, LeaseRecord lease, LeaseEnd how);
-  // Those since the last call, in their order.
-  std::vector<LeaseRecord> Take() { return std::exchange(records_, {}); }
+  // Hands `take` those since the last call, in their order.
+  void TakeAll(absl::FunctionRef<void(LeaseRecord&&)> take) {
+    for (LeaseRecord& record : records_) take(std::move(record));
+    records_.clear();
+  }
 
  private:
   std::vector<LeaseRecord> records_;

@@ -88,8 +88,10 @@ std::vector<Tile> TilesOf(const PlanLayout& before, const std::vector<PlanDevice
   return tiles;
 }
 
-std::vector<uint64_t> UnitsOf(const std::vector<PlanDevice>& devices) {
-  std::vector<uint64_t> units;
+using PerDevice = absl::InlinedVector<uint64_t, 16>;
+
+PerDevice UnitsOf(const std::vector<PlanDevice>& devices) {
+  PerDevice units;
   units.reserve(devices.size());
   for (const PlanDevice& device : devices) units.push_back(device.units);
   return units;
@@ -222,9 +224,9 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
       for (size_t j = i; j > 0 && ranked[j].score > ranked[j - 1].score; --j)
         std::swap(ranked[j], ranked[j - 1]);
     }
-    devices.reserve(ranked.size());
-    for (const Ranked& one : ranked) {
-      Describe(session, *one.device, one.free, one.score, request, before, &devices.emplace_back());
+    devices.resize(ranked.size());
+    for (size_t i = 0; i < ranked.size(); ++i) {
+      Describe(session, *ranked[i].device, ranked[i].free, ranked[i].score, request, before, &devices[i]);
     }
   }
   if (before == nullptr) return devices;
@@ -345,7 +347,7 @@ absl::StatusOr<PlanDraft> PlanRun::Redraft(const Session& session, const Plan& p
   layout.reservation = before.reservation;
   layout.since = before.since;
   const std::vector<Tile> had = TilesOf(before, layout.devices);
-  const std::vector<uint64_t> units = UnitsOf(layout.devices);
+  const PerDevice units = UnitsOf(layout.devices);
   layout.tiles = MoveFewest(had, units).tiles;
   if (layout.tiles.size() > kMaxTiles) layout.tiles = LayOut(units);
   draft.moves = MovesOf(before, had, layout);

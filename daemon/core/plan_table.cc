@@ -20,9 +20,10 @@ bool PlanTable::Restore(Plan plan) {
   const uint64_t number = plan.number;
   // Most come with the greatest number.
   const size_t before = rows_.size();
-  const auto at = rows_.emplace_hint(rows_.end(), number, std::move(plan));
+  const auto at = rows_.emplace_hint(rows_.end(), number, nullptr);
   const bool fresh = rows_.size() != before;
-  Plan& row = at->second;
+  if (fresh) at->second = std::make_unique<Plan>(std::move(plan));
+  Plan& row = *at->second;
   by_session_[row.session()].insert(number);
   return by_id_.emplace(row.id(), &row).second && fresh;
 }
@@ -50,12 +51,12 @@ std::vector<const Plan*> PlanTable::OfSession(SessionId session) const {
   std::vector<const Plan*> rows;
   const auto found = by_session_.find(session);
   if (found == by_session_.end()) return rows;
-  for (const uint64_t number : found->second) rows.push_back(&rows_.at(number));
+  for (const uint64_t number : found->second) rows.push_back(rows_.at(number).get());
   return rows;
 }
 
 void PlanTable::ForEachAfter(uint64_t number, absl::FunctionRef<bool(const Plan&)> visit) const {
-  for (auto it = rows_.upper_bound(number); it != rows_.end() && visit(it->second); ++it) {
+  for (auto it = rows_.upper_bound(number); it != rows_.end() && visit(*it->second); ++it) {
   }
 }
 
@@ -66,7 +67,7 @@ absl::Status PlanTable::CheckBooks() const {
     return absl::InternalError("a plan's row and its indexes differ");
   }
   for (const auto& [number, row] : rows_) {
-    const PlanLayout& layout = *row.layout;
+    const PlanLayout& layout = *row->layout;
     const auto broken = [&](absl::string_view what) {
       return absl::InternalError(absl::StrCat("plan ", layout.id.value(), ": ", what));
     };

@@ -5,11 +5,11 @@
 #define DAEMON_CORE_PLAN_TABLE_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -73,9 +73,9 @@ class PlanTable {
 
   Journal* const journal_;
   uint64_t last_number_ = 0;
-  std::map<uint64_t, Plan> rows_;
+  absl::btree_map<uint64_t, std::unique_ptr<Plan>> rows_;
   absl::flat_hash_map<PlanId, Plan*> by_id_;
-  std::map<SessionId, std::set<uint64_t>> by_session_;
+  absl::flat_hash_map<SessionId, absl::btree_set<uint64_t>> by_session_;
 };
 
 }  // namespace berth::core
