@@ -11,9 +11,9 @@
 
 namespace berth {
 
-// Sets `clears` of each record, and `context_mib` of those whose model was looked at. All at once, and for a few seconds
-// at most: a check that takes longer is killed. Left out are host devices, and those with so little free that somebody
-// might miss what the check takes.
+// Sets `clears` of each record, and `context_mib` of those whose model was looked at. All at once, and for a few
+// seconds at most: a check that takes longer is killed. Left out are host devices, and those with so little free that
+// somebody might miss what the check takes.
 void RunClearsChecks(std::vector<DeviceRecord>* records);
 
 // The process of one check. Returns: its exit code; what was found is in the file that it was given.

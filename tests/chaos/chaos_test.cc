@@ -3,7 +3,7 @@
 //
 // BERTH_CHAOS_SECONDS sets for how long (120), BERTH_CHAOS_ROUNDS how many rounds it is instead (tests/chaos/chaos.h),
 // of which 10 are 50 deaths of brokers, 20 of workers, 10 of vaults, and 5 upgrades: what $BERTH_GPU_TEST_BACKEND=cuda
-// plays on a GPU. BERTH_FAULT_SEED replays the draws of a run.
+// plays on a GPU where neither is set. BERTH_FAULT_SEED replays the draws of a run.
 
 #include <stdlib.h>
 
@@ -24,7 +24,8 @@ TEST(ChaosTest, WhateverDiesNothingIsLostAndNothingIsOutTwice) {
   const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
   ChaosOptions options = {.seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()())};
   if (backend != nullptr) options.backend = backend;
-  const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", options.backend == "host" ? 0 : 10);
+  const bool timed = options.backend == "host" || getenv("BERTH_CHAOS_SECONDS") != nullptr;
+  const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", timed ? 0 : 10);
   const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_CHAOS_SECONDS", 120));
   Chaos chaos(options);
   for (uint64_t round = 0; (rounds > 0 ? round < rounds : absl::Now() < end) && !HasFailure(); ++round) chaos.Round();

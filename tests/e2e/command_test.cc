@@ -490,7 +490,16 @@ TEST_F(CommandTest, AWaiterIsExplainedAndARevokedPermitGoesToIt) {
   const Json pool = ShowJson({"status"})["pools"]["pools"][0];
   EXPECT_EQ(pool["out"], "1");
   EXPECT_EQ(pool["revoked_total"], "1");
+  // Once permits have come back there is something to guess by.
+  waiter.Do("release p");
+  holder.Do("acquire p");
+  waiter.Tell("acquire p");
+  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  const v1::ListPermitsResponse after = Must(daemon_.inspector().ListPermits());
+  const std::string guess = Show({"explain", absl::StrCat(after.waiters(0).number())});
+  EXPECT_TRUE(absl::StrContains(guess, "estimate: about ")) << guess;
   holder.Quit();
+  EXPECT_TRUE(Ok(waiter.Answer()));
   waiter.Quit();
 }
 

@@ -1,8 +1,9 @@
-// gpu_test SEED BYTES [--permit] [--declare]: what a test that uses a GPU is to a node: a process that makes a
+// gpu_test SEED BYTES [--permit] [--declare] [--stay]: what a test that uses a GPU is to a node: a process that makes a
 // context, takes memory past Berth, computes, and ends. With --permit it takes its own permit; without, it knows
 // nothing of Berth and is run under `berth run`. With --declare it says before how many bytes it will take, of
-// whatever device has them. Prints "right" where every byte that it looked at was as it had written it, and "wrong:
-// …" else. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory.
+// whatever device has them. With --stay it has them until its input is closed. Prints "right" where every byte that it
+// looked at was as it had written it, and "wrong: …" else. $BERTH_GPU_TEST_BACKEND=host plays the same on host
+// memory.
 
 #include <stdlib.h>
 
@@ -34,7 +35,14 @@ constexpr int kRounds = 4;
 
 absl::Status Wrong(uint64_t at) { return absl::DataLossError(absl::StrCat("byte ", at, " is another's")); }
 
-absl::Status ComputeOnHost(uint8_t value, Bytes bytes) {
+// While who started this process has more to say.
+void Stay() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+  }
+}
+
+absl::Status ComputeOnHost(uint8_t value, Bytes bytes, bool stay) {
   std::vector<uint8_t> memory(std::min(bytes, kWindow).count());
   for (int round = 0; round < 64 * kRounds; ++round) {
     memset(memory.data(), value + round, memory.size());
@@ -42,6 +50,7 @@ absl::Status ComputeOnHost(uint8_t value, Bytes bytes) {
       if (memory[i] != static_cast<uint8_t>(value + round)) return Wrong(i);
     }
   }
+  if (stay) Stay();
   return absl::OkStatus();
 }
 
@@ -57,7 +66,7 @@ absl::Status LookAt(cuda::Driver& driver, cuda::DevicePointer at, uint8_t value,
   return absl::OkStatus();
 }
 
-absl::Status ComputeIn(cuda::Driver& driver, uint8_t value, Bytes bytes) {
+absl::Status ComputeIn(cuda::Driver& driver, uint8_t value, Bytes bytes, bool stay) {
   BERTH_ASSIGN_OR_RETURN(const cuda::DevicePointer memory, driver.Allocate(bytes));
   absl::Status status;
   for (int round = 0; round < kRounds && status.ok(); ++round) {
@@ -66,12 +75,13 @@ absl::Status ComputeIn(cuda::Driver& driver, uint8_t value, Bytes bytes) {
     if (status.ok()) status = driver.SynchronizeContext();
     if (status.ok()) status = LookAt(driver, memory, now, bytes);
   }
+  if (stay) Stay();
   status.Update(driver.Free(memory));
   return status;
 }
 
 // Leaves no context behind, so that who counts contexts counts permits.
-absl::Status ComputeOnGpu(uint8_t value, Bytes bytes, const std::string& uuid) {
+absl::Status ComputeOnGpu(uint8_t value, Bytes bytes, const std::string& uuid, bool stay) {
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   int ordinal = 0;
   if (!uuid.empty()) {
@@ -79,13 +89,13 @@ absl::Status ComputeOnGpu(uint8_t value, Bytes bytes, const std::string& uuid) {
   }
   BERTH_ASSIGN_OR_RETURN(const cuda::Context context, driver->RetainPrimaryContext(ordinal));
   absl::Status status = driver->SetCurrentContext(context);
-  if (status.ok()) status = ComputeIn(*driver, value, bytes);
+  if (status.ok()) status = ComputeIn(*driver, value, bytes, stay);
   status.Update(driver->SetCurrentContext(nullptr));
   status.Update(driver->ReleasePrimaryContext(ordinal));
   return status;
 }
 
-absl::Status Test(uint8_t value, Bytes bytes, bool permit, bool declare) {
+absl::Status Test(uint8_t value, Bytes bytes, bool permit, bool declare, bool stay) {
   std::optional<Permit> held;
   if (permit) {
     BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, Session::Open({.label = "gpu_test"}));
@@ -97,8 +107,8 @@ absl::Status Test(uint8_t value, Bytes bytes, bool permit, bool declare) {
     BERTH_ASSIGN_OR_RETURN(held, Permit::Acquire(session, options));
   }
   const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-  if (backend != nullptr && strcmp(backend, "host") == 0) return ComputeOnHost(value, bytes);
-  return ComputeOnGpu(value, bytes, held.has_value() ? held->device_uuid() : "");
+  if (backend != nullptr && strcmp(backend, "host") == 0) return ComputeOnHost(value, bytes, stay);
+  return ComputeOnGpu(value, bytes, held.has_value() ? held->device_uuid() : "", stay);
 }
 
 }  // namespace
@@ -108,16 +118,17 @@ int main(int argc, char** argv) {
   uint32_t seed = 0;
   uint64_t bytes = 0;
   if (argc < 3 || !absl::SimpleAtoi(argv[1], &seed) || !absl::SimpleAtoi(argv[2], &bytes) || bytes == 0) {
-    std::cerr << "usage: gpu_test SEED BYTES [--permit] [--declare]\n";
+    std::cerr << "usage: gpu_test SEED BYTES [--permit] [--declare] [--stay]\n";
     return 2;
   }
-  bool permit = false, declare = false;
+  bool permit = false, declare = false, stay = false;
   for (int i = 3; i < argc; ++i) {
     permit = permit || strcmp(argv[i], "--permit") == 0;
     declare = declare || strcmp(argv[i], "--declare") == 0;
+    stay = stay || strcmp(argv[i], "--stay") == 0;
   }
   const absl::Status status =
-      berth::gpu::Test(static_cast<uint8_t>(seed), berth::Bytes(bytes), permit, declare);
+      berth::gpu::Test(static_cast<uint8_t>(seed), berth::Bytes(bytes), permit, declare, stay);
   std::cout << (status.ok() ? "right" : absl::StrCat("wrong: ", status.ToString())) << std::endl;
   return status.ok() ? 0 : 1;
 }

@@ -178,8 +178,11 @@ TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemor
     std::vector<Subprocess> jobs;
     for (int job = 0; job < kJobs; ++job) {
       jobs.push_back(
-          StartTest({absl::StrCat(job), absl::StrCat(bytes.count()), "--declare"}, Kind::kOfBerth));
+          StartTest({absl::StrCat(job), absl::StrCat(bytes.count()), "--declare", "--stay"}, Kind::kOfBerth));
     }
+    // However long each takes to start.
+    EXPECT_TRUE(Eventually([&] { return Pool().out() == at_a_time; }));
+    for (Subprocess& job : jobs) job.CloseInput();
     for (Subprocess& job : jobs) {
       EXPECT_EQ(job.ReadAll(), "right\n");
       EXPECT_EQ(job.Wait(kPatience), 0);
