@@ -64,7 +64,8 @@ bool AreAlike(const DeviceRecord& a, const DeviceRecord& b) {
   return a.backend == b.backend && strncmp(a.name, b.name, sizeof(a.name)) == 0;
 }
 
-// A context takes as much of a device that could not be looked at as of one of the same model.
+}  // namespace
+
 void TakeContextsOfTheirModel(std::vector<DeviceRecord>* records) {
   for (DeviceRecord& record : *records) {
     for (const DeviceRecord& other : *records) {
@@ -72,8 +73,6 @@ void TakeContextsOfTheirModel(std::vector<DeviceRecord>* records) {
     }
   }
 }
-
-}  // namespace
 
 void RunClearsChecks(std::vector<DeviceRecord>* records) {
   const auto deadline = std::chrono::steady_clock::now() + kLimit;

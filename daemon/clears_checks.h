@@ -16,6 +16,9 @@ namespace berth {
 // somebody might miss what the check takes.
 void RunClearsChecks(std::vector<DeviceRecord>* records);
 
+// A context takes as much of a device that could not be looked at as of one of the same model.
+void TakeContextsOfTheirModel(std::vector<DeviceRecord>* records);
+
 // The process of one check. Returns: its exit code; what was found is in the file that it was given.
 int RunClearsCheckRole(const Options& options);
 

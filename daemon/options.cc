@@ -103,8 +103,8 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "--host-devices");
   app.add_flag(
       "--clears-check,!--no-clears-check", options->clears_check,
-      "Before GPUs are shared, look for memory that the driver hands on uncleared: takes a second, and "
-      "1.5GiB of each GPU meanwhile");
+      "Before GPUs are shared, look for memory that the driver hands on uncleared, and what a context takes: "
+      "takes a second, and 1.5GiB of each GPU meanwhile");
   app.add_option("--config", options->config, "Configuration file");
   app.add_option("--state", options->state,
                  "Folder of what is kept over restarts (default: $BERTH_STATE, $STATE_DIRECTORY, or state in the "

@@ -156,7 +156,9 @@ ExitStatus Acquire(const Globals& globals, const Options& options) {
   }
   if (!options.keep.empty()) {
     const absl::StatusOr<KeeperTask> task = ParseKeeperTask(options.keep);
-    return task.ok() ? Keep(globals, options.wish, options.on_revoke, *task) : ExitStatus{.code = kUsage};
+    if (!task.ok()) return {.code = kUsage};
+    // A program may be on another terminal, or on none.
+    return Keep(globals, options.wish, {.say = options.shell, .on_revoke = options.on_revoke}, *task);
   }
   const pid_t owner = options.owner == 0 ? ::getppid() : options.owner;
   const absl::StatusOr<UniqueFd> pidfd = OpenOwner(owner, !options.on_revoke.empty());

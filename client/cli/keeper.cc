@@ -75,11 +75,16 @@ void CloseInherited(const KeeperTask& task) {
   ::close_range(static_cast<unsigned>(next), ~0U, 0);
 }
 
-// Lets go of the owner's pipes and folders, whose other ends may wait for that; a terminal stays to say something on.
-void Detach() {
+// Lets go of what the owner's terminal, pipes and folders are. With `say`, a terminal that is stderr stays, opened
+// anew: who writes to that one is never kept waiting.
+void Detach(bool say) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  UniqueFd terminal;
+  if (say && ::isatty(STDERR_FILENO) != 0) {
+    terminal = UniqueFd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(null.get(), fd);
-  if (::isatty(STDERR_FILENO) == 0) ::dup2(null.get(), STDERR_FILENO);
+  ::dup2(terminal ? terminal.get() : null.get(), STDERR_FILENO);
   [[maybe_unused]] const int moved = ::chdir("/");
 }
 
@@ -155,11 +160,11 @@ absl::StatusOr<KeeperReport> ParseKeeperReport(absl::string_view text) {
   return report;
 }
 
-ExitStatus Keep(const Globals& globals, const PermitWish& asked, const std::string& on_revoke,
+ExitStatus Keep(const Globals& globals, const PermitWish& asked, const KeeperManners& manners,
                 const KeeperTask& task) {
   CloseInherited(task);
   PermitWish wish = asked;
-  wish.on_event = NoticeOfPermit(on_revoke, [owner = task.owner](int signal) {
+  wish.on_event = NoticeOfPermit(manners.on_revoke, [owner = task.owner](int signal) {
     ::syscall(SYS_pidfd_send_signal, owner, signal, nullptr, 0);
   });
   ::prctl(PR_SET_NAME, "berth-keeper");
@@ -192,7 +197,7 @@ ExitStatus Keep(const Globals& globals, const PermitWish& asked, const std::stri
     absl::StrAppend(&named, " ", absl::string_view(entry).substr(0, entry.find('=')));
   }
   report.environment.push_back(std::move(named));
-  Detach();
+  Detach(manners.say);
   Send(task.report, report);
   over.WaitForNotification();
   permits->Release();

@@ -52,10 +52,17 @@ std::string FormatKeeperReport(const KeeperReport& report);
 // Errors: kInvalidArgument.
 absl::StatusOr<KeeperReport> ParseKeeperReport(absl::string_view text);
 
+// How a keeper tells its owner what happens to the permit.
+struct KeeperManners {
+  // On stderr, where that is a terminal.
+  bool say = false;
+  // By the signal of this name, when it is taken away; empty for none.
+  std::string on_revoke;
+};
+
 // Is the keeper: acquires, reports, holds until its owner has ended or SIGTERM comes, gives back. Ends earlier where
-// the one that started it does before the report was passed on. What happens to the permit meanwhile it says where
-// stderr is a terminal, and sends its owner the signal that `on_revoke` names, if any, when it is taken away.
-ExitStatus Keep(const Globals& globals, const PermitWish& wish, const std::string& on_revoke, const KeeperTask& task);
+// the one that started it does before the report was passed on.
+ExitStatus Keep(const Globals& globals, const PermitWish& wish, const KeeperManners& manners, const KeeperTask& task);
 
 // A keeper that runs, found by what kKeeperVariable has.
 struct FoundKeeper {

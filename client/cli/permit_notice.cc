@@ -37,8 +37,9 @@ std::function<void(PermitEvent)> NoticeOfPermit(const std::string& on_revoke, st
       ::fprintf(stderr, "berth: the permit is held for longer than its pool expects\n");
       return;
     }
-    ::fprintf(stderr, "berth: the permit was taken away: its units may be somebody else's\n");
+    // First: a terminal may take nothing for as long as it likes.
     if (number != 0) send(number);
+    ::fprintf(stderr, "berth: the permit was taken away: its units may be somebody else's\n");
   };
 }
 

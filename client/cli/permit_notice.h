@@ -17,7 +17,7 @@ namespace berth::cli {
 CLI::Option* AddOnRevoke(CLI::App* verb, const std::string& whom, std::string* name);
 
 // Says on stderr what happens to a permit. When it was taken away and `on_revoke` names a signal, calls `send` with its
-// number.
+// number before.
 std::function<void(PermitEvent)> NoticeOfPermit(const std::string& on_revoke, std::function<void(int)> send);
 
 }  // namespace berth::cli

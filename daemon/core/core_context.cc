@@ -79,8 +79,8 @@ void Core::ContextMeasured(absl::Time now, uint32_t ordinal, Bytes bytes, Effect
   const auto found = impl_->devices_.find(ordinal);
   if (found == impl_->devices_.end() || found->second.context.state != DeviceState::kReady) return;
   Device& device = found->second;
+  const bool said = bytes > Bytes();
   // Else it takes what others are taken to take.
-  const bool said = bytes > Bytes() || !device.config.measure_context;
   device.account.set_daemon(said ? bytes : device.context_cost());
   // Once for each model, and kept: a process of anybody's pays as much.
   for (auto& [other_ordinal, other] : impl_->devices_) {

@@ -247,6 +247,31 @@ TEST(CoreMemoryRestartTest, WhoWaitedAndDoesNotComeBackIsWaitedForNoLonger) {
   EXPECT_TRUE(h.StatusOf(h.second).ok());
 }
 
+TEST(CoreMemoryRestartTest, WhatAContextTakesIsKeptUnlessItIsConfiguredOrWasNotSaid) {
+  Config config = CoreHarness::DefaultConfig();
+  for (DeviceConfig& device : config.devices) {
+    device.measure_context = true;
+    device.context = MiB(4);
+  }
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.Allocate(a, {.bytes = MiB(2), .kinds = kIpcOnly});
+  h.Do([&](Core& core, Effects* effects) {
+    core.ReportDevice(h.now, 0, Lane::kContext, {.generation = 1}, effects);
+    core.WorkerUp(h.now, 0, Lane::kContext, effects);
+    core.ContextMeasured(h.now, 0, MiB(6), effects);
+  });
+  for (DeviceConfig& device : config.devices) device.context_generation = 1;
+  h.Restart(config);
+  EXPECT_EQ(h.core->ListDevices()[0].context_cost, MiB(6));
+  for (DeviceConfig& device : config.devices) {
+    device.measure_context = false;
+    device.context = MiB(5);
+  }
+  h.Restart(config);
+  EXPECT_EQ(h.core->ListDevices()[0].context_cost, MiB(5)) << "somebody has configured it since";
+}
+
 TEST(CoreMemoryRestartTest, ABlockOfAContextWorkerIsThereWithItsHandleAsLongAsThatIs) {
   MemoryHarness h;
   Peer a = h.Open(), b = h.JoinTo(a);

@@ -148,8 +148,11 @@ void Core::Impl::ReadDevice(uint64_t ordinal, ArchiveReader& archive) {
   if (row.context) device.context.state = DeviceState::kRebuilding;
   device.context.lost_before = row.lost_before;
   device.account.set_daemon(row.daemon);
-  device.context_bytes = row.context_bytes;
-  if (row.context_bytes.has_value()) placement_.SetContext(found->first, *row.context_bytes);
+  // The configuration's word comes first; brokers before this one wrote 0 for what the driver had not said.
+  if (device.config.measure_context && row.context_bytes.value_or(Bytes()) > Bytes()) {
+    device.context_bytes = row.context_bytes;
+    placement_.SetContext(found->first, *row.context_bytes);
+  }
   device.drain_known = row.drain_known;
   device.drain_reason = row.drain_reason;
   device.lost = row.lost;

@@ -2,14 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "common/cuda/driver.h"
 
 namespace berth {
 namespace {
 
-// A context takes 0.3 to 0.6 GiB.
+// A context takes 0.3 to 0.6 GiB: what is beyond these is also somebody else's doing.
+constexpr Bytes kLeast = MiB(256);
 constexpr Bytes kMost = GiB(1);
 
 }  // namespace
@@ -22,7 +21,8 @@ Bytes MeasureContext(cuda::Nvml& nvml, const std::string& uuid, uint32_t pid, By
   }
   const auto memory = nvml.GetMemory(uuid);
   if (!memory.ok()) return Bytes(0);
-  return std::min(kMost, SaturatingSub(memory->used, used_before));
+  const Bytes more = SaturatingSub(memory->used, used_before);
+  return more < kLeast || more > kMost ? Bytes(0) : more;
 }
 
 ContextMeter::ContextMeter(uint32_t ordinal) {

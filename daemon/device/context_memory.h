@@ -12,8 +12,8 @@
 namespace berth {
 
 // The bytes of process `pid`, which has a context and nothing else. Where NVML does not show it under that pid (it
-// tells those of the outermost PID namespace), what the device has less than it had `before`, but no more than any
-// context takes: others allocate meanwhile. 0 where NVML does not answer.
+// tells those of the outermost PID namespace), what the device has less than it had `before`, if a context may take as
+// much: others allocate and free meanwhile. Else, and where NVML does not answer, 0: not known.
 Bytes MeasureContext(cuda::Nvml& nvml, const std::string& uuid, uint32_t pid, Bytes used_before);
 
 // ContextMeter looks at a device before this process has a context there, and once it has.

@@ -30,13 +30,14 @@ TEST(ContextMemoryTest, IsWhatTheProcessHas) {
   EXPECT_EQ(MeasureContext(nvml, "GPU-1", 7, Bytes(0)), MiB(520));
 }
 
-TEST(ContextMemoryTest, WhereThePidIsNotShownIsWhatCameAndNoMoreThanAContextTakes) {
+TEST(ContextMemoryTest, WhereThePidIsNotShownIsWhatCameIfAContextMayTakeThat) {
   FakeNvml nvml;
   nvml.processes = {{.pid = 7, .bytes = MiB(520)}};
   nvml.used = MiB(3 * 1024 + 520);
   EXPECT_EQ(MeasureContext(nvml, "GPU-1", 1, GiB(3)), MiB(520));
   EXPECT_EQ(MeasureContext(nvml, "GPU-1", 1, GiB(4)), Bytes(0));
-  EXPECT_EQ(MeasureContext(nvml, "GPU-1", 1, GiB(1)), GiB(1));
+  EXPECT_EQ(MeasureContext(nvml, "GPU-1", 1, GiB(1)), Bytes(0)) << "somebody allocated meanwhile";
+  EXPECT_EQ(MeasureContext(nvml, "GPU-1", 1, MiB(3 * 1024 + 400)), Bytes(0)) << "or freed";
 }
 
 TEST(ContextMemoryTest, WithoutAnAnswerIsNothing) {

@@ -59,6 +59,12 @@ class ShellTest : public ::testing::TestWithParam<const char*> {
     return Start({ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"}).Wait();
   }
 
+  // Has permits that are held for a second shown as overdue.
+  void Warn() {
+    Subprocess set = Start({ProgramPath("client/cli/berth"), "--admin", "permits", "set", "gpu-tests", "--hold-warning",
+                            "1s"});
+    EXPECT_EQ(set.Wait(), 0);
+  }
   // Takes the one permit that is out away.
   void Revoke() {
     const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
@@ -220,7 +226,10 @@ TEST_P(ShellTest, TheKeeperKeepsNothingOfTheShellOpen) {
 
 TEST_P(ShellTest, AShellIsSentTheSignalWhenItsPermitIsTakenAway) {
   Subprocess shell = StartShell();
+  Warn();
   EXPECT_EQ(Tell(shell, "trap 'echo told' USR1; eval \"$($BERTH acquire --shell --on-revoke USR1)\"; echo $?"), "0");
+  EXPECT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPools()).pools(0).overdue() == 1; }));
+  EXPECT_EQ(Tell(shell, "echo no signal"), "no signal") << "it is only overdue";
   Revoke();
   EXPECT_EQ(RunBeside(), 0);
   // A shell looks at its traps between two commands; the signal is on its way.
@@ -241,6 +250,9 @@ TEST_P(ShellTest, OnATerminalItIsSaidWhenThePermitIsTakenAway) {
                                absl::StrCat("exec ", GetParam(), " -c '", kAcquire, "echo held; read line; exit 5'"),
                                "/dev/null"});
   EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())), "held");
+  Warn();
+  EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())),
+            "berth: the permit is held for longer than its pool expects");
   Revoke();
   EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())),
             "berth: the permit was taken away: its units may be somebody else's");
