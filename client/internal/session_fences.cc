@@ -102,7 +102,7 @@ absl::StatusOr<RemotePrepared> SessionFences::Prepare(uint32_t slot, absl::Span<
 absl::StatusOr<std::vector<BlockId>> SessionFences::Finish(UseId use, uint64_t value) {
   // What is repeated in the background may answer after this has returned.
   const auto response = std::make_shared<v1::FinishUseResponse>();
-  BERTH_RETURN_IF_ERROR(core_.GiveBack([&](const OpenRequest& open) -> Attempt {
+  const auto finish = [&](const OpenRequest& open) -> Attempt {
     v1::FinishUseRequest request;
     open.Fill(request.mutable_request());
     request.set_use(use.value());
@@ -110,7 +110,9 @@ absl::StatusOr<std::vector<BlockId>> SessionFences::Finish(UseId use, uint64_t v
     return [this, request, response](grpc::ClientContext* context) {
       return core_.stubs().fence->FinishUse(context, request, response.get());
     };
-  }));
+  };
+  // Its caller goes on by the answer, over several brokers' deaths too: as long as any call.
+  BERTH_RETURN_IF_ERROR(core_.GiveBack(finish, core_.DefaultLimits().deadline));
   return BlocksOf(response->torn_blocks());
 }
 
