@@ -316,9 +316,7 @@ TEST(CoreContextTest, WhatTheContextTakesIsChargedToTheDeviceWhileItIsThere) {
 }
 
 TEST(CoreContextTest, WhoDeclaresMoreThanFitsBesideAContextThatWasMeasuredWaitsNoMore) {
-  Config config = CoreHarness::DefaultConfig();
-  for (DeviceConfig& device : config.devices) device.measure_context = true;
-  CoreHarness h(config);
+  CoreHarness h(CoreHarness::MeasuringConfig(Bytes()));
   Peer a = h.Open(), b = h.Open();
   const auto ask = [](const std::string& key, Bytes declared) {
     AcquireRequest request = {.pool = "wide", .holder_key = key};
@@ -339,12 +337,7 @@ TEST(CoreContextTest, WhoDeclaresMoreThanFitsBesideAContextThatWasMeasuredWaitsN
 }
 
 TEST(CoreContextTest, AContextThatNobodyCouldMeasureIsChargedAsWhatItIsTakenToTake) {
-  Config config = CoreHarness::DefaultConfig();
-  for (DeviceConfig& device : config.devices) {
-    device.measure_context = true;
-    device.context = MiB(4);
-  }
-  CoreHarness h(config);
+  CoreHarness h(CoreHarness::MeasuringConfig(MiB(4)));
   Peer a = h.Open();
   AllocateIpc(h, a);
   Up(h);

@@ -25,6 +25,15 @@ Config CoreHarness::DefaultConfig() {
   return config;
 }
 
+Config CoreHarness::MeasuringConfig(Bytes context) {
+  Config config = DefaultConfig();
+  for (DeviceConfig& device : config.devices) {
+    device.measure_context = true;
+    device.context = context;
+  }
+  return config;
+}
+
 void CoreHarness::MakeCore() {
   core = std::make_unique<Core>(
       config_, [this] { return ++last_id_; }, [this](StreamKey stream) { return words[stream]; },

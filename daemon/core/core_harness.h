@@ -47,6 +47,8 @@ class CoreHarness {
   // Pools "gpu-tests" (cap 2) and "wide" (cap 8); device 0 on the host, 1 on CUDA, each with a budget of 16
   // MiB of 64; nothing is kept warm.
   static Config DefaultConfig();
+  // The same, where a context is taken to take so much of a device until a context worker tells better.
+  static Config MeasuringConfig(Bytes context);
 
   // Workers are up.
   explicit CoreHarness(const Config& config = DefaultConfig());

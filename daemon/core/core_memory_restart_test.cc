@@ -248,11 +248,7 @@ TEST(CoreMemoryRestartTest, WhoWaitedAndDoesNotComeBackIsWaitedForNoLonger) {
 }
 
 TEST(CoreMemoryRestartTest, WhatAContextTakesIsKeptUnlessItIsConfiguredOrWasNotSaid) {
-  Config config = CoreHarness::DefaultConfig();
-  for (DeviceConfig& device : config.devices) {
-    device.measure_context = true;
-    device.context = MiB(4);
-  }
+  Config config = CoreHarness::MeasuringConfig(MiB(4));
   CoreHarness h(config);
   Peer a = h.Open();
   h.Allocate(a, {.bytes = MiB(2), .kinds = kIpcOnly});

@@ -29,12 +29,14 @@ bool PlanTable::Restore(Plan plan) {
 }
 
 void PlanTable::Erase(const Plan& plan) {
+  // It goes with its row.
+  const uint64_t number = plan.number;
   Note(plan.id());
   by_id_.erase(plan.id());
   const auto of_session = by_session_.find(plan.session());
-  of_session->second.erase(plan.number);
+  of_session->second.erase(number);
   if (of_session->second.empty()) by_session_.erase(of_session);
-  rows_.erase(plan.number);
+  rows_.erase(number);
 }
 
 const Plan* PlanTable::Find(PlanId id) const {

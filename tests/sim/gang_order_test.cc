@@ -17,11 +17,13 @@
 #include "daemon/core/core.h"
 #include "daemon/core/effects.h"
 #include "gtest/gtest.h"
+#include "tests/sim/fair_share.h"
 #include "tests/sim/seeds.h"
 
 namespace berth::core {
 namespace {
 
+using sim::ExpectItsShareAndNoBurst;
 using sim::Seeds;
 
 constexpr int kPools = 2;
@@ -381,13 +383,7 @@ TEST(GangOrderTest, ATenantOfGangsThatComesBackGetsItsShareAndNoBurst) {
     if (draw(2) == 0) ask(1);
     while (market.granted.size() < 300 + draw(300)) market.Release(0);
     for (int i = 0; i < 500; ++i) ask(1);
-    const size_t from = market.granted.size();
-    double had = 0;
-    for (size_t i = from; i < from + 400; ++i) {
-      market.Release(draw(market.held.size()));
-      had += market.granted[i].ask.uid == 1 ? 1 : 0;
-      EXPECT_NEAR(had, (i + 1 - from) * weight / (weight + 2.0), 3);
-    }
+    ExpectItsShareAndNoBurst(&market, 1, weight, draw);
   });
 }
 

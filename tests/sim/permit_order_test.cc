@@ -12,11 +12,13 @@
 #include "daemon/core/permit_pool.h"
 #include "daemon/core/permit_types.h"
 #include "gtest/gtest.h"
+#include "tests/sim/fair_share.h"
 #include "tests/sim/seeds.h"
 
 namespace berth::core {
 namespace {
 
+using sim::ExpectItsShareAndNoBurst;
 using sim::Seeds;
 
 struct Ask {
@@ -166,14 +168,7 @@ TEST(PermitOrderTest, ATenantThatComesBackGetsItsShareAndNoBurst) {
     if (draw(2) == 0) market.Request({.uid = 1});
     while (market.granted.size() < 1'000 + draw(1'000)) market.Release(0);
     for (int i = 0; i < 500; ++i) market.Request({.uid = 1});
-    const size_t from = market.granted.size();
-    double had = 0;
-    for (size_t i = from; i < from + 400; ++i) {
-      market.Release(draw(market.held.size()));
-      had += market.granted[i].ask.uid == 1 ? 1 : 0;
-      // Never more than one grant of each tenant away from what is due.
-      EXPECT_NEAR(had, (i + 1 - from) * weight / (weight + 2.0), 3);
-    }
+    ExpectItsShareAndNoBurst(&market, 1, weight, draw);
   });
 }
 
