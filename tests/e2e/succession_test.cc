@@ -1,14 +1,19 @@
 // The death of the vault: the broker starts another one and gives it everything; clients hear nothing of it.
 //
-// BERTH_FAULT_KILLS sets how often it is killed in a row under load (default 10).
+// BERTH_FAULT_KILLS sets how often it is killed in a row under load (default 10), BERTH_FAULT_SEED says the moments.
 
 #include <signal.h>
 
+#include <algorithm>
+#include <iostream>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/block_handle.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -67,11 +72,24 @@ TEST(SuccessionTest, WhoIsServedWhileTheVaultIsGoneIsServed) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon));
   const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 10);
+  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
+  std::mt19937_64 random(seed);
+  // Kills while somebody was being served.
+  uint64_t met = 0;
   for (uint64_t round = 0; round < kills && !HasFailure(); ++round) {
+    const pid_t vault = daemon.vault_pid();
     for (const auto& actor : actors) actor->Tell(absl::StrCat("churn 20 ", round + 1));
-    daemon.KillVault();
+    // Wherever they are by then.
+    absl::SleepFor(absl::Microseconds(random() % 5'000));
+    ASSERT_EQ(::kill(vault, SIGKILL), 0);
+    const auto busy = [](const auto& actor) { return actor->process().LinesByNow() == 0; };
+    met += std::any_of(actors.begin(), actors.end(), busy) ? 1 : 0;
+    daemon.AwaitVaultAfter(vault);
     for (const auto& actor : actors) EXPECT_TRUE(Ok(actor->Answer()));
   }
+  std::cout << met << " of " << kills << " kills met those who are served" << std::endl;
+  EXPECT_GT(met, 0u);
   for (const auto& actor : actors) actor->Quit();
   daemon.ExpectBooksBack();
 }

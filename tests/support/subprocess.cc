@@ -68,6 +68,7 @@ struct ChildPlan {
   int input;
   int output;
   int inherited_fd;
+  const char* errors;
   rlim_t fd_limit;
   int go_ahead;
   int parent;
@@ -86,6 +87,7 @@ struct ChildPlan {
   }
   ::dup2(plan.input, STDIN_FILENO);
   ::dup2(plan.output, STDOUT_FILENO);
+  if (plan.errors[0] != '\0') ::dup2(::open(plan.errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
   const rlimit fds = {.rlim_cur = plan.fd_limit, .rlim_max = plan.fd_limit};
   if (plan.fd_limit > 0 && ::setrlimit(RLIMIT_NOFILE, &fds) < 0) ::_exit(126);
@@ -142,6 +144,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .input = input.read.get(),
                           .output = output.write.get(),
                           .inherited_fd = options.inherited_fd,
+                          .errors = options.errors.c_str(),
                           .fd_limit = options.fd_limit,
                           .go_ahead = go_ahead.read.get(),
                           .parent = ::getpid()};
@@ -203,6 +206,15 @@ absl::StatusOr<std::string> Subprocess::ReadLine(absl::Duration patience) {
     if (got <= 0) return absl::OutOfRangeError(absl::StrCat("pid ", pid_, " says no more"));
     unread_.append(bytes, static_cast<size_t>(got));
   }
+}
+
+size_t Subprocess::LinesByNow() {
+  char bytes[4096];
+  for (ssize_t got; AwaitReadable(output_.get(), absl::ZeroDuration()) &&
+                    (got = ::read(output_.get(), bytes, sizeof(bytes))) > 0;) {
+    unread_.append(bytes, static_cast<size_t>(got));
+  }
+  return static_cast<size_t>(std::count(unread_.begin(), unread_.end(), '\n'));
 }
 
 std::string Subprocess::ReadAll() {

@@ -29,6 +29,8 @@ struct SubprocessOptions {
   bool user_namespace = false;
   // Handed to the process under the same number.
   int inherited_fd = -1;
+  // A file that what it says on its standard error is appended to; the test's own standard error where empty.
+  std::string errors;
   // File descriptors that it may have; 0 for as many as the test.
   uint64_t fd_limit = 0;
 };
@@ -50,6 +52,8 @@ class Subprocess {
   // What it prints; readable by poll(), but for a line that was read together with an earlier one.
   int output_fd() const { return output_.get(); }
   bool has_line() const { return unread_.find('\n') != std::string::npos; }
+  // Lines that it has printed by now and that are not read yet; does not wait.
+  size_t LinesByNow();
 
   // Writes a line to its standard input. A process that is gone takes nothing.
   void WriteLine(absl::string_view line);

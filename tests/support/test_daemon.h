@@ -35,6 +35,8 @@ struct TestDaemonOptions {
   // Leave the folder as it is made; otherwise other users may reach the sockets of clients.
   bool closed_folder = false;
   std::string backend = "host";
+  // As SubprocessOptions::errors.
+  std::string errors;
   // File descriptors of each of its processes; 0 for as many as the test's.
   uint64_t fd_limit = 0;
 };
@@ -58,6 +60,9 @@ class TestDaemon {
   // SIGKILL; waits until another one has followed, which the daemon's clients need not.
   void KillVault();
   void KillBroker();
+  // The second half of each, for who kills by himself: waits until another one than that has followed.
+  void AwaitVaultAfter(pid_t before);
+  void AwaitBrokerAfter(pid_t before);
   // Both, so that none follows.
   void KillVaultAndBroker();
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
@@ -80,8 +85,8 @@ class TestDaemon {
   // Waits until the books satisfy `condition`. Returns whether they did.
   bool BooksBecome(const std::function<bool(const Books&)>& condition);
 
-  // Sends SIGTERM and expects the clean end that is promised: exit code 0 in under a second, no process and
-  // no socket left.
+  // Sends SIGTERM and expects the clean end that is promised: exit code 0, no process and no socket left. Prints how
+  // long it took: the vault's own limits come to less than a second (daemon/vault/vault.cc).
   void Stop();
 
   // The daemon has ended, or will be killed, as the test wanted it: no clean stop is expected of it any more. What is
