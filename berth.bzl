@@ -16,11 +16,15 @@ def berth_cc_library(name, copts = [], **kwargs):
 def berth_cc_binary(name, copts = [], **kwargs):
     cc_binary(name = name, copts = _COPTS + copts, **kwargs)
 
+# Of a test by its size: a step above Bazel's own, as two run at a time on machines that do other things besides.
+_TIMEOUTS = {"small": "moderate", "medium": "long", "large": "eternal"}
+
 def berth_cc_test(name, copts = [], size = "small", data = [], deps = [], **kwargs):
     """A GoogleTest whose main() comes with the library."""
     cc_test(
         name = name,
         size = size,
+        timeout = _TIMEOUTS[size],
         copts = _COPTS + copts,
         # Under --config=tsan a test and its children read this from the folder they run in.
         data = data + ["//tests:tsan_suppressions.txt"],

@@ -83,6 +83,8 @@ TEST(PermitWordTest, TheUnitIsOneSidesOrTheOthersAndNobodyIsForgotten) {
       if (!used && lent.load() != permit) {
         permit = lent.load();
         used = true;
+      } else if (!used) {
+        std::this_thread::yield();
       }
     }
   });
@@ -92,7 +94,11 @@ TEST(PermitWordTest, TheUnitIsOneSidesOrTheOthersAndNobodyIsForgotten) {
     // Either it is idle now, or the process says so.
     bool back = word.TakeBack(permit);
     while (!back) {
-      if (told.exchange(false)) back = word.TakeBack(permit);
+      if (told.exchange(false)) {
+        back = word.TakeBack(permit);
+      } else {
+        std::this_thread::yield();
+      }
     }
     EXPECT_EQ(users.fetch_add(1), 0);
     users.fetch_sub(1);

@@ -397,6 +397,10 @@ void BrokerProcess::AwaitAnswers() const {
     broker_->CarryOn();
     absl::SleepFor(kStopPause);
   }
+  if (broker_->open_calls() + watches_->open() > 0) {
+    spdlog::warn("stopping: {} calls and {} watches are not answered in {} ms", broker_->open_calls(), watches_->open(),
+                 absl::ToInt64Milliseconds(kStopGrace));
+  }
   // What was answered in its handler leaves when that returns.
   absl::SleepFor(kStopPause);
 }

@@ -68,7 +68,10 @@ TEST(BiasedCountTest, OneDropIsTheLastWhoeverRaces) {
     others.emplace_back([&, i] {
       while (!done) {
         BiasedCount* const count = handed[i].load(std::memory_order_acquire);
-        if (count == nullptr) continue;
+        if (count == nullptr) {
+          std::this_thread::yield();
+          continue;
+        }
         lasts += count->Drop() ? 1 : 0;
         handed[i].store(nullptr, std::memory_order_release);
       }

@@ -16,6 +16,8 @@ namespace berth::internal {
 namespace {
 
 // The daemon's end is the test's.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
 class ChannelTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -70,11 +72,11 @@ class ChannelTest : public testing::Test {
   }
 
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
-    return channel_->Await(sequence, absl::Now() + absl::Seconds(10));
+    return channel_->Await(sequence, absl::Now() + kPatience);
   }
 
   absl::Status GiveBack(uint64_t acquisition) {
-    return channel_->GiveBack(AcquisitionId(acquisition), /*if_idle=*/true, absl::Now() + absl::Seconds(10));
+    return channel_->GiveBack(AcquisitionId(acquisition), /*if_idle=*/true, absl::Now() + kPatience);
   }
   void AnswerGiveBack(uint64_t acquisition, uint32_t taken) {
     EXPECT_TRUE(SendStruct(daemon_.get(), attach::GaveBack{.taken = taken, .acquisition = acquisition}).ok());
@@ -246,7 +248,7 @@ TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
   ASSERT_TRUE(arrival.ok());
   daemon_.reset();
   EXPECT_TRUE(absl::IsUnavailable(Await(2).status()));
-  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(kPatience));
   EXPECT_TRUE(absl::IsUnavailable(why_));
   EXPECT_EQ(arrival->lease->word.load(), Lease::kEnded);
   channel_->Expect(3);
@@ -256,14 +258,14 @@ TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
 TEST_F(ChannelTest, AnotherBrokerIsHeardOfAndTheChannelGoesOn) {
   channel_->Expect(1);
   ASSERT_TRUE(SendStruct(daemon_.get(), attach::Resumed{}).ok());
-  EXPECT_TRUE(resumed_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(resumed_.WaitForNotificationWithTimeout(kPatience));
   SendBlock(1, 1, 11, 12);
   EXPECT_TRUE(Await(1).ok());
 }
 
 TEST_F(ChannelTest, AMessageThatIsNoDeliveryBreaksTheChannel) {
   ASSERT_TRUE(SendStruct(daemon_.get(), attach::Ack{.number = 1}).ok());
-  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(kPatience));
   EXPECT_EQ(why_.code(), absl::StatusCode::kInternal);
 }
 
@@ -321,7 +323,7 @@ TEST_F(ChannelTest, WhoGivesBackIsToldThatNoAnswerCame) {
   daemon_.reset();
   giver.join();
   EXPECT_TRUE(absl::IsUnavailable(given)) << given;
-  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(kPatience));
   EXPECT_TRUE(absl::IsUnavailable(GiveBack(9)));
 }
 

@@ -109,9 +109,11 @@ TEST_F(HoldingTest, NestingRacesTheLastDropWithoutLosingOrDoublingARelease) {
   std::thread dropper([&] {
     while (!done || handed.load() != nullptr) {
       Holding* const guard = handed.exchange(nullptr);
-      if (guard != nullptr) {
-        EXPECT_TRUE(guard->Drop().ok());
+      if (guard == nullptr) {
+        std::this_thread::yield();
+        continue;
       }
+      EXPECT_TRUE(guard->Drop().ok());
     }
   });
   int made = 0;

@@ -31,7 +31,7 @@
 
 namespace berth {
 
-inline constexpr absl::Duration kPatience = absl::Seconds(30);
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
 // Of the keeper's broker, and of one before it.
 inline constexpr uint64_t kEpoch = 3;
 inline constexpr uint64_t kEarlierEpoch = 2;

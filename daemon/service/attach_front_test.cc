@@ -23,7 +23,7 @@
 namespace berth::service {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 class AttachFrontTest : public testing::Test, protected ListeningFront {
  protected:

@@ -23,7 +23,7 @@
 namespace berth::service {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Keeps every call waiting until the test lets it end.
 class WaitingService final : public v1::NodeService::CallbackService {

@@ -21,7 +21,7 @@
 namespace berth::service {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Notes the threads that it is called on, and keeps each until so many are in it at once, or for a while.
 class MeetingService final : public v1::NodeService::CallbackService {

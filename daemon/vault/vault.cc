@@ -35,10 +35,12 @@ using custody::MessageKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A clean stop takes at most the sum of these.
+// A clean stop takes at most the sum of these: the broker's and the workers' time, and what either may take to be gone
+// once it is killed.
 constexpr milliseconds kBrokerStopLimit(500);
 constexpr milliseconds kWorkerStopLimit(200);
 constexpr milliseconds kKillLimit(100);
+static_assert(kBrokerStopLimit + kWorkerStopLimit + 2 * kKillLimit < seconds(1));
 // More is of no use: custody is sent through a socket, one by one.
 constexpr rlim_t kFdsMax = 65536;
 // Fds that the vault needs beside those in custody: children's pidfds, pages, what is just being received.

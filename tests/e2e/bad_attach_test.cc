@@ -201,7 +201,7 @@ TEST_F(BadAttachTest, FdsWhereNoneBelongAreRefusedAndClosed) {
 }
 
 TEST_F(BadAttachTest, AnFdWhoseCloseWaitsKeepsNobodyWaiting) {
-  constexpr absl::Duration kLinger = absl::Minutes(1);
+  constexpr absl::Duration kLinger = absl::Minutes(5);
   RawClient client = RawClient::Open(daemon_.folder());
   RawClient other = RawClient::Open(daemon_.folder());
   std::vector<UniqueFd> readers;

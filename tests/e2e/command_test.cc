@@ -12,7 +12,6 @@
 #include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/block_handle.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -453,13 +452,11 @@ TEST_F(CommandTest, WithoutTheRightAnOperatorsVerbIsDeniedAtOnce) {
                                              {"blocks", "clear-torn", "1"},
                                              {"--admin", "status"},
                                              {"--admin", "run", "--", "/bin/true"}}) {
-    const absl::Time begin = absl::Now();
     Subprocess command = Start(words, wrapper);
     const std::string said = command.ReadAll();
+    // 69 where it had waited for a connection as long as a call may take.
     EXPECT_EQ(command.Wait(), 77) << said;
     EXPECT_TRUE(absl::StrContains(said, socket)) << said;
-    // A call that waits for a connection would take the ten seconds that a call may take.
-    EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << said;
   }
   std::filesystem::permissions(socket, std::filesystem::perms::owner_all);
 }

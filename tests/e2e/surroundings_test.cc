@@ -73,10 +73,9 @@ class WallClockTest : public ::testing::Test {
  protected:
   // Ages are as they would be by a clock that nobody had set.
   void ExpectAges(TestDaemon& daemon) {
-    const absl::Duration most = absl::Now() - begin_ + absl::Seconds(1);
     const auto fits = [&](const google::protobuf::Timestamp& time) {
       const absl::Duration age = clock_.Age(time);
-      return age > -absl::Seconds(1) && age < most;
+      return age > -absl::Seconds(1) && age < absl::Now() - begin_ + absl::Seconds(1);
     };
     const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits());
     for (const v1::Permit& permit : permits.permits()) {

@@ -19,7 +19,7 @@ namespace berth::testing {
 
 // How long a condition is waited for on a machine that is busy with other tests. A healthy one needs
 // milliseconds.
-inline constexpr absl::Duration kPatience = absl::Seconds(30);
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Ends the test program: for what no test is about and none can go on without.
 [[noreturn]] void Fatal(const absl::Status& status, absl::string_view what);
