@@ -69,10 +69,9 @@ DeviceCondition FromWire(const monitor::Survey& survey) {
                              .multiprocessors = instance.multiprocessors,
                              .total = Bytes(instance.total)});
   }
-  if (survey.peers_known != 0) {
-    out.peers =
-        DeviceCondition::Peers{.nvlink = survey.nvlink_peers, .any = survey.peers | survey.nvlink_peers};
-  }
+  out.peers = {.nvlink = survey.nvlink_peers & survey.known_peers,
+               .any = (survey.peers | survey.nvlink_peers) & survey.known_peers,
+               .known = survey.known_peers};
   return out;
 }
 
@@ -92,6 +91,7 @@ InventoryDesk::InventoryDesk(EventLoop* loop, Broker* broker, const std::vector<
         .l2_bytes = record.l2_bytes,
         .mig_parent = TextOf(record.mig_parent),
     };
+    devices_[record.ordinal].nvlink_peers = record.nvlink_peers;
   }
 }
 
@@ -163,11 +163,14 @@ void InventoryDesk::OnReading(const monitor::Reading& reading) {
 void InventoryDesk::OnSurvey(const monitor::Survey& survey) {
   DeviceCondition condition = FromWire(survey);
   core::DeviceSurvey seen = {.lost = condition.health == DeviceHealth::kLost, .trouble = condition.trouble};
-  if (condition.peers.has_value()) seen.nvlink_peers = condition.peers->nvlink;
   {
     MutexLock lock(&mu_);
     const auto found = devices_.find(survey.device);
     if (found == devices_.end()) return;
+    // A link is no less because nobody answers for its other end.
+    uint64_t& links = found->second.nvlink_peers;
+    links = condition.peers.nvlink | (links & ~condition.peers.known);
+    seen.nvlink_peers = links;
     found->second.condition = std::move(condition);
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

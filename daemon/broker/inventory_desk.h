@@ -60,17 +60,21 @@ struct DeviceCondition {
     Bytes total;
   };
   std::vector<Instance> instances;
-  // Ordinals that it reaches over NVLink, and over that or PCIe, a bit each; nothing where the driver does not say.
+  // Ordinals that it reaches over NVLink, those over that or PCIe, and those of which the driver says whether, a bit
+  // each.
   struct Peers {
     uint64_t nvlink = 0;
     uint64_t any = 0;
+    uint64_t known = 0;
   };
-  std::optional<Peers> peers;
+  Peers peers;
 };
 
 struct DeviceLook {
   DeviceHardware hardware;
   DeviceCondition condition;
+  // Ordinals that it reaches over NVLink, as the driver said it last of each.
+  uint64_t nvlink_peers = 0;
 };
 
 // Thread-safe: it is looked at on any thread; the monitor speaks on the event loop's.

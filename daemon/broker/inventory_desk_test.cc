@@ -116,7 +116,7 @@ TEST_F(InventoryDeskTest, WhatTheMonitorSaysIsShownWithItsTimeAndTellsTheCore) {
   EXPECT_EQ(Look(0).condition.health, DeviceHealth::kUnknown);
   EXPECT_EQ(Look(0).hardware.multiprocessors, 132u);
   EXPECT_EQ(Look(0).hardware.pci_id, "00000000:4E:00.0");
-  monitor::Survey survey = {.device = 1, .taken_ns = Now(), .nvlink_peers = 1, .peers_known = 1};
+  monitor::Survey survey = {.device = 1, .taken_ns = Now(), .nvlink_peers = 1, .known_peers = 1};
   survey.figures[DeviceFigure::kTemperature] = Known(41);
   survey.events_total = 3;
   survey.event_count = 1;
@@ -133,8 +133,8 @@ TEST_F(InventoryDeskTest, WhatTheMonitorSaysIsShownWithItsTimeAndTellsTheCore) {
   EXPECT_EQ(seen.events[0].code, 13u);
   ASSERT_EQ(seen.instances.size(), 1u);
   EXPECT_EQ(seen.instances[0].uuid, "MIG-1");
-  ASSERT_TRUE(seen.peers.has_value());
-  EXPECT_EQ(seen.peers->any, 1u);
+  EXPECT_EQ(seen.peers.known, 1u);
+  EXPECT_EQ(seen.peers.any, 1u);
   EXPECT_TRUE(Eventually([&] {
     return broker_.Read([](const core::Core& core) { return core.ListIslands()[1].island; }) == 0;
   }));
@@ -142,6 +142,25 @@ TEST_F(InventoryDeskTest, WhatTheMonitorSaysIsShownWithItsTimeAndTellsTheCore) {
   EXPECT_EQ(desk_.Look(EventLoop::SteadyNow() + absl::Seconds(6)).at(1).condition.health,
             DeviceHealth::kSilent);
   EXPECT_EQ(Look(0).condition.health, DeviceHealth::kUnknown);
+}
+
+TEST_F(InventoryDeskTest, ALinkHoldsUntilItIsSaidToBeGone) {
+  const auto island = [&] {
+    return broker_.Read([](const core::Core& core) { return core.ListIslands()[1].island; });
+  };
+  ASSERT_TRUE(
+      SendStruct(socket_.get(), monitor::Survey{.device = 1, .taken_ns = Now(), .nvlink_peers = 1, .known_peers = 1})
+          .ok());
+  ASSERT_TRUE(Eventually([&] { return island() == 0; }));
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 1, .taken_ns = Now()}).ok());
+  ASSERT_TRUE(Eventually([&] { return Look(1).condition.peers.known == 0; }));
+  EXPECT_EQ(Look(1).condition.peers.nvlink, 0u);
+  // Said after it, and so heard after it.
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 0, .taken_ns = Now()}).ok());
+  ASSERT_TRUE(Eventually([&] { return Look(0).condition.read_at.has_value(); }));
+  EXPECT_EQ(island(), 0u) << "the driver has not said that it is gone";
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 1, .taken_ns = Now(), .known_peers = 1}).ok());
+  EXPECT_TRUE(Eventually([&] { return island() == 1; }));
 }
 
 TEST_F(InventoryDeskTest, ReadingsReachTheCore) {

@@ -91,11 +91,12 @@ struct Survey {
   // For people, zero-terminated.
   char trouble[128] = {};
   DeviceFigures figures;
-  // Ordinals that it reaches so, a bit each; known or not.
+  // Ordinals that it reaches so, and those of which that is known, a bit each.
   uint64_t nvlink_peers = 0;
   uint64_t peers = 0;
-  uint32_t peers_known = 0;
+  uint64_t known_peers = 0;
   uint32_t instance_count = 0;
+  uint32_t padding = 0;
   // Since the monitor started, and the latest of them, oldest first.
   uint64_t events_total = 0;
   Event events[kMaxEvents] = {};

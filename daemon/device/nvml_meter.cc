@@ -94,16 +94,15 @@ class NvmlMeter final : public DeviceMeter {
     return absl::OkStatus();
   }
 
+  // One that does not answer hides no other.
   void ReadPeers(monitor::Survey* survey) const {
-    survey->peers_known = 1;
     for (const auto& [ordinal, uuid] : peers_) {
       const absl::StatusOr<cuda::NvmlSurvey::Reach> reach = survey_->ReachOf(uuid);
-      if (!reach.ok()) {
-        survey->peers_known = 0;
-        continue;
-      }
-      if (reach->peer) survey->peers |= uint64_t{1} << ordinal;
-      if (reach->nvlink) survey->nvlink_peers |= uint64_t{1} << ordinal;
+      if (!reach.ok()) continue;
+      const uint64_t bit = uint64_t{1} << ordinal;
+      survey->known_peers |= bit;
+      if (reach->peer) survey->peers |= bit;
+      if (reach->nvlink) survey->nvlink_peers |= bit;
     }
   }
 

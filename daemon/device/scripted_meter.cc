@@ -54,7 +54,7 @@ class ScriptedMeter final : public DeviceMeter {
     }
     events_.CopyTo(&survey);
     survey.nvlink_peers = survey.peers = nvlink_peers_;
-    survey.peers_known = 1;
+    survey.known_peers = ~uint64_t{0};
     JudgeHealth(&survey);
     const bool off_the_bus = !device->xids.empty() && device->xids.back() == kXidOffTheBus;
     if (!device->lost && !off_the_bus) return survey;

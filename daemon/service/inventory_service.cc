@@ -89,10 +89,10 @@ void ToProto(const DeviceCondition& condition, absl::Time now, v1::Condition* ou
 
 v1::Topology::Reach ReachOf(uint32_t from, uint32_t to, const DeviceCondition& condition) {
   if (from == to) return v1::Topology::SELF;
-  if (!condition.peers.has_value()) return v1::Topology::REACH_UNSPECIFIED;
   const uint64_t bit = uint64_t{1} << to;
-  if ((condition.peers->nvlink & bit) != 0) return v1::Topology::NVLINK;
-  return (condition.peers->any & bit) != 0 ? v1::Topology::PCIE : v1::Topology::NONE;
+  if ((condition.peers.known & bit) == 0) return v1::Topology::REACH_UNSPECIFIED;
+  if ((condition.peers.nvlink & bit) != 0) return v1::Topology::NVLINK;
+  return (condition.peers.any & bit) != 0 ? v1::Topology::PCIE : v1::Topology::NONE;
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class Desk {
 std::vector<std::string> Seeds() {
   monitor::Reading reading = {.count = 1, .taken_ns = 1, .total = 100, .free = 40, .utilisation = 3};
   reading.processes[0] = {.pid = 1, .bytes = 10, .name = "python"};
-  monitor::Survey survey = {.taken_ns = 1, .event_count = 1, .trouble = "hot", .peers_known = 1, .instance_count = 1};
+  monitor::Survey survey = {.taken_ns = 1, .event_count = 1, .trouble = "hot", .known_peers = 1, .instance_count = 1};
   survey.instances[0] = {.uuid = "MIG-1", .multiprocessors = 16, .total = 10};
   const std::string read = AsInput(BytesOf(reading).substr(0, monitor::Reading::BytesOf(1)));
   return {read, AsInput(BytesOf(survey)), read + AsInput(BytesOf(survey)) + read};
