@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/nvml.h"
 #include "common/error.h"
@@ -306,6 +308,18 @@ absl::StatusOr<std::unique_ptr<NvmlSurvey>> NvmlSurvey::Open(const std::string& 
     return Error("nvmlDeviceGetHandleByUUID", result);
   }
   return std::make_unique<LoadedSurvey>(device);
+}
+
+FigureValue AbsenceOf(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return Absent(FigureAbsence::kNotRead);
+  if (details->reason == Reason::kUnsupported) return Absent(FigureAbsence::kNotInLibrary);
+  const auto code = details->metadata.find("driver_code");
+  Result result = 0;
+  if (code == details->metadata.end() || !absl::SimpleAtoi(code->second, &result) || result == kSuccess) {
+    return Absent(FigureAbsence::kNotRead);
+  }
+  return ValueOf(result, 0);
 }
 
 }  // namespace berth::cuda

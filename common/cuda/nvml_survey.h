@@ -55,6 +55,9 @@ class NvmlSurvey {
   virtual std::vector<Event> TakeEvents() = 0;
 };
 
+// Why there is no figure where NVML refused one with `status`. Requires: it is not OK.
+FigureValue AbsenceOf(const absl::Status& status);
+
 }  // namespace berth::cuda
 
 #endif  // COMMON_CUDA_NVML_SURVEY_H_

@@ -35,12 +35,19 @@ class NvmlMeter final : public DeviceMeter {
 
   absl::StatusOr<monitor::Reading> Read() override {
     monitor::Reading reading = {.taken_ns = MonotonicNanoseconds(), .device = ordinal_};
+    // Until it is read: what was read before is not how it is.
+    total_ = free_ = Absent(FigureAbsence::kNotRead);
     BERTH_ASSIGN_OR_RETURN(cuda::Nvml* const nvml, cuda::Nvml::Get());
-    BERTH_ASSIGN_OR_RETURN(const cuda::Nvml::Memory memory, nvml->GetMemory(uuid_));
+    const absl::StatusOr<cuda::Nvml::Memory> memory = nvml->GetMemory(uuid_);
+    if (!memory.ok()) {
+      total_ = free_ = cuda::AbsenceOf(memory.status());
+      return memory.status();
+    }
+    total_ = Known(memory->total.count());
+    free_ = Known(memory->free.count());
     BERTH_ASSIGN_OR_RETURN(std::vector<cuda::Nvml::Process> processes, nvml->Processes(uuid_));
-    reading.total = memory.total.count();
-    reading.free = memory.free.count();
-    memory_ = memory;
+    reading.total = memory->total.count();
+    reading.free = memory->free.count();
     const absl::StatusOr<uint32_t> utilisation = nvml->Utilization(uuid_);
     if (utilisation.ok()) reading.utilisation = static_cast<int32_t>(*utilisation);
     // Whom there is no room for has least.
@@ -61,10 +68,8 @@ class NvmlMeter final : public DeviceMeter {
       return survey;
     }
     survey_->Read(&survey.figures);
-    if (memory_.has_value()) {
-      survey.figures[DeviceFigure::kTotalBytes] = Known(memory_->total.count());
-      survey.figures[DeviceFigure::kFreeBytes] = Known(memory_->free.count());
-    }
+    survey.figures[DeviceFigure::kTotalBytes] = total_;
+    survey.figures[DeviceFigure::kFreeBytes] = free_;
     bool off_the_bus = false;
     for (const cuda::NvmlSurvey::Event& event : survey_->TakeEvents()) {
       events_.Add(event.kind, event.code);
@@ -121,7 +126,9 @@ class NvmlMeter final : public DeviceMeter {
   const pid_t daemon_;
   std::vector<std::pair<uint32_t, std::string>> peers_;
   std::unique_ptr<cuda::NvmlSurvey> survey_;
-  std::optional<cuda::Nvml::Memory> memory_;
+  // As Read() found them last.
+  FigureValue total_;
+  FigureValue free_;
   EventLog events_;
 };
 
