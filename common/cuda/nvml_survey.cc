@@ -82,6 +82,7 @@ struct Library {
   Result (*event_set)(EventSet*);
   Result (*register_events)(Device, unsigned long long, EventSet);
   Result (*event_wait)(EventSet, EventData*, unsigned int);
+  Result (*free_event_set)(EventSet);
 };
 
 template <typename F>
@@ -117,6 +118,7 @@ const Library& TheLibrary() {
     Find(library, "nvmlEventSetCreate", &found->event_set);
     Find(library, "nvmlDeviceRegisterEvents", &found->register_events);
     Find(library, "nvmlEventSetWait_v2", &found->event_wait);
+    Find(library, "nvmlEventSetFree", &found->free_event_set);
     return found;
   }();
   return *kLibrary;
@@ -164,7 +166,10 @@ absl::Status TooOld(absl::string_view call) {
 class LoadedSurvey final : public NvmlSurvey {
  public:
   explicit LoadedSurvey(Device device) : device_(device) {
-    if (nvml_.event_set == nullptr || nvml_.register_events == nullptr || nvml_.event_wait == nullptr) return;
+    if (nvml_.event_set == nullptr || nvml_.register_events == nullptr || nvml_.event_wait == nullptr ||
+        nvml_.free_event_set == nullptr) {
+      return;
+    }
     if (nvml_.event_set(&events_) != kSuccess) {
       events_ = nullptr;
       return;
@@ -172,6 +177,12 @@ class LoadedSurvey final : public NvmlSurvey {
     // One that a device does not know makes the whole registration fail.
     reports_ = nvml_.register_events(device_, kXid | kSingleBitEcc | kDoubleBitEcc, events_) == kSuccess ||
                nvml_.register_events(device_, kXid, events_) == kSuccess;
+  }
+  LoadedSurvey(const LoadedSurvey&) = delete;
+  LoadedSurvey& operator=(const LoadedSurvey&) = delete;
+  // Its registrations go with the set: one that is left is a file descriptor for good.
+  ~LoadedSurvey() override {
+    if (events_ != nullptr) nvml_.free_event_set(events_);
   }
 
   void Read(DeviceFigures* figures) override {
