@@ -65,7 +65,16 @@ void SetTrouble(absl::string_view trouble, monitor::Survey* survey) {
   survey->trouble[length] = '\0';
 }
 
-void JudgeHealth(monitor::Survey* survey) {
+bool IsOfAProgram(uint64_t xid) {
+  // Of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) those that an application alone brings about and that
+  // end with it: a bad command stream, an exception in a kernel, a page fault, a channel that was stopped, its cleanup
+  // after that, the video decoder's exception, a context switch that timed out. NVIDIA's device plugin for Kubernetes
+  // takes a device with one of these for healthy, too.
+  constexpr uint64_t kOfPrograms[] = {11, 13, 31, 43, 45, 68, 109};
+  return std::find(std::begin(kOfPrograms), std::end(kOfPrograms), xid) != std::end(kOfPrograms);
+}
+
+void JudgeHealth(uint64_t forgiven, monitor::Survey* survey) {
   const DeviceFigures& figures = survey->figures;
   const FigureValue& now = figures[DeviceFigure::kTemperature];
   const FigureValue& slow = figures[DeviceFigure::kSlowdownTemperature];
@@ -80,10 +89,11 @@ void JudgeHealth(monitor::Survey* survey) {
   if (errors.known() && errors.value > 0) {
     add(absl::StrCat(errors.value, " errors of memory that could not be corrected"));
   }
-  // Of the Xids the last: what it means, and whose doing it was, is in the driver's list.
-  for (uint32_t i = survey->event_count; i > 0; --i) {
+  // Of the Xids the last that is the device's own: what it means is in the driver's list.
+  uint64_t number = survey->events_total;
+  for (uint32_t i = survey->event_count; i > 0 && number > forgiven; --i, --number) {
     const monitor::Event& event = survey->events[i - 1];
-    if (event.kind != DeviceEventKind::kXid) continue;
+    if (event.kind != DeviceEventKind::kXid || IsOfAProgram(event.code)) continue;
     add(absl::StrCat("Xid ", event.code));
     break;
   }

@@ -48,14 +48,18 @@ int64_t MonotonicNanoseconds();
 void AddProcess(pid_t pid, uint64_t bytes, pid_t daemon, monitor::Reading* reading);
 // Writes what is wrong, zero-terminated and cut where it is too long.
 void SetTrouble(absl::string_view trouble, monitor::Survey* survey);
-// Judges by its figures and events how a device is that the driver has not lost.
-void JudgeHealth(monitor::Survey* survey);
+// Whether a program that ends by it is to be looked at, and not the device.
+bool IsOfAProgram(uint64_t xid);
+// Judges by its figures and events how a device is that the driver has not lost. Of the events the first `forgiven`, as
+// they are counted, say nothing any more.
+void JudgeHealth(uint64_t forgiven, monitor::Survey* survey);
 
 // Remembers what a device reported.
 class EventLog {
  public:
   void Add(DeviceEventKind kind, uint64_t code);
   void CopyTo(monitor::Survey* survey) const;
+  uint64_t total() const { return total_; }
 
  private:
   uint64_t total_ = 0;

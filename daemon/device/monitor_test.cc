@@ -83,7 +83,7 @@ TEST_F(MonitorTest, HeatErrorsAndXidsAreSaid) {
   EXPECT_STREQ(hot.trouble, "87 degrees, it runs slower from 87 on");
   EXPECT_STREQ(look("uncorrected_errors = 2").trouble, "2 errors of memory that could not be corrected");
   const monitor::Survey xid = look("xids = [13, 31]");
-  EXPECT_STREQ(xid.trouble, "Xid 31");
+  EXPECT_EQ(xid.health, monitor::Health::kAnswers) << "a program's own";
   EXPECT_EQ(xid.event_count, 2u);
   EXPECT_EQ(xid.events[0].code, 13u);
   // Ten more: the latest are kept, all are counted.
@@ -91,11 +91,39 @@ TEST_F(MonitorTest, HeatErrorsAndXidsAreSaid) {
   EXPECT_EQ(many.events_total, 12u);
   ASSERT_EQ(many.event_count, monitor::Survey::kMaxEvents);
   EXPECT_EQ(many.events[0].code, 3u);
+  EXPECT_EQ(many.health, monitor::Health::kDegraded);
+  EXPECT_STREQ(many.trouble, "Xid 10");
   EXPECT_EQ(look("lost = true").health, monitor::Health::kLost);
   const monitor::Survey fallen = look("xids = [13, 31, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 79]");
   EXPECT_EQ(fallen.health, monitor::Health::kLost);
   EXPECT_STREQ(fallen.trouble, "Xid 79: it has fallen off the bus");
   EXPECT_EQ(fallen.figures[DeviceFigure::kTemperature].absence, FigureAbsence::kLost);
+}
+
+TEST_F(MonitorTest, OnlyADevicesOwnXidsDegradeIt) {
+  monitor::Survey survey;
+  EventLog events;
+  const auto judge = [&](uint64_t forgiven = 0) {
+    events.CopyTo(&survey);
+    JudgeHealth(forgiven, &survey);
+    return std::string(survey.trouble);
+  };
+  // The engine's exception, a page fault, a channel that was stopped, its cleanup, the decoder's exception.
+  for (const uint64_t code : {13, 31, 43, 45, 68}) events.Add(DeviceEventKind::kXid, code);
+  EXPECT_EQ(judge(), "");
+  EXPECT_EQ(survey.health, monitor::Health::kAnswers);
+  EXPECT_EQ(survey.event_count, 5u) << "they are told all the same";
+  // An error of memory that could not be corrected, of a link, of the GPU's own processor.
+  for (const uint64_t code : {48, 74, 119}) {
+    events.Add(DeviceEventKind::kXid, code);
+    EXPECT_EQ(judge(), "Xid " + std::to_string(code));
+    EXPECT_EQ(survey.health, monitor::Health::kDegraded);
+  }
+  events.Add(DeviceEventKind::kXid, 31);
+  EXPECT_EQ(judge(), "Xid 119") << "a program's error mends nothing";
+  EXPECT_EQ(judge(events.total()), "") << "nor does one count that was before a self-test";
+  events.Add(DeviceEventKind::kXid, 95);
+  EXPECT_EQ(judge(events.total() - 1), "Xid 95");
 }
 
 // Starts a monitor of `count` scripted devices. Returns its pid; the broker's end is in `*socket`.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/cuda/nvml.h"
 #include "common/cuda/nvml_survey.h"
@@ -15,13 +16,22 @@
 namespace berth {
 namespace {
 
-// NVML's words for a device that it knows no more, or that has left the bus. Any other error says nothing of the
-// device.
-bool IsGone(const absl::Status& status) {
+// NVML's words, as nvml.h has them.
+constexpr int kNotFound = 6;
+constexpr int kGpuIsLost = 15;
+
+// 0 where it was not NVML that refused.
+int CodeOf(const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  if (!details.has_value() || details->reason != Reason::kDriver) return false;
+  if (!details.has_value() || details->reason != Reason::kDriver) return 0;
   const auto code = details->metadata.find("driver_code");
-  return code != details->metadata.end() && (code->second == "6" || code->second == "15");
+  int number = 0;
+  return code != details->metadata.end() && absl::SimpleAtoi(code->second, &number) ? number : 0;
+}
+
+// A device that it knows no more, or that has left the bus. Any other error says nothing of the device.
+bool IsGone(const absl::Status& status) {
+  return CodeOf(status) == kNotFound || CodeOf(status) == kGpuIsLost;
 }
 
 class NvmlMeter final : public DeviceMeter {
@@ -62,8 +72,13 @@ class NvmlMeter final : public DeviceMeter {
   monitor::Survey Survey() override {
     monitor::Survey survey = {.device = ordinal_, .taken_ns = MonotonicNanoseconds()};
     if (const absl::Status opened = Open(); !opened.ok()) {
-      survey.health = IsGone(opened) ? monitor::Health::kLost : monitor::Health::kDegraded;
+      const bool gone = IsGone(opened);
+      survey.health = gone ? monitor::Health::kLost : monitor::Health::kDegraded;
       SetTrouble(std::string(opened.message()), &survey);
+      for (FigureValue& figure : survey.figures.values) {
+        figure = gone ? Absent(FigureAbsence::kLost) : cuda::AbsenceOf(opened);
+      }
+      forgiven_ = events_.total();
       events_.CopyTo(&survey);
       return survey;
     }
@@ -78,7 +93,7 @@ class NvmlMeter final : public DeviceMeter {
     events_.CopyTo(&survey);
     ReadPeers(&survey);
     ReadInstances(&survey);
-    JudgeHealth(&survey);
+    JudgeHealth(forgiven_, &survey);
     const bool lost = std::any_of(survey.figures.values.begin(), survey.figures.values.end(),
                                   [](const auto& one) { return one.absence == FigureAbsence::kLost; });
     if (lost || off_the_bus) {
@@ -86,6 +101,8 @@ class NvmlMeter final : public DeviceMeter {
       SetTrouble(off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
                              : "the driver says that it is lost",
                  &survey);
+      // What comes back has passed a self-test since.
+      forgiven_ = events_.total();
       // Looked for anew: a handle of before may stay lost.
       survey_.reset();
     }
@@ -95,7 +112,8 @@ class NvmlMeter final : public DeviceMeter {
  private:
   absl::Status Open() {
     if (survey_ != nullptr) return absl::OkStatus();
-    BERTH_ASSIGN_OR_RETURN(survey_, cuda::NvmlSurvey::Open(uuid_));
+    absl::StatusOr<std::unique_ptr<cuda::NvmlSurvey>> opened = cuda::NvmlSurvey::Open(uuid_);
+    BERTH_ASSIGN_OR_RETURN(survey_, std::move(opened));
     return absl::OkStatus();
   }
 
@@ -130,6 +148,7 @@ class NvmlMeter final : public DeviceMeter {
   FigureValue total_;
   FigureValue free_;
   EventLog events_;
+  uint64_t forgiven_ = 0;
 };
 
 }  // namespace
