@@ -28,6 +28,8 @@ class DeviceMeter {
   virtual absl::StatusOr<monitor::Reading> Read() = 0;
   // Never fails: what cannot be read says why.
   virtual monitor::Survey Survey() = 0;
+  // Whether only another process can read on: the driver that this one began with is no more.
+  virtual bool past_use() const { return false; }
   // Between two readings.
   virtual absl::Duration interval() const { return absl::Seconds(1); }
 };

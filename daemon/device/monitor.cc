@@ -41,6 +41,8 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeDevices(int socket) {
     }
     const monitor::Survey survey = meter.Survey();
     ::send(socket, &survey, sizeof(survey), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // What ends the process: another one follows.
+    if (meter.past_use()) ::shutdown(socket, SHUT_RDWR);
     ::poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(meter.interval())));
   }
 }

@@ -17,8 +17,11 @@ namespace berth {
 namespace {
 
 // NVML's words, as nvml.h has them.
+constexpr int kUninitialized = 1;
 constexpr int kNotFound = 6;
+constexpr int kDriverNotLoaded = 9;
 constexpr int kGpuIsLost = 15;
+constexpr int kVersionMismatch = 18;
 
 // 0 where it was not NVML that refused.
 int CodeOf(const absl::Status& status) {
@@ -43,6 +46,8 @@ class NvmlMeter final : public DeviceMeter {
     }
   }
 
+  bool past_use() const override { return past_use_; }
+
   absl::StatusOr<monitor::Reading> Read() override {
     monitor::Reading reading = {.taken_ns = MonotonicNanoseconds(), .device = ordinal_};
     // Until it is read: what was read before is not how it is.
@@ -50,6 +55,7 @@ class NvmlMeter final : public DeviceMeter {
     BERTH_ASSIGN_OR_RETURN(cuda::Nvml* const nvml, cuda::Nvml::Get());
     const absl::StatusOr<cuda::Nvml::Memory> memory = nvml->GetMemory(uuid_);
     if (!memory.ok()) {
+      NoteDriver(memory.status());
       total_ = free_ = cuda::AbsenceOf(memory.status());
       return memory.status();
     }
@@ -113,8 +119,16 @@ class NvmlMeter final : public DeviceMeter {
   absl::Status Open() {
     if (survey_ != nullptr) return absl::OkStatus();
     absl::StatusOr<std::unique_ptr<cuda::NvmlSurvey>> opened = cuda::NvmlSurvey::Open(uuid_);
+    if (!opened.ok()) NoteDriver(opened.status());
     BERTH_ASSIGN_OR_RETURN(survey_, std::move(opened));
     return absl::OkStatus();
+  }
+
+  // The library is initialised once in a process: a driver that was loaded anew answers another process only.
+  void NoteDriver(const absl::Status& refused) {
+    const int code = CodeOf(refused);
+    const bool of_driver = code == kUninitialized || code == kDriverNotLoaded || code == kVersionMismatch;
+    past_use_ |= of_driver && cuda::Nvml::Get().ok();
   }
 
   // One that does not answer hides no other.
@@ -149,6 +163,7 @@ class NvmlMeter final : public DeviceMeter {
   FigureValue free_;
   EventLog events_;
   uint64_t forgiven_ = 0;
+  bool past_use_ = false;
 };
 
 }  // namespace
