@@ -78,7 +78,7 @@ void RunClearsChecks(std::vector<DeviceRecord>* records) {
   const auto deadline = std::chrono::steady_clock::now() + kLimit;
   std::vector<Check> checks;
   for (DeviceRecord& record : *records) {
-    if (record.backend == BackendKind::kHost) continue;
+    if (record.backend == BackendKind::kHost || record.failed != 0) continue;
     if (Bytes(record.free_bytes) < kRoom) {
       record.clears =
           ClearsNotTried(absl::StrCat("less than ", FormatBytes(kRoom), " of the device are free"));

@@ -155,7 +155,8 @@ int RunWorkerRole(const Options& options, const RuntimeOpener& open) {
 
 int RunInventoryRole(const Options& options) {
   const std::string name = "berth-inventory";
-  return ExitCode(name, ListDevices(name, options));
+  // Threads of its own may be in a driver that does not return.
+  ::_exit(ExitCode(name, ListDevices(name, options)));
 }
 
 int RunMonitorRole(const Options& options) {

@@ -75,6 +75,7 @@ struct Library {
   Result (*mig_mode)(Device, unsigned int*, unsigned int*);
   Result (*mig_count)(Device, unsigned int*);
   Result (*mig_device)(Device, unsigned int, Device*);
+  Result (*mig_parent)(Device, Device*);
   Result (*attributes)(Device, DeviceAttributes*);
   Result (*link_state)(Device, unsigned int, int*);
   Result (*peer_status)(Device, Device, int, int*);
@@ -111,6 +112,7 @@ const Library& TheLibrary() {
     Find(library, "nvmlDeviceGetMigMode", &found->mig_mode);
     Find(library, "nvmlDeviceGetMaxMigDeviceCount", &found->mig_count);
     Find(library, "nvmlDeviceGetMigDeviceHandleByIndex", &found->mig_device);
+    Find(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &found->mig_parent);
     Find(library, "nvmlDeviceGetAttributes_v2", &found->attributes);
     Find(library, "nvmlDeviceGetNvLinkState", &found->link_state);
     Find(library, "nvmlDeviceGetP2PStatus", &found->peer_status);
@@ -211,6 +213,21 @@ class LoadedSurvey final : public NvmlSurvey {
     }
     info.bus_id[sizeof(info.bus_id) - 1] = '\0';
     return std::string(info.bus_id);
+  }
+
+  absl::StatusOr<std::string> MigParent() override {
+    if (nvml_.mig_parent == nullptr || nvml_.uuid == nullptr) {
+      return TooOld("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    }
+    Device parent = nullptr;
+    char uuid[96] = {};
+    if (const Result result = nvml_.mig_parent(device_, &parent); result != kSuccess) {
+      return Error("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", result);
+    }
+    if (const Result result = nvml_.uuid(parent, uuid, sizeof(uuid)); result != kSuccess) {
+      return Error("nvmlDeviceGetUUID", result);
+    }
+    return std::string(uuid);
   }
 
   absl::StatusOr<Reach> ReachOf(const std::string& peer_uuid) override {

@@ -28,6 +28,9 @@ class NvmlSurvey {
   virtual void Read(DeviceFigures* figures) = 0;
   // "00000000:4E:00.0". Errors: DRIVER.
   virtual absl::StatusOr<std::string> PciId() = 0;
+  // The UUID of the device that this is a MIG instance of. Errors: DRIVER, also for one that is no instance;
+  // UNSUPPORTED where the library is too old.
+  virtual absl::StatusOr<std::string> MigParent() = 0;
 
   // How the device reaches another one's memory.
   struct Reach {

@@ -56,7 +56,10 @@ struct DeviceRecord {
   // "GPU-xxxxxxxx-xxxx-…" as nvidia-smi prints it, "HOST-<ordinal>", or a simulated node's own; zero-terminated.
   char uuid[64] = {};
   // Zero-terminated.
-  char name[96] = {};
+  char name[92] = {};
+  // 1 for one that could not be described when the daemon started, and is out of service: what could be read is here,
+  // and clears.detail says what failed.
+  uint32_t failed = 0;
   uint64_t total_bytes = 0;
   // When the daemon started.
   uint64_t free_bytes = 0;

@@ -5,11 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -30,6 +35,8 @@ namespace berth {
 namespace {
 
 constexpr Bytes kHostBytesMax = GiB(8);
+// A device is described in less than a millisecond once cuInit has ended.
+constexpr std::chrono::seconds kPatience(3);
 
 template <size_t kSize>
 void SetText(absl::string_view text, char (&field)[kSize]) {
@@ -108,76 +115,123 @@ uint32_t Optional(cuda::Driver& driver, uint32_t ordinal, cuda::DeviceAttribute 
   return static_cast<uint32_t>(std::max(0, driver.Attribute(ordinal, attribute).value_or(0)));
 }
 
-absl::StatusOr<DeviceRecord> CudaDevice(cuda::Driver& driver, uint32_t ordinal) {
+// One whose UUID cannot be read is nobody's device.
+DeviceRecord UnknownDevice(uint32_t ordinal) {
+  DeviceRecord record = {.ordinal = ordinal, .backend = BackendKind::kCudaVmm, .granularity = kBlockGranularity};
+  SetText(absl::StrCat("unknown-", ordinal), record.uuid);
+  SetText("not tried: turned off", record.clears.detail);
+  return record;
+}
+
+// Fills in what can be read. Errors: UNSUPPORTED for one whose memory cannot be shared; the driver's.
+absl::Status Describe(cuda::Driver& driver, DeviceRecord* described) {
+  DeviceRecord& record = *described;
+  const uint32_t ordinal = record.ordinal;
+  BERTH_ASSIGN_OR_RETURN(const std::string uuid, driver.DeviceUuid(ordinal));
+  SetText(uuid, record.uuid);
+  BERTH_ASSIGN_OR_RETURN(const std::string name, driver.DeviceName(ordinal));
+  SetText(name, record.name);
   BERTH_ASSIGN_OR_RETURN(const int shareable, driver.Attribute(ordinal, cuda::DeviceAttribute::kMemoryAsFd));
   if (shareable == 0) {
     return Refuse(Reason::kUnsupported, "it lacks {capability}",
                   {{"capability", "memory that can be shared as an fd"}});
   }
-  DeviceRecord record = {.ordinal = ordinal, .backend = BackendKind::kCudaVmm};
-  BERTH_ASSIGN_OR_RETURN(const std::string uuid, driver.DeviceUuid(ordinal));
-  BERTH_ASSIGN_OR_RETURN(const std::string name, driver.DeviceName(ordinal));
   BERTH_ASSIGN_OR_RETURN(const Bytes total, driver.DeviceTotalMemory(ordinal));
+  record.total_bytes = record.free_bytes = total.count();
   BERTH_ASSIGN_OR_RETURN(const Bytes granularity, VmmGranularity(driver, ordinal));
+  record.granularity = granularity.count();
   BERTH_ASSIGN_OR_RETURN(const int major,
                          driver.Attribute(ordinal, cuda::DeviceAttribute::kComputeCapabilityMajor));
   BERTH_ASSIGN_OR_RETURN(const int minor,
                          driver.Attribute(ordinal, cuda::DeviceAttribute::kComputeCapabilityMinor));
   BERTH_ASSIGN_OR_RETURN(const int processors,
                          driver.Attribute(ordinal, cuda::DeviceAttribute::kMultiprocessors));
-  SetText(uuid, record.uuid);
-  SetText(name, record.name);
-  SetText("not tried: turned off", record.clears.detail);
-  record.total_bytes = total.count();
-  record.free_bytes = total.count();
-  record.granularity = granularity.count();
   record.compute_capability = static_cast<uint32_t>(10 * major + minor);
   record.multiprocessors = static_cast<uint32_t>(processors);
   record.threads_per_multiprocessor =
       Optional(driver, ordinal, cuda::DeviceAttribute::kThreadsPerMultiprocessor);
   record.shared_bytes_per_block = Optional(driver, ordinal, cuda::DeviceAttribute::kSharedMemoryPerBlock);
   record.l2_bytes = Optional(driver, ordinal, cuda::DeviceAttribute::kL2Cache);
-  // CUDA knows what is free only inside a context; NVML knows without.
-  if (const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get(); nvml.ok()) {
-    const absl::StatusOr<cuda::Nvml::Memory> memory = (*nvml)->GetMemory(uuid);
-    if (memory.ok()) record.free_bytes = std::min(total, memory->free).count();
+  return absl::OkStatus();
+}
+
+// What NVML knows of the device of `records` at `index`, which may be less: what is free, which CUDA knows only inside
+// a context; where it is, and what it is linked to.
+DeviceRecord WithPlace(const std::vector<DeviceRecord>& records, size_t index) {
+  DeviceRecord record = records[index];
+  const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get();
+  if (!nvml.ok()) return record;
+  if (const auto memory = (*nvml)->GetMemory(record.uuid); memory.ok()) {
+    record.free_bytes = std::min(record.total_bytes, memory->free.count());
+  }
+  const absl::StatusOr<std::unique_ptr<cuda::NvmlSurvey>> survey = cuda::NvmlSurvey::Open(record.uuid);
+  if (!survey.ok()) return record;
+  if (const absl::StatusOr<std::string> pci = (*survey)->PciId(); pci.ok()) SetText(*pci, record.pci_id);
+  if (absl::StartsWith(record.uuid, "MIG-")) {
+    if (const auto parent = (*survey)->MigParent(); parent.ok()) SetText(*parent, record.mig_parent);
+  }
+  for (const DeviceRecord& peer : records) {
+    if (peer.ordinal == record.ordinal) continue;
+    const absl::StatusOr<cuda::NvmlSurvey::Reach> reach = (*survey)->ReachOf(peer.uuid);
+    if (reach.ok() && reach->nvlink) record.nvlink_peers |= uint64_t{1} << peer.ordinal;
   }
   return record;
 }
 
-// Where the devices are, and what they are linked to: by NVML, which may know less.
-void AddPlaces(std::vector<DeviceRecord>* records) {
-  for (DeviceRecord& record : *records) {
-    const absl::StatusOr<std::unique_ptr<cuda::NvmlSurvey>> survey = cuda::NvmlSurvey::Open(record.uuid);
-    if (!survey.ok()) continue;
-    if (const absl::StatusOr<std::string> pci = (*survey)->PciId(); pci.ok()) SetText(*pci, record.pci_id);
-    for (const DeviceRecord& peer : *records) {
-      if (peer.ordinal == record.ordinal) continue;
-      const absl::StatusOr<cuda::NvmlSurvey::Reach> reach = (*survey)->ReachOf(peer.uuid);
-      if (reach.ok() && reach->nvlink) record.nvlink_peers |= uint64_t{1} << peer.ordinal;
-    }
+// The answers of `ask` for 0 to `count` - 1, each on a thread of its own; nothing for one that does not come in time.
+template <typename Ask>
+auto AskEach(size_t count, Ask ask) {
+  using Answer = decltype(ask(size_t{0}));
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::vector<std::future<Answer>> coming;
+  for (size_t i = 0; i < count; ++i) {
+    std::promise<Answer> promise;
+    coming.push_back(promise.get_future());
+    std::thread([ask, i, promise = std::move(promise)]() mutable { promise.set_value(ask(i)); }).detach();
   }
+  std::vector<std::optional<Answer>> answers;
+  for (std::future<Answer>& one : coming) {
+    const bool there = one.wait_until(deadline) == std::future_status::ready;
+    answers.push_back(there ? std::optional<Answer>(one.get()) : std::nullopt);
+  }
+  return answers;
 }
 
 absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   BERTH_ASSIGN_OR_RETURN(const int count, driver->DeviceCount());
+  struct Described {
+    DeviceRecord record;
+    absl::Status status;
+  };
+  const auto described = AskEach(std::min<uint32_t>(count, kMaxDeviceOrdinals), [driver](size_t ordinal) {
+    Described one = {.record = UnknownDevice(static_cast<uint32_t>(ordinal))};
+    one.status = Describe(*driver, &one.record);
+    return one;
+  });
+  // One sick device never hides the others.
   std::vector<DeviceRecord> records;
-  for (uint32_t ordinal = 0; ordinal < std::min<uint32_t>(count, kMaxDeviceOrdinals); ++ordinal) {
-    const absl::StatusOr<DeviceRecord> record = CudaDevice(*driver, ordinal);
-    if (record.ok()) {
-      records.push_back(*record);
-    } else {
-      // One sick device never hides the others.
-      dprintf(STDERR_FILENO, "berthd: device %u is left out: %s\n", ordinal,
-              std::string(record.status().message()).c_str());
+  for (uint32_t ordinal = 0; ordinal < described.size(); ++ordinal) {
+    const absl::Status status =
+        described[ordinal].has_value()
+            ? described[ordinal]->status
+            : absl::UnavailableError(absl::StrCat("the driver did not answer in ", kPatience.count(), " s"));
+    if (IsRefusal(status, Reason::kUnsupported)) {
+      dprintf(STDERR_FILENO, "berthd: device %u is left out: %s\n", ordinal, std::string(status.message()).c_str());
+      continue;
     }
+    DeviceRecord& record =
+        records.emplace_back(described[ordinal].has_value() ? described[ordinal]->record : UnknownDevice(ordinal));
+    if (status.ok()) continue;
+    record.failed = 1;
+    SetText(status.message(), record.clears.detail);
   }
   if (records.empty()) {
     return Refuse(Reason::kUnsupported, "no {capability}: {count} devices, none that can be used",
                   {{"capability", "CUDA"}, {"count", count}});
   }
-  AddPlaces(&records);
+  const auto placed = AskEach(records.size(), [records](size_t index) { return WithPlace(records, index); });
+  for (size_t i = 0; i < records.size(); ++i) records[i] = placed[i].value_or(records[i]);
   return records;
 }
 

@@ -125,6 +125,11 @@ absl::Status Vault::Start(UniqueFd page) {
     if (worker.lane != Lane::kMain) continue;
     // Memory of a device outlives its workers, so their later starts do not move the generation.
     ++WordsOf(worker).generation;
+    if (worker.record.failed != 0) {
+      worker.supervision.OnNotStarted(absl::StrCat("it failed when the daemon started: ", worker.record.clears.detail));
+      Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
+      continue;
+    }
     if (worker.record.clears.outcome == ClearsOutcome::kStale) {
       worker.supervision.OnNotStarted(
           absl::StrCat("the driver hands memory on uncleared: ", worker.record.clears.detail));

@@ -30,8 +30,8 @@ using custody::OrderKind;
 using custody::WorkerState;
 using std::chrono::seconds;
 
-// cuInit takes 0.2 s; a driver that needs this long is stuck.
-constexpr seconds kInventoryLimit(10);
+// cuInit takes 0.2 s, and a device that does not answer is waited for twice; a driver that needs this long is stuck.
+constexpr seconds kInventoryLimit(15);
 
 const char* NameOf(Lane lane) { return lane == Lane::kMain ? "worker" : "context worker"; }
 
