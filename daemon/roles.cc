@@ -89,7 +89,7 @@ absl::Status ListDevices(const std::string& name, const Options& options) {
                                         .host_devices = options.host_devices,
                                         .host_bytes = options.host_bytes,
                                         .host_devices_file = options.host_devices_file}));
-  if (options.first && options.clears_check) RunClearsChecks(&records);
+  if (options.clears_check) RunClearsChecks(&records);
   return WriteInventory(kChildFd, records);
 }
 

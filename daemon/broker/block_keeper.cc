@@ -214,6 +214,10 @@ void BlockKeeper::OnWorkerNews(const WorkerNews& news) {
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.ReportDevice(now, news.device, news.lane, report, effects);
     core.WorkerDown(now, news.device, news.lane, state, effects);
+    // A worker that meets a loss first says what the monitor would, who says when the device is back.
+    if (news.state == custody::WorkerState::kLost) {
+      core.DeviceSurveyed(now, news.device, {.lost = true, .trouble = news.last_failure}, effects);
+    }
     for (const BlockId block : released) core.BlockReleased(now, block, absl::OkStatus(), effects);
   });
 }

@@ -167,6 +167,8 @@ enum class WorkerState : uint32_t {
   // There is none, and a process looks whether the device works: one is started if it does, else kStopped follows. Of
   // main workers.
   kTesting,
+  // As kStopped, and it is because the device is lost: it may be enabled once the driver has it again.
+  kLost,
 };
 
 inline constexpr uint32_t kReasonBytes = 240;

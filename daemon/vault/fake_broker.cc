@@ -105,6 +105,9 @@ class FakeBroker {
       case custody::WorkerState::kStopped:
         absl::StrAppend(&notices_, "down ", name, " stopped\n");
         break;
+      case custody::WorkerState::kLost:
+        absl::StrAppend(&notices_, "down ", name, " lost\n");
+        break;
       case custody::WorkerState::kAbandoned:
         absl::StrAppend(&notices_, "down ", name, " abandoned\n");
         break;

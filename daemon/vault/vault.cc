@@ -175,10 +175,6 @@ absl::Status Vault::Serve() {
         entries.push_back({.fd = (*monitor)->process.pidfd(), .events = POLLIN, .revents = 0});
       }
     }
-    if (look_.has_value()) {
-      wake = std::min(wake, look_->deadline);
-      entries.push_back({.fd = look_->process.pidfd(), .events = POLLIN, .revents = 0});
-    }
     if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR)
       return OsError("poll", errno);
 

@@ -76,7 +76,7 @@ class Vault {
     Lane lane = Lane::kMain;
     std::optional<ChildProcess> process;
     Supervision supervision;
-    // It said that its device is lost, and nobody has looked yet whether the node still has it.
+    // Its device is lost, by whoever's word, and has not been brought back since.
     bool lost = false;
     // A context worker whose memory nobody shall trust any more: it is gone, or was killed.
     bool over = true;
@@ -157,13 +157,9 @@ class Vault {
   absl::Status FindDevices();
   // One for each lane of each device, none of which runs.
   void ListWorkers(const std::vector<DeviceRecord>& records);
-  // The `first` may look at the devices as long as it likes: nobody uses them yet.
-  absl::StatusOr<Inventory> StartInventory(bool first);
+  absl::StatusOr<Inventory> StartInventory();
   // Requires: it has ended, or its deadline has passed.
   static absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(Inventory& inventory);
-  // Looks whether the node still has the devices that were lost; OnLookDone() drops those that it has not.
-  void StartLook();
-  void OnLookDone();
 
   Worker* FindWorker(uint32_t device, Lane lane);
   absl::Status StartWorker(Worker& worker);
@@ -176,12 +172,13 @@ class Vault {
   // Moves the generation of what a context worker makes, once in its life.
   void EndContext(Worker& worker);
   void OnWorkerDeath(Worker& worker);
-  void OnDeviceLost(Worker& worker);
   // Acts on deaths and on the time, for all workers.
   void AttendWorkers();
   void DropDevice(uint32_t device, const std::string& why);
   void ResetDevice(uint32_t device, const std::string& why);
-  void LoseDevice(uint32_t device, const std::string& why);
+  // Moves the device's generation, once until it is brought back, and has its workers end for good. `seen_by` has ended
+  // already; null for none.
+  void LoseDevice(uint32_t device, const Worker* seen_by, const std::string& why);
   void QueueStatus(const Worker& worker);
   DeviceWords& WordsOf(const Worker& worker) { return page_.writable().devices[worker.record.ordinal]; }
   // Of the memory that it makes.
@@ -221,7 +218,6 @@ class Vault {
   HeldFds held_;
   // By device, its main one first.
   std::vector<Worker> workers_;
-  std::optional<Inventory> look_;
   std::optional<Monitor> monitor_;
   // One that SIGKILL did not end: there is another, but no third.
   std::optional<Monitor> abandoned_monitor_;

@@ -106,7 +106,7 @@ void Vault::AttendUpgrade() {
       return;
     case Upgrade::kWanted:
       // What the broker is to be told is known to this program alone.
-      if (!broker_->link.wants_write() && !look_.has_value()) Exec();
+      if (!broker_->link.wants_write()) Exec();
       return;
     case Upgrade::kBroker:
       // It loses nothing by that, and its clients wait for the next one.
@@ -152,6 +152,7 @@ absl::Status Vault::AdoptWorker(Worker& worker, const WorkerStatus* status) {
   const WorkerState state = status == nullptr ? WorkerState::kRunning : status->state;
   const std::string failure = status == nullptr ? "" : custody::ReasonOf(status->last_failure);
   if (status != nullptr) worker.drain_reason = custody::ReasonOf(status->drain_reason);
+  worker.lost = state == WorkerState::kLost;
   BERTH_ASSIGN_OR_RETURN(UniqueFd process,
                          CopyOf(held_, custody::ProcessKeyOf(worker.lane, worker.record.ordinal)));
   if (process) {
@@ -160,7 +161,8 @@ absl::Status Vault::AdoptWorker(Worker& worker, const WorkerStatus* status) {
     worker.over = false;
     // It was being ended, and still is.
     if (state == WorkerState::kAbandoned) KillWorker(worker, Supervision::Then::kStop, failure);
-  } else if (state == WorkerState::kStopped || state == WorkerState::kAbandoned || WordsOf(worker).dropped != 0) {
+  } else if (state == WorkerState::kStopped || state == WorkerState::kLost || state == WorkerState::kAbandoned ||
+             WordsOf(worker).dropped != 0) {
     worker.supervision.OnNotStarted(failure);
   } else if (state == WorkerState::kTesting) {
     worker.supervision.OnNotStarted(failure);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <variant>
@@ -47,19 +46,20 @@ int RunFakeWorker(const char* code) {
   return atoi(code);
 }
 
-// The node's devices; with $BERTH_FAKE_INVENTORY device 1 is gone once the daemon serves, with $BERTH_FAKE_STALE its
-// memory was found uncleared.
-int RunInventory(Options options) {
-  if (getenv("BERTH_FAKE_STALE") != nullptr) {
-    absl::StatusOr<std::vector<DeviceRecord>> records =
-        TakeInventory({.backend = BackendChoice::kHost, .host_devices = 2, .host_bytes = MiB(64)});
-    (*records)[1].clears = {.outcome = ClearsOutcome::kStale, .detail = "3 stale words seen in 1 GiB"};
-    return WriteInventory(kChildFd, *records).ok() ? 0 : 1;
+// The node's devices; with $BERTH_FAKE_STALE device 1's memory was found uncleared, with $BERTH_FAKE_FAILED it failed.
+int RunInventory(const Options& options) {
+  const bool stale = getenv("BERTH_FAKE_STALE") != nullptr;
+  const bool failed = getenv("BERTH_FAKE_FAILED") != nullptr;
+  if (!stale && !failed) return RunInventoryRole(options);
+  absl::StatusOr<std::vector<DeviceRecord>> records =
+      TakeInventory({.backend = BackendChoice::kHost, .host_devices = 2, .host_bytes = MiB(64)});
+  DeviceRecord& record = (*records)[1];
+  if (stale) record.clears = {.outcome = ClearsOutcome::kStale, .detail = "3 stale words seen in 1 GiB"};
+  if (failed) {
+    record.failed = 1;
+    record.clears = {.detail = "cuDeviceTotalMem: CUDA_ERROR_UNKNOWN (999)"};
   }
-  if (getenv("BERTH_FAKE_INVENTORY") != nullptr && std::filesystem::exists(options.folder + "/berthd.sock")) {
-    options.host_devices = 1;
-  }
-  return RunInventoryRole(options);
+  return WriteInventory(kChildFd, *records).ok() ? 0 : 1;
 }
 
 }  // namespace berth

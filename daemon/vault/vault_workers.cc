@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/fd_passing.h"
@@ -35,12 +34,6 @@ constexpr seconds kInventoryLimit(15);
 
 const char* NameOf(Lane lane) { return lane == Lane::kMain ? "worker" : "context worker"; }
 
-bool IsThere(const DeviceRecord& device, const std::vector<DeviceRecord>& records) {
-  return std::any_of(records.begin(), records.end(), [&](const DeviceRecord& record) {
-    return strncmp(record.uuid, device.uuid, sizeof(device.uuid)) == 0;
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceRecord>> Vault::ReadRecords(int fd) {
@@ -61,11 +54,10 @@ absl::StatusOr<std::vector<DeviceRecord>> Vault::ReadRecords(int fd) {
   return records;
 }
 
-absl::StatusOr<Vault::Inventory> Vault::StartInventory(bool first) {
+absl::StatusOr<Vault::Inventory> Vault::StartInventory() {
   BERTH_ASSIGN_OR_RETURN(UniqueFd table, CreateMemfd("berth-devices", 0));
   std::vector<std::string> flags = options_.child_flags;
   flags.push_back("--role=inventory");
-  if (first) flags.push_back("--first");
   BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, table.get()));
   return Inventory{
       .process = std::move(process), .table = std::move(table), .deadline = Now() + kInventoryLimit};
@@ -84,7 +76,7 @@ absl::StatusOr<std::vector<DeviceRecord>> Vault::TakeInventory(Inventory& invent
 }
 
 absl::Status Vault::FindDevices() {
-  BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory(/*first=*/true));
+  BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory());
   pollfd entries[] = {{.fd = inventory.process.pidfd(), .events = POLLIN, .revents = 0},
                       {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
   ::poll(entries, 2, PollTimeout(inventory.deadline));
@@ -101,28 +93,6 @@ void Vault::ListWorkers(const std::vector<DeviceRecord>& records) {
       workers_.push_back(
           {.record = record, .lane = lane, .supervision = Supervision(/*on_demand=*/lane == Lane::kContext)});
     }
-  }
-}
-
-void Vault::StartLook() {
-  if (look_.has_value()) return;
-  absl::StatusOr<Inventory> look = StartInventory(/*first=*/false);
-  if (look.ok()) {
-    look_ = *std::move(look);
-  } else {
-    Log("nobody can look for lost devices: %s", look.status().ToString().c_str());
-  }
-}
-
-void Vault::OnLookDone() {
-  const absl::StatusOr<std::vector<DeviceRecord>> records = TakeInventory(*look_);
-  look_.reset();
-  // Without an answer a lost device is stopped, and no more is said of it.
-  if (!records.ok()) Log("%s", std::string(records.status().message()).c_str());
-  for (Worker& worker : workers_) {
-    const bool gone = worker.lost && records.ok() && !IsThere(worker.record, *records);
-    worker.lost = false;
-    if (gone) DropDevice(worker.record.ordinal, "the node has this device no more");
   }
 }
 
@@ -201,7 +171,7 @@ void Vault::OnWorkerDeath(Worker& worker) {
     if (!std::exchange(worker.over, true)) ++GenerationOf(worker);
     RemoveNamedMemory(options_.folder, worker.record.ordinal);
   }
-  if (IsDeviceLost(end)) OnDeviceLost(worker);
+  if (IsDeviceLost(end)) LoseDevice(worker.record.ordinal, &worker, "the driver says that the device is lost");
   const bool another = worker.supervision.OnEnded(Now(), end);
   const bool stopped = worker.supervision.state() == Supervision::State::kStopped;
   Log("the %s of device %u ended: %s%s", NameOf(worker.lane), worker.record.ordinal, end.ToString().c_str(),
@@ -210,17 +180,6 @@ void Vault::OnWorkerDeath(Worker& worker) {
                                    : "; there will be no other");
   QueueStatus(worker);
   if (another) TryStartWorker(worker);
-}
-
-void Vault::OnDeviceLost(Worker& worker) {
-  ++WordsOf(worker).generation;
-  worker.lost = true;
-  StartLook();
-  for (Worker& other : workers_) {
-    if (other.record.ordinal != worker.record.ordinal || &other == &worker) continue;
-    KillWorker(other, Supervision::Then::kStop, "the driver says that the device is lost");
-    QueueStatus(other);
-  }
 }
 
 void Vault::AttendWorkers() {
@@ -238,7 +197,6 @@ void Vault::AttendWorkers() {
     }
     QueueStatus(worker);
   }
-  if (look_.has_value() && (look_->process.IsGone() || now >= look_->deadline)) OnLookDone();
 }
 
 void Vault::DropDevice(uint32_t device, const std::string& why) {
@@ -255,11 +213,14 @@ void Vault::DropDevice(uint32_t device, const std::string& why) {
   }
 }
 
-void Vault::LoseDevice(uint32_t device, const std::string& why) {
+void Vault::LoseDevice(uint32_t device, const Worker* seen_by, const std::string& why) {
   Log("device %u is lost: %s", device, why.c_str());
   for (Worker& worker : workers_) {
     if (worker.record.ordinal != device) continue;
-    if (worker.lane == Lane::kMain) ++WordsOf(worker).generation;
+    // Several may see it: its workers, each by itself, and the monitor.
+    const bool again = std::exchange(worker.lost, true);
+    if (worker.lane == Lane::kMain && !again) ++WordsOf(worker).generation;
+    if (&worker == seen_by) continue;
     if (worker.process.has_value() || worker.test.has_value()) {
       KillWorker(worker, Supervision::Then::kStop, why);
     } else {
@@ -305,7 +266,7 @@ void Vault::OnRequest(OrderRequest request) {
     case OrderKind::kLose:
       // One that is out of service already was lost before, or needs an operator anyway.
       if (worker.supervision.state() == Supervision::State::kStopped) break;
-      return LoseDevice(request.device, request.why);
+      return LoseDevice(request.device, /*seen_by=*/nullptr, request.why);
     case OrderKind::kDrain:
       worker.drain_reason = request.why;
       break;
@@ -321,6 +282,7 @@ void Vault::OnRequest(OrderRequest request) {
     case OrderKind::kEnable:
       if (WordsOf(worker).dropped != 0 || worker.supervision.state() != Supervision::State::kStopped) break;
       Log("the %s of device %u is enabled again", NameOf(worker.lane), worker.record.ordinal);
+      worker.lost = false;
       if (worker.supervision.OnEnabled()) StartTest(worker);
       break;
   }
@@ -345,7 +307,7 @@ void Vault::QueueStatus(const Worker& worker) {
                                                   : WorkerState::kGone;
       break;
     case Supervision::State::kStopped:
-      status.state = WorkerState::kStopped;
+      status.state = worker.lost ? WorkerState::kLost : WorkerState::kStopped;
       break;
     case Supervision::State::kAbandoned:
       status.state = WorkerState::kAbandoned;

@@ -199,26 +199,36 @@ TEST_F(VaultWorkersTest, ALostDevicesGenerationMovesAndItStaysStoppedUntilEnable
   ASSERT_TRUE(daemon.AwaitReady());
   const StatePage page = daemon.Page();
   Ask("create 1");
-  EXPECT_THAT(Ask("await down 1 stopped"), HasSubstr("down 1 stopped"));
+  EXPECT_THAT(Ask("await down 1 lost"), HasSubstr("down 1 lost"));
   EXPECT_EQ(page->devices[1].generation, 2u);
-  EXPECT_EQ(page->devices[1].dropped, 0u) << "the node still has it";
+  EXPECT_EQ(page->devices[1].dropped, 0u) << "it may come back";
   EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the driver says that the device is lost");
+  // The monitor sees the same, a moment later.
+  EXPECT_EQ(Ask("order lose 1"), "OK");
+  EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the driver says that the device is lost");
+  EXPECT_EQ(page->devices[1].generation, 2u);
   EXPECT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("order enable 1"), "OK");
   EXPECT_THAT(Ask("await up 1"), HasSubstr("up 1"));
   EXPECT_EQ(page->devices[1].generation, 2u);
 }
 
-TEST_F(VaultWorkersTest, ALostDeviceThatTheNodeHasNoMoreIsDropped) {
-  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}, {"BERTH_FAKE_INVENTORY", "1"}});
+TEST_F(VaultWorkersTest, ALostDeviceIsSaidToBeLostToTheNextBroker) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_WORKER", "13"}});
   ASSERT_TRUE(daemon.AwaitReady());
-  const StatePage page = daemon.Page();
   Ask("create 1");
-  // Said a second time, when somebody has looked.
-  EXPECT_THAT(Ask("await down 1 stopped\ndown 1 stopped\n"), HasSubstr("down 1 stopped"));
-  EXPECT_EQ(page->devices[1].dropped, 1u);
-  EXPECT_EQ(page->devices[0].dropped, 0u);
-  EXPECT_EQ(Ask("status 1"), "left 0, generation 2, dropped: the node has this device no more");
+  ASSERT_THAT(Ask("await down 1 lost"), HasSubstr("down 1 lost"));
+  daemon.KillChild("berth-broker");
+  EXPECT_THAT(Ask("await down 1 lost"), HasSubstr("down 1 lost"));
+  EXPECT_EQ(daemon.Page()->devices[1].generation, 2u);
+}
+
+TEST_F(VaultWorkersTest, ADeviceThatFailedAtTheStartIsStoppedAndSaysWhy) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_FAILED", "1"}});
+  ASSERT_TRUE(daemon.AwaitReady());
+  EXPECT_EQ(Ask("status 1"),
+            "left 0, generation 1: it failed when the daemon started: cuDeviceTotalMem: CUDA_ERROR_UNKNOWN (999)");
+  EXPECT_EQ(daemon.Child("berth-worker1"), 0);
   EXPECT_EQ(Ask("create 0"), "2097152");
 }
 
@@ -270,7 +280,7 @@ TEST_F(VaultWorkersTest, ALostDeviceIsStoppedUntilItIsEnabledAndHasPassedItsSelf
   const StatePage page = daemon->Page();
   ASSERT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("order lose 0"), "OK");
-  EXPECT_THAT(Ask("await down 0 stopped"), HasSubstr("down 0 stopped"));
+  EXPECT_THAT(Ask("await down 0 lost"), HasSubstr("down 0 lost"));
   EXPECT_EQ(page->devices[0].generation, 2u);
   EXPECT_EQ(Ask("status 0"), "left 0, generation 2: ordered to lose");
   EXPECT_EQ(daemon->Child("berth-worker0"), 0);
