@@ -18,6 +18,7 @@
 #include "common/unique_fd.h"
 #include "daemon/device/clears_check.h"
 #include "daemon/device/context_memory.h"
+#include "daemon/device/device_identity.h"
 #include "daemon/vault/child_process.h"
 
 namespace berth {
@@ -46,7 +47,9 @@ absl::StatusOr<Check> Start(DeviceRecord& record) {
   BERTH_ASSIGN_OR_RETURN(UniqueFd found, CreateMemfd("berth-clears", 0));
   BERTH_ASSIGN_OR_RETURN(
       ChildProcess process,
-      ChildProcess::Start({"--role=clears-check", absl::StrCat("--device=", record.ordinal)}, found.get()));
+      ChildProcess::Start({"--role=clears-check", absl::StrCat("--device=", record.ordinal),
+                           absl::StrCat("--device-uuid=", record.uuid)},
+                          found.get()));
   return Check{.record = &record, .process = std::move(process), .found = std::move(found)};
 }
 
@@ -103,7 +106,12 @@ void RunClearsChecks(std::vector<DeviceRecord>* records) {
 int RunClearsCheckRole(const Options& options) {
   if (!BecomeChild(absl::StrCat("berth-clears", options.device), options.parent).ok()) return 1;
   Found found;
-  if (const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get(); driver.ok()) {
+  absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+  if (driver.ok()) {
+    const absl::Status there = CheckDevice(**driver, static_cast<int>(options.device), options.device_uuid);
+    if (!there.ok()) driver = there;
+  }
+  if (driver.ok()) {
     const ContextMeter meter(options.device);
     found.clears = CheckClears(**driver, static_cast<int>(options.device), kClearsCheckBytes, [&] {
       found.context_mib = static_cast<uint32_t>((meter.Measure().count() + MiB(1).count() - 1) / MiB(1).count());

@@ -140,7 +140,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   // The daemon's own words to itself.
   app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
   app.add_option("--device", options->device, "")->check(CLI::Range(0u, kMaxDeviceOrdinals - 1))->group("");
-  app.add_flag("--first", options->first, "")->group("");
+  app.add_option("--device-uuid", options->device_uuid, "")->group("");
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");

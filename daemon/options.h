@@ -58,8 +58,8 @@ struct Options {
 
   // The vault's words to its children.
   uint32_t device = 0;
-  // Of the inventory: no worker of the daemon's is there yet.
-  bool first = false;
+  // What the driver is to have at that ordinal; empty where nobody knows.
+  std::string device_uuid;
   // Of the vault: go on where another one ended, by what the broker behind this fd hands over; -1 for none. Then
   // replace all other processes.
   int broker_fd = -1;

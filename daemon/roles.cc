@@ -13,11 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/driver.h"
+#include "common/error.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/clears_checks.h"
 #include "daemon/confinement.h"
 #include "daemon/device/context_memory.h"
+#include "daemon/device/device_identity.h"
 #include "daemon/device/device_meter.h"
 #include "daemon/device/device_runtime.h"
 #include "daemon/device/device_runtimes.h"
@@ -72,6 +74,10 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
     return open({.kind = kind, .ordinal = ordinal, .total = options.host_bytes, .folder = options.folder},
                 runtime_options);
   });
+  if (options.backend != BackendChoice::kHost && !options.device_uuid.empty()) {
+    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    BERTH_RETURN_IF_ERROR(CheckDevice(*driver, static_cast<int>(options.device), options.device_uuid));
+  }
   std::optional<ContextMeter> meter;
   if (kind == BackendKind::kCudaDirect) meter.emplace(options.device);
   BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
@@ -107,7 +113,11 @@ absl::Status Monitor(const std::string& name, const Options& options) {
 absl::Status TestDevice(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
   if (options.backend != BackendChoice::kHost) {
+    if (options.host_bytes == Bytes(0)) {
+      return absl::FailedPreconditionError("it could not be read when the daemon started, which has to start anew");
+    }
     BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    BERTH_RETURN_IF_ERROR(CheckDevice(*driver, static_cast<int>(options.device), options.device_uuid));
     return TestCudaDevice(*driver, static_cast<int>(options.device), kSelfTestBytes);
   }
   if (!options.host_devices_file.empty()) {
@@ -148,6 +158,7 @@ int RunWorkerRole(const Options& options, const RuntimeOpener& open) {
   const absl::Status why = end.ok() ? end->fault : end.status();
   Report(name, why);
   if (end.ok()) return static_cast<int>(end->exit);
+  if (IsRefusal(why, Reason::kNotFound)) return static_cast<int>(WorkerExit::kOtherDevice);
   // The driver may be lost before there is anything to serve.
   const FaultDirective directive = DirectiveOf(why);
   return static_cast<int>(directive == FaultDirective::kGoOn ? WorkerExit::kFailed : ExitFor(directive));

@@ -18,6 +18,8 @@ enum class WorkerExit : int {
   kUnusable = 12,
   // The device is lost, and what was in its memory with it.
   kDeviceLost = 13,
+  // The driver has another device at the worker's ordinal, which its last words name.
+  kOtherDevice = 14,
 };
 
 }  // namespace berth

@@ -19,6 +19,8 @@ std::string Describe(const ProcessEnd& end) {
       return "the driver says that the device cannot be used";
     case WorkerExit::kDeviceLost:
       return "the driver says that the device is lost";
+    case WorkerExit::kOtherDevice:
+      return "the driver has another device at this ordinal: the daemon's output says which";
     case WorkerExit::kDone:
     case WorkerExit::kFailed:
       break;
@@ -28,7 +30,8 @@ std::string Describe(const ProcessEnd& end) {
 
 // Whether another worker would only meet the same.
 bool IsFinal(const ProcessEnd& end) {
-  return IsDeviceLost(end) || end.code == static_cast<int>(WorkerExit::kUnusable);
+  return IsDeviceLost(end) || end.code == static_cast<int>(WorkerExit::kUnusable) ||
+         end.code == static_cast<int>(WorkerExit::kOtherDevice);
 }
 
 }  // namespace

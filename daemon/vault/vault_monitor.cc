@@ -41,6 +41,7 @@ std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, 
   const std::string& script = options.host_devices_file;
   std::vector<std::string> flags = {
       role, absl::StrCat("--folder=", options.folder), absl::StrCat("--device=", record.ordinal),
+      absl::StrCat("--device-uuid=", record.uuid),
       absl::StrCat("--host-bytes=", record.total_bytes),
       record.backend == BackendKind::kHost ? "--backend=host" : "--backend=cuda"};
   if (!script.empty()) flags.push_back(absl::StrCat("--host-devices-file=", script));

@@ -110,7 +110,7 @@ absl::Status Vault::StartWorker(Worker& worker) {
   BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
   const std::vector<std::string> flags = {
       worker.lane == Lane::kMain ? "--role=worker" : "--role=context-worker",
-      absl::StrCat("--device=", record.ordinal),
+      absl::StrCat("--device=", record.ordinal), absl::StrCat("--device-uuid=", record.uuid),
       absl::StrCat("--backend=", record.backend == BackendKind::kHost ? "host" : "cuda"),
       absl::StrCat("--host-bytes=", record.total_bytes), absl::StrCat("--folder=", options_.folder)};
   if (worker.lane == Lane::kContext) {
