@@ -85,7 +85,7 @@ class Driver {
 
   // Devices. None of these needs, or makes, a context.
   virtual absl::StatusOr<int> DeviceCount() = 0;
-  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".
+  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"; of a MIG instance its own, "MIG-…".
   virtual absl::StatusOr<std::string> DeviceUuid(int ordinal) = 0;
   virtual absl::StatusOr<std::string> DeviceName(int ordinal) = 0;
   virtual absl::StatusOr<Bytes> DeviceTotalMemory(int ordinal) = 0;
