@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/actor_handle.h"
+#include "tests/support/berth_command.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
@@ -31,35 +32,15 @@ class CommandTest : public ::testing::Test {
 
   void TearDown() override { daemon_.ExpectBooksBack(); }
 
-  // Runs `berth` with `words`, by way of `wrapper` where that is not empty.
   Subprocess Start(const std::vector<std::string>& words, std::vector<std::string> wrapper = {}) {
-    SubprocessOptions options = {
-        .argv = std::move(wrapper),
-        .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}};
-    options.argv.push_back(ProgramPath("client/cli/berth"));
-    options.argv.insert(options.argv.end(), words.begin(), words.end());
-    return Subprocess::Start(options);
+    return berth_.Start(words, std::move(wrapper));
   }
-
-  int Run(const std::vector<std::string>& words) { return Start(words).Wait(); }
-
-  // What it prints, expecting it to end well.
-  std::string Show(const std::vector<std::string>& words) {
-    Subprocess command = Start(words);
-    std::string text = command.ReadAll();
-    EXPECT_EQ(command.Wait(), 0) << text;
-    return text;
-  }
-
-  Json ShowJson(std::vector<std::string> words) {
-    words.push_back("--json");
-    const std::string text = Show(words);
-    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    EXPECT_FALSE(json.is_discarded()) << text;
-    return json;
-  }
+  int Run(const std::vector<std::string>& words) { return berth_.Run(words); }
+  std::string Show(const std::vector<std::string>& words) { return berth_.Show(words); }
+  Json ShowJson(const std::vector<std::string>& words) { return berth_.ShowJson(words); }
 
   TestDaemon daemon_;
+  const BerthCommand berth_{daemon_.folder()};
 };
 
 TEST_F(CommandTest, RunEndsAsItsCommandDoes) {

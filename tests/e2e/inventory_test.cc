@@ -23,9 +23,9 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/berth_command.h"
 #include "tests/support/node_file.h"
 #include "tests/support/proc.h"
-#include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -62,13 +62,8 @@ std::shared_ptr<Session> OpenSession(TestDaemon& daemon) {
 }
 
 // What the command prints.
-std::string Berth(TestDaemon& daemon, std::vector<std::string> words) {
-  words.insert(words.begin(), ProgramPath("client/cli/berth"));
-  Subprocess command = Subprocess::Start(
-      {.argv = words, .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
-  std::string said = command.ReadAll();
-  EXPECT_EQ(command.Wait(), 0) << said;
-  return said;
+std::string Berth(TestDaemon& daemon, const std::vector<std::string>& words) {
+  return BerthCommand(daemon.folder()).Show(words);
 }
 
 // ---- Nodes --------------------------------------------------------------------------------------------------
@@ -145,16 +140,18 @@ TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
   EXPECT_EQ(seen.condition().clock().value(), 1980u);
   EXPECT_EQ(seen.condition().free_bytes().value(), MiB(60).count());
   EXPECT_EQ(seen.condition().total_bytes().value(), MiB(64).count());
-  node.Now("[now.0]\ntemperature = 90\nxids = [31]\n");
+  node.Now("[now.0]\ntemperature = 90\nxids = [74, 31]\n");
   ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().health() == v1::Condition::DEGRADED; }));
   const v1::Condition hot = Look(daemon, 0).condition();
-  EXPECT_EQ(hot.trouble(), "90 degrees, it runs slower from 87 on; Xid 31");
-  ASSERT_EQ(hot.events_size(), 1);
+  // A program's own Xid says nothing of the device.
+  EXPECT_EQ(hot.trouble(), "90 degrees, it runs slower from 87 on; Xid 74");
+  ASSERT_EQ(hot.events_size(), 2);
   EXPECT_EQ(hot.events(0).kind(), v1::DeviceEvent::XID);
-  EXPECT_EQ(hot.events(0).code(), 31u);
+  EXPECT_EQ(hot.events(0).code(), 74u);
+  EXPECT_EQ(hot.events(1).code(), 31u);
   EXPECT_EQ(DeviceOf(daemon, 0).state(), v1::Device::READY) << "it is said, and served";
   const std::string table = Berth(daemon, {"devices", "--hardware"});
-  for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 31"}) {
+  for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 74"}) {
     EXPECT_TRUE(absl::StrContains(table, cell)) << cell << " in\n" << table;
   }
   EXPECT_TRUE(
