@@ -134,18 +134,10 @@ struct Functions {
 #undef BERTH_DECLARE
   // By their own names: which one a plain name means depends on the headers. Of a MIG instance the first says whose it
   // is, the second its own; a driver before CUDA 11.4 has no second.
-  CUresult (*device_uuid)(CUuuid*, CUdevice) = nullptr;
-  CUresult (*instance_uuid)(CUuuid*, CUdevice) = nullptr;
+  using GetUuid = CUresult (*)(CUuuid*, CUdevice);
+  GetUuid device_uuid = nullptr;
+  GetUuid instance_uuid = nullptr;
 };
-
-std::string UuidText(absl::string_view kind, const CUuuid& uuid) {
-  std::string text(kind);
-  for (int i = 0; i < 16; ++i) {
-    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    absl::StrAppendFormat(&text, "%02x", static_cast<uint8_t>(uuid.bytes[i]));
-  }
-  return text;
-}
 
 // Returns from the method with the driver's error unless `name` succeeds.
 #define BERTH_CALL(name, ...)                                                              \
@@ -177,11 +169,10 @@ class LoadedDriver : public Driver {
     return Absent("libcuda.so.1 is too old, it lacks " BERTH_TEXT(name));
     BERTH_CUDA_FUNCTIONS(BERTH_LOAD)
 #undef BERTH_LOAD
-    driver->functions_.device_uuid =
-        reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(::dlsym(library, "cuDeviceGetUuid"));
-    driver->functions_.instance_uuid =
-        reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(::dlsym(library, "cuDeviceGetUuid_v2"));
-    if (driver->functions_.device_uuid == nullptr) return Absent("libcuda.so.1 is too old, it lacks cuDeviceGetUuid");
+    Functions& functions = driver->functions_;
+    functions.device_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid"));
+    functions.instance_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid_v2"));
+    if (functions.device_uuid == nullptr) return Absent("libcuda.so.1 is too old, it lacks cuDeviceGetUuid");
     const CUresult result = driver->functions_.cuInit_(0);
     if (result == CUDA_ERROR_NO_DEVICE) return Absent(kNoDeviceAtAll);
     if (result == CUDA_ERROR_STUB_LIBRARY) return Absent("libcuda.so.1 is the toolkit's stub");
@@ -198,15 +189,17 @@ class LoadedDriver : public Driver {
   absl::StatusOr<std::string> DeviceUuid(int ordinal) override {
     BERTH_ASSIGN_OR_RETURN(const CUdevice device, Device(ordinal));
     CUuuid uuid = {};
-    if (const CUresult result = functions_.device_uuid(&uuid, device); result != CUDA_SUCCESS) {
-      return Error("cuDeviceGetUuid", result);
+    CUresult result = functions_.device_uuid(&uuid, device);
+    if (result != CUDA_SUCCESS) return Error("cuDeviceGetUuid", result);
+    CUuuid own = uuid;
+    if (functions_.instance_uuid != nullptr) result = functions_.instance_uuid(&own, device);
+    if (result != CUDA_SUCCESS) return Error("cuDeviceGetUuid_v2", result);
+    std::string text = memcmp(&own, &uuid, sizeof(uuid)) == 0 ? "GPU" : "MIG";
+    for (int i = 0; i < 16; ++i) {
+      if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+      absl::StrAppendFormat(&text, "%02x", static_cast<uint8_t>(own.bytes[i]));
     }
-    if (functions_.instance_uuid == nullptr) return UuidText("GPU", uuid);
-    CUuuid own = {};
-    if (const CUresult result = functions_.instance_uuid(&own, device); result != CUDA_SUCCESS) {
-      return Error("cuDeviceGetUuid_v2", result);
-    }
-    return UuidText(memcmp(&own, &uuid, sizeof(uuid)) == 0 ? "GPU" : "MIG", own);
+    return text;
   }
 
   absl::StatusOr<std::string> DeviceName(int ordinal) override {

@@ -348,9 +348,9 @@ TEST_F(VaultMonitorTest, ADeviceThatFailsItsSelfTestStaysStoppedAndSaysWhy) {
   const auto daemon = StartNode();
   Describe("[now.1]\nfails_self_test = \"its memory is bad\"");
   EXPECT_EQ(Ask("order lose 1"), "OK");
-  EXPECT_THAT(Ask("await down 1 stopped"), HasSubstr("down 1 stopped"));
+  EXPECT_THAT(Ask("await down 1 lost"), HasSubstr("down 1 lost"));
   EXPECT_EQ(Ask("order enable 1"), "OK");
-  EXPECT_THAT(Ask("await down 1 stopped\ndown 1 stopped\n"), HasSubstr("down 1 stopped\ndown 1 stopped\n"));
+  EXPECT_THAT(Ask("await down 1 lost\ndown 1 stopped\n"), HasSubstr("down 1 lost\ndown 1 stopped\n"));
   EXPECT_EQ(Ask("status 1"), "left 0, generation 2: the self-test failed: its memory is bad");
   Describe("");
   EXPECT_EQ(Ask("order enable 1"), "OK");
