@@ -1,5 +1,6 @@
 // The rows of blocks and their imports, and how memory goes on after a restart.
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,14 @@ void Core::Impl::ResumeMemory(const Step& step) {
     if (block.phase != BlockPhase::kRetired || !block.asked || !IsLost(block)) return;
     Emit(step, ReleaseBlock{.device = block.device, .lane = block.lane(), .block = block.id, .lost = true});
   });
+  for (auto& [ordinal, device] : devices_) {
+    const std::vector<Bytes> sizes = device.warm.sizes();
+    for (const BlockId id : device.warm.All()) {
+      Block& block = *blocks_.Find(id);
+      const bool kept = std::find(sizes.begin(), sizes.end(), block.bytes) != sizes.end();
+      if (!kept || block.memory_generation < device.main.generation) Abandon(step, block);
+    }
+  }
   for (const BlockId id : abandoned) {
     // It may have been made, for nobody; what never was is released at once.
     Block& block = *blocks_.Find(id);

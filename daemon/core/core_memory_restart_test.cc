@@ -325,6 +325,68 @@ TEST(CoreMemoryRestartTest, WhatIsMadeAheadStaysOnTheShelf) {
   EXPECT_TRUE(h.StatusOf(h.Allocate(a, MiB(2))).ok()) << "at once";
 }
 
+TEST(CoreMemoryRestartTest, WhatWasMadeAheadAndIsLostIsGivenToNobody) {
+  Config config = CoreHarness::DefaultConfig();
+  config.warm_blocks_per_size = 2;
+  MemoryHarness h(config);
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  h.WorkAll();
+  ASSERT_EQ(h.BytesOf(0).warm, MiB(4));
+  // The device lost its memory, and the broker died before it heard of that.
+  h.jobs.clear();
+  config.devices[0].generation = 2;
+  h.Restart(config);
+  EXPECT_EQ(h.BytesOf(0).warm, Bytes(0));
+  h.WorkAll();
+  EXPECT_EQ(h.MustAllocate(a, MiB(2)).block.handle.generation, 2u);
+}
+
+TEST(CoreMemoryRestartTest, WhatIsOfASizeThatIsKeptNoLongerGoesBack) {
+  Config config = CoreHarness::DefaultConfig();
+  config.warm_blocks_per_size = 1;
+  MemoryHarness h(config);
+  Peer a = h.Open();
+  for (const uint64_t mebibytes : {2, 4}) {
+    h.MustAllocate(a, MiB(mebibytes));
+    h.WorkAll();
+  }
+  ASSERT_EQ(h.BytesOf(0).warm, MiB(6));
+  h.jobs.clear();
+  config.warm_sizes = 0;
+  h.Restart(config);
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0).warm, Bytes(0));
+}
+
+TEST(CoreMemoryRestartTest, WhatAnEarlierBrokerMayHaveHadMadeOfLostMemoryIsAskedForAnew) {
+  // The memory is lost before the next broker comes, or after.
+  for (const bool before : {true, false}) {
+    Config config = CoreHarness::DefaultConfig();
+    MemoryHarness h(config);
+    Peer a = h.Open();
+    const AllocateRequest request = {.bytes = MiB(2)};
+    h.Allocate(a, request);
+    ASSERT_EQ(h.jobs.size(), 1u);
+    const BlockId old = std::get<CreateBlock>(h.jobs[0]).block;
+    h.jobs.clear();
+    if (before) config.devices[0].generation = 2;
+    h.Restart(config);
+    if (!before) {
+      h.DropWorker();
+      h.LoseMemory(0, 2);
+      h.RaiseWorker();
+    }
+    const CallId again = h.AllocateAgain(a, request);
+    h.WorkAll();
+    const AllocateResult made = h.Get<AllocateResult>(again);
+    EXPECT_NE(made.block.handle.block, old) << "its memory may be there, and lost";
+    EXPECT_EQ(made.block.handle.generation, 2u);
+    EXPECT_EQ(h.BytesOf(0).live, MiB(2));
+    EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
+  }
+}
+
 TEST(CoreMemoryRestartTest, ADrainIsToldToTheVaultOnceMore) {
   MemoryHarness h;
   Peer a = h.Open();

@@ -106,8 +106,10 @@ void Core::WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects
     if (there->asked || there->lane() != lane) continue;
     if (!InTheMaking(there->phase) && there->phase != BlockPhase::kRetired) continue;
     Block* const block = impl_->blocks_.Find(there->id);
-    if (InTheMaking(block->phase)) impl_->AskCreate(step, *block);
-    if (block->phase != BlockPhase::kRetired) continue;
+    if (InTheMaking(block->phase)) {
+      impl_->AskCreate(step, *block);
+      continue;
+    }
     if (block->stuck) {
       // A new worker may succeed where the last one failed.
       block->stuck = false;
@@ -179,6 +181,12 @@ void Core::Impl::RefuseWaiting(const Step& step, Device& device, Lane lane) {
 
 void Core::Impl::AskCreate(const Step& step, Block& block) {
   Worker& worker = DeviceOf(block).worker(block.lane());
+  if (block.lane() == Lane::kMain && block.asked_earlier && block.memory_generation < worker.generation) {
+    // What an earlier broker had made of it would be taken for an answer, and is lost.
+    const absl::Status lost = Refuse(Reason::kDeviceRebuilding, "device {device} has lost its memory: ask once more",
+                                     {{"device", block.device}});
+    return NotMade(step, block, lost);
+  }
   block.memory_generation = worker.generation;
   if (worker.state != DeviceState::kReady) return;
   block.asked = true;

@@ -48,6 +48,12 @@ uint64_t WarmShelf::Count(Bytes bytes) const { return OfSize(bytes).size(); }
 
 std::vector<BlockId> WarmShelf::All() const {
   std::vector<BlockId> blocks;
+  // Those of sizes that are kept no longer first of all.
+  for (const Place& place : places_) {
+    const Bytes bytes(std::get<0>(place));
+    const bool kept = std::find(sizes_.begin(), sizes_.end(), bytes) != sizes_.end();
+    if (!kept) blocks.push_back(std::get<BlockId>(place));
+  }
   for (auto size = sizes_.rbegin(); size != sizes_.rend(); ++size) {
     for (const BlockId block : OfSize(*size)) blocks.push_back(block);
   }

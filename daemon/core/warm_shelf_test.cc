@@ -44,5 +44,13 @@ TEST(WarmShelfTest, TheSizeAskedForLeastRecentlyIsDroppedAndComesFirstWhenRoomIs
   EXPECT_EQ(shelf.NoteAsked(Bytes(16)), std::vector<BlockId>{BlockId(12)});
 }
 
+TEST(WarmShelfTest, WhatIsOfASizeThatIsNotKeptIsThereAndComesFirst) {
+  WarmShelf shelf(1);
+  shelf.NoteAsked(Bytes(4));
+  shelf.Put(Bytes(4), 1, BlockId(11), true);
+  shelf.Put(Bytes(8), 2, BlockId(12), true);
+  EXPECT_EQ(shelf.All(), (std::vector<BlockId>{BlockId(12), BlockId(11)}));
+}
+
 }  // namespace
 }  // namespace berth::core
