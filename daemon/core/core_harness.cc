@@ -452,8 +452,6 @@ void CoreHarness::NoteLease(const LeaseRecord& lease) {
     return;
   }
   const auto granted = open_leases.find(key);
-  // Some end as the rows are taken in.
-  if (granted == open_leases.end() && resuming_) return;
   ASSERT_NE(granted, open_leases.end()) << "lease " << lease.id << " ended that was not out";
   EXPECT_EQ(lease.granted_at, granted->second.granted_at);
   EXPECT_EQ(lease.held, lease.ended_at - lease.granted_at);

@@ -440,7 +440,7 @@ void PermitPool::ReturnAll(const PoolStep& step, SessionId session) {
 
 void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how) {
   Permit& permit = at->second;
-  if (leases_ != nullptr) leases_->NoteEnd(now, LeaseOf(permit), how);
+  if (leases_ != nullptr && how != LeaseEnd::kUnseen) leases_->NoteEnd(now, LeaseOf(permit), how);
   EndKeeping(permit);
   EndHold(permit);
   // How long one is held that is kept between its uses the daemon does not see.

@@ -122,7 +122,8 @@ void PermitPool::FinishRestoring() {
       case PermitWord::Lent::kTakenBack:
         EndKeeping(permit, /*taken_back=*/true);
         EndAcquisition(permit, permit.kept);
-        if (permit.acquisitions.empty()) Return(permit.held_since, at, LeaseEnd::kTakenBack);
+        // Whoever keeps a history does not find it among what is out, and takes that for its end.
+        if (permit.acquisitions.empty()) Return(permit.held_since, at, LeaseEnd::kUnseen);
         break;
     }
   }
