@@ -90,8 +90,8 @@ void Core::Impl::Expire(const Step& step) {
   for (auto& [name, pool] : pools_) pool.Expire(run.step(), &revoked, &overdue);
   run.Answer();
   for (const PermitView& permit : overdue) TellHolders(step, permit, attach::DeliveryKind::kOverdue);
+  for (const PermitView& permit : revoked) TellHolders(step, permit, attach::DeliveryKind::kRevoked);
   for (const PermitView& permit : revoked) {
-    TellHolders(step, permit, attach::DeliveryKind::kRevoked);
     // One that has ended may have waited for nothing else.
     if (const Session* const session = sessions_.Find(permit.session)) FinishIfOver(step, *session);
   }

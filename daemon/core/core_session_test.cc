@@ -291,5 +291,20 @@ TEST(CoreSessionTest, SessionsAndChannelsHaveLimits) {
       IsRefusal(h.core->JoinSession(h.now, a.session, a.secret, a.tenant, {}).status(), Reason::kLimit));
 }
 
+TEST(CoreSessionTest, OneThatHasEndedIsOverOnceAllItsPermitsHaveExpiredTogether) {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[0].hold_limit = absl::Seconds(10);
+  CoreHarness h(config);
+  Peer peer = h.Open();
+  for (const char* const key : {"1", "2"}) h.MustAcquire(peer, {.pool = "gpu-tests", .holder_key = key});
+  h.HangUp(peer);
+  h.HangUpChannel(peer);
+  EXPECT_TRUE(h.dropped_sessions.empty()) << "its process lives, and may use them";
+  h.now += absl::Seconds(11);
+  h.Tick();
+  EXPECT_EQ(h.Pool().out, 0u);
+  EXPECT_EQ(h.dropped_sessions.size(), 1u);
+}
+
 }  // namespace
 }  // namespace berth::core
