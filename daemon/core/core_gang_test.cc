@@ -300,6 +300,31 @@ TEST(CoreGangTest, TwoThatAreHeldForNeverWaitForEachOther) {
   h.Get<GangResult>(second);
 }
 
+TEST(CoreGangTest, OneThatFitsOnceItIsHeldForIsGrantedAtOnce) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.passes_before_hold = 1;
+  CoreHarness h(config);
+  Peer a = h.Open(1), b = h.Open(2), c = h.Open(3), d = h.Open(4);
+  const AcquireResult one = h.MustAcquire(c, One("1"));
+  h.MustAcquire(c, One("2"));
+  h.MustAcquire(c, Wide(4, "w"));
+  const CallId gang = h.AcquireGang(a, Both(1, 1));
+  AcquireRequest first = Wide(8, "l");
+  first.priority = 5;
+  const CallId large = h.Acquire(b, first);
+  h.MustAcquire(c, Wide(1, "x"));
+  EXPECT_FALSE(h.Answered(h.Acquire(c, Wide(1, "y")))) << "the rest is kept for who wants all of the pool";
+  h.Release(c, one.acquisition);
+  EXPECT_FALSE(h.Answered(gang)) << "from the gang, too";
+  const AcquireResult passes = h.MustAcquire(d, One("p"));
+  h.Release(d, passes.acquisition);
+  // The other pool holds for the gang from now on, and in both it came first.
+  const CallId behind = h.Acquire(d, One("q"));
+  h.Get<GangResult>(gang);
+  EXPECT_FALSE(h.Answered(behind));
+  EXPECT_FALSE(h.Answered(large));
+}
+
 TEST(CoreGangTest, AnExclusiveGangHasItsPoolsAlone) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();

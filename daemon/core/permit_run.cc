@@ -183,6 +183,8 @@ void PermitRun::Grant(const RequestId& request) {
 void PermitRun::Hold(const RequestId& request) {
   const Gang& gang = GangOf(request);
   for (const Gang::Part& part : gang.parts) part.pool->Hold(gang.number);
+  // What another pool keeps for those behind it is not kept from it any more: it may fit now.
+  core_->serve_pools_ = true;
 }
 
 void PermitRun::PermitGranted(const RequestId& request, const PermitView& permit) {
