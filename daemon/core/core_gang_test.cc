@@ -325,6 +325,29 @@ TEST(CoreGangTest, OneThatFitsOnceItIsHeldForIsGrantedAtOnce) {
   EXPECT_FALSE(h.Answered(large));
 }
 
+TEST(CoreGangTest, OneThatStandsAsideByItsTenantsCapInOnePoolKeepsNobodyWaitingInAnother) {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[1].tenant_cap = 6;
+  config.limits.passes_before_hold = 1;
+  CoreHarness h(config);
+  Peer a = h.Open(1), b = h.Open(2), c = h.Open(3);
+  const AcquireResult held = h.MustAcquire(c, Wide(4, "w"));
+  const CallId large = h.Acquire(a, Wide(5, "l"));
+  const AcquireResult passes = h.MustAcquire(c, Wide(1, "x"));
+  EXPECT_FALSE(h.Answered(h.Acquire(c, Wide(1, "y")))) << "the rest is kept for who was passed";
+  h.MustAcquire(b, One("1"));
+  const CallId gang = h.AcquireGang(a, Both(2, 2));
+  const AcquireResult second = h.MustAcquire(b, One("2"));
+  h.Release(b, second.acquisition);
+  const CallId behind = h.Acquire(b, One("3"));
+  EXPECT_FALSE(h.Answered(behind)) << "what is free is kept for the gang";
+  h.Release(c, passes.acquisition);
+  h.Release(c, held.acquisition);
+  h.Get<AcquireResult>(large);
+  EXPECT_TRUE(h.Answered(behind)) << "the gang's tenant has no two units left for it in the other pool";
+  EXPECT_FALSE(h.Answered(gang));
+}
+
 TEST(CoreGangTest, AnExclusiveGangHasItsPoolsAlone) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();

@@ -44,6 +44,8 @@ std::vector<size_t> Placed(const Gang& gang) {
 PoolStep PermitRun::step() { return {.now = step_->now, .outcomes = &outcomes_, .gangs = this}; }
 
 void PermitRun::Answer() {
+  // By what one pool has granted a gang may stand aside in the others, too: it is at its tenant's cap there.
+  core_->serve_pools_ = core_->serve_pools_ || (!outcomes_.empty() && !core_->gangs_.gangs().empty());
   for (AcquireOutcome& outcome : std::exchange(outcomes_, {})) {
     core_->Answer(*step_, outcome.request, std::move(outcome.result));
   }
