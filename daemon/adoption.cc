@@ -1,9 +1,17 @@
 #include "daemon/adoption.h"
 
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/vault/custody_wire.h"
+#include "spdlog/spdlog.h"
 
 namespace berth {
 namespace {
@@ -20,17 +28,43 @@ UniqueFd Take(custody::Key key, HeldFds* held) {
   return fd;
 }
 
+// What says when a process is gone whose pidfd was lost, into custody; none where it is gone. Where the number is another
+// process's by now that one's end is waited for: late, but never too early.
+absl::StatusOr<UniqueFd> FindLostProcess(const core::Standing::Process& process, Custody& custody) {
+  const int32_t pid = process.process.pid;
+  UniqueFd found;
+  if (pid > 0) {
+    found.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!found && errno == ESRCH) return UniqueFd();
+    if (!found) return OsError(absl::StrCat("pidfd_open ", pid), errno);
+  } else {
+    // It is not seen from here, so nothing proves its end.
+    spdlog::error("what process {} of session {:x} holds stays out until an operator resets", process.process.name,
+                  process.session.value());
+    found.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!found) return OsError("eventfd", errno);
+  }
+  BERTH_RETURN_IF_ERROR(custody.Put(KeyOf(Kind::kPidfd, process.channel.value()), found.get()));
+  return found;
+}
+
 absl::Status AdoptProcess(const core::Standing::Process& process, const Adopters& adopters, HeldFds* held,
                           Losses* losses) {
   const uint64_t id = process.channel.value();
   UniqueFd pidfd = Take(KeyOf(Kind::kPidfd, id), held);
+  if (!pidfd && adopters.after_a_loss) {
+    BERTH_ASSIGN_OR_RETURN(pidfd, FindLostProcess(process, adopters.custody));
+  }
   if (!pidfd) {
     losses->gone_processes.push_back(process.channel);
     return absl::OkStatus();
   }
   UniqueFd channel;
   if (!process.hung_up) {
-    channel = Take(KeyOf(Kind::kChannel, id), held);
+    // Another page than the one that it has mapped would say nothing of its streams.
+    const bool page_lost =
+        adopters.after_a_loss && process.has_page && !adopters.fences.Open(process.channel, /*read_only=*/true).ok();
+    if (!page_lost) channel = Take(KeyOf(Kind::kChannel, id), held);
     if (!channel) losses->hung_up_channels.push_back(process.channel);
   }
   return adopters.attach.AdoptProcess(process, std::move(pidfd), std::move(channel));

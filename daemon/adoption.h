@@ -1,6 +1,6 @@
 // Adoption: how a new broker goes on with an earlier one's leases. What the core's rows say and the vault holds is
 // taken up as it is; what only one of the two has is over: a row whose fd is gone has ended, an fd without a row is
-// let go of.
+// let go of. But after vault and broker died at once a process whose pidfd was lost is not gone by that: it is looked for.
 
 #ifndef DAEMON_ADOPTION_H_
 #define DAEMON_ADOPTION_H_
@@ -11,9 +11,11 @@
 #include "common/ids.h"
 #include "daemon/broker/block_keeper.h"
 #include "daemon/broker/broker.h"
+#include "daemon/broker/fence_keeper.h"
 #include "daemon/core/standing.h"
 #include "daemon/service/attach_front.h"
 #include "daemon/vault/broker_link.h"
+#include "daemon/vault/custody.h"
 
 namespace berth {
 
@@ -22,6 +24,11 @@ struct Adopters {
   Broker& broker;
   service::AttachFront& attach;
   BlockKeeper& blocks;
+  // It has the pages that are there.
+  FenceKeeper& fences;
+  Custody& custody;
+  // Vault and broker have died at once, and what is not held may have been.
+  bool after_a_loss = false;
 };
 
 // What the core is to be told.

@@ -200,7 +200,8 @@ absl::Status BrokerProcess::TakeUpLeases() {
     for (const core::Standing::Lifeline& lifeline : standing.lifelines) {
       audit_->NoteSession(lifeline.session, lifeline.label);
     }
-    const Adopters adopters = {*broker_, *attach_, *keeper_};
+    const bool after_a_loss = facts_.begun == custody::kBegunBeforeALoss;
+    const Adopters adopters = {*broker_, *attach_, *keeper_, *fences_, *custody_, after_a_loss};
     BERTH_ASSIGN_OR_RETURN(const Losses losses, AdoptLeases(standing, adopters, &held_));
     listed.get();
     TellLosses(losses, adopters);
@@ -254,6 +255,7 @@ void BrokerProcess::LetGo(HeldFd held) {
     case custody::Kind::kMonitorProcess:
     case custody::Kind::kBroker:
     case custody::Kind::kConfiguration:
+    case custody::Kind::kStoreRecord:
       // Taken up.
       break;
   }

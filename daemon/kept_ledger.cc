@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "common/boot_id.h"
 #include "common/status_macros.h"
 #include "daemon/broker/node_clock.h"
 #include "daemon/core/row_kind.h"

@@ -9,7 +9,6 @@
 
 #include <atomic>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
@@ -51,15 +50,6 @@ LedgerHeader HeaderOf(const LedgerIdentity& identity) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> ReadBootId() {
-  constexpr char kPath[] = "/proc/sys/kernel/random/boot_id";
-  const UniqueFd file(::open(kPath, O_RDONLY | O_CLOEXEC));
-  char text[39];
-  const ssize_t size = file ? ::read(file.get(), text, sizeof(text)) : -1;
-  if (size < 0) return OsError(absl::StrCat("read ", kPath), errno);
-  return std::string(absl::StripAsciiWhitespace({text, static_cast<size_t>(size)}));
-}
 
 LedgerFile::LedgerFile(LedgerFile&& other) noexcept
     : fd_(std::move(other.fd_)),

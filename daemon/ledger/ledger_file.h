@@ -26,12 +26,9 @@ struct LedgerIdentity {
   uint32_t earliest_schema = 0;
   uint64_t node = 0;
   uint64_t incarnation = 0;
-  // ReadBootId()'s; at most 39 bytes.
+  // ReadBootId()'s (common/boot_id.h); at most 39 bytes.
   std::string boot;
 };
-
-// The kernel's id of this boot. Errors: those of the file system.
-absl::StatusOr<std::string> ReadBootId();
 
 // Movable; unmaps when destroyed. Thread-compatible. While it is there nobody else writes to the file.
 class LedgerFile {

@@ -211,12 +211,5 @@ TEST_F(LedgerFileTest, AnyBytesAreAnAnswer) {
   }
 }
 
-TEST_F(LedgerFileTest, ABootHasAnId) {
-  const absl::StatusOr<std::string> boot = ReadBootId();
-  ASSERT_TRUE(boot.ok()) << boot.status();
-  EXPECT_EQ(boot->size(), 36u);
-  EXPECT_EQ(*boot, *ReadBootId());
-}
-
 }  // namespace
 }  // namespace berth

@@ -90,7 +90,8 @@ bool IsGone(int socket) {
 // What only vaults need, of each other.
 bool IsForVaults(custody::Kind kind) {
   return kind == custody::Kind::kFolderLock || kind == custody::Kind::kWorkerProcess ||
-         kind == custody::Kind::kContextProcess || kind == custody::Kind::kMonitorProcess;
+         kind == custody::Kind::kContextProcess || kind == custody::Kind::kMonitorProcess ||
+         kind == custody::Kind::kStoreRecord;
 }
 
 // What its owner here closes before the vault has said that it is over.
@@ -145,7 +146,8 @@ absl::Status Custody::GiveAllLocked(int socket) {
   // What follows says all that is in it.
   outbox_.clear();
   custody::Facts facts = facts_;
-  facts.begun = true;
+  // One that has not taken everything up yet leaves it to be taken up.
+  if (served_ || facts.begun == 0) facts.begun = custody::kBegun;
   BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, {}, deadline));
   GiveMessage give = {.keys = {KeyOf(custody::Kind::kBroker)}};
   std::vector<int> fds = {self.get()};
@@ -269,7 +271,12 @@ absl::Status Custody::SendSignal(MessageKind kind) {
   return send();
 }
 
-absl::Status Custody::Ready() { return SendSignal(MessageKind::kReady); }
+absl::Status Custody::Ready() {
+  BERTH_RETURN_IF_ERROR(SendSignal(MessageKind::kReady));
+  MutexLock lock(&mu_);
+  served_ = true;
+  return absl::OkStatus();
+}
 
 absl::Status Custody::Reset() { return SendSignal(MessageKind::kReset); }
 

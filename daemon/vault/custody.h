@@ -175,6 +175,8 @@ class Custody {
 
   Mutex mu_;
   HeldByKey held_ ABSL_GUARDED_BY(mu_);
+  // Ready() was said.
+  bool served_ ABSL_GUARDED_BY(mu_) = false;
   // What the vault said last of each worker.
   std::map<custody::Key, custody::WorkerStatus> statuses_ ABSL_GUARDED_BY(mu_);
   // Orders that nothing was heard of since, by device.

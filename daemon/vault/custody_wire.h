@@ -70,6 +70,8 @@ enum class Kind : uint32_t {
   kBroker,
   // A sealed memfd of the configuration file's text as it was last read without a mistake; the greatest id is the last.
   kConfiguration,
+  // What the service manager has, and whose it is (store_record.h), put by the vault alone; id 0.
+  kStoreRecord,
 };
 
 enum class Listener : uint64_t {
@@ -119,6 +121,9 @@ enum class MessageKind : uint32_t {
   kReload,
 };
 
+inline constexpr uint64_t kBegun = 1;
+inline constexpr uint64_t kBegunBeforeALoss = 2;
+
 // The first message: what a broker is told of the life it begins.
 struct Facts {
   MessageKind kind = MessageKind::kFacts;
@@ -129,7 +134,8 @@ struct Facts {
   uint64_t epoch = 0;
   // The most fds that the vault holds at once, all kinds together.
   uint64_t custody_limit = 0;
-  // 1 if a broker of this incarnation has served: what it kept is to be gone on with.
+  // Whether a broker of this incarnation has served: what it kept is to be gone on with. kBegunBeforeALoss if vault and
+  // broker have died at once since: what is not held then may have been, and is not proved gone by that.
   uint64_t begun = 0;
 };
 

@@ -62,6 +62,14 @@ std::string ReadPid(int fd) {
   return line.empty() ? "?" : line.substr(0, line.find('\n'));
 }
 
+// Whether `fd` is of the file that is there by now.
+bool IsFileAt(int fd, const std::string& name) {
+  struct stat mine;
+  struct stat there;
+  return ::fstat(fd, &mine) == 0 && ::lstat(name.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
+}
+
 }  // namespace
 
 std::optional<gid_t> FindGroup(const std::string& name) {
@@ -69,7 +77,7 @@ std::optional<gid_t> FindGroup(const std::string& name) {
   return entry == nullptr ? std::nullopt : std::optional<gid_t>(entry->gr_gid);
 }
 
-absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, bool observers) {
+absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, bool observers, UniqueFd lock) {
   if (path.size() > kMaxPathBytes || path.empty() || path[0] != '/') {
     return absl::InvalidArgumentError(absl::StrCat("folder \"", path, "\": ", path.size(),
                                                    " bytes; it has to be an ", "absolute path of at most ",
@@ -77,7 +85,9 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, bool observer
   }
   BERTH_RETURN_IF_ERROR(MakeFolder(path, observers));
   const std::string name = path + "/berthd.lock";
-  UniqueFd lock(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock || !IsFileAt(lock.get(), name)) {
+    lock.reset(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  }
   if (!lock) return OsError(absl::StrCat("open ", name), errno);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
     if (errno != EWOULDBLOCK) return OsError(absl::StrCat("flock ", name), errno);
@@ -96,9 +106,11 @@ absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd l
   RunFolder folder(path, std::move(lock));
   BERTH_RETURN_IF_ERROR(folder.WritePid());
   BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
-  folder.made_ = {kBerthdSocket, kAdminSocket, kAttachSocket, kObserverSocket};
+  folder.KeepSockets();
   return folder;
 }
+
+void RunFolder::KeepSockets() { made_ = {kBerthdSocket, kAdminSocket, kAttachSocket, kObserverSocket}; }
 
 absl::Status RunFolder::WritePid() const {
   const std::string pid = absl::StrCat(::getpid(), "\n");

@@ -26,10 +26,11 @@ class RunFolder {
   static constexpr size_t kMaxPathBytes = 90;
 
   // Makes the folder if it is not there (for root 0750, group berth where that group exists, and 0751 where there are
-  // observers, whose socket lies in it; for a user 0700) and locks it. Touches no socket.
+  // observers, whose socket lies in it; for a user 0700) and locks it. Touches no socket. Where `lock` is an earlier
+  // daemon's of this very folder it is locked by that.
   // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has it
   // (names it), or if it is not this user's; those of the file system.
-  static absl::StatusOr<RunFolder> Take(const std::string& path, bool observers = false);
+  static absl::StatusOr<RunFolder> Take(const std::string& path, bool observers = false, UniqueFd lock = UniqueFd());
 
   // Goes on with the folder at `path` where another process of the daemon ended that had taken it and made its sockets,
   // by a duplicate of its lock. Errors: as Take().
@@ -41,6 +42,11 @@ class RunFolder {
 
   // A duplicate of the lock: the folder is locked as long as there is one.
   absl::StatusOr<UniqueFd> ShareLock() const { return DuplicateFd(lock_.get()); }
+
+  // Goes on with the sockets of an earlier daemon, as if they were made here.
+  void KeepSockets();
+  // Leaves the sockets to a later daemon.
+  void LeaveSockets() { made_.clear(); }
 
   // Random, drawn when the folder's first daemon started.
   uint64_t node() const { return node_; }

@@ -83,20 +83,9 @@ absl::Status Vault::Run(const VaultOptions& options) {
   UniqueFd ready(options.ready_fd);
   if (ready && ::fcntl(ready.get(), F_SETFD, FD_CLOEXEC) < 0) return OsError("fcntl(ready fd)", errno);
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
-  if (options.broker_fd >= 0) {
-    BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
-    return Succeed(options, fds, std::move(signals));
-  }
-  BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Take(options.folder, options.observers.has_value()));
   BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
-  BERTH_ASSIGN_OR_RETURN(UniqueFd page_fd, CreateStatePage());
-  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
-  Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
-  vault.ready_ = std::move(ready);
-  const absl::Status started = vault.Start(std::move(page_fd));
-  if (started.ok()) return vault.ServeAndStop();
-  vault.Stop();
-  return absl::IsCancelled(started) ? absl::OkStatus() : started;
+  if (options.broker_fd >= 0) return Succeed(options, fds, std::move(signals));
+  return Begin(options, fds, std::move(signals), std::move(ready));
 }
 
 Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
@@ -111,6 +100,7 @@ Vault::Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, St
 absl::Status Vault::ServeAndStop() {
   const absl::Status status = Serve();
   Stop();
+  CloseBooks(status.ok());
   return status;
 }
 
@@ -121,8 +111,13 @@ absl::Status Vault::Start(UniqueFd page) {
   BERTH_RETURN_IF_ERROR(FindDevices());
   BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen(options_.observers));
   for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
+  OpenStore();
+  return StartProcesses();
+}
+
+absl::Status Vault::StartProcesses() {
   for (Worker& worker : workers_) {
-    if (worker.lane != Lane::kMain) continue;
+    if (worker.lane != Lane::kMain || WordsOf(worker).dropped != 0) continue;
     // Memory of a device outlives its workers, so their later starts do not move the generation.
     ++WordsOf(worker).generation;
     if (worker.record.failed != 0) {
@@ -170,6 +165,10 @@ absl::Status Vault::Serve() {
       }
     }
     wake = std::min(wake, monitor_wake());
+    if (store_.has_value()) {
+      wake = std::min(wake, store_->wake());
+      entries.push_back({.fd = store_->fd(), .events = 0, .revents = 0});
+    }
     for (const std::optional<Monitor>* const monitor : {&monitor_, &abandoned_monitor_}) {
       if (monitor->has_value()) {
         entries.push_back({.fd = (*monitor)->process.pidfd(), .events = POLLIN, .revents = 0});
@@ -180,6 +179,7 @@ absl::Status Vault::Serve() {
 
     AttendWorkers();
     AttendMonitor();
+    AttendStore();
     if (!broker_.has_value()) {
       if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(StartBroker());
     } else if (broker_->process.IsGone()) {
@@ -217,7 +217,7 @@ absl::Status Vault::StartBroker() {
                             .incarnation = incarnation_,
                             .epoch = epoch_,
                             .custody_limit = custody_limit_,
-                            .begun = begun_});
+                            .begun = !begun_ ? 0 : lost_ ? custody::kBegunBeforeALoss : custody::kBegun});
   link.QueueGiveAll(held_);
   link.Queue(custody::Signal{.kind = MessageKind::kGiveEnd});
   for (const Worker& worker : workers_) QueueStatus(worker);
@@ -254,16 +254,23 @@ void Vault::ReadFromBroker() {
   }
 }
 
-void Vault::OnRequest(PutRequest request) { held_[request.key] = std::move(request.fd); }
+void Vault::OnRequest(PutRequest request) {
+  held_[request.key] = std::move(request.fd);
+  if (store_.has_value()) store_->Put(Now(), request.key);
+}
 
 void Vault::OnRequest(DropRequest request) {
   held_.erase(request.key);
+  // The service manager closes it first, too.
+  if (store_.has_value() && store_->Drop(Now(), request.key)) return;
   broker_->link.Queue(custody::KeyMessage{.kind = MessageKind::kDropped, .key = request.key});
 }
 
 void Vault::OnRequest(ReadySignal) {
   broker_->served = true;
   begun_ = true;
+  lost_ = false;
+  if (store_.has_value()) store_->record().SetServed();
   page_.writable().serving = 1;
   TellServiceManager("READY=1");
   if (!ready_) return;
@@ -275,6 +282,8 @@ void Vault::OnRequest(ResetSignal) {
   Log("everything that is out is let go of: a new incarnation begins");
   incarnation_ = RandomId();
   begun_ = false;
+  lost_ = false;
+  if (store_.has_value()) store_->record().Begin(incarnation_);
 }
 
 bool Vault::StopAsked() {
@@ -331,8 +340,6 @@ void Vault::Stop() {
     if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
   }
   if (monitor_.has_value()) monitor_->process.WaitUntil(deadline + kKillLimit);
-  // The rest ends with the process: closing a client's socket may wait for what the client sent on it, ending does not.
-  for (auto& [key, fd] : held_) fd.release();
 }
 
 }  // namespace berth

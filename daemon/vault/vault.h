@@ -26,6 +26,7 @@
 #include "daemon/vault/broker_link.h"
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/estate.h"
+#include "daemon/vault/fd_store.h"
 #include "daemon/vault/restart_policy.h"
 #include "daemon/vault/run_folder.h"
 #include "daemon/vault/supervision.h"
@@ -54,7 +55,8 @@ class Vault {
  public:
   // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM or SIGINT: then it ends them,
   // within 1 s in all, and removes the sockets. SIGHUP has the broker read the configuration file anew. With a broker's
-  // socket it goes on where the vault before it ended instead of starting anything.
+  // socket it goes on where the vault before it ended instead of starting anything; with what a service manager kept, it
+  // starts everything and goes on with the leases.
   // Returns: OK after a clean stop.
   // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five
   // brokers in a row ended before they served, the inventory failed, or a broker handed nothing over; those of the
@@ -114,10 +116,15 @@ class Vault {
   Vault(const VaultOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
 
   absl::Status Start(UniqueFd page);
+  // Starts workers, monitor and broker.
+  absl::Status StartProcesses();
   // Serves until it is asked to stop or fails, then ends everything.
   absl::Status ServeAndStop();
   absl::Status Serve();
+  // Ends every process.
   void Stop();
+  // Has nobody go on, or leaves it to the service manager to start another daemon that does.
+  void CloseBooks(bool over);
 
   absl::Status StartBroker();
   absl::Status OnBrokerDeath();
@@ -147,6 +154,19 @@ class Vault {
   void Exec();
   // `status` is the last that was said of it; null for nothing.
   absl::Status AdoptWorker(Worker& worker, const custody::WorkerStatus* status);
+
+  // ---- vault_store.cc: what the service manager keeps --------------------------------------------------------
+
+  // Begins what it kept of leases that are out, or else a daemon of its own.
+  static absl::Status Begin(const VaultOptions& options, rlim_t fds, UniqueFd signals, UniqueFd ready);
+  // What can be gone on with. Errors: kFailedPrecondition, saying why it cannot.
+  static absl::StatusOr<StoreRecord> FindRecord(const HeldFds& kept, uint64_t node);
+  // Goes on where vault and broker ended at once.
+  absl::Status Resume(HeldFds kept, StoreRecord record);
+  // Has the service manager keep what it shall, if there is one.
+  void OpenStore();
+  // Sends it what is due, and tells the broker what it let go of.
+  void AttendStore();
 
   // ---- vault_workers.cc: devices and their workers --------------------------------------------------------
 
@@ -211,11 +231,15 @@ class Vault {
   uint64_t incarnation_ = 0;
   // A broker of this incarnation has served.
   bool begun_ = false;
+  // No broker has since vault and broker died at once.
+  bool lost_ = false;
   // The configuration file is to be read anew.
   bool reload_ = false;
   uint64_t epoch_ = 0;
 
   HeldFds held_;
+  // Where there is a service manager.
+  std::optional<FdStore> store_;
   // By device, its main one first.
   std::vector<Worker> workers_;
   std::optional<Monitor> monitor_;

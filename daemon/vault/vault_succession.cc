@@ -59,6 +59,7 @@ absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd si
 absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   incarnation_ = estate.facts.incarnation;
   begun_ = estate.facts.begun != 0;
+  lost_ = estate.facts.begun == custody::kBegunBeforeALoss;
   epoch_ = estate.facts.epoch;
   held_ = std::move(estate.held);
   // A vault of an earlier program had none.
@@ -87,6 +88,7 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   } else if (WantsMonitor()) {
     StartMonitor();
   }
+  OpenStore();
   TellServiceManager(absl::StrCat("MAINPID=", ::getpid()));
   // A program that did not come up is followed by one that is no newer.
   page_.writable().upgrading = options_.renew ? 1 : 0;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/inspector.h"
 #include "client/session.h"
+#include "common/boot_id.h"
 #include "common/error.h"
 #include "common/unique_fd.h"
 #include "daemon/core/row_kind.h"

@@ -19,6 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/os_error.h"
 
@@ -26,6 +27,9 @@ extern char** environ;
 
 namespace berth::testing {
 namespace {
+
+// SD_LISTEN_FDS_START.
+constexpr int kFirstListenFd = 3;
 
 struct Pipe {
   UniqueFd read;
@@ -72,7 +76,20 @@ struct ChildPlan {
   rlim_t fd_limit;
   int go_ahead;
   int parent;
+  // To be 3 and on; and where the environment says whose they are. Null for none.
+  const int* listen_fds;
+  size_t listen_count;
+  char* listen_pid;
 };
+
+// Writes `number` and a zero; async-signal-safe. Requires: 11 bytes of room.
+void WriteNumber(pid_t number, char* out) {
+  char digits[11];
+  size_t count = 0;
+  for (; number > 0; number /= 10) digits[count++] = static_cast<char>('0' + number % 10);
+  while (count > 0) *out++ = digits[--count];
+  *out = '\0';
+}
 
 [[noreturn]] void BecomeProgram(const ChildPlan& plan) {
   char byte;
@@ -88,6 +105,8 @@ struct ChildPlan {
   ::dup2(plan.input, STDIN_FILENO);
   ::dup2(plan.output, STDOUT_FILENO);
   if (plan.errors[0] != '\0') ::dup2(::open(plan.errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
+  for (size_t i = 0; i < plan.listen_count; ++i) ::dup2(plan.listen_fds[i], kFirstListenFd + static_cast<int>(i));
+  if (plan.listen_pid != nullptr) WriteNumber(::getpid(), plan.listen_pid);
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
   const rlimit fds = {.rlim_cur = plan.fd_limit, .rlim_max = plan.fd_limit};
   if (plan.fd_limit > 0 && ::setrlimit(RLIMIT_NOFILE, &fds) < 0) ::_exit(126);
@@ -125,7 +144,25 @@ bool AwaitReadable(int fd, absl::Duration patience) {
 
 Subprocess Subprocess::Start(const SubprocessOptions& options) {
   std::vector<std::string> argv = options.argv;
-  std::vector<std::string> environment = MakeEnvironment(options.environment);
+  std::vector<std::string> changes = options.environment;
+  std::vector<UniqueFd> lifted;
+  std::vector<int> listen_fds;
+  if (!options.listen_fds.empty()) {
+    std::vector<std::string> names;
+    // Beyond the numbers that they are to have.
+    const int beyond = kFirstListenFd + static_cast<int>(options.listen_fds.size());
+    for (const ListenFd& each : options.listen_fds) {
+      names.push_back(each.name);
+      lifted.emplace_back(::fcntl(each.fd, F_DUPFD_CLOEXEC, beyond));
+      if (!lifted.back()) Fatal(OsError("fcntl", errno), each.name);
+      listen_fds.push_back(lifted.back().get());
+    }
+    changes.push_back(absl::StrCat("LISTEN_FDS=", listen_fds.size()));
+    changes.push_back(absl::StrCat("LISTEN_FDNAMES=", absl::StrJoin(names, ":")));
+    changes.push_back("LISTEN_PID=0000000000");
+  }
+  std::vector<std::string> environment = MakeEnvironment(changes);
+  char* const listen_pid = listen_fds.empty() ? nullptr : &environment.back()[strlen("LISTEN_PID=")];
   const std::vector<char*> argv_pointers = Pointers(argv);
   const std::vector<char*> environment_pointers = Pointers(environment);
   Pipe input = MakePipe();
@@ -147,7 +184,10 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .errors = options.errors.c_str(),
                           .fd_limit = options.fd_limit,
                           .go_ahead = go_ahead.read.get(),
-                          .parent = ::getpid()};
+                          .parent = ::getpid(),
+                          .listen_fds = listen_fds.data(),
+                          .listen_count = listen_fds.size(),
+                          .listen_pid = listen_pid};
   // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without
   // exec.
   const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));

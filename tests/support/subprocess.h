@@ -17,6 +17,12 @@
 
 namespace berth::testing {
 
+// An fd that a process is started with, by its name, as systemd does (sd_listen_fds(3)).
+struct ListenFd {
+  std::string name;
+  int fd = -1;
+};
+
 struct SubprocessOptions {
   // The program's path first.
   std::vector<std::string> argv;
@@ -31,6 +37,8 @@ struct SubprocessOptions {
   int inherited_fd = -1;
   // A file that what it says on its standard error is appended to; the test's own standard error where empty.
   std::string errors;
+  // Handed to it from number 3 on. `inherited_fd` is beyond them, then.
+  std::vector<ListenFd> listen_fds;
   // File descriptors that it may have; 0 for as many as the test.
   uint64_t fd_limit = 0;
 };

@@ -52,36 +52,29 @@ void AwaitReady(int fd) {
 }  // namespace
 
 TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder()) {
-  int ready[2];
-  if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
-  SubprocessOptions process = {
+  process_ = {
       .argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program),
-               absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend,
-               absl::StrCat("--ready-fd=", ready[1])},
+               absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend},
       .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
       .pid_namespace = options.pid_namespace,
       .user_namespace = options.user_namespace,
-      .inherited_fd = ready[1],
       .errors = options.errors,
       .fd_limit = options.fd_limit};
   for (const absl::string_view flag : {"--warm-blocks=0", "--context-idle=100ms"}) {
     const absl::string_view name = flag.substr(0, flag.find('='));
     const bool said = std::any_of(options.flags.begin(), options.flags.end(),
                                   [&](const std::string& other) { return absl::StartsWith(other, name); });
-    if (!said) process.argv.emplace_back(flag);
+    if (!said) process_.argv.emplace_back(flag);
   }
-  for (const std::string& flag : options.flags) process.argv.push_back(flag);
+  for (const std::string& flag : options.flags) process_.argv.push_back(flag);
   if (!options.config.empty()) {
     config_path_ = absl::StrCat(folder_, "/berthd.toml");
     std::ofstream(config_path_) << options.config;
-    process.argv.push_back(absl::StrCat("--config=", config_path_));
+    process_.argv.push_back(absl::StrCat("--config=", config_path_));
   }
-  for (const std::string& entry : options.environment) process.environment.push_back(entry);
-  vault_.emplace(Subprocess::Start(process));
+  for (const std::string& entry : options.environment) process_.environment.push_back(entry);
   folder_ += "/run";
-  ::close(ready[1]);
-  AwaitReady(ready[0]);
-  ::close(ready[0]);
+  Start();
   if (!options.closed_folder) {
     const std::string parent = std::filesystem::path(folder_).parent_path();
     ::chmod(parent.c_str(), 0755);
@@ -94,6 +87,34 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   Eventually([&] { return absl::StrContains(DescribeFds(broker()), "history.db-wal"); }, kHistoryPatience);
   books_at_start_ = TakeBooks();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
+}
+
+void TestDaemon::Start() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
+  const UniqueFd ready(ends[0]);
+  UniqueFd given(ends[1]);
+  SubprocessOptions process = process_;
+  if (!process.listen_fds.empty()) {
+    given.reset(::fcntl(given.get(), F_DUPFD_CLOEXEC, static_cast<int>(3 + process.listen_fds.size())));
+    if (!given) Fatal(OsError("fcntl", errno), "berthd");
+  }
+  process.argv.push_back(absl::StrCat("--ready-fd=", given.get()));
+  process.inherited_fd = given.get();
+  vault_.emplace(Subprocess::Start(process));
+  given.reset();
+  AwaitReady(ready.get());
+}
+
+void TestDaemon::StartAgain(const std::vector<ListenFd>& kept) {
+  const bool gone =
+      Eventually([&] { return ProcessesWith("berthd", absl::StrCat("--folder=", folder_)).empty() && vault_->IsGone(); });
+  if (!gone) Fatal(absl::DeadlineExceededError("processes are left"), folder_);
+  vault_.reset();
+  process_.listen_fds = kept;
+  Start();
+  process_.listen_fds.clear();
+  stopped_ = false;
 }
 
 void TestDaemon::AwaitDrivers() {
@@ -171,9 +192,10 @@ void TestDaemon::AwaitBrokerAfter(pid_t before) {
 
 void TestDaemon::KillVaultAndBroker() {
   // It shall not start another broker, nor that one another vault.
-  vault_->Signal(SIGSTOP);
+  const pid_t vault = vault_pid();
+  ::kill(vault, SIGSTOP);
   ::kill(broker(), SIGKILL);
-  vault_->Signal(SIGKILL);
+  ::kill(vault, SIGKILL);
   stopped_ = true;
 }
 

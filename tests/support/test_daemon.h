@@ -63,8 +63,11 @@ class TestDaemon {
   // The second half of each, for who kills by himself: waits until another one than that has followed.
   void AwaitVaultAfter(pid_t before);
   void AwaitBrokerAfter(pid_t before);
-  // Both, so that none follows.
+  // Both, so that none follows, but for StartAgain().
   void KillVaultAndBroker();
+  // What a service manager does that has kept these: once no process of the daemon's is left it is started again, in the
+  // same way. Waits until it serves. Requires: it has died.
+  void StartAgain(const std::vector<ListenFd>& kept);
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
   // workers that there are.
   pid_t broker() const;
@@ -97,6 +100,8 @@ class TestDaemon {
   static constexpr uint64_t kMemorySlack = 48 << 20;
 
  private:
+  // Starts it and waits until it serves.
+  void Start();
   void KillWhatIsLeft();
   // Until every device's worker makes blocks. The driver opens pipes and a socket (@cuda-uvmfd-…) for it before, some
   // while after the daemon serves: counted sooner, each worker that follows would have more fds than the first.
@@ -107,6 +112,8 @@ class TestDaemon {
 
   std::string folder_;
   std::string config_path_;
+  // How it is started.
+  SubprocessOptions process_;
   std::optional<Subprocess> vault_;
   std::shared_ptr<Session> admin_;
   Books books_at_start_;
