@@ -76,6 +76,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   };
   acceptor_ =
       std::make_unique<service::Acceptor>(loop_.get(), guard_->accept_gate(), connections_.get(), hand_over);
+  acceptor_->KeepAudit(audit_.get());
   BERTH_ASSIGN_OR_RETURN(UniqueFd page, ReopenReadOnly(page_fd_.get()));
   service::AttachLimits attach_limits;
   // The other half is for everybody else, and for gRPC.

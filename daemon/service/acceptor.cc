@@ -39,10 +39,31 @@ absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
   return absl::OkStatus();
 }
 
-absl::Status Acceptor::Admit(int socket, Peer::Role role) {
-  if (role == Peer::Role::kAdmin) return absl::OkStatus();
+absl::Status Acceptor::Admit(int socket, Peer* peer) {
   BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
-  return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
+  peer->tenant.uid = credentials.uid;
+  peer->process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
+  if (peer->role != Peer::Role::kAdmin) {
+    BERTH_RETURN_IF_ERROR(gate_.Admit(credentials.uid, EventLoop::SteadyNow()));
+  }
+  BERTH_ASSIGN_OR_RETURN(*peer, IdentifyPeer(socket, peer->role));
+  return absl::OkStatus();
+}
+
+void Acceptor::Refuse(UniqueFd socket, const Peer& peer, const absl::Status& why) {
+  log_.Warn(absl::StrCat("connection of pid ", peer.process.pid, " refused: ", why.message()));
+  if (audit_ != nullptr) {
+    audit_->AppendRefusal(peer.process.uid, EventLoop::SteadyNow(), [&] {
+      const PeerCredentials credentials = {.pid = peer.process.pid, .uid = peer.process.uid, .gid = peer.process.gid};
+      return AuditRecord{.what = "connect",
+                         .outcome = why,
+                         .caller = {.tenant = peer.tenant,
+                                    .admin = peer.role == Peer::Role::kAdmin,
+                                    .observer = peer.role == Peer::Role::kObserver},
+                         .who = ReadWho(peer.process, OpenPeerPidfd(socket.get(), credentials))};
+    });
+  }
+  loop_.Close(std::move(socket));
 }
 
 absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket, Numbers& numbers) {
@@ -59,27 +80,16 @@ absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket, Numbers& n
 }
 
 void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
-  if (const absl::Status admitted = Admit(socket.get(), role); !admitted.ok()) {
-    log_.Warn(absl::StrCat("connection refused: ", admitted.message()));
-    loop_.Close(std::move(socket));
-    return;
-  }
-  absl::StatusOr<Peer> peer = IdentifyPeer(socket.get(), role);
-  if (!peer.ok()) {
-    log_.Warn(absl::StrCat("connection refused: ", peer.status().message()));
-    return;
+  Peer peer = {.role = role};
+  if (const absl::Status admitted = Admit(socket.get(), &peer); !admitted.ok()) {
+    return Refuse(std::move(socket), peer, admitted);
   }
   absl::StatusOr<UniqueFd> number =
       DuplicateToFreshNumber(socket.get(), role == Peer::Role::kAdmin ? operator_numbers_ : client_numbers_);
-  if (!number.ok()) {
-    log_.Warn(absl::StrCat("connection of pid ", peer->process.pid, " refused: ", number.status().message()));
-    return;
-  }
+  if (!number.ok()) return Refuse(std::move(socket), peer, number.status());
   const int fd = number->get();
-  const int32_t pid = peer->process.pid;
-  if (const absl::Status added = connections_.Add(fd, *std::move(peer)); !added.ok()) {
-    log_.Warn(absl::StrCat("connection of pid ", pid, " refused: ", added.message()));
-    return;
+  if (const absl::Status added = connections_.Add(fd, peer, socket.get()); !added.ok()) {
+    return Refuse(std::move(socket), peer, added);
   }
   const int ours = socket.get();
   absl::StatusOr<EventLoop::WatchId> watch = loop_.Watch(ours, EPOLLRDHUP, [this, fd](uint32_t) {

@@ -15,6 +15,7 @@
 #include "common/unique_fd.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/accept_gate.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/connection_table.h"
 #include "daemon/service/listening_socket.h"
 #include "daemon/service/refusal_log.h"
@@ -32,6 +33,9 @@ class Acceptor {
   Acceptor(EventLoop* loop, AcceptGate* gate, ConnectionTable* connections, HandOver hand_over);
   ~Acceptor();
 
+  // Has every connection that is refused kept there; `audit` outlives the acceptor.
+  void KeepAudit(AuditLog* audit) { audit_ = audit; }
+
   // Accepts on a non-blocking listening socket, whoever comes in on which has that role.
   absl::Status Listen(UniqueFd listener, Peer::Role role);
 
@@ -45,8 +49,10 @@ class Acceptor {
   };
 
   void AcceptOne(UniqueFd socket, Peer::Role role);
-  // Refuses who comes too fast.
-  absl::Status Admit(int socket, Peer::Role role);
+  // Reads who is there, which is the ids alone where it comes too fast: then it is refused.
+  absl::Status Admit(int socket, Peer* peer);
+  // Says in the logs that a connection of `peer` is refused, and ends it.
+  void Refuse(UniqueFd socket, const Peer& peer, const absl::Status& why);
   // Duplicates `socket` to a number in our own range that was not used lately, so that a late call of a connection that
   // ended cannot be taken for another's.
   absl::StatusOr<UniqueFd> DuplicateToFreshNumber(int socket, Numbers& numbers);
@@ -58,6 +64,7 @@ class Acceptor {
   Numbers client_numbers_;
   Numbers operator_numbers_;
   RefusalLog log_;
+  AuditLog* audit_ = nullptr;
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   // By gRPC's number: our own duplicate, which tells us of the hang-up.
   absl::flat_hash_map<int, std::pair<UniqueFd, EventLoop::WatchId>> watched_;

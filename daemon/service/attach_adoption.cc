@@ -61,7 +61,9 @@ absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, U
       const EventLoop::WatchId watch,
       loop_.Watch(pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnProcessGone(id); }));
   // Who it is in full is read once there is time for that.
-  if (audit_ != nullptr) audit_->NoteProcess(id, {.process = process.process});
+  if (audit_ != nullptr) {
+    audit_->NoteProcess(process.session, id, std::make_shared<const AuditWho>(AuditWho{.process = process.process}));
+  }
   adopted_.push_back(process);
   ConnectionPtr connection;
   if (channel) {
@@ -131,7 +133,7 @@ void AttachFront::ReadOrigins(const std::vector<core::Standing::Process>& proces
     const auto member = members_.find(process.channel);
     // Alive now, it was alive when it was read.
     if (member == members_.end() || IsGone(member->second.pidfd.get())) continue;
-    audit_->NoteProcess(process.channel, std::move(who));
+    audit_->NoteProcess(process.session, process.channel, std::make_shared<const AuditWho>(std::move(who)));
   }
 }
 

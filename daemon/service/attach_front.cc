@@ -12,7 +12,6 @@
 #include "common/error.h"
 #include "common/label.h"
 #include "common/process.h"
-#include "common/process_origin.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
 #include "daemon/core/response.h"
@@ -112,17 +111,21 @@ absl::Status AttachFront::Listen(UniqueFd listener) {
 
 std::shared_ptr<const AuditWho> AttachFront::WhoIs(const Connection& connection) const {
   const core::ProcessInfo& process = connection.peer.process;
-  AuditWho who = {.process = process, .origin = ReadOrigin(process.pid)};
-  // What was read by the pid is the peer's only if it still lives: else the number may be another's.
-  const absl::StatusOr<UniqueFd> pidfd = OpenPeerPidfd(
-      connection.socket.get(), {.pid = process.pid, .uid = process.uid, .gid = process.gid});
-  if (!pidfd.ok() || IsGone(pidfd->get())) who.origin = ProcessOrigin();
-  return std::make_shared<const AuditWho>(std::move(who));
+  return ReadWho(process, OpenPeerPidfd(connection.socket.get(),
+                                        {.pid = process.pid, .uid = process.uid, .gid = process.gid}));
 }
 
 void AttachFront::Audit(const char* what, const Connection& connection, const absl::Status& outcome) {
   if (audit_ == nullptr) return;
-  AuditRecord record = {.what = what, .outcome = outcome, .who = WhoIs(connection)};
+  if (!outcome.ok()) {
+    return audit_->AppendRefusal(connection.peer.process.uid, EventLoop::SteadyNow(), [&] {
+      return AuditRecord{.what = what,
+                         .outcome = outcome,
+                         .caller = {.tenant = connection.peer.tenant},
+                         .who = WhoIs(connection)};
+    });
+  }
+  AuditRecord record = {.what = what, .who = WhoIs(connection)};
   record.caller.tenant = connection.peer.tenant;
   record.caller.credentials.session = connection.session;
   record.caller.credentials.channel = connection.channel;
@@ -131,7 +134,7 @@ void AttachFront::Audit(const char* what, const Connection& connection, const ab
     // It may be over already.
     if (const auto member = members_.find(connection.channel); member != members_.end()) {
       record.caller.credentials.session = member->second.session;
-      audit_->NoteProcess(connection.channel, *record.who);
+      audit_->NoteProcess(member->second.session, connection.channel, record.who);
     }
   }
   audit_->Append(std::move(record));
@@ -146,20 +149,25 @@ AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
   return connection;
 }
 
-absl::Status AttachFront::Admit(int socket) {
-  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
+absl::Status AttachFront::Admit(Connection* connection) {
+  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(connection->socket.get()));
+  // Until it is identified.
+  connection->peer.process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
+  connection->peer.tenant.uid = credentials.uid;
   return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
 }
 
 void AttachFront::Accept(UniqueFd socket) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
-  if (const absl::Status admitted = Admit(connection->socket.get()); !admitted.ok()) {
+  if (const absl::Status admitted = Admit(connection.get()); !admitted.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
+    Audit("connect", *connection, admitted);
     return Refuse(connection, admitted, AcceptGate::kPause);
   }
   absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), Peer::Role::kTenant);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", peer.status().message()));
+    Audit("connect", *connection, peer.status());
     Refuse(connection, peer.status());
     return;
   }
@@ -167,6 +175,7 @@ void AttachFront::Accept(UniqueFd socket) {
   absl::StatusOr<UidQuota::Place> place = quota_.Take(connection->peer.process.uid);
   if (!place.ok()) {
     LogRefused("connection", connection->peer, place.status());
+    Audit("connect", *connection, place.status());
     Refuse(connection, place.status());
     return;
   }
@@ -302,6 +311,7 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
   absl::Status valid = CheckVersion(hello.version);
   if (valid.ok()) valid = ValidateLabel("label", label);
   if (!valid.ok()) {
+    Audit("open_session", *connection, valid);
     Refuse(connection, valid);
     return;
   }

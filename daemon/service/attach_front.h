@@ -128,7 +128,7 @@ class AttachFront {
   ConnectionPtr MakeConnection(UniqueFd socket);
   void Accept(UniqueFd socket);
   // Refuses who comes too fast.
-  absl::Status Admit(int socket);
+  absl::Status Admit(Connection* connection);
   void OnReadable(const ConnectionPtr& connection);
   // `fds` came with the message, and are closed already.
   void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);
@@ -158,7 +158,7 @@ class AttachFront {
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
   // A connection that has a role since an earlier broker's time.
   ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
-  // Keeps what became of a connection that wanted to be a lifeline or a channel.
+  // Keeps what became of a connection that came, or wanted to be a lifeline or a channel.
   void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
   // Keeps that a process gave an acquisition back.
   void AuditGiveBack(const Connection& connection, AcquisitionId acquisition, bool if_idle,

@@ -59,6 +59,12 @@ struct AnswerFacts {
   void operator()(const core::ReserveResult& result) const {
     facts->emplace_back("reservation", AuditId(result.reservation.id.value()));
   }
+  void operator()(const core::ObtainModuleResult& result) const {
+    facts->emplace_back("compile", result.compile ? "true" : "false");
+  }
+  void operator()(const core::OpenStreamResult& result) const {
+    facts->emplace_back("slot", absl::StrCat(result.stream.slot));
+  }
   void operator()(const core::ForgetResult& result) const {
     switch (result.outcome) {
       case core::ForgetOutcome::kCancelled:
@@ -184,6 +190,33 @@ const char* AddFacts(const core::SetBudgetRequest& request, Facts facts) {
   }
   facts->emplace_back("limit_bytes", request.limit.has_value() ? absl::StrCat(request.limit->count()) : "none");
   return "set_budget";
+}
+
+const char* AddFacts(const core::ObtainModuleRequest& request, Facts facts) {
+  facts->emplace_back("key", ToHex(request.key));
+  AddLabel(request.label, facts);
+  return "obtain_module";
+}
+
+const char* AddFacts(const core::StoreModuleRequest& request, Facts facts) {
+  facts->emplace_back("bytes", absl::StrCat(request.bytes.count()));
+  facts->emplace_back("content", ToHex(request.content));
+  return "store_module";
+}
+
+const char* AddFacts(const core::AbandonModuleRequest& request, Facts facts) {
+  facts->emplace_back("of_source", request.error.empty() ? "false" : "true");
+  return "abandon_module";
+}
+
+const char* AddFacts(const core::OpenStreamRequest& request, Facts facts) {
+  facts->emplace_back("device", absl::StrCat(request.device));
+  return "open_stream";
+}
+
+const char* AddFacts(const core::CloseStreamRequest& request, Facts facts) {
+  facts->emplace_back("slot", absl::StrCat(request.slot));
+  return "close_stream";
 }
 
 void AddFacts(const core::Response& response, Facts facts) { std::visit(AnswerFacts{facts}, response); }

@@ -10,7 +10,9 @@
 
 #include "daemon/core/block_types.h"
 #include "daemon/core/budget_types.h"
+#include "daemon/core/fence_types.h"
 #include "daemon/core/gang_types.h"
+#include "daemon/core/module_types.h"
 #include "daemon/core/permit_types.h"
 #include "daemon/core/plan_types.h"
 #include "daemon/core/response.h"
@@ -35,6 +37,11 @@ const char* AddFacts(const core::PlanRequest& request, std::vector<AuditFact>* f
 const char* AddFacts(const core::ReplanRequest& request, std::vector<AuditFact>* facts);
 const char* AddFacts(const PlanId& release, std::vector<AuditFact>* facts);
 const char* AddFacts(const core::SetBudgetRequest& request, std::vector<AuditFact>* facts);
+const char* AddFacts(const core::ObtainModuleRequest& request, std::vector<AuditFact>* facts);
+const char* AddFacts(const core::StoreModuleRequest& request, std::vector<AuditFact>* facts);
+const char* AddFacts(const core::AbandonModuleRequest& request, std::vector<AuditFact>* facts);
+const char* AddFacts(const core::OpenStreamRequest& request, std::vector<AuditFact>* facts);
+const char* AddFacts(const core::CloseStreamRequest& request, std::vector<AuditFact>* facts);
 template <typename Request>
 const char* AddFacts(const Request&, std::vector<AuditFact>*) {
   return nullptr;

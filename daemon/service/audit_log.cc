@@ -55,6 +55,22 @@ void AuditLog::Append(AuditRecord record) {
   AppendLocked(std::move(record));
 }
 
+void AuditLog::AppendRefusal(uint32_t uid, absl::Time now, absl::FunctionRef<AuditRecord()> make) {
+  if (!writer_.joinable()) return;
+  uint64_t left_out = 0;
+  {
+    MutexLock lock(&mu_);
+    if (!refusals_.Of(now, uid).Take(now, 1)) {
+      ++left_out_;
+      return;
+    }
+    left_out = std::exchange(left_out_, 0);
+  }
+  AuditRecord record = make();
+  if (left_out > 0) record.facts.emplace_back("left_out", absl::StrCat(left_out));
+  Append(std::move(record));
+}
+
 void AuditLog::AppendLocked(AuditRecord record) {
   const uint64_t number = ++last_number_;
   if (waiting_.size() + writing_ >= kWaiting) {
@@ -63,7 +79,7 @@ void AuditLog::AppendLocked(AuditRecord record) {
   }
   if (record.who == nullptr) {
     const auto process = processes_.find(record.caller.credentials.channel);
-    if (process != processes_.end()) record.who = process->second;
+    if (process != processes_.end()) record.who = process->second.who;
   }
   // No secret goes further than this.
   record.caller.credentials.secret = Secret();
@@ -80,10 +96,15 @@ void AuditLog::NoteSession(SessionId session, std::string label) {
   labels_[session] = std::move(label);
 }
 
-void AuditLog::NoteProcess(ChannelId channel, AuditWho who) {
-  auto known = std::make_shared<const AuditWho>(std::move(who));
+void AuditLog::NoteProcess(SessionId session, ChannelId channel, std::shared_ptr<const AuditWho> who) {
   MutexLock lock(&mu_);
-  processes_[channel] = std::move(known);
+  processes_[channel] = {.session = session, .who = std::move(who)};
+}
+
+bool AuditLog::Knows(SessionId session, ChannelId channel) const {
+  MutexLock lock(&mu_);
+  const auto process = processes_.find(channel);
+  return process != processes_.end() && process->second.session == session;
 }
 
 void AuditLog::EndSession(SessionId session) {

@@ -3,7 +3,8 @@
 // nobody; what it does not take in time is left out and counted, and numbers that are missing show where. The file is
 // bounded: four of them take turns, and the oldest goes.
 //
-// Who asks is read when a process joins a session, while its pidfd says that it lives; a record names it by that.
+// Who asks is read when a process joins a session, while its pidfd says that it lives; a record names it by that. What is
+// refused before it is known who asks names who is at the connection, and there are only so many such records.
 
 #ifndef DAEMON_SERVICE_AUDIT_LOG_H_
 #define DAEMON_SERVICE_AUDIT_LOG_H_
@@ -18,22 +19,18 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "common/process_origin.h"
 #include "common/unique_fd.h"
 #include "daemon/core/caller.h"
+#include "daemon/service/audit_who.h"
+#include "daemon/service/token_bucket.h"
 
 namespace berth::service {
-
-// Who a process was when it joined.
-struct AuditWho {
-  core::ProcessInfo process;
-  ProcessOrigin origin;
-};
 
 // A named figure or text of a record: never a secret, nor a handle that is one.
 using AuditFact = std::pair<const char*, std::string>;
@@ -59,6 +56,8 @@ class AuditLog {
   // Records that wait for the file: a second of the most that a broker does.
   static constexpr size_t kWaiting = 16'384;
   static constexpr int kFiles = 4;
+  // Refusals of one user's that are kept: it takes him most of a day to fill the files with no others.
+  static constexpr Rate kRefusals = {.per_second = 1, .burst = 100};
 
   struct Options {
     // Where audit.jsonl is; made if it is not there.
@@ -78,9 +77,15 @@ class AuditLog {
   // Never waits.
   void Append(AuditRecord record) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Keeps what `make` says of a refusal that costs its user `uid` nothing, unless too many of his have come. How many
+  // were left out, of anybody's, is said by the next one.
+  void AppendRefusal(uint32_t uid, absl::Time now, absl::FunctionRef<AuditRecord()> make) ABSL_LOCKS_EXCLUDED(mu_);
+
   // From now on records of the session, or of the process's channel, say so; until it is over.
   void NoteSession(SessionId session, std::string label) ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteProcess(ChannelId channel, AuditWho who) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteProcess(SessionId session, ChannelId channel, std::shared_ptr<const AuditWho> who) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether records of the session's name a process by that channel.
+  bool Knows(SessionId session, ChannelId channel) const ABSL_LOCKS_EXCLUDED(mu_);
   // A session or a process that is over: the last record that names it.
   void EndSession(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   void EndProcess(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
@@ -91,6 +96,10 @@ class AuditLog {
   uint64_t unwritten() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  struct Member {
+    SessionId session;
+    std::shared_ptr<const AuditWho> who;
+  };
   // One on its way, with what was known of who asked.
   struct Line {
     uint64_t number = 0;
@@ -127,7 +136,9 @@ class AuditLog {
   std::vector<Line> waiting_ ABSL_GUARDED_BY(mu_);
   size_t writing_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<SessionId, std::string> labels_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ChannelId, std::shared_ptr<const AuditWho>> processes_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChannelId, Member> processes_ ABSL_GUARDED_BY(mu_);
+  UidBuckets refusals_ ABSL_GUARDED_BY(mu_){kRefusals};
+  uint64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
 
   // Runs where there is to be a file.
   std::thread writer_;

@@ -5,12 +5,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error.h"
+#include "daemon/service/audit_who.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -59,8 +61,10 @@ core::Caller CallerOf(uint64_t session, uint64_t channel) {
 TEST_F(AuditLogTest, ARecordSaysWhatWhyAndWho) {
   AuditLog log(Options());
   log.NoteSession(SessionId(1), "job");
-  log.NoteProcess(ChannelId(2), {.process = {.pid = 7, .uid = 1000, .gid = 100, .name = "sh"},
-                                 .origin = {.started = 99, .cgroup = "/x", .executable = "/bin/sh"}});
+  log.NoteProcess(SessionId(1), ChannelId(2),
+                  std::make_shared<const AuditWho>(
+                      AuditWho{.process = {.pid = 7, .uid = 1000, .gid = 100, .name = "sh"},
+                               .origin = {.started = 99, .cgroup = "/x", .executable = "/bin/sh"}}));
   log.Append({.what = "acquire", .facts = {{"pool", "p"}, {"permit", "5"}}, .caller = CallerOf(1, 2)});
   log.Append({.what = "acquire",
               .facts = {{"change", "a"}, {"change", "b"}},
@@ -169,6 +173,43 @@ TEST_F(AuditLogTest, WithoutASizeThereIsNone) {
   log.Flush(kPatience);
   EXPECT_FALSE(std::filesystem::exists(folder_));
   EXPECT_EQ(log.unwritten(), 0u);
+}
+
+TEST_F(AuditLogTest, AUsersRefusalsAreBoundedAndCountedAndOthersAreKept) {
+  AuditLog log(Options());
+  const absl::Time now = absl::UnixEpoch();
+  const int burst = static_cast<int>(AuditLog::kRefusals.burst);
+  int made = 0;
+  const auto refuse = [&](uint32_t uid, absl::Time when) {
+    log.AppendRefusal(uid, when, [&] {
+      ++made;
+      return AuditRecord{.what = "call", .outcome = absl::PermissionDeniedError("no")};
+    });
+  };
+  for (int i = 0; i < burst + 7; ++i) refuse(1000, now);
+  EXPECT_EQ(made, burst) << "what is left out costs nothing";
+  refuse(1001, now);
+  EXPECT_EQ(made, burst + 1);
+  refuse(1000, now + absl::Seconds(1));
+  refuse(1000, now + absl::Seconds(1));
+  refuse(1000, now + absl::Seconds(2));
+  log.Flush(kPatience);
+  const std::vector<Json> lines = Read();
+  ASSERT_EQ(lines.size(), static_cast<size_t>(burst) + 3);
+  EXPECT_EQ(lines[burst - 1].contains("left_out"), false);
+  EXPECT_EQ(lines[burst].value("left_out", ""), "7");
+  EXPECT_EQ(lines[burst + 1].contains("left_out"), false);
+  EXPECT_EQ(lines[burst + 2].value("left_out", ""), "1");
+}
+
+TEST_F(AuditLogTest, AChannelIsItsOwnSessionsAlone) {
+  AuditLog log(Options());
+  log.NoteProcess(SessionId(1), ChannelId(2), std::make_shared<const AuditWho>());
+  EXPECT_TRUE(log.Knows(SessionId(1), ChannelId(2)));
+  EXPECT_FALSE(log.Knows(SessionId(3), ChannelId(2)));
+  EXPECT_FALSE(log.Knows(SessionId(1), ChannelId(4)));
+  log.EndProcess(ChannelId(2));
+  EXPECT_FALSE(log.Knows(SessionId(1), ChannelId(2)));
 }
 
 }  // namespace

@@ -1,15 +1,22 @@
 #include "daemon/service/caller.h"
 
-#include <memory>
-
 #include "common/error.h"
 #include "common/session_capsule.h"
 #include "common/status_macros.h"
 
 namespace berth::service {
 
+absl::StatusOr<std::shared_ptr<const Peer>> CallerSource::FindPeer(const grpc::CallbackServerContext& context) const {
+  return connections_.Find(context.peer());
+}
+
+std::shared_ptr<const AuditWho> CallerSource::ReadPeer(const grpc::CallbackServerContext& context,
+                                                       const Peer& peer) const {
+  return ReadWho(peer.process, connections_.OpenPidfd(context.peer()));
+}
+
 absl::StatusOr<core::Caller> CallerSource::Identify(const grpc::CallbackServerContext& context) const {
-  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<const Peer> peer, connections_.Find(context.peer()));
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<const Peer> peer, FindPeer(context));
   core::Caller caller = {.tenant = peer->tenant,
                          .admin = peer->role == Peer::Role::kAdmin,
                          .observer = peer->role == Peer::Role::kObserver};

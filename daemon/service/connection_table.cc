@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/error.h"
+#include "common/process.h"
 
 namespace berth::service {
 namespace {
@@ -20,7 +21,7 @@ std::optional<int> NumberIn(absl::string_view grpc_peer) {
 
 }  // namespace
 
-absl::Status ConnectionTable::Add(int fd, Peer peer) {
+absl::Status ConnectionTable::Add(int fd, Peer peer, int socket) {
   MutexLock lock(&mu_);
   if (connections_.contains(fd))
     return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
@@ -50,6 +51,7 @@ absl::Status ConnectionTable::Add(int fd, Peer peer) {
   ++per_uid_[peer.tenant.uid];
   if (client) ++per_tenant_[peer.tenant];
   connections_.emplace(fd, Connection{.peer = std::make_shared<const Peer>(std::move(peer)),
+                                      .socket = socket,
                                       .calls = TokenBucket(limits_.calls),
                                       .resets = TokenBucket(limits_.resets)});
   return absl::OkStatus();
@@ -86,6 +88,15 @@ absl::StatusOr<std::shared_ptr<const Peer>> ConnectionTable::Find(absl::string_v
   const auto it = connections_.find(*fd);
   if (it == connections_.end()) return absl::UnavailableError("the connection has ended");
   return it->second.peer;
+}
+
+absl::StatusOr<UniqueFd> ConnectionTable::OpenPidfd(absl::string_view grpc_peer) const {
+  const std::optional<int> fd = NumberIn(grpc_peer);
+  MutexLock lock(&mu_);
+  const auto it = fd.has_value() ? connections_.find(*fd) : connections_.end();
+  if (it == connections_.end()) return absl::UnavailableError("the connection has ended");
+  const core::ProcessInfo& process = it->second.peer->process;
+  return OpenPeerPidfd(it->second.socket, {.pid = process.pid, .uid = process.uid, .gid = process.gid});
 }
 
 ConnectionTable::Verdict ConnectionTable::Take(TokenBucket& own, double burst, TokenBucket& of_uid, double tokens,

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/unique_fd.h"
 #include "daemon/core/tenant_quota.h"
 #include "daemon/service/frame_meter.h"
 #include "daemon/service/peer.h"
@@ -48,9 +49,11 @@ class ConnectionTable {
   explicit ConnectionTable(ConnectionLimits limits)
       : limits_(limits), calls_of_uid_(limits.calls_per_uid), resets_of_uid_(limits.resets_per_uid) {}
 
-  // Counts a connection of `peer` in, under the fd number that gRPC will name it by; before gRPC gets the fd.
-  // Errors: LIMIT (total, of the uid, or of the tenant), nothing changed; kAlreadyExists if the number is still in use.
-  absl::Status Add(int fd, Peer peer) ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts a connection of `peer` in, under the fd number that gRPC will name it by; before gRPC gets the fd. `socket` is
+  // the daemon's own fd of the connection, which stays open until Remove(); -1 for none.
+  // Errors: LIMIT (total, of the uid, of the tenant, or of operators), nothing changed; kAlreadyExists if the number is
+  // still in use.
+  absl::Status Add(int fd, Peer peer, int socket = -1) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(int fd) ABSL_LOCKS_EXCLUDED(mu_);
   // What each tenant may have from now on, within its user's limit; connections that are open stay.
   void SetQuotas(const core::QuotaTable& quotas) ABSL_LOCKS_EXCLUDED(mu_);
@@ -61,6 +64,8 @@ class ConnectionTable {
   // Errors: kUnavailable if the connection is gone.
   absl::StatusOr<std::shared_ptr<const Peer>> Find(absl::string_view grpc_peer) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // A pidfd of the process that connected. Errors: kUnavailable if the connection is gone, those of OpenPeerPidfd().
+  absl::StatusOr<UniqueFd> OpenPidfd(absl::string_view grpc_peer) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Charges a connection with what was read of it. Operators' are not charged. Returns: the connection, where that was
   // too much for the first time: it is to be ended.
@@ -71,6 +76,7 @@ class ConnectionTable {
  private:
   struct Connection {
     std::shared_ptr<const Peer> peer;
+    int socket = -1;
     TokenBucket calls;
     TokenBucket resets;
     bool ended = false;

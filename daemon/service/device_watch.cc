@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/device_conversion.h"
 #include "daemon/service/status_conversion.h"
@@ -151,15 +152,17 @@ std::string DeviceWatches::Token() const { return absl::StrCat(absl::Hex(life_),
 
 DeviceWatches::Reactor* DeviceWatches::Start(grpc::CallbackServerContext* context,
                                              const absl::StatusOr<core::Caller>& caller,
-                                             const std::string& resume_token) {
+                                             const std::string& resume_token, absl::Status* outcome) {
   const auto watch =
       std::make_shared<Watch>(this, context, caller.ok() ? *caller : core::Caller(), resume_token);
   Watch* const reactor = watch.get();
-  watch->Begin(caller.ok() ? Admit(watch) : caller.status());
+  *outcome = caller.ok() ? Admit(watch, *caller) : caller.status();
+  watch->Begin(*outcome);
   return reactor;
 }
 
-absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch) {
+absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch, const core::Caller& caller) {
+  BERTH_RETURN_IF_ERROR(broker_.Read([&](const core::Core& core) { return core.Authenticate(caller); }));
   MutexLock lock(&mu_);
   if (shutting_down_) return Stopping();
   const size_t of_connection = per_connection_[watch->connection()];

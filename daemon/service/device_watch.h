@@ -43,9 +43,10 @@ class DeviceWatches {
   // Requires: every call has ended.
   ~DeviceWatches() = default;
 
-  // Serves a call by `caller`, who has seen what `resume_token` names, or refuses it; the reactor owns itself.
+  // Serves a call by `caller`, who has seen what `resume_token` names, or refuses it; `outcome` says which. The reactor
+  // owns itself.
   Reactor* Start(grpc::CallbackServerContext* context, const absl::StatusOr<core::Caller>& caller,
-                 const std::string& resume_token) ABSL_LOCKS_EXCLUDED(mu_);
+                 const std::string& resume_token, absl::Status* outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What each tenant may have open from now on, within its user's limit; those that are open stay.
   void SetQuotas(const core::QuotaTable& quotas) ABSL_LOCKS_EXCLUDED(mu_);
@@ -61,7 +62,7 @@ class DeviceWatches {
  private:
   class Watch;
 
-  absl::Status Admit(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Admit(const std::shared_ptr<Watch>& watch, const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Names the state that a look from now on will see, at least.

@@ -51,7 +51,7 @@ grpc::ServerUnaryReactor* FenceService::AbandonUse(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* FenceService::ClearTorn(grpc::CallbackServerContext* context,
                                                   const v1::ClearTornRequest* request, v1::Block* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, "clear_torn", caller, caller.status());
   absl::StatusOr<core::BlockView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = core.ClearTorn(now, *caller, BlockId(request->block()), effects);
@@ -66,7 +66,7 @@ grpc::ServerUnaryReactor* FenceService::ListStreams(grpc::CallbackServerContext*
                                                     const v1::ListStreamsRequest* request,
                                                     v1::ListStreamsResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListStreams(caller, page);
       },

@@ -63,10 +63,10 @@ grpc::ServerUnaryReactor* HistoryService::ListHistory(grpc::CallbackServerContex
                                                       const v1::ListHistoryRequest* request,
                                                       v1::ListHistoryResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, kAnyCall, caller, caller.status());
   const absl::Status known =
       context_.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
-  if (!known.ok()) return FinishNow(context, known);
+  if (!known.ok()) return FinishRefused(context_, context, kAnyCall, caller, known);
   absl::StatusOr<HistoryQuery> query = FromProto(*request, *caller);
   if (!query.ok()) return FinishNow(context, query.status());
   auto* const call = new PageCall(response);

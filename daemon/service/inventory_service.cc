@@ -101,7 +101,7 @@ grpc::ServerUnaryReactor* InventoryService::ListInventory(grpc::CallbackServerCo
                                                           const v1::ListInventoryRequest*,
                                                           v1::ListInventoryResponse* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [](const core::Core& core, const core::Caller&) {
         return absl::StatusOr<std::vector<core::DeviceView>>(core.ListDevices());
       },
@@ -122,7 +122,7 @@ grpc::ServerUnaryReactor* InventoryService::GetTopology(grpc::CallbackServerCont
                                                         const v1::GetTopologyRequest*,
                                                         v1::Topology* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [](const core::Core& core, const core::Caller&) {
         return absl::StatusOr<std::vector<core::IslandView>>(core.ListIslands());
       },

@@ -13,7 +13,7 @@ template <typename Method>
 grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::CallbackServerContext* call,
                                       const char* what, BlockId block, Method method, v1::Block* response) {
   const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
-  if (!caller.ok()) return FinishNow(call, caller.status());
+  if (!caller.ok()) return FinishRefused(context, call, what, caller, caller.status());
   absl::StatusOr<core::BlockView> view;
   context.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = (core.*method)(now, *caller, block, effects);
@@ -89,7 +89,7 @@ grpc::ServerUnaryReactor* MemoryService::ListReservations(grpc::CallbackServerCo
                                                           const v1::ListReservationsRequest* request,
                                                           v1::ListReservationsResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListReservations(caller, page);
       },
@@ -100,9 +100,9 @@ grpc::ServerUnaryReactor* MemoryService::SetBudget(grpc::CallbackServerContext* 
                                                    const v1::SetBudgetRequest* request,
                                                    v1::SetBudgetResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, "set_budget", caller, caller.status());
   const absl::StatusOr<core::SetBudgetRequest> converted = FromProto(*request);
-  if (!converted.ok()) return FinishNow(context, converted.status());
+  if (!converted.ok()) return FinishRefused(context_, context, "set_budget", caller, converted.status());
   absl::StatusOr<std::vector<core::BudgetView>> views;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     views = core.SetBudget(now, *caller, *converted, effects);
@@ -119,7 +119,7 @@ grpc::ServerUnaryReactor* MemoryService::ListBudgets(grpc::CallbackServerContext
                                                      const v1::ListBudgetsRequest* request,
                                                      v1::ListBudgetsResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListBudgets(caller, page);
       },
@@ -142,10 +142,10 @@ grpc::ServerUnaryReactor* MemoryService::ListLogRecords(grpc::CallbackServerCont
                                                         const v1::ListLogRecordsRequest* request,
                                                         v1::ListLogRecordsResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, kAnyCall, caller, caller.status());
   const absl::Status known =
       context_.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
-  if (!known.ok()) return FinishNow(context, known);
+  if (!known.ok()) return FinishRefused(context_, context, kAnyCall, caller, known);
   const absl::StatusOr<core::PageRequest> page =
       ReadPage(request->page_size(), request->page_token(), log_.incarnation());
   if (!page.ok()) return FinishNow(context, page.status());
@@ -161,7 +161,7 @@ grpc::ServerUnaryReactor* MemoryService::ListBlocks(grpc::CallbackServerContext*
                                                     const v1::ListBlocksRequest* request,
                                                     v1::ListBlocksResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListBlocks(caller, page);
       },
@@ -171,7 +171,7 @@ grpc::ServerUnaryReactor* MemoryService::ListBlocks(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* MemoryService::GetUsage(grpc::CallbackServerContext* context,
                                                   const v1::GetUsageRequest*, v1::Usage* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [](const core::Core& core, const core::Caller& caller) {
         return absl::StatusOr<core::UsageView>(core.GetUsage(caller));
       },

@@ -46,7 +46,7 @@ grpc::ServerUnaryReactor* ModuleService::ListModules(grpc::CallbackServerContext
                                                      v1::ListModulesResponse* response) {
   const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Kept> {
         BERTH_RETURN_IF_ERROR(page.status());
         return Kept{.modules = core.ListModules(caller, *page), .usage = core.GetModuleUsage(caller)};

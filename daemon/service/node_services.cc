@@ -23,9 +23,9 @@ class Operation {
   Operation(const ServiceContext& context, grpc::CallbackServerContext* call, absl::string_view verb)
       : context_(context), call_(call) {
     const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
+    record_ = {.what = "operate", .facts = {{"verb", std::string(verb)}}, .caller = caller.value_or(core::Caller())};
     status_ = caller.status();
     if (!caller.ok()) return;
-    record_ = {.what = "operate", .facts = {{"verb", std::string(verb)}}, .caller = *caller};
     status_ = context.broker->Read([&](const core::Core& core) { return core.Authenticate(*caller); });
     if (status_.ok() && !caller->admin) {
       status_ = Refuse(Reason::kAdminOnly, "{verb} is served on admin.sock only", {{"verb", verb}});
@@ -36,12 +36,11 @@ class Operation {
   const absl::Status& status() const { return status_; }
   void Note(const char* name, std::string value) { record_.facts.emplace_back(name, std::move(value)); }
   grpc::ServerUnaryReactor* Finish(const absl::Status& status) {
-    if (*record_.what == '\0') return FinishNow(call_, status);
     return FinishDecided(context_, call_, std::move(record_), status);
   }
   // Done, and has `reactor` finish.
   grpc::ServerUnaryReactor* FinishBy(grpc::ServerUnaryReactor* reactor) {
-    context_.audit->Append(std::move(record_));
+    KeepDecision(context_, *call_, std::move(record_));
     return reactor;
   }
 
@@ -84,7 +83,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [](const core::Core& core, const core::Caller&) {
         return absl::StatusOr<std::vector<core::DeviceView>>(core.ListDevices());
       },
@@ -95,7 +94,11 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
     grpc::CallbackServerContext* context, const v1::WatchDevicesRequest* request) {
-  return watches_.Start(context, context_.callers->Identify(*context), request->resume_token());
+  const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+  AuditRecord record = {.what = "watch_devices", .outcome = caller.status(), .caller = caller.value_or(core::Caller())};
+  DeviceWatches::Reactor* const reactor = watches_.Start(context, caller, request->resume_token(), &record.outcome);
+  KeepDecision(context_, *context, std::move(record));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
@@ -185,7 +188,7 @@ grpc::ServerUnaryReactor* AdminService::ReapBlocks(grpc::CallbackServerContext* 
                                                    const v1::ReapBlocksRequest*,
                                                    v1::ReapBlocksResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, "operate", caller, caller.status());
   return PendingCall<core::ReapResult, v1::ReapBlocksResponse>::Submit(
       context_, context, response,
       {.what = "operate", .facts = {{"verb", "ReapBlocks"}}, .caller = *caller},

@@ -62,7 +62,7 @@ grpc::ServerUnaryReactor* PermitService::ListStrays(grpc::CallbackServerContext*
                                                     const v1::ListStraysRequest*,
                                                     v1::ListStraysResponse* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<std::vector<core::StrayView>> {
         return core.ListStrays(caller);
       },
@@ -74,7 +74,7 @@ grpc::ServerUnaryReactor* PermitService::ListStrays(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* PermitService::GetPool(grpc::CallbackServerContext* context,
                                                  const v1::GetPoolRequest* request, v1::Pool* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller&) -> absl::StatusOr<core::PoolView> {
         BERTH_RETURN_IF_ERROR(ValidateLabel("pool", request->pool()));
         return core.GetPool(PoolName(request->pool()));
@@ -86,7 +86,7 @@ grpc::ServerUnaryReactor* PermitService::ListPools(grpc::CallbackServerContext* 
                                                    const v1::ListPoolsRequest* request,
                                                    v1::ListPoolsResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller&, const core::PageRequest& page) {
         return core.ListPools(page);
       },
@@ -98,7 +98,7 @@ grpc::ServerUnaryReactor* PermitService::ListPermits(grpc::CallbackServerContext
                                                      v1::ListPermitsResponse* response) {
   const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Holders> {
         BERTH_RETURN_IF_ERROR(page.status());
         if (!request->pool().empty()) {
@@ -120,7 +120,7 @@ grpc::ServerUnaryReactor* PermitService::ExplainWait(grpc::CallbackServerContext
                                                      const v1::ExplainWaitRequest* request,
                                                      v1::WaitExplanation* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller& caller) {
         return core.ExplainWait(caller, request->waiter());
       },

@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* PlanService::ReleasePlan(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* PlanService::GetPlan(grpc::CallbackServerContext* context,
                                                const v1::GetPlanRequest* request, v1::Plan* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller& caller) {
         return core.GetPlan(caller, PlanId(request->plan()));
       },
@@ -45,7 +45,7 @@ grpc::ServerUnaryReactor* PlanService::ListPlans(grpc::CallbackServerContext* co
                                                  const v1::ListPlansRequest* request,
                                                  v1::ListPlansResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListPlans(caller, page);
       },

@@ -10,7 +10,7 @@ grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext
                                                      const v1::GetSessionRequest* request,
                                                      v1::Session* response) {
   return ServeLook(
-      *context_.callers, context_.broker, context,
+      context_, context,
       [&](const core::Core& core, const core::Caller& caller) {
         return core.GetSession(caller, SessionId(request->session()));
       },
@@ -21,7 +21,7 @@ grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerConte
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
   return ServePage(
-      *context_.callers, context_.broker, context, *request, response,
+      context_, context, *request, response,
       [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
         return core.ListSessions(caller, page);
       },
@@ -32,7 +32,7 @@ grpc::ServerUnaryReactor* SessionService::EndSession(grpc::CallbackServerContext
                                                      const v1::EndSessionRequest* request,
                                                      v1::Session* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, "end_session", caller, caller.status());
   absl::StatusOr<core::SessionView> view;
   context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = core.EndSession(now, *caller, SessionId(request->session()), effects);
@@ -47,7 +47,7 @@ grpc::ServerUnaryReactor* SessionService::ForgetRequest(grpc::CallbackServerCont
                                                         const v1::ForgetRequestRequest* request,
                                                         v1::ForgetRequestResponse* response) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+  if (!caller.ok()) return FinishRefused(context_, context, "forget", caller, caller.status());
   return PendingCall<core::ForgetResult, v1::ForgetRequestResponse>::Submit(
       context_, context, response,
       {.what = "forget", .facts = {{"request", std::to_string(request->sequence())}}, .caller = *caller},

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@
 #include "daemon/service/audit_log.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/conversion.h"
+#include "daemon/service/decision.h"
 #include "daemon/service/fence_conversion.h"
 #include "daemon/service/memory_conversion.h"
 #include "daemon/service/module_conversion.h"
@@ -44,7 +46,19 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
 inline grpc::ServerUnaryReactor* FinishDecided(const ServiceContext& context, grpc::CallbackServerContext* call,
                                                AuditRecord record, const absl::Status& status) {
   record.outcome = status;
-  context.audit->Append(std::move(record));
+  KeepDecision(context, *call, std::move(record));
+  return FinishNow(call, status);
+}
+
+// What the audit log calls a call that has no word of its own, where that is refused to somebody unknown.
+inline constexpr char kAnyCall[] = "call";
+
+// Finishes a call that is refused before it is known who asks, or what.
+inline grpc::ServerUnaryReactor* FinishRefused(const ServiceContext& context, grpc::CallbackServerContext* call,
+                                               const char* what, const absl::StatusOr<core::Caller>& caller,
+                                               const absl::Status& status) {
+  KeepRefusal(context, *call,
+              {.what = what, .outcome = status, .caller = caller.ok() ? *caller : core::Caller()});
   return FinishNow(call, status);
 }
 
@@ -63,7 +77,7 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
   static grpc::ServerUnaryReactor* Submit(const ServiceContext& services, grpc::CallbackServerContext* context,
                                           Proto* response, AuditRecord record, Broker::RequestStep step) {
     Broker* const broker = services.broker;
-    auto* const call = new PendingCall(services, response, std::move(record));
+    auto* const call = new PendingCall(services, *context, response, std::move(record));
     broker->Submit(call->id_, call, step);
     State submitted = State::kSubmitted;
     if (call->state_.compare_exchange_strong(submitted, State::kWaits, std::memory_order_acq_rel))
@@ -76,10 +90,14 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
 
   void Answer(absl::StatusOr<core::Response> response) override {
     if (response.ok()) ToProto(std::get<Result>(*response), &response_);
+    // gRPC has the context until the call is finished.
     if (*record_.what != '\0') {
       if (response.ok()) AddFacts(*response, &record_.facts);
       record_.outcome = response.status();
-      audit_.Append(std::move(record_));
+      KeepDecision(services_, context_, std::move(record_));
+    } else if (IsUnproved(response.status())) {
+      KeepRefusal(services_, context_,
+                  {.what = kAnyCall, .outcome = response.status(), .caller = std::move(record_.caller)});
     }
     status_ = std::move(response).status();
     if (state_.exchange(State::kAnswered, std::memory_order_acq_rel) == State::kWaits)
@@ -98,15 +116,18 @@ class PendingCall final : public grpc::ServerUnaryReactor, public Call {
  private:
   enum class State { kSubmitted, kWaits, kAnswered };
 
-  PendingCall(const ServiceContext& services, Proto* response, AuditRecord record)
-      : broker_(*services.broker),
-        audit_(*services.audit),
+  PendingCall(const ServiceContext& services, const grpc::CallbackServerContext& context, Proto* response,
+              AuditRecord record)
+      : services_(services),
+        context_(context),
+        broker_(*services.broker),
         id_(broker_.NewCall()),
         response_(*response),
         record_(std::move(record)) {}
 
+  const ServiceContext& services_;
+  const grpc::CallbackServerContext& context_;
   Broker& broker_;
-  AuditLog& audit_;
   const CallId id_;
   Proto& response_;
   // Until the answer.
@@ -121,8 +142,12 @@ grpc::ServerUnaryReactor* SubmitRequest(const ServiceContext& services, grpc::Ca
                                         const v1::RequestTag& tag, const absl::StatusOr<Request>& request,
                                         Proto* response, Method method) {
   const absl::StatusOr<core::Caller> caller = services.callers->Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  if (!request.ok()) return FinishNow(context, request.status());
+  if (!caller.ok() || !request.ok()) {
+    std::vector<AuditFact> unsaid;
+    const char* const what = AddFacts(Request(), &unsaid);
+    return FinishRefused(services, context, what == nullptr ? kAnyCall : what, caller,
+                         caller.ok() ? request.status() : caller.status());
+  }
   AuditRecord record = {.caller = *caller};
   if (const char* const what = AddFacts(*request, &record.facts); what != nullptr) {
     record.what = what;
@@ -139,28 +164,28 @@ grpc::ServerUnaryReactor* SubmitRequest(const ServiceContext& services, grpc::Ca
 // Serves a call that only looks, by an authenticated caller: `look(core, caller)` takes plain values under the broker's
 // lock, as a StatusOr, and `encode` fills the response with them afterwards.
 template <typename Look, typename Encode>
-grpc::ServerUnaryReactor* ServeLook(const CallerSource& callers, Broker* broker,
-                                    grpc::CallbackServerContext* context, Look look, Encode encode) {
-  const absl::StatusOr<core::Caller> caller = callers.Identify(*context);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+grpc::ServerUnaryReactor* ServeLook(const ServiceContext& services, grpc::CallbackServerContext* context, Look look,
+                                    Encode encode) {
+  const absl::StatusOr<core::Caller> caller = services.callers->Identify(*context);
+  if (!caller.ok()) return FinishRefused(services, context, kAnyCall, caller, caller.status());
   using Seen = decltype(look(std::declval<const core::Core&>(), *caller));
-  const Seen seen = broker->Read([&](const core::Core& core) -> Seen {
+  const Seen seen = services.broker->Read([&](const core::Core& core) -> Seen {
     BERTH_RETURN_IF_ERROR(core.Authenticate(*caller));
     return look(core, *caller);
   });
   if (seen.ok()) encode(*seen);
+  if (IsUnproved(seen.status())) return FinishRefused(services, context, kAnyCall, caller, seen.status());
   return FinishNow(context, seen.status());
 }
 
 // The same for one page of a list: `list(core, caller, page)` returns a core::Page, `encode` takes one of its rows.
 template <typename Request, typename Response, typename List, typename Encode>
-grpc::ServerUnaryReactor* ServePage(const CallerSource& callers, Broker* broker,
-                                    grpc::CallbackServerContext* context, const Request& request,
-                                    Response* response, List list, Encode encode) {
+grpc::ServerUnaryReactor* ServePage(const ServiceContext& services, grpc::CallbackServerContext* context,
+                                    const Request& request, Response* response, List list, Encode encode) {
   const absl::StatusOr<core::PageRequest> page = ReadPage(request.page_size(), request.page_token());
   using Rows = decltype(list(std::declval<const core::Core&>(), std::declval<core::Caller>(), *page));
   return ServeLook(
-      callers, broker, context,
+      services, context,
       [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<Rows> {
         BERTH_RETURN_IF_ERROR(page.status());
         return list(core, caller, *page);
