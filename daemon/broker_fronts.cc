@@ -94,7 +94,8 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
 }
 
 absl::Status BrokerProcess::Listen() {
-  BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_)));
+  BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(attach_listener_), /*of_operators=*/false));
+  BERTH_RETURN_IF_ERROR(attach_->Listen(std::move(admin_attach_listener_), /*of_operators=*/true));
   using Role = service::Peer::Role;
   BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(berthd_listener_), Role::kTenant));
   BERTH_RETURN_IF_ERROR(acceptor_->Listen(std::move(observer_listener_), Role::kObserver));

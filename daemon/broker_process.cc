@@ -142,10 +142,11 @@ absl::Status BrokerProcess::TakeOver() {
   admin_listener_ = take(custody::KeyOf(custody::Listener::kAdmin));
   attach_listener_ = take(custody::KeyOf(custody::Listener::kAttach));
   observer_listener_ = take(custody::KeyOf(custody::Listener::kObserver));
+  admin_attach_listener_ = take(custody::KeyOf(custody::Listener::kAdminAttach));
   page_fd_ = take(custody::KeyOf(custody::Kind::kStatePage));
   device_table_ = take(custody::KeyOf(custody::Kind::kDeviceTable));
-  if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !observer_listener_ || !page_fd_ ||
-      !device_table_) {
+  if (!berthd_listener_ || !admin_listener_ || !attach_listener_ || !observer_listener_ ||
+      !admin_attach_listener_ || !page_fd_ || !device_table_) {
     return absl::InternalError("the vault gave no listening sockets, state page or device table");
   }
   return absl::OkStatus();

@@ -143,6 +143,7 @@ class BrokerProcess final : private EffectSink {
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;
   UniqueFd observer_listener_;
+  UniqueFd admin_attach_listener_;
   UniqueFd page_fd_;
   std::optional<StatePage> page_;
   UniqueFd device_table_;

@@ -39,8 +39,7 @@ absl::Status NoConnection(const std::string& path, int error) {
   return absl::UnavailableError(absl::StrCat("no Berth daemon answers on ", status.message()));
 }
 
-absl::StatusOr<UniqueFd> Connect(const std::string& folder, absl::Duration timeout) {
-  const std::string path = absl::StrCat(folder, "/attach.sock");
+absl::StatusOr<UniqueFd> Connect(const std::string& path, absl::Duration timeout) {
   sockaddr_un address = {.sun_family = AF_UNIX};
   if (path.size() >= sizeof(address.sun_path)) {
     return Refuse(Reason::kInvalidField, "{field}: {value} bytes, limit {limit}",
@@ -134,11 +133,11 @@ struct Asked {
 // Asks, and asks again where a broker ended without an answer: what it may have made then ends with its connection. Who
 // is one of too many at once comes again when it is told to, for as long as `timeout`.
 template <typename Answer, typename Question>
-absl::StatusOr<Asked<Answer>> Ask(const std::string& folder, const Question& question, absl::Duration timeout) {
+absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& question, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause;
   for (int asked = 1;;) {
-    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(folder, timeout));
+    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(path, timeout));
     absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question);
     if (answer.ok()) {
       return Asked<Answer>{
@@ -163,21 +162,25 @@ absl::Status CheckMayConnect(const std::string& path) {
   return NoConnection(path, errno);
 }
 
-absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
+std::string AttachPath(const std::string& folder, bool of_operator) {
+  return absl::StrCat(folder, of_operator ? "/admin-attach.sock" : "/attach.sock");
+}
+
+absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_view label,
                                           absl::Duration timeout) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("label", label));
   attach::Hello hello;
   memcpy(hello.label, label.data(), label.size());
-  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(folder, hello, timeout));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(path, hello, timeout));
   BERTH_ASSIGN_OR_RETURN(SessionCapsule capsule, ReadCapsule(asked.fd.get()));
   return OpenedSession{
       .lifeline = std::move(asked.socket), .capsule_fd = std::move(asked.fd), .capsule = std::move(capsule)};
 }
 
-absl::StatusOr<JoinedChannel> JoinSession(const std::string& folder, const SessionCapsule& capsule,
+absl::StatusOr<JoinedChannel> JoinSession(const std::string& path, const SessionCapsule& capsule,
                                           absl::Duration timeout) {
   const attach::Join join = {.session = capsule.session.value(), .secret = capsule.secret};
-  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(folder, join, timeout));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(path, join, timeout));
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(asked.fd.get()));
   BERTH_RETURN_IF_ERROR(SetNonBlocking(asked.socket.get()));
   return JoinedChannel{

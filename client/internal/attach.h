@@ -34,14 +34,17 @@ struct JoinedChannel {
 // Errors: kPermissionDenied naming socket and user; kUnavailable where there is no such socket.
 absl::Status CheckMayConnect(const std::string& path);
 
-// Opens a session. `timeout` bounds each step.
-// Errors: kUnavailable when no daemon answers in `folder`; kPermissionDenied where this user may not connect;
+// The socket in `folder` that sessions are opened on and joined: an operator's, or everybody's.
+std::string AttachPath(const std::string& folder, bool of_operator);
+
+// Opens a session on the socket at `path`. `timeout` bounds each step.
+// Errors: kUnavailable when no daemon answers there; kPermissionDenied where this user may not connect;
 // a refusal of the daemon as it made it; kInternal when what answers does not speak Berth's protocol.
-absl::StatusOr<OpenedSession> OpenSession(const std::string& folder, absl::string_view label,
+absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_view label,
                                           absl::Duration timeout);
 
 // Joins a session for this process. Errors: as OpenSession.
-absl::StatusOr<JoinedChannel> JoinSession(const std::string& folder, const SessionCapsule& capsule,
+absl::StatusOr<JoinedChannel> JoinSession(const std::string& path, const SessionCapsule& capsule,
                                           absl::Duration timeout);
 
 }  // namespace berth::internal

@@ -125,7 +125,8 @@ absl::StatusOr<Entry> Enter(const SessionOptions& options) {
   }
   const std::string folder = Absolute(options.folder.empty() ? DefaultFolder() : options.folder);
   BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
-  BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(folder, options.label, options.timeout));
+  BERTH_ASSIGN_OR_RETURN(OpenedSession opened,
+                         OpenSession(AttachPath(folder, options.admin), options.label, options.timeout));
   return Entry{.folder = folder,
                .capsule = std::move(opened.capsule),
                .lifeline = std::move(opened.lifeline),
@@ -194,7 +195,8 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
   BERTH_RETURN_IF_ERROR(CheckNotForked());
   if (options.observer) return OpenObserver(options);
   BERTH_ASSIGN_OR_RETURN(Entry entry, Enter(options));
-  BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(entry.folder, entry.capsule, options.timeout));
+  BERTH_ASSIGN_OR_RETURN(JoinedChannel joined,
+                         JoinSession(AttachPath(entry.folder, options.admin), entry.capsule, options.timeout));
   const Credentials credentials = {
       .session = entry.capsule.session, .channel = joined.channel, .secret = entry.capsule.secret};
   std::shared_ptr<SessionCore> core(

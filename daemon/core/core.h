@@ -154,9 +154,10 @@ class Core {
 
   // ---- Sessions and their processes (from attach.sock, the kernel and the vault) --------------------------
 
-  // Opens a session. Errors: LIMIT.
+  // Opens a session; an operator's is bounded by who lets it come alone. Errors: LIMIT.
   absl::StatusOr<SessionId> OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
-                                        absl::string_view label, const ProcessInfo& opener);
+                                        absl::string_view label, const ProcessInfo& opener,
+                                        bool of_operator = false);
   // Gives a process a channel of a session. Errors: BAD_CREDENTIALS (unknown session, wrong secret or other
   // tenant: not said which), SESSION_ENDED, LIMIT.
   absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,

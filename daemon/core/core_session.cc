@@ -7,17 +7,17 @@
 namespace berth::core {
 
 absl::StatusOr<SessionId> Core::OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
-                                            absl::string_view label, const ProcessInfo& opener) {
+                                            absl::string_view label, const ProcessInfo& opener, bool of_operator) {
   if (impl_->shutting_down_) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
   const uint64_t limit = impl_->config_.limits.sessions;
-  if (impl_->sessions_.size() >= limit) {
+  if (!of_operator && impl_->sessions_.size() >= limit) {
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "{what}: {current}, limit {limit}",
                            {{"what", "sessions"}, {"current", impl_->sessions_.size()}, {"limit", limit}});
   }
   const auto known = impl_->tenants_.find(tenant);
   const uint64_t own = known == impl_->tenants_.end() ? 0 : known->second.sessions;
   const std::optional<uint64_t> quota = impl_->tenant_use_.QuotaOf(tenant).sessions;
-  if (quota.has_value() && own >= *quota) {
+  if (!of_operator && quota.has_value() && own >= *quota) {
     return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "sessions of the tenant: {current}, limit {limit}",
                            {{"what", "sessions_of_tenant"}, {"current", own}, {"limit", *quota}});
   }

@@ -91,21 +91,27 @@ AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, Node
       facts_(std::move(facts)),
       page_(std::move(page)),
       quota_("fds of attach.sock connections", limits.fds_per_uid),
+      operator_quota_("fds of admin-attach.sock connections", AttachLimits::kOperatorFds),
       gate_(limits.accepts),
-      fresh_(kMaxFresh) {}
+      fresh_(kMaxFresh),
+      fresh_operators_(AttachLimits::kOperatorFds) {}
 
 AttachFront::~AttachFront() {
-  fresh_.ForEach([this](const ConnectionPtr& connection) { loop_.Unwatch(connection->watch); });
+  for (const auto* const fresh : {&fresh_, &fresh_operators_}) {
+    fresh->ForEach([this](const ConnectionPtr& connection) { loop_.Unwatch(connection->watch); });
+  }
   MutexLock lock(&mu_);
   for (const auto& [session, connection] : lifelines_) loop_.Unwatch(connection->watch);
   for (const auto& [channel, connection] : channels_) loop_.Unwatch(connection->watch);
   for (const auto& [channel, member] : members_) loop_.Unwatch(member.watch);
 }
 
-absl::Status AttachFront::Listen(UniqueFd listener) {
-  BERTH_ASSIGN_OR_RETURN(listener_,
-                         ListeningSocket::Listen(&loop_, std::move(listener), ClientFdLimit(),
-                                                 [this](UniqueFd socket) { Accept(std::move(socket)); }));
+absl::Status AttachFront::Listen(UniqueFd listener, bool of_operators) {
+  const Peer::Role role = of_operators ? Peer::Role::kAdmin : Peer::Role::kTenant;
+  BERTH_ASSIGN_OR_RETURN(
+      listeners_.emplace_back(),
+      ListeningSocket::Listen(&loop_, std::move(listener), of_operators ? OperatorFdLimit() : ClientFdLimit(),
+                              [this, role](UniqueFd socket) { Accept(std::move(socket), role); }));
   return absl::OkStatus();
 }
 
@@ -121,11 +127,12 @@ void AttachFront::Audit(const char* what, const Connection& connection, const ab
     return audit_->AppendRefusal(connection.peer.process.uid, EventLoop::SteadyNow(), [&] {
       return AuditRecord{.what = what,
                          .outcome = outcome,
-                         .caller = {.tenant = connection.peer.tenant},
+                         .caller = {.tenant = connection.peer.tenant, .admin = connection.peer.role == Peer::Role::kAdmin},
                          .who = WhoIs(connection)};
     });
   }
   AuditRecord record = {.what = what, .who = WhoIs(connection)};
+  record.caller.admin = connection.peer.role == Peer::Role::kAdmin;
   record.caller.tenant = connection.peer.tenant;
   record.caller.credentials.session = connection.session;
   record.caller.credentials.channel = connection.channel;
@@ -154,17 +161,23 @@ absl::Status AttachFront::Admit(Connection* connection) {
   // Until it is identified.
   connection->peer.process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
   connection->peer.tenant.uid = credentials.uid;
+  if (connection->peer.role == Peer::Role::kAdmin) return absl::OkStatus();
   return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
 }
 
-void AttachFront::Accept(UniqueFd socket) {
+absl::StatusOr<UidQuota::Place> AttachFront::TakePlace(const Peer& peer) {
+  return (peer.role == Peer::Role::kAdmin ? operator_quota_ : quota_).Take(peer.process.uid);
+}
+
+void AttachFront::Accept(UniqueFd socket, Peer::Role role) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
+  connection->peer.role = role;
   if (const absl::Status admitted = Admit(connection.get()); !admitted.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
     Audit("connect", *connection, admitted);
     return Refuse(connection, admitted, AcceptGate::kPause);
   }
-  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), Peer::Role::kTenant);
+  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), role);
   if (!peer.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", peer.status().message()));
     Audit("connect", *connection, peer.status());
@@ -172,7 +185,7 @@ void AttachFront::Accept(UniqueFd socket) {
     return;
   }
   connection->peer = *std::move(peer);
-  absl::StatusOr<UidQuota::Place> place = quota_.Take(connection->peer.process.uid);
+  absl::StatusOr<UidQuota::Place> place = TakePlace(connection->peer);
   if (!place.ok()) {
     LogRefused("connection", connection->peer, place.status());
     Audit("connect", *connection, place.status());
@@ -181,8 +194,9 @@ void AttachFront::Accept(UniqueFd socket) {
   }
   connection->place = *std::move(place);
   if (!WatchConnection(connection).ok()) return;
-  connection->number = fresh_.Add(connection->peer.process.uid, connection);
-  if (const std::optional<ConnectionPtr> surplus = fresh_.Surplus()) Forget(*surplus);
+  FreshConnections<ConnectionPtr>& fresh = FreshOf(connection->peer);
+  connection->number = fresh.Add(connection->peer.process.uid, connection);
+  if (const std::optional<ConnectionPtr> surplus = fresh.Surplus()) Forget(*surplus);
 }
 
 absl::Status AttachFront::WatchConnection(const ConnectionPtr& connection) {
@@ -318,7 +332,8 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
   const Secret secret = RandomSecret();
   absl::StatusOr<SessionId> session;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
-    session = core.OpenSession(now, secret, connection->peer.tenant, label, connection->peer.process);
+    session = core.OpenSession(now, secret, connection->peer.tenant, label, connection->peer.process,
+                               connection->peer.role == Peer::Role::kAdmin);
     if (!session.ok()) return;
     // In the same step: whoever ends the session finds its lifeline.
     if (audit_ != nullptr) audit_->NoteSession(*session, label);
@@ -339,7 +354,7 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
 }
 
 absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
-  fresh_.Remove(connection->peer.process.uid, connection->number);
+  FreshOf(connection->peer).Remove(connection->peer.process.uid, connection->number);
   BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
   if (!HasLifeline(session)) {
     // It ended before it was in custody, and was dropped there too early.
@@ -379,7 +394,7 @@ absl::StatusOr<AttachFront::Member> AttachFront::MakeMember(const Connection& co
         {{"session", session.value()}, {"pid", process.pid}, {"why", pidfd.status().message()}});
   }
   member.pidfd = *std::move(pidfd);
-  BERTH_ASSIGN_OR_RETURN(member.place, quota_.Take(process.uid));
+  BERTH_ASSIGN_OR_RETURN(member.place, TakePlace(connection.peer));
   return member;
 }
 
@@ -435,7 +450,7 @@ void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& jo
 }
 
 absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId channel, Member member) {
-  fresh_.Remove(connection->peer.process.uid, connection->number);
+  FreshOf(connection->peer).Remove(connection->peer.process.uid, connection->number);
   connection->channel = channel;
   const SessionId session = member.session;
   // It stays the member's, which stays until this thread tells the core of an end.
@@ -505,7 +520,7 @@ void AttachFront::Refuse(const ConnectionPtr& connection, const absl::Status& wh
 
 void AttachFront::Forget(const ConnectionPtr& connection) {
   loop_.Unwatch(connection->watch.exchange(0));
-  fresh_.Remove(connection->peer.process.uid, connection->number);
+  FreshOf(connection->peer).Remove(connection->peer.process.uid, connection->number);
 }
 
 void AttachFront::Deliver(ChannelId channel, const attach::Delivery& delivery, int fd) {

@@ -1,4 +1,4 @@
-// AttachFront: attach.sock. Opens sessions (lifelines), gives processes their channels, learns from the kernel when
+// AttachFront: attach.sock, and admin-attach.sock for operators. Opens sessions (lifelines), gives processes their channels, learns from the kernel when
 // either ends, and carries deliveries out. The messages are in common/attach_wire.h.
 
 #ifndef DAEMON_SERVICE_ATTACH_FRONT_H_
@@ -49,6 +49,9 @@ struct NodeFacts {
 
 // The bounds on connections to attach.sock.
 struct AttachLimits {
+  // File descriptors of one user's operators: 64 sessions of one process each.
+  static constexpr uint32_t kOperatorFds = 3 * 64;
+
   // File descriptors of one user: a lifeline takes one, a channel one and another for its process, which it keeps when
   // it has hung up. By default those of 4,096 sessions of one process each.
   uint32_t fds_per_uid = 3 * 4096;
@@ -63,7 +66,8 @@ class AttachFront {
               AttachLimits limits = {});
   ~AttachFront();
 
-  absl::Status Listen(UniqueFd listener);
+  // Operators pass no gate, and have fds of their own.
+  absl::Status Listen(UniqueFd listener, bool of_operators);
   // Connections that came too fast.
   uint64_t refused_total() const { return gate_.refused_total(); }
 
@@ -102,6 +106,7 @@ class AttachFront {
   struct Connection {
     UniqueFd socket;
     UidQuota::Place place;
+    // Its role is kAdmin where it came in on operators' socket, as long as this broker lives.
     Peer peer;
     // 0 once it is no longer watched.
     std::atomic<EventLoop::WatchId> watch = 0;
@@ -126,7 +131,7 @@ class AttachFront {
   };
 
   ConnectionPtr MakeConnection(UniqueFd socket);
-  void Accept(UniqueFd socket);
+  void Accept(UniqueFd socket, Peer::Role role);
   // Refuses who comes too fast.
   absl::Status Admit(Connection* connection);
   void OnReadable(const ConnectionPtr& connection);
@@ -147,6 +152,10 @@ class AttachFront {
   absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
   absl::Status Admit(const ConnectionPtr& connection, ChannelId channel, Member member);
   // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
+  FreshConnections<ConnectionPtr>& FreshOf(const Peer& peer) {
+    return peer.role == Peer::Role::kAdmin ? fresh_operators_ : fresh_;
+  }
+  absl::StatusOr<UidQuota::Place> TakePlace(const Peer& peer);
   absl::StatusOr<Member> MakeMember(const Connection& connection, SessionId session);
   // The channels of the session that have hung up and are of this very process, which lives.
   std::vector<ChannelId> EarlierChannels(SessionId session, int32_t pid) ABSL_LOCKS_EXCLUDED(mu_);
@@ -184,9 +193,10 @@ class AttachFront {
   const UniqueFd page_;
   // Synchronised by themselves.
   UidQuota quota_;
+  UidQuota operator_quota_;
   AcceptGate gate_;
   RefusalLog log_;
-  std::unique_ptr<ListeningSocket> listener_;
+  std::vector<std::unique_ptr<ListeningSocket>> listeners_;
 
   // Loop's thread only, as what follows.
   std::atomic<uint64_t> unkept_hearing_ = 0;
@@ -198,6 +208,7 @@ class AttachFront {
   std::vector<core::Standing::Process> adopted_;
   // Connections that have not said what they are.
   FreshConnections<ConnectionPtr> fresh_;
+  FreshConnections<ConnectionPtr> fresh_operators_;
 
   Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);

@@ -27,13 +27,18 @@ absl::Status ConnectionTable::Add(int fd, Peer peer, int socket) {
     return absl::AlreadyExistsError(absl::StrCat("fd ", fd, " names another connection"));
   // Who looks after the node gets in when the clients' places are taken; these sockets are for few.
   const bool client = peer.role == Peer::Role::kTenant;
-  if (client && connections_.size() >= limits_.total) {
+  const bool of_operator = peer.role == Peer::Role::kAdmin;
+  if (of_operator && operators_ >= limits_.operators) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
-                  {{"what", "connections"}, {"current", connections_.size()}, {"limit", limits_.total}});
+                  {{"what", "operators' connections"}, {"current", operators_}, {"limit", limits_.operators}});
+  }
+  if (client && connections_.size() - operators_ >= limits_.total) {
+    return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
+                  {{"what", "connections"}, {"current", connections_.size() - operators_}, {"limit", limits_.total}});
   }
   const auto uid = per_uid_.find(peer.tenant.uid);
   const uint32_t of_uid = uid == per_uid_.end() ? 0 : uid->second;
-  if (of_uid >= limits_.per_uid) {
+  if (!of_operator && of_uid >= limits_.per_uid) {
     return Refuse(Reason::kLimit, "{what}: {current} are open, limit {limit}",
                   {{"what", absl::StrCat("connections of uid ", peer.tenant.uid)},
                    {"current", of_uid},
@@ -48,7 +53,11 @@ absl::Status ConnectionTable::Add(int fd, Peer peer, int socket) {
                    {"current", of_tenant},
                    {"limit", *quota}});
   }
-  ++per_uid_[peer.tenant.uid];
+  if (of_operator) {
+    ++operators_;
+  } else {
+    ++per_uid_[peer.tenant.uid];
+  }
   if (client) ++per_tenant_[peer.tenant];
   connections_.emplace(fd, Connection{.peer = std::make_shared<const Peer>(std::move(peer)),
                                       .socket = socket,
@@ -62,8 +71,12 @@ void ConnectionTable::Remove(int fd) {
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   const Peer& peer = *it->second.peer;
-  const auto of_uid = per_uid_.find(peer.tenant.uid);
-  if (--of_uid->second == 0) per_uid_.erase(of_uid);
+  if (peer.role == Peer::Role::kAdmin) {
+    --operators_;
+  } else {
+    const auto of_uid = per_uid_.find(peer.tenant.uid);
+    if (--of_uid->second == 0) per_uid_.erase(of_uid);
+  }
   if (peer.role == Peer::Role::kTenant) {
     const auto of_tenant = per_tenant_.find(peer.tenant);
     if (--of_tenant->second == 0) per_tenant_.erase(of_tenant);

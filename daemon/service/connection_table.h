@@ -26,6 +26,8 @@ namespace berth::service {
 struct ConnectionLimits {
   uint32_t total = 4096;
   uint32_t per_uid = 3072;
+  // Operators', which are none of their users' and not among the total.
+  uint32_t operators = 64;
   // What may be read on one connection, and on all of a user's (FrameCost). As many resets at once as one process may
   // have requests under way, and some.
   Rate calls = {.per_second = 100'000, .burst = 150'000};
@@ -90,6 +92,7 @@ class ConnectionTable {
   mutable Mutex mu_;
   absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint32_t> per_uid_ ABSL_GUARDED_BY(mu_);
+  uint32_t operators_ ABSL_GUARDED_BY(mu_) = 0;
   // Of those on berthd.sock.
   absl::flat_hash_map<core::Tenant, uint64_t> per_tenant_ ABSL_GUARDED_BY(mu_);
   core::QuotaTable quotas_ ABSL_GUARDED_BY(mu_);

@@ -37,6 +37,27 @@ TEST(ConnectionTableTest, OneUserCannotTakeAllConnections) {
   EXPECT_TRUE(table.Add(4, PeerOf(1000)).ok());
 }
 
+TEST(ConnectionTableTest, OperatorsHaveConnectionsOfTheirOwn) {
+  ConnectionTable table({.total = 2, .per_uid = 2, .operators = 2});
+  const auto operator_of = [](uint32_t uid) {
+    Peer peer = PeerOf(uid);
+    peer.role = Peer::Role::kAdmin;
+    return peer;
+  };
+  ASSERT_TRUE(table.Add(1, PeerOf(0)).ok());
+  ASSERT_TRUE(table.Add(2, PeerOf(0)).ok());
+  EXPECT_TRUE(table.Add(3, operator_of(0)).ok()) << "whatever else its user has";
+  EXPECT_TRUE(table.Add(4, operator_of(0)).ok());
+  const absl::Status refused = table.Add(5, operator_of(1));
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
+  EXPECT_EQ(refused.message(), "operators' connections: 2 are open, limit 2");
+  table.Remove(1);
+  EXPECT_TRUE(table.Add(5, PeerOf(0)).ok()) << "operators' are not among the clients'";
+  EXPECT_FALSE(table.Add(6, PeerOf(0)).ok());
+  table.Remove(3);
+  EXPECT_TRUE(table.Add(6, operator_of(1)).ok());
+}
+
 TEST(ConnectionTableTest, ATenantHasNoMoreThanItsQuotaAndAContainerHasItsOwn) {
   ConnectionTable table({.total = 10, .per_uid = 10});
   table.SetQuotas({.all = {.connections = 1}});

@@ -28,16 +28,20 @@ absl::Status TooMany(absl::string_view what, size_t current, size_t limit) {
 class DeviceWatches::Watch final : public Reactor, public std::enable_shared_from_this<Watch> {
  public:
   // `context` is the call's, whose caller has seen the state of `seen`.
-  Watch(DeviceWatches* watches, grpc::CallbackServerContext* context, core::Caller caller, std::string seen)
+  Watch(DeviceWatches* watches, grpc::CallbackServerContext* context, core::Caller caller, bool of_operator,
+        std::string seen)
       : watches_(*watches),
         context_(*context),
         connection_(context->peer()),
         caller_(std::move(caller)),
+        of_operator_(of_operator),
         seen_(std::move(seen)) {}
 
   const std::string& connection() const { return connection_; }
   uint32_t uid() const { return caller_.tenant.uid; }
   const core::Tenant& tenant() const { return caller_.tenant; }
+  const core::Caller& caller() const { return caller_; }
+  bool of_operator() const { return of_operator_; }
 
   // Sends the first state, or refuses.
   void Begin(const absl::Status& admitted) {
@@ -132,6 +136,7 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
   grpc::CallbackServerContext& context_;
   const std::string connection_;
   const core::Caller caller_;
+  const bool of_operator_;
   const std::string seen_;
   std::shared_ptr<Watch> self_;
   std::atomic<bool> begun_ = false;
@@ -151,36 +156,47 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
 std::string DeviceWatches::Token() const { return absl::StrCat(absl::Hex(life_), "-", revision_.load()); }
 
 DeviceWatches::Reactor* DeviceWatches::Start(grpc::CallbackServerContext* context,
-                                             const absl::StatusOr<core::Caller>& caller,
+                                             const absl::StatusOr<core::Caller>& caller, bool of_operator,
                                              const std::string& resume_token, absl::Status* outcome) {
   const auto watch =
-      std::make_shared<Watch>(this, context, caller.ok() ? *caller : core::Caller(), resume_token);
+      std::make_shared<Watch>(this, context, caller.value_or(core::Caller()), of_operator, resume_token);
   Watch* const reactor = watch.get();
-  *outcome = caller.ok() ? Admit(watch, *caller) : caller.status();
+  *outcome = caller.ok() ? Admit(watch) : caller.status();
   watch->Begin(*outcome);
   return reactor;
 }
 
-absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch, const core::Caller& caller) {
-  BERTH_RETURN_IF_ERROR(broker_.Read([&](const core::Core& core) { return core.Authenticate(caller); }));
+absl::Status DeviceWatches::Admit(const std::shared_ptr<Watch>& watch) {
+  BERTH_RETURN_IF_ERROR(broker_.Read([&](const core::Core& core) { return core.Authenticate(watch->caller()); }));
   MutexLock lock(&mu_);
   if (shutting_down_) return Stopping();
-  const size_t of_connection = per_connection_[watch->connection()];
-  const size_t of_uid = per_uid_[watch->uid()];
-  if (of_connection >= kMaxPerConnection) {
-    return TooMany("watches of a connection", of_connection, kMaxPerConnection);
+  const auto of_connection = per_connection_.find(watch->connection());
+  if (of_connection != per_connection_.end() && of_connection->second >= kMaxPerConnection) {
+    return TooMany("watches of a connection", of_connection->second, kMaxPerConnection);
   }
-  if (of_uid >= kMaxPerUid) {
-    return TooMany(absl::StrCat("watches of uid ", watch->uid()), of_uid, kMaxPerUid);
-  }
-  const auto tenant = per_tenant_.find(watch->tenant());
-  const size_t of_tenant = tenant == per_tenant_.end() ? 0 : tenant->second;
-  const std::optional<uint64_t> quota = quotas_.Of(watch->tenant()).streams;
-  if (quota.has_value() && of_tenant >= *quota) return TooMany("watches of the tenant", of_tenant, *quota);
+  BERTH_RETURN_IF_ERROR(watch->of_operator() ? AdmitOperatorsLocked() : AdmitClientsLocked(*watch));
   ++per_connection_[watch->connection()];
-  ++per_uid_[watch->uid()];
-  ++per_tenant_[watch->tenant()];
   watches_.insert(watch);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceWatches::AdmitOperatorsLocked() {
+  if (of_operators_ >= kMaxOfOperators) return TooMany("operators' watches", of_operators_, kMaxOfOperators);
+  ++of_operators_;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceWatches::AdmitClientsLocked(const Watch& watch) {
+  const auto uid = per_uid_.find(watch.uid());
+  if (uid != per_uid_.end() && uid->second >= kMaxPerUid) {
+    return TooMany(absl::StrCat("watches of uid ", watch.uid()), uid->second, kMaxPerUid);
+  }
+  const auto tenant = per_tenant_.find(watch.tenant());
+  const size_t of_tenant = tenant == per_tenant_.end() ? 0 : tenant->second;
+  const std::optional<uint64_t> quota = quotas_.Of(watch.tenant()).streams;
+  if (quota.has_value() && of_tenant >= *quota) return TooMany("watches of the tenant", of_tenant, *quota);
+  ++per_uid_[watch.uid()];
+  ++per_tenant_[watch.tenant()];
   return absl::OkStatus();
 }
 
@@ -188,6 +204,10 @@ void DeviceWatches::Remove(const std::shared_ptr<Watch>& watch) {
   MutexLock lock(&mu_);
   if (watches_.erase(watch) == 0) return;
   if (--per_connection_[watch->connection()] == 0) per_connection_.erase(watch->connection());
+  if (watch->of_operator()) {
+    --of_operators_;
+    return;
+  }
   if (--per_uid_[watch->uid()] == 0) per_uid_.erase(watch->uid());
   if (--per_tenant_[watch->tenant()] == 0) per_tenant_.erase(watch->tenant());
 }

@@ -35,6 +35,8 @@ class DeviceWatches {
   // Past these a call is refused with LIMIT.
   static constexpr size_t kMaxPerConnection = 8;
   static constexpr size_t kMaxPerUid = 64;
+  // Of all operators', which are none of their users'.
+  static constexpr size_t kMaxOfOperators = 64;
 
   using Reactor = grpc::ServerWriteReactor<v1::WatchDevicesResponse>;
 
@@ -43,9 +45,9 @@ class DeviceWatches {
   // Requires: every call has ended.
   ~DeviceWatches() = default;
 
-  // Serves a call by `caller`, who has seen what `resume_token` names, or refuses it; `outcome` says which. The reactor
-  // owns itself.
-  Reactor* Start(grpc::CallbackServerContext* context, const absl::StatusOr<core::Caller>& caller,
+  // Serves a call by `caller`, on an operator's connection or not, who has seen what `resume_token` names; or refuses it:
+  // `outcome` says which. The reactor owns itself.
+  Reactor* Start(grpc::CallbackServerContext* context, const absl::StatusOr<core::Caller>& caller, bool of_operator,
                  const std::string& resume_token, absl::Status* outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What each tenant may have open from now on, within its user's limit; those that are open stay.
@@ -62,7 +64,10 @@ class DeviceWatches {
  private:
   class Watch;
 
-  absl::Status Admit(const std::shared_ptr<Watch>& watch, const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Admit(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
+  // Count one in, or refuse it.
+  absl::Status AdmitOperatorsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status AdmitClientsLocked(const Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const std::shared_ptr<Watch>& watch) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Names the state that a look from now on will see, at least.
@@ -76,6 +81,7 @@ class DeviceWatches {
   mutable Mutex mu_;
   std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, size_t> per_connection_ ABSL_GUARDED_BY(mu_);
+  size_t of_operators_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint32_t, size_t> per_uid_ ABSL_GUARDED_BY(mu_);
   std::map<core::Tenant, size_t> per_tenant_ ABSL_GUARDED_BY(mu_);
   core::QuotaTable quotas_ ABSL_GUARDED_BY(mu_);

@@ -11,7 +11,8 @@
 
 namespace berth::service {
 
-inline constexpr int kReservedFds = 256;
+// Half for 64 operators with a connection and a session each: five, and one to spare.
+inline constexpr int kReservedFds = 768;
 
 // Fd numbers that this process can have.
 inline int FdNumbers() {

@@ -55,7 +55,7 @@ class ListeningFront {
     address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_) < 0 ||
-        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener)).ok()) {
+        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener), /*of_operators=*/false).ok()) {
       std::abort();
     }
   }

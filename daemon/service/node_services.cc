@@ -96,7 +96,10 @@ grpc::ServerWriteReactor<v1::WatchDevicesResponse>* DeviceService::WatchDevices(
     grpc::CallbackServerContext* context, const v1::WatchDevicesRequest* request) {
   const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
   AuditRecord record = {.what = "watch_devices", .outcome = caller.status(), .caller = caller.value_or(core::Caller())};
-  DeviceWatches::Reactor* const reactor = watches_.Start(context, caller, request->resume_token(), &record.outcome);
+  const absl::StatusOr<std::shared_ptr<const Peer>> peer = context_.callers->FindPeer(*context);
+  const bool of_operator = peer.ok() && (*peer)->role == Peer::Role::kAdmin;
+  DeviceWatches::Reactor* const reactor =
+      watches_.Start(context, caller, of_operator, request->resume_token(), &record.outcome);
   KeepDecision(context_, *context, std::move(record));
   return reactor;
 }

@@ -83,6 +83,8 @@ enum class Listener : uint64_t {
   kAttach,
   // observer.sock, SOCK_STREAM.
   kObserver,
+  // admin-attach.sock, SOCK_SEQPACKET.
+  kAdminAttach,
 };
 
 // Names one held fd.

@@ -30,6 +30,7 @@ constexpr char kBerthdSocket[] = "berthd.sock";
 constexpr char kAdminSocket[] = "admin.sock";
 constexpr char kAttachSocket[] = "attach.sock";
 constexpr char kObserverSocket[] = "observer.sock";
+constexpr char kAdminAttachSocket[] = "admin-attach.sock";
 
 // Who shares root's daemon; nothing where that group does not exist or this is not root.
 std::optional<gid_t> SharedGroup() {
@@ -110,7 +111,9 @@ absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd l
   return folder;
 }
 
-void RunFolder::KeepSockets() { made_ = {kBerthdSocket, kAdminSocket, kAttachSocket, kObserverSocket}; }
+void RunFolder::KeepSockets() {
+  made_ = {kBerthdSocket, kAdminSocket, kAttachSocket, kObserverSocket, kAdminAttachSocket};
+}
 
 absl::Status RunFolder::WritePid() const {
   const std::string pid = absl::StrCat(::getpid(), "\n");
@@ -144,11 +147,13 @@ absl::StatusOr<std::vector<RunFolder::Listening>> RunFolder::Listen(std::optiona
   BERTH_ASSIGN_OR_RETURN(UniqueFd admin, ListenOn(kAdminSocket, SOCK_STREAM, std::nullopt, /*group_may=*/false));
   BERTH_ASSIGN_OR_RETURN(UniqueFd attach, ListenOn(kAttachSocket, SOCK_SEQPACKET, shared, /*group_may=*/true));
   BERTH_ASSIGN_OR_RETURN(Listening observer, ListenForObservers(observers));
+  BERTH_ASSIGN_OR_RETURN(Listening operators, ListenForOperators());
   std::vector<Listening> sockets;
   sockets.push_back({custody::Listener::kBerthd, std::move(berthd)});
   sockets.push_back({custody::Listener::kAdmin, std::move(admin)});
   sockets.push_back({custody::Listener::kAttach, std::move(attach)});
   sockets.push_back(std::move(observer));
+  sockets.push_back(std::move(operators));
   return sockets;
 }
 
@@ -156,6 +161,12 @@ absl::StatusOr<RunFolder::Listening> RunFolder::ListenForObservers(std::optional
   BERTH_ASSIGN_OR_RETURN(UniqueFd socket,
                          ListenOn(kObserverSocket, SOCK_STREAM, observers, observers.has_value()));
   return Listening{custody::Listener::kObserver, std::move(socket)};
+}
+
+absl::StatusOr<RunFolder::Listening> RunFolder::ListenForOperators() {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd socket,
+                         ListenOn(kAdminAttachSocket, SOCK_SEQPACKET, std::nullopt, /*group_may=*/false));
+  return Listening{custody::Listener::kAdminAttach, std::move(socket)};
 }
 
 absl::StatusOr<UniqueFd> RunFolder::ListenOn(const std::string& name, int type, std::optional<gid_t> group,

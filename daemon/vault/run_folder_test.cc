@@ -66,7 +66,7 @@ TEST_F(RunFolderTest, SocketsReplaceWhatWasLeftAndGoWithTheFolder) {
     std::ofstream(path_ + "/berthd.sock") << "left by another";
     const auto sockets = folder->Listen();
     ASSERT_TRUE(sockets.ok()) << sockets.status();
-    EXPECT_EQ(sockets->size(), 4);
+    EXPECT_EQ(sockets->size(), 5);
     EXPECT_TRUE(std::filesystem::is_socket(path_ + "/berthd.sock"));
     const RunFolder moved = *std::move(folder);
     EXPECT_TRUE(std::filesystem::is_socket(path_ + "/attach.sock"));
@@ -75,6 +75,7 @@ TEST_F(RunFolderTest, SocketsReplaceWhatWasLeftAndGoWithTheFolder) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/admin.sock"));
   EXPECT_FALSE(std::filesystem::exists(path_ + "/attach.sock"));
   EXPECT_FALSE(std::filesystem::exists(path_ + "/observer.sock"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/admin-attach.sock"));
 }
 
 TEST_F(RunFolderTest, ObserversReachTheirSocketAndNoOther) {
@@ -91,7 +92,10 @@ TEST_F(RunFolderTest, ObserversReachTheirSocketAndNoOther) {
   EXPECT_EQ(info("").st_mode & 07, 01u) << "they come through the folder, and see no names there";
   EXPECT_EQ(info("/observer.sock").st_mode & 0777, 0660u);
   EXPECT_EQ(info("/observer.sock").st_gid, kObservers);
-  for (const char* const name : {"/berthd.sock", "/attach.sock", "/admin.sock"}) {
+  for (const char* const name : {"/admin.sock", "/admin-attach.sock"}) {
+    EXPECT_EQ(info(name).st_mode & 0777, 0600u) << name;
+  }
+  for (const char* const name : {"/berthd.sock", "/attach.sock", "/admin.sock", "/admin-attach.sock"}) {
     EXPECT_NE(info(name).st_gid, kObservers) << name;
     EXPECT_EQ(info(name).st_mode & 07, 0u) << name;
   }

@@ -74,7 +74,7 @@ absl::StatusOr<StoreRecord> Vault::FindRecord(const HeldFds& kept, uint64_t node
   BERTH_RETURN_IF_ERROR(record.Check(node));
   for (const Key& key : {KeyOf(Kind::kStatePage), KeyOf(Kind::kDeviceTable), KeyOf(custody::Listener::kBerthd),
                          KeyOf(custody::Listener::kAdmin), KeyOf(custody::Listener::kAttach),
-                         KeyOf(custody::Listener::kObserver)}) {
+                         KeyOf(custody::Listener::kObserver), KeyOf(custody::Listener::kAdminAttach)}) {
     if (!kept.contains(key)) {
       return absl::FailedPreconditionError(absl::StrCat("there is no ", FdStore::NameOf(key)));
     }

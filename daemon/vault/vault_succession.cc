@@ -62,9 +62,13 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   lost_ = estate.facts.begun == custody::kBegunBeforeALoss;
   epoch_ = estate.facts.epoch;
   held_ = std::move(estate.held);
-  // A vault of an earlier program had none.
+  // A vault of an earlier program had none of these.
   if (!held_.contains(KeyOf(custody::Listener::kObserver))) {
     BERTH_ASSIGN_OR_RETURN(RunFolder::Listening made, folder_.ListenForObservers(options_.observers));
+    held_[KeyOf(made.listener)] = std::move(made.fd);
+  }
+  if (!held_.contains(KeyOf(custody::Listener::kAdminAttach))) {
+    BERTH_ASSIGN_OR_RETURN(RunFolder::Listening made, folder_.ListenForOperators());
     held_[KeyOf(made.listener)] = std::move(made.fd);
   }
   broker_.emplace(Broker{.process = ChildProcess::Adopt(std::move(estate.broker)),

@@ -30,7 +30,8 @@ namespace {
 constexpr char kBrokerName[] = "berth-broker";
 constexpr char kWorkerName[] = "berth-worker";
 constexpr char kContextWorkerName[] = "berth-context";
-constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock", "observer.sock"};
+constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock", "observer.sock",
+                                    "admin-attach.sock"};
 // The longest that a daemon is waited for to open it.
 constexpr absl::Duration kHistoryPatience = absl::Seconds(2);
 
