@@ -34,6 +34,7 @@ void BlockTable::Erase(Block& block) {
   } else {
     --unowned_;
   }
+  for (const SessionId session : block.granted_sessions) by_grantee_.erase({session, block.generation});
   by_id_.erase(block.id);
   rows_.erase(block.generation);
 }
@@ -88,6 +89,24 @@ void BlockTable::GiveBack(Block& block, SessionId owner) {
   block.published = false;
   block.owner = owner;
   by_owner_.emplace(owner, block.generation);
+}
+
+void BlockTable::AddGrant(Block& block, SessionId session) {
+  block.granted_sessions.insert(session);
+  by_grantee_.emplace(session, block.generation);
+}
+
+void BlockTable::EndGrantsTo(SessionId session, const Tenant& tenant) {
+  for (auto it = by_grantee_.lower_bound({session, 0}); it != by_grantee_.end() && it->first == session;) {
+    Block& block = rows_.at(it->second);
+    if (block.tenant != tenant) {
+      ++it;
+      continue;
+    }
+    Note(block);
+    block.granted_sessions.erase(session);
+    it = by_grantee_.erase(it);
+  }
 }
 
 void BlockTable::EraseName(Block& block) {
@@ -208,6 +227,7 @@ Block* BlockTable::Restore(Block block) {
   Block& row = rows_.emplace(block.generation, std::move(block)).first->second;
   by_id_.emplace(row.id, &row);
   if (named) by_name_.emplace(std::pair(row.tenant, row.name), &row);
+  for (const SessionId session : row.granted_sessions) by_grantee_.emplace(session, row.generation);
   if (row.owned()) Count(row.tenant, 1);
   if (row.published) {
     ++published_;

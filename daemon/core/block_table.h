@@ -134,6 +134,12 @@ class BlockTable {
   std::vector<Block*> OwnedBy(SessionId owner);
   Bytes LiveBytesOf(SessionId owner) const;
 
+  // Lets a session import the block, whether there is such a session or not.
+  void AddGrant(Block& block, SessionId session);
+  // The session, of `tenant`, is over: blocks of its own tenant's are granted to it no more. Those of others' stay so:
+  // they shall not learn of it.
+  void EndGrantsTo(SessionId session, const Tenant& tenant);
+
   // Gives `import` an id.
   Import& AddImport(Block& block, Import import);
   void EraseImport(Block& block, ImportId import);
@@ -183,6 +189,8 @@ class BlockTable {
   std::map<uint64_t, Block> rows_;
   absl::flat_hash_map<BlockId, Block*> by_id_;
   std::set<std::pair<SessionId, uint64_t>> by_owner_;
+  // By whom they are granted to.
+  std::set<std::pair<SessionId, uint64_t>> by_grantee_;
   // How many are somebody's, or were; of tenants that have any.
   absl::flat_hash_map<Tenant, uint64_t> by_tenant_;
   std::map<std::pair<Tenant, std::string>, Block*> by_name_;

@@ -69,22 +69,16 @@ absl::Status Core::Impl::AddGrant(SessionId owner, const GrantRequest& request) 
   auto& tenants = block->granted_tenants;
   const auto* const session = std::get_if<SessionId>(&request.grantee);
   const auto* const tenant = std::get_if<Tenant>(&request.grantee);
-  if (session != nullptr && sessions_.Find(*session) == nullptr) {
-    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", session->value()}});
-  }
+  // Whether there is such a session is not the owner's to learn.
   if (session != nullptr ? sessions.contains(*session) : tenants.contains(*tenant)) return absl::OkStatus();
   const uint64_t limit = config_.limits.grants_per_block;
-  if (sessions.size() + tenants.size() >= limit) {
-    // Sessions that are over need theirs no more.
-    std::erase_if(sessions, [this](SessionId granted) { return sessions_.Find(granted) == nullptr; });
-  }
   const uint64_t grants = sessions.size() + tenants.size();
   if (grants >= limit) {
     return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
                   {{"what", "grants_per_block"}, {"current", grants}, {"limit", limit}});
   }
   if (session != nullptr) {
-    sessions.insert(*session);
+    blocks_.AddGrant(*block, *session);
   } else {
     tenants.insert(*tenant);
   }

@@ -153,12 +153,12 @@ TEST(CoreBlockTest, ReadOnlyIsEnforcedOnTheHostAndCooperativeOnCuda) {
   EXPECT_FALSE(h.deliveries.back().read_only);
 }
 
-TEST(CoreBlockTest, OnlyTheOwnerGrantsAndOnlyToWhoExists) {
+TEST(CoreBlockTest, OnlyTheOwnerGrantsAndLearnsNothingOfWhomItGrantsTo) {
   CoreHarness h;
   Peer owner = h.Open(), other = h.Open(2000);
   const BlockHandle handle = h.MustAllocate(owner, MiB(2)).block.handle;
   EXPECT_TRUE(h.Refused(h.Grant(other, handle, other.session), Reason::kNotFound));
-  EXPECT_TRUE(h.Refused(h.Grant(owner, handle, SessionId(4)), Reason::kNotFound));
+  h.Get<GrantResult>(h.Grant(owner, handle, SessionId(4)));
   BlockHandle guessed = handle;
   ++guessed.block_generation;
   EXPECT_TRUE(h.Refused(h.Grant(owner, guessed, other.session), Reason::kStale));
@@ -184,6 +184,20 @@ TEST(CoreBlockTest, ImportsAndGrantsPerBlockHaveLimitsAndSessionsThatAreOverCoun
   h.Gone(other);
   h.HangUp(other);
   h.Get<GrantResult>(h.Grant(owner, handle, third.session));
+}
+
+TEST(CoreBlockTest, AnothersSessionThatIsOverCountsAsOneThatNeverWas) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.grants_per_block = 1;
+  for (const bool was : {true, false}) {
+    CoreHarness h(config);
+    Peer owner = h.Open(1000), other = h.Open(2000), third = h.Open(2000);
+    const BlockHandle handle = h.MustAllocate(owner, MiB(2)).block.handle;
+    h.Get<GrantResult>(h.Grant(owner, handle, was ? other.session : SessionId(4)));
+    h.Gone(other);
+    h.HangUp(other);
+    EXPECT_TRUE(h.Refused(h.Grant(owner, handle, third.session), Reason::kLimit)) << was;
+  }
 }
 
 TEST(CoreBlockTest, ImportsOfAProcessHaveALimitThatBlocksUnderWayCountAgainst) {

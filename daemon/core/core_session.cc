@@ -215,6 +215,7 @@ void Core::Impl::FinishIfOver(const Step& step, const Session& session) {
     // What is on its way back stays with the tenant.
     if (block->charged_session) ChargeTo(*block, SessionId(), block->charged_tenants);
   }
+  blocks_.EndGrantsTo(session.id, session.tenant);
   Emit(step, DropSession{.session = session.id});
   const Tenant tenant = session.tenant;
   Delist(session.budgets);
