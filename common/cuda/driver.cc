@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <bit>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -132,11 +131,9 @@ struct Functions {
 #define BERTH_DECLARE(name) decltype(&::name) name##_ = nullptr;
   BERTH_CUDA_FUNCTIONS(BERTH_DECLARE)
 #undef BERTH_DECLARE
-  // By their own names: which one a plain name means depends on the headers. Of a MIG instance the first says whose it
-  // is, the second its own; a driver before CUDA 11.4 has no second.
+  // By name, whatever the headers mean by it: whose a MIG instance is, and its own, which came with CUDA 11.4.
   using GetUuid = CUresult (*)(CUuuid*, CUdevice);
-  GetUuid device_uuid = nullptr;
-  GetUuid instance_uuid = nullptr;
+  GetUuid device_uuid = nullptr, instance_uuid = nullptr;
 };
 
 // Returns from the method with the driver's error unless `name` succeeds.
@@ -169,10 +166,9 @@ class LoadedDriver : public Driver {
     return Absent("libcuda.so.1 is too old, it lacks " BERTH_TEXT(name));
     BERTH_CUDA_FUNCTIONS(BERTH_LOAD)
 #undef BERTH_LOAD
-    Functions& functions = driver->functions_;
-    functions.device_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid"));
-    functions.instance_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid_v2"));
-    if (functions.device_uuid == nullptr) return Absent("libcuda.so.1 is too old, it lacks cuDeviceGetUuid");
+    driver->functions_.device_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid"));
+    driver->functions_.instance_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid_v2"));
+    if (driver->functions_.device_uuid == nullptr) return Absent("libcuda.so.1 is too old, it lacks cuDeviceGetUuid");
     const CUresult result = driver->functions_.cuInit_(0);
     if (result == CUDA_ERROR_NO_DEVICE) return Absent(kNoDeviceAtAll);
     if (result == CUDA_ERROR_STUB_LIBRARY) return Absent("libcuda.so.1 is the toolkit's stub");
@@ -194,7 +190,7 @@ class LoadedDriver : public Driver {
     CUuuid own = uuid;
     if (functions_.instance_uuid != nullptr) result = functions_.instance_uuid(&own, device);
     if (result != CUDA_SUCCESS) return Error("cuDeviceGetUuid_v2", result);
-    std::string text = memcmp(&own, &uuid, sizeof(uuid)) == 0 ? "GPU" : "MIG";
+    std::string text = absl::string_view(own.bytes, 16) == absl::string_view(uuid.bytes, 16) ? "GPU" : "MIG";
     for (int i = 0; i < 16; ++i) {
       if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
       absl::StrAppendFormat(&text, "%02x", static_cast<uint8_t>(own.bytes[i]));

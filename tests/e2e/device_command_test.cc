@@ -28,6 +28,10 @@ class DeviceCommandTest : public ::testing::Test {
     daemon_.emplace(TestDaemonOptions{.environment = driver_.environment(), .backend = "cuda"});
     berth_.emplace(daemon_->folder());
   }
+  // What is shown here is not how long a daemon takes to stop.
+  void TearDown() override {
+    if (daemon_.has_value()) daemon_->Abandon();
+  }
 
   Json Hardware(int device) { return berth_->ShowJson({"devices", "--hardware"})["devices"][device]; }
   bool HealthBecomes(const std::string& health) {

@@ -38,6 +38,11 @@ class NvmlTest : public ::testing::Test {
     if (!DriverScript::IsOfUse()) GTEST_SKIP() << "built without CUDA's headers";
   }
 
+  // What is shown here is not how long a daemon takes to stop.
+  void TearDown() override {
+    if (daemon_ != nullptr) daemon_->Abandon();
+  }
+
   // With so many devices, and as the script says until then.
   void Script(int devices) { driver_ = std::make_unique<DriverScript>(devices); }
   void Start() {
