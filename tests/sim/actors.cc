@@ -51,6 +51,7 @@ void Simulation::OpenOrJoin() {
     if (!session.ok()) return;
     ++counts_.sessions;
     clients_.emplace(*session, client);
+    fresh_session_ = *session;
     return;
   }
   const auto client = clients_.Nth(Draw(clients_.size()));
@@ -65,11 +66,12 @@ void Simulation::OpenOrJoin() {
   if (!channel.ok()) return;
   if (wrong || client->second.ended) Fail("a process joins that may not");
   processes_.emplace(*channel, Process{.session = client->first});
+  fresh_channel_ = *channel;
   if (Chance(80)) JoinAgain(*channel);
 }
 
 void Simulation::JoinAgain(ChannelId channel) {
-  Process& process = processes_.at(channel);
+  const Process& process = processes_.at(channel);
   for (auto it = processes_.begin(); it != processes_.end(); ++it) {
     if (it->first == channel || it->second.session != process.session || !it->second.hung_up) continue;
     core_->ReplaceChannel(now_, it->first, channel, &effects_);
@@ -79,9 +81,7 @@ void Simulation::JoinAgain(ChannelId channel) {
       return dropped != nullptr && dropped->channel == it->first;
     });
     if (!replaced) return;
-    ++counts_.rejoined;
-    process.mapped.merge(it->second.mapped);
-    processes_.erase(it);
+    it->second.replaced_by = channel;
     return;
   }
 }
@@ -107,7 +107,7 @@ DeviceWish Simulation::NewWish() {
 
 AcquireRequest Simulation::NewAcquire() {
   return AcquireRequest{
-      .pool = Chance(60) ? "gpu-tests" : (Chance(95) ? "wide" : "none"),
+      .pool = Chance(60) ? "gpu-tests" : Chance(80) ? "wide" : Chance(80) ? "third" : "none",
       .units = Chance(70) ? 1 : Draw(10),
       .holder_key = absl::StrCat("thread ", Draw(4)),
       .wait = !Chance(15),
@@ -130,7 +130,7 @@ GangRequest Simulation::NewGang() {
       .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
       .exclusive = Chance(5)};
   for (uint64_t members = Chance(97) ? 1 + Draw(3) : 0; members > 0; --members) {
-    request.members.push_back({.pool = Chance(50) ? "gpu-tests" : (Chance(98) ? "wide" : "none"),
+    request.members.push_back({.pool = Chance(50) ? "gpu-tests" : Chance(80) ? "wide" : Chance(90) ? "third" : "none",
                                .units = Chance(80) ? 1 : Draw(5),
                                .client_cap = Chance(90) ? 0 : Draw(4),
                                .device = NewWish()});
@@ -201,11 +201,11 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
   Client& client = clients_.at(process.session);
   if (Chance(6)) return NewPlanPayload(client);
   const uint64_t die = Draw(100);
-  if (die < 22) return NewAcquire();
+  if (die < 22) return NewAcquire(process);
   if (die < 28) return NewGang();
   if (die < 52) {
     if (Chance(5)) return AcquisitionId(Draw(1'000));
-    if (client.acquisitions.empty()) return NewAcquire();
+    if (client.acquisitions.empty()) return NewAcquire(process);
     const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
     const AcquisitionId acquisition = *at;
     // Sometimes it is released again later.
@@ -309,7 +309,7 @@ void Simulation::HandOver(ChannelId channel, Process& process) {
   ++counts_.handed_over;
   const std::vector<HandedMark> marks =
       alone_.HandOver(channel, block, [this](StreamKey stream) { return ++queued_[stream]; });
-  core_->BlockHandedOver(now_, channel, block, marks, &effects_);
+  Say(channel, [=, this] { core_->BlockHandedOver(now_, channel, block, marks, &effects_); });
 }
 
 void Simulation::Ask() {
@@ -323,11 +323,11 @@ void Simulation::Ask() {
     answered_below = asked + 1;
   }
   Request& request = process.requests[sequence];
-  request.payload = options_.only_permits ? NewPermitPayload(clients_.at(process.session))
-                    : Chance(35) ? NewFencePayload(*channel, process)
-                    // What is compiled is in files, not in rows.
-                    : Chance(8) && !options_.restarts ? NewModulePayload(*channel)
-                                                      : NewPayload(process);
+  request.payload = options_.only_permits ? NewPermitPayload(process)
+                    : Chance(35)          ? NewFencePayload(*channel, process)
+                    : Chance(8)           ? NewModulePayload(*channel)
+                    : Chance(2)           ? Payload(KeepPermitsRequest())
+                                          : NewPayload(process);
   // A client may be late in saying what it has, and settle much at once.
   request.answered_below = Chance(50) ? answered_below : 0;
   // Sometimes the request is overtaken by what its client does next.
@@ -399,6 +399,10 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
           core_->StoreModule(now_, call, caller, tag, what, &effects_);
         } else if constexpr (std::is_same_v<What, AbandonModuleRequest>) {
           core_->AbandonModule(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, KeepPermitsRequest>) {
+          core_->KeepPermits(now_, call, caller, tag, what, &effects_);
+        } else if constexpr (std::is_same_v<What, ReleaseIfIdleRequest>) {
+          core_->ReleaseIfIdle(now_, call, caller, tag, what, &effects_);
         } else {
           core_->AbandonUse(now_, call, caller, tag, what, &effects_);
         }
@@ -459,65 +463,6 @@ void Simulation::CancelOne() {
   core_->CancelCall(now_, std::next(calls_.begin(), Draw(calls_.size()))->first, &effects_);
 }
 
-void Simulation::Acknowledge() {
-  const std::optional<ChannelId> channel = SomeChannel();
-  if (!channel.has_value()) return;
-  Process& process = processes_.at(*channel);
-  if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
-  if (process.acknowledged == process.last_delivery) return;
-  process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
-  process.fds_under_way.erase(process.fds_under_way.begin(),
-                              process.fds_under_way.upper_bound(process.acknowledged));
-  core_->DeliveryAcknowledged(now_, *channel, process.acknowledged, &effects_);
-}
-
-void Simulation::GiveBack() {
-  const std::optional<ChannelId> channel = SomeChannel();
-  if (!channel.has_value()) return;
-  const Process& process = processes_.at(*channel);
-  if (process.hung_up) return;
-  const SessionId session = process.session;
-  Client& client = clients_.at(session);
-  // Somebody else's, if it is anybody's.
-  AcquisitionId acquisition(Draw(1'000));
-  if (!client.acquisitions.empty() && !Chance(5)) {
-    const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
-    acquisition = *at;
-    client.acquisitions.erase(at);
-  }
-  const absl::StatusOr<ReleaseResult> given =
-      core_->GiveBack(now_, *channel, acquisition, /*if_idle=*/false, &effects_);
-  if (given.ok()) LearnReleased(session, acquisition, *given);
-  // A broker that ends at it leaves it to be heard again.
-  if (Chance(20) && core_->GiveBack(now_, *channel, acquisition, /*if_idle=*/false, &effects_).ok()) {
-    Fail("something is given back twice");
-  }
-}
-
-void Simulation::LetGo() {
-  const std::optional<ChannelId> channel = SomeChannel();
-  if (!channel.has_value()) return;
-  Process& process = processes_.at(*channel);
-  if (Chance(3)) {
-    // Somebody else's, if it is anybody's.
-    ImportId import(Draw(200));
-    if (!process.mapped.contains(import)) core_->ImportLetGo(now_, *channel, import, &effects_);
-  }
-  if (Chance(10) && !process.requests.empty() && !process.hung_up) {
-    // What it was told of, whether or not it has the fd yet.
-    const Request& request = process.requests.at(SomeSequence(process));
-    if (!request.first.has_value() || !request.first->ok()) return;
-    const auto* const imported = std::get_if<ImportResult>(&**request.first);
-    if (imported == nullptr) return;
-    process.mapped.erase(imported->import);
-    return core_->ImportLetGo(now_, *channel, imported->import, &effects_);
-  }
-  if (process.mapped.empty() || process.hung_up) return;
-  const ImportId import = std::next(process.mapped.begin(), Draw(process.mapped.size()))->first;
-  process.mapped.erase(import);
-  core_->ImportLetGo(now_, *channel, import, &effects_);
-}
-
 void Simulation::EndSomething() {
   const uint64_t die = Draw(100);
   if (die < 60) {
@@ -529,9 +474,14 @@ void Simulation::EndSomething() {
     core_->ChannelHungUp(now_, *channel, &effects_);
   } else if (!clients_.empty()) {
     const auto client = clients_.Nth(Draw(clients_.size()));
-    client->second.ended = true;
     const SessionId session = client->first;
-    if (Chance(70)) return core_->LifelineHungUp(now_, session, &effects_);
+    if (Chance(70)) {
+      client->second.ended = client->second.hung_up = true;
+      return core_->LifelineHungUp(now_, session, &effects_);
+    }
+    OnceKept([this, session] {
+      if (clients_.contains(session)) clients_.at(session).ended = true;
+    });
     const Caller caller{.credentials = {.session = session, .secret = client->second.secret},
                         .tenant = client->second.tenant};
     if (!core_->EndSession(now_, caller, SessionId(), &effects_).ok()) Fail("a session cannot end itself");
@@ -546,6 +496,12 @@ void Simulation::Kill(ChannelId channel) {
     core_->ChannelHungUp(now_, channel, &effects_);
     Carry();
   }
+  Die(channel);
+  core_->ProcessGone(now_, channel, &effects_);
+  if (!before) core_->ChannelHungUp(now_, channel, &effects_);
+}
+
+void Simulation::Die(ChannelId channel) {
   // It may have been dropped alive before.
   if (const auto process = processes_.find(channel); process != processes_.end()) {
     alone_.Die(
@@ -557,10 +513,9 @@ void Simulation::Kill(ChannelId channel) {
           });
         },
         [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
+    if (process->second.kept.has_value()) left_kept_.emplace(channel, *process->second.kept);
     processes_.erase(process);
   }
-  core_->ProcessGone(now_, channel, &effects_);
-  if (!before) core_->ChannelHungUp(now_, channel, &effects_);
 }
 
 void Simulation::PassTime() {

@@ -139,10 +139,12 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     if (ok) Learn(call.channel, process, request, reply.response);
   }
   if (lost) return;
-  request.settled = true;
+  const bool fresh = !std::exchange(request.settled, true);
   if (!ok) return;
   Client& client = clients_.at(process.session);
-  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response)) {
+  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response); acquired != nullptr && acquired->kept) {
+    if (fresh) LearnKept(process, *acquired);
+  } else if (acquired != nullptr) {
     client.acquisitions.push_back(acquired->acquisition);
   } else if (const auto* gang = std::get_if<GangResult>(&*reply.response)) {
     for (const AcquireResult& permit : gang->permits) client.acquisitions.push_back(permit.acquisition);
@@ -214,6 +216,16 @@ void Simulation::CheckPlaced(const Request& request, const Response& response) {
   }
 }
 
+void Simulation::CheckMemory(const BlockView& block) {
+  const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
+  const auto memory = worker.made.find(block.handle.block);
+  const bool over = LaneOf(block.export_kind) == Lane::kContext && block.handle.generation < worker.generation;
+  // The core may have decided before it was told that the worker is gone with it.
+  if (memory == worker.made.end() && over) return;
+  if (memory == worker.made.end()) return Fail("memory is given out that is not there");
+  if (memory->second.generation != block.handle.generation) Fail("lost memory is given out as if it were there");
+}
+
 void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
   bool found = false;
   for (auto& [permit, held] : permits_) {
@@ -237,17 +249,23 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (const auto* gang = std::get_if<GangResult>(&*response)) {
     LearnGang(process, std::get<GangRequest>(request.payload), *gang);
   } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
+    // What is idle its word says.
+    if (std::holds_alternative<ReleaseIfIdleRequest>(request.payload)) return;
     LearnReleased(process.session, std::get<AcquisitionId>(request.payload), *released);
-  } else if (std::holds_alternative<AllocateResult>(*response)) {
+  } else if (std::holds_alternative<KeepPermitsResult>(*response)) {
+    process.keeps = true;
+  } else if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
     ++counts_.allocations;
+    CheckMemory(allocated->block);
   } else if (const auto* freed = std::get_if<FreeResult>(&*response)) {
     if (freed->state == BlockState::kQuarantined) ++counts_.quarantined;
   } else if (const auto* imported = std::get_if<ImportResult>(&*response)) {
     ++counts_.imports;
     const BlockView& block = imported->block;
     if (imported->read_only != ReadOnly::kNo) process.read_only.insert(imported->import);
-    const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
-    if (block.handle.generation != worker.generation) Fail("a stale block is imported");
+    CheckMemory(block);
+    const uint64_t generation = workers_[{block.device, LaneOf(block.export_kind)}].generation;
+    if (block.handle.generation != generation && !late_) Fail("a stale block is imported");
     const bool by_handle = block.export_kind == ExportKind::kCudaIpc;
     if (by_handle != imported->ipc_handle.has_value()) Fail("a handle is told of another kind");
     if (by_handle && *imported->ipc_handle != HandleFor(block.handle.block)) Fail("a handle is another's");
@@ -282,7 +300,8 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (std::holds_alternative<ReleasePlanResult>(*response)) {
     ForgetPlan(std::get<PlanId>(request.payload));
   } else if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
-    LearnModule(channel, process, std::get<ObtainModuleRequest>(request.payload), *module);
+    // What it was given is gone with the keeper where nobody has heard of it before.
+    if (!late_) LearnModule(channel, process, std::get<ObtainModuleRequest>(request.payload), *module);
   } else if (std::holds_alternative<ReserveResult>(*response)) {
     ++counts_.reservations;
   } else if (const auto* published = std::get_if<PublishResult>(&*response)) {

@@ -86,11 +86,21 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   sum->lost_answers += counts.lost_answers;
   sum->lost_deliveries += counts.lost_deliveries;
   sum->lost_jobs += counts.lost_jobs;
+  sum->lost_custody += counts.lost_custody;
+  sum->lost_orders += counts.lost_orders;
+  sum->lost_module_work += counts.lost_module_work;
+  sum->taken_again += counts.taken_again;
+  sum->taken_in_between += counts.taken_in_between;
+  sum->taken_back += counts.taken_back;
+  sum->unseen += counts.unseen;
+  sum->heard_again += counts.heard_again;
+  sum->dropped_devices += counts.dropped_devices;
+  sum->expired += counts.expired;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
 TEST(CoreSimTest, EveryPromiseHoldsInEveryRunAndEverythingComesBack) {
-  const Extent run(24, 6'000);
+  const Extent run(40, 3'600);
   Simulation::Counts sum;
   const absl::Time start = absl::Now();
   for (uint64_t i = 0; i < run.seeds; ++i) {
@@ -219,12 +229,15 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
   }
   std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
             << sum.waited_on << " waited on, " << sum.lost_answers << " answers and " << sum.lost_deliveries
-            << " deliveries were lost\n";
+            << " deliveries were lost; " << sum.taken_again << " kept permits taken again, " << sum.taken_in_between
+            << " without a broker, " << sum.taken_back << " taken back; " << sum.unseen << " ends unseen, "
+            << sum.expired << " expired\n";
   if (run.one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.waited_on, sum.lost_answers, sum.grants, sum.nested,
-                               sum.gangs, sum.plans, sum.replans}) {
+                               sum.gangs, sum.plans, sum.replans, sum.taken_again, sum.taken_back}) {
     EXPECT_GT(count, 10);
   }
+  for (const uint64_t count : {sum.taken_in_between, sum.unseen, sum.expired}) EXPECT_GT(count, 0);
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
@@ -235,10 +248,15 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
     if (HasFatalFailure()) return;
   }
   std::cout << sum.restarts << " restarts, " << sum.lost_steps << " of them with a step not written down; "
-            << sum.lost_jobs << " jobs were lost\n";
+            << sum.lost_jobs << " jobs, " << sum.lost_deliveries << " deliveries, " << sum.lost_custody
+            << " changes of custody, " << sum.lost_orders << " orders and " << sum.lost_module_work
+            << " of the keeper's were lost; " << sum.heard_again << " messages heard again; " << sum.dropped_devices
+            << " devices dropped\n";
   if (run.one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.lost_answers, sum.lost_deliveries, sum.lost_jobs,
-                               sum.allocations, sum.imports, sum.quarantined, sum.waits, sum.finished}) {
+                               sum.lost_custody, sum.lost_orders, sum.lost_module_work, sum.heard_again,
+                               sum.dropped_devices, sum.modules, sum.rights_to_compile, sum.allocations, sum.imports,
+                               sum.quarantined, sum.waits, sum.finished}) {
     EXPECT_GT(count, 0);
   }
 }

@@ -35,7 +35,20 @@ ModuleWork ModuleModel::TakeWork() {
 void ModuleModel::Keep(const ModuleWork& work) {
   const Key key(work.record.tenant, work.record.key);
   memory_[work.module] = {key, work.record.content};
-  disk_[key] = work.record.content;
+  disk_[key] = work.record;
+}
+
+std::vector<ModuleRecord> ModuleModel::OnDisk() const {
+  std::vector<ModuleRecord> records;
+  for (const auto& [key, record] : disk_) records.push_back(record);
+  return records;
+}
+
+void ModuleModel::Die() {
+  work_.clear();
+  places_.clear();
+  memory_.clear();
+  rights_.clear();
 }
 
 std::string ModuleModel::Learn(absl::Time now, ChannelId channel, const Tenant& tenant,

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -26,7 +27,12 @@ class ModuleModel {
   using Lives = absl::FunctionRef<bool(ChannelId)>;
 
   // An earlier daemon has left that on disk.
-  void Leave(const ModuleRecord& record) { disk_[{record.tenant, record.key}] = record.content; }
+  void Leave(const ModuleRecord& record) { disk_[{record.tenant, record.key}] = record; }
+  // What is on disk, for the broker that follows.
+  std::vector<ModuleRecord> OnDisk() const;
+  // The keeper is gone with the broker: what it had in memory, places, and what it was to do. Nobody may compile by
+  // what the broker before has said.
+  void Die();
 
   std::string Carry(const ModuleWork& work);
   bool has_work() const { return !work_.empty(); }
@@ -61,7 +67,7 @@ class ModuleModel {
   std::set<CompileId> places_;
   // What each module in memory is, and what is on disk.
   std::map<ModuleId, std::pair<Key, Digest>> memory_;
-  std::map<Key, Digest> disk_;
+  std::map<Key, ModuleRecord> disk_;
   std::map<CompileId, Right> rights_;
   uint64_t hits_ = 0;
   uint64_t given_ = 0;

@@ -10,6 +10,21 @@ namespace berth::core {
 void Simulation::OperateDevice() {
   const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
   const DeviceView view = core_->ListDevices().at(device);
+  if (view.state == DeviceState::kDropped) return;
+  if (device == 2 && Chance(20)) {
+    ++counts_.dropped_devices;
+    if (!core_->DropDevice(now_, device, &effects_).ok()) Fail("a device cannot be dropped");
+    return;
+  }
+  if (Chance(5)) {
+    // The node's cards were reset, all of them.
+    for (const DeviceView& each : core_->ListDevices()) {
+      if (each.state != DeviceState::kDropped && !core_->ResetDevice(now_, each.ordinal, &effects_).ok()) {
+        Fail("a device cannot be reset");
+      }
+    }
+    return;
+  }
   const bool stopped = view.state == DeviceState::kStopped;
   const bool has_context = view.context.has_value();
   const bool context_stopped = has_context && view.context->state == DeviceState::kStopped;
@@ -32,16 +47,15 @@ void Simulation::OperateDevice() {
 
 void Simulation::ChangeDevice(uint32_t device) {
   if (Chance(20)) {
-    drained_[device] = "a reason";
     ++counts_.drained;
-    if (!core_->DrainDevice(now_, device, drained_[device], &effects_).ok())
-      Fail("a device cannot be drained");
+    OnceKept([this, device] { drained_[device] = "a reason"; });
+    if (!core_->DrainDevice(now_, device, "a reason", &effects_).ok()) Fail("a device cannot be drained");
   } else if (Chance(65)) {
     drained_.erase(device);
     if (!core_->UndrainDevice(now_, device, &effects_).ok()) Fail("a device cannot be undrained");
   } else {
     // What the monitor says: it has left the bus, or is there again.
-    const bool lost = Chance(40);
+    const bool lost = Chance(60);
     counts_.lost_devices += lost ? 1 : 0;
     core_->DeviceSurveyed(now_, device,
                           {.lost = lost, .trouble = lost ? "off the bus" : "", .nvlink_peers = Draw(4)},
@@ -74,7 +88,7 @@ void Simulation::OperateBlock() {
     if (whole.ok() && !caller.admin && whole->owner != session) Fail("a stranger says that a block is whole");
     if (!whole.ok()) return;
     ++counts_.cleared;
-    return alone_.ClearTorn(block);
+    return OnceKept([this, block] { alone_.ClearTorn(block); });
   }
   const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
                                                  : core_->FreeById(now_, caller, block, &effects_);
@@ -103,8 +117,7 @@ void Simulation::Operate() {
     if (permits_.empty()) return;
     const PermitId permit = std::next(permits_.begin(), Draw(permits_.size()))->first;
     if (!core_->RevokePermit(now_, permit, &effects_).ok()) return Fail("a permit cannot be revoked");
-    permits_.erase(permit);
-    return;
+    return OnceKept([this, permit] { permits_.erase(permit); });
   }
   if (Chance(50)) {
     const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", NewPoolChange(), &effects_);

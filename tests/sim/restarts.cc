@@ -1,4 +1,4 @@
-// The broker dies, at any point between a step and the last of its effects, and another follows.
+// The broker dies: before a step is written down, or after any of the effects of those that are. Another follows.
 
 #include <algorithm>
 #include <iterator>
@@ -19,6 +19,8 @@ void Simulation::Keep() {
   RowBatch changes;
   core_->TakeChanges(&changes);
   changes.ApplyTo(&rows_);
+  kept_effects_ = effects_.size();
+  for (const std::function<void()>& then : std::exchange(once_kept_, {})) then();
 }
 
 void Simulation::CheckRows() {
@@ -34,79 +36,258 @@ void Simulation::CheckRows() {
   }
 }
 
-void Simulation::LoseEffects() {
-  const size_t carried = Draw(effects_.size() + 1);
-  for (size_t i = 0; i < effects_.size(); ++i) {
-    const Effect& effect = effects_[i];
-    if (const auto* reply = std::get_if<Reply>(&effect.what); reply != nullptr && i >= carried) {
-      const auto call = calls_.find(reply->call);
-      if (call == calls_.end()) continue;
-      ++counts_.lost_answers;
-      Remember(call->second, *reply, /*lost=*/true);
-    } else if (std::holds_alternative<Deliver>(effect.what) && i >= carried) {
-      ++counts_.lost_deliveries;
-    } else if (i >= carried && (std::holds_alternative<MakeFencePage>(effect.what) ||
-                                std::holds_alternative<CreateBlock>(effect.what) ||
-                                std::holds_alternative<ReleaseBlock>(effect.what))) {
-      ++counts_.lost_jobs;
-    } else {
-      // What is in custody and has no row any more goes as it would have gone.
-      CarryEffect(effect);
-    }
+void Simulation::TakeUncarriedSteps() {
+  stalled_ = true;
+  Act();
+  for (uint64_t more = Chance(40) ? Draw(3) : 0; more > 0; --more) {
+    Keep();
+    ActSafely();
   }
-  effects_.clear();
-}
-
-void Simulation::Restart(bool kept) {
-  ++counts_.restarts;
+  const bool kept = Chance(60);
   if (kept) {
     Keep();
-    LoseEffects();
   } else {
     ++counts_.lost_steps;
-    effects_.clear();
   }
+  // What was not kept never was: it is heard once more. Of what was, what was said last may be.
+  if (kept && Chance(50)) said_.clear();
+  once_kept_.clear();
+  effects_.resize(kept_effects_);
+  stalled_ = false;
+}
+
+void Simulation::ActSafely() {
+  said_.clear();
+  fresh_session_ = SessionId();
+  fresh_channel_ = ChannelId();
+  const uint64_t die = Draw(100);
+  if (die < 40) return Ask();
+  if (die < 50) return Repeat();
+  if (die < 60) return ForgetOne();
+  if (die < 65) return CancelOne();
+  if (die < 75) return Acknowledge();
+  if (die < 85) return LetGo();
+  if (die < 95) return Work();
+  PassTime();
+}
+
+void Simulation::LoseEffects() {
+  const size_t carried = Draw(effects_.size() + 1);
+  late_ = true;
+  NoteExpired();
+  for (size_t i = 0; i < carried; ++i) CarryEffect(effects_[i]);
+  for (size_t i = carried; i < effects_.size(); ++i) LoseEffect(effects_[i]);
+  late_ = false;
+  effects_.clear();
+  kept_effects_ = 0;
+}
+
+void Simulation::LoseEffect(const Effect& effect) {
+  if (const auto* const reply = std::get_if<Reply>(&effect.what)) {
+    const auto call = calls_.find(reply->call);
+    if (call == calls_.end()) return;
+    ++counts_.lost_answers;
+    Remember(call->second, *reply, /*lost=*/true);
+  } else if (std::holds_alternative<Deliver>(effect.what)) {
+    ++counts_.lost_deliveries;
+  } else if (std::holds_alternative<CreateBlock>(effect.what) || std::holds_alternative<ReleaseBlock>(effect.what)) {
+    ++counts_.lost_jobs;
+  } else if (std::holds_alternative<OrderDevice>(effect.what)) {
+    ++counts_.lost_orders;
+  } else if (std::holds_alternative<ModuleWork>(effect.what)) {
+    ++counts_.lost_module_work;
+  } else if (std::holds_alternative<MakeFencePage>(effect.what) || std::holds_alternative<DropFencePage>(effect.what) ||
+             std::holds_alternative<CloseChannel>(effect.what) || std::holds_alternative<DropChannel>(effect.what) ||
+             std::holds_alternative<DropSession>(effect.what)) {
+    ++counts_.lost_custody;
+  }
+}
+
+void Simulation::PassBrokerless() {
+  for (uint64_t acts = Draw(6); acts > 0; --acts) {
+    const uint64_t die = Draw(100);
+    const std::optional<ChannelId> channel = SomeChannel();
+    if (die < 40) {
+      UseKept();
+    } else if (die < 48 && channel.has_value()) {
+      Die(*channel);
+    } else if (die < 54 && channel.has_value()) {
+      processes_.at(*channel).hung_up = true;
+    } else if (die < 57 && !clients_.empty()) {
+      Client& client = clients_.Nth(Draw(clients_.size()))->second;
+      client.ended = client.hung_up = true;
+    } else if (die < 67) {
+      Work();
+    } else if (die < 80) {
+      FollowOrder();
+    } else if (die < 85) {
+      BreakWorker();
+    } else if (die < 92) {
+      MendWorker();
+    } else {
+      now_ += absl::Milliseconds(Draw(Chance(90) ? 100 : 6'000));
+    }
+  }
+}
+
+void Simulation::Restart() {
+  ++counts_.restarts;
+  TakeUncarriedSteps();
+  LoseEffects();
   calls_.clear();
   reaps_.clear();
   lost_.clear();
+  dead_ = true;
+  PassBrokerless();
+  // The words may tell of what the broker before had not written down.
+  Restore(/*untold=*/SettleKept());
+  dead_ = false;
+  if (!status_.ok()) return;
+  const Standing standing = core_->WhatStands();
+  MatchSessions(standing);
+  MatchProcesses(standing);
+  resuming_ = true;
+  TakeUpModules();
+  MatchLeases();
+  settling_ = true;
+  TellLosses(standing);
+  TellWorkers();
+  core_->Resume(now_, &effects_);
+  Carry();
+  LetPagesGo(standing);
+  CheckPools();
+  CheckDevices();
+  CheckQuotas();
+  settling_ = resuming_ = false;
+  counts_.waited_on += core_->ListWaiters(Admin(), "").size();
+  for (const auto& [channel, what] : std::exchange(said_, {})) {
+    if (!processes_.contains(channel) || processes_.at(channel).hung_up) continue;
+    ++counts_.heard_again;
+    what();
+    Carry();
+  }
+  AskAgain();
+}
+
+void Simulation::Restore(bool untold) {
   last_effect_ = 0;
+  records_lost_ = true;
   ++config_.epoch;
   for (DeviceConfig& device : config_.devices) {
     device.generation = workers_[{device.ordinal, Lane::kMain}].generation;
     device.context_generation = workers_[{device.ordinal, Lane::kContext}].generation;
   }
+  if (Chance(10)) config_.warm_sizes = static_cast<uint32_t>(Draw(3));
   core_ = NewCore();
   // Which pages a process was sent is not written down: it is sent them again, which it does not mind.
   for (auto& [id, process] : processes_) process.pages.clear();
   absl::Status restored = core_->Restore(ViewsOf(rows_));
   if (restored.ok()) restored = core_->CheckBooks();
-  if (!restored.ok()) {
-    return Fail(absl::StrCat("a broker cannot go on: ", restored.message()));
-  }
+  if (!restored.ok()) return Fail(absl::StrCat("a broker cannot go on: ", restored.message()));
   // What waited in no place that outlives the broker is as if it had never come; all else is as it was.
   const Rows all = core_->AllRows();
   for (const auto& [key, content] : rows_) {
     const auto row = all.find(key);
     if (row != all.end() && row->second == content) continue;
+    const bool of_permits = key.kind == static_cast<uint32_t>(RowKind::kPermit) ||
+                            key.kind == static_cast<uint32_t>(RowKind::kAcquisition) ||
+                            key.kind == static_cast<uint32_t>(RowKind::kPoolFigures);
+    // That its process may keep it may be over without that process's having heard of it.
+    const bool lent = key.kind == static_cast<uint32_t>(RowKind::kPermit) && row != all.end();
+    if ((untold && of_permits) || lent) continue;
     if (key.kind != static_cast<uint32_t>(RowKind::kRequest) || row != all.end()) {
       return Fail(absl::StrCat(NameOf(key), " is not what it was"));
     }
   }
   Keep();
   CheckRows();
-  counts_.waited_on += core_->ListWaiters(Admin(), "").size();
-  TellWorkers();
-  core_->Resume(now_, &effects_);
-  resuming_ = true;
+}
+
+void Simulation::MatchSessions(const Standing& standing) {
+  std::set<SessionId> there;
+  for (const Standing::Lifeline& lifeline : standing.lifelines) there.insert(lifeline.session);
+  std::vector<SessionId> gone;
+  for (const auto& [session, client] : clients_) {
+    if (there.contains(session)) continue;
+    if (!client.ended && session != fresh_session_) Fail("a session is lost");
+    gone.push_back(session);
+  }
+  std::vector<ChannelId> left;
+  for (const auto& [channel, process] : processes_) {
+    if (!there.contains(process.session)) left.push_back(channel);
+  }
+  for (const ChannelId channel : left) CarryDropChannel(channel);
+  for (const SessionId session : gone) CarryDropSession(session);
+}
+
+void Simulation::MatchProcesses(const Standing& standing) {
+  std::set<ChannelId> there;
+  for (const Standing::Process& process : standing.processes) there.insert(process.channel);
+  std::vector<ChannelId> gone;
+  for (auto& [channel, process] : processes_) {
+    if (there.contains(channel)) {
+      process.replaced_by = ChannelId();
+    } else {
+      gone.push_back(channel);
+    }
+  }
+  for (const ChannelId channel : gone) {
+    if (channel == fresh_channel_) {
+      processes_.erase(channel);
+    } else {
+      CarryDropChannel(channel);
+    }
+  }
+}
+
+void Simulation::MatchLeases() {
+  auto before = std::exchange(leases_, {});
+  for (const LeaseRecord& lease : core_->ListLeases()) {
+    leases_.emplace(lease.kind, lease.id);
+    before.erase({lease.kind, lease.id});
+  }
+  counts_.unseen += before.size();
+}
+
+void Simulation::TakeUpModules() {
+  modules_.Die();
+  for (const ModuleRecord& record : modules_.OnDisk()) core_->RestoreModule(now_, record, &effects_);
   Carry();
-  resuming_ = false;
-  AskAgain();
+}
+
+void Simulation::TellLosses(const Standing& standing) {
+  for (const Standing::LeasedBlock& block : standing.blocks) {
+    if (InTheMaking(block.phase) || block.phase == BlockPhase::kRetired) continue;
+    // A context worker's is in nobody's custody.
+    if (!workers_[{block.device, Lane::kMain}].made.contains(block.block)) {
+      core_->BlockLost(now_, block.block, &effects_);
+    }
+  }
+  for (const Standing::Process& process : standing.processes) {
+    if (!processes_.contains(process.channel)) core_->ProcessGone(now_, process.channel, &effects_);
+  }
+  for (const Standing::Process& process : standing.processes) {
+    const bool here = processes_.contains(process.channel);
+    if (!process.hung_up && here && processes_.at(process.channel).hung_up) {
+      core_->ChannelHungUp(now_, process.channel, &effects_);
+    }
+  }
+  for (const auto& [session, client] : clients_) {
+    if (client.hung_up) core_->LifelineHungUp(now_, session, &effects_);
+  }
+  Carry();
+}
+
+void Simulation::LetPagesGo(const Standing& standing) {
+  std::set<ChannelId> orphans = pages_;
+  for (const Standing::Process& process : standing.processes) orphans.erase(process.channel);
+  for (const ChannelId channel : orphans) CarryDropPage(channel);
 }
 
 void Simulation::CatchUp(Worker& worker) {
   for (const Job& job : std::exchange(worker.jobs, {})) {
     if (job.create.has_value()) {
-      if (Chance(90)) worker.made[job.block] = *job.create;
+      if (Chance(90)) worker.made.try_emplace(job.block, Worker::Memory{*job.create, worker.generation});
     } else {
       worker.made.erase(job.block);
       worker.stuck.erase(job.block);
@@ -117,15 +298,17 @@ void Simulation::CatchUp(Worker& worker) {
 void Simulation::TellWorkers() {
   for (auto& [key, worker] : workers_) {
     Report(key);
-    if (worker.state == DeviceState::kReady && worker.hung) {
+    if (worker.state != DeviceState::kReady) {
+      TellDown(key);
+    } else if (worker.hung || worker.behind || Chance(60)) {
+      worker.behind = true;
       core_->WorkerAtWork(now_, key.first, key.second, &effects_);
-    } else if (worker.state == DeviceState::kReady) {
-      CatchUp(worker);
-      core_->WorkerUp(now_, key.first, key.second, &effects_);
     } else {
-      core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+      CatchUp(worker);
+      TellUp(key);
     }
   }
+  Carry();
 }
 
 void Simulation::AskAgain() {
@@ -136,27 +319,6 @@ void Simulation::AskAgain() {
       Send(channel, sequence, request.payload, /*reused=*/false);
     }
   }
-}
-
-Simulation::Payload Simulation::NewPermitPayload(Client& client) {
-  const uint64_t die = Draw(100);
-  if (die < 12) {
-    Payload payload = NewPlanPayload(client);
-    if (auto* const plan = std::get_if<PlanRequest>(&payload)) plan->reserve = false;
-    return payload;
-  }
-  if (die < 24) {
-    GangRequest gang = NewGang();
-    gang.reserve.clear();
-    return gang;
-  }
-  if (die < 60 && !client.acquisitions.empty()) {
-    const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
-    const AcquisitionId acquisition = *at;
-    client.acquisitions.erase(at);
-    return acquisition;
-  }
-  return NewAcquire();
 }
 
 }  // namespace berth::core

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/permit_word.h"
 #include "common/row.h"
 #include "daemon/core/core.h"
 #include "tests/sim/alone_uses.h"
@@ -41,7 +43,7 @@ class Simulation {
     uint64_t check_every = 8;
     // And what is written down is compared with them every so many.
     uint64_t check_rows_every = 32;
-    // The broker dies now and then, at any point between a step and the last of its effects.
+    // The broker dies now and then: before what a step changed is written down, or after any of the effects of several.
     bool restarts = false;
     // Clients want permits and plans alone.
     bool only_permits = false;
@@ -87,8 +89,14 @@ class Simulation {
     // Brokers that died; of them, those with a step not written down; what was waited for then; answers and deliveries
     // that were lost with them.
     uint64_t restarts = 0, lost_steps = 0, waited_on = 0, lost_answers = 0, lost_deliveries = 0;
-    // Of them, of what workers and others were to do.
-    uint64_t lost_jobs = 0;
+    // Of what workers were to do; of what was to come into custody or leave it; of orders about devices; of what the
+    // keeper of modules was to do.
+    uint64_t lost_jobs = 0, lost_custody = 0, lost_orders = 0, lost_module_work = 0;
+    // Kept permits that were taken again without the daemon; of them, while there was no broker; and taken back.
+    uint64_t taken_again = 0, taken_in_between = 0, taken_back = 0;
+    // Leases whose end only the next broker saw, and messages of processes that two brokers heard.
+    uint64_t unseen = 0, heard_again = 0;
+    uint64_t dropped_devices = 0, expired = 0;
     // By reason; LIMIT by what is limited.
     std::map<std::string, uint64_t> refusals;
   };
@@ -99,7 +107,8 @@ class Simulation {
                                ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
                                FinishUseRequest, AbandonUseRequest, ReserveRequest, ReservationId,
                                PublishRequest, UnpublishRequest, GangRequest, PlanRequest, ReplanRequest,
-                               PlanId, ObtainModuleRequest, StoreModuleRequest, AbandonModuleRequest>;
+                               PlanId, ObtainModuleRequest, StoreModuleRequest, AbandonModuleRequest,
+                               KeepPermitsRequest, ReleaseIfIdleRequest>;
 
   struct Request {
     Payload payload;
@@ -133,11 +142,21 @@ class Simulation {
     std::set<BlockId> wanted;
     // Whose pages it was sent.
     std::set<ChannelId> pages;
+    // It knows its page's word, keeps that permit, and uses it.
+    bool keeps = false;
+    std::optional<AcquireResult> kept;
+    bool in_use = false;
+    // It has put back what somebody waits for, and has not told the daemon yet.
+    bool owes_look = false;
+    // It has joined again: the channel that stands for it from then on.
+    ChannelId replaced_by;
   };
   struct Client {
     Secret secret;
     Tenant tenant;
     bool ended = false;
+    // Its lifeline is closed, which every broker sees.
+    bool hung_up = false;
     std::vector<AcquisitionId> acquisitions;
     std::vector<BlockHandle> blocks;
     std::vector<ReservationId> reservations;
@@ -157,14 +176,22 @@ class Simulation {
   struct Worker {
     DeviceState state = DeviceState::kRebuilding;
     std::deque<Job> jobs;
-    // Bytes that the driver has given out.
-    std::map<BlockId, Bytes> made;
+    // What the driver has given out, and the generation that it is of.
+    struct Memory {
+      Bytes bytes;
+      uint64_t generation = 0;
+    };
+    std::map<BlockId, Memory> made;
     // What it could not release.
     std::set<BlockId> stuck;
     // It does nothing any more, and says nothing.
     bool hung = false;
     // It was killed, and is not gone.
     bool abandoned = false;
+    // It is at what an earlier broker asked.
+    bool behind = false;
+    // Its device is gone from the node.
+    bool dropped = false;
     // What the core wants of the vault, which has not got to it yet.
     std::deque<DeviceOrder> orders;
     uint64_t generation = 1;
@@ -183,6 +210,9 @@ class Simulation {
   void CarryRelease(const ReleaseBlock& release);
   void CarryDropChannel(ChannelId channel);
   void CarryPage(Process& process, const Deliver& deliver);
+  void CarryDropPage(ChannelId channel);
+  void CarryDropSession(SessionId session);
+  void CarryOrder(const OrderDevice& order);
   void Check();
   void CheckPools();
   void CheckDevices();
@@ -195,21 +225,63 @@ class Simulation {
 
   // ---- restarts.cc: what outlives the broker ---------------------------------------------------------------
   std::unique_ptr<Core> NewCore();
-  // What the last steps changed is written down.
+  // What the last steps changed is written down; what was to follow from that follows.
   void Keep();
+  // Has `then` happen once what the step changed is written down, if it ever is.
+  void OnceKept(std::function<void()> then) { once_kept_.push_back(std::move(then)); }
   void NoteLease(const LeaseRecord& lease);
+  // Of permits that were held for too long.
+  void NoteExpired();
   void CheckLeases();
   void CheckRows();
-  // The broker dies, and another follows; `kept` says whether the last steps were written down.
-  void Restart(bool kept);
-  // What the broker had decided and not carried out when it died.
+  // Takes some steps of whose effects nobody has heard, the last of which may not be written down. The broker dies, and
+  // another follows.
+  void Restart();
+  void TakeUncarriedSteps();
+  // What follows a step when no more effects are carried out.
+  void ActSafely();
+  // Some of the effects are carried out, in their order. The rest is lost.
   void LoseEffects();
+  void LoseEffect(const Effect& effect);
+  // What happens while there is no broker.
+  void PassBrokerless();
+  // The broker that follows reads what was written down; `untold`: and finds in words what was not.
+  void Restore(bool untold);
+  // Its view of who is there is that of those who are, but for what nobody was told of.
+  void MatchSessions(const Standing& standing);
+  void MatchProcesses(const Standing& standing);
+  // What the history takes for out is what is out.
+  void MatchLeases();
+  void TakeUpModules();
+  void TellLosses(const Standing& standing);
+  // Pages in custody that no process's row stands for.
+  void LetPagesGo(const Standing& standing);
   // The worker does what the broker had asked, and nobody hears of it.
   void CatchUp(Worker& worker);
   void TellWorkers();
   // Clients ask again what they have no answer to.
   void AskAgain();
-  Payload NewPermitPayload(Client& client);
+
+  // ---- kept.cc: permits that processes keep between uses ---------------------------------------------------
+  Payload NewPermitPayload(Process& process);
+  // Some process uses what it keeps, or puts it back.
+  void UseKept();
+  void UseKept(ChannelId channel, Process& process);
+  void PutBack(Process& process, PermitWord* word);
+  // It has been granted a permit that it may keep.
+  void LearnKept(Process& process, const AcquireResult& permit);
+  // What the words say of permits that are kept no longer. Returns whether there were such.
+  bool SettleKept();
+  // Nothing while it is kept.
+  std::optional<PermitWord::Lent> SettleKept(ChannelId channel, const AcquireResult& kept, bool in_use);
+  PermitWord* FindWord(ChannelId channel);
+
+  // ---- messages.cc ----------------------------------------------------------------------------------------
+  // A process says something on its channel; a broker that dies at it leaves it to be heard again.
+  void Say(ChannelId channel, std::function<void()> what);
+  void Acknowledge();
+  void LetGo();
+  void GiveBack();
 
   // ---- answers.cc: what clients are answered --------------------------------------------------------------
   void CarryReply(const Reply& reply);
@@ -217,6 +289,8 @@ class Simulation {
   void LearnGang(const Process& process, const GangRequest& asked, const GangResult& gang);
   void CheckUndone(const Request& request);
   // What was granted is where it was to be.
+  // The memory given out is there, and what it is said to be.
+  void CheckMemory(const BlockView& block);
   void CheckPlaced(const Request& request, const Response& response);
   void LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released);
   void Learn(ChannelId channel, Process& process, const Request& request,
@@ -230,16 +304,17 @@ class Simulation {
   void Repeat();
   void ForgetOne();
   void CancelOne();
-  void Acknowledge();
-  void LetGo();
-  void GiveBack();
   void EndSomething();
   void Kill(ChannelId channel);
+  // It ends without anybody's hearing of it.
+  void Die(ChannelId channel);
   void OperateBlock();
   void Operate();
   void PassTime();
   void Look();
   Payload NewPayload(Process& process);
+  // One that it may keep, if it keeps any.
+  AcquireRequest NewAcquire(const Process& process);
   // One about streams and the uses of blocks on them.
   Payload NewFencePayload(ChannelId channel, Process& process);
   // Work on some stream ends, a block that one process alone maps is used, or a wish for a block is met.
@@ -298,6 +373,15 @@ class Simulation {
   void EndWorker(WorkerKey key, bool stopped, bool may_stick = true);
   // The driver has lost its device.
   void LoseWorker(WorkerKey key);
+  // Its device is gone from the node, with all its memory.
+  void DropWorker(WorkerKey key);
+  // Tells the core, if there is one.
+  template <typename News>
+  void Tell(News news) {
+    if (!dead_) news(*core_);
+  }
+  void TellUp(WorkerKey key);
+  void TellDown(WorkerKey key);
   // Moves the generation of what the worker makes, where it dies with it.
   void NoteOver(WorkerKey key);
   void StartContext(WorkerKey key);
@@ -326,6 +410,20 @@ class Simulation {
   Rows rows_;
   // A broker that has just started goes on: it may send what was sent before.
   bool resuming_ = false;
+  // Effects are left; are carried out after more has happened; and there is no broker.
+  bool stalled_ = false;
+  bool late_ = false;
+  bool dead_ = false;
+  // Figures may be anything that the next look finds.
+  bool settling_ = false;
+  // Effects of steps that are written down.
+  size_t kept_effects_ = 0;
+  std::vector<std::function<void()>> once_kept_;
+  // What was said in the last act.
+  std::vector<std::pair<ChannelId, std::function<void()>>> said_;
+  // Opened and joined in the last act.
+  SessionId fresh_session_;
+  ChannelId fresh_channel_;
   absl::Status status_;
   uint64_t step_ = 0;
   Counts counts_;
@@ -338,6 +436,8 @@ class Simulation {
   std::vector<BlockHandle> handles_;
   uint64_t last_call_ = 0;
   uint64_t last_record_ = 0;
+  // Some may have been lost.
+  bool records_lost_ = false;
   // Leases that are out, by what was told of their grants and ends.
   std::set<std::pair<LeaseKind, uint64_t>> leases_;
   // Calls that wait for failed releases to be tried again.
@@ -349,6 +449,9 @@ class Simulation {
   // The words of pages that there are, what streams have queued to write into theirs, and the channels that have one.
   std::map<StreamKey, StreamWords> words_;
   std::map<StreamKey, uint64_t> queued_;
+  std::map<ChannelId, PermitWord> permit_words_;
+  // What dead processes kept.
+  std::map<ChannelId, AcquireResult> left_kept_;
   AloneUses alone_;
   ModuleModel modules_;
   std::set<ChannelId> pages_;

@@ -14,8 +14,15 @@ Simulation::WorkerKey Simulation::SomeWorker() {
 }
 
 void Simulation::Work() {
-  Worker& worker = workers_[SomeWorker()];
-  if (worker.state != DeviceState::kReady || worker.hung || worker.jobs.empty()) return;
+  const WorkerKey key = SomeWorker();
+  Worker& worker = workers_[key];
+  if (worker.state != DeviceState::kReady || worker.hung) return;
+  if (worker.behind && !dead_) {
+    worker.behind = false;
+    CatchUp(worker);
+    return TellUp(key);
+  }
+  if (worker.jobs.empty()) return;
   const Job job = worker.jobs.front();
   worker.jobs.pop_front();
   absl::Status status;
@@ -24,8 +31,8 @@ void Simulation::Work() {
     const bool there = worker.made.contains(job.block);
     if (workers_fail_ && !there && Chance(8)) status = Refuse(Reason::kOutOfMemory, "the device is full");
     if (workers_fail_ && !there && Chance(2)) status = Refuse(Reason::kDriver, "the driver is unhappy");
-    if (status.ok()) worker.made[job.block] = *job.create;
-    core_->BlockCreated(now_, job.block, status, &effects_, HandleFor(job.block));
+    if (status.ok()) worker.made.try_emplace(job.block, Worker::Memory{*job.create, worker.generation});
+    Tell([&](Core& core) { core.BlockCreated(now_, job.block, status, &effects_, HandleFor(job.block)); });
   } else {
     if (workers_fail_ && Chance(3)) status = Refuse(Reason::kDriver, "the driver will not let go");
     if (status.ok()) {
@@ -34,7 +41,7 @@ void Simulation::Work() {
     } else {
       worker.stuck.insert(job.block);
     }
-    core_->BlockReleased(now_, job.block, status, &effects_);
+    Tell([&](Core& core) { core.BlockReleased(now_, job.block, status, &effects_); });
   }
 }
 
@@ -54,10 +61,10 @@ void Simulation::MendWorker() {
   const WorkerKey key = SomeWorker();
   Worker& worker = workers_[key];
   if (worker.abandoned) return EndWorker(key, /*stopped=*/true);
-  if (worker.state == DeviceState::kStopped) return OperateDevice();
+  if (worker.state == DeviceState::kStopped) return dead_ ? void() : OperateDevice();
   if (worker.state != DeviceState::kRebuilding) return;
   worker.state = DeviceState::kReady;
-  core_->WorkerUp(now_, key.first, key.second, &effects_);
+  TellUp(key);
 }
 
 void Simulation::NoteOver(WorkerKey key) {
@@ -72,8 +79,16 @@ void Simulation::StartContext(WorkerKey key) {
   worker.state = DeviceState::kReady;
   worker.over = false;
   Report(key);
-  core_->WorkerUp(now_, key.first, key.second, &effects_);
-  core_->ContextMeasured(now_, key.first, MiB(Draw(3)), &effects_);
+  TellUp(key);
+  Tell([&](Core& core) { core.ContextMeasured(now_, key.first, MiB(Draw(3)), &effects_); });
+}
+
+void Simulation::TellUp(WorkerKey key) {
+  Tell([&](Core& core) { core.WorkerUp(now_, key.first, key.second, &effects_); });
+}
+
+void Simulation::TellDown(WorkerKey key) {
+  Tell([&](Core& core) { core.WorkerDown(now_, key.first, key.second, workers_[key].state, &effects_); });
 }
 
 void Simulation::EndWorker(WorkerKey key, bool stopped, bool may_stick) {
@@ -82,7 +97,7 @@ void Simulation::EndWorker(WorkerKey key, bool stopped, bool may_stick) {
   // Stuck in the driver for now, with all that it had; another time it is gone.
   const bool stuck = may_stick && stopped && !worker.abandoned && Chance(60);
   worker.abandoned = stuck;
-  worker.hung = false;
+  worker.hung = worker.behind = false;
   worker.state = stopped               ? DeviceState::kStopped
                  : lane == Lane::kMain ? DeviceState::kRebuilding
                                        : DeviceState::kIdle;
@@ -92,7 +107,7 @@ void Simulation::EndWorker(WorkerKey key, bool stopped, bool may_stick) {
     worker.made.clear();
   }
   Report(key);
-  core_->WorkerDown(now_, device, lane, worker.state, &effects_);
+  TellDown(key);
   if (stuck) {
     ++counts_.abandoned_workers;
     return;
@@ -108,17 +123,17 @@ void Simulation::EndWorker(WorkerKey key, bool stopped, bool may_stick) {
   for (const BlockId block : died) {
     if (Chance(50)) continue;
     worker.made.erase(block);
-    core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
+    Tell([&](Core& core) { core.BlockReleased(now_, block, absl::OkStatus(), &effects_); });
   }
 }
 
 void Simulation::Report(WorkerKey key) {
   const Worker& worker = workers_[key];
-  core_->ReportDevice(now_, key.first, key.second,
-                      {.generation = worker.generation,
-                       .abandoned = worker.abandoned,
-                       .drain_reason = drained_.contains(key.first) ? drained_.at(key.first) : ""},
-                      &effects_);
+  const DeviceReport report = {.generation = worker.generation,
+                               .dropped = worker.dropped,
+                               .abandoned = worker.abandoned,
+                               .drain_reason = drained_.contains(key.first) ? drained_.at(key.first) : ""};
+  Tell([&](Core& core) { core.ReportDevice(now_, key.first, key.second, report, &effects_); });
 }
 
 void Simulation::LoseWorker(WorkerKey key) {
@@ -131,7 +146,17 @@ void Simulation::LoseWorker(WorkerKey key) {
   }
   if (worker.state == DeviceState::kReady) return EndWorker(key, /*stopped=*/true, /*may_stick=*/false);
   worker.state = DeviceState::kStopped;
-  core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+  TellDown(key);
+}
+
+void Simulation::DropWorker(WorkerKey key) {
+  Worker& worker = workers_[key];
+  if (worker.abandoned) return;
+  worker.dropped = true;
+  if (worker.state == DeviceState::kReady) return EndWorker(key, /*stopped=*/true, /*may_stick=*/false);
+  worker.state = DeviceState::kStopped;
+  Report(key);
+  TellDown(key);
 }
 
 void Simulation::FollowOrder() {
@@ -147,17 +172,18 @@ void Simulation::FollowOrder() {
   }
   if (order == DeviceOrder::kEnable) {
     // It may have been enabled, and abandoned again, since.
-    if (worker.abandoned || worker.state != DeviceState::kStopped) return;
+    if (worker.abandoned || worker.dropped || worker.state != DeviceState::kStopped) return;
     ++counts_.enabled_devices;
     if (context) {
       worker.state = DeviceState::kIdle;
-      return core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+      return TellDown(key);
     }
     worker.state = DeviceState::kReady;
-    return core_->WorkerUp(now_, key.first, key.second, &effects_);
+    return TellUp(key);
   }
   if (order == DeviceOrder::kDrain || order == DeviceOrder::kUndrain) return;
   if (order == DeviceOrder::kLose) return LoseWorker(key);
+  if (order == DeviceOrder::kDrop) return DropWorker(key);
   if (order == DeviceOrder::kReset && !context) {
     ++counts_.resets;
     ++worker.generation;
@@ -174,7 +200,7 @@ void Simulation::FollowOrder() {
     }
     EndWorker(key, /*stopped=*/false);
   } else if (context && worker.state == DeviceState::kIdle) {
-    core_->WorkerDown(now_, key.first, key.second, worker.state, &effects_);
+    TellDown(key);
   }
 }
 

@@ -1,0 +1,78 @@
+// What simulated processes say on their channels, which a broker that follows may hear once more.
+
+#include <iterator>
+#include <utility>
+
+#include "tests/sim/simulation.h"
+
+namespace berth::core {
+
+void Simulation::Say(ChannelId channel, std::function<void()> what) {
+  what();
+  said_.emplace_back(channel, std::move(what));
+}
+
+void Simulation::Acknowledge() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
+  if (process.acknowledged == process.last_delivery || process.hung_up) return;
+  process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
+  process.fds_under_way.erase(process.fds_under_way.begin(),
+                              process.fds_under_way.upper_bound(process.acknowledged));
+  Say(*channel, [this, id = *channel, number = process.acknowledged] {
+    core_->DeliveryAcknowledged(now_, id, number, &effects_);
+  });
+}
+
+void Simulation::GiveBack() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  const Process& process = processes_.at(*channel);
+  if (process.hung_up) return;
+  const SessionId session = process.session;
+  Client& client = clients_.at(session);
+  // Somebody else's, if it is anybody's.
+  AcquisitionId acquisition(Draw(1'000));
+  if (!client.acquisitions.empty() && !Chance(5)) {
+    const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
+    acquisition = *at;
+    client.acquisitions.erase(at);
+  }
+  Say(*channel, [this, id = *channel, session, acquisition] {
+    const absl::StatusOr<ReleaseResult> given = core_->GiveBack(now_, id, acquisition, /*if_idle=*/false, &effects_);
+    if (given.ok()) OnceKept([=, this] { LearnReleased(session, acquisition, *given); });
+    if (Chance(20) && core_->GiveBack(now_, id, acquisition, /*if_idle=*/false, &effects_).ok()) {
+      Fail("something is given back twice");
+    }
+  });
+}
+
+void Simulation::LetGo() {
+  const std::optional<ChannelId> channel = SomeChannel();
+  if (!channel.has_value()) return;
+  Process& process = processes_.at(*channel);
+  if (Chance(3)) {
+    // Somebody else's, if it is anybody's.
+    ImportId import(Draw(200));
+    if (!process.mapped.contains(import)) core_->ImportLetGo(now_, *channel, import, &effects_);
+  }
+  if (Chance(10) && !process.requests.empty() && !process.hung_up) {
+    // What it was told of, whether or not it has the fd yet.
+    const Request& request = process.requests.at(SomeSequence(process));
+    if (!request.first.has_value() || !request.first->ok()) return;
+    const auto* const imported = std::get_if<ImportResult>(&**request.first);
+    if (imported == nullptr) return;
+    process.mapped.erase(imported->import);
+    return Say(*channel, [this, id = *channel, import = imported->import] {
+      core_->ImportLetGo(now_, id, import, &effects_);
+    });
+  }
+  if (process.mapped.empty() || process.hung_up) return;
+  const ImportId import = std::next(process.mapped.begin(), Draw(process.mapped.size()))->first;
+  process.mapped.erase(import);
+  Say(*channel, [this, id = *channel, import] { core_->ImportLetGo(now_, id, import, &effects_); });
+}
+
+}  // namespace berth::core
