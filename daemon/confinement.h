@@ -4,8 +4,9 @@
 //                  with EPERM
 //   the broker     which hears everybody, besides: capabilities, all but CAP_SYS_PTRACE, where it has that (without it
 //                  root cannot tell what namespace and program a peer of another user's is; no exec gives any back:
-//                  no_new_privs); programs, processes, sockets but Unix ones, modules, a GPU's driver. A call that is
-//                  made all the same ends the process, and the kernel's log says which; a socket is only refused.
+//                  no_new_privs); programs, processes, sockets but Unix ones, modules, a GPU's driver, and every
+//                  request of ioctl but a few. A call that is made all the same ends the process, and the kernel's log
+//                  says which; a socket, and a request of which it is not plain whose it is, are only refused.
 //
 // It is for good, and for all that they start: so another vault is started by a process from before (vault/starter.h).
 // A build with sanitizers, which fork and trace themselves, keeps its calls.

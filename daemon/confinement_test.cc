@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <functional>
@@ -80,6 +81,29 @@ TEST(ConfinementTest, AnInternetSocketIsRefusedAndAUnixSocketIsNone) {
     EXPECT_EQ(Outcome([&] { return ::socket(domain, SOCK_STREAM, 0) < 0 ? errno : 0; }), EAFNOSUPPORT) << domain;
   }
   EXPECT_EQ(Outcome([] { return ::socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? errno : 0; }), 0);
+}
+
+TEST(ConfinementTest, OnlyAFewRequestsAreLeftWhateverTheFdIs) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "sanitizers keep their calls";
+#endif
+  const auto ask = [](unsigned long request) {
+    return Outcome([request] {
+      int sockets[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) return 98;
+      termios anything = {};
+      return ::ioctl(sockets[0], request, &anything) < 0 ? errno : 0;
+    });
+  };
+  EXPECT_EQ(ask(FIONREAD), 0);
+  EXPECT_EQ(ask(FIONBIO), 0);
+  EXPECT_EQ(ask(TCGETS), ENOTTY) << "asked, and no terminal";
+  // nvidia-uvm's UVM_INITIALIZE, UVM_REGISTER_GPU and UVM_MAP_EXTERNAL_ALLOCATION have no type.
+  for (const unsigned long request : {0x3000'0001ul, 37ul, 33ul}) EXPECT_EQ(ask(request), EPERM) << request;
+  // A terminal's input, a copy in a file system, a loop device, and what has an allowed one's lower half.
+  for (const unsigned long request : {0x5412ul, 0x4004'9409ul, 0x4c00ul, 0x5401ul << 8}) {
+    EXPECT_EQ(ask(request), EPERM) << request;
+  }
 }
 
 TEST(ConfinementTest, ThreadsAndFilesAreAsTheyWere) {
