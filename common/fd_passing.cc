@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "common/os_error.h"
 
@@ -16,6 +17,16 @@ namespace {
 
 // The most that the kernel passes in one message (SCM_MAX_FD).
 constexpr size_t kMaxPassedFds = 253;
+
+// The kernel has no memory for a message just now: so often it is asked again, and waits before, twice as long each time.
+// Some 30 ms all together; who waits longer keeps others waiting.
+constexpr int kSendsAgain = 5;
+constexpr long kFirstWaitNs = 1'000'000;
+
+void WaitToSendAgain(int again) {
+  timespec wait = {.tv_sec = 0, .tv_nsec = kFirstWaitNs << again};
+  ::nanosleep(&wait, nullptr);
+}
 
 // Receives one message, with room for `room` fds. Whatever came is in `fds`, also where the result is an error.
 absl::StatusOr<Message> Receive(int socket, size_t room, std::vector<UniqueFd>* fds, int flags = 0) {
@@ -89,10 +100,13 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
     rights->cmsg_len = CMSG_LEN(fds.size_bytes());
     memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
   }
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
+  ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+  for (int again = 0; sent < 0; sent = ::sendmsg(socket, &header, MSG_NOSIGNAL)) {
+    if (errno == EINTR) continue;
+    // A message is sent whole or not at all.
+    if ((errno != ENOBUFS && errno != ENOMEM) || again == kSendsAgain) break;
+    WaitToSendAgain(again++);
+  }
   if (sent < 0) {
     if (errno == ETOOMANYREFS)
       return absl::ResourceExhaustedError("sendmsg: too many file descriptors in flight");
