@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -20,7 +22,7 @@
 namespace berth {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr char kText[] = "a module of some kind";
 
 class ModuleSink final : public IdleSink {
@@ -45,7 +47,7 @@ class ModuleKeeperTest : public ::testing::Test {
   // A broker with what an earlier one has left.
   void Start() {
     core_ = std::make_unique<core::Core>(
-        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
+        core::Config{.node = 1, .incarnation = 1, .limits = {.modules = limits_}}, [this] { return ++last_id_; },
         [](core::StreamKey) { return core::StreamWords(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     auto files = ModuleFiles::Open(folder_ + "/state");
@@ -110,6 +112,8 @@ class ModuleKeeperTest : public ::testing::Test {
   }
 
   std::string folder_;
+  // Of the next broker.
+  core::ModuleLimits limits_;
   ModuleSink sink_;
   uint64_t last_id_ = 0;
   uint64_t sequence_ = 0;
@@ -126,6 +130,28 @@ TEST_F(ModuleKeeperTest, WhatWasWrittenToThePlaceIsTheModule) {
   EXPECT_FALSE(hit.compile);
   EXPECT_EQ(hit.content, Sha256Of(kText));
   EXPECT_EQ(Read(hit.module), kText);
+}
+
+TEST_F(ModuleKeeperTest, WithLessRoomThanBeforeWhatWasUsedLastIsKept) {
+  const std::string keys[] = {"first", "second", "third", "fourth"};
+  std::set<std::filesystem::path> known;
+  for (const std::string& key : keys) {
+    MustKeep(key, kText);
+    keeper_->Flush(kPatience);
+    // Files that are written one right after the other may have one time.
+    for (const auto& file : std::filesystem::directory_iterator(folder_ + "/state/modules")) {
+      if (!known.insert(file.path()).second) continue;
+      std::filesystem::last_write_time(
+          file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24 - known.size()));
+    }
+  }
+  Stop();
+  limits_.modules = 2;
+  Start();
+  EXPECT_FALSE(Obtain("third").compile);
+  EXPECT_FALSE(Obtain("fourth").compile);
+  EXPECT_TRUE(Obtain("second").compile);
+  EXPECT_TRUE(Obtain("first").compile);
 }
 
 TEST_F(ModuleKeeperTest, WhoKeepsWritingToThePlaceChangesNothing) {

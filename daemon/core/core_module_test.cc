@@ -1,6 +1,7 @@
 // Compiled modules in the core: who compiles, who waits, who is given what.
 
 #include <string>
+#include <vector>
 
 #include "daemon/core/core_harness.h"
 #include "gtest/gtest.h"
@@ -322,16 +323,25 @@ TEST_F(CoreModuleTest, WhatCannotBeReadNowIsNotGivenUp) {
   EXPECT_EQ(ResultOf(second).content, DigestOf(1));
 }
 
-TEST_F(CoreModuleTest, WhatIsRestoredPastTheLimitsIsDropped) {
-  for (uint8_t key = 1; key <= 3; ++key) {
+// They come used longest ago first.
+TEST_F(CoreModuleTest, OfWhatIsRestoredPastTheLimitsWhatWasUsedLastStays) {
+  const auto restore = [&](uint8_t key, uint64_t bytes) {
     const ModuleRecord record = {
-        .tenant = {.uid = 1000}, .key = DigestOf(key), .bytes = Bytes(30), .content = DigestOf(key)};
+        .tenant = {.uid = 1000}, .key = DigestOf(key), .bytes = Bytes(bytes), .content = DigestOf(key)};
     harness_.Do([&](Core& core, Effects* effects) { core.RestoreModule(harness_.now, record, effects); });
+  };
+  for (uint8_t key = 1; key <= 4; ++key) restore(key, 30);
+  // One that there is no room for at all makes nobody leave.
+  restore(5, 61);
+  for (const uint8_t dropped : {1, 2, 5}) {
+    const ModuleWork work = Work();
+    EXPECT_EQ(work.what, What::kDrop);
+    EXPECT_EQ(work.record.key, DigestOf(dropped));
   }
-  EXPECT_EQ(harness_.core->ListModules(CoreHarness::Admin()).size(), 2u);
-  const ModuleWork work = Work();
-  EXPECT_EQ(work.what, What::kDrop);
-  EXPECT_EQ(work.record.key, DigestOf(3));
+  EXPECT_TRUE(harness_.module_work.empty());
+  std::vector<Digest> kept;
+  for (const ModuleView& module : harness_.core->ListModules(CoreHarness::Admin())) kept.push_back(module.record.key);
+  EXPECT_EQ(kept, (std::vector<Digest>{DigestOf(3), DigestOf(4)}));
 }
 
 TEST_F(CoreModuleTest, AModuleThatAProcessFoundWrongIsCompiledAnew) {

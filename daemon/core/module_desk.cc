@@ -156,9 +156,9 @@ void ModuleDesk::Abandon(const Step& step, const RequestId& request, const Chann
 }
 
 void ModuleDesk::Restore(const Step& step, const ModuleRecord& record) {
-  const auto room = table_.PlanRoom(record.tenant, 1, record.bytes);
-  const bool kept = table_.FindByKey(record.tenant, record.key) == nullptr && room.has_value() && room->empty();
-  if (kept) {
+  const bool known = table_.FindByKey(record.tenant, record.key) != nullptr;
+  // Where there is less room than there was, what was used longer ago leaves.
+  if (!known && MakeRoom(step, record.tenant, 1, record.bytes).ok()) {
     table_.Add(record, ModuleState::kOnDisk, record.create_time);
   } else {
     core_->Emit(step, ModuleWork{.what = ModuleWork::What::kDrop, .record = record});

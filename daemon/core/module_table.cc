@@ -174,15 +174,21 @@ absl::Time ModuleTable::next_deadline() const {
 std::optional<std::vector<ModuleId>> ModuleTable::PlanRoom(const Tenant& tenant, uint64_t modules,
                                                            Bytes bytes) const {
   if (bytes > limits_.tenant || bytes > limits_.total) return std::nullopt;
+  const auto own = tenants_.find(tenant);
+  uint64_t own_bytes = own == tenants_.end() ? 0 : own->second.bytes.count();
+  uint64_t all_bytes = bytes_.count();
+  uint64_t count = modules_.size() + modules;
+  const auto fits = [&](uint64_t charged, Bytes limit) { return charged + bytes.count() <= limit.count(); };
+  const auto all_fit = [&] {
+    return fits(own_bytes, limits_.tenant) && fits(all_bytes, limits_.total) && count <= limits_.modules;
+  };
+  // As a rule, which needs no order.
+  if (all_fit()) return std::vector<ModuleId>();
   std::vector<const Module*> oldest;
   for (const auto& [id, module] : modules_) {
     if (module.settled()) oldest.push_back(&module);
   }
   std::sort(oldest.begin(), oldest.end(), [](const Module* a, const Module* b) { return a->use < b->use; });
-  const auto own = tenants_.find(tenant);
-  uint64_t own_bytes = own == tenants_.end() ? 0 : own->second.bytes.count();
-  uint64_t all_bytes = bytes_.count();
-  uint64_t count = modules_.size() + modules;
   std::vector<ModuleId> leaving;
   const auto leave = [&](const Module& module) {
     leaving.push_back(module.id);
@@ -190,7 +196,6 @@ std::optional<std::vector<ModuleId>> ModuleTable::PlanRoom(const Tenant& tenant,
     all_bytes -= module.record.bytes.count();
     --count;
   };
-  const auto fits = [&](uint64_t charged, Bytes limit) { return charged + bytes.count() <= limit.count(); };
   std::vector<const Module*> others;
   for (const Module* const module : oldest) {
     if (module->record.tenant == tenant && !fits(own_bytes, limits_.tenant)) {
@@ -203,9 +208,7 @@ std::optional<std::vector<ModuleId>> ModuleTable::PlanRoom(const Tenant& tenant,
     if (fits(all_bytes, limits_.total) && count <= limits_.modules) break;
     leave(*module);
   }
-  if (!fits(own_bytes, limits_.tenant) || !fits(all_bytes, limits_.total) || count > limits_.modules) {
-    return std::nullopt;
-  }
+  if (!all_fit()) return std::nullopt;
   return leaving;
 }
 

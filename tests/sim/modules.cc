@@ -24,9 +24,10 @@ void Simulation::LeaveModules() {
                                  .key = DigestOf(1 + Draw(kKeys)),
                                  .bytes = Bytes(1 + Draw(25)),
                                  .content = DigestOf(1 + Draw(UINT64_MAX - 1))};
-    const Page<ModuleView> before = core_->ListModules(Admin());
     core_->RestoreModule(now_, record, &effects_);
-    if (core_->ListModules(Admin()).size() > before.size()) modules_.Leave(record);
+    for (const ModuleView& module : core_->ListModules(Admin())) {
+      if (module.record.content == record.content) modules_.Leave(record);
+    }
   }
   Carry();
 }
