@@ -1,9 +1,7 @@
 #include "client/module_compiler.h"
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "client/internal/include_scan.h"
 #include "common/cuda/nvrtc.h"
 
 namespace berth {
@@ -16,16 +14,6 @@ class Nvrtc final : public ModuleCompiler {
     return cuda::Compile(source.code, source.architecture, source.options);
   }
 };
-
-// Whether a line of a source includes what is not the compiler's own.
-bool IncludesAFile(absl::string_view line) {
-  line = absl::StripLeadingAsciiWhitespace(line);
-  if (!absl::ConsumePrefix(&line, "#")) return false;
-  line = absl::StripLeadingAsciiWhitespace(line);
-  if (!absl::ConsumePrefix(&line, "include")) return false;
-  absl::ConsumePrefix(&line, "_next");
-  return !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "<");
-}
 
 }  // namespace
 
@@ -41,10 +29,7 @@ bool DependsOnItselfAlone(const ModuleSource& source) {
       if (absl::StartsWith(option, file)) return false;
     }
   }
-  for (const absl::string_view line : absl::StrSplit(source.code, '\n')) {
-    if (IncludesAFile(line)) return false;
-  }
-  return true;
+  return internal::IncludesOnlyTheCompilersOwn(source.code);
 }
 
 }  // namespace berth

@@ -13,7 +13,8 @@ TEST(ModuleCompilerTest, ASourceOfItsOwnDependsOnNoFiles) {
 
 TEST(ModuleCompilerTest, FilesThatANodeDoesNotSeeAreNoticed) {
   for (const char* const code : {"#include \"a.h\"", "int x;\n  # include \"a.h\"", "\t#include\"a.h\"",
-                                 "#include HEADER", "#include_next \"a.h\"", "int x;\r\n#include \"a.h\"\r\n"}) {
+                                 "#include HEADER",
+                                 "%:inclu\\\nde \"a.h\"", "#include_next \"a.h\"", "int x;\r\n#include \"a.h\"\r\n"}) {
     EXPECT_FALSE(DependsOnItselfAlone({.code = code})) << code;
   }
   for (const char* const option : {"-I/usr/include", "--include-path=/x", "-include=a.h", "--pre-include=a.h"}) {
