@@ -28,8 +28,8 @@ using ::testing::Not;
 
 // vault.cc adds up its limits to less than a second; what a stop takes besides is the machine's.
 void PrintTimeSince(steady_clock::time_point start) {
-  std::cout << "stopped in " << std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count()
-            << " ms" << std::endl;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start);
+  std::cout << "stopped in " << took.count() << " ms" << std::endl;
 }
 
 TEST_F(VaultTest, TheBrokerIsGivenTheSocketsThePageTheDevicesAndAWorkerEach) {

@@ -69,6 +69,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* environment;
   bool pid_namespace;
+  bool outlives;
   int input;
   int output;
   int inherited_fd;
@@ -96,7 +97,7 @@ void WriteNumber(pid_t number, char* out) {
   // Comes once the namespace's users are mapped. A byte, not the end of the pipe: a child that another thread starts at
   // the same time has that pipe too, and may wait for this one.
   if (::read(plan.go_ahead, &byte, 1) != 1) ::_exit(127);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!plan.outlives) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!plan.pid_namespace && ::getppid() != plan.parent) ::_exit(127);
   if (plan.pid_namespace && (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
                              ::mount("proc", "/proc", "proc", 0, nullptr) < 0)) {
@@ -104,7 +105,9 @@ void WriteNumber(pid_t number, char* out) {
   }
   ::dup2(plan.input, STDIN_FILENO);
   ::dup2(plan.output, STDOUT_FILENO);
-  if (plan.errors[0] != '\0') ::dup2(::open(plan.errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
+  if (plan.errors[0] != '\0') {
+    ::dup2(::open(plan.errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
+  }
   for (size_t i = 0; i < plan.listen_count; ++i) ::dup2(plan.listen_fds[i], kFirstListenFd + static_cast<int>(i));
   if (plan.listen_pid != nullptr) WriteNumber(::getpid(), plan.listen_pid);
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
@@ -178,6 +181,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
   const ChildPlan plan = {.argv = argv_pointers.data(),
                           .environment = environment_pointers.data(),
                           .pid_namespace = options.pid_namespace,
+                          .outlives = options.outlives,
                           .input = input.read.get(),
                           .output = output.write.get(),
                           .inherited_fd = options.inherited_fd,

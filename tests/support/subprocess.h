@@ -1,4 +1,4 @@
-// Subprocess: a process that a test starts, watches by its pidfd, and that cannot outlive the test.
+// Subprocess: a process that a test starts, watches by its pidfd, and that cannot outlive the test unless it is to.
 
 #ifndef TESTS_SUPPORT_SUBPROCESS_H_
 #define TESTS_SUPPORT_SUBPROCESS_H_
@@ -39,6 +39,8 @@ struct SubprocessOptions {
   std::string errors;
   // Handed to it from number 3 on. `inherited_fd` is beyond them, then.
   std::vector<ListenFd> listen_fds;
+  // Goes on where the test program ends without having ended it.
+  bool outlives = false;
   // File descriptors that it may have; 0 for as many as the test.
   uint64_t fd_limit = 0;
 };

@@ -53,6 +53,8 @@ void AwaitReady(int fd) {
 }  // namespace
 
 TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder()) {
+  guard_.emplace(
+      Subprocess::Start({.argv = {ProgramPath("tests/support/daemon_guard"), folder_}, .outlives = true}));
   process_ = {
       .argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program),
                absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend},

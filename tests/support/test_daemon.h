@@ -41,7 +41,8 @@ struct TestDaemonOptions {
   uint64_t fd_limit = 0;
 };
 
-// Not thread-safe. Destroying it stops the daemon if the test did not, and removes the folder.
+// Not thread-safe. Destroying it stops the daemon if the test did not, and removes the folder. Where the test program
+// ends without that, as by an abort, daemon_guard does.
 class TestDaemon {
  public:
   // Starts the daemon, waits until it serves, and takes its books. Fatal where that fails.
@@ -114,6 +115,7 @@ class TestDaemon {
   std::string config_path_;
   // How it is started.
   SubprocessOptions process_;
+  std::optional<Subprocess> guard_;
   std::optional<Subprocess> vault_;
   std::shared_ptr<Session> admin_;
   Books books_at_start_;

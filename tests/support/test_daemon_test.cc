@@ -1,0 +1,53 @@
+#include "tests/support/test_daemon.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/support/proc.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+bool IsGone(const std::string& folder) {
+  return ProcessesWith("berthd", absl::StrCat("--folder=", folder)).empty() &&
+         !std::filesystem::exists(std::filesystem::path(folder).parent_path());
+}
+
+TEST(TestDaemonTest, NothingIsLeftOfADaemonWhoseTestEnds) {
+  std::string folder;
+  {
+    TestDaemon daemon;
+    folder = daemon.folder();
+    EXPECT_FALSE(IsGone(folder));
+  }
+  EXPECT_TRUE(IsGone(folder));
+}
+
+TEST(TestDaemonDeathTest, NothingIsLeftOfADaemonWhoseTestAborts) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  // The test that aborts is this one, in a process of its own.
+  const std::string note = absl::StrCat(::testing::TempDir(), "/test_daemon_test.folder");
+  const auto abort_with_a_daemon = [&] {
+    TestDaemon daemon;
+    std::ofstream(note) << daemon.folder();
+    // So that only the guard is there to end the rest.
+    daemon.KillVault();
+    ::abort();
+  };
+  EXPECT_EXIT(abort_with_a_daemon(), ::testing::KilledBySignal(SIGABRT), "");
+  std::string folder;
+  std::ifstream(note) >> folder;
+  ASSERT_FALSE(folder.empty());
+  EXPECT_TRUE(Eventually([&] { return IsGone(folder); })) << folder;
+  std::filesystem::remove(note);
+}
+
+}  // namespace
+}  // namespace berth::testing
