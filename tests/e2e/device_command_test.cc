@@ -30,7 +30,7 @@ class DeviceCommandTest : public ::testing::Test {
   }
   // What is shown here is not how long a daemon takes to stop.
   void TearDown() override {
-    if (daemon_.has_value()) daemon_->Abandon();
+    if (daemon_.has_value()) daemon_->KillVaultAndBroker();
   }
 
   Json Hardware(int device) { return berth_->ShowJson({"devices", "--hardware"})["devices"][device]; }

@@ -40,7 +40,7 @@ class NvmlTest : public ::testing::Test {
 
   // What is shown here is not how long a daemon takes to stop.
   void TearDown() override {
-    if (daemon_ != nullptr) daemon_->Abandon();
+    if (daemon_ != nullptr) daemon_->KillVaultAndBroker();
   }
 
   // With so many devices, and as the script says until then.
