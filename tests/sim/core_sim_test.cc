@@ -255,7 +255,7 @@ TEST(CoreSimTest, TheBrokersDeathsLoseNoByteAndNoFence) {
   if (run.one != 0) return;
   for (const uint64_t count : {sum.restarts, sum.lost_steps, sum.lost_answers, sum.lost_deliveries, sum.lost_jobs,
                                sum.lost_custody, sum.lost_orders, sum.lost_module_work, sum.heard_again,
-                               sum.dropped_devices, sum.modules, sum.rights_to_compile, sum.allocations, sum.imports,
+                               sum.modules, sum.rights_to_compile, sum.allocations, sum.imports,
                                sum.quarantined, sum.waits, sum.finished}) {
     EXPECT_GT(count, 0);
   }
