@@ -18,8 +18,8 @@ namespace {
 // The most that the kernel passes in one message (SCM_MAX_FD).
 constexpr size_t kMaxPassedFds = 253;
 
-// The kernel has no memory for a message just now: so often it is asked again, and waits before, twice as long each time.
-// Some 30 ms all together; who waits longer keeps others waiting.
+// Where the kernel has no memory for a message just now it is asked again so often, after a wait that is twice as long
+// each time. Some 30 ms all together; who waits longer keeps others waiting.
 constexpr int kSendsAgain = 5;
 constexpr long kFirstWaitNs = 1'000'000;
 

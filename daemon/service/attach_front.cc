@@ -115,38 +115,6 @@ absl::Status AttachFront::Listen(UniqueFd listener, bool of_operators) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<const AuditWho> AttachFront::WhoIs(const Connection& connection) const {
-  const core::ProcessInfo& process = connection.peer.process;
-  return ReadWho(process, OpenPeerPidfd(connection.socket.get(),
-                                        {.pid = process.pid, .uid = process.uid, .gid = process.gid}));
-}
-
-void AttachFront::Audit(const char* what, const Connection& connection, const absl::Status& outcome) {
-  if (audit_ == nullptr) return;
-  if (!outcome.ok()) {
-    return audit_->AppendRefusal(connection.peer.process.uid, EventLoop::SteadyNow(), [&] {
-      return AuditRecord{.what = what,
-                         .outcome = outcome,
-                         .caller = {.tenant = connection.peer.tenant, .admin = connection.peer.role == Peer::Role::kAdmin},
-                         .who = WhoIs(connection)};
-    });
-  }
-  AuditRecord record = {.what = what, .who = WhoIs(connection)};
-  record.caller.admin = connection.peer.role == Peer::Role::kAdmin;
-  record.caller.tenant = connection.peer.tenant;
-  record.caller.credentials.session = connection.session;
-  record.caller.credentials.channel = connection.channel;
-  if (connection.channel) {
-    MutexLock lock(&mu_);
-    // It may be over already.
-    if (const auto member = members_.find(connection.channel); member != members_.end()) {
-      record.caller.credentials.session = member->second.session;
-      audit_->NoteProcess(member->second.session, connection.channel, record.who);
-    }
-  }
-  audit_->Append(std::move(record));
-}
-
 AttachFront::ConnectionPtr AttachFront::MakeConnection(UniqueFd socket) {
   ConnectionPtr connection(new Connection, [this](Connection* over) {
     loop_.Close(std::move(over->socket));
@@ -301,23 +269,6 @@ void AttachFront::OnGiveBack(const ConnectionPtr& connection, const attach::Give
   // Before the message is taken off the channel: a broker that ends here leaves the answer to the next one, too.
   const attach::GaveBack gave_back = {.taken = serves ? 1u : 0u, .acquisition = acquisition.value()};
   if (!SendStruct(connection->socket.get(), gave_back).ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
-}
-
-void AttachFront::AuditGiveBack(const Connection& connection, AcquisitionId acquisition, bool if_idle,
-                                const core::ReleaseResult& result) {
-  if (audit_ == nullptr) return;
-  AuditRecord record;
-  record.what = if_idle ? AddFacts(core::ReleaseIfIdleRequest{.acquisition = acquisition}, &record.facts)
-                        : AddFacts(acquisition, &record.facts);
-  AddFacts(core::Response(result), &record.facts);
-  record.caller.tenant = connection.peer.tenant;
-  record.caller.credentials.channel = connection.channel;
-  {
-    MutexLock lock(&mu_);
-    const auto member = members_.find(connection.channel);
-    if (member != members_.end()) record.caller.credentials.session = member->second.session;
-  }
-  audit_->Append(std::move(record));
 }
 
 void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& hello) {

@@ -1,5 +1,6 @@
-// AttachFront: attach.sock, and admin-attach.sock for operators. Opens sessions (lifelines), gives processes their channels, learns from the kernel when
-// either ends, and carries deliveries out. The messages are in common/attach_wire.h.
+// AttachFront: attach.sock, and admin-attach.sock for operators. Opens sessions (lifelines), gives processes their
+// channels, learns from the kernel when either ends, and carries deliveries out. The messages are in
+// common/attach_wire.h.
 
 #ifndef DAEMON_SERVICE_ATTACH_FRONT_H_
 #define DAEMON_SERVICE_ATTACH_FRONT_H_

@@ -3,8 +3,8 @@
 // nobody; what it does not take in time is left out and counted, and numbers that are missing show where. The file is
 // bounded: four of them take turns, and the oldest goes.
 //
-// Who asks is read when a process joins a session, while its pidfd says that it lives; a record names it by that. What is
-// refused before it is known who asks names who is at the connection, and there are only so many such records.
+// Who asks is read when a process joins a session, while its pidfd says that it lives; a record names it by that. What
+// is refused before it is known who asks names who is at the connection, and there are only so many such records.
 
 #ifndef DAEMON_SERVICE_AUDIT_LOG_H_
 #define DAEMON_SERVICE_AUDIT_LOG_H_

@@ -17,8 +17,8 @@ struct AuditWho {
   ProcessOrigin origin;
 };
 
-// Reads the origin of `process`, whom `pidfd` names. Without a pidfd, or once the process has ended, there is none: what
-// is read by its number may be another's.
+// Reads the origin of `process`, whom `pidfd` names. Without a pidfd, or once the process has ended, there is none:
+// what is read by its number may be another's.
 std::shared_ptr<const AuditWho> ReadWho(const core::ProcessInfo& process, const absl::StatusOr<UniqueFd>& pidfd);
 
 }  // namespace berth::service

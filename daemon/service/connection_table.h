@@ -51,8 +51,8 @@ class ConnectionTable {
   explicit ConnectionTable(ConnectionLimits limits)
       : limits_(limits), calls_of_uid_(limits.calls_per_uid), resets_of_uid_(limits.resets_per_uid) {}
 
-  // Counts a connection of `peer` in, under the fd number that gRPC will name it by; before gRPC gets the fd. `socket` is
-  // the daemon's own fd of the connection, which stays open until Remove(); -1 for none.
+  // Counts a connection of `peer` in, under the fd number that gRPC will name it by; before gRPC gets the fd. `socket`
+  // is the daemon's own fd of the connection, which stays open until Remove(); -1 for none.
   // Errors: LIMIT (total, of the uid, of the tenant, or of operators), nothing changed; kAlreadyExists if the number is
   // still in use.
   absl::Status Add(int fd, Peer peer, int socket = -1) ABSL_LOCKS_EXCLUDED(mu_);

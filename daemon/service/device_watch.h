@@ -45,8 +45,8 @@ class DeviceWatches {
   // Requires: every call has ended.
   ~DeviceWatches() = default;
 
-  // Serves a call by `caller`, on an operator's connection or not, who has seen what `resume_token` names; or refuses it:
-  // `outcome` says which. The reactor owns itself.
+  // Serves a call by `caller`, on an operator's connection or not, who has seen what `resume_token` names; or refuses
+  // it: `outcome` says which. The reactor owns itself.
   Reactor* Start(grpc::CallbackServerContext* context, const absl::StatusOr<core::Caller>& caller, bool of_operator,
                  const std::string& resume_token, absl::Status* outcome) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -57,8 +57,8 @@ class RunFolder {
     UniqueFd fd;
   };
   // Makes the five sockets in place of what an earlier daemon left: admin.sock and admin-attach.sock for this user
-  // alone, observer.sock for the group of observers too, the others for group berth too, where this is root and the group exists. Without
-  // observers observer.sock is this user's alone.
+  // alone, observer.sock for the group of observers too, the others for group berth too, where this is root and the
+  // group exists. Without observers observer.sock is this user's alone.
   absl::StatusOr<std::vector<Listening>> Listen(std::optional<gid_t> observers = std::nullopt);
   // Make one alone, which the vault before this one did not have: observer.sock, admin-attach.sock.
   absl::StatusOr<Listening> ListenForObservers(std::optional<gid_t> observers);

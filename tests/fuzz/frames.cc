@@ -1,4 +1,5 @@
-// What a client sends on a gRPC connection, as what it costs is read off its frames: the same in whatever pieces it comes.
+// What a client sends on a gRPC connection, as what it costs is read off its frames: the same in whatever pieces it
+// comes.
 
 #include <algorithm>
 #include <cstddef>

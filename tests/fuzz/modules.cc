@@ -1,5 +1,5 @@
-// Files in the folder of compiled modules: whatever is in them, none is taken for a module but one that was written as such,
-// and what is taken is what it says.
+// Files in the folder of compiled modules: whatever is in them, none is taken for a module but one that was written as
+// such, and what is taken is what it says.
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,7 +42,8 @@ class Folder {
     absl::StatusOr<UniqueFd> memory = CreateMemfd("module", kModule.size());
     if (!files.ok() || !memory.ok()) std::abort();
     files_ = *std::move(files);
-    if (::pwrite(memory->get(), kModule.data(), kModule.size(), 0) != static_cast<ssize_t>(kModule.size())) std::abort();
+    const ssize_t written = ::pwrite(memory->get(), kModule.data(), kModule.size(), 0);
+    if (written != static_cast<ssize_t>(kModule.size())) std::abort();
     record_ = {.tenant = {.uid = 1000, .container = "/c"},
                .key = Sha256Of("key"),
                .architecture = "sm_90",
