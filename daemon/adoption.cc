@@ -28,8 +28,8 @@ UniqueFd Take(custody::Key key, HeldFds* held) {
   return fd;
 }
 
-// What says when a process is gone whose pidfd was lost, into custody; none where it is gone. Where the number is another
-// process's by now that one's end is waited for: late, but never too early.
+// What says when a process is gone whose pidfd was lost, into custody; none where it is gone. Where the number is
+// another process's by now that one's end is waited for: late, but never too early.
 absl::StatusOr<UniqueFd> FindLostProcess(const core::Standing::Process& process, Custody& custody) {
   const int32_t pid = process.process.pid;
   UniqueFd found;

@@ -109,7 +109,7 @@ absl::Status BrokerProcess::WatchMemory(const Settings& settings) {
   if (facts_.begun == 0) BERTH_RETURN_IF_ERROR(MemoryBound::Check(bound, now_has));
   memory_ = std::make_unique<MemoryWatch>(MemoryBound(bound, now_has, absl::Now()),
                                           [this](Bytes has) { EndForMemory(has); });
-  return absl::OkStatus();
+  return custody_->Bound(memory_->bound().count());
 }
 
 void BrokerProcess::EndForMemory(Bytes has) {

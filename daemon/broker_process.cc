@@ -27,6 +27,9 @@ namespace {
 // The answers to calls under way get this long to leave when the daemon stops; the vault gives the whole broker 500 ms.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(350);
 constexpr absl::Duration kStopPause = absl::Milliseconds(1);
+// How long a broker without a vault pauses before it has another one started that may find what the last did not.
+constexpr absl::Duration kFirstSeekPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestSeekPause = absl::Seconds(2);
 // And the files of logs and modules this long, all together, to take what waits for them.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
@@ -341,12 +344,29 @@ void BrokerProcess::OnVaultEvent() {
     if (IsEndOfStream(notice.status())) {
       const absl::Status succeeded = custody_->Succeed();
       if (succeeded.ok()) continue;
-      spdlog::critical("vault: {}", std::string(succeeded.message()));
+      spdlog::critical("vault: {}; another one is tried", std::string(succeeded.message()));
+      return SeekVault();
     }
     // Nobody else would start a broker again or say that a worker died: better to end than to serve half.
     spdlog::critical("vault: {}", std::string(notice.status().message()));
     _exit(1);
   }
+}
+
+void BrokerProcess::SeekVault() {
+  if (seeking_.exchange(true)) return;
+  if (seeker_.joinable()) seeker_.join();
+  seeker_ = std::thread([this] {
+    // One that is gone by the time that this ends is followed, too.
+    do {
+      absl::Duration pause = kFirstSeekPause;
+      do {
+        absl::SleepFor(pause);
+        pause = std::min(2 * pause, kLongestSeekPause);
+      } while (!stopping_ && !custody_->Succeed().ok());
+      seeking_ = false;
+    } while (!stopping_ && !custody_->Succeed().ok() && !seeking_.exchange(true));
+  });
 }
 
 void BrokerProcess::OnNotice(Notice notice) {

@@ -100,6 +100,8 @@ class BrokerProcess final : private EffectSink {
   // The socket is one to another vault now.
   void OnVaultReplaced();
   void OnVaultEvent();
+  // Has another vault started as soon as one can be, on a thread of its own.
+  void SeekVault();
   void OnNotice(Notice notice);
   // Has the configuration file read anew on a thread of its own, for its disk may be slow.
   void BeginReload();
@@ -139,6 +141,9 @@ class BrokerProcess final : private EffectSink {
   std::atomic<EventLoop::WatchId> vault_watch_ = 0;
   // The daemon is to end, its vault may end first.
   std::atomic<bool> stopping_ = false;
+  // There is no vault, and none could be started; the thread that is at it, or was.
+  std::atomic<bool> seeking_ = false;
+  std::thread seeker_;
   UniqueFd berthd_listener_;
   UniqueFd admin_listener_;
   UniqueFd attach_listener_;

@@ -41,8 +41,9 @@ int RunBroker(const BrokerOptions& options) {
   // Output is for those who start the daemon; the log goes where errors go.
   spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
-  spdlog::critical("{}", std::string(Serve(options).message()));
-  return 1;
+  const absl::Status why = Serve(options);
+  spdlog::critical("{}", std::string(why.message()));
+  return absl::IsResourceExhausted(why) ? kExitForWant : 1;
 }
 
 }  // namespace berth

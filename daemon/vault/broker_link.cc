@@ -6,6 +6,7 @@
 
 #include "common/fd_passing.h"
 #include "common/status_macros.h"
+#include "common/struct_message.h"
 
 namespace berth {
 
@@ -57,6 +58,8 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     memcpy(&signal, message.bytes.data(), sizeof(signal));
     if (signal.kind == MessageKind::kReady) return ReadySignal{};
     if (signal.kind == MessageKind::kReset) return ResetSignal{};
+  } else if (const auto bound = AsStruct<custody::BoundMessage>(message, MessageKind::kBound, 0)) {
+    return BoundRequest{bound->bytes};
   } else if (message.bytes.size() == sizeof(custody::Order) && message.fds.empty()) {
     custody::Order order;
     memcpy(&order, message.bytes.data(), sizeof(order));

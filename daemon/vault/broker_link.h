@@ -32,13 +32,17 @@ struct DropRequest {
 };
 struct ReadySignal {};
 struct ResetSignal {};
+struct BoundRequest {
+  uint64_t bytes = 0;
+};
 struct OrderRequest {
   uint32_t device = 0;
   Lane lane = Lane::kMain;
   custody::OrderKind order = custody::OrderKind::kKill;
   std::string why;
 };
-using BrokerRequest = std::variant<PutRequest, DropRequest, ReadySignal, ResetSignal, OrderRequest>;
+using BrokerRequest =
+    std::variant<PutRequest, DropRequest, ReadySignal, ResetSignal, BoundRequest, OrderRequest>;
 
 // BrokerLink never blocks: messages wait in its outbox until the broker reads. Thread-compatible.
 class BrokerLink {

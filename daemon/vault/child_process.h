@@ -17,6 +17,9 @@ namespace berth {
 // Where a role finds the one fd that its parent hands it.
 inline constexpr int kChildFd = 3;
 
+// What a broker ends with before it serves where it gets no process, fd or memory: another may, later.
+inline constexpr int kExitForWant = 75;
+
 // How a process ended.
 struct ProcessEnd {
   // Its exit code; -1 if a signal ended it, or nobody knows.

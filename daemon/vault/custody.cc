@@ -262,23 +262,24 @@ void Custody::FlushLocked() {
   }
 }
 
-absl::Status Custody::SendSignal(MessageKind kind) {
-  const auto send = [&] {
-    return SendBefore(socket_.get(), custody::Signal{.kind = kind}, {}, Clock::now() + kSendLimit);
-  };
+template <typename T>
+absl::Status Custody::SendOrSucceed(const T& message) {
+  const auto send = [&] { return SendBefore(socket_.get(), message, {}, Clock::now() + kSendLimit); };
   if (const absl::Status sent = send(); sent.ok()) return sent;
   BERTH_RETURN_IF_ERROR(Succeed());
   return send();
 }
 
 absl::Status Custody::Ready() {
-  BERTH_RETURN_IF_ERROR(SendSignal(MessageKind::kReady));
+  BERTH_RETURN_IF_ERROR(SendOrSucceed(custody::Signal{.kind = MessageKind::kReady}));
   MutexLock lock(&mu_);
   served_ = true;
   return absl::OkStatus();
 }
 
-absl::Status Custody::Reset() { return SendSignal(MessageKind::kReset); }
+absl::Status Custody::Bound(uint64_t bytes) { return SendOrSucceed(custody::BoundMessage{.bytes = bytes}); }
+
+absl::Status Custody::Reset() { return SendOrSucceed(custody::Signal{.kind = MessageKind::kReset}); }
 
 void Custody::ForgetLocked(const custody::WorkerStatus& status) {
   statuses_[custody::KeyOf(status.lane, status.device)] = status;

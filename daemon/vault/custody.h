@@ -103,7 +103,8 @@ class Custody {
   void SetSuccession(Succession succession) { succession_ = std::move(succession); }
 
   // Has another vault follow the one that is gone, unless that was done. Waits until it has everything.
-  // Errors: those of Succession::start; kUnavailable if three in a row ended before they had.
+  // Errors: those of Succession::start; kUnavailable if three in a row ended before they had; another
+  // call tries again.
   absl::Status Succeed() ABSL_LOCKS_EXCLUDED(mu_);
   // Gives everything to the program that asked for it. Errors: as Succeed(), by which it is followed if it fails.
   absl::Status HandOver() ABSL_LOCKS_EXCLUDED(mu_);
@@ -130,6 +131,9 @@ class Custody {
   // Says that the broker serves: the vault sets the state page's serving word and reports the daemon as
   // started.
   absl::Status Ready() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Says what this process bounds its memory to, for the kernel to have a bound above it. Errors: as Ready().
+  absl::Status Bound(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Has the vault begin a new incarnation with the next broker. The caller is to end.
   absl::Status Reset() ABSL_LOCKS_EXCLUDED(mu_);
@@ -158,7 +162,9 @@ class Custody {
       : socket_(std::move(socket)), facts_(facts), held_(std::move(held)) {}
   // Notes what the vault gave. Returns what is the caller's of it: nothing of what only vaults need.
   static absl::StatusOr<UniqueFd> Keep(const custody::Key& key, UniqueFd fd, HeldByKey* held);
-  absl::Status SendSignal(custody::MessageKind kind) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends, to another vault where the one that there was is gone.
+  template <typename T>
+  absl::Status SendOrSucceed(const T& message) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SucceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends all that a vault has to know, on `socket`.
   absl::Status GiveAllLocked(int socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

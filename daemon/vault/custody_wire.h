@@ -3,7 +3,7 @@
 //
 //   vault → broker  Facts, then Give + fds for everything held, then GiveEnd;
 //                   later Give + fds for a restarted worker or monitor, WorkerStatus, Dropped, Reload, Stop
-//   broker → vault  Put + fd, Drop, Ready, Order, Reset
+//   broker → vault  Put + fd, Drop, Bound, Ready, Order, Reset
 //
 // Custody is mutual: the broker has all of that, too, and hands it to the vault that follows one that is gone, or to
 // the program that takes a vault's place in its process and asks for it:
@@ -121,6 +121,7 @@ enum class MessageKind : uint32_t {
   kHandOver,
   kReset,
   kReload,
+  kBound,
 };
 
 inline constexpr uint64_t kBegun = 1;
@@ -159,6 +160,13 @@ struct KeyMessage {
   MessageKind kind = MessageKind::kPut;
   uint32_t padding = 0;
   Key key;
+};
+
+// What the broker bounds its own memory to.
+struct BoundMessage {
+  MessageKind kind = MessageKind::kBound;
+  uint32_t padding = 0;
+  uint64_t bytes = 0;
 };
 
 enum class WorkerState : uint32_t {
@@ -243,7 +251,7 @@ struct Signal {
 };
 
 static_assert(std::is_trivially_copyable_v<Facts> && std::is_trivially_copyable_v<GiveMessage> &&
-              std::is_trivially_copyable_v<KeyMessage> &&
+              std::is_trivially_copyable_v<KeyMessage> && std::is_trivially_copyable_v<BoundMessage> &&
               std::is_trivially_copyable_v<WorkerStatus> && std::is_trivially_copyable_v<Order> &&
               std::is_trivially_copyable_v<Signal>);
 

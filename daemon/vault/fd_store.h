@@ -1,5 +1,5 @@
 // FdStore: what the service manager keeps for the daemon, for the case that vault and broker die at once: listening
-// sockets, pages, and of each session its lifeline and of each of its processes the channel, the pidfd and the page. The
+// sockets, pages, of each session its lifeline, and of each of its processes the channel, the pidfd and the page. The
 // next vault is started with them, and goes on. Never a block: its last close is a driver's call.
 //
 //   FdStore store(std::move(record), SendToServiceManager);
@@ -43,9 +43,9 @@ class FdStore {
   // Sends a message, and a duplicate of the fd where that is none of -1. Never waits.
   using Send = std::function<absl::Status(const std::string& state, int fd)>;
 
-  // Places of the daemon's own fds; of lifelines; and processes that have theirs, three each. So sessions of one process
-  // find as many places as their processes, and one with many leaves room for others' lifelines. Who comes first has one,
-  // and who is left out has the next that is free.
+  // Places of the daemon's own fds; of lifelines; and processes that have theirs, three each. So sessions of one
+  // process find as many places as their processes, and one with many leaves room for others' lifelines. Who comes
+  // first has one, and who is left out has the next that is free.
   static constexpr size_t kOwn = 16;
   static constexpr size_t kLifelines = 252;
   static constexpr size_t kProcesses = 252;

@@ -26,6 +26,12 @@ std::chrono::milliseconds MonitorRestarts::OnDeath(MonotonicTime started, Monoto
   return pause;
 }
 
+std::chrono::milliseconds StartRetries::OnFailure() {
+  const std::chrono::milliseconds pause = next_;
+  next_ = std::min(kLongestPause, 2 * next_);
+  return pause;
+}
+
 std::optional<std::chrono::milliseconds> BrokerRestarts::OnDeath(bool had_served) {
   if (had_served) {
     failures_ = 0;

@@ -49,6 +49,21 @@ class MonitorRestarts {
   std::chrono::milliseconds next_{0};
 };
 
+// A process that could not be started, for want of a process, an fd or memory, is tried again as long as the daemon
+// runs: what is wanting now is there later.
+class StartRetries {
+ public:
+  static constexpr std::chrono::milliseconds kFirstPause{50};
+  static constexpr std::chrono::milliseconds kLongestPause{2'000};
+
+  // Returns how long to pause before the next try.
+  std::chrono::milliseconds OnFailure();
+  void OnSuccess() { next_ = kFirstPause; }
+
+ private:
+  std::chrono::milliseconds next_ = kFirstPause;
+};
+
 // A broker that had served is restarted at once. One that had not is given 5 tries, with 100 ms after the
 // first and twice as long after each further.
 class BrokerRestarts {

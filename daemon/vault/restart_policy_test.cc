@@ -73,5 +73,14 @@ TEST(BrokerRestartsTest, ABrokerThatServesEndsTheRow) {
   EXPECT_EQ(restarts.OnDeath(false), milliseconds(100));
 }
 
+TEST(StartRetriesTest, EachPauseIsTwiceTheLastUntilOneIsStarted) {
+  StartRetries retries;
+  for (const int pause : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
+    EXPECT_EQ(retries.OnFailure(), milliseconds(pause));
+  }
+  retries.OnSuccess();
+  EXPECT_EQ(retries.OnFailure(), milliseconds(50));
+}
+
 }  // namespace
 }  // namespace berth

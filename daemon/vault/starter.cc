@@ -22,6 +22,11 @@ namespace {
 // A process is started in a few milliseconds; on a machine that swaps it may take longer.
 constexpr int kPatienceMs = 10'000;
 
+// How often, and how long between, a process is asked for that there is none of; so that who cannot start one in this
+// time gives way to another.
+constexpr int kForkTries = 100;
+constexpr int kForkPauseMs = 50;
+
 enum class Kind : uint32_t { kStart = 1, kStarted = 2 };
 
 struct StartMessage {
@@ -68,8 +73,13 @@ void CloseOthers(int kept) {
 
 absl::StatusOr<Starter> Starter::Fork(std::vector<std::string> vault_flags) {
   BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
-  const pid_t pid = ::fork();
-  if (pid < 0) return OsError("fork", errno);
+  pid_t pid = ::fork();
+  // There may be one more process in a moment.
+  for (int i = 0; pid < 0 && errno == EAGAIN && i < kForkTries; ++i) {
+    ::poll(nullptr, 0, kForkPauseMs);
+    pid = ::fork();
+  }
+  if (pid < 0) return absl::ResourceExhaustedError(OsError("fork", errno).message());
   if (pid == 0) Serve(sockets.second.get(), vault_flags);
   return Starter(pid, std::move(sockets.first));
 }

@@ -21,6 +21,7 @@ namespace berth {
 class Starter {
  public:
   // Forks this process. Requires: no other threads. The child keeps no fds but stdin, stdout and stderr.
+  // Errors: kResourceExhausted where no process is to be had for some seconds.
   static absl::StatusOr<Starter> Fork(std::vector<std::string> vault_flags);
 
   Starter(Starter&& other) noexcept : pid_(std::exchange(other.pid_, 0)), socket_(std::move(other.socket_)) {}

@@ -1,6 +1,6 @@
 // StoreRecord: what a vault that finds nobody needs to know of those before it: a page that the service manager keeps
-// beside the fds (fd_store.h), and every vault and broker, too. It says whose the fds are, and which of them the manager
-// was given.
+// beside the fds (fd_store.h), and every vault and broker, too. It says whose the fds are, and which of them the
+// manager was given.
 
 #ifndef DAEMON_VAULT_STORE_RECORD_H_
 #define DAEMON_VAULT_STORE_RECORD_H_

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -19,6 +20,7 @@
 #include "common/ids.h"
 #include "common/memfd.h"
 #include "common/os_error.h"
+#include "common/process.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "daemon/vault/broker_environment.h"
@@ -131,7 +133,7 @@ absl::Status Vault::StartProcesses() {
       Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
       continue;
     }
-    BERTH_RETURN_IF_ERROR(StartWorker(worker));
+    TryStartWorker(worker);
   }
   if (WantsMonitor()) StartMonitor();
   return StartBroker();
@@ -155,7 +157,7 @@ absl::Status Vault::Serve() {
       entries.push_back({.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0});
     }
     for (const Worker& worker : workers_) {
-      wake = std::min(wake, worker.supervision.next_change());
+      wake = std::min({wake, worker.supervision.next_change(), worker.start});
       if (worker.process.has_value()) {
         entries.push_back({.fd = worker.process->pidfd(), .events = POLLIN, .revents = 0});
       }
@@ -174,14 +176,17 @@ absl::Status Vault::Serve() {
         entries.push_back({.fd = (*monitor)->process.pidfd(), .events = POLLIN, .revents = 0});
       }
     }
-    if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR)
-      return OsError("poll", errno);
+    if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR) {
+      if (errno != ENOMEM && errno != EAGAIN) return OsError("poll", errno);
+      // What there is to do is looked for all the same.
+      std::this_thread::sleep_for(StartRetries::kFirstPause);
+    }
 
     AttendWorkers();
     AttendMonitor();
     AttendStore();
     if (!broker_.has_value()) {
-      if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(StartBroker());
+      if (Now() >= broker_start_) TryStartBroker();
     } else if (broker_->process.IsGone()) {
       BERTH_RETURN_IF_ERROR(OnBrokerDeath());
     } else {
@@ -208,6 +213,8 @@ absl::Status Vault::StartBroker() {
   flags.push_back("--role=broker");
   BERTH_ASSIGN_OR_RETURN(ChildProcess process,
                          ChildProcess::Start(flags, sockets.second.get(), BrokerEnvironment()));
+  // It does nothing before it has read what comes first.
+  if (cgroups_.has_value()) NoteCgroup(cgroups_->PlaceBroker(PidOfPidfd(process.pidfd())));
   broker_.emplace(Broker{.process = std::move(process),
                          .link = BrokerLink(std::move(sockets.first)),
                          .start_deadline = Now() + kBrokerStartLimit});
@@ -225,12 +232,40 @@ absl::Status Vault::StartBroker() {
   return absl::OkStatus();
 }
 
+void Vault::DivideCgroup() {
+  const std::optional<std::string> folder = Cgroups::Find();
+  if (!folder.has_value()) return;
+  absl::StatusOr<Cgroups> divided = Cgroups::Divide(*folder);
+  NoteCgroup(divided.status());
+  if (divided.ok()) cgroups_.emplace(*std::move(divided));
+}
+
+void Vault::NoteCgroup(const absl::Status& status) {
+  if (status.ok() || std::exchange(said_no_cgroup_, true)) return;
+  Log("the broker's memory has no bound of the kernel's: %s", std::string(status.message()).c_str());
+}
+
+void Vault::OnRequest(BoundRequest request) {
+  if (cgroups_.has_value()) NoteCgroup(cgroups_->BoundBroker(request.bytes));
+}
+
+void Vault::TryStartBroker() {
+  const absl::Status started = StartBroker();
+  if (started.ok()) return broker_retries_.OnSuccess();
+  Log("no broker can be started, and another is tried: %s", std::string(started.message()).c_str());
+  broker_start_ = Now() + broker_retries_.OnFailure();
+}
+
 absl::Status Vault::OnBrokerDeath() {
   page_.writable().serving = 0;
   // What it put before it died is in custody.
   ReadFromBroker();
-  const std::optional<milliseconds> pause = broker_restarts_.OnDeath(broker_->served);
-  const std::string end = broker_->process.Reap().ToString();
+  const ProcessEnd how = broker_->process.Reap();
+  // With leases out it is not given up for what it did not get.
+  const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
+  const std::optional<milliseconds> pause =
+      wanted ? broker_retries_.OnFailure() : broker_restarts_.OnDeath(broker_->served);
+  const std::string end = how.ToString();
   broker_.reset();
   Log("the broker ended: %s", end.c_str());
   if (!pause.has_value()) {
@@ -238,7 +273,8 @@ absl::Status Vault::OnBrokerDeath() {
         BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
   }
   broker_start_ = Now() + *pause;
-  return *pause == milliseconds(0) ? StartBroker() : absl::OkStatus();
+  if (*pause == milliseconds(0)) TryStartBroker();
+  return absl::OkStatus();
 }
 
 void Vault::ReadFromBroker() {

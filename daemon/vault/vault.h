@@ -24,6 +24,7 @@
 #include "common/unique_fd.h"
 #include "daemon/device/device_record.h"
 #include "daemon/vault/broker_link.h"
+#include "daemon/vault/cgroups.h"
 #include "daemon/vault/child_process.h"
 #include "daemon/vault/estate.h"
 #include "daemon/vault/fd_store.h"
@@ -55,8 +56,8 @@ class Vault {
  public:
   // Takes the folder, finds the devices, starts the processes, and serves until SIGTERM or SIGINT: then it ends them,
   // within 1 s in all, and removes the sockets. SIGHUP has the broker read the configuration file anew. With a broker's
-  // socket it goes on where the vault before it ended instead of starting anything; with what a service manager kept, it
-  // starts everything and goes on with the leases.
+  // socket it goes on where the vault before it ended instead of starting anything; with what a service manager
+  // kept, it starts everything and goes on with the leases.
   // Returns: OK after a clean stop.
   // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five
   // brokers in a row ended before they served, the inventory failed, or a broker handed nothing over; those of the
@@ -84,6 +85,9 @@ class Vault {
     bool over = true;
     // Looks whether the device works; of a main worker that is to be brought back.
     std::optional<Inventory> test;
+    // When it is started, where it could not be: while it should run and has no process. max() for not by that.
+    MonotonicTime start = MonotonicTime::max();
+    StartRetries retries;
     // Why an operator drains the device; empty where nobody does. Of a main worker.
     std::string drain_reason;
   };
@@ -127,6 +131,12 @@ class Vault {
   void CloseBooks(bool over);
 
   absl::Status StartBroker();
+  // Starts one, now or later.
+  void TryStartBroker();
+  // Gives the broker a cgroup of its own, where that may be done. First of all: processes are where they are started.
+  void DivideCgroup();
+  // Says once that the broker is not where it should be.
+  void NoteCgroup(const absl::Status& status);
   absl::Status OnBrokerDeath();
   // Serves what the broker has sent; kills one that breaks the protocol.
   void ReadFromBroker();
@@ -134,6 +144,7 @@ class Vault {
   void OnRequest(DropRequest request);
   void OnRequest(ReadySignal request);
   void OnRequest(ResetSignal request);
+  void OnRequest(BoundRequest request);
   void OnRequest(OrderRequest request);
 
   // Waits for the broker to end, serving it meanwhile.
@@ -186,7 +197,7 @@ class Vault {
   // Keeps what the broker has of a process that has just been started, and gives it: its socket, and its pidfd for
   // vaults to come.
   absl::Status Give(custody::Key socket_key, UniqueFd socket, custody::Key process_key, const ChildProcess& process);
-  // Starts one, or stops the device.
+  // Starts one, now or later.
   void TryStartWorker(Worker& worker);
   void KillWorker(Worker& worker, Supervision::Then then, const std::string& why);
   // Moves the generation of what a context worker makes, once in its life.
@@ -238,6 +249,8 @@ class Vault {
   uint64_t epoch_ = 0;
 
   HeldFds held_;
+  // Where the service's may be divided.
+  std::optional<Cgroups> cgroups_;
   // Where there is a service manager.
   std::optional<FdStore> store_;
   // By device, its main one first.
@@ -254,7 +267,9 @@ class Vault {
   // Workers that are of this program, or being replaced; all before.
   size_t renewed_ = 0;
   std::optional<Broker> broker_;
+  bool said_no_cgroup_ = false;
   BrokerRestarts broker_restarts_;
+  StartRetries broker_retries_;
   // When the next broker starts, while there is none.
   MonotonicTime broker_start_;
 };

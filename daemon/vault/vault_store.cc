@@ -43,6 +43,7 @@ absl::Status Vault::Begin(const VaultOptions& options, rlim_t fds, UniqueFd sign
     BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(kept.at(KeyOf(Kind::kStatePage)).get()));
     Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
     vault.ready_ = std::move(ready);
+    vault.DivideCgroup();
     const absl::Status resumed = vault.Resume(std::move(kept), *std::move(record));
     if (resumed.ok()) return vault.ServeAndStop();
     vault.Stop();
@@ -60,6 +61,7 @@ absl::Status Vault::Begin(const VaultOptions& options, rlim_t fds, UniqueFd sign
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapWritable(page_fd.get()));
   Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
   vault.ready_ = std::move(ready);
+  vault.DivideCgroup();
   const absl::Status started = vault.Start(std::move(page_fd));
   if (started.ok()) return vault.ServeAndStop();
   vault.Stop();

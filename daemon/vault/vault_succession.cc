@@ -52,6 +52,7 @@ absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd si
   BERTH_ASSIGN_OR_RETURN(UniqueFd lock, CopyOf(estate.held, KeyOf(Kind::kFolderLock)));
   BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Inherit(options.folder, std::move(lock)));
   Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
+  vault.DivideCgroup();
   BERTH_RETURN_IF_ERROR(vault.TakeEstate(std::move(estate), std::move(broker)));
   return vault.ServeAndStop();
 }

@@ -133,11 +133,17 @@ absl::Status Vault::Give(Key socket_key, UniqueFd socket, Key process_key, const
 }
 
 void Vault::TryStartWorker(Worker& worker) {
+  worker.start = MonotonicTime::max();
   const absl::Status started = StartWorker(worker);
-  if (started.ok()) return;
-  const std::string why = absl::StrCat("no worker can be started: ", started.ToString());
-  Log("device %u: %s", worker.record.ordinal, why.c_str());
-  worker.supervision.OnNotStarted(why);
+  if (started.ok()) return worker.retries.OnSuccess();
+  Log("no %s of device %u can be started, and another is tried: %s", NameOf(worker.lane), worker.record.ordinal,
+      std::string(started.message()).c_str());
+  // What came of it ends.
+  worker.process.reset();
+  worker.over = true;
+  held_.erase(KeyOf(worker.lane, worker.record.ordinal));
+  held_.erase(custody::ProcessKeyOf(worker.lane, worker.record.ordinal));
+  worker.start = Now() + worker.retries.OnFailure();
   QueueStatus(worker);
 }
 
@@ -149,6 +155,12 @@ void Vault::KillWorker(Worker& worker, Supervision::Then then, const std::string
     if (then != Supervision::Then::kStop) return;
     worker.test.reset();
     return worker.supervision.OnNotStarted(why);
+  }
+  if (!worker.process.has_value()) {
+    // It is still to be started.
+    worker.supervision.OnKilled(Now(), then, why);
+    if (!worker.supervision.OnEnded(Now(), {})) worker.start = MonotonicTime::max();
+    return;
   }
   Log("the %s of device %u is killed: %s", NameOf(worker.lane), worker.record.ordinal, why.c_str());
   EndContext(worker);
@@ -189,6 +201,7 @@ void Vault::AttendWorkers() {
     if (worker.test.has_value() && (worker.test->process.IsGone() || now >= worker.test->deadline)) {
       OnTestDone(worker);
     }
+    if (now >= worker.start) TryStartWorker(worker);
     if (!worker.supervision.OnTime(now)) continue;
     if (worker.supervision.state() == Supervision::State::kAbandoned) {
       Log("the %s of device %u is abandoned: %s", NameOf(worker.lane), worker.record.ordinal,
@@ -204,6 +217,7 @@ void Vault::DropDevice(uint32_t device, const std::string& why) {
   for (Worker& worker : workers_) {
     if (worker.record.ordinal != device) continue;
     WordsOf(worker).dropped = 1;
+    worker.start = MonotonicTime::max();
     if (worker.process.has_value() || worker.test.has_value()) {
       KillWorker(worker, Supervision::Then::kStop, why);
     } else {
@@ -220,6 +234,7 @@ void Vault::LoseDevice(uint32_t device, const Worker* seen_by, const std::string
     // Several may see it: its workers, each by itself, and the monitor.
     const bool again = std::exchange(worker.lost, true);
     if (worker.lane == Lane::kMain && !again) ++WordsOf(worker).generation;
+    worker.start = MonotonicTime::max();
     if (&worker == seen_by) continue;
     if (worker.process.has_value() || worker.test.has_value()) {
       KillWorker(worker, Supervision::Then::kStop, why);

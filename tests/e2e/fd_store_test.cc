@@ -64,7 +64,8 @@ class FdStoreTest : public ::testing::Test {
     EXPECT_TRUE(daemon_.BooksBecome([this](const Books& books) {
       // Who has left is in nobody's hands.
       return manager_.Count("berth-lifeline-") == books.sessions &&
-             manager_.Count("berth-channel-") == books.processes && manager_.Count("berth-process-") == books.processes &&
+             manager_.Count("berth-channel-") == books.processes &&
+             manager_.Count("berth-process-") == books.processes &&
              manager_.Count("berth-page-") == CountFdsOf(daemon_.vault_pid(), "memfd:berth-fence");
     })) << Describe(daemon_.TakeBooks());
   }

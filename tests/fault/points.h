@@ -26,6 +26,8 @@ enum class PointMode : uint32_t {
   // Counts what is asked of operator new, and no more; there is no memory at the target.
   kCountNew = 4,
   kFailNew = 5,
+  // No process can be started as long as it is set, whatever the target; counts who tried.
+  kFailStarts = 6,
 };
 
 // As it lies in the file. The name is written before the mode, and no process looks at it before.

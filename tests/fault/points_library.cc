@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,11 @@ bool Pass(PointMode mode) {
   if (points == nullptr) return false;
   const bool stops = points->mode == PointMode::kStop && mode == PointMode::kDie;
   const PointMode counts = mode == PointMode::kFailNew ? PointMode::kCountNew : PointMode::kCount;
-  if (points->mode != mode && !stops && points->mode != counts) return false;
+  if (points->mode != mode && !stops && (points->mode != counts || mode == PointMode::kFailStarts)) return false;
   if (!IsMeant(*points)) return false;
-  if (points->passed.fetch_add(1) + 1 != points->target || points->mode == counts) return false;
+  const bool is_target = points->passed.fetch_add(1) + 1 == points->target;
+  if (mode == PointMode::kFailStarts) return points->mode == mode;
+  if (!is_target || points->mode == counts) return false;
   if (mode == PointMode::kDie) ::kill(::getpid(), stops ? SIGSTOP : SIGKILL);
   return true;
 }
@@ -61,6 +64,9 @@ bool Fails(int error) {
   errno = error;
   return true;
 }
+
+// Whether a process cannot be started.
+bool StartFails() { return Pass(PointMode::kFailStarts) || Pass(PointMode::kFail); }
 
 template <typename Function>
 Function* Next(const char* name) {
@@ -109,6 +115,24 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
     message->msg_flags |= MSG_CTRUNC;
   }
   return got;
+}
+
+int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                const posix_spawnattr_t* attributes, char* const* argv, char* const* environment) {
+  static auto* const next = Next<decltype(posix_spawn)>("posix_spawn");
+  return StartFails() ? EAGAIN : next(pid, path, actions, attributes, argv, environment);
+}
+
+pid_t fork() {
+  static auto* const next = Next<pid_t()>("fork");
+  if (!StartFails()) return next();
+  errno = EAGAIN;
+  return -1;
+}
+
+int socketpair(int domain, int type, int protocol, int* sockets) noexcept {
+  static auto* const next = Next<int(int, int, int, int*)>("socketpair");
+  return Fails(EMFILE) ? -1 : next(domain, type, protocol, sockets);
 }
 
 int accept4(int fd, sockaddr* address, socklen_t* size, int flags) {

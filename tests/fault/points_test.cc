@@ -64,6 +64,7 @@ class SharedPoints {
     points_->target = target;
     points_->mode = mode;
   }
+  uint64_t passed() const { return points_->passed; }
   // Nothing more happens. Returns how many were passed.
   uint64_t Clear() {
     const uint64_t passed = points_->passed;
@@ -258,6 +259,55 @@ TEST_F(PointsTest, AWorkerThatTwoBrokersBeginWithMakesABlockOnce) {
   }
   owner.Do("free b");
   owner.Do("free c");
+  ExpectBack();
+}
+
+TEST_F(PointsTest, WhatCannotBeStartedIsTriedAgainAndNoLeaseEnds) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  // `starter` cannot start what follows the dead for a while.
+  const auto refuse = [&](const std::string& starter, pid_t dead) {
+    points_.Set(starter, PointMode::kFailStarts, 0);
+    ::kill(dead, SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return points_.passed() >= 3; })) << starter << " has given up";
+    points_.Clear();
+    EXPECT_TRUE(Eventually([&] { return IsAlive(daemon_.vault_pid()); }));
+    EXPECT_TRUE(Ok(holder.Ask("status"))) << starter;
+    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << starter;
+  };
+  refuse("berthd", daemon_.broker());
+  // By which a broker's name begins.
+  refuse("exe", daemon_.broker());
+  refuse("berthd", daemon_.workers().at(0));
+  EXPECT_TRUE(Ok(holder.Ask("allocate b 65536")));
+  EXPECT_TRUE(Ok(holder.Ask("free b")));
+  const pid_t broker = daemon_.broker();
+  refuse("berth-starter", daemon_.vault_pid());
+  EXPECT_EQ(daemon_.broker(), broker) << "it has served all the while";
+  holder.Do("release p");
+  holder.Quit();
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  for (uint64_t point = 1 + random_() % 2; point <= 24 && !HasFailure(); point += Stride(3)) {
+    for (const char* const process : {"berthd", "exe", "berth-starter"}) {
+      points_.Set(process, PointMode::kFail, point);
+      const bool vault = point % 2 == 0;
+      if (vault) {
+        daemon_.KillVault();
+      } else {
+        daemon_.KillBroker();
+      }
+      EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << process << point;
+      points_.Clear();
+      EXPECT_TRUE(Ok(holder.Ask("status"))) << process << " " << point;
+    }
+  }
+  holder.Do("release p");
+  holder.Quit();
   ExpectBack();
 }
 

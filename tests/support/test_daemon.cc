@@ -110,8 +110,9 @@ void TestDaemon::Start() {
 }
 
 void TestDaemon::StartAgain(const std::vector<ListenFd>& kept) {
-  const bool gone =
-      Eventually([&] { return ProcessesWith("berthd", absl::StrCat("--folder=", folder_)).empty() && vault_->IsGone(); });
+  const bool gone = Eventually([&] {
+    return ProcessesWith("berthd", absl::StrCat("--folder=", folder_)).empty() && vault_->IsGone();
+  });
   if (!gone) Fatal(absl::DeadlineExceededError("processes are left"), folder_);
   vault_.reset();
   process_.listen_fds = kept;

@@ -66,8 +66,8 @@ class TestDaemon {
   void AwaitBrokerAfter(pid_t before);
   // Both, so that none follows, but for StartAgain().
   void KillVaultAndBroker();
-  // What a service manager does that has kept these: once no process of the daemon's is left it is started again, in the
-  // same way. Waits until it serves. Requires: it has died.
+  // What a service manager does that has kept these: once no process of the daemon's is left it is started again, in
+  // the same way. Waits until it serves. Requires: it has died.
   void StartAgain(const std::vector<ListenFd>& kept);
   // Pids of the daemon's other processes: the broker's, fatal where there is none; those of the workers and context
   // workers that there are.
