@@ -83,7 +83,7 @@ TEST_F(SuccessionTest, ABrokerThatIsKilledThenIsFollowedByOneThatHasEverything) 
     ::kill(broker, SIGKILL);
     ASSERT_TRUE(WaitReadable(pidfd.get()));
     EXPECT_EQ(Ask("text 41"), "forty-one");
-    EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n2 0\n3 0\n7 41\n8 0\n8 1\n");
+    EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n1 5\n2 0\n3 0\n7 41\n8 0\n8 1\n");
     EXPECT_EQ(Ask("create 1"), "2097152");
     EXPECT_EQ(Facts().at(0), before.at(0));
     EXPECT_EQ(Facts().at(2), absl::StrCat(1 + round)) << "the epoch";

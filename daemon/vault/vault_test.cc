@@ -34,7 +34,7 @@ void PrintTimeSince(steady_clock::time_point start) {
 
 TEST_F(VaultTest, TheBrokerIsGivenTheSocketsThePageTheDevicesAndAWorkerEach) {
   const auto daemon = StartReady();
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n2 0\n3 0\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n1 5\n2 0\n3 0\n8 0\n8 1\n");
   EXPECT_EQ(Facts().at(3), "2");
   EXPECT_EQ(Ask("create 0"), "2097152");
   EXPECT_EQ(Ask("create 1"), "2097152");
@@ -114,7 +114,7 @@ TEST_F(VaultTest, AKilledBrokerIsFollowedByOneThatIsGivenEverything) {
   EXPECT_EQ(Ask("put 41 forty-one"), "OK");
   daemon->KillChild("berth-broker");
   EXPECT_EQ(Ask("text 41"), "forty-one");
-  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n2 0\n3 0\n7 41\n8 0\n8 1\n");
+  EXPECT_EQ(Ask("held"), "1 1\n1 2\n1 3\n1 4\n1 5\n2 0\n3 0\n7 41\n8 0\n8 1\n");
   EXPECT_EQ(Ask("create 0"), "2097152");
   const std::vector<std::string> after = Facts();
   EXPECT_EQ(after.at(0), before.at(0));

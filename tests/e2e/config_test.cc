@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cancellation.h"
 #include "client/inspector.h"
+#include "client/session.h"
 #include "common/error.h"
 #include "common/notification.h"
 #include "gtest/gtest.h"
@@ -174,13 +175,14 @@ TEST(ConfigTest, TenantsQuotasAreShownHoldAndChangeWhileTheDaemonRuns) {
 TEST(ConfigTest, ATenantHasNoMoreSessionsAndWatchesThanItsQuota) {
   TestDaemon daemon({.config = "[tenants]\nstreams = 1\nsessions = 4\n"});
   {
-    // One is the test's own.
-    Actor one(daemon), two(daemon), three(daemon);
+    // One is the operator's that the test looks by; its watches are not the tenant's.
+    const auto mine = Must(Session::Open({.folder = daemon.folder(), .label = "watcher", .always_new = true}));
+    Actor one(daemon), two(daemon);
     Actor fourth(daemon, {.open = false});
     const absl::Status refused = fourth.Ask("open").status();
     EXPECT_TRUE(Refused(refused, Reason::kLimit)) << refused;
     Cancellation cancel;
-    const Inspector watcher(daemon.admin_session(), &cancel);
+    const Inspector watcher(mine, &cancel);
     Notification heard;
     std::thread thread([&] {
       const absl::Status ended = watcher.WatchDevices([&](const v1::WatchDevicesResponse&) {
@@ -191,7 +193,7 @@ TEST(ConfigTest, ATenantHasNoMoreSessionsAndWatchesThanItsQuota) {
     });
     heard.WaitForNotification();
     const absl::Status second =
-        daemon.inspector().WatchDevices([](const v1::WatchDevicesResponse&) { return true; });
+        Inspector(mine).WatchDevices([](const v1::WatchDevicesResponse&) { return true; });
     EXPECT_TRUE(Refused(second, Reason::kLimit, {{"what", "watches of the tenant"}, {"limit", "1"}})) << second;
     cancel.Cancel();
     thread.join();
