@@ -8,17 +8,25 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/inspector.h"
 #include "common/block_handle.h"
+#include "common/digest.h"
+#include "common/error.h"
 #include "common/process_origin.h"
+#include "common/session_capsule.h"
+#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/actor_handle.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -72,8 +80,29 @@ class AuditTest : public ::testing::Test {
     EXPECT_EQ(who.value("session", ""), Hex(actor.session().value()));
   }
 
+  // Expects the record to name the process of that raw client, as the kernel does.
+  static void ExpectWho(const Json& record, RawClient& client) {
+    const Json& who = record["who"];
+    EXPECT_EQ(who.value("pid", 0), client.process().pid()) << record;
+    EXPECT_EQ(who.value("uid", -1), static_cast<int>(::getuid()));
+    EXPECT_EQ(who.value("gid", -1), static_cast<int>(::getgid()));
+    const ProcessOrigin origin = ReadOrigin(client.process().pid());
+    EXPECT_NE(origin.started, 0u);
+    EXPECT_EQ(who.value("started", uint64_t{0}), origin.started);
+    EXPECT_EQ(who.value("executable", ""), origin.executable);
+    EXPECT_EQ(who.value("cgroup", "-"), origin.cgroup);
+  }
+
   TestDaemon daemon_;
 };
+
+v1::AcquirePermitRequest AcquireOf(RawClient& client) {
+  v1::AcquirePermitRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_holder_key("k");
+  request.mutable_max_wait();
+  return request;
+}
 
 TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
   Await({{"what", "broker_started"}});
@@ -196,6 +225,147 @@ TEST_F(AuditTest, WhoAsksForWhatIsNotHisIsThere) {
     EXPECT_EQ(looked["who"].value("role", ""), "observer");
   }
   daemon_.ExpectBooksBack();
+}
+
+TEST_F(AuditTest, WhoClaimsToBeAnotherIsNamedByItsOwnConnection) {
+  RawClient other = RawClient::Open(daemon_.folder());
+  RawClient liar = RawClient::Open(daemon_.folder());
+  const Credentials own = liar.credentials();
+  const std::string others = Hex(other.credentials().session.value());
+
+  // The other's session and channel, without its secret.
+  liar.credentials() = other.credentials();
+  liar.credentials().secret.bits[0] ^= 1;
+  EXPECT_TRUE(Refused(liar.Call(&v1::PermitService::Stub::AcquirePermit, AcquireOf(liar)), Reason::kBadCredentials));
+  Json record = Await({{"what", "acquire"}, {"reason", "BAD_CREDENTIALS"}, {"claimed_session", others}});
+  ExpectWho(record, liar);
+  EXPECT_FALSE(record["who"].contains("session")) << record;
+  EXPECT_FALSE(record["who"].contains("channel")) << record;
+  EXPECT_TRUE(Refused(liar.Call(&v1::SessionService::Stub::EndSession, {}), Reason::kBadCredentials));
+  ExpectWho(Await({{"what", "end_session"}, {"reason", "BAD_CREDENTIALS"}}), liar);
+  // A call that only looks, one that has no word of its own, and one of an operator's.
+  EXPECT_TRUE(Refused(liar.Call(&v1::PermitService::Stub::ListPermits, {}), Reason::kBadCredentials));
+  ExpectWho(Await({{"what", "call"}, {"reason", "BAD_CREDENTIALS"}, {"claimed_session", others}}), liar);
+  EXPECT_TRUE(Refused(liar.Call(&v1::AdminService::Stub::DropDevice, {}), Reason::kBadCredentials));
+  ExpectWho(Await({{"what", "operate"}, {"verb", "DropDevice"}, {"reason", "BAD_CREDENTIALS"}}), liar);
+
+  // Its own session and secret, with the other's channel.
+  liar.credentials() = own;
+  liar.credentials().channel = other.credentials().channel;
+  EXPECT_TRUE(Refused(liar.Call(&v1::PermitService::Stub::AcquirePermit, AcquireOf(liar)), Reason::kNotJoined));
+  record = Await({{"what", "acquire"}, {"reason", "NOT_JOINED"}});
+  ExpectWho(record, liar);
+  EXPECT_EQ(record.value("claimed_channel", ""), Hex(other.credentials().channel.value()));
+  EXPECT_TRUE(Ok(liar.Call(&v1::SessionService::Stub::EndSession, {})));
+  record = Await({{"what", "end_session"}, {"outcome", "done"}}, own.session.value());
+  ExpectWho(record, liar);
+  EXPECT_FALSE(record["who"].contains("channel")) << record;
+
+  // Nothing that proves anything, and no session at all.
+  EXPECT_TRUE(Refused(liar.CallAs("short", &v1::MemoryService::Stub::AllocateBlock, {}), Reason::kBadCredentials));
+  record = Await({{"what", "allocate"}, {"reason", "BAD_CREDENTIALS"}});
+  ExpectWho(record, liar);
+  EXPECT_FALSE(record.contains("claimed_session"));
+  for (const Json& each : Records()) {
+    if (each["outcome"] == "refused") {
+      EXPECT_NE(each["who"].value("pid", 0), other.process().pid()) << each;
+    }
+  }
+}
+
+TEST_F(AuditTest, AFloodOfRefusalsLeavesAHundredAndSomeRecordsAndACount) {
+  RawClient liar = RawClient::Open(daemon_.folder());
+  liar.credentials().secret.bits[0] ^= 1;
+  int calls = 0;
+  const auto call = [&] {
+    ++calls;
+    EXPECT_TRUE(Refused(liar.Call(&v1::PermitService::Stub::ListPermits, {}), Reason::kBadCredentials));
+  };
+  const absl::Time begin = absl::Now();
+  while (calls < 1'000) call();
+  const auto kept = [&] {
+    int records = 0;
+    int left_out = 0;
+    for (const Json& record : Records()) {
+      if (record["what"] != "call") continue;
+      ++records;
+      left_out += std::stoi(record.value("left_out", "0"));
+    }
+    return std::pair(records, left_out);
+  };
+  // The next that is kept says how many there were before it.
+  EXPECT_TRUE(Eventually([&] {
+    call();
+    const auto all_told = [&] {
+      const auto [records, left_out] = kept();
+      return left_out > 0 && records + left_out == calls;
+    };
+    // By then the next one is kept.
+    return Eventually(all_told, absl::Seconds(1));
+  }));
+  EXPECT_LE(kept().first, 101 + absl::ToInt64Seconds(absl::Ceil(absl::Now() - begin, absl::Seconds(1))));
+  EXPECT_LT(kept().first, calls);
+}
+
+TEST_F(AuditTest, ModulesStreamsWatchesAndWhatCannotBeReadAreThere) {
+  RawClient client = RawClient::Open(daemon_.folder());
+  const uint64_t session = client.credentials().session.value();
+  const Digest key = {.bits = {1, 2, 3}};
+  v1::ObtainModuleRequest obtain;
+  *obtain.mutable_request() = client.NextTag();
+  obtain.set_key(std::string(key.bytes()));
+  obtain.set_architecture("sm_90");
+  const auto obtained = client.Call(&v1::ModuleService::Stub::ObtainModule, obtain);
+  ASSERT_TRUE(Ok(obtained));
+  Json record = Await({{"what", "obtain_module"}, {"outcome", "done"}, {"key", ToHex(key)}}, session);
+  ExpectWho(record, client);
+  v1::AbandonModuleRequest abandon;
+  *abandon.mutable_request() = client.NextTag();
+  abandon.set_compile(obtained->compile());
+  EXPECT_TRUE(Ok(client.Call(&v1::ModuleService::Stub::AbandonModule, abandon)));
+  ExpectWho(Await({{"what", "abandon_module"}, {"outcome", "done"}}, session), client);
+  v1::StoreModuleRequest store;
+  *store.mutable_request() = client.NextTag();
+  store.set_compile(obtained->compile());
+  store.set_bytes(1);
+  store.set_content(std::string(key.bytes()));
+  EXPECT_FALSE(client.Call(&v1::ModuleService::Stub::StoreModule, store).ok());
+  ExpectWho(Await({{"what", "store_module"}, {"outcome", "refused"}}, session), client);
+
+  v1::OpenStreamRequest open;
+  *open.mutable_request() = client.NextTag();
+  EXPECT_TRUE(Ok(client.Call(&v1::FenceService::Stub::OpenStream, open)));
+  ExpectWho(Await({{"what", "open_stream"}, {"outcome", "done"}}, session), client);
+  v1::CloseStreamRequest close;
+  *close.mutable_request() = client.NextTag();
+  close.set_slot(99);
+  EXPECT_FALSE(client.Call(&v1::FenceService::Stub::CloseStream, close).ok());
+  ExpectWho(Await({{"what", "close_stream"}, {"outcome", "refused"}, {"slot", "99"}}, session), client);
+
+  const auto devices = v1::DeviceService::NewStub(client.grpc_channel());
+  const auto watch = [&](const std::string& credentials) {
+    grpc::ClientContext context;
+    context.AddMetadata(kCredentialsHeader, credentials);
+    const auto reader = devices->WatchDevices(&context, v1::WatchDevicesRequest());
+    v1::WatchDevicesResponse response;
+    const bool told = reader->Read(&response);
+    context.TryCancel();
+    reader->Finish();
+    return told;
+  };
+  EXPECT_TRUE(watch(EncodeCredentials(client.credentials())));
+  ExpectWho(Await({{"what", "watch_devices"}, {"outcome", "done"}}, session), client);
+  EXPECT_FALSE(watch("nothing"));
+  ExpectWho(Await({{"what", "watch_devices"}, {"outcome", "refused"}, {"reason", "BAD_CREDENTIALS"}}), client);
+
+  v1::GrantBlockRequest unreadable;
+  *unreadable.mutable_request() = client.NextTag();
+  EXPECT_FALSE(client.Call(&v1::MemoryService::Stub::GrantBlock, unreadable).ok());
+  ExpectWho(Await({{"what", "grant"}, {"outcome", "refused"}}), client);
+  AttachSocket socket = AttachSocket::Connect(daemon_.folder(), client.process());
+  ASSERT_TRUE(Ok(socket.Send(MakeHello("two\nlines"))));
+  EXPECT_FALSE(socket.Receive<attach::Welcome>().ok());
+  ExpectWho(Await({{"what", "open_session"}, {"outcome", "refused"}}), client);
 }
 
 TEST_F(AuditTest, OnlyTheDaemonsUserMayReadItAndNumbersHaveNoGap) {

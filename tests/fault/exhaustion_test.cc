@@ -1,14 +1,23 @@
 // What clients can use up, they use up: file descriptors, the broker's memory. Operators are served all the same, and
 // leases stay.
 
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.grpc.pb.h"
 #include "client/inspector.h"
+#include "client/session.h"
+#include "common/session_capsule.h"
+#include "common/status_macros.h"
+#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/flood.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
@@ -25,6 +34,22 @@ std::string Berth(const TestDaemon& daemon, const std::string& verb) {
   return said;
 }
 
+// An operator who has just come, with a session of its own: changes something, and watches. Errors: whatever keeps it from
+// that.
+absl::Status ComeAsOperator(const TestDaemon& daemon) {
+  BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                         Session::Open({.folder = daemon.folder(), .admin = true, .always_new = true}));
+  const Inspector inspector(session);
+  BERTH_RETURN_IF_ERROR(inspector.DrainDevice(0, "to look at it").status());
+  BERTH_RETURN_IF_ERROR(inspector.UndrainDevice(0).status());
+  bool told = false;
+  const absl::Status watched = inspector.WatchDevices([&](const v1::WatchDevicesResponse&) {
+    told = true;
+    return false;
+  });
+  return told ? absl::OkStatus() : watched;
+}
+
 TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
   TestDaemon daemon({.fd_limit = 400});
   Actor holder(daemon);
@@ -36,6 +61,7 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
     Berth(daemon, "health");
+    EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
   }
   // Who was there goes on.
   EXPECT_TRUE(Ok(holder.Ask("release p")));
@@ -46,6 +72,59 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
   daemon.ExpectBooksBack();
   Actor later(daemon);
   EXPECT_TRUE(Ok(later.Ask("acquire p")));
+}
+
+TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
+  TestDaemon daemon({.config = "[limits]\nconnections = 24\nconnections_per_uid = 12\nattach_fds_per_uid = 24\n"});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Flood calls = Flood::Start("silent", daemon.folder() + "/berthd.sock", 60);
+  Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 60);
+  ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
+  for (int i = 0; i < 10 && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
+  // More of them at once than their user has places.
+  std::vector<std::shared_ptr<Session>> operators;
+  for (int i = 0; i < 20; ++i) {
+    operators.push_back(Must(Session::Open({.folder = daemon.folder(), .admin = true, .always_new = true})));
+    EXPECT_TRUE(Ok(Inspector(operators.back()).ListPermits()));
+  }
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  operators.clear();
+  calls.Stop();
+  sessions.Stop();
+  holder.Quit();
+  daemon.ExpectBooksBack();
+}
+
+TEST(PlacesTest, OperatorsWatchWhenTheirOwnUserHasTakenAllOfItsWatches) {
+  TestDaemon daemon;
+  struct Watch {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::WatchDevicesResponse>> reader;
+  };
+  std::vector<RawClient> clients;
+  std::vector<std::unique_ptr<Watch>> watches;
+  // Returns whether it was told of the devices.
+  const auto watch = [&](const RawClient& client, const std::string& credentials) {
+    auto& open = *watches.emplace_back(std::make_unique<Watch>());
+    open.context.AddMetadata(kCredentialsHeader, credentials);
+    open.reader = v1::DeviceService::NewStub(client.grpc_channel())->WatchDevices(&open.context, v1::WatchDevicesRequest());
+    v1::WatchDevicesResponse response;
+    return open.reader->Read(&response);
+  };
+  for (int of_user = 0; of_user < 64; ++of_user) {
+    if (of_user % 8 == 0) clients.push_back(RawClient::Open(daemon.folder()));
+    ASSERT_TRUE(watch(clients.back(), EncodeCredentials(clients.back().credentials()))) << of_user;
+  }
+  RawClient late = RawClient::Open(daemon.folder());
+  EXPECT_FALSE(watch(late, EncodeCredentials(late.credentials())));
+  EXPECT_EQ(watches.back()->reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  watches.pop_back();
+  EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
+  for (const std::unique_ptr<Watch>& open : watches) {
+    open->context.TryCancel();
+    open->reader->Finish();
+  }
 }
 
 TEST(MemoryExhaustionTest, ABrokerPastItsBoundIsFollowedByOneThatGoesOnWithEverything) {

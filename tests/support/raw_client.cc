@@ -87,7 +87,8 @@ RawClient::RawClient(PeerProcess process, AttachSocket lifeline, AttachSocket ch
       grpc_(std::move(grpc)),
       stubs_(v1::SessionService::NewStub(grpc_), v1::PermitService::NewStub(grpc_),
              v1::MemoryService::NewStub(grpc_), v1::DeviceService::NewStub(grpc_),
-             v1::NodeService::NewStub(grpc_), v1::AdminService::NewStub(grpc_)) {}
+             v1::NodeService::NewStub(grpc_), v1::AdminService::NewStub(grpc_), v1::FenceService::NewStub(grpc_),
+             v1::PlanService::NewStub(grpc_), v1::ModuleService::NewStub(grpc_), v1::HistoryService::NewStub(grpc_)) {}
 
 v1::RequestTag RawClient::NextTag() {
   v1::RequestTag tag;

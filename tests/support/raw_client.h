@@ -23,8 +23,12 @@
 #include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/fence.grpc.pb.h"
+#include "berth/v1/history.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/module.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/plan.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "client/status_conversion.h"
 #include "common/attach_wire.h"
@@ -120,14 +124,22 @@ class RawClient {
                                                                Response*),
                                   const std::type_identity_t<Request>& request,
                                   absl::Duration timeout = kPatience) {
+    Response response;
+    const grpc::Status status = StatusOf(metadata, method, request, &response, timeout);
+    if (!status.ok()) return FromGrpc(status);
+    return response;
+  }
+
+  // The same as it came.
+  template <typename Stub, typename Request, typename Response>
+  grpc::Status StatusOf(const std::optional<std::string>& metadata,
+                        grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                        const std::type_identity_t<Request>& request, Response* response,
+                        absl::Duration timeout = kPatience) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     if (metadata.has_value()) context.AddMetadata(kCredentialsHeader, *metadata);
-    Response response;
-    const grpc::Status status =
-        (std::get<std::unique_ptr<Stub>>(stubs_).get()->*method)(&context, request, &response);
-    if (!status.ok()) return FromGrpc(status);
-    return response;
+    return (std::get<std::unique_ptr<Stub>>(stubs_).get()->*method)(&context, request, response);
   }
 
   // The delivery of a block: its fd. Errors: as AttachSocket::Receive.
@@ -145,7 +157,9 @@ class RawClient {
   std::shared_ptr<grpc::Channel> grpc_;
   std::tuple<std::unique_ptr<v1::SessionService::Stub>, std::unique_ptr<v1::PermitService::Stub>,
              std::unique_ptr<v1::MemoryService::Stub>, std::unique_ptr<v1::DeviceService::Stub>,
-             std::unique_ptr<v1::NodeService::Stub>, std::unique_ptr<v1::AdminService::Stub>>
+             std::unique_ptr<v1::NodeService::Stub>, std::unique_ptr<v1::AdminService::Stub>,
+             std::unique_ptr<v1::FenceService::Stub>, std::unique_ptr<v1::PlanService::Stub>,
+             std::unique_ptr<v1::ModuleService::Stub>, std::unique_ptr<v1::HistoryService::Stub>>
       stubs_;
   uint64_t last_sequence_ = 0;
 };
