@@ -1,6 +1,7 @@
 // Adoption: how a new broker goes on with an earlier one's leases. What the core's rows say and the vault holds is
 // taken up as it is; what only one of the two has is over: a row whose fd is gone has ended, an fd without a row is
-// let go of. But after vault and broker died at once a process whose pidfd was lost is not gone by that: it is looked for.
+// let go of. But after vault and broker died at once a process whose pidfd was lost is not gone by that: it is looked
+// for.
 
 #ifndef DAEMON_ADOPTION_H_
 #define DAEMON_ADOPTION_H_

@@ -12,12 +12,12 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/block_handle.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/environment.h"
+#include "tests/support/random_moment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -155,7 +155,7 @@ TEST(BrokerDeathTest, KilledAgainAndAgainItLosesNothing) {
       }
     }
     // Wherever they are by then.
-    absl::SleepFor(absl::Microseconds(random() % 5'000));
+    AwaitRandomMoment(random, absl::Milliseconds(5));
     ASSERT_EQ(::kill(broker, SIGKILL), 0);
     uint64_t open = 0;
     for (const auto& actor : actors) open += kCalls - actor->process().LinesByNow();

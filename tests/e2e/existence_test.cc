@@ -1,5 +1,5 @@
-// Whether there is something of another tenant's is not to be learnt: a call that names it is answered word for word as one
-// that names what never was.
+// Whether there is something of another tenant's is not to be learnt: a call that names it is answered word for word as
+// one that names what never was.
 
 #include <unistd.h>
 
@@ -34,7 +34,9 @@ constexpr char kNoName[] = "nothing";
 
 // `text` without what was asked for, wherever it stands by itself.
 std::string Without(std::string text, const std::string& asked) {
-  const auto joins = [&](size_t at) { return at < text.size() && absl::ascii_isalnum(static_cast<unsigned char>(text[at])); };
+  const auto joins = [&](size_t at) {
+    return at < text.size() && absl::ascii_isalnum(static_cast<unsigned char>(text[at]));
+  };
   for (size_t at = 0; (at = text.find(asked, at)) != std::string::npos;) {
     const size_t end = at + asked.size();
     if ((at > 0 && joins(at - 1)) || joins(end)) {
@@ -118,6 +120,15 @@ class Tenants {
   RawClient asker_ = RawClient::Open(daemon_.folder(), "berthd.sock", kAsker);
 };
 
+// Of a block that whoever made it has let go of.
+v1::PublishBlockRequest Publication(const v1::AllocateBlockResponse& made, const std::string& name) {
+  v1::PublishBlockRequest request;
+  *request.mutable_handle() = made.block().handle();
+  request.set_name(name);
+  request.add_let_go(made.import());
+  return request;
+}
+
 #define SKIP_UNLESS_ROOT() \
   if (!IsRoot()) GTEST_SKIP() << "needs root: is two other users"
 
@@ -149,10 +160,7 @@ TEST(ExistenceTest, WhatIsAnothersIsAnsweredAsWhatNeverWas) {
   v1::AllocateBlockRequest allocate;
   allocate.set_bytes(4096);
   const v1::AllocateBlockResponse block = t.Must(owner, &Memory::AllocateBlock, allocate);
-  v1::PublishBlockRequest publish;
-  *publish.mutable_handle() = t.Must(owner, &Memory::AllocateBlock, allocate).block().handle();
-  publish.set_name(kOthersName);
-  t.Must(owner, &Memory::PublishBlock, publish);
+  t.Must(owner, &Memory::PublishBlock, Publication(t.Must(owner, &Memory::AllocateBlock, allocate), kOthersName));
   v1::ReserveBytesRequest reserve;
   reserve.add_items()->set_bytes(4096);
   const uint64_t reservation = t.Must(owner, &Memory::ReserveBytes, reserve).id();
@@ -236,10 +244,11 @@ TEST(ExistenceTest, WhatIsAnothersIsAnsweredAsWhatNeverWas) {
   // Reservations, plans, uses on streams, compiles.
   t.ExpectSame("ReleaseReservation", &Memory::ReleaseReservation, reservation,
                [](v1::ReleaseReservationRequest* request, uint64_t id) { request->set_reservation(id); });
-  t.ExpectSame("AllocateBlock", &Memory::AllocateBlock, reservation, [](v1::AllocateBlockRequest* request, uint64_t id) {
-    request->set_bytes(1);
-    request->set_reservation(id);
-  });
+  t.ExpectSame("AllocateBlock", &Memory::AllocateBlock, reservation,
+               [](v1::AllocateBlockRequest* request, uint64_t id) {
+                 request->set_bytes(1);
+                 request->set_reservation(id);
+               });
   t.ExpectSame("GetPlan", &v1::PlanService::Stub::GetPlan, plan,
                [](v1::GetPlanRequest* request, uint64_t id) { request->set_plan(id); });
   t.ExpectSame("Replan", &v1::PlanService::Stub::Replan, plan,
@@ -266,10 +275,9 @@ TEST(ExistenceTest, WhatIsAnothersIsAnsweredAsWhatNeverWas) {
                    });
   t.ExpectSameName("UnpublishBlock", &Memory::UnpublishBlock,
                    [](v1::UnpublishBlockRequest* request, const std::string& name) { request->set_name(name); });
-  EXPECT_NE(t.Must(asker, &v1::ModuleService::Stub::ObtainModule, obtain).compile(), 0u) << "is told to compile it itself";
-  v1::PublishBlockRequest same = publish;
-  *same.mutable_handle() = own.block().handle();
-  t.Must(asker, &Memory::PublishBlock, same);
+  EXPECT_NE(t.Must(asker, &v1::ModuleService::Stub::ObtainModule, obtain).compile(), 0u)
+      << "is told to compile it itself";
+  t.Must(asker, &Memory::PublishBlock, Publication(own, kOthersName));
 
   // What was asked for is as it was.
   EXPECT_EQ(t.daemon().TakeBooks().units, 1u);
@@ -300,10 +308,8 @@ TEST(ExistenceTest, ListsShowNothingOfAnothers) {
   v1::AllocateBlockRequest allocate;
   allocate.set_bytes(4096);
   allocate.set_label(label);
-  v1::PublishBlockRequest publish;
-  *publish.mutable_handle() = t.Must(owner, &v1::MemoryService::Stub::AllocateBlock, allocate).block().handle();
-  publish.set_name(label);
-  t.Must(owner, &v1::MemoryService::Stub::PublishBlock, publish);
+  t.Must(owner, &v1::MemoryService::Stub::PublishBlock,
+         Publication(t.Must(owner, &v1::MemoryService::Stub::AllocateBlock, allocate), label));
   v1::ReserveBytesRequest reserve;
   reserve.add_items()->set_bytes(4096);
   reserve.set_label(label);

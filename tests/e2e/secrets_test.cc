@@ -1,5 +1,5 @@
-// A session's secret is in no file but the ledger, which is the daemon's user's alone, in no output, and in no process's
-// arguments and environment: not as its bytes, nor in digits or letters.
+// A session's secret is in no file but the ledger, which is the daemon's user's alone, in no output, and in no
+// process's arguments and environment: not as its bytes, nor in digits or letters.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,7 +83,8 @@ class SecretsTest : public ::testing::Test {
     folder_ = ::mkdtemp(folder);
     // What the daemon says, kept.
     const std::string program = folder_ + "/berthd";
-    std::ofstream(program) << "#!/bin/sh\nexec " << ProgramPath("daemon/berthd") << " \"$@\" >" << folder_ << "/said 2>&1\n";
+    std::ofstream(program) << "#!/bin/sh\nexec " << ProgramPath("daemon/berthd") << " \"$@\" >" << folder_
+                           << "/said 2>&1\n";
     ::chmod(program.c_str(), 0755);
     daemon_.emplace(TestDaemonOptions{.program = program,
                                       .config = absl::StrCat("[log]\nfile = \"", folder_, "/log\"\nfences = true\n")});
@@ -112,7 +113,9 @@ class SecretsTest : public ::testing::Test {
     }
     for (const ChildInfo& process : ProcessesWith("berthd", absl::StrCat("--folder=", daemon_->folder()))) {
       looked_.insert(process.name);
-      for (const char* const what : {"cmdline", "environ", "comm"}) look(absl::StrCat("/proc/", process.pid, "/", what));
+      for (const char* const what : {"cmdline", "environ", "comm"}) {
+        look(absl::StrCat("/proc/", process.pid, "/", what));
+      }
     }
     return where;
   }
@@ -171,7 +174,9 @@ TEST_F(SecretsTest, ADayOfASessionLeavesItsSecretInTheLedgerAlone) {
   }
   EXPECT_FALSE(Where(secret).empty()) << "it is not where it is known to be: nothing was looked at";
   EXPECT_EQ(Where(near), std::vector<std::string>());
-  for (const char* const name : {"berthd", "berth-broker", "berth-starter"}) EXPECT_TRUE(looked_.contains(name)) << name;
+  for (const char* const name : {"berthd", "berth-broker", "berth-starter"}) {
+    EXPECT_TRUE(looked_.contains(name)) << name;
+  }
   for (const char* const file : {"/said", "/log"}) EXPECT_FALSE(ReadAll(folder_ + file).empty()) << file;
 }
 

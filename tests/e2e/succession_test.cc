@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/block_handle.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/environment.h"
+#include "tests/support/random_moment.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
@@ -81,7 +81,7 @@ TEST(SuccessionTest, WhoIsServedWhileTheVaultIsGoneIsServed) {
     const pid_t vault = daemon.vault_pid();
     for (const auto& actor : actors) actor->Tell(absl::StrCat("churn 20 ", round + 1));
     // Wherever they are by then.
-    absl::SleepFor(absl::Microseconds(random() % 5'000));
+    AwaitRandomMoment(random, absl::Milliseconds(5));
     ASSERT_EQ(::kill(vault, SIGKILL), 0);
     const auto busy = [](const auto& actor) { return actor->process().LinesByNow() == 0; };
     met += std::any_of(actors.begin(), actors.end(), busy) ? 1 : 0;

@@ -1,0 +1,21 @@
+// A moment that nobody chose, for a test that kills whoever is at work just then.
+
+#ifndef TESTS_SUPPORT_RANDOM_MOMENT_H_
+#define TESTS_SUPPORT_RANDOM_MOMENT_H_
+
+#include <cstdint>
+#include <random>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace berth::testing {
+
+// Waits for less than `most`, as long as `random` says.
+inline void AwaitRandomMoment(std::mt19937_64& random, absl::Duration most) {
+  absl::SleepFor(absl::Microseconds(random() % static_cast<uint64_t>(absl::ToInt64Microseconds(most))));
+}
+
+}  // namespace berth::testing
+
+#endif  // TESTS_SUPPORT_RANDOM_MOMENT_H_
