@@ -34,7 +34,8 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair();
 // Makes reads and writes of `fd`'s open file return at once.
 absl::Status SetNonBlocking(int fd);
 
-// Sends one message whole, or nothing of it. The fds stay the caller's. Never raises SIGPIPE.
+// Sends one message whole, or nothing of it. The fds stay the caller's. Never raises SIGPIPE. Where the kernel has no
+// memory for it just now it is tried again, for some 30 ms at most.
 // Errors: kUnavailable when the socket would block (errno EAGAIN) or the peer is gone; kResourceExhausted when too many
 // fds are in flight; kInternal else.
 absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span<const int> fds = {});
