@@ -1,5 +1,8 @@
 #include "client/cli/device_table.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
@@ -45,30 +48,53 @@ std::string Age(const v1::Condition& condition) {
   return condition.has_read_time() ? absl::StrCat(condition.age_ms(), " ms") : "never read";
 }
 
+std::vector<Table::Column> DeviceColumns(bool with_age) {
+  std::vector<Table::Column> columns = {{"DEVICE"},
+                                        {"NAME"},
+                                        {"STATE"},
+                                        {"GENERATION", Table::Align::kRight},
+                                        {"RESTARTS LEFT", Table::Align::kRight},
+                                        {"TOTAL", Table::Align::kRight},
+                                        {"BUDGET", Table::Align::kRight},
+                                        {"OUTSTANDING", Table::Align::kRight},
+                                        {"CONTEXT WORKER"},
+                                        {"CLEARS"}};
+  if (with_age) columns.push_back({"READ", Table::Align::kRight});
+  for (const char* const last : {"UUID", "DRAINED BECAUSE", "LAST FAILURE"}) columns.push_back({last});
+  return columns;
+}
+
+// With how old the word of `condition` is, unless that is null.
+std::vector<std::string> DeviceCells(const v1::Device& device, const v1::Condition* condition) {
+  std::vector<std::string> cells = {absl::StrCat(device.ordinal()),
+                                    device.name(),
+                                    v1::Device::State_Name(device.state()),
+                                    absl::StrCat(device.generation()),
+                                    absl::StrCat(device.restarts_left()),
+                                    FormatCount(device.total_bytes()),
+                                    FormatCount(device.budget_bytes()),
+                                    FormatCount(device.bytes().outstanding()),
+                                    FormatContext(device),
+                                    v1::Device::ClearsCheck_Name(device.clears_check())};
+  if (condition != nullptr) cells.push_back(Age(*condition));
+  for (const std::string& last : {device.uuid(), device.drain_reason(), device.last_failure()}) cells.push_back(last);
+  return cells;
+}
+
 }  // namespace
 
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
   if (devices.empty()) return "no devices\n";
-  Table table({{"DEVICE"},
-               {"NAME"},
-               {"STATE"},
-               {"GENERATION", Table::Align::kRight},
-               {"RESTARTS LEFT", Table::Align::kRight},
-               {"TOTAL", Table::Align::kRight},
-               {"BUDGET", Table::Align::kRight},
-               {"OUTSTANDING", Table::Align::kRight},
-               {"CONTEXT WORKER"},
-               {"CLEARS"},
-               {"UUID"},
-               {"DRAINED BECAUSE"},
-               {"LAST FAILURE"}});
-  for (const v1::Device& device : devices) {
-    table.AddRow({absl::StrCat(device.ordinal()), device.name(), v1::Device::State_Name(device.state()),
-                  absl::StrCat(device.generation()), absl::StrCat(device.restarts_left()),
-                  FormatCount(device.total_bytes()), FormatCount(device.budget_bytes()),
-                  FormatCount(device.bytes().outstanding()), FormatContext(device),
-                  v1::Device::ClearsCheck_Name(device.clears_check()), device.uuid(), device.drain_reason(),
-                  device.last_failure()});
+  Table table(DeviceColumns(/*with_age=*/false));
+  for (const v1::Device& device : devices) table.AddRow(DeviceCells(device, nullptr));
+  return table.Format();
+}
+
+std::string DeviceTable(const v1::ListInventoryResponse& inventory) {
+  if (inventory.devices().empty()) return "no devices\n";
+  Table table(DeviceColumns(/*with_age=*/true));
+  for (const v1::DeviceInventory& device : inventory.devices()) {
+    table.AddRow(DeviceCells(device.device(), &device.condition()));
   }
   return table.Format();
 }

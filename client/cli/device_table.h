@@ -12,6 +12,8 @@
 namespace berth::cli {
 
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
+// The same of an inventory, with how old the driver's last word on each is.
+std::string DeviceTable(const v1::ListInventoryResponse& inventory);
 // What they are and how they feel.
 std::string HardwareTable(const v1::ListInventoryResponse& inventory);
 

@@ -44,8 +44,12 @@ void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
           BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
           return Show(globals, answer, [&] { return HardwareTable(answer); });
         }
-        BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
-        return Show(globals, answer, [&] { return DeviceTable(answer.devices()); });
+        if (globals.json) {
+          BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
+          return Show(globals, answer, [] { return std::string(); });
+        }
+        BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
+        return Show(globals, answer, [&] { return DeviceTable(answer); });
       });
     };
   });

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/history.h"
+#include "client/cli/probe.h"
 #include "client/cli/verbs.h"
 #include "common/version.h"
 
@@ -38,6 +39,7 @@ constexpr Command kCommands[] = {{"run", &AddRun},
                                  {"health", &AddHealth},
                                  {"devices", &AddDevices},
                                  {"device", &AddDevice},
+                                 {"probe", &AddProbe},
                                  {"topology", &AddTopology},
                                  {"budget", &AddBudget},
                                  {"reservations", &AddReservations},

@@ -266,7 +266,8 @@ TEST_F(CommandTest, TablesShowWhoHoldsWhat) {
   EXPECT_TRUE(absl::StrContains(bytes, "6 MiB") && absl::StrContains(bytes, "weights")) << bytes;
   EXPECT_TRUE(absl::StrContains(Show({"sessions"}), pid));
   EXPECT_TRUE(absl::StrContains(Show({"status"}), "gpu-tests"));
-  EXPECT_TRUE(absl::StrContains(Show({"devices"}), "HOST-0"));
+  const std::string devices = Show({"devices"});
+  EXPECT_TRUE(absl::StrContains(devices, "HOST-0") && absl::StrContains(devices, "  READ")) << devices;
   EXPECT_TRUE(absl::StrContains(Show({"health"}), "healthy"));
 
   const Json listed = ShowJson({"permits"});

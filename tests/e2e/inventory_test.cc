@@ -150,6 +150,8 @@ TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
   EXPECT_EQ(hot.events(0).code(), 74u);
   EXPECT_EQ(hot.events(1).code(), 31u);
   EXPECT_EQ(DeviceOf(daemon, 0).state(), v1::Device::READY) << "it is said, and served";
+  const std::string devices = Berth(daemon, {"devices"});
+  EXPECT_TRUE(absl::StrContains(devices, " READ ") && absl::StrContains(devices, " ms ")) << devices;
   const std::string table = Berth(daemon, {"devices", "--hardware"});
   for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 74"}) {
     EXPECT_TRUE(absl::StrContains(table, cell)) << cell << " in\n" << table;

@@ -1,0 +1,128 @@
+#include "client/cli/probe.h"
+
+#include <stdio.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/format.h"
+#include "client/probe.h"
+#include "common/error.h"
+#include "google/protobuf/struct.pb.h"
+
+namespace berth::cli {
+namespace {
+
+absl::string_view HealthName(DeviceHealth health) {
+  switch (health) {
+    case DeviceHealth::kReady:
+      break;
+    case DeviceHealth::kRebuilding:
+      return "REBUILDING";
+    case DeviceHealth::kDraining:
+      return "DRAINING";
+    case DeviceHealth::kDegraded:
+      return "DEGRADED";
+  }
+  return "READY";
+}
+
+// "host" has no compute capability.
+std::string CapabilityOf(const ProbedDevice& device) {
+  return device.capability.major == 0 ? "" : absl::StrCat(device.capability.major, ".", device.capability.minor);
+}
+
+std::string ForPeople(const std::string& label, const ProbedDevice& device) {
+  const std::string capability = CapabilityOf(device);
+  return absl::StrCat(label, " backend: device ", device.device, ", ", device.name, " (", device.uuid, ")",
+                      capability.empty() ? "" : absl::StrCat(", compute capability ", capability), ", ",
+                      FormatCount(device.free.count()), " of ", FormatCount(device.total.count()), " free, ",
+                      HealthName(device.health), device.trouble.empty() ? "" : absl::StrCat(": ", device.trouble),
+                      "; its default stream was synchronised\n");
+}
+
+using Fields = google::protobuf::Map<std::string, google::protobuf::Value>;
+
+void Set(Fields& fields, const std::string& name, std::string text) {
+  fields[name].set_string_value(std::move(text));
+}
+
+absl::StatusOr<std::string> AsJson(const std::string& label, const ProbedDevice& device) {
+  google::protobuf::Struct json;
+  Fields& fields = *json.mutable_fields();
+  Set(fields, "label", label);
+  fields["ordinal"].set_number_value(device.device);
+  fields["local_ordinal"].set_number_value(device.local_ordinal);
+  Set(fields, "uuid", device.uuid);
+  Set(fields, "name", device.name);
+  Set(fields, "compute_capability", CapabilityOf(device));
+  fields["multiprocessors"].set_number_value(device.multiprocessors);
+  // As protobuf's JSON has numbers of 64 bits.
+  Set(fields, "total_bytes", absl::StrCat(device.total.count()));
+  Set(fields, "free_bytes", absl::StrCat(device.free.count()));
+  Set(fields, "generation", absl::StrCat(device.generation));
+  Set(fields, "health", std::string(HealthName(device.health)));
+  Set(fields, "trouble", device.trouble);
+  fields["host"].set_bool_value(device.host);
+  return FormatJson(json);
+}
+
+// What does not work: the reason and its figures, the label and the ordinal among them.
+absl::StatusOr<std::string> AsJson(const absl::Status& status, const ErrorDetails& details) {
+  google::protobuf::Struct json;
+  Fields& error = *(*json.mutable_fields())["error"].mutable_struct_value()->mutable_fields();
+  Set(error, "reason", std::string(ReasonName(details.reason)));
+  Set(error, "message", std::string(status.message()));
+  Fields& figures = *error["metadata"].mutable_struct_value()->mutable_fields();
+  for (const auto& [name, value] : details.metadata) Set(figures, name, value);
+  return FormatJson(json);
+}
+
+absl::Status Print(const absl::StatusOr<std::string>& text) {
+  if (text.ok()) ::fputs(text->c_str(), stdout);
+  return text.status();
+}
+
+ExitStatus Probe(const Globals& globals, const std::string& label, const std::string& device) {
+  absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, globals.admin);
+  if (!session.ok()) return Report(session.status());
+  ProbeTarget target;
+  if (uint32_t ordinal; absl::SimpleAtoi(device, &ordinal)) {
+    target.device = ordinal;
+  } else {
+    target.device_uuid = device;
+  }
+  const auto prober = Prober::Create(*session, {.policy = DevicePolicy::kRequired});
+  const absl::StatusOr<OrAbsent<ProbedDevice>> probed = prober->Probe(label, target);
+  if (probed.ok()) {
+    const ProbedDevice& found = probed->value();
+    return Report(Print(globals.json ? AsJson(label, found) : ForPeople(label, found)));
+  }
+  if (const auto details = GetErrorDetails(probed.status()); globals.json && details.has_value()) {
+    Print(AsJson(probed.status(), *details)).IgnoreError();
+  }
+  return Report(probed.status());
+}
+
+}  // namespace
+
+void AddProbe(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("probe", "See that a device works: a context, and its stream");
+  const auto label = std::make_shared<std::string>();
+  const auto device = std::make_shared<std::string>();
+  verb->add_option("label", *label, "For whom: what errors begin with")->required();
+  verb->add_option("--device", *device, "Its ordinal or UUID (default: the best that this process sees)");
+  verb->footer(
+      "Ends with 0: it works; 1: there is none (\"LABEL backend: no CUDA runtime available\"), or it does not\n"
+      "work (\"LABEL backend: failed to create CUDA context for device ORDINAL\"); 64, 69, 77 as every command.\n"
+      "With --json what is wrong is on standard output, too: {\"error\": {\"reason\", \"message\", \"metadata\"}},\n"
+      "with the label and the ordinal in the metadata.");
+  verb->callback([&globals, chosen, label, device] {
+    *chosen = [&globals, label, device] { return Probe(globals, *label, *device); };
+  });
+}
+
+}  // namespace berth::cli
