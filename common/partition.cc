@@ -50,13 +50,54 @@ PerDevice<uint64_t> WholeWeights(absl::Span<const double> weights) {
 // Devices that are still open to a choice, by their places.
 using Places = std::vector<size_t>;
 
+// By largest remainder, among equals to who had more than its whole part, then to the earlier one. `had` has one number
+// for each weight.
+std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> weights,
+                                       absl::Span<const uint64_t> had) {
+  std::vector<uint64_t> shares(weights.size(), 0);
+  if (units == 0 || weights.empty()) return shares;
+  if (weights.size() == 1) {
+    shares[0] = units;
+    return shares;
+  }
+  const PerDevice<uint64_t> whole = WholeWeights(weights);
+  const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
+  // Of the division, of which all have the same divisor.
+  struct Rest {
+    uint64_t rest;
+    bool had_more;
+    size_t place;
+  };
+  PerDevice<Rest> rests;
+  rests.reserve(weights.size());
+  uint64_t left = units;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Wide product = Wide{units} * whole[i];
+    shares[i] = static_cast<uint64_t>(product / sum);
+    left -= shares[i];
+    rests.push_back({.rest = static_cast<uint64_t>(product - Wide{shares[i]} * sum),
+                     .had_more = had[i] > shares[i],
+                     .place = i});
+  }
+  // Fewer than there are devices with a rest.
+  std::nth_element(rests.begin(), rests.begin() + left, rests.end(), [](const Rest& a, const Rest& b) {
+    if (a.rest != b.rest) return a.rest > b.rest;
+    return a.had_more != b.had_more ? a.had_more : a.place < b.place;
+  });
+  for (uint64_t i = 0; i < left; ++i) ++shares[rests[i].place];
+  return shares;
+}
+
 // The split among the devices of `places` alone.
 std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevice> devices,
-                                  const Places& places) {
-  std::vector<double> weights;
-  weights.reserve(places.size());
-  for (const size_t place : places) weights.push_back(devices[place].weight);
-  return BalancedShares(units, weights);
+                                  absl::Span<const size_t> places) {
+  PerDevice<double> weights;
+  PerDevice<uint64_t> had;
+  for (const size_t place : places) {
+    weights.push_back(devices[place].weight);
+    had.push_back(devices[place].had_units);
+  }
+  return LargestRemainder(units, weights, had);
 }
 
 // Splits among all of `places`, none below `least` or above what it has room for. What a bound takes or leaves the
@@ -230,30 +271,7 @@ absl::StatusOr<std::vector<uint64_t>> SharesOfOneIsland(uint64_t units,
 }  // namespace
 
 std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> weights) {
-  std::vector<uint64_t> shares(weights.size(), 0);
-  if (units == 0 || weights.empty()) return shares;
-  if (weights.size() == 1) {
-    shares[0] = units;
-    return shares;
-  }
-  const PerDevice<uint64_t> whole = WholeWeights(weights);
-  const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
-  // By what is left of the division, of which all have the same divisor; then by place.
-  PerDevice<std::pair<uint64_t, size_t>> rests;
-  rests.reserve(weights.size());
-  uint64_t left = units;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const Wide product = Wide{units} * whole[i];
-    shares[i] = static_cast<uint64_t>(product / sum);
-    left -= shares[i];
-    rests.emplace_back(static_cast<uint64_t>(product - Wide{shares[i]} * sum), i);
-  }
-  // Fewer than there are devices with a rest.
-  std::nth_element(rests.begin(), rests.begin() + left, rests.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
-  for (uint64_t i = 0; i < left; ++i) ++shares[rests[i].second];
-  return shares;
+  return LargestRemainder(units, weights, PerDevice<uint64_t>(weights.size(), 0));
 }
 
 std::vector<Tile> LayOut(absl::Span<const uint64_t> shares) {
@@ -280,14 +298,10 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
   const bool roomy = std::all_of(devices.begin(), devices.end(),
                                  [&](const PartitionDevice& device) { return device.most_units >= units; });
-  if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) {
-    PerDevice<double> weights;
-    for (const PartitionDevice& device : devices) weights.push_back(device.weight);
-    return BalancedShares(units, weights);
-  }
-  Places all(devices.size());
+  PerDevice<size_t> all(devices.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  return SharesOf(units, devices, std::move(all), constraints);
+  if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) return SharesAmong(units, devices, all);
+  return SharesOf(units, devices, Places(all.begin(), all.end()), constraints);
 }
 
 }  // namespace berth

@@ -58,6 +58,8 @@ struct PartitionDevice {
   uint64_t most_units = UINT64_MAX;
   // Devices of one island reach each other fast; those of none are each by themselves.
   std::optional<uint32_t> island;
+  // Units that it has by the split before this one.
+  uint64_t had_units = 0;
 };
 
 // What a split must keep; 0 is no limit.
@@ -77,6 +79,8 @@ struct PartitionConstraints {
 // - of the islands that can hold it all that is taken whose chosen devices weigh most (among equals the earlier one).
 // Nobody is left out without whom the others could not hold all units; where leaving out by weight comes to no end,
 // the devices with the most room are taken. What can hold is always found.
+// Where fractions are equal, who had more than its whole part by the split before goes first: of all splits that are as
+// even, that one leaves the most units where they are.
 // Returns: one share for each device.
 // Errors: CONSTRAINT, naming `constraint` ("room", "max_devices", "min_units", "one_island", or "devices" where none
 // is given), the `value` that was asked, and the `limit` that can be had.

@@ -240,7 +240,8 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
   return devices;
 }
 
-absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>* devices) const {
+absl::Status PlanRun::Share(const PlanRequest& request, const PlanLayout* before,
+                            std::vector<PlanDevice>* devices) const {
   absl::InlinedVector<PartitionDevice, 16> serving;
   absl::InlinedVector<size_t, 16> places;
   for (size_t i = 0; i < devices->size(); ++i) {
@@ -250,6 +251,7 @@ absl::Status PlanRun::Share(const PlanRequest& request, std::vector<PlanDevice>*
     to.weight = device.weight;
     to.most_units = device.room;
     if (request.one_island) to.island = core_->devices_.at(device.ordinal).island;
+    if (const PlanDevice* const had = FindIn(before, device.ordinal); had != nullptr) to.had_units = had->units;
     places.push_back(i);
   }
   BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,
@@ -312,7 +314,7 @@ absl::StatusOr<PlanDraft> PlanRun::Draft(const Session& session, const PlanReque
   PlanDraft draft{.layout = std::make_shared<PlanLayout>()};
   PlanLayout& layout = *draft.layout;
   BERTH_ASSIGN_OR_RETURN(layout.devices, Consider(session, request, nullptr));
-  BERTH_RETURN_IF_ERROR(Share(request, &layout.devices));
+  BERTH_RETURN_IF_ERROR(Share(request, nullptr, &layout.devices));
   layout.id = core_->NewId<PlanId>();
   layout.session = session.id;
   layout.tenant = session.tenant;
@@ -337,7 +339,7 @@ absl::StatusOr<PlanDraft> PlanRun::Redraft(const Session& session, const Plan& p
       if (had != nullptr && Serves(*had) && Serves(device)) device.weight = had->weight;
     }
   }
-  BERTH_RETURN_IF_ERROR(Share(asked, &layout.devices));
+  BERTH_RETURN_IF_ERROR(Share(asked, &before, &layout.devices));
   layout.id = before.id;
   layout.revision = before.revision + 1;
   layout.session = before.session;

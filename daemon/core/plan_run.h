@@ -99,8 +99,8 @@ class PlanRun final {
                 const PlanLayout* before, PlanDevice* described) const;
   // What the session may still have of the device's bytes, by every layer, in whole blocks.
   Bytes LeftOn(const Session& session, const Device& device) const;
-  // Gives each its units. Errors: CONSTRAINT.
-  absl::Status Share(const PlanRequest& request, std::vector<PlanDevice>* devices) const;
+  // Gives each its units; as many as can be stay where they were `before`, which may be null. Errors: CONSTRAINT.
+  absl::Status Share(const PlanRequest& request, const PlanLayout* before, std::vector<PlanDevice>* devices) const;
   // What the draft takes, beyond what `before` has.
   void AskLeases(const Plan* before, PlanDraft* draft) const;
 
