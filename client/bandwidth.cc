@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 
-#include "absl/time/clock.h"
 #include "client/block.h"
 #include "client/internal/device_choice.h"
 #include "common/cuda/current_context.h"
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -22,9 +22,9 @@ constexpr int kFills = 8;
 absl::StatusOr<absl::Duration> Fastest(const std::function<absl::Status()>& fill) {
   absl::Duration least = absl::InfiniteDuration();
   for (int i = 0; i <= kFills; ++i) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     BERTH_RETURN_IF_ERROR(fill());
-    if (i > 0) least = std::min(least, absl::Now() - start);
+    if (i > 0) least = std::min(least, SteadyNow() - start);
   }
   return std::max(least, absl::Nanoseconds(1));
 }

@@ -10,6 +10,7 @@
 #include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -74,7 +75,7 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
   v1::AcquireGangResponse response;
   const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
                                   ? absl::InfiniteFuture()
-                                  : absl::Now() + options.max_wait + SessionCore::kAnswerSlack;
+                                  : SteadyNow() + options.max_wait + SessionCore::kAnswerSlack;
   internal::EitherCancellation either(options.cancellation, options.stop);
   const absl::Status status =
       core->Call({.deadline = deadline, .cancellation = either.get()}, [&](grpc::ClientContext* context) {

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/internal/import.h"
 #include "client/internal/session_core.h"
 #include "client/internal/stream_backend.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 
@@ -102,7 +102,7 @@ absl::Status LaunchRecorder::QueueRemoteWaits(absl::Duration patience) {
   for (const RemoteWait& wait : remote_->waits) {
     MappedPage* page = &stream_.tracked_->word().page();
     if (wait.owner != fences.daemon->channel()) {
-      BERTH_ASSIGN_OR_RETURN(page, fences.pages.Await(wait.owner, absl::Now() + patience));
+      BERTH_ASSIGN_OR_RETURN(page, fences.pages.Await(wait.owner, SteadyNow() + patience));
     }
     // The words of the dead are at the top.
     if (page == nullptr) continue;

@@ -11,6 +11,7 @@
 #include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -61,7 +62,7 @@ absl::Status CheckOptions(const PermitOptions& options) {
 CallLimits LimitsOf(const PermitOptions& options) {
   const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
                                   ? absl::InfiniteFuture()
-                                  : absl::Now() + options.max_wait + SessionCore::kAnswerSlack;
+                                  : SteadyNow() + options.max_wait + SessionCore::kAnswerSlack;
   return {.deadline = deadline, .cancellation = options.cancellation};
 }
 

@@ -10,6 +10,7 @@
 #include "common/concurrency_limit.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "google/protobuf/arena.h"
 
 namespace berth {
@@ -119,7 +120,7 @@ absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const P
   if (options.permits.has_value()) {
     limits.deadline = options.permits->max_wait == absl::InfiniteDuration()
                           ? absl::InfiniteFuture()
-                          : absl::Now() + options.permits->max_wait + SessionCore::kAnswerSlack;
+                          : SteadyNow() + options.permits->max_wait + SessionCore::kAnswerSlack;
   }
   // Its many parts come from one place, and go with it.
   google::protobuf::Arena arena;

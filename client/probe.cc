@@ -12,6 +12,7 @@
 #include "common/cuda/driver_code.h"
 #include "common/device_score.h"
 #include "common/label.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -168,7 +169,7 @@ std::shared_ptr<Prober> Prober::Create(std::shared_ptr<Session> session, const P
     return std::vector<v1::DeviceInventory>(list.devices().begin(), list.devices().end());
   };
   sources.driver = [] { return cuda::Driver::Get(); };
-  sources.now = [] { return absl::Now(); };
+  sources.now = &SteadyNow;
   return std::make_shared<Prober>(std::move(sources), options);
 }
 
@@ -205,7 +206,7 @@ absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Find(absl::string_view label, con
 }
 
 std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool again) {
-  const absl::Time deadline = absl::Now() + options_.patience;
+  const absl::Time deadline = SteadyNow() + options_.patience;
   MutexLock lock(&mu_);
   // What is being looked at by now was begun before the call.
   const uint64_t oldest = again ? looks_ + 1 : 0;
@@ -328,7 +329,7 @@ Prober::Outcome Prober::LookAtHost(const v1::DeviceInventory& inventory) {
   if (stream == nullptr) stream = std::make_shared<HostProbedStream>();
   if (const absl::Status status = stream->Synchronize(); !status.ok()) return NoContext(device.ordinal(), status);
   ProbedDevice found = Describe(inventory);
-  found.probe_time = sources_.now();
+  found.probe_time = absl::Now();
   found.stream = stream;
   return found;
 }
@@ -371,7 +372,7 @@ Prober::Outcome Prober::LookAtCuda(const v1::DeviceInventory& inventory, cuda::D
     return absl::OkStatus();
   };
   if (const absl::Status status = read(); !status.ok()) return NoContext(device.ordinal(), status);
-  found.probe_time = sources_.now();
+  found.probe_time = absl::Now();
   found.stream = stream;
   return found;
 }

@@ -40,6 +40,7 @@
 #include "client/session.h"
 #include "common/error.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/status_macros.h"
 
 namespace berth {
@@ -70,7 +71,7 @@ struct ProbeTarget {
 
 namespace internal {
 
-// Where a prober looks: the daemon, the driver and the clock.
+// Where a prober looks: the daemon, the driver and a steady clock (common/steady_clock.h).
 struct ProbeSources {
   // Devices by ordinal.
   std::function<absl::StatusOr<std::vector<v1::DeviceInventory>>()> devices;
@@ -167,7 +168,7 @@ class Prober {
   std::string chosen_;
 
   mutable Mutex mu_;
-  CondVar found_;
+  SteadyCondVar found_;
   bool looking_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t looks_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Known> known_ ABSL_GUARDED_BY(mu_);

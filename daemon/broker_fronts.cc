@@ -107,7 +107,7 @@ absl::Status BrokerProcess::WatchMemory(const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(const Bytes now_has, ReadOwnMemory());
   // A later one has what its clients have on its books.
   if (facts_.begun == 0) BERTH_RETURN_IF_ERROR(MemoryBound::Check(bound, now_has));
-  memory_ = std::make_unique<MemoryWatch>(MemoryBound(bound, now_has, absl::Now()),
+  memory_ = std::make_unique<MemoryWatch>(MemoryBound(bound, now_has, SteadyNow()),
                                           [this](Bytes has) { EndForMemory(has); });
   return custody_->Bound(memory_->bound().count());
 }

@@ -15,6 +15,7 @@
 #include "common/row.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "common/version.h"
 #include "daemon/adoption.h"
 #include "daemon/core/row_kind.h"
@@ -49,11 +50,11 @@ absl::Status BrokerProcess::Run(UniqueFd vault_socket, const Folders& folders, S
   BERTH_RETURN_IF_ERROR(process.Start(folders, options));
   process.loop_->Run();
   process.AwaitAnswers();
-  const absl::Time deadline = absl::Now() + kFlushPatience;
+  const absl::Time deadline = SteadyNow() + kFlushPatience;
   process.log_->Flush(kFlushPatience / 3);
   process.audit_->Flush(kFlushPatience / 3);
   process.history_->Flush(kFlushPatience / 3);
-  process.modules_->Flush(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  process.modules_->Flush(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
   process.starter_.End();
   // The rest goes with the process: to take thousands of connections apart one by one takes longer than the vault
   // waits.

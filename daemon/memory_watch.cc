@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/os_error.h"
 #include "common/unique_fd.h"
 
@@ -52,6 +51,7 @@ MemoryWatch::~MemoryWatch() {
   {
     MutexLock lock(&mu_);
     stop_ = true;
+    stopped_.Signal();
   }
   thread_.join();
 }
@@ -64,17 +64,18 @@ void MemoryWatch::Run() {
     return now_has;
   };
   MutexLock lock(&mu_);
-  const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_; };
-  do {
+  while (!stop_) {
     Bytes now_has = look();
-    MemoryBound::Verdict verdict = bound_.Judge(absl::Now(), now_has, /*trimmed=*/false);
+    MemoryBound::Verdict verdict = bound_.Judge(SteadyNow(), now_has, /*trimmed=*/false);
     if (verdict == MemoryBound::Verdict::kTrim) {
       ::malloc_trim(0);
       now_has = look();
-      verdict = bound_.Judge(absl::Now(), now_has, /*trimmed=*/true);
+      verdict = bound_.Judge(SteadyNow(), now_has, /*trimmed=*/true);
     }
     if (verdict == MemoryBound::Verdict::kEnd) end_(now_has);
-  } while (!mu_.AwaitWithTimeout(absl::Condition(&stopped), kPeriod));
+    const absl::Time next = SteadyNow() + kPeriod;
+    for (bool late = false; !stop_ && !late;) late = stopped_.WaitWithDeadline(&mu_, next);
+  }
 }
 
 }  // namespace berth

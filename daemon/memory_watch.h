@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 
 namespace berth {
 
@@ -80,6 +81,7 @@ class MemoryWatch {
   MemoryBound bound_;
 
   Mutex mu_;
+  SteadyCondVar stopped_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 #include "absl/time/clock.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::cli {
 namespace {
@@ -13,10 +14,10 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
   BERTH_ASSIGN_OR_RETURN(const v1::Node before, inspector.GetNode());
   BERTH_RETURN_IF_ERROR(inspector.UpgradeNode().status());
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   v1::Node node = before;
   while (node.epoch() == before.epoch() || node.upgrading()) {
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat("the daemon is not replaced after ",
                                                       absl::FormatDuration(kPatience), ": its log says why"));
     }

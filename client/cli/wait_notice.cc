@@ -48,13 +48,27 @@ WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool, std::
       thread_([this] { Run(); }) {}
 
 WaitNotice::~WaitNotice() {
-  over_.Notify();
+  {
+    MutexLock lock(&mu_);
+    over_ = true;
+    told_.Signal();
+  }
   cancellation_.Cancel();
   thread_.join();
 }
 
+bool WaitNotice::over() {
+  MutexLock lock(&mu_);
+  return over_;
+}
+
 void WaitNotice::Run() {
-  if (over_.WaitForNotificationWithTimeout(kPatience)) return;
+  {
+    const absl::Time deadline = SteadyNow() + kPatience;
+    MutexLock lock(&mu_);
+    for (bool late = false; !over_ && !late;) late = told_.WaitWithDeadline(&mu_, deadline);
+    if (over_) return;
+  }
   // Only a courtesy: the wait itself says what is wrong, if something is.
   const Inspector inspector(session_, &cancellation_);
   const auto permits = inspector.ListPermits(pool_);
@@ -62,13 +76,13 @@ void WaitNotice::Run() {
   for (const v1::Waiter& waiter : permits->waiters()) {
     if (waiter.session() != session_->id().value() || waiter.holder_key() != holder_key_) continue;
     const auto wait = inspector.ExplainWait(waiter.number());
-    if (!wait.ok() || over_.HasBeenNotified()) return;
+    if (!wait.ok() || over()) return;
     ::fprintf(stderr, "berth: %s\n", DescribeWait(*wait, absl::Now()).c_str());
     return;
   }
   // Of a crowd only the first are listed.
   const auto pools = inspector.ListPools();
-  if (!pools.ok() || over_.HasBeenNotified()) return;
+  if (!pools.ok() || over()) return;
   for (const v1::Pool& pool : pools->pools()) {
     if (pool.name() != pool_ || pool.waiters() <= static_cast<uint64_t>(permits->waiters_size())) continue;
     ::fprintf(stderr, "berth: %s\n", DescribeCrowd(pool).c_str());

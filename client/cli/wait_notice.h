@@ -7,11 +7,13 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
 #include "client/cancellation.h"
 #include "client/session.h"
-#include "common/notification.h"
+#include "common/mutex.h"
+#include "common/steady_cond_var.h"
 
 namespace berth::cli {
 
@@ -32,12 +34,15 @@ class WaitNotice {
   ~WaitNotice();
 
  private:
-  void Run();
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  bool over() ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<Session> session_;
   const std::string pool_;
   const std::string holder_key_;
-  Notification over_;
+  Mutex mu_;
+  SteadyCondVar told_;
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
   Cancellation cancellation_;
   std::thread thread_;
 };

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "client/cancellation.h"
 #include "client/internal/call_attempts.h"
+#include "common/steady_clock.h"
 #include "grpcpp/alarm.h"
 
 namespace berth::internal {
@@ -25,8 +26,9 @@ class Running {
 
   void Start() {
     turn_.load(std::memory_order_acquire);
+    overdue_.reset();
     if (const absl::Status status = call_.core->EnterCall(); !status.ok()) return Finish(status);
-    attempts_.Sent(absl::Now());
+    attempts_.Sent(SteadyNow());
     attempt_.emplace();
     call_.core->PrepareCall(limits(), &attempt_->context);
     attempt_->hooks.emplace(call_.core.get(), limits(), &attempt_->context);
@@ -52,6 +54,9 @@ class Running {
     if (!pause.has_value()) return Finish(status);
     turn_.store(true, std::memory_order_release);
     // Too short for who cancels meanwhile to mind.
+    const absl::Time next = SteadyNow() + *pause;
+    // gRPC's alarms, too, come late where the wall clock is set back.
+    overdue_.emplace(&call_.core->timer(), next, [this] { again_.Cancel(); });
     again_.Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
   }
 
@@ -76,6 +81,7 @@ class Running {
   CallAttempts attempts_;
   std::optional<Attempt> attempt_;
   grpc::Alarm again_;
+  std::optional<CallTimer::Alarm> overdue_;
 };
 
 }  // namespace

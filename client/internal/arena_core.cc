@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::internal {
 namespace {
@@ -117,7 +118,7 @@ ArenaCore::ArenaCore(std::shared_ptr<ArenaSource> source, const ArenaOptions& op
 
 ArenaCore::~ArenaCore() {
   if (CheckNotForked().ok()) {
-    AwaitStreams(absl::Now() + kEndPatience);
+    AwaitStreams(SteadyNow() + kEndPatience);
     GiveBack();
   }
   // Without the lock, which a thread of the parent may have held at the fork.
@@ -328,7 +329,7 @@ absl::StatusOr<ArenaExtent*> ArenaCore::Grow(uint32_t size_class, ArenaStream st
   if (GiveBack() > Bytes()) extent = LeaseFor(size_class, stream, LeaseSize::kChunk);
   if (WantsMemory(extent.status())) extent = LeaseFor(size_class, stream, LeaseSize::kLeast);
   if (!WantsMemory(extent.status())) return extent;
-  if (ArenaExtent* const found = AwaitExtent(size_class, stream, absl::Now() + stream_patience_)) {
+  if (ArenaExtent* const found = AwaitExtent(size_class, stream, SteadyNow() + stream_patience_)) {
     return found;
   }
   if (GiveBack() > Bytes()) extent = LeaseFor(size_class, stream, LeaseSize::kLeast);
@@ -368,7 +369,7 @@ ArenaExtent* ArenaCore::AwaitExtent(uint32_t size_class, ArenaStream stream, abs
       ArenaExtent* const extent = heap_.Take(size_class, stream);
       if (extent != nullptr || !heap_.waiting()) return extent;
     }
-    if (absl::Now() >= deadline) return nullptr;
+    if (SteadyNow() >= deadline) return nullptr;
     absl::SleepFor(kLookEvery);
   }
 }
@@ -445,7 +446,7 @@ void ArenaCore::AwaitStreams(absl::Time deadline) {
 absl::StatusOr<Bytes> ArenaCore::Trim() {
   BERTH_RETURN_IF_ERROR(CheckNotForked());
   BERTH_RETURN_IF_ERROR(Sweep());
-  AwaitStreams(absl::Now() + kMarkPatience);
+  AwaitStreams(SteadyNow() + kMarkPatience);
   return GiveBack();
 }
 

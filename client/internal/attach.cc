@@ -19,6 +19,7 @@
 #include "common/label.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::internal {
 namespace {
@@ -134,7 +135,7 @@ struct Asked {
 // is one of too many at once comes again when it is told to, for as long as `timeout`.
 template <typename Answer, typename Question>
 absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& question, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   absl::Duration pause;
   for (int asked = 1;;) {
     BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(path, timeout));
@@ -146,7 +147,7 @@ absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& quest
     const std::optional<ErrorDetails> details = GetErrorDetails(answer.status());
     if (details.has_value() && details->retry_after.has_value()) {
       pause = std::clamp(2 * pause, *details->retry_after, std::max(*details->retry_after, kLongestPause));
-      if (absl::Now() + pause >= deadline) return answer.status();
+      if (SteadyNow() + pause >= deadline) return answer.status();
       absl::SleepFor(pause);
       continue;
     }

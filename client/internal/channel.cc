@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::internal {
 namespace {
@@ -198,7 +199,7 @@ absl::Status Channel::GiveBack(AcquisitionId acquisition, bool if_idle, absl::Ti
     } else {
       own.news.WaitWithDeadline(&mu_, deadline);
     }
-    late = absl::Now() >= deadline;
+    late = SteadyNow() >= deadline;
   }
   giving_back_.erase(acquisition.value());
   // The next one looks.
@@ -214,7 +215,7 @@ void Channel::LookLocked(GivingBack* own, absl::Time deadline) {
   looker_ = own;
   mu_.Unlock();
   pollfd entries[2] = {{.fd = socket_, .events = POLLIN}, {.fd = looker_wake_.get(), .events = POLLIN}};
-  const absl::Duration left = absl::Ceil(std::max(deadline - absl::Now(), absl::ZeroDuration()), absl::Milliseconds(1));
+  const absl::Duration left = absl::Ceil(std::max(deadline - SteadyNow(), absl::ZeroDuration()), absl::Milliseconds(1));
   ::poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(left)));
   if (entries[1].revents != 0) Silence(looker_wake_.get());
   mu_.Lock();

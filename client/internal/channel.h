@@ -29,6 +29,7 @@
 #include "common/fd_passing.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 
 namespace berth::internal {
@@ -103,13 +104,13 @@ class Channel {
   static constexpr size_t kFirstSweep = 64;
 
   struct Expected {
-    CondVar arrived;
+    SteadyCondVar arrived;
     std::optional<absl::StatusOr<Arrival>> result;
   };
 
   // Of who waits in GiveBack().
   struct GivingBack {
-    CondVar news;
+    SteadyCondVar news;
     std::optional<bool> taken;
   };
 

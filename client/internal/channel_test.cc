@@ -10,6 +10,7 @@
 
 #include "common/memfd.h"
 #include "common/notification.h"
+#include "common/steady_clock.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
@@ -72,11 +73,11 @@ class ChannelTest : public testing::Test {
   }
 
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
-    return channel_->Await(sequence, absl::Now() + kPatience);
+    return channel_->Await(sequence, SteadyNow() + kPatience);
   }
 
   absl::Status GiveBack(uint64_t acquisition) {
-    return channel_->GiveBack(AcquisitionId(acquisition), /*if_idle=*/true, absl::Now() + kPatience);
+    return channel_->GiveBack(AcquisitionId(acquisition), /*if_idle=*/true, SteadyNow() + kPatience);
   }
   void AnswerGiveBack(uint64_t acquisition, uint32_t taken) {
     EXPECT_TRUE(SendStruct(daemon_.get(), attach::GaveBack{.taken = taken, .acquisition = acquisition}).ok());
@@ -234,7 +235,7 @@ TEST_F(ChannelTest, TheSessionsEndEndsEveryLeaseAndWhatIsMappedIsStillLetGo) {
 
 TEST_F(ChannelTest, ABlockThatDoesNotComeInTimeIsAbandoned) {
   channel_->Expect(1);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->Await(1, absl::Now()).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->Await(1, SteadyNow()).status()));
   SendBlock(1, 1, 11, 12);
   EXPECT_EQ(Receive<attach::Ack>().number, 1u);
   EXPECT_EQ(Receive<attach::LetGo>().import, 12u);
@@ -315,7 +316,7 @@ TEST_F(ChannelTest, ThreadsThatGiveBackTogetherAreEachToldOfTheirOwn) {
 }
 
 TEST_F(ChannelTest, WhoGivesBackIsToldThatNoAnswerCame) {
-  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->GiveBack(AcquisitionId(7), false, absl::Now())));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(channel_->GiveBack(AcquisitionId(7), false, SteadyNow())));
   absl::Status given;
   std::thread giver([&] { given = GiveBack(8); });
   Receive<attach::GiveBack>();

@@ -19,6 +19,7 @@
 #include "common/fence_page.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 
 namespace berth::internal {
@@ -55,7 +56,7 @@ class FencePages {
 
   // The page of another process has come; an empty fd if that process is gone. What is no page counts as that too.
   void Put(ChannelId owner, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for it. Null if its process is gone, and there is nothing to wait for.
+  // Waits for it until `deadline`, of SteadyNow(). Null if its process is gone, and there is nothing to wait for.
   // Errors: kDeadlineExceeded; what End() said.
   absl::StatusOr<MappedPage*> Await(ChannelId owner, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // No more pages will come.
@@ -63,7 +64,7 @@ class FencePages {
 
  private:
   mutable Mutex mu_;
-  CondVar came_ ABSL_GUARDED_BY(mu_);
+  SteadyCondVar came_ ABSL_GUARDED_BY(mu_);
   absl::Status end_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<MappedPage> own_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChannelId, std::unique_ptr<MappedPage>> pages_ ABSL_GUARDED_BY(mu_);

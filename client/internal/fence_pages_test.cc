@@ -2,14 +2,14 @@
 
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "common/memfd.h"
+#include "common/steady_clock.h"
 #include "gtest/gtest.h"
 
 namespace berth::internal {
 namespace {
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
 TEST(FencePagesTest, APageIsThereOnceItCame) {
   FencePages pages;

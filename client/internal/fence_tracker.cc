@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::internal {
 
@@ -80,10 +80,10 @@ absl::Status FenceTracker::Begin(TrackedStream& stream, TrackedLaunch* launch, a
 }
 
 absl::Status FenceTracker::AwaitBegin(TrackedStream& stream, TrackedLaunch* launch, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   Backoff backoff;
   while (true) {
-    const bool late = absl::Now() >= deadline;
+    const bool late = SteadyNow() >= deadline;
     const TrackedBlock* const obstacle = TryBegin(stream, launch);
     if (obstacle == nullptr) return absl::OkStatus();
     if (late) {

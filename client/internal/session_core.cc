@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -75,6 +76,12 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& folder, const 
   }
   return grpc::CreateCustomChannel(absl::StrCat("unix:", SocketPath(folder, options)),
                                    grpc::InsecureChannelCredentials(), arguments);
+}
+
+gpr_timespec ToGrpc(absl::Time deadline) {
+  if (deadline == absl::InfiniteFuture()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  const timespec time = absl::ToTimespec(deadline);
+  return {.tv_sec = time.tv_sec, .tv_nsec = static_cast<int32_t>(time.tv_nsec), .clock_type = GPR_CLOCK_MONOTONIC};
 }
 
 // Where the daemon is and what proves the session.
@@ -260,6 +267,7 @@ void SessionCore::OnLost(const absl::Status& why) {
       lost_ = absl::UnavailableError(
           absl::StrCat("session ", id().value(), " is over for this process: ", why.message()));
       over_.store(true, std::memory_order_relaxed);
+      lost_told_.SignalAll();
     }
     unused = TakeUnused();
   }
@@ -320,35 +328,38 @@ void SessionCore::KeepWhileConnecting(std::shared_ptr<Stubs> stubs) {
   if (stubs == nullptr || !stubs->connecting()) return;
   // Who waits at it is who reads its socket.
   live_->settler.Add([stubs = std::move(stubs)] {
-    const absl::Time until = absl::Now() + kFlushPatience;
-    return stubs->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, absl::ToChronoTime(until));
+    const absl::Time until = SteadyNow() + kFlushPatience;
+    return stubs->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, ToGrpc(until));
   });
 }
 
 void SessionCore::PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const {
   // A daemon that restarts is waited for; one that is gone ends the session, and with it the call.
   context->set_wait_for_ready(true);
-  context->set_deadline(absl::ToChronoTime(limits.deadline));
+  context->set_deadline(ToGrpc(limits.deadline));
   context->AddMetadata(kCredentialsHeader, encoded_credentials_);
+}
+
+absl::Status SessionCore::NoAnswer() const {
+  return absl::DeadlineExceededError(absl::StrCat("the daemon in ", folder_, " did not answer in time"));
 }
 
 absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status& answer) const {
   const absl::Status status = FromGrpc(answer);
-  if (absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value()) {
-    return absl::DeadlineExceededError(absl::StrCat("the daemon in ", folder_, " did not answer in time"));
-  }
+  if (absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value()) return NoAnswer();
   if (!absl::IsCancelled(status)) return status;
   BERTH_RETURN_IF_ERROR(Check());
   // Where neither the caller nor the daemon's core says so, a server that went down ended the call.
   const bool asked_for = limits.cancellation != nullptr && limits.cancellation->cancelled();
   if (asked_for || GetErrorDetails(status).has_value()) return status;
+  if (SteadyNow() >= limits.deadline) return NoAnswer();
   return absl::UnavailableError("the daemon ended the call");
 }
 
 std::optional<absl::Duration> SessionCore::PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
                                                             absl::Status* status) const {
   if (!Check().ok()) return std::nullopt;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const std::optional<absl::Duration> pause = attempts->Failed(now, status);
   if (!pause.has_value() || now + *pause >= limits.deadline) return std::nullopt;
   if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return std::nullopt;
@@ -365,14 +376,16 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
 }
 
 absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {
-  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !lost_.ok(); };
   for (CallAttempts attempts;;) {
-    attempts.Sent(absl::Now());
+    attempts.Sent(SteadyNow());
     absl::Status status = CallOnce(limits, attempt);
     const std::optional<absl::Duration> pause = PauseBeforeRetry(limits, &attempts, &status);
     if (!pause.has_value()) return status;
+    const absl::Time next = SteadyNow() + *pause;
     MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(&over), *pause)) return status;
+    bool late = false;
+    while (lost_.ok() && !late) late = lost_told_.WaitWithDeadline(&mu_, next);
+    if (!lost_.ok()) return status;
   }
 }
 
@@ -382,7 +395,7 @@ void SessionCore::OweForget(uint64_t sequence) {
     v1::ForgetRequestRequest request;
     request.set_sequence(sequence);
     const absl::Status status =
-        CallOnce({.deadline = absl::Now() + kReturnPatience}, [&](grpc::ClientContext* context) {
+        CallOnce({.deadline = SteadyNow() + kReturnPatience}, [&](grpc::ClientContext* context) {
           v1::ForgetRequestResponse response;
           return stubs().session->ForgetRequest(context, request, &response);
         });
@@ -406,7 +419,7 @@ absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest
     return status;
   }
   live_->settler.Add([this, sequence, attempt = std::move(attempt)] {
-    const absl::Status later = CallOnce({.deadline = absl::Now() + kReturnPatience}, attempt);
+    const absl::Status later = CallOnce({.deadline = SteadyNow() + kReturnPatience}, attempt);
     if (!IsReturned(later) && Check().ok()) return false;
     live_->book.Settle(sequence);
     return true;
@@ -435,7 +448,7 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
 
 absl::Status SessionCore::End(absl::Duration max_wait) {
   BERTH_RETURN_IF_ERROR(CheckActs());
-  const CallLimits limits = {.deadline = absl::Now() + std::min(timeout_, max_wait)};
+  const CallLimits limits = {.deadline = SteadyNow() + std::min(timeout_, max_wait)};
   const absl::Status status = Call(limits, [&](grpc::ClientContext* context) {
     v1::Session session;
     return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);

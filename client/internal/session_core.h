@@ -30,6 +30,7 @@
 #include "berth/v1/session.grpc.pb.h"
 #include "client/cancellation.h"
 #include "client/internal/call_attempts.h"
+#include "client/internal/call_timer.h"
 #include "client/internal/channel.h"
 #include "client/internal/fork_guard.h"
 #include "client/internal/permit_cache.h"
@@ -40,6 +41,8 @@
 #include "common/mutex.h"
 #include "common/session_capsule.h"
 #include "common/state_page.h"
+#include "common/steady_clock.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -51,6 +54,7 @@ using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
 
 // How long a call may take, and what may end it sooner.
 struct CallLimits {
+  // Of SteadyNow().
   absl::Time deadline;
   Cancellation* cancellation = nullptr;
 };
@@ -143,7 +147,7 @@ class SessionCore {
   absl::Status Check() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The limits of a call that does not wait for a lease.
-  CallLimits DefaultLimits() const { return {.deadline = absl::Now() + timeout_}; }
+  CallLimits DefaultLimits() const { return {.deadline = SteadyNow() + timeout_}; }
 
   // Opens a mutating request. Errors: as Check(); LIMIT.
   absl::StatusOr<OpenRequest> Begin();
@@ -158,17 +162,21 @@ class SessionCore {
   void LeaveCall() ABSL_LOCKS_EXCLUDED(mu_);
   // Gives the context of one attempt its deadline and credentials.
   void PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const;
-  // Cancels the attempt when the session is lost or the caller cancels.
+  // Cancels the attempt when the session is lost, the caller cancels, or it is late and gRPC does not say so.
   class CallHooks {
    public:
     CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context)
         : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
-          cancelled_(limits.cancellation, [context] { context->TryCancel(); }) {}
+          cancelled_(limits.cancellation, [context] { context->TryCancel(); }),
+          late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }) {}
 
    private:
     const Cancellation::Hook lost_;
     const Cancellation::Hook cancelled_;
+    const CallTimer::Alarm late_;
   };
+  // For who pauses between attempts.
+  CallTimer& timer() { return live_->timer; }
   // What the answer of an attempt means to the caller.
   absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
   // How long to wait before the call is sent again; nothing if `*status` is what it came to.
@@ -178,7 +186,7 @@ class SessionCore {
   // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`;
   // without an answer goes on in the background, and returns how the first try went.
   absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
-                        absl::Time deadline = absl::Now() + kReturnPatience);
+                        absl::Time deadline = SteadyNow() + kReturnPatience);
 
   absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status End(absl::Duration max_wait);
@@ -192,6 +200,7 @@ class SessionCore {
     // Set but by TakeUnused(), and then null.
     std::shared_ptr<Stubs> stubs;
     RequestBook book;
+    CallTimer timer;
     // Cancelled by the loss of the session: whatever call is under way goes with it.
     Cancellation lost;
     // Before the channel, which delivers to it.
@@ -213,6 +222,8 @@ class SessionCore {
   // Another broker serves: what waits to connect does so now.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
+  // Of a call whose time is over.
+  absl::Status NoAnswer() const;
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
   // whoever serves next. For KeepWhileConnecting(), without the lock.
   std::shared_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -239,6 +250,8 @@ class SessionCore {
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
+  // lost_ is not OK any more.
+  SteadyCondVar lost_told_;
   // Attempts under way.
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Set once with lost_, for over().

@@ -9,13 +9,14 @@
 #include "common/permit_word.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::internal {
 namespace {
 
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
   BERTH_RETURN_IF_ERROR(core.Check());
-  const absl::Time deadline = absl::Now() + SessionCore::kReturnPatience;
+  const absl::Time deadline = SteadyNow() + SessionCore::kReturnPatience;
   if (core.channel().GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
   // A call is repeated until it is answered.
   const auto make_attempt = [&](const OpenRequest& open) -> Attempt {

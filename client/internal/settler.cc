@@ -10,6 +10,7 @@ void Settler::Stop() {
   {
     MutexLock lock(&mu_);
     stop_ = true;
+    changed_.SignalAll();
     thread = std::move(thread_);
   }
   if (thread.joinable()) thread.join();
@@ -22,12 +23,14 @@ void Settler::Add(Debt debt) {
 }
 
 bool Settler::Flush(absl::Duration patience) {
+  const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);
-  const auto settled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return debts_.empty() && !working_; };
   ++flushers_;
-  const bool done = mu_.AwaitWithTimeout(absl::Condition(&settled), patience);
+  changed_.SignalAll();
+  bool late = false;
+  while ((!debts_.empty() || working_) && !late) late = changed_.WaitWithDeadline(&mu_, deadline);
   --flushers_;
-  return done;
+  return debts_.empty() && !working_;
 }
 
 void Settler::FinishWith(std::function<void()> last) {
@@ -67,13 +70,17 @@ void Settler::Done(Debt debt, bool settled) {
   working_ = false;
   if (settled) {
     pause_ = kFirstPause;
+    changed_.SignalAll();
     return;
   }
   debts_.push_back(std::move(debt));
-  const auto hurried = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || flushers_ > 0; };
-  if (mu_.AwaitWithTimeout(absl::Condition(&hurried), pause_)) {
+  const absl::Time next = SteadyNow() + pause_;
+  bool late = false;
+  while (!stop_ && flushers_ == 0 && !late) late = changed_.WaitWithDeadline(&mu_, next);
+  if (stop_ || flushers_ > 0) {
     pause_ = kFirstPause;
-    mu_.AwaitWithTimeout(absl::Condition(&stop_), pause_);
+    const absl::Time soon = SteadyNow() + pause_;
+    for (late = false; !stop_ && !late;) late = changed_.WaitWithDeadline(&mu_, soon);
   } else {
     pause_ = std::min(pause_ * 2, kLastPause);
   }

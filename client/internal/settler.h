@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 
 namespace berth::internal {
 
@@ -57,6 +58,8 @@ class Settler {
   void Done(Debt debt, bool settled) ABSL_LOCKS_EXCLUDED(mu_);
 
   mutable Mutex mu_;
+  // A debt was settled, or somebody waits for that, or stops it.
+  SteadyCondVar changed_;
   std::deque<Debt> debts_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

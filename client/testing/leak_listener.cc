@@ -11,6 +11,7 @@
 #include "client/internal/census.h"
 #include "client/testing/environment.h"
 #include "common/bytes.h"
+#include "common/steady_clock.h"
 
 namespace berth::testing {
 namespace {
@@ -51,9 +52,9 @@ std::string AskTheDaemon() {
 
 // The leak since `before`, once whoever is about to give something back had the time.
 std::string FindLeak(const Holdings& before) {
-  const absl::Time deadline = absl::Now() + LeakListener::kPatience;
+  const absl::Time deadline = SteadyNow() + LeakListener::kPatience;
   std::string leak;
-  while (!(leak = DescribeLeak(before, Holdings::Now())).empty() && absl::Now() < deadline)
+  while (!(leak = DescribeLeak(before, Holdings::Now())).empty() && SteadyNow() < deadline)
     absl::SleepFor(kPause);
   return leak;
 }

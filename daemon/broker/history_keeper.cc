@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "daemon/broker/node_clock.h"
 #include "spdlog/spdlog.h"
 
@@ -99,7 +100,7 @@ void HistoryKeeper::Query(HistoryQuery query, Answer answer) {
 }
 
 void HistoryKeeper::Flush(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);
   while (!waiting_.empty() || begins_.has_value() || (working_ && fault_.empty())) {
     if (idle_.WaitWithDeadline(&mu_, deadline)) return;

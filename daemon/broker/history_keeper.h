@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "daemon/core/lease_record.h"
 #include "daemon/core/page.h"
 #include "daemon/ledger/history_store.h"
@@ -94,7 +95,7 @@ class HistoryKeeper {
 
   mutable Mutex mu_;
   CondVar more_;
-  CondVar idle_;
+  SteadyCondVar idle_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
   std::string fault_ ABSL_GUARDED_BY(mu_);

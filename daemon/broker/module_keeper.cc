@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/error.h"
 #include "common/memfd.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -52,7 +52,7 @@ absl::StatusOr<UniqueFd> ModuleKeeper::OpenPlace(core::CompileId compile) const 
 }
 
 void ModuleKeeper::Flush(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);
   while (!work_.empty() || working_) {
     if (idle_.WaitWithDeadline(&mu_, deadline)) return;

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "common/bytes.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/module_files.h"
@@ -62,7 +63,7 @@ class ModuleKeeper {
 
   mutable Mutex mu_;
   CondVar more_;
-  CondVar idle_;
+  SteadyCondVar idle_;
   bool working_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<core::ModuleWork> work_ ABSL_GUARDED_BY(mu_);

@@ -13,10 +13,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/steady_clock.h"
 #include "daemon/device/device_runtime.h"
 
 namespace berth {
@@ -32,7 +32,7 @@ class DeviceRuntimes {
   using Starter = std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint32_t ordinal)>;
   using Clock = std::function<absl::Time()>;
 
-  explicit DeviceRuntimes(Starter start, Clock now = absl::Now);
+  explicit DeviceRuntimes(Starter start, Clock now = &SteadyNow);
 
   // The runtime of the device. Who comes first makes it; who comes meanwhile waits, for that device alone. One that
   // exists costs no lock.

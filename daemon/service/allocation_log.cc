@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "berth/v1/resources.pb.h"
 #include "common/os_error.h"
+#include "common/steady_clock.h"
 #include "daemon/broker/node_clock.h"
 #include "daemon/service/memory_conversion.h"
 #include "google/protobuf/util/json_util.h"
@@ -80,7 +80,7 @@ core::Page<core::LogRecord> AllocationLog::List(const core::Caller& caller,
 }
 
 void AllocationLog::Flush(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);
   while (!waiting_.empty() || writing_ > 0) {
     if (written_.WaitWithDeadline(&mu_, deadline)) return;

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/log_record.h"
@@ -73,7 +74,7 @@ class AllocationLog {
 
   mutable Mutex mu_;
   CondVar more_;
-  CondVar written_;
+  SteadyCondVar written_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<core::LogRecord> kept_ ABSL_GUARDED_BY(mu_);
   std::deque<core::LogRecord> waiting_ ABSL_GUARDED_BY(mu_);

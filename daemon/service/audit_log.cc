@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/error.h"
+#include "common/steady_clock.h"
 #include "nlohmann/json.hpp"
 
 namespace berth::service {
@@ -124,7 +125,7 @@ void AuditLog::EndProcess(ChannelId channel) {
 }
 
 void AuditLog::Flush(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);
   flushing_ = true;
   more_.Signal();

@@ -25,6 +25,7 @@
 #include "common/bytes.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 #include "daemon/core/caller.h"
 #include "daemon/service/audit_who.h"
@@ -127,7 +128,7 @@ class AuditLog {
 
   mutable Mutex mu_;
   CondVar more_;
-  CondVar written_;
+  SteadyCondVar written_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   // Somebody waits for the file to have all.
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;

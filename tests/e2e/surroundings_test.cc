@@ -148,6 +148,50 @@ TEST_F(WallClockTest, AHoldLimitComesInItsTimeThoughTheClockWasSetBack) {
   daemon.ExpectBooksBack();
 }
 
+TEST_F(WallClockTest, WhatTheDaemonDoesNowAndThenGoesOnThoughTheClockWasSetBack) {
+  TestDaemon daemon({.environment = clock_.environment()});
+  const auto memory = [&] { return Must(daemon.inspector().GetNode()).pressure().memory_bytes(); };
+  for (const absl::Duration ahead : {-absl::Hours(3), absl::Hours(3), -absl::Hours(3)}) {
+    clock_.Set(ahead);
+    // The broker looks at its memory four times a second, and has more as it serves more.
+    const uint64_t before = memory();
+    std::vector<std::shared_ptr<Session>> sessions;
+    EXPECT_TRUE(Eventually([&] {
+      sessions.push_back(Must(Session::Open({.folder = daemon.folder(), .always_new = true})));
+      return memory() != before;
+    })) << ahead;
+  }
+}
+
+TEST_F(WallClockTest, ACallIsWaitedForAsLongAsItMayTakeThoughTheClockWasSetBackMeanwhile) {
+  TestDaemon daemon;
+  {
+    Actor waiting(daemon, {.environment = clock_.environment()});
+    Actor without(daemon, {.environment = clock_.environment()});
+    waiting.Do("status");
+    daemon.vault().Signal(SIGSTOP);
+    const pid_t broker = daemon.broker();
+    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    waiting.Tell("allocate b 4096");
+    without.Tell("acquire p");
+    // It waits by then, as a rule; where it does not yet, the clock was just another one from the beginning.
+    const absl::Time begin = absl::Now();
+    ASSERT_TRUE(Eventually([&] { return absl::Now() - begin > absl::Seconds(1); }));
+    clock_.Set(-absl::Hours(3));
+    const absl::Status late = waiting.Answer().status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+    EXPECT_TRUE(absl::StrContains(late.message(), "did not answer in time")) << late;
+    ASSERT_EQ(::kill(broker, SIGCONT), 0);
+    daemon.vault().Signal(SIGCONT);
+    // Who may wait for longer, and who is owed an answer, hear of it at once.
+    EXPECT_TRUE(Ok(without.Answer()));
+    EXPECT_TRUE(Ok(waiting.Ask("allocate c 4096")));
+    waiting.Quit();
+    without.Quit();
+  }
+  daemon.ExpectBooksBack();
+}
+
 // A daemon whose folder is on a disk of its own, of so many megabytes.
 class SmallFolderTest : public ::testing::Test {
  protected:

@@ -1,10 +1,15 @@
 // Sets the wall clock for one process and those that it starts, and no other: by so many seconds as the file that
-// BERTH_TEST_CLOCK names has, at any time. Loaded by LD_PRELOAD.
+// BERTH_TEST_CLOCK names has, at any time. Loaded by LD_PRELOAD. Waits that go by it, as abseil's do, end when it says
+// so, as they do where the machine's is set.
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +37,44 @@ extern "C" int clock_gettime(clockid_t clock, timespec* now) {
   const int result = next(clock, now);
   if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += Ahead();
   return result;
+}
+
+// A futex's wait for a time of the wall clock is one for many short whiles, after each of which it is looked at.
+extern "C" long syscall(long number, ...) {
+  va_list list;
+  va_start(list, number);
+  long arguments[6];
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  static const auto next = reinterpret_cast<long (*)(long, ...)>(dlsym(RTLD_NEXT, "syscall"));
+  const auto call = [&] {
+    return next(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+  };
+  const auto* const until = reinterpret_cast<const timespec*>(arguments[3]);
+  const long operation = arguments[1];
+  if (number != SYS_futex || (operation & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET ||
+      (operation & FUTEX_CLOCK_REALTIME) == 0 || until == nullptr) {
+    return call();
+  }
+  arguments[1] = operation & ~static_cast<long>(FUTEX_CLOCK_REALTIME);
+  while (true) {
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec > until->tv_sec || (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec)) {
+      errno = ETIMEDOUT;
+      return -1;
+    }
+    // By a clock that nobody sets.
+    constexpr long kLook = 5'000'000;
+    timespec look;
+    clock_gettime(CLOCK_MONOTONIC, &look);
+    look.tv_nsec += kLook;
+    look.tv_sec += look.tv_nsec / 1'000'000'000;
+    look.tv_nsec %= 1'000'000'000;
+    arguments[3] = reinterpret_cast<long>(&look);
+    const long result = call();
+    if (result == 0 || errno != ETIMEDOUT) return result;
+  }
 }
 
 extern "C" int gettimeofday(timeval* now, void*) {

@@ -1,0 +1,21 @@
+// SteadyNow: the time by a clock that nobody sets. Deadlines of this process's own waits are such times; they mean
+// nothing to people and to other machines, and are never compared with the wall clock's.
+
+#ifndef COMMON_STEADY_CLOCK_H_
+#define COMMON_STEADY_CLOCK_H_
+
+#include <time.h>
+
+#include "absl/time/time.h"
+
+namespace berth {
+
+inline absl::Time SteadyNow() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::TimeFromTimespec(now);
+}
+
+}  // namespace berth
+
+#endif  // COMMON_STEADY_CLOCK_H_
