@@ -47,7 +47,8 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   const std::vector<core::DeviceView> devices = core_->ListDevices();
   if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
 
-  watches_ = std::make_unique<service::DeviceWatches>(broker_.get(), facts_.incarnation ^ facts_.epoch);
+  watches_ =
+      std::make_unique<service::DeviceWatches>(broker_.get(), desk_.get(), facts_.incarnation ^ facts_.epoch);
   watches_->SetQuotas(settings.quotas);
   const service::ServiceContext context = {broker_.get(), callers_.get(), audit_.get()};
   std::vector<std::unique_ptr<grpc::Service>> services;

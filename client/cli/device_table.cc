@@ -99,6 +99,24 @@ std::string DeviceTable(const v1::ListInventoryResponse& inventory) {
   return table.Format();
 }
 
+std::string ReportTable(const google::protobuf::RepeatedPtrField<v1::DeviceReports>& reports, absl::Time now) {
+  if (reports.empty()) return "";
+  Table table({{"DEVICE"},
+               {"REPORTED"},
+               {"CODE", Table::Align::kRight},
+               {"COUNT", Table::Align::kRight},
+               {"LAST", Table::Align::kRight},
+               {"UUID"}});
+  for (const v1::DeviceReports& device : reports) {
+    for (const v1::DeviceEvent& event : device.events()) {
+      table.AddRow({absl::StrCat(device.device()), v1::DeviceEvent::Kind_Name(event.kind()),
+                    event.code() == 0 ? "-" : absl::StrCat(event.code()), absl::StrCat(event.count()),
+                    absl::StrCat(FormatSince(event.time(), now), " ago"), device.uuid()});
+    }
+  }
+  return table.Format();
+}
+
 std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
   if (inventory.devices().empty()) return "no devices\n";
   Table table({{"DEVICE"},

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
@@ -17,7 +18,8 @@ absl::Status Watch(const Globals& globals, const Inspector& inspector) {
   const absl::Status watched = inspector.WatchDevices([&](const v1::WatchDevicesResponse& answer) {
     absl::StatusOr<std::string> text = globals.json
                                            ? FormatJsonLine(answer)
-                                           : absl::StrCat(first ? "" : "\n", DeviceTable(answer.devices()));
+                                           : absl::StrCat(first ? "" : "\n", DeviceTable(answer.devices()),
+                                                          ReportTable(answer.reports(), absl::Now()));
     first = false;
     shown = text.status();
     if (!shown.ok()) return false;

@@ -11,6 +11,7 @@
 #include "common/fd_passing.h"
 #include "common/label.h"
 #include "common/status_macros.h"
+#include "daemon/device/event_log.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -57,12 +58,7 @@ DeviceCondition FromWire(const monitor::Survey& survey) {
   DeviceCondition out = {.health = static_cast<DeviceHealth>(survey.health),
                          .trouble = TextOf(survey.trouble),
                          .read_at = TimeOf(survey.taken_ns),
-                         .figures = survey.figures,
-                         .events_total = survey.events_total};
-  for (uint32_t i = 0; i < std::min(survey.event_count, monitor::Survey::kMaxEvents); ++i) {
-    const monitor::Event& event = survey.events[i];
-    out.events.push_back({.kind = event.kind, .code = event.code, .heard_at = TimeOf(event.heard_ns)});
-  }
+                         .figures = survey.figures};
   for (uint32_t i = 0; i < std::min(survey.instance_count, monitor::Survey::kMaxInstances); ++i) {
     const monitor::Instance& instance = survey.instances[i];
     out.instances.push_back({.uuid = TextOf(instance.uuid),
@@ -97,6 +93,13 @@ InventoryDesk::InventoryDesk(EventLoop* loop, Broker* broker, const std::vector<
 
 absl::Status InventoryDesk::MonitorIsUp(UniqueFd socket) {
   MonitorIsGone();
+  {
+    MutexLock lock(&mu_);
+    for (auto& [ordinal, reported] : reported_) {
+      reported.earlier = reported.latest;
+      reported.earlier_total = reported.total;
+    }
+  }
   socket_ = std::move(socket);
   BERTH_ASSIGN_OR_RETURN(watch_, loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t) { OnMonitorEvent(); }));
   broker_.Step(
@@ -163,6 +166,7 @@ void InventoryDesk::OnReading(const monitor::Reading& reading) {
 void InventoryDesk::OnSurvey(const monitor::Survey& survey) {
   DeviceCondition condition = FromWire(survey);
   core::DeviceSurvey seen = {.lost = condition.health == DeviceHealth::kLost, .trouble = condition.trouble};
+  bool news = false;
   {
     MutexLock lock(&mu_);
     const auto found = devices_.find(survey.device);
@@ -171,10 +175,24 @@ void InventoryDesk::OnSurvey(const monitor::Survey& survey) {
     uint64_t& links = found->second.nvlink_peers;
     links = condition.peers.nvlink | (links & ~condition.peers.known);
     seen.nvlink_peers = links;
+    Reported& reported = reported_[survey.device];
+    reported.total = reported.earlier_total + survey.events_total;
+    reported.latest = reported.earlier;
+    for (uint32_t i = 0; i < std::min(survey.event_count, monitor::Survey::kMaxEvents); ++i) {
+      KeepLatest(survey.events[i], &reported.latest);
+    }
+    condition.events_total = reported.total;
+    news = reported.total != found->second.condition.events_total;
+    for (const monitor::Event& event : reported.latest) {
+      condition.events.push_back(
+          {.kind = event.kind, .code = event.code, .count = event.count, .heard_at = TimeOf(event.heard_ns)});
+    }
     found->second.condition = std::move(condition);
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.DeviceSurveyed(now, survey.device, seen, effects);
+    // Nothing is decided by what was reported: the core need not know it.
+    if (news) effects->push_back({.what = core::DevicesChanged()});
   });
 }
 

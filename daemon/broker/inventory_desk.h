@@ -50,6 +50,7 @@ struct DeviceCondition {
   struct Event {
     DeviceEventKind kind = DeviceEventKind::kXid;
     uint64_t code = 0;
+    uint64_t count = 1;
     absl::Time heard_at;
   };
   std::vector<Event> events;
@@ -107,8 +108,17 @@ class InventoryDesk {
   UniqueFd socket_;
   EventLoop::WatchId watch_ = 0;
 
+  // What was reported of a device to all monitors that there were, and what of that before this one.
+  struct Reported {
+    std::vector<monitor::Event> latest;
+    uint64_t total = 0;
+    std::vector<monitor::Event> earlier;
+    uint64_t earlier_total = 0;
+  };
+
   mutable Mutex mu_;
   std::map<uint32_t, DeviceLook> devices_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, Reported> reported_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace berth

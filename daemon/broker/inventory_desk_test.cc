@@ -21,12 +21,14 @@
 namespace berth {
 namespace {
 
-// Remembers what was ordered; the rest is nobody's here.
+// Remembers what was ordered, and how often devices have changed; the rest is nobody's here.
 class OrderSink final : public IdleSink {
  public:
   void Carry(const core::OrderDevice& effect) override { last_order = static_cast<int>(effect.order); }
+  void Carry(const core::DevicesChanged&) override { ++changes; }
 
   std::atomic<int> last_order = -1;
+  std::atomic<int> changes = 0;
 };
 
 int64_t Now() {
@@ -142,6 +144,53 @@ TEST_F(InventoryDeskTest, WhatTheMonitorSaysIsShownWithItsTimeAndTellsTheCore) {
   EXPECT_EQ(desk_.Look(EventLoop::SteadyNow() + absl::Seconds(6)).at(1).condition.health,
             DeviceHealth::kSilent);
   EXPECT_EQ(Look(0).condition.health, DeviceHealth::kUnknown);
+}
+
+TEST_F(InventoryDeskTest, ASurveyWithNewReportsIsOneChangeAndOneWithoutIsNone) {
+  const auto survey = [&](uint64_t total) {
+    monitor::Survey said = {.device = 1, .taken_ns = Now(), .event_count = total > 0 ? 1u : 0u, .events_total = total};
+    said.events[0] = {.code = 31, .count = total, .heard_ns = Now()};
+    ASSERT_TRUE(SendStruct(socket_.get(), said).ok());
+    // Said after it, and so heard after it.
+    const absl::Time before = EventLoop::SteadyNow();
+    ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 0, .taken_ns = Now()}).ok());
+    ASSERT_TRUE(Eventually([&] { return Look(0).condition.read_at.value_or(before) > before; }));
+  };
+  survey(0);
+  const int before = sink_.changes;
+  survey(0);
+  EXPECT_EQ(sink_.changes, before);
+  survey(1'000);
+  EXPECT_EQ(sink_.changes, before + 1);
+  survey(1'000);
+  EXPECT_EQ(sink_.changes, before + 1);
+  survey(1'001);
+  EXPECT_EQ(sink_.changes, before + 2);
+}
+
+TEST_F(InventoryDeskTest, WhatWasReportedOutlivesTheMonitorThatHeardIt) {
+  monitor::Survey survey = {.device = 1, .taken_ns = Now(), .event_count = 2, .events_total = 3};
+  survey.events[0] = {.code = 31, .count = 2, .heard_ns = Now()};
+  survey.events[1] = {.code = 79, .heard_ns = Now()};
+  ASSERT_TRUE(SendStruct(socket_.get(), survey).ok());
+  ASSERT_TRUE(Eventually([&] { return Look(1).condition.events_total == 3; }));
+  EXPECT_EQ(Look(1).condition.events[0].count, 2u);
+  socket_.reset();
+  socket_ = Connect();
+  EXPECT_EQ(Look(1).condition.events_total, 3u);
+  // Another one begins to count anew, and says the same again with each survey.
+  survey = monitor::Survey{.device = 1, .taken_ns = Now(), .event_count = 1, .events_total = 5};
+  survey.events[0] = {.code = 31, .count = 5, .heard_ns = Now()};
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(SendStruct(socket_.get(), survey).ok());
+  ASSERT_TRUE(SendStruct(socket_.get(), monitor::Survey{.device = 0, .taken_ns = Now()}).ok());
+  ASSERT_TRUE(Eventually([&] { return Look(0).condition.read_at.has_value(); }));
+  const DeviceCondition seen = Look(1).condition;
+  EXPECT_EQ(seen.events_total, 8u);
+  ASSERT_EQ(seen.events.size(), 2u);
+  EXPECT_EQ(seen.events[0].code, 79u);
+  EXPECT_EQ(seen.events[1].code, 31u);
+  EXPECT_EQ(seen.events[1].count, 7u);
+  EXPECT_EQ(Look(0).condition.events_total, 0u);
 }
 
 TEST_F(InventoryDeskTest, ALinkHoldsUntilItIsSaidToBeGone) {

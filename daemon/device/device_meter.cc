@@ -90,27 +90,15 @@ void JudgeHealth(uint64_t forgiven, monitor::Survey* survey) {
     add(absl::StrCat(errors.value, " errors of memory that could not be corrected"));
   }
   // Of the Xids the last that is the device's own: what it means is in the driver's list.
-  uint64_t number = survey->events_total;
-  for (uint32_t i = survey->event_count; i > 0 && number > forgiven; --i, --number) {
+  for (uint32_t i = survey->event_count; i > 0; --i) {
     const monitor::Event& event = survey->events[i - 1];
+    if (event.number <= forgiven) break;
     if (event.kind != DeviceEventKind::kXid || IsOfAProgram(event.code)) continue;
     add(absl::StrCat("Xid ", event.code));
     break;
   }
   survey->health = trouble.empty() ? monitor::Health::kAnswers : monitor::Health::kDegraded;
   SetTrouble(trouble, survey);
-}
-
-void EventLog::Add(DeviceEventKind kind, uint64_t code) {
-  ++total_;
-  if (latest_.size() == monitor::Survey::kMaxEvents) latest_.erase(latest_.begin());
-  latest_.push_back({.kind = kind, .code = code, .heard_ns = MonotonicNanoseconds()});
-}
-
-void EventLog::CopyTo(monitor::Survey* survey) const {
-  survey->events_total = total_;
-  survey->event_count = static_cast<uint32_t>(latest_.size());
-  std::copy(latest_.begin(), latest_.end(), survey->events);
 }
 
 }  // namespace berth

@@ -56,18 +56,6 @@ bool IsOfAProgram(uint64_t xid);
 // they are counted, say nothing any more.
 void JudgeHealth(uint64_t forgiven, monitor::Survey* survey);
 
-// Remembers what a device reported.
-class EventLog {
- public:
-  void Add(DeviceEventKind kind, uint64_t code);
-  void CopyTo(monitor::Survey* survey) const;
-  uint64_t total() const { return total_; }
-
- private:
-  uint64_t total_ = 0;
-  std::vector<monitor::Event> latest_;
-};
-
 // After this Xid a GPU is not on the bus any more.
 inline constexpr uint64_t kXidOffTheBus = 79;
 

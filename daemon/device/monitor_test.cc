@@ -15,6 +15,7 @@
 #include "common/fd_passing.h"
 #include "common/memfd.h"
 #include "common/unique_fd.h"
+#include "daemon/device/event_log.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -100,6 +101,22 @@ TEST_F(MonitorTest, HeatErrorsAndXidsAreSaid) {
   EXPECT_EQ(fallen.figures[DeviceFigure::kTemperature].absence, FigureAbsence::kLost);
 }
 
+TEST_F(MonitorTest, ACounterOfErrorsThatRisesIsAnEventWithItsCount) {
+  const auto meter = NewScriptedMeter(path_, 0, Bytes(), 0);
+  const auto look = [&](const std::string& now) {
+    Write(absl::StrCat("[[device]]\n[now.0]\n", now));
+    return meter->Survey();
+  };
+  EXPECT_EQ(look("uncorrected_errors = 1").events_total, 0u);
+  const monitor::Survey risen = look("uncorrected_errors = 4");
+  EXPECT_EQ(risen.events_total, 3u);
+  ASSERT_EQ(risen.event_count, 1u);
+  EXPECT_EQ(risen.events[0].kind, DeviceEventKind::kUncorrectedEcc);
+  EXPECT_EQ(risen.events[0].count, 3u);
+  EXPECT_EQ(risen.events[0].heard_ns, risen.taken_ns);
+  EXPECT_EQ(look("uncorrected_errors = 4").events_total, 3u);
+}
+
 TEST_F(MonitorTest, OnlyADevicesOwnXidsDegradeIt) {
   monitor::Survey survey;
   EventLog events;
@@ -109,20 +126,20 @@ TEST_F(MonitorTest, OnlyADevicesOwnXidsDegradeIt) {
     return std::string(survey.trouble);
   };
   // The engine's exception, a page fault, a channel that was stopped, its cleanup, the decoder's exception.
-  for (const uint64_t code : {13, 31, 43, 45, 68}) events.Add(DeviceEventKind::kXid, code);
+  for (const uint64_t code : {13, 31, 43, 45, 68}) events.Add(DeviceEventKind::kXid, code, 1);
   EXPECT_EQ(judge(), "");
   EXPECT_EQ(survey.health, monitor::Health::kAnswers);
   EXPECT_EQ(survey.event_count, 5u) << "they are told all the same";
   // An error of memory that could not be corrected, of a link, of the GPU's own processor.
   for (const uint64_t code : {48, 74, 119}) {
-    events.Add(DeviceEventKind::kXid, code);
+    events.Add(DeviceEventKind::kXid, code, 1);
     EXPECT_EQ(judge(), "Xid " + std::to_string(code));
     EXPECT_EQ(survey.health, monitor::Health::kDegraded);
   }
-  events.Add(DeviceEventKind::kXid, 31);
+  events.Add(DeviceEventKind::kXid, 31, 1);
   EXPECT_EQ(judge(), "Xid 119") << "a program's error mends nothing";
   EXPECT_EQ(judge(events.total()), "") << "nor does one count that was before a self-test";
-  events.Add(DeviceEventKind::kXid, 95);
+  events.Add(DeviceEventKind::kXid, 95, 1);
   EXPECT_EQ(judge(events.total() - 1), "Xid 95");
 }
 

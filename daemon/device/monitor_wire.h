@@ -59,12 +59,15 @@ struct Reading {
 };
 static_assert(sizeof(Reading) == Reading::BytesOf(Reading::kMaxProcesses));
 
+// What was reported once or more.
 struct Event {
   DeviceEventKind kind = DeviceEventKind::kXid;
   uint32_t padding = 0;
   uint64_t code = 0;
-  // Of CLOCK_MONOTONIC.
+  uint64_t count = 1;
+  // The last time: of CLOCK_MONOTONIC, and what events_total was with it.
   int64_t heard_ns = 0;
+  uint64_t number = 0;
 };
 
 struct Instance {
@@ -97,7 +100,7 @@ struct Survey {
   uint64_t known_peers = 0;
   uint32_t instance_count = 0;
   uint32_t padding = 0;
-  // Since the monitor started, and the latest of them, oldest first.
+  // Since the monitor started; and those of them that were reported last, by kind and code, oldest first.
   uint64_t events_total = 0;
   Event events[kMaxEvents] = {};
   Instance instances[kMaxInstances] = {};

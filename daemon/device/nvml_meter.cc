@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "daemon/device/device_meter.h"
+#include "daemon/device/event_log.h"
 
 namespace berth {
 namespace {
@@ -93,9 +94,10 @@ class NvmlMeter final : public DeviceMeter {
     survey.figures[DeviceFigure::kFreeBytes] = free_;
     bool off_the_bus = false;
     for (const cuda::NvmlSurvey::Event& event : survey_->TakeEvents()) {
-      events_.Add(event.kind, event.code);
+      events_.Add(event.kind, event.code, survey.taken_ns);
       off_the_bus |= event.kind == DeviceEventKind::kXid && event.code == kXidOffTheBus;
     }
+    events_.AddRises(survey.figures, survey.taken_ns);
     events_.CopyTo(&survey);
     ReadPeers(&survey);
     ReadInstances(&survey);

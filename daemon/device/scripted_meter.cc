@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/device/device_meter.h"
+#include "daemon/device/event_log.h"
 #include "daemon/device/node_script.h"
 
 namespace berth {
@@ -50,8 +51,9 @@ class ScriptedMeter final : public DeviceMeter {
     if (!total.known()) total = Known(device->memory.value_or(total_).count());
     // What was added since the last look.
     for (; seen_xids_ < device->xids.size(); ++seen_xids_) {
-      events_.Add(DeviceEventKind::kXid, device->xids[seen_xids_]);
+      events_.Add(DeviceEventKind::kXid, device->xids[seen_xids_], survey.taken_ns);
     }
+    events_.AddRises(survey.figures, survey.taken_ns);
     events_.CopyTo(&survey);
     survey.nvlink_peers = survey.peers = nvlink_peers_;
     survey.known_peers = ~uint64_t{0};

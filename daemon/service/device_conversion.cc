@@ -1,5 +1,6 @@
 #include "daemon/service/device_conversion.h"
 
+#include "common/device_figures.h"
 #include "daemon/service/conversion.h"
 
 namespace berth::service {
@@ -9,6 +10,7 @@ namespace {
 static_assert(static_cast<int>(core::MemoryKind::kCudaDirect) == v1::MEMORY_KIND_CUDA_DIRECT);
 static_assert(static_cast<int>(core::DeviceState::kIdle) == v1::Device::IDLE);
 static_assert(static_cast<int>(core::DeviceState::kProbation) == v1::Device::PROBATION);
+static_assert(static_cast<int>(DeviceEventKind::kUncorrectedEcc) == v1::DeviceEvent::UNCORRECTED_ECC);
 
 }  // namespace
 
@@ -53,6 +55,17 @@ void ToProto(const core::DeviceView& view, v1::Device* out) {
   context->set_generation(view.context->generation);
   context->set_restarts_left(view.context->restarts_left);
   context->set_last_failure(view.context->last_failure);
+}
+
+void ToProto(const std::vector<DeviceCondition::Event>& events,
+             google::protobuf::RepeatedPtrField<v1::DeviceEvent>* out) {
+  for (const DeviceCondition::Event& event : events) {
+    v1::DeviceEvent* const to = out->Add();
+    to->set_kind(static_cast<v1::DeviceEvent::Kind>(event.kind));
+    to->set_code(event.code);
+    to->set_count(event.count);
+    service::ToProto(event.heard_at, to->mutable_time());
+  }
 }
 
 }  // namespace berth::service

@@ -122,7 +122,18 @@ class DeviceWatches::Watch final : public Reactor, public std::enable_shared_fro
     });
     if (!known.ok()) return End(known);
     response_.Clear();
-    for (const core::DeviceView& device : devices) ToProto(device, response_.add_devices());
+    // After the core: what has changed there is not in the token yet, or is read here.
+    const std::map<uint32_t, DeviceLook> looks = watches_.desk_.Look(EventLoop::SteadyNow());
+    for (const core::DeviceView& device : devices) {
+      ToProto(device, response_.add_devices());
+      const DeviceCondition& condition = looks.at(device.ordinal).condition;
+      if (condition.events_total == 0) continue;
+      v1::DeviceReports* const reports = response_.add_reports();
+      reports->set_device(device.ordinal);
+      reports->set_uuid(device.uuid);
+      ToProto(condition.events, reports->mutable_events());
+      reports->set_events_total(condition.events_total);
+    }
     response_.set_resume_token(token);
     MutexLock lock(&mu_);
     // Under the lock: no write follows Finish().

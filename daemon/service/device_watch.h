@@ -20,6 +20,7 @@
 #include "berth/v1/device.pb.h"
 #include "common/mutex.h"
 #include "daemon/broker/broker.h"
+#include "daemon/broker/inventory_desk.h"
 #include "daemon/core/caller.h"
 #include "daemon/core/tenant_quota.h"
 #include "grpcpp/server_context.h"
@@ -40,8 +41,9 @@ class DeviceWatches {
 
   using Reactor = grpc::ServerWriteReactor<v1::WatchDevicesResponse>;
 
-  // `broker` must outlive the watches. `life` is one of its lives: tokens of another say nothing here.
-  DeviceWatches(Broker* broker, uint64_t life) : broker_(*broker), life_(life) {}
+  // `broker` and `desk` must outlive the watches. `life` is one of the broker's: tokens of another say nothing here.
+  DeviceWatches(Broker* broker, const InventoryDesk* desk, uint64_t life)
+      : broker_(*broker), desk_(*desk), life_(life) {}
   // Requires: every call has ended.
   ~DeviceWatches() = default;
 
@@ -74,6 +76,7 @@ class DeviceWatches {
   std::string Token() const;
 
   Broker& broker_;
+  const InventoryDesk& desk_;
   const uint64_t life_;
   // Changes so far.
   std::atomic<uint64_t> revision_ = 0;

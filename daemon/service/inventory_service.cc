@@ -15,7 +15,6 @@ namespace {
 
 // The enums carry the wire's numbers.
 static_assert(static_cast<int>(DeviceHealth::kSilent) == v1::Condition::SILENT);
-static_assert(static_cast<int>(DeviceEventKind::kUncorrectedEcc) == v1::DeviceEvent::UNCORRECTED_ECC);
 
 void ToProto(const FigureValue& figure, v1::Figure* out) {
   if (figure.known()) {
@@ -72,12 +71,7 @@ void ToProto(const DeviceCondition& condition, absl::Time now, v1::Condition* ou
         absl::ToInt64Milliseconds(std::max(now - *condition.read_at, absl::ZeroDuration()))));
   }
   for (size_t i = 0; i < kDeviceFigures; ++i) ToProto(condition.figures.values[i], (out->*kFigures[i])());
-  for (const DeviceCondition::Event& event : condition.events) {
-    v1::DeviceEvent* const to = out->add_events();
-    to->set_kind(static_cast<v1::DeviceEvent::Kind>(event.kind));
-    to->set_code(event.code);
-    service::ToProto(event.heard_at, to->mutable_time());
-  }
+  service::ToProto(condition.events, out->mutable_events());
   out->set_events_total(condition.events_total);
   for (const DeviceCondition::Instance& instance : condition.instances) {
     v1::MigInstance* const to = out->add_mig_instances();

@@ -15,12 +15,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/device.grpc.pb.h"
 #include "client/block.h"
 #include "client/inspector.h"
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/bytes.h"
 #include "common/error.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/berth_command.h"
@@ -371,6 +373,69 @@ TEST(InventoryTest, AWatcherIsToldOfADrainALossAndAReturn) {
     return true;
   });
   EXPECT_TRUE(watched.ok()) << watched;
+}
+
+// What the next answer says of the first device, of a watch that goes on where `*token` is.
+v1::DeviceReports NextReports(v1::DeviceService::Stub& stub, std::string* token) {
+  v1::WatchDevicesRequest request;
+  request.set_resume_token(*token);
+  v1::WatchDevicesResponse answer;
+  // Again where the connection was an earlier broker's.
+  EXPECT_TRUE(Eventually([&] {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    const auto reader = stub.WatchDevices(&context, request);
+    const bool read = reader->Read(&answer);
+    context.TryCancel();
+    return read;
+  }));
+  *token = answer.resume_token();
+  return answer.reports_size() == 0 ? v1::DeviceReports() : answer.reports(0);
+}
+
+TEST(InventoryTest, AWatcherThatResumesIsToldOfAllThatWasReportedMeanwhileAndABurstIsOneEntry) {
+  NodeFile node(kTwo);
+  TestDaemon daemon(With(node));
+  ASSERT_TRUE(Becomes(daemon, 0, v1::Device::READY));
+  ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().has_read_time(); }));
+  const auto stub = v1::DeviceService::NewStub(grpc::CreateChannel(
+      absl::StrCat("unix:", daemon.folder(), "/observer.sock"), grpc::InsecureChannelCredentials()));
+  std::string token;
+  EXPECT_EQ(NextReports(*stub, &token).events_total(), 0u);
+  // Nobody watches.
+  std::string burst = "74";
+  for (int i = 0; i < 1'000; ++i) absl::StrAppend(&burst, ", 31");
+  node.Now(absl::StrCat("[now.0]\nuncorrected_errors = 0\nxids = [", burst, "]\n"));
+  ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().events_total() == 1'001; }));
+  const v1::DeviceReports missed = NextReports(*stub, &token);
+  EXPECT_EQ(missed.uuid(), DeviceOf(daemon, 0).uuid());
+  EXPECT_EQ(missed.events_total(), 1'001u);
+  ASSERT_EQ(missed.events_size(), 2);
+  EXPECT_EQ(missed.events(0).code(), 74u);
+  EXPECT_EQ(missed.events(1).code(), 31u);
+  EXPECT_EQ(missed.events(1).count(), 1'000u);
+  node.Now(absl::StrCat("[now.0]\nuncorrected_errors = 3\nxids = [", burst, "]\n"));
+  // Whose token is of what is now waits for the next.
+  v1::DeviceReports next = missed;
+  while (!::testing::Test::HasFailure() && next.events_total() == 1'001) next = NextReports(*stub, &token);
+  EXPECT_EQ(next.events_total(), 1'004u);
+  ASSERT_EQ(next.events_size(), 3);
+  EXPECT_EQ(next.events(2).kind(), v1::DeviceEvent::UNCORRECTED_ECC);
+  EXPECT_EQ(next.events(2).count(), 3u);
+  // Nor is a report gone with the broker, or with the process that heard it.
+  daemon.KillBroker();
+  ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().events_total() == 1'004; }));
+  EXPECT_EQ(NextReports(*stub, &token).events_total(), 1'004u);
+  // Of which the one that is there has heard more already.
+  node.Now("[now.0]\nuncorrected_errors = 3\nxids = [95]\n");
+  ASSERT_EQ(::kill(MonitorOf(daemon), SIGKILL), 0);
+  v1::DeviceReports last = next;
+  while (!::testing::Test::HasFailure() && last.events_total() == 1'004) last = NextReports(*stub, &token);
+  EXPECT_EQ(last.events_total(), 1'005u);
+  ASSERT_EQ(last.events_size(), 4);
+  EXPECT_EQ(last.events(0).code(), 74u);
+  EXPECT_EQ(last.events(1).count(), 1'000u);
+  EXPECT_EQ(last.events(3).code(), 95u);
 }
 
 TEST(InventoryTest, WhoWaitsForADeviceThatIsDrainedIsTold) {

@@ -359,6 +359,49 @@ TEST_F(NvmlTest, ALostDeviceIsToldToWatchersAndComesBackThroughItsSelfTest) {
   EXPECT_TRUE(Eventually([&] { return driver_->counts().event_sets == 2; }, kLong)) << driver_->counts().event_sets;
 }
 
+TEST_F(NvmlTest, AWatcherIsToldOfXidsAndErrorsOfMemoryAsTheyAreHeardOf) {
+  StartWith(2);
+  ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));
+  ASSERT_TRUE(Becomes(1, v1::Condition::ANSWERS));
+  const absl::Time begin = absl::Now();
+  int step = 0;
+  v1::WatchDevicesResponse last;
+  const absl::Status watched = daemon_->inspector().WatchDevices([&](const v1::WatchDevicesResponse& answer) {
+    last = answer;
+    if (step == 0) {
+      EXPECT_EQ(answer.reports_size(), 0);
+      driver_->Set(1, "events", "xid:74 xid:31 xid:31");
+    } else if (step == 1 && answer.reports_size() == 1 && answer.reports(0).events_total() == 3) {
+      // Of no event of the driver's: its counter alone says so.
+      driver_->Set(0, "uncorrected_errors", "2");
+    } else {
+      return answer.reports_size() < 2;
+    }
+    ++step;
+    return true;
+  });
+  EXPECT_TRUE(Ok(watched));
+  ASSERT_EQ(last.reports_size(), 2);
+  const v1::DeviceReports& errors = last.reports(0);
+  EXPECT_EQ(errors.device(), 0u);
+  EXPECT_EQ(errors.uuid(), DriverScript::UuidOf(0));
+  ASSERT_EQ(errors.events_size(), 1);
+  EXPECT_EQ(errors.events(0).kind(), v1::DeviceEvent::UNCORRECTED_ECC);
+  EXPECT_EQ(errors.events(0).count(), 2u);
+  const v1::DeviceReports& xids = last.reports(1);
+  EXPECT_EQ(xids.uuid(), DriverScript::UuidOf(1));
+  ASSERT_EQ(xids.events_size(), 2);
+  EXPECT_EQ(xids.events(0).code(), 74u);
+  EXPECT_EQ(xids.events(0).count(), 1u);
+  EXPECT_EQ(xids.events(1).kind(), v1::DeviceEvent::XID);
+  EXPECT_EQ(xids.events(1).code(), 31u);
+  EXPECT_EQ(xids.events(1).count(), 2u);
+  for (const v1::DeviceEvent& event : {errors.events(0), xids.events(0), xids.events(1)}) {
+    EXPECT_GE(event.time().seconds(), absl::ToUnixSeconds(begin) - 1);
+    EXPECT_LE(event.time().seconds(), absl::ToUnixSeconds(absl::Now()) + 1);
+  }
+}
+
 TEST_F(NvmlTest, ALossThatAWorkerSeesFirstIsTheSameLoss) {
   StartWith(2);
   ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));
