@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -41,9 +42,10 @@ PerDevice<uint64_t> WholeWeights(absl::Span<const double> weights) {
   // Powers of two: the product is exact, or less than one. Two of them, as one may be beyond a double.
   const double first = std::ldexp(1.0, shift / 2);
   const double second = std::ldexp(1.0, shift - shift / 2);
-  PerDevice<uint64_t> whole;
-  whole.reserve(weights.size());
-  for (const double weight : weights) whole.push_back(static_cast<uint64_t>(Clean(weight) * first * second));
+  PerDevice<uint64_t> whole(weights.size());
+  uint64_t* to = whole.data();
+  // Signed in between, which is one instruction.
+  for (const double weight : weights) *to++ = static_cast<int64_t>(Clean(weight) * first * second);
   return whole;
 }
 
@@ -63,34 +65,39 @@ std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> 
   const PerDevice<uint64_t> whole = WholeWeights(weights);
   const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
   // Of the division, of which all have the same divisor.
-  struct Rest {
-    uint64_t rest;
-    bool had_more;
-    size_t place;
-  };
-  PerDevice<Rest> rests;
-  rests.reserve(weights.size());
+  PerDevice<uint64_t> rests(weights.size());
   uint64_t left = units;
   for (size_t i = 0; i < weights.size(); ++i) {
     const Wide product = Wide{units} * whole[i];
     shares[i] = static_cast<uint64_t>(product / sum);
+    // It is less than the divisor: what is above 64 bits is nothing.
+    rests[i] = static_cast<uint64_t>(product) - shares[i] * sum;
     left -= shares[i];
-    rests.push_back({.rest = static_cast<uint64_t>(product - Wide{shares[i]} * sum),
-                     .had_more = had[i] > shares[i],
-                     .place = i});
   }
-  // Fewer than there are devices with a rest.
-  std::nth_element(rests.begin(), rests.begin() + left, rests.end(), [](const Rest& a, const Rest& b) {
-    if (a.rest != b.rest) return a.rest > b.rest;
-    return a.had_more != b.had_more ? a.had_more : a.place < b.place;
-  });
-  for (uint64_t i = 0; i < left; ++i) ++shares[rests[i].place];
+  if (left == 0) return shares;
+  // The least rest that comes in for a unit; above 0, because more than `left` devices have one.
+  PerDevice<uint64_t> order = rests;
+  std::nth_element(order.begin(), order.begin() + (left - 1), order.end(), std::greater<>());
+  const uint64_t last = order[left - 1];
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const uint64_t more = rests[i] > last ? 1 : 0;
+    shares[i] += more;
+    left -= more;
+  }
+  for (const bool keeps : {true, false}) {
+    for (size_t i = 0; i < shares.size() && left > 0; ++i) {
+      if (rests[i] != last || (keeps && had[i] <= shares[i])) continue;
+      ++shares[i];
+      --left;
+      rests[i] = 0;
+    }
+  }
   return shares;
 }
 
 // The split among the devices of `places` alone.
 std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevice> devices,
-                                  absl::Span<const size_t> places) {
+                                  const Places& places) {
   PerDevice<double> weights;
   PerDevice<uint64_t> had;
   for (const size_t place : places) {
@@ -275,14 +282,15 @@ std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> we
 }
 
 std::vector<Tile> LayOut(absl::Span<const uint64_t> shares) {
-  std::vector<Tile> tiles;
-  tiles.reserve(shares.size());
+  std::vector<Tile> tiles(shares.size());
+  Tile* tile = tiles.data();
   uint64_t begin = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     if (shares[i] == 0) continue;
-    tiles.push_back({.device = i, .begin = begin, .end = begin + shares[i]});
+    *tile++ = {.device = i, .begin = begin, .end = begin + shares[i]};
     begin += shares[i];
   }
+  tiles.resize(tile - tiles.data());
   return tiles;
 }
 
@@ -296,12 +304,18 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   if (units == 0) return std::vector<uint64_t>(devices.size(), 0);
   if (devices.empty()) return CannotHold("devices", "devices to split units over", 0, 1);
   if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
-  const bool roomy = std::all_of(devices.begin(), devices.end(),
-                                 [&](const PartitionDevice& device) { return device.most_units >= units; });
-  PerDevice<size_t> all(devices.size());
+  bool simple = constraints.min_units <= 1 && constraints.max_devices == 0;
+  PerDevice<double> weights(devices.size());
+  PerDevice<uint64_t> had(devices.size());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    simple &= devices[i].most_units >= units;
+    weights[i] = devices[i].weight;
+    had[i] = devices[i].had_units;
+  }
+  if (simple) return LargestRemainder(units, weights, had);
+  Places all(devices.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  if (roomy && constraints.min_units <= 1 && constraints.max_devices == 0) return SharesAmong(units, devices, all);
-  return SharesOf(units, devices, Places(all.begin(), all.end()), constraints);
+  return SharesOf(units, devices, std::move(all), constraints);
 }
 
 }  // namespace berth

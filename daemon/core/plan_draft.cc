@@ -59,23 +59,6 @@ double ScoreOf(const Device& device, Bytes free) {
 
 bool Serves(const PlanDevice& device) { return device.left != PlanDevice::Left::kOutOfService; }
 
-// What the weights alone come to, for those who want to know: the split itself is exact.
-void SetIdeals(uint64_t units, std::vector<PlanDevice>* devices) {
-  double sum = 0;
-  double serving = 0;
-  for (const PlanDevice& device : *devices) {
-    if (!Serves(device)) continue;
-    serving += 1;
-    if (device.weight > 0) sum += device.weight;
-  }
-  const bool even = !std::isfinite(sum) || sum <= 0;
-  for (PlanDevice& device : *devices) {
-    if (!Serves(device)) continue;
-    const double share = even ? 1 / serving : device.weight > 0 ? device.weight / sum : 0;
-    device.ideal = static_cast<double>(units) * share;
-  }
-}
-
 // The tiles of `before` by the places of `devices`, which has all of its devices.
 std::vector<Tile> TilesOf(const PlanLayout& before, const std::vector<PlanDevice>& devices) {
   std::vector<Tile> tiles = before.tiles;
@@ -91,9 +74,9 @@ std::vector<Tile> TilesOf(const PlanLayout& before, const std::vector<PlanDevice
 using PerDevice = absl::InlinedVector<uint64_t, 16>;
 
 PerDevice UnitsOf(const std::vector<PlanDevice>& devices) {
-  PerDevice units;
-  units.reserve(devices.size());
-  for (const PlanDevice& device : devices) units.push_back(device.units);
+  PerDevice units(devices.size());
+  uint64_t* to = units.data();
+  for (const PlanDevice& device : devices) *to++ = device.units;
   return units;
 }
 
@@ -208,25 +191,27 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
       Bytes free;
       const Device* device;
     };
-    absl::InlinedVector<Ranked, 16> ranked;
+    absl::InlinedVector<Ranked, 16> ranked(core_->devices_.size());
+    Ranked* last = ranked.data();
     for (const auto& [ordinal, device] : core_->devices_) {
       // One that is gone for good is not worth a word.
       if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
       const Bytes free = core_->placement_.FreeOn(ordinal);
-      // In its place: to copy it there waits for what has just been stored.
-      Ranked& one = ranked.emplace_back();
-      one.score = TakesWork(device) ? ScoreOf(device, free) : -1;
-      one.free = free;
-      one.device = &device;
+      last->score = TakesWork(device) ? ScoreOf(device, free) : -1;
+      last->free = free;
+      last->device = &device;
+      ++last;
     }
+    ranked.resize(last - ranked.data());
     // By ordinal already, among equals.
-    for (size_t i = 1; before == nullptr && i < ranked.size(); ++i) {
-      for (size_t j = i; j > 0 && ranked[j].score > ranked[j - 1].score; --j)
-        std::swap(ranked[j], ranked[j - 1]);
+    Ranked* const first = ranked.data();
+    for (Ranked* next = first + 1; before == nullptr && next < last; ++next) {
+      for (Ranked* at = next; at > first && at->score > at[-1].score; --at) std::swap(*at, at[-1]);
     }
     devices.resize(ranked.size());
-    for (size_t i = 0; i < ranked.size(); ++i) {
-      Describe(session, *ranked[i].device, ranked[i].free, ranked[i].score, request, before, &devices[i]);
+    PlanDevice* described = devices.data();
+    for (const Ranked& one : ranked) {
+      Describe(session, *one.device, one.free, one.score, request, before, described++);
     }
   }
   if (before == nullptr) return devices;
@@ -242,27 +227,32 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
 
 absl::Status PlanRun::Share(const PlanRequest& request, const PlanLayout* before,
                             std::vector<PlanDevice>* devices) const {
-  absl::InlinedVector<PartitionDevice, 16> serving;
-  absl::InlinedVector<size_t, 16> places;
-  for (size_t i = 0; i < devices->size(); ++i) {
-    const PlanDevice& device = (*devices)[i];
+  absl::InlinedVector<PartitionDevice, 16> serving(devices->size());
+  PartitionDevice* to = serving.data();
+  double sum = 0;
+  for (const PlanDevice& device : *devices) {
     if (!Serves(device)) continue;
-    PartitionDevice& to = serving.emplace_back();
-    to.weight = device.weight;
-    to.most_units = device.room;
-    if (request.one_island) to.island = core_->devices_.at(device.ordinal).island;
-    if (const PlanDevice* const had = FindIn(before, device.ordinal); had != nullptr) to.had_units = had->units;
-    places.push_back(i);
+    to->weight = device.weight;
+    to->most_units = device.room;
+    if (request.one_island) to->island = core_->devices_.at(device.ordinal).island;
+    if (const PlanDevice* const had = FindIn(before, device.ordinal); had != nullptr) to->had_units = had->units;
+    if (device.weight > 0) sum += device.weight;
+    ++to;
   }
+  serving.resize(to - serving.data());
   BERTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> shares,
                          ConstrainedShares(request.units, serving,
                                            {.min_units = request.min_units,
                                             .max_devices = request.max_devices,
                                             .one_island = request.one_island}));
-  SetIdeals(request.units, devices);
-  for (size_t i = 0; i < places.size(); ++i) {
-    PlanDevice& device = (*devices)[places[i]];
-    device.units = shares[i];
+  const bool even = !std::isfinite(sum) || sum <= 0;
+  const uint64_t* share = shares.data();
+  for (PlanDevice& device : *devices) {
+    if (!Serves(device)) continue;
+    // What the weights alone come to, for those who want to know: the split itself is exact.
+    const double part = even ? 1.0 / static_cast<double>(serving.size()) : device.weight > 0 ? device.weight / sum : 0;
+    device.ideal = static_cast<double>(request.units) * part;
+    device.units = *share++;
     if (device.units > 0) continue;
     device.left = device.ideal < 1 ? PlanDevice::Left::kTooLight : PlanDevice::Left::kConstraint;
   }
