@@ -7,31 +7,32 @@
 //   bench_client turn FOLDER     acquires when it reads a byte, telling so on fd 3, and releases at the next
 //   bench_client contend FILE KIND WHERE   contends for a lock (peer_locks.h) until killed, once FILE is there
 //   bench_client echo-exec SOCKET          one bare echo, then execs /bin/true
-//   bench_client fill FOLDER S B opens S sessions of B small blocks each, tells so on fd 3, holds them until killed
+//   bench_client hoard FOLDER S B written|bare P W
+//                              opens S sessions, each of B blocks and P permits, tells so on fd 3; has W wait in each,
+//                              and all else, as a byte says (crowd.h), telling each, until there is none
 //
 // Ends with 0 if all went well.
 
 #include <errno.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "client/block.h"
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo_client.h"
+#include "tests/bench/hoard.h"
 #include "tests/bench/peer_locks.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/bench/witness.h"
@@ -113,18 +114,25 @@ absl::Status EchoThenExec(const std::string& socket) {
   return OsError("execv", errno);
 }
 
-absl::Status Fill(const std::string& folder, int sessions, int blocks_each) {
-  std::vector<Block> blocks;
-  for (int i = 0; i < sessions; ++i) {
-    BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
-                           Session::Open({.folder = folder, .label = "bench", .always_new = true}));
-    for (int block = 0; block < blocks_each; ++block) {
-      BERTH_ASSIGN_OR_RETURN(Block held, Block::Allocate(session, {.bytes = MiB(2)}));
-      blocks.push_back(std::move(held));
-    }
+absl::Status FollowOrders(const std::string& folder, int sessions, const HoardShare& share) {
+  Hoard hoard;
+  for (int i = 0; i < sessions; ++i) BERTH_RETURN_IF_ERROR(hoard.Add(folder, share));
+  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kDone));
+  char order;
+  while (::read(STDIN_FILENO, &order, 1) == 1) {
+    if (order == 'w') hoard.BeginToWait(share);
+    if (order == 'c') BERTH_RETURN_IF_ERROR(hoard.CheckBytes());
+    if (order == 'p') BERTH_RETURN_IF_ERROR(hoard.PassPermitsOn());
+    if (order == 'r') BERTH_RETURN_IF_ERROR(hoard.Return());
+    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kDone));
   }
-  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
-  while (true) ::pause();
+  return absl::OkStatus();
+}
+
+absl::Status KeepHoard(const std::string& folder, int sessions, const HoardShare& share) {
+  const absl::Status status = FollowOrders(folder, sessions, share);
+  if (!status.ok()) BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kFailed));
+  return status;
 }
 
 absl::Status Run(const std::string& mode, const std::string& where) {
@@ -143,8 +151,12 @@ absl::Status Run(const std::string& mode, const std::string& where) {
 int main(int argc, char** argv) {
   const absl::string_view mode = argc > 1 ? argv[1] : "";
   absl::Status status;
-  if (argc == 5 && mode == "fill") {
-    status = berth::bench::Fill(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
+  if (argc == 8 && mode == "hoard") {
+    status = berth::bench::KeepHoard(argv[2], std::atoi(argv[3]),
+                                     {.blocks = static_cast<uint32_t>(std::atoi(argv[4])),
+                                      .written = argv[5] == absl::string_view("written"),
+                                      .permits = static_cast<uint32_t>(std::atoi(argv[6])),
+                                      .waiters = static_cast<uint32_t>(std::atoi(argv[7]))});
   } else if (argc == 5 && mode == "contend") {
     status = berth::bench::Contend(argv[2], argv[3], argv[4]);
   } else if (argc == 3) {

@@ -1,9 +1,11 @@
 #include "tests/bench/crowd.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/os_error.h"
 #include "common/status_macros.h"
 #include "tests/bench/witness.h"
 
@@ -16,31 +18,49 @@ constexpr absl::Duration kPatience = absl::Minutes(2);
 
 }  // namespace
 
-std::vector<std::string> Crowd::Flags(const Programs& programs) {
-  if (programs.backend != "host") return {};
-  return {absl::StrCat("--host-bytes=", kRoom), absl::StrCat("--device-budget=", kRoom)};
+std::vector<std::string> Crowd::Flags(const Programs& programs, const HoardShare& share) {
+  std::vector<std::string> flags;
+  if (programs.backend == "host") {
+    flags = {absl::StrCat("--host-bytes=", kRoom), absl::StrCat("--device-budget=", kRoom)};
+  }
+  if (share.permits > 0) flags.push_back(absl::StrCat("--pool=", kHoardPool, "=", kSessions * share.permits));
+  return flags;
 }
 
-absl::StatusOr<Crowd> Crowd::Start(const Programs& programs, const std::string& folder) {
-  BERTH_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-  Crowd crowd;
+absl::StatusOr<Crowd> Crowd::Start(const Programs& programs, const std::string& folder, const HoardShare& share) {
+  BERTH_ASSIGN_OR_RETURN(Pipe facts, MakePipe());
+  Crowd crowd(std::move(facts));
   for (size_t i = 0; i < kProcesses; ++i) {
-    BERTH_ASSIGN_OR_RETURN(ChildProcess child,
-                           ChildProcess::Start({.command = {programs.client, "fill", folder,
-                                                            absl::StrCat(kSessions / kProcesses),
-                                                            absl::StrCat(kBlocks / kSessions)},
-                                                .pipe = pipe.write.get()}));
-    crowd.children_.push_back(std::move(child));
+    BERTH_ASSIGN_OR_RETURN(Pipe orders, MakePipe());
+    BERTH_ASSIGN_OR_RETURN(
+        ChildProcess process,
+        ChildProcess::Start({.command = {programs.client, "hoard", folder, absl::StrCat(kSessions / kProcesses),
+                                         absl::StrCat(share.blocks), share.written ? "written" : "bare",
+                                         absl::StrCat(share.permits), absl::StrCat(share.waiters)},
+                             .pipe = crowd.facts_.write.get(),
+                             .input = orders.read.get()}));
+    crowd.clients_.push_back({.orders = std::move(orders.write), .process = std::move(process)});
   }
-  pipe.write.reset();
-  for (size_t i = 0; i < kProcesses; ++i) {
-    BERTH_RETURN_IF_ERROR(AwaitReadable(pipe.read.get(), kPatience));
-    Fact fact;
-    if (::read(pipe.read.get(), &fact, sizeof(fact)) != sizeof(fact)) {
-      return absl::InternalError("a client of the crowd ended before it had its blocks");
-    }
-  }
+  BERTH_RETURN_IF_ERROR(crowd.AwaitAll());
+  BERTH_RETURN_IF_ERROR(crowd.Have('w'));
   return crowd;
+}
+
+absl::Status Crowd::Have(char order) {
+  for (const Client& client : clients_) {
+    if (::write(client.orders.get(), &order, 1) != 1) return OsError("write", errno);
+  }
+  return AwaitAll();
+}
+
+absl::Status Crowd::AwaitAll() {
+  for (size_t i = 0; i < kProcesses; ++i) {
+    BERTH_RETURN_IF_ERROR(AwaitReadable(facts_.read.get(), kPatience));
+    Fact fact;
+    if (::read(facts_.read.get(), &fact, sizeof(fact)) != sizeof(fact)) return OsError("read", errno);
+    if (fact.kind != Fact::Kind::kDone) return absl::InternalError("a client of the crowd failed");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace berth::bench

@@ -57,9 +57,11 @@ absl::StatusOr<std::vector<Figure>> CrowdFigures(const Programs& programs);
 // A daemon that has much on its books (load_figures.cc).
 absl::StatusOr<std::vector<Figure>> LoadedFigures(const Programs& programs);
 
-// What is kept over a broker's death, and what that costs (restart_figures.cc).
+// What it costs to keep what is kept over a broker's death (ledger_figures.cc), and what such a death and a vault's
+// cost clients, with every lease counted and looked at afterwards (restart_figures.cc).
 absl::StatusOr<std::vector<Figure>> LedgerFigures(const Programs& programs);
 absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs);
+absl::StatusOr<std::vector<Figure>> VaultDeathFigures(const Programs& programs);
 
 // Processes that die (death_figures.cc).
 absl::StatusOr<std::vector<Figure>> HandOverFigures(const Programs& programs);

@@ -19,8 +19,9 @@ namespace berth::bench {
 namespace {
 
 constexpr Bytes kBlock = Crowd::kBlock;
-constexpr size_t kBlocks = Crowd::kBlocks;
 constexpr size_t kSessions = Crowd::kSessions;
+constexpr HoardShare kShare = {.blocks = 10};
+constexpr size_t kBlocks = kSessions * kShare.blocks;
 constexpr size_t kWarmBlocks = 8;
 constexpr Bytes kWarm(kBlock.count() * kWarmBlocks);
 
@@ -29,7 +30,7 @@ class Allocator {
  public:
   static absl::StatusOr<std::unique_ptr<Allocator>> Make(const Programs& programs) {
     std::vector<std::string> flags = {absl::StrCat("--warm-blocks=", kWarmBlocks)};
-    for (std::string& flag : Crowd::Flags(programs)) flags.push_back(std::move(flag));
+    for (std::string& flag : Crowd::Flags(programs, kShare)) flags.push_back(std::move(flag));
     BERTH_ASSIGN_OR_RETURN(auto daemon, StartDaemon(programs, std::move(flags)));
     BERTH_ASSIGN_OR_RETURN(auto session, Session::Open({.folder = daemon->folder()}));
     return std::unique_ptr<Allocator>(new Allocator(std::move(daemon), std::move(session)));
@@ -77,7 +78,7 @@ absl::StatusOr<Round> LoadedRound(const Programs& programs) {
   constexpr int kTurns = 6;
   BERTH_ASSIGN_OR_RETURN(const auto full, Allocator::Make(programs));
   BERTH_ASSIGN_OR_RETURN(const auto empty, Allocator::Make(programs));
-  BERTH_ASSIGN_OR_RETURN(const Crowd crowd, Crowd::Start(programs, full->folder()));
+  BERTH_ASSIGN_OR_RETURN(const Crowd crowd, Crowd::Start(programs, full->folder(), kShare));
   BERTH_ASSIGN_OR_RETURN(const auto held, full->SessionsAndBlocks());
   if (held != std::make_pair(kSessions + 1, kBlocks)) {
     return absl::InternalError(absl::StrCat(held.first, " sessions hold ", held.second, " blocks"));

@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
       {"an operator beside ten thousand waiters", OperatorFigures},
       {"ledger", LedgerFigures},
       {"a broker's death", BrokerDeathFigures},
+      {"a vault's death", VaultDeathFigures},
       {"dead holder to next grant", HandOverFigures},
       {"random kills", RandomKillFigures},
   };

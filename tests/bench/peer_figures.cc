@@ -136,6 +136,8 @@ class Ledger {
         released_ = fact.nanoseconds;
         break;
       case Fact::Kind::kReady:
+      case Fact::Kind::kDone:
+      case Fact::Kind::kFailed:
         break;
     }
   }

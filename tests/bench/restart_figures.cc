@@ -1,32 +1,32 @@
+// Broker and vault are killed with ten thousand leases out.
+
 #include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/block.h"
 #include "client/inspector.h"
 #include "client/permit.h"
 #include "client/session.h"
 #include "common/os_error.h"
-#include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
-#include "daemon/broker/broker.h"
-#include "daemon/broker/idle_sink.h"
-#include "daemon/broker/recorded_call.h"
-#include "daemon/core/core.h"
-#include "daemon/core/row_kind.h"
-#include "daemon/ledger/ledger.h"
+#include "tests/bench/account.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/crowd.h"
 #include "tests/bench/figures.h"
+#include "tests/bench/quiet.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/support/proc.h"
 
@@ -34,150 +34,176 @@ namespace berth::bench {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr int kKills = 20;
+constexpr HoardShare kShare = {.blocks = 9, .permits = 1, .waiters = 1};
+constexpr size_t kLeases = Crowd::kSessions * (kShare.blocks + kShare.permits);
+static_assert(kLeases == 10'000);
 
-// A broker in this process, with a ledger or without, and a client's calls to it.
-class InProcess {
+// A daemon whose leases a crowd has; every check of it is of all of them.
+class FullDaemon {
  public:
-  static absl::StatusOr<std::unique_ptr<InProcess>> Make(bool keeps) {
-    BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make(keeps ? "/dev/shm" : "/tmp"));
-    std::unique_ptr<Ledger> ledger;
-    if (keeps) {
-      BERTH_ASSIGN_OR_RETURN(ledger, Ledger::Create(folder.path(), {.schema = core::kRowSchema, .boot = "bench"}));
-    }
-    return std::unique_ptr<InProcess>(new InProcess(std::move(folder), std::move(ledger)));
+  static absl::StatusOr<std::unique_ptr<FullDaemon>> Make(const Programs& programs) {
+    HoardShare share = kShare;
+    // Only memory of the host is looked at here.
+    share.written = programs.backend == "host";
+    std::vector<std::string> flags = Crowd::Flags(programs, share);
+    flags.push_back("--warm-blocks=0");
+    BERTH_ASSIGN_OR_RETURN(auto daemon, StartDaemon(programs, std::move(flags)));
+    BERTH_ASSIGN_OR_RETURN(Crowd crowd, Crowd::Start(programs, daemon->folder(), share));
+    std::unique_ptr<FullDaemon> full(new FullDaemon(std::move(daemon), std::move(crowd)));
+    const absl::Time deadline = absl::Now() + kPatience;
+    do {
+      BERTH_ASSIGN_OR_RETURN(full->begin_, TakeAccount(full->folder(), kHoardPool));
+    } while (full->begin_.waiters.size() < Crowd::kSessions && absl::Now() < deadline);
+    BERTH_RETURN_IF_ERROR(ExpectSizes(full->begin_, {kShare.blocks, false, kShare.permits, kShare.waiters}));
+    return full;
   }
 
-  // Acquires a permit and releases it.
-  absl::Status Cycle() {
-    RecordedCall acquire;
-    broker_.Submit(broker_.NewCall(), &acquire,
-                   [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-                     core.Acquire(now, id, caller_, NextTag(), {.pool = "gpu-tests", .holder_key = "bench"}, effects);
-                   });
-    BERTH_ASSIGN_OR_RETURN(const core::Response granted, acquire.Await());
-    absl::Status released;
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-      released = core.GiveBack(now, caller_.credentials.channel, std::get<core::AcquireResult>(granted).acquisition,
-                               /*if_idle=*/false, effects)
-                     .status();
-    });
-    return released;
+  const std::string& folder() const { return daemon_->folder(); }
+
+  // Kills the daemon's process of that short name, which is followed by another. Returns when it was gone.
+  absl::StatusOr<int64_t> Kill(const std::string& name) const {
+    BERTH_ASSIGN_OR_RETURN(const pid_t pid, name == kVaultName ? daemon_->FindVault() : FindBroker());
+    const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd) return OsError("pidfd_open", errno);
+    if (::kill(pid, SIGKILL) < 0) return OsError("kill", errno);
+    BERTH_RETURN_IF_ERROR(AwaitReadable(pidfd.get(), kPatience));
+    return MonotonicNanoseconds();
   }
+
+  // Errors: kInternal where a lease was lost or is there twice.
+  absl::Status CheckAccount() const {
+    BERTH_ASSIGN_OR_RETURN(const Account account, TakeAccount(folder(), kHoardPool));
+    return ExpectSame(begin_, account);
+  }
+
+  // After the last kill: the bytes are what was written, who waited is granted, and all comes back once.
+  absl::Status Finish() {
+    BERTH_RETURN_IF_ERROR(crowd_.CheckBytes());
+    BERTH_RETURN_IF_ERROR(crowd_.PassPermitsOn());
+    BERTH_ASSIGN_OR_RETURN(const Account passed_on, TakeAccount(folder(), kHoardPool));
+    BERTH_RETURN_IF_ERROR(ExpectSizes(passed_on, {kShare.blocks, false, kShare.waiters, 0}));
+    BERTH_RETURN_IF_ERROR(crowd_.Return());
+    BERTH_RETURN_IF_ERROR(AwaitNothingFreed());
+    BERTH_ASSIGN_OR_RETURN(const Account end, TakeAccount(folder(), kHoardPool));
+    return ExpectSame(Account(), end);
+  }
+
+  // Waits until what was freed is gone.
+  absl::Status AwaitNothingFreed() const {
+    BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = folder(), .admin = true}));
+    return AwaitQuiet(Inspector(session), Bytes(0));
+  }
+
+  // Waits until a vault follows the one that was killed.
+  absl::Status AwaitVault() const {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (!daemon_->FindVault().ok()) {
+      if (absl::Now() > deadline) return absl::DeadlineExceededError("no vault follows");
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return absl::OkStatus();
+  }
+
+  static constexpr char kVaultName[] = "berthd";
+  static constexpr char kBrokerName[] = "berth-broker";
 
  private:
-  InProcess(TemporaryFolder folder, std::unique_ptr<Ledger> ledger)
-      : folder_(std::move(folder)), ledger_(std::move(ledger)) {
-    broker_.Step([&](core::Core& core, absl::Time now, core::Effects*) {
-      caller_.credentials.session =
-          core.OpenSession(now, caller_.credentials.secret, caller_.tenant, "bench", {}).value();
-      caller_.credentials.channel =
-          core.JoinSession(now, caller_.credentials.session, caller_.credentials.secret, caller_.tenant, {}).value();
-    });
-  }
-  core::RequestTag NextTag() {
-    ++sequence_;
-    return {.sequence = sequence_, .answered_below = sequence_};
+  FullDaemon(std::unique_ptr<Server> daemon, Crowd crowd) : daemon_(std::move(daemon)), crowd_(std::move(crowd)) {}
+
+  static absl::Status ExpectSizes(const Account& account, const HoardShare& share) {
+    if (account.blocks.size() == Crowd::kSessions * share.blocks &&
+        account.permits.size() == Crowd::kSessions * share.permits && account.units == account.permits.size() &&
+        account.waiters.size() == Crowd::kSessions * share.waiters &&
+        account.live_bytes == account.blocks.size() * Crowd::kBlock.count() && account.other_bytes == 0) {
+      return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat(account.blocks.size(), " blocks, ", account.permits.size(), " permits, ",
+                                            account.waiters.size(), " waiters, ", account.live_bytes, " live bytes"));
   }
 
-  const TemporaryFolder folder_;
-  const std::unique_ptr<Ledger> ledger_;
-  IdleSink sink_;
-  core::Core core_{core::Config{.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 2}}}, RandomId,
-                   [](core::StreamKey) { return core::StreamWords(); }};
-  Broker broker_{&core_, &sink_, ledger_.get()};
-  core::Caller caller_;
-  uint64_t sequence_ = 0;
+  absl::StatusOr<pid_t> FindBroker() const {
+    for (const testing::ChildInfo& process :
+         testing::ProcessesWith("berthd", absl::StrCat("--folder=", folder()))) {
+      if (process.name == kBrokerName) return process.pid;
+    }
+    return absl::NotFoundError("the daemon has no broker");
+  }
+
+  const std::unique_ptr<Server> daemon_;
+  Crowd crowd_;
+  // Once the crowd had everything.
+  Account begin_;
 };
 
-// Of many cycles, the median, in microseconds.
-absl::StatusOr<double> CycleTime(int count, Step cycle) {
-  std::vector<double> times;
-  for (int i = -count / 4; i < count; ++i) {
-    BERTH_ASSIGN_OR_RETURN(const double time, Microseconds(cycle));
-    if (i >= 0) times.push_back(time);
-  }
-  return Median(std::move(times)).value;
+std::string Load(const Programs& programs) {
+  return absl::StrCat(kLeases, " leases out (", Crowd::kSessions * kShare.blocks, " blocks",
+                      programs.backend == "host" ? " with data" : "", ", ", Crowd::kSessions * kShare.permits,
+                      " permits) of ", Crowd::kSessions, " sessions, ", Crowd::kSessions * kShare.waiters, " waiters");
 }
 
-absl::StatusOr<pid_t> FindBroker(int vault) {
-  for (const testing::ChildInfo& child : testing::ChildrenOf(vault)) {
-    if (child.name == "berth-broker") return child.pid;
+// Kills the process of that name again and again, and has a client that comes and one that knew it served, in turn, so
+// that neither waits for the other. Returns the milliseconds that each was served after.
+struct Served {
+  std::vector<double> comes;
+  std::vector<double> knew;
+};
+absl::StatusOr<Served> KillAgainAndAgain(const FullDaemon& full, const std::string& name,
+                                         absl::FunctionRef<absl::Status(const std::shared_ptr<Session>&)> call) {
+  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = full.folder()}));
+  BERTH_RETURN_IF_ERROR(call(session));
+  Served served;
+  for (int i = 0; i < kKills; ++i) {
+    const bool comes = i % 2 == 0;
+    BERTH_ASSIGN_OR_RETURN(const int64_t death, full.Kill(name));
+    BERTH_RETURN_IF_ERROR(comes ? Session::Open({.folder = full.folder(), .always_new = true}).status()
+                                : call(session));
+    (comes ? served.comes : served.knew).push_back((MonotonicNanoseconds() - death) * 1e-6);
+    BERTH_RETURN_IF_ERROR(full.AwaitVault());
+    BERTH_RETURN_IF_ERROR(full.AwaitNothingFreed());
+    BERTH_RETURN_IF_ERROR(full.CheckAccount());
   }
-  return absl::NotFoundError("the daemon has no broker");
+  return served;
 }
 
-// Kills the broker and waits until it is gone. Returns when that was.
-absl::StatusOr<int64_t> KillBroker(const Server& daemon) {
-  BERTH_ASSIGN_OR_RETURN(const pid_t broker, FindBroker(daemon.pid()));
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, broker, 0)));
-  if (!pidfd) return OsError("pidfd_open", errno);
-  if (::kill(broker, SIGKILL) < 0) return OsError("kill", errno);
-  BERTH_RETURN_IF_ERROR(AwaitReadable(pidfd.get(), kPatience));
-  return MonotonicNanoseconds();
+absl::Status AcquireAndRelease(const std::shared_ptr<Session>& session) {
+  BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
+  return permit.Release();
+}
+
+// Which wants custody of its fd.
+absl::Status AllocateAndFree(const std::shared_ptr<Session>& session) {
+  BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session, {.bytes = Crowd::kBlock}));
+  return block.Free();
+}
+
+Figure MakeFigure(const std::string& name, const std::string& load, std::vector<double> milliseconds, double bound) {
+  return {.name = absl::StrCat(name, ", with ", load),
+          .value = Median(std::move(milliseconds)),
+          .unit = "ms",
+          .bound = bound};
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Figure>> LedgerFigures(const Programs& programs) {
-  // The fewest whose median has a 95 % interval is 6.
-  constexpr int kRounds = 9;
-  constexpr int kCycles = 4000;
-  std::vector<double> costs;
-  std::vector<double> ratios;
-  for (int i = 0; i < kRounds; ++i) {
-    BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs));
-    BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
-    BERTH_ASSIGN_OR_RETURN(const double wire, CycleTime(kCycles / 4, [&]() -> absl::Status {
-                             BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
-                             return permit.Release();
-                           }));
-    BERTH_ASSIGN_OR_RETURN(const auto keeps, InProcess::Make(true));
-    BERTH_ASSIGN_OR_RETURN(const auto forgets, InProcess::Make(false));
-    BERTH_ASSIGN_OR_RETURN(const double with, CycleTime(kCycles, [&] { return keeps->Cycle(); }));
-    BERTH_ASSIGN_OR_RETURN(const double without, CycleTime(kCycles, [&] { return forgets->Cycle(); }));
-    costs.push_back(with - without);
-    // The daemon's cycle has it in it.
-    ratios.push_back(wire / (wire - costs.back()));
-  }
-  return std::vector<Figure>{{.name = "the ledger's part of permit acquire+release",
-                              .value = Median(costs),
-                              .unit = "us",
-                              .against = "acquire+release without",
-                              .ratio = Median(ratios),
-                              .bound = 1.03}};
+absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto full, FullDaemon::Make(programs));
+  BERTH_ASSIGN_OR_RETURN(Served served, KillAgainAndAgain(*full, FullDaemon::kBrokerName, AcquireAndRelease));
+  BERTH_RETURN_IF_ERROR(full->Finish());
+  const std::string load = Load(programs);
+  return std::vector<Figure>{
+      MakeFigure("a broker's death to a new session", load, std::move(served.comes), 100),
+      MakeFigure("a broker's death to a client's next permit", load, std::move(served.knew), 200)};
 }
 
-absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs) {
-  constexpr int kKills = 20;
-  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, Crowd::Flags(programs)));
-  BERTH_ASSIGN_OR_RETURN(const Crowd crowd, Crowd::Start(programs, daemon->folder()));
-  BERTH_ASSIGN_OR_RETURN(const auto session, Session::Open({.folder = daemon->folder()}));
-  std::vector<double> serving;
-  std::vector<double> calls;
-  for (int i = 0; i < kKills; ++i) {
-    // A client that knew the broker, and one that comes to the next: in turn, so that neither waits for the other.
-    BERTH_ASSIGN_OR_RETURN(const int64_t death, KillBroker(*daemon));
-    if (i % 2 == 0) {
-      BERTH_RETURN_IF_ERROR(Session::Open({.folder = daemon->folder()}).status());
-    } else {
-      BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
-      BERTH_RETURN_IF_ERROR(permit.Release());
-    }
-    (i % 2 == 0 ? serving : calls).push_back((MonotonicNanoseconds() - death) * 1e-6);
-    BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, Inspector(session).GetUsage());
-    const uint64_t blocks = usage.devices(0).bytes().live() / Crowd::kBlock.count();
-    if (blocks != Crowd::kBlocks) return absl::InternalError(absl::StrCat(blocks, " blocks after a broker's death"));
-  }
-  const std::string load = absl::StrCat(Crowd::kBlocks, " live blocks of ", Crowd::kSessions, " sessions");
+absl::StatusOr<std::vector<Figure>> VaultDeathFigures(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const auto full, FullDaemon::Make(programs));
+  BERTH_ASSIGN_OR_RETURN(Served served, KillAgainAndAgain(*full, FullDaemon::kVaultName, AllocateAndFree));
+  BERTH_RETURN_IF_ERROR(full->Finish());
+  const std::string load = Load(programs);
   return std::vector<Figure>{
-      {.name = absl::StrCat("a broker's death to a new session, with ", load),
-       .value = Median(serving),
-       .unit = "ms",
-       .bound = 100},
-      {.name = absl::StrCat("a broker's death to a client's next permit, with ", load),
-       .value = Median(calls),
-       .unit = "ms",
-       .bound = 200}};
+      MakeFigure("a vault's death to a new session", load, std::move(served.comes), 100),
+      MakeFigure("a vault's death to a client's next block, allocated and freed", load, std::move(served.knew), 200)};
 }
 
 }  // namespace berth::bench

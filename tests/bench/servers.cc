@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/os_error.h"
 #include "common/status_macros.h"
+#include "common/unique_fd.h"
+#include "tests/support/proc.h"
 
 namespace berth::bench {
 namespace {
@@ -38,10 +42,25 @@ Server::~Server() {
   if (!stopped_) Stop();
 }
 
+absl::StatusOr<pid_t> Server::FindVault() const {
+  pid_t pid = 0;
+  std::ifstream(folder() + "/berthd.lock") >> pid;
+  if (!testing::IsAlive(pid)) return absl::NotFoundError("the daemon has no vault");
+  return pid;
+}
+
 int Server::Stop() {
   stopped_ = true;
+  // Another one is not waited for as a child is.
+  UniqueFd follower;
+  if (const absl::StatusOr<pid_t> vault = FindVault(); vault.ok() && *vault != process_.pid()) {
+    follower.reset(static_cast<int>(::syscall(SYS_pidfd_open, *vault, 0)));
+    ::kill(*vault, SIGTERM);
+  }
   process_.Signal(SIGTERM);
-  return process_.Wait();
+  const int code = process_.Wait();
+  if (follower) AwaitReadable(follower.get(), kStartPatience).IgnoreError();
+  return code;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std::vector<std::string> command,

@@ -4,6 +4,8 @@
 #ifndef TESTS_BENCH_SERVERS_H_
 #define TESTS_BENCH_SERVERS_H_
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,7 +52,10 @@ class Server {
   // Where its sockets are.
   const std::string& folder() const { return folder_.path(); }
   int pid() const { return process_.pid(); }
-  // Asks it to stop and waits for that. Returns the exit code, or 128 + the signal. Once.
+  // The daemon's vault that there is now: the process that was started, or one that followed it. Errors: kNotFound
+  // while there is none.
+  absl::StatusOr<pid_t> FindVault() const;
+  // Asks it to stop and waits for that. Returns the exit code, or 128 + the signal, of what was started. Once.
   int Stop();
 
  private:

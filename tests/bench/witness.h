@@ -19,6 +19,10 @@ struct Fact {
     kReady = 3,
     // Asks now.
     kAsks = 4,
+    // Has done what it was told.
+    kDone = 5,
+    // Could not.
+    kFailed = 6,
   };
   Kind kind;
   int32_t pid;
