@@ -116,6 +116,8 @@ void Core::Impl::ReadMemoryCounters(ArchiveReader& archive) {
   BlockTable::Counters blocks;
   uint64_t reservations = 0, streams = 0, uses = 0, waiters = 0;
   archive(last_budget_, blocks, reservations, streams, uses, waiters);
+  // The numbers up to there are the devices' own.
+  if (last_budget_ < kMaxDeviceOrdinals) return archive.Fail();
   blocks_.Restore(blocks);
   reservations_.RestoreLastNumber(reservations);
   fences_.streams().RestoreLastNumber(streams);

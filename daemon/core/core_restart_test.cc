@@ -424,5 +424,15 @@ TEST(RowSchemaTest, WhoChangesARowMovesTheSchema) {
       << "the rows' fields are others than those of this schema: move kRowSchema, and this";
 }
 
+TEST(RestartTest, CountersThatWouldNumberABudgetAsADevicesAreUnreadable) {
+  CoreHarness h;
+  Rows rows = h.core->AllRows();
+  // The first of them is the last budget's number; two devices are there, and there may be more.
+  rows.at(KeyOf(RowKind::kMemoryCounters))[0] = 2;
+  Core next(
+      CoreHarness::DefaultConfig(), [] { return 1; }, [](StreamKey) { return StreamWords(); });
+  EXPECT_FALSE(Restore(rows, &next).ok());
+}
+
 }  // namespace
 }  // namespace berth::core

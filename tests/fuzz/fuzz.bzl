@@ -3,7 +3,7 @@
 load("//:berth.bzl", "berth_cc_library")
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
 
-def berth_fuzzer(name, deps):
+def berth_fuzzer(name, deps, data = []):
     """`name`.cc as the test `name`_test and, where --config=fuzz builds it, as `name`_fuzz with libFuzzer's main()."""
     berth_cc_library(
         name = name,
@@ -16,7 +16,7 @@ def berth_fuzzer(name, deps):
     cc_test(
         name = name + "_test",
         size = "small",
-        data = native.glob(["corpus/%s/**" % name]) + ["//tests:tsan_suppressions.txt"],
+        data = data + native.glob(["corpus/%s/**" % name]) + ["//tests:tsan_suppressions.txt"],
         deps = [
             ":" + name,
             ":fuzz_test_main",
