@@ -2,6 +2,7 @@
 // core_block_rows.cc, those of uses in fence_rows.cc.
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "daemon/core/core_impl.h"
@@ -101,6 +102,7 @@ void Core::Impl::ReadMemoryRow(const RowKey& key, ArchiveReader& archive) {
     case RowKind::kReservation:
       return ReadReservation(ReservationId(key.id), archive);
     case RowKind::kStream:
+      if (key.part > std::numeric_limits<uint32_t>::max()) return archive.Fail();
       return ReadStream({ChannelId(key.id), static_cast<uint32_t>(key.part)}, archive);
     case RowKind::kUse:
     case RowKind::kFence:
@@ -144,7 +146,7 @@ void Core::Impl::ReadDevice(uint64_t ordinal, ArchiveReader& archive) {
   DeviceRow row;
   archive(row);
   const auto found = devices_.find(static_cast<uint32_t>(ordinal));
-  if (archive.failed() || found == devices_.end()) return archive.Fail();
+  if (archive.failed() || found == devices_.end() || found->first != ordinal) return archive.Fail();
   Device& device = found->second;
   // The vault says how it is.
   if (row.context) device.context.state = DeviceState::kRebuilding;

@@ -424,6 +424,45 @@ TEST(RowSchemaTest, WhoChangesARowMovesTheSchema) {
       << "the rows' fields are others than those of this schema: move kRowSchema, and this";
 }
 
+TEST(RestartTest, RowsThatCouldNotBeListedAgainAreUnreadable) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.Get<PlanResult>(h.MakePlan(a, {.units = 10}));
+  h.OpenStream(a);
+  const Rows rows = h.core->AllRows();
+  const auto readable = [](const Rows& rows) {
+    Core next(
+        CoreHarness::DefaultConfig(), [] { return 1; }, [](StreamKey) { return StreamWords(); });
+    return Restore(rows, &next).ok();
+  };
+  ASSERT_TRUE(readable(rows));
+  int tried = 0;
+  for (const auto& [key, content] : rows) {
+    const auto kind = static_cast<RowKind>(key.kind);
+    Rows others = rows;
+    if (!HasPart(kind) || kind == RowKind::kStream) {
+      others.erase(key);
+      others.emplace(KeyOf(kind, key.id, key.part + (uint64_t{1} << 32)), content);
+      EXPECT_FALSE(readable(others)) << "kind " << key.kind << " with a part that it cannot have";
+      ++tried;
+    }
+    if (kind == RowKind::kSession || kind == RowKind::kPlan) {
+      // Its number comes first.
+      for (const char number : {0, 100}) {
+        others = rows;
+        others.at(key)[0] = number;
+        EXPECT_FALSE(readable(others)) << "kind " << key.kind << " of number " << int{number};
+      }
+    }
+    if (kind != RowKind::kDevice) continue;
+    others = rows;
+    others.erase(key);
+    others.emplace(KeyOf(kind, key.id + (uint64_t{1} << 32)), content);
+    EXPECT_FALSE(readable(others)) << "a device of no ordinal";
+  }
+  EXPECT_GT(tried, 5);
+}
+
 TEST(RestartTest, CountersThatWouldNumberABudgetAsADevicesAreUnreadable) {
   CoreHarness h;
   Rows rows = h.core->AllRows();

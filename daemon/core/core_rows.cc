@@ -61,6 +61,7 @@ Rows Core::AllRows() const {
 absl::Status Core::Restore(const RowViews& rows, const ArchiveOrigin& origin) {
   for (const auto& [key, content] : rows) {
     ArchiveReader archive(content, origin);
+    if (key.part != 0 && !HasPart(static_cast<RowKind>(key.kind))) archive.Fail();
     switch (GroupOf(key)) {
       case Group::kSessions:
         impl_->ReadSessionRow(key, archive);

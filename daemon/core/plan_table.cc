@@ -18,6 +18,7 @@ const Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
 
 bool PlanTable::Restore(Plan plan) {
   const uint64_t number = plan.number;
+  if (number == 0 || number > last_number_) return false;
   // Most come with the greatest number.
   const size_t before = rows_.size();
   const auto at = rows_.emplace_hint(rows_.end(), number, nullptr);

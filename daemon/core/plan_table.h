@@ -65,7 +65,7 @@ class PlanTable {
 
   uint64_t last_number() const { return last_number_; }
   void RestoreLastNumber(uint64_t number) { last_number_ = number; }
-  // With its own number. Returns whether there was none of that id or number.
+  // With its own number. Returns whether there was none of that id or number, and the number is one that was given.
   bool Restore(Plan plan);
 
  private:

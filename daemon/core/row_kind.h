@@ -72,6 +72,23 @@ enum class RowKind : uint32_t {
   kRoomWaiter = 49,
 };
 
+// Whether keys of the kind have a part; it is 0 in those of the others.
+constexpr bool HasPart(RowKind kind) {
+  switch (kind) {
+    case RowKind::kRequest:
+    case RowKind::kDelivery:
+    case RowKind::kPoolTenant:
+    case RowKind::kPermit:
+    case RowKind::kWaiter:
+    case RowKind::kAcquisition:
+    case RowKind::kImport:
+    case RowKind::kStream:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr RowKey KeyOf(RowKind kind, uint64_t id = 0, uint64_t part = 0) {
   return RowKey{.kind = static_cast<uint32_t>(kind), .id = id, .part = part};
 }

@@ -20,6 +20,7 @@ const Session& SessionTable::Open(Session session) {
 }
 
 bool SessionTable::Restore(Session session) {
+  if (session.number == 0 || session.number > last_number_) return false;
   const SessionId id = session.id;
   const auto [at, fresh] = sessions_.emplace(id, std::move(session));
   return fresh && by_number_.emplace(at->second.number, &at->second).second;

@@ -105,7 +105,8 @@ class SessionTable {
 
   uint64_t last_number() const { return last_number_; }
   void RestoreLastNumber(uint64_t number) { last_number_ = number; }
-  // With its own number. Returns whether there was none of that id or number, and it has no channels.
+  // With its own number. Returns whether there was none of that id or number, it has no channels, and the number is one
+  // that was given.
   bool Restore(Session session);
   // Returns whether there was none of that id, and its session is there.
   bool Restore(Channel channel);

@@ -92,11 +92,16 @@ std::unique_ptr<core::Core> NewCore() {
       [](core::StreamKey) { return core::StreamWords(); });
 }
 
-// The rows that are kept once `rows` are taken; none where they are not.
+// The rows that are kept once `rows` are taken; none where they are not. What is kept the next broker takes as it is.
 std::optional<Rows> Take(const Rows& rows, const ArchiveOrigin& origin) {
   const std::unique_ptr<core::Core> core = NewCore();
   if (!core::Restore(rows, core.get(), origin).ok()) return std::nullopt;
-  return core->AllRows();
+  Rows kept = core->AllRows();
+  const std::unique_ptr<core::Core> next = NewCore();
+  const absl::Status again = core::Restore(kept, next.get());
+  Expect(again.ok(), "what was taken is not taken again", again);
+  Expect(next->AllRows() == kept, "what was taken is not the same when it is taken again");
+  return kept;
 }
 
 void OpenFile(const std::string& bytes) {
