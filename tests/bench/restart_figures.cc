@@ -35,6 +35,9 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr int kKills = 20;
+// How long each broker lives at least once it has the waiters' calls: a call that three in a row die of within half a
+// second of it is given up, as one that kills them.
+constexpr absl::Duration kLife = absl::Seconds(1);
 constexpr HoardShare kShare = {.blocks = 9, .permits = 1, .waiters = 1};
 constexpr size_t kLeases = Crowd::kSessions * (kShare.blocks + kShare.permits);
 static_assert(kLeases == 10'000);
@@ -162,6 +165,7 @@ absl::StatusOr<Served> KillAgainAndAgain(const FullDaemon& full, const std::stri
     BERTH_RETURN_IF_ERROR(full.AwaitVault());
     BERTH_RETURN_IF_ERROR(full.AwaitNothingFreed());
     BERTH_RETURN_IF_ERROR(full.CheckAccount());
+    absl::SleepFor(kLife);
   }
   return served;
 }
