@@ -40,8 +40,8 @@
 #include "client/session.h"
 #include "common/error.h"
 #include "common/mutex.h"
-#include "common/steady_cond_var.h"
 #include "common/status_macros.h"
+#include "common/steady_cond_var.h"
 
 namespace berth {
 

@@ -188,26 +188,27 @@ Figure MakeFigure(const std::string& name, const std::string& load, std::vector<
           .bound = bound};
 }
 
+// What the death of the process of that name costs, of which people speak as `whose`, who comes and who does `what`.
+absl::StatusOr<std::vector<Figure>> DeathFigures(
+    const Programs& programs, const std::string& name, const std::string& whose, const std::string& what,
+    absl::FunctionRef<absl::Status(const std::shared_ptr<Session>&)> call) {
+  BERTH_ASSIGN_OR_RETURN(const auto full, FullDaemon::Make(programs));
+  BERTH_ASSIGN_OR_RETURN(Served served, KillAgainAndAgain(*full, name, call));
+  BERTH_RETURN_IF_ERROR(full->Finish());
+  const std::string load = Load(programs);
+  return std::vector<Figure>{
+      MakeFigure(absl::StrCat(whose, " death to a new session"), load, std::move(served.comes), 100),
+      MakeFigure(absl::StrCat(whose, " death to a client's next ", what), load, std::move(served.knew), 200)};
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Figure>> BrokerDeathFigures(const Programs& programs) {
-  BERTH_ASSIGN_OR_RETURN(const auto full, FullDaemon::Make(programs));
-  BERTH_ASSIGN_OR_RETURN(Served served, KillAgainAndAgain(*full, FullDaemon::kBrokerName, AcquireAndRelease));
-  BERTH_RETURN_IF_ERROR(full->Finish());
-  const std::string load = Load(programs);
-  return std::vector<Figure>{
-      MakeFigure("a broker's death to a new session", load, std::move(served.comes), 100),
-      MakeFigure("a broker's death to a client's next permit", load, std::move(served.knew), 200)};
+  return DeathFigures(programs, FullDaemon::kBrokerName, "a broker's", "permit", AcquireAndRelease);
 }
 
 absl::StatusOr<std::vector<Figure>> VaultDeathFigures(const Programs& programs) {
-  BERTH_ASSIGN_OR_RETURN(const auto full, FullDaemon::Make(programs));
-  BERTH_ASSIGN_OR_RETURN(Served served, KillAgainAndAgain(*full, FullDaemon::kVaultName, AllocateAndFree));
-  BERTH_RETURN_IF_ERROR(full->Finish());
-  const std::string load = Load(programs);
-  return std::vector<Figure>{
-      MakeFigure("a vault's death to a new session", load, std::move(served.comes), 100),
-      MakeFigure("a vault's death to a client's next block, allocated and freed", load, std::move(served.knew), 200)};
+  return DeathFigures(programs, FullDaemon::kVaultName, "a vault's", "block, allocated and freed", AllocateAndFree);
 }
 
 }  // namespace berth::bench
