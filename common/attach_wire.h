@@ -213,7 +213,8 @@ struct GaveBack {
 // and the process is to join anew.
 struct Resumed {
   Kind kind = Kind::kResumed;
-  uint32_t version = kVersion;
+  // Milliseconds after which calls that waited already are to come again, so that they do not all come at once.
+  uint32_t return_after = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Join> &&

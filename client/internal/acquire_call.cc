@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "client/cancellation.h"
 #include "client/internal/call_attempts.h"
+#include "common/mutex.h"
 #include "common/steady_clock.h"
 #include "grpcpp/alarm.h"
 
@@ -25,8 +26,6 @@ class Running {
   }
 
   void Start() {
-    turn_.load(std::memory_order_acquire);
-    overdue_.reset();
     if (const absl::Status status = call_.core->EnterCall(); !status.ok()) return Finish(status);
     attempts_.Sent(SteadyNow());
     attempt_.emplace();
@@ -50,14 +49,28 @@ class Running {
     attempt_.reset();
     call_.core->LeaveCall();
     absl::Status status = call_.core->JudgeCall(limits(), answer);
-    const std::optional<absl::Duration> pause = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
-    if (!pause.has_value()) return Finish(status);
+    pause_ = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
+    if (!pause_.has_value()) return Finish(status);
+    PauseOn();
+  }
+
+  // Starts the next attempt once the pause is over.
+  void PauseOn() {
+    const absl::Duration rest = call_.core->Rest(limits(), *pause_);
+    if (rest == absl::ZeroDuration()) return Start();
+    const auto stop = [this] { again_->Cancel(); };
     turn_.store(true, std::memory_order_release);
-    // Too short for who cancels meanwhile to mind.
-    const absl::Time next = SteadyNow() + *pause;
+    MutexLock lock(&pausing_);
+    again_.emplace().Set(absl::ToChronoTime(absl::Now() + rest), [this](bool) {
+      turn_.load(std::memory_order_acquire);
+      { MutexLock all_set(&pausing_); }
+      pause_hooks_.reset();
+      overdue_.reset();
+      PauseOn();
+    });
+    pause_hooks_.emplace(call_.core.get(), limits(), stop);
     // gRPC's alarms, too, come late where the wall clock is set back.
-    overdue_.emplace(&call_.core->timer(), next, [this] { again_.Cancel(); });
-    again_.Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
+    overdue_.emplace(&call_.core->timer(), SteadyNow() + rest, stop);
   }
 
   void Finish(const absl::Status& status) {
@@ -80,7 +93,11 @@ class Running {
   v1::AcquirePermitResponse response_;
   CallAttempts attempts_;
   std::optional<Attempt> attempt_;
-  grpc::Alarm again_;
+  std::optional<SessionCore::Pause> pause_;
+  // Held until what ends the pause sooner is set.
+  Mutex pausing_;
+  std::optional<grpc::Alarm> again_;
+  std::optional<SessionCore::PauseHooks> pause_hooks_;
   std::optional<CallTimer::Alarm> overdue_;
 };
 

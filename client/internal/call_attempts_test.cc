@@ -35,7 +35,9 @@ TEST(CallAttemptsTest, ACallThatThreeDaemonsJustHeardIsSentToNoFourth) {
 
 TEST(CallAttemptsTest, ACallThatADaemonHadForAWhileOutlivesAnyNumberOfThem) {
   CallAttempts attempts;
+  EXPECT_FALSE(attempts.waits());
   EXPECT_EQ(After(attempts, CallAttempts::kSuspectFor, Gone()), absl::ZeroDuration());
+  EXPECT_TRUE(attempts.waits());
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(After(attempts, absl::Milliseconds(1), Gone()), absl::ZeroDuration());
   }

@@ -40,11 +40,11 @@ bool FitsFds(attach::DeliveryKind what, size_t fds) {
   return false;
 }
 
-bool IsResumed(const Message& message) {
+std::optional<attach::Resumed> AsResumed(const Message& message) {
   attach::Resumed resumed;
-  if (message.bytes.size() != sizeof(resumed) || !message.fds.empty()) return false;
+  if (message.bytes.size() != sizeof(resumed) || !message.fds.empty()) return std::nullopt;
   memcpy(&resumed, message.bytes.data(), sizeof(resumed));
-  return resumed.kind == attach::Kind::kResumed;
+  return resumed.kind == attach::Kind::kResumed ? std::optional(resumed) : std::nullopt;
 }
 
 std::optional<attach::GaveBack> AsGaveBack(const Message& message) {
@@ -57,6 +57,12 @@ std::optional<attach::GaveBack> AsGaveBack(const Message& message) {
 // Between two looks at open uses that hold a hand-over up, in milliseconds.
 constexpr int kLeastPause = 1;
 constexpr int kLongestPause = 64;
+
+// For poll(), which may end sooner where it is more than an hour.
+int ToPollTimeout(absl::Duration duration) {
+  duration = std::clamp(duration, absl::ZeroDuration(), absl::Hours(1));
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(duration, absl::Milliseconds(1))));
+}
 
 void Ring(int eventfd) {
   const uint64_t one = 1;
@@ -114,6 +120,8 @@ void Channel::Run() {
     absl::Status state;
     bool wants_write;
     bool resumed;
+    bool returns;
+    absl::Time return_at;
     std::deque<BlockId> wanted;
     {
       MutexLock lock(&mu_);
@@ -122,8 +130,12 @@ void Channel::Run() {
       wants_write = HasToSendLocked();
       wanted.swap(wanted_);
       resumed = std::exchange(resumed_, false);
+      returns = return_at_ <= SteadyNow();
+      if (returns) return_at_ = absl::InfiniteFuture();
+      return_at = return_at_;
     }
     if (resumed) events_.on_resumed();
+    if (returns) events_.on_return();
     // Asks streams' drivers, so without the lock, and on no thread of the program's.
     for (const BlockId block : wanted) fences_.tracker.AskHandOver(block);
     const bool called_permits = permits_.CallBack();
@@ -136,7 +148,9 @@ void Channel::Run() {
     if (!state.ok()) return events_.on_lost(state);
     pollfd fds[2] = {{.fd = socket_, .events = static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0))},
                      {.fd = wake_.get(), .events = POLLIN}};
-    ::poll(fds, 2, held_up ? pause : -1);
+    const absl::Duration longest =
+        std::min(return_at - SteadyNow(), held_up ? absl::Milliseconds(pause) : absl::InfiniteDuration());
+    ::poll(fds, 2, ToPollTimeout(longest));
     pause = std::min(pause * 2, kLongestPause);
     if (fds[1].revents != 0) Silence(wake_.get());
     if (fds[0].revents == 0) continue;
@@ -215,8 +229,7 @@ void Channel::LookLocked(GivingBack* own, absl::Time deadline) {
   looker_ = own;
   mu_.Unlock();
   pollfd entries[2] = {{.fd = socket_, .events = POLLIN}, {.fd = looker_wake_.get(), .events = POLLIN}};
-  const absl::Duration left = absl::Ceil(std::max(deadline - SteadyNow(), absl::ZeroDuration()), absl::Milliseconds(1));
-  ::poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(left)));
+  ::poll(entries, 2, ToPollTimeout(deadline - SteadyNow()));
   if (entries[1].revents != 0) Silence(looker_wake_.get());
   mu_.Lock();
   looker_ = nullptr;
@@ -295,8 +308,9 @@ void Channel::DrainLocked() {
 }
 
 absl::Status Channel::DispatchLocked(Message message) {
-  if (IsResumed(message)) {
+  if (const std::optional<attach::Resumed> resumed = AsResumed(message)) {
     resumed_ = true;
+    return_at_ = SteadyNow() + absl::Milliseconds(resumed->return_after);
     Wake();
     return absl::OkStatus();
   }

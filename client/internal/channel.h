@@ -56,6 +56,8 @@ class Channel {
     std::function<void(const absl::Status&)> on_lost;
     // Another broker serves than before.
     std::function<void()> on_resumed;
+    // It has calls come again that waited already.
+    std::function<void()> on_return;
   };
 
   // `socket` stays the caller's and must be non-blocking; it and `fences` must outlive this.
@@ -77,8 +79,7 @@ class Channel {
   void Abandon(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Gives an acquisition of a permit back, and waits until the daemon has it. Not OK: it may or may not have it, and
-  // ReleasePermit is to say the same; kDeadlineExceeded, kUnavailable, or those of a full socket. Requires: `deadline`
-  // is at most days away.
+  // ReleasePermit is to say the same; kDeadlineExceeded, kUnavailable, or those of a full socket.
   absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sends what is handed over of a block. Never waits.
@@ -152,8 +153,9 @@ class Channel {
 
   mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  // on_resumed is to be called.
+  // on_resumed is to be called, and on_return from then on; at no time for InfiniteFuture.
   bool resumed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time return_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // Not OK once the channel is lost.
   absl::Status state_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Expected>> expected_ ABSL_GUARDED_BY(mu_);

@@ -33,7 +33,12 @@ class ChannelTest : public testing::Test {
                                          why_ = why;
                                          lost_.Notify();
                                        },
-                                   .on_resumed = [this] { resumed_.Notify(); }});
+                                   .on_resumed = [this] { resumed_.Notify(); },
+                                   .on_return =
+                                       [this] {
+                                         returned_at_ = SteadyNow();
+                                         returned_.Notify();
+                                       }});
     ASSERT_TRUE(channel.ok());
     channel_ = *std::move(channel);
   }
@@ -88,6 +93,9 @@ class ChannelTest : public testing::Test {
   Fences fences_;
   Notification lost_;
   Notification resumed_;
+  // Set before the next one.
+  absl::Time returned_at_;
+  Notification returned_;
   absl::Status why_;
   std::unique_ptr<Channel> channel_;
 };
@@ -258,8 +266,11 @@ TEST_F(ChannelTest, TheEndOfTheStreamEndsLeasesAndWaitsAndIsToldOnce) {
 
 TEST_F(ChannelTest, AnotherBrokerIsHeardOfAndTheChannelGoesOn) {
   channel_->Expect(1);
-  ASSERT_TRUE(SendStruct(daemon_.get(), attach::Resumed{}).ok());
+  const absl::Time told = SteadyNow();
+  ASSERT_TRUE(SendStruct(daemon_.get(), attach::Resumed{.return_after = 70}).ok());
   EXPECT_TRUE(resumed_.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(returned_.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_GE(returned_at_, told + absl::Milliseconds(70));
   SendBlock(1, 1, 11, 12);
   EXPECT_TRUE(Await(1).ok());
 }

@@ -179,9 +179,32 @@ class SessionCore {
   CallTimer& timer() { return live_->timer; }
   // What the answer of an attempt means to the caller.
   absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
-  // How long to wait before the call is sent again; nothing if `*status` is what it came to.
-  std::optional<absl::Duration> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
-                                                 absl::Status* status) const;
+  // The pause between two attempts.
+  struct Pause {
+    // When it ends, at the latest.
+    absl::Time end;
+    // Of a call that waits: a broker that has such calls come after that ends the pause.
+    std::optional<absl::Time> called_after;
+  };
+  // The pause before the call is sent again; nothing if `*status` is what it came to.
+  std::optional<Pause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status) const;
+  // How long it lasts still, as far as is known now; zero for who cancels, or whose session is over.
+  absl::Duration Rest(const CallLimits& limits, const Pause& pause) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Wakes who pauses where Rest() may have become shorter: perhaps at once, under a lock, and more than once.
+  class PauseHooks {
+   public:
+    PauseHooks(SessionCore* core, const CallLimits& limits, const std::function<void()>& wake)
+        : return_(core->NextReturn()),
+          returns_(return_.get(), wake),
+          lost_(&core->live_->lost, wake),
+          cancelled_(limits.cancellation, wake) {}
+
+   private:
+    const std::shared_ptr<Cancellation> return_;
+    const Cancellation::Hook returns_;
+    const Cancellation::Hook lost_;
+    const Cancellation::Hook cancelled_;
+  };
 
   // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`;
   // without an answer goes on in the background, and returns how the first try went.
@@ -221,7 +244,13 @@ class SessionCore {
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Another broker serves: what waits to connect does so now.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
+  // It has calls come that wait.
+  void OnReturn() ABSL_LOCKS_EXCLUDED(mu_);
+  // Cancelled by the next OnReturn().
+  std::shared_ptr<Cancellation> NextReturn() const ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns when the pause is over.
+  void AwaitEnd(const CallLimits& limits, const Pause& pause) ABSL_LOCKS_EXCLUDED(mu_);
   // Of a call whose time is over.
   absl::Status NoAnswer() const;
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
@@ -250,8 +279,9 @@ class SessionCore {
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  // lost_ is not OK any more.
-  SteadyCondVar lost_told_;
+  // When a broker had those calls come that wait, the last time, and what ends their pauses the next time.
+  absl::Time returned_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  std::shared_ptr<Cancellation> return_ ABSL_GUARDED_BY(mu_) = std::make_shared<Cancellation>();
   // Attempts under way.
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Set once with lost_, for over().

@@ -1,6 +1,7 @@
 // A broker that follows one that died: what it finds of sessions, permits and plans, and what it goes on with.
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ class CoreRestartTest : public testing::Test {
     return h_.Acquire(peer, request);
   }
   std::vector<WaiterView> Waiters() const { return h_.core->ListWaiters(CoreHarness::Admin(), ""); }
+
+  std::optional<absl::Time> WaitsSince(const Peer& peer) const {
+    for (const Standing::Process& process : h_.core->WhatStands().processes) {
+      if (process.channel == peer.channel) return process.waits_since;
+    }
+    ADD_FAILURE() << "channel " << peer.channel.value() << " is gone";
+    return std::nullopt;
+  }
 
   CoreHarness h_;
 };
@@ -108,6 +117,23 @@ TEST_F(CoreRestartTest, WhoIsBackInTimeIsServedInTheOldOrder) {
   h_.Release(holder, held.acquisition);
   EXPECT_TRUE(h_.Answered(one));
   EXPECT_FALSE(h_.Answered(two));
+}
+
+TEST_F(CoreRestartTest, WhatStandsSaysSinceWhenAProcessWaitsUntilItIsBack) {
+  Peer holder = h_.Open(), first = h_.Open(), second = h_.Open();
+  h_.MustAcquire(holder, {.pool = "gpu-tests", .units = 2});
+  const absl::Time begin = h_.now;
+  h_.Acquire(first, One());
+  h_.now += absl::Seconds(1);
+  h_.Acquire(second, One());
+  h_.Acquire(first, One("b"));
+  h_.Restart();
+  EXPECT_EQ(WaitsSince(holder), std::nullopt);
+  EXPECT_EQ(WaitsSince(first), begin);
+  EXPECT_EQ(WaitsSince(second), begin + absl::Seconds(1));
+  AcquireAgain(second, One());
+  EXPECT_EQ(WaitsSince(second), std::nullopt);
+  EXPECT_EQ(WaitsSince(first), begin);
 }
 
 TEST_F(CoreRestartTest, AWaiterForWhomNobodyComesBackIsAsIfItHadNeverCome) {

@@ -1,8 +1,11 @@
 // What outlives the broker: which rows a step changed, and all of them back.
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "daemon/core/core_impl.h"
 
@@ -94,12 +97,20 @@ Standing Core::WhatStands() const {
                                   .secret = session->secret,
                                   .joined = !session->channels.empty()});
   }
+  absl::flat_hash_map<ChannelId, absl::Time> waits_since;
+  for (const RequestId& request : impl_->absent_) {
+    absl::Time& since = waits_since.try_emplace(request.channel, absl::InfiniteFuture()).first->second;
+    since = std::min(since, impl_->pending_.at(request).since);
+  }
   impl_->sessions_.ForEachChannel([&](const Channel& channel) {
+    const auto waits = waits_since.find(channel.id);
     standing.processes.push_back({.channel = channel.id,
                                   .session = channel.session,
                                   .process = channel.process,
                                   .hung_up = channel.hung_up,
-                                  .has_page = channel.has_page});
+                                  .has_page = channel.has_page,
+                                  .waits_since = waits == waits_since.end() ? std::nullopt
+                                                                            : std::optional(waits->second)});
   });
   impl_->blocks_.ForEach([&](const Block& block) {
     standing.blocks.push_back({.block = block.id, .device = block.device, .phase = block.phase});

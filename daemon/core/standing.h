@@ -5,9 +5,11 @@
 #define DAEMON_CORE_STANDING_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/lane.h"
 #include "common/secret.h"
@@ -33,6 +35,8 @@ struct Standing {
     ProcessInfo process;
     bool hung_up = false;
     bool has_page = false;
+    // Since when the first of its requests waits that are absent; InfiniteFuture where none of them says so.
+    std::optional<absl::Time> waits_since;
   };
   // A block: behind an fd, being made, or its worker's own.
   struct LeasedBlock {

@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -36,16 +39,19 @@ class AttachFrontTest : public testing::Test, protected ListeningFront {
     front_.reset();
   }
 
-  // What the front says next, as a T or a status; `fd` gets what comes with it.
+  // What the front says next, as a T or a status; `fd` gets what comes with it, `said` the T.
   template <typename T>
-  absl::Status Receive(int socket, UniqueFd* fd = nullptr) {
+  absl::Status Receive(int socket, UniqueFd* fd = nullptr, T* said = nullptr) {
     pollfd entry = {.fd = socket, .events = POLLIN, .revents = 0};
     if (::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) != 1)
       return absl::DeadlineExceededError("nothing came");
     absl::StatusOr<Message> message = ReceiveMessage(socket);
     if (!message.ok()) return message.status();
     if (fd != nullptr && message->fds.size() == 1) *fd = std::move(message->fds[0]);
-    if (message->bytes.size() == sizeof(T)) return absl::OkStatus();
+    if (message->bytes.size() == sizeof(T)) {
+      if (said != nullptr) memcpy(said, message->bytes.data(), sizeof(T));
+      return absl::OkStatus();
+    }
     attach::Refused refused;
     memcpy(&refused, message->bytes.data(), sizeof(refused));
     absl::Status status(static_cast<absl::StatusCode>(refused.code), refused.text);
@@ -124,6 +130,33 @@ TEST_F(AttachFrontTest, ASessionEndedOnItsWayIntoCustodyLeavesNoLifelineAnywhere
   ASSERT_TRUE(SendStruct(next.get(), attach::Hello{}).ok());
   EXPECT_TRUE(Receive<attach::Welcome>(next.get()).ok());
   EXPECT_TRUE(ServeVaultUntil([&] { return InVault(custody::Kind::kLifeline) == 1; }));
+}
+
+TEST_F(AttachFrontTest, ThoseWhoWaitAreToldToComeBackOneAfterTheOtherAsTheyCame) {
+  const absl::Time begin = absl::UnixEpoch();
+  const std::optional<absl::Time> waits_since[] = {begin + absl::Seconds(2), std::nullopt, begin,
+                                                   begin + absl::Seconds(1)};
+  std::vector<UniqueFd> processes;
+  for (const std::optional<absl::Time>& since : waits_since) {
+    auto sockets = SocketPair();
+    ASSERT_TRUE(sockets.ok());
+    processes.push_back(std::move(sockets->first));
+    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    ASSERT_TRUE(pidfd);
+    const absl::Status adopted = front_->AdoptProcess(
+        {.channel = ChannelId(processes.size()), .session = SessionId(1), .waits_since = since}, std::move(pidfd),
+        std::move(sockets->second));
+    ASSERT_TRUE(adopted.ok()) << adopted;
+  }
+  front_->TellResumed();
+  std::vector<uint32_t> return_after;
+  for (const UniqueFd& process : processes) {
+    attach::Resumed resumed;
+    ASSERT_TRUE(Receive(process.get(), nullptr, &resumed).ok());
+    EXPECT_EQ(resumed.kind, attach::Kind::kResumed);
+    return_after.push_back(resumed.return_after);
+  }
+  EXPECT_EQ(return_after, (std::vector<uint32_t>{2, 0, 0, 1}));
 }
 
 // Room for a lifeline, two channels, and one process.

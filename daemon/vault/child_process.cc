@@ -117,12 +117,17 @@ std::string ProcessEnd::ToString() const {
   return signal > 0 ? absl::StrCat("signal ", signal) : "no status";
 }
 
-ProcessEnd ChildProcess::Reap() {
+ProcessEnd ChildProcess::End() const {
   siginfo_t info = {};
-  const UniqueFd gone = std::move(pidfd_);
-  if (::waitid(kByPidfd, static_cast<id_t>(gone.get()), &info, WEXITED) < 0) return {};
+  if (::waitid(kByPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOWAIT) < 0) return {};
   if (info.si_code == CLD_EXITED) return {.code = info.si_status};
   return {.signal = info.si_status};
+}
+
+ProcessEnd ChildProcess::Reap() {
+  const ProcessEnd end = End();
+  KillAndForget();
+  return end;
 }
 
 void ChildProcess::KillAndForget() {

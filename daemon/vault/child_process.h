@@ -61,8 +61,9 @@ class ChildProcess {
   // Waits until the process is gone, at most until `deadline`. Returns whether it is.
   bool WaitUntil(std::chrono::steady_clock::time_point deadline) const;
 
-  // Takes the zombie away. How one ended that is no child of ours only its parent learns.
-  // Requires: the process is gone.
+  // How it ended, which of one that is no child of ours only its parent learns. Requires: the process is gone.
+  ProcessEnd End() const;
+  // The same, and takes the zombie away: what the kernel kept of a large process may take it 10 ms.
   ProcessEnd Reap();
 
  private:

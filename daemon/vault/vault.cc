@@ -260,7 +260,9 @@ absl::Status Vault::OnBrokerDeath() {
   page_.writable().serving = 0;
   // What it put before it died is in custody.
   ReadFromBroker();
-  const ProcessEnd how = broker_->process.Reap();
+  // Taken away once another one is started.
+  const ChildProcess dead = std::move(broker_->process);
+  const ProcessEnd how = dead.End();
   // With leases out it is not given up for what it did not get.
   const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
   const std::optional<milliseconds> pause =
