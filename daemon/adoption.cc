@@ -44,7 +44,7 @@ absl::StatusOr<UniqueFd> FindLostProcess(const core::Standing::Process& process,
     found.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!found) return OsError("eventfd", errno);
   }
-  BERTH_RETURN_IF_ERROR(custody.Put(KeyOf(Kind::kPidfd, process.channel.value()), found.get()));
+  BERTH_RETURN_IF_ERROR(custody.Put(KeyOf(Kind::kPidfd, process.channel.value()), found.get(), FdOwner::kDaemon));
   return found;
 }
 

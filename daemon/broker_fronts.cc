@@ -15,7 +15,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/broker_process.h"
-#include "daemon/service/fd_reserve.h"
+#include "daemon/vault/fd_reserve.h"
 #include "daemon/service/history_service.h"
 #include "daemon/service/inventory_service.h"
 #include "daemon/service/module_service.h"
@@ -83,7 +83,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
   // The other half is for everybody else, and for gRPC.
   attach_limits.fds_per_uid =
       std::max(1, std::min<int>(settings.attach_fds_per_uid.value_or(attach_limits.fds_per_uid),
-                                service::ClientFdLimit() / 2));
+                                ClientFdLimit() / 2));
   attach_limits.accepts = MakeAcceptRates(settings);
   attach_ = std::make_unique<service::AttachFront>(
       loop_.get(), broker_.get(), custody_.get(),

@@ -64,7 +64,7 @@ void KeptConfig::Keep(const std::string& text) {
   if (options_.config.empty() || (id_ != 0 && text == text_)) return;
   const absl::Status kept = [&]() -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(UniqueFd file, FileOf(text));
-    BERTH_RETURN_IF_ERROR(custody_.Put(KeyOf(Kind::kConfiguration, id_ + 1), file.get()));
+    BERTH_RETURN_IF_ERROR(custody_.Put(KeyOf(Kind::kConfiguration, id_ + 1), file.get(), FdOwner::kDaemon));
     if (id_ != 0) custody_.Drop(KeyOf(Kind::kConfiguration, id_));
     ++id_;
     file_ = std::move(file);

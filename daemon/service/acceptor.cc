@@ -11,7 +11,7 @@
 #include "common/os_error.h"
 #include "common/process.h"
 #include "common/status_macros.h"
-#include "daemon/service/fd_reserve.h"
+#include "daemon/vault/fd_reserve.h"
 
 namespace berth::service {
 

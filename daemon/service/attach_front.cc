@@ -16,8 +16,8 @@
 #include "common/status_macros.h"
 #include "daemon/core/response.h"
 #include "daemon/service/audit_facts.h"
-#include "daemon/service/fd_reserve.h"
 #include "daemon/service/refused_conversion.h"
+#include "daemon/vault/fd_reserve.h"
 
 namespace berth::service {
 namespace {
@@ -28,6 +28,10 @@ constexpr size_t kMaxFresh = 2048;
 constexpr int kMessagesPerEvent = 16;
 // A peer that is refused this often on one connection means harm, or will not learn.
 constexpr int kMaxRefusals = 16;
+
+FdOwner OwnerOf(Peer::Role role) {
+  return role == Peer::Role::kAdmin ? FdOwner::kOperator : FdOwner::kClient;
+}
 
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
@@ -110,7 +114,7 @@ absl::Status AttachFront::Listen(UniqueFd listener, bool of_operators) {
   const Peer::Role role = of_operators ? Peer::Role::kAdmin : Peer::Role::kTenant;
   BERTH_ASSIGN_OR_RETURN(
       listeners_.emplace_back(),
-      ListeningSocket::Listen(&loop_, std::move(listener), of_operators ? OperatorFdLimit() : ClientFdLimit(),
+      ListeningSocket::Listen(&loop_, std::move(listener), FdLimitOf(OwnerOf(role)),
                               [this, role](UniqueFd socket) { Accept(std::move(socket), role); }));
   return absl::OkStatus();
 }
@@ -306,7 +310,7 @@ void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& 
 
 absl::Status AttachFront::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
   FreshOf(connection->peer).Remove(connection->peer.process.uid, connection->number);
-  BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get()));
+  BERTH_RETURN_IF_ERROR(custody_.Put(LifelineKey(session), connection->socket.get(), OwnerOf(connection->peer.role)));
   if (!HasLifeline(session)) {
     // It ended before it was in custody, and was dropped there too early.
     custody_.Drop(LifelineKey(session));
@@ -412,8 +416,9 @@ absl::Status AttachFront::Admit(const ConnectionPtr& connection, ChannelId chann
     members_[channel] = std::move(member);
   }
   Audit("join_session", *connection, absl::OkStatus());
-  BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get()));
-  BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), pidfd));
+  const FdOwner owner = OwnerOf(connection->peer.role);
+  BERTH_RETURN_IF_ERROR(custody_.Put(ChannelKey(channel), connection->socket.get(), owner));
+  BERTH_RETURN_IF_ERROR(custody_.Put(PidfdKey(channel), pidfd, owner));
   BERTH_ASSIGN_OR_RETURN(const EventLoop::WatchId watch,
                          loop_.Watch(pidfd, EPOLLIN, [this, channel](uint32_t) { OnProcessGone(channel); }));
   {

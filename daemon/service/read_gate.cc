@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "daemon/service/fd_reserve.h"
+#include "daemon/vault/fd_reserve.h"
 
 namespace berth::service {
 namespace {

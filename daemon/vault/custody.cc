@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -34,6 +35,9 @@ constexpr auto kReceiveLimit = std::chrono::seconds(10);
 constexpr auto kHandOverLimit = std::chrono::seconds(10);
 constexpr int kMaxSuccessors = 3;
 constexpr auto kSendLimit = std::chrono::seconds(1);
+// What clients leave in custody: 64 operators' sessions, each a lifeline, a channel and a pidfd; less where it holds
+// little.
+constexpr size_t kOperatorsInCustody = 192;
 
 absl::Status Broken(absl::string_view what) {
   return absl::InternalError(absl::StrCat("the vault sent ", what));
@@ -200,14 +204,22 @@ absl::Status Custody::HandOver() {
   return SucceedLocked();
 }
 
-absl::Status Custody::Put(Key key, int fd) {
+size_t Custody::LimitOf(FdOwner owner) const {
+  const size_t limit = facts_.custody_limit;
+  return owner == FdOwner::kClient ? limit - std::min(kOperatorsInCustody, limit / 8) : limit;
+}
+
+absl::Status Custody::Put(Key key, int fd, FdOwner owner) {
+  if (fd >= FdLimitOf(owner)) {
+    return Refuse(Reason::kLimit, "{what}: {current} in use, limit {limit}",
+                  {{"what", "the daemon's file descriptors"}, {"current", fd}, {"limit", FdLimitOf(owner)}});
+  }
   {
     MutexLock lock(&mu_);
-    if (held_.size() >= facts_.custody_limit) {
-      return Refuse(Reason::kLimit, "{what}: {current} held, limit {limit}",
-                    {{"what", "file descriptors in custody"},
-                     {"current", held_.size()},
-                     {"limit", facts_.custody_limit}});
+    if (held_.size() >= LimitOf(owner)) {
+      return Refuse(
+          Reason::kLimit, "{what}: {current} held, limit {limit}",
+          {{"what", "file descriptors in custody"}, {"current", held_.size()}, {"limit", LimitOf(owner)}});
     }
     if (!held_.insert({key, Held{.fd = fd}}).second) {
       return absl::AlreadyExistsError(

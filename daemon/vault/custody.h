@@ -32,6 +32,7 @@
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "daemon/vault/custody_wire.h"
+#include "daemon/vault/fd_reserve.h"
 
 namespace berth {
 
@@ -111,9 +112,9 @@ class Custody {
 
   // Gives the vault a duplicate of `fd`, which stays the caller's. On return it survives the broker's death.
   // Waits up to 1 s for room in the socket, longer if the vault is being replaced.
-  // Errors: LIMIT at the vault's fd limit; kAlreadyExists if `key` is held; kUnavailable if the vault is gone
-  // or takes nothing; nothing is held after an error.
-  absl::Status Put(custody::Key key, int fd) ABSL_LOCKS_EXCLUDED(mu_);
+  // Errors: LIMIT at the vault's fd limit or the broker's, both of which end sooner for clients (fd_reserve.h);
+  // kAlreadyExists if `key` is held; kUnavailable if the vault is gone or takes nothing; nothing is held after an error.
+  absl::Status Put(custody::Key key, int fd, FdOwner owner = FdOwner::kClient) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Asks the vault to close its duplicate; a DroppedFd notice says that it has. A key that is not held is
   // answered too. Never waits: what the socket has no room for is sent by Flush(). A vault that is gone is noticed by
@@ -165,6 +166,8 @@ class Custody {
   // Sends, to another vault where the one that there was is gone.
   template <typename T>
   absl::Status SendOrSucceed(const T& message) ABSL_LOCKS_EXCLUDED(mu_);
+  // How many may be in custody for one more to be put there by that owner.
+  size_t LimitOf(FdOwner owner) const;
   absl::Status SucceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends all that a vault has to know, on `socket`.
   absl::Status GiveAllLocked(int socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

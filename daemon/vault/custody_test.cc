@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -164,6 +165,44 @@ TEST_F(CustodyTest, TheLimitIsExactAndRoomComesBack) {
   Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 1)});
   ASSERT_TRUE(custody.ReadNotice().ok());
   EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get()).ok());
+}
+
+TEST_F(CustodyTest, ClientsLeaveOperatorsSomeOfIt) {
+  Custody& custody = Start(/*limit=*/40);
+  const UniqueFd fd = AnyFd();
+  uint64_t id = 0;
+  while (id < 35) ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, ++id), fd.get()).ok()) << id;
+  const absl::Status refused = custody.Put(KeyOf(Kind::kBlock, 36), fd.get());
+  EXPECT_TRUE(IsRefusal(refused, Reason::kLimit)) << refused;
+  EXPECT_EQ(GetErrorDetails(refused)->metadata.at("limit"), "35");
+  while (id < 40) ASSERT_TRUE(custody.Put(KeyOf(Kind::kChannel, ++id), fd.get(), FdOwner::kOperator).ok()) << id;
+  EXPECT_TRUE(IsRefusal(custody.Put(KeyOf(Kind::kChannel, 41), fd.get(), FdOwner::kOperator), Reason::kLimit));
+}
+
+TEST_F(CustodyTest, AnFdWhoseNumberSaysThatTheOwnersAreUsedUpIsRefused) {
+  Custody& custody = Start(/*limit=*/100);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit tight = {.rlim_cur = 400, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  const UniqueFd fd = AnyFd();
+  struct Case {
+    int number;
+    FdOwner owner;
+    bool taken;
+  };
+  const Case cases[] = {{199, FdOwner::kClient, true},   {200, FdOwner::kClient, false},
+                        {299, FdOwner::kOperator, true}, {300, FdOwner::kOperator, false},
+                        {399, FdOwner::kDaemon, true}};
+  uint64_t id = 0;
+  for (const Case& one : cases) {
+    const UniqueFd numbered(::fcntl(fd.get(), F_DUPFD_CLOEXEC, one.number));
+    ASSERT_EQ(numbered.get(), one.number);
+    const absl::Status put = custody.Put(KeyOf(Kind::kBlock, ++id), numbered.get(), one.owner);
+    EXPECT_EQ(put.ok(), one.taken) << one.number << ": " << put;
+    EXPECT_TRUE(put.ok() || IsRefusal(put, Reason::kLimit)) << put;
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(CustodyTest, APutWaitsForRoomInTheSocket) {

@@ -14,6 +14,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "client/block.h"
@@ -66,6 +68,13 @@ std::shared_ptr<Session> OpenSession(TestDaemon& daemon) {
 // What the command prints.
 std::string Berth(TestDaemon& daemon, const std::vector<std::string>& words) {
   return BerthCommand(daemon.folder()).Show(words);
+}
+
+// The first words of a line.
+std::vector<std::string> Words(absl::string_view line, size_t count) {
+  std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  words.resize(std::min(count, words.size()));
+  return words;
 }
 
 // ---- Nodes --------------------------------------------------------------------------------------------------
@@ -436,6 +445,17 @@ TEST(InventoryTest, AWatcherThatResumesIsToldOfAllThatWasReportedMeanwhileAndABu
   EXPECT_EQ(last.events(0).code(), 74u);
   EXPECT_EQ(last.events(1).count(), 1'000u);
   EXPECT_EQ(last.events(3).code(), 95u);
+  // And for whoever reads no messages.
+  Subprocess watch = BerthCommand(daemon.folder()).Start({"devices", "--watch"});
+  std::string line;
+  while (!absl::StartsWith(line, "DEVICE  REPORTED")) line = Must(watch.ReadLine());
+  EXPECT_EQ(Words(Must(watch.ReadLine()), 4), (std::vector<std::string>{"0", "XID", "74", "1"}));
+  EXPECT_EQ(Words(Must(watch.ReadLine()), 4), (std::vector<std::string>{"0", "XID", "31", "1000"}));
+  EXPECT_EQ(Words(Must(watch.ReadLine()), 4), (std::vector<std::string>{"0", "UNCORRECTED_ECC", "-", "3"}));
+  line = Must(watch.ReadLine());
+  EXPECT_EQ(Words(line, 4), (std::vector<std::string>{"0", "XID", "95", "1"}));
+  EXPECT_TRUE(absl::StrContains(line, missed.uuid())) << line;
+  watch.Kill();
 }
 
 TEST(InventoryTest, WhoWaitsForADeviceThatIsDrainedIsTold) {

@@ -58,9 +58,16 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
   Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 300);
   // Nobody else gets in.
   ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
+  // Nor does who is in get more than clients may have, whatever it is.
+  absl::Status refused;
+  for (int i = 0; i < 400 && refused.ok(); ++i) {
+    refused = holder.Ask(absl::StrCat("allocate b", i, " 4096")).status();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
     Berth(daemon, "health");
+    EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
   }
   // Who was there goes on.
   EXPECT_TRUE(Ok(holder.Ask("release p")));
