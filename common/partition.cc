@@ -30,45 +30,43 @@ template <typename T>
 using PerDevice = absl::InlinedVector<T, 16>;
 
 // Whole numbers in the proportion of the weights; all 1 where these say nothing.
-PerDevice<uint64_t> WholeWeights(absl::Span<const double> weights) {
+PerDevice<uint64_t> WholeWeights(absl::Span<const PartitionDevice> devices) {
   double sum = 0;
   double largest = 0;
-  for (const double weight : weights) {
-    sum += Clean(weight);
-    largest = std::max(largest, Clean(weight));
+  for (const PartitionDevice& device : devices) {
+    sum += Clean(device.weight);
+    largest = std::max(largest, Clean(device.weight));
   }
-  if (!std::isfinite(sum) || sum <= 0) return PerDevice<uint64_t>(weights.size(), 1);
-  const int shift = WeightBits(weights.size()) - 1 - std::ilogb(largest);
+  if (!std::isfinite(sum) || sum <= 0) return PerDevice<uint64_t>(devices.size(), 1);
+  const int shift = WeightBits(devices.size()) - 1 - std::ilogb(largest);
   // Powers of two: the product is exact, or less than one. Two of them, as one may be beyond a double.
   const double first = std::ldexp(1.0, shift / 2);
   const double second = std::ldexp(1.0, shift - shift / 2);
-  PerDevice<uint64_t> whole(weights.size());
+  PerDevice<uint64_t> whole(devices.size());
   uint64_t* to = whole.data();
   // Signed in between, which is one instruction.
-  for (const double weight : weights) *to++ = static_cast<int64_t>(Clean(weight) * first * second);
+  for (const PartitionDevice& device : devices) *to++ = static_cast<int64_t>(Clean(device.weight) * first * second);
   return whole;
 }
 
 // Devices that are still open to a choice, by their places.
 using Places = std::vector<size_t>;
 
-// By largest remainder, among equals to who had more than its whole part, then to the earlier one. `had` has one number
-// for each weight.
-std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> weights,
-                                       absl::Span<const uint64_t> had) {
-  std::vector<uint64_t> shares(weights.size(), 0);
-  if (units == 0 || weights.empty()) return shares;
-  if (weights.size() == 1) {
+// By largest remainder, among equals to who had more than its whole part, then to the earlier one.
+std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const PartitionDevice> devices) {
+  std::vector<uint64_t> shares(devices.size(), 0);
+  if (units == 0 || devices.empty()) return shares;
+  if (devices.size() == 1) {
     shares[0] = units;
     return shares;
   }
-  const PerDevice<uint64_t> whole = WholeWeights(weights);
+  PerDevice<uint64_t> whole = WholeWeights(devices);
   const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
-  // Of the division, of which all have the same divisor.
-  PerDevice<uint64_t> rests(weights.size());
+  // Of the division, of which all have the same divisor; each takes its weight's place.
+  uint64_t* const rests = whole.data();
   uint64_t left = units;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const Wide product = Wide{units} * whole[i];
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Wide product = Wide{units} * rests[i];
     shares[i] = static_cast<uint64_t>(product / sum);
     // It is less than the divisor: what is above 64 bits is nothing.
     rests[i] = static_cast<uint64_t>(product) - shares[i] * sum;
@@ -76,7 +74,7 @@ std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> 
   }
   if (left == 0) return shares;
   // The least rest that comes in for a unit; above 0, because more than `left` devices have one.
-  PerDevice<uint64_t> order = rests;
+  PerDevice<uint64_t> order = whole;
   std::nth_element(order.begin(), order.begin() + (left - 1), order.end(), std::greater<>());
   const uint64_t last = order[left - 1];
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -86,7 +84,7 @@ std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> 
   }
   for (const bool keeps : {true, false}) {
     for (size_t i = 0; i < shares.size() && left > 0; ++i) {
-      if (rests[i] != last || (keeps && had[i] <= shares[i])) continue;
+      if (rests[i] != last || (keeps && devices[i].had_units <= shares[i])) continue;
       ++shares[i];
       --left;
       rests[i] = 0;
@@ -96,15 +94,10 @@ std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const double> 
 }
 
 // The split among the devices of `places` alone.
-std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevice> devices,
-                                  const Places& places) {
-  PerDevice<double> weights;
-  PerDevice<uint64_t> had;
-  for (const size_t place : places) {
-    weights.push_back(devices[place].weight);
-    had.push_back(devices[place].had_units);
-  }
-  return LargestRemainder(units, weights, had);
+std::vector<uint64_t> SharesAmong(uint64_t units, absl::Span<const PartitionDevice> devices, const Places& places) {
+  PerDevice<PartitionDevice> among;
+  for (const size_t place : places) among.push_back(devices[place]);
+  return LargestRemainder(units, among);
 }
 
 // Splits among all of `places`, none below `least` or above what it has room for. What a bound takes or leaves the
@@ -278,7 +271,9 @@ absl::StatusOr<std::vector<uint64_t>> SharesOfOneIsland(uint64_t units,
 }  // namespace
 
 std::vector<uint64_t> BalancedShares(uint64_t units, absl::Span<const double> weights) {
-  return LargestRemainder(units, weights, PerDevice<uint64_t>(weights.size(), 0));
+  PerDevice<PartitionDevice> devices;
+  for (const double weight : weights) devices.push_back({.weight = weight});
+  return LargestRemainder(units, devices);
 }
 
 std::vector<Tile> LayOut(absl::Span<const uint64_t> shares) {
@@ -305,14 +300,8 @@ absl::StatusOr<std::vector<uint64_t>> ConstrainedShares(uint64_t units,
   if (devices.empty()) return CannotHold("devices", "devices to split units over", 0, 1);
   if (constraints.one_island) return SharesOfOneIsland(units, devices, constraints);
   bool simple = constraints.min_units <= 1 && constraints.max_devices == 0;
-  PerDevice<double> weights(devices.size());
-  PerDevice<uint64_t> had(devices.size());
-  for (size_t i = 0; i < devices.size(); ++i) {
-    simple &= devices[i].most_units >= units;
-    weights[i] = devices[i].weight;
-    had[i] = devices[i].had_units;
-  }
-  if (simple) return LargestRemainder(units, weights, had);
+  for (const PartitionDevice& device : devices) simple &= device.most_units >= units;
+  if (simple) return LargestRemainder(units, devices);
   Places all(devices.size());
   std::iota(all.begin(), all.end(), size_t{0});
   return SharesOf(units, devices, std::move(all), constraints);
