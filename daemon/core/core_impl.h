@@ -75,10 +75,10 @@ class Core::Impl {
   Step Begin(absl::Time now, Effects* effects);
   void Expire(const Step& step);
   template <typename What>
-  void Emit(const Step& step, What what) {
+  void Emit(const Step& step, What&& what) {
     Effect& effect = step.effects->emplace_back();
     effect.number = ++last_effect_;
-    effect.what.template emplace<What>(std::move(what));
+    effect.what.template emplace<What>(std::forward<What>(what));
     if constexpr (std::is_same_v<What, DevicesChanged>) {
       devices_changed_ = true;
       for (const auto& [ordinal, device] : devices_) journal_.Touch(RowKind::kDevice, ordinal);
@@ -421,7 +421,7 @@ class Core::Impl {
   LeaseRecord LeaseOf(const Reservation& reservation) const;
   LeaseRecord LeaseOf(const Plan& plan) const;
   // It is granted to who asked. Requires: the request is pending.
-  void NoteGrant(const Step& step, LeaseRecord lease, const RequestId& request);
+  void NoteGrant(const Step& step, LeaseRecord&& lease, const RequestId& request);
   static LeaseEnd EndFor(LogCause cause);
 
   // ---- core_recall.cc -------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ LeaseRecord Core::Impl::LeaseOf(const Plan& plan) const {
   return lease;
 }
 
-void Core::Impl::NoteGrant(const Step& step, LeaseRecord lease, const RequestId& request) {
+void Core::Impl::NoteGrant(const Step& step, LeaseRecord&& lease, const RequestId& request) {
   lease.process = sessions_.FindChannel(request.channel)->process;
   lease.waited = std::max(step.now - pending_.at(request).since, absl::ZeroDuration());
   leases_.NoteGrant(std::move(lease));

@@ -83,8 +83,8 @@ struct LeaseRecord {
 // Collects the records of a step. Thread-compatible.
 class LeaseLog {
  public:
-  void NoteGrant(LeaseRecord lease) { records_.push_back(std::move(lease)); }
-  void NoteEnd(absl::Time now, LeaseRecord lease, LeaseEnd how);
+  void NoteGrant(LeaseRecord&& lease) { records_.push_back(std::move(lease)); }
+  void NoteEnd(absl::Time now, LeaseRecord&& lease, LeaseEnd how);
   // Hands `take` those since the last call, in their order.
   void TakeAll(absl::FunctionRef<void(LeaseRecord&&)> take) {
     for (LeaseRecord& record : records_) take(std::move(record));
@@ -95,7 +95,7 @@ class LeaseLog {
   std::vector<LeaseRecord> records_;
 };
 
-inline void LeaseLog::NoteEnd(absl::Time now, LeaseRecord lease, LeaseEnd how) {
+inline void LeaseLog::NoteEnd(absl::Time now, LeaseRecord&& lease, LeaseEnd how) {
   lease.end = how;
   lease.ended_at = now;
   lease.held = std::max(now - lease.granted_at, absl::ZeroDuration());
