@@ -52,9 +52,34 @@ const PlanDevice* FindIn(const PlanLayout* layout, uint32_t ordinal) {
   return nullptr;
 }
 
-double ScoreOf(const Device& device, Bytes free) {
+// A device that is considered, and what it is worth: less than nothing where it does not serve.
+struct Ranked {
+  double score = 0;
+  Bytes free;
+  const Device* device = nullptr;
+};
+
+Ranked Rank(const Device& device, Bytes free) {
   const DeviceFacts& facts = device.config.facts;
-  return DeviceScore({.sm_count = facts.sm_count, .cc_major = facts.cc_major, .free = free});
+  const double score = DeviceScore({.sm_count = facts.sm_count, .cc_major = facts.cc_major, .free = free});
+  return {.score = device.takes_leases() ? score : -1, .free = free, .device = &device};
+}
+
+// Into one that is new: all but the room there is for units.
+void Describe(const Ranked& one, PlanDevice* described) {
+  const DeviceConfig& config = one.device->config;
+  described->ordinal = config.ordinal;
+  described->uuid = one.device->uuid;
+  described->kind = config.kind;
+  described->generation = one.device->main.generation;
+  described->sm_count = config.facts.sm_count;
+  described->cc_major = config.facts.cc_major;
+  described->free = one.free;
+  if (one.score < 0) {
+    described->left = PlanDevice::Left::kOutOfService;
+  } else {
+    described->weight = one.score;
+  }
 }
 
 bool Serves(const PlanDevice& device) { return device.left != PlanDevice::Left::kOutOfService; }
@@ -105,8 +130,6 @@ std::vector<PlanMove> MovesOf(const PlanLayout& before, const std::vector<Tile>&
 
 }  // namespace
 
-bool PlanRun::TakesWork(const Device& device) { return device.takes_leases(); }
-
 bool PlanRun::Holds(SessionId session, AcquisitionId acquisition) const {
   return std::any_of(core_->pools_.begin(), core_->pools_.end(),
                      [&](const auto& pool) { return pool.second.Holds(session, acquisition); });
@@ -130,30 +153,16 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
   return Bytes(least.count() / granularity * granularity);
 }
 
-void PlanRun::Describe(const Session& session, const Device& device, Bytes free, double score,
-                       const PlanRequest& request, const PlanLayout* before, PlanDevice* described) const {
-  const DeviceConfig& config = device.config;
-  described->ordinal = config.ordinal;
-  described->uuid = device.uuid;
-  described->kind = config.kind;
-  described->generation = device.main.generation;
-  described->sm_count = config.facts.sm_count;
-  described->cc_major = config.facts.cc_major;
-  described->free = free;
-  if (!TakesWork(device)) {
-    described->left = PlanDevice::Left::kOutOfService;
-    return;
-  }
-  described->weight = score;
-  if (request.bytes_per_unit == Bytes()) return;
+uint64_t PlanRun::RoomOn(const Session& session, const Device& device, Bytes bytes_per_unit,
+                         const PlanLayout* before) const {
   Bytes left = LeftOn(session, device);
   // What the plan has there already is its own.
   if (before != nullptr) {
     if (const Reservation* const own = core_->reservations_.Find(before->reservation); own != nullptr) {
-      left = CheckedAdd(left, core_->HeldIn(*own, config.ordinal)).value_or(left);
+      left = CheckedAdd(left, core_->HeldIn(*own, device.config.ordinal)).value_or(left);
     }
   }
-  described->room = left.count() / request.bytes_per_unit.count();
+  return left.count() / bytes_per_unit.count();
 }
 
 absl::StatusOr<std::vector<const Device*>> PlanRun::Named(const PlanRequest& request) const {
@@ -175,44 +184,37 @@ absl::StatusOr<std::vector<const Device*>> PlanRun::Named(const PlanRequest& req
 
 absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session, const PlanRequest& request,
                                                           const PlanLayout* before) const {
-  std::vector<PlanDevice> devices;
+  // What is described is too large to be sorted.
+  absl::InlinedVector<Ranked, 16> ranked;
   if (!request.devices.empty()) {
     BERTH_ASSIGN_OR_RETURN(const std::vector<const Device*> named, Named(request));
-    devices.reserve(named.size());
-    for (size_t i = 0; i < named.size(); ++i) {
-      const Bytes free = core_->placement_.FreeOn(named[i]->config.ordinal);
-      Describe(session, *named[i], free, ScoreOf(*named[i], free), request, before, &devices.emplace_back());
-      if (request.source != WeightSource::kScore) devices.back().weight = request.weights[i];
+    for (const Device* const device : named) {
+      ranked.push_back(Rank(*device, core_->placement_.FreeOn(device->config.ordinal)));
     }
   } else {
-    // The best first, and last of all those that do not serve. What is described is too large to be sorted.
-    struct Ranked {
-      double score;
-      Bytes free;
-      const Device* device;
-    };
-    absl::InlinedVector<Ranked, 16> ranked(core_->devices_.size());
+    ranked.resize(core_->devices_.size());
     Ranked* last = ranked.data();
     for (const auto& [ordinal, device] : core_->devices_) {
       // One that is gone for good is not worth a word.
       if (device.main.state == DeviceState::kDropped && FindIn(before, ordinal) == nullptr) continue;
-      const Bytes free = core_->placement_.FreeOn(ordinal);
-      last->score = TakesWork(device) ? ScoreOf(device, free) : -1;
-      last->free = free;
-      last->device = &device;
-      ++last;
+      *last++ = Rank(device, core_->placement_.FreeOn(ordinal));
     }
     ranked.resize(last - ranked.data());
-    // By ordinal already, among equals.
+    // The best first, and last of all those that do not serve. By ordinal already, among equals.
     Ranked* const first = ranked.data();
     for (Ranked* next = first + 1; before == nullptr && next < last; ++next) {
       for (Ranked* at = next; at > first && at->score > at[-1].score; --at) std::swap(*at, at[-1]);
     }
-    devices.resize(ranked.size());
-    PlanDevice* described = devices.data();
-    for (const Ranked& one : ranked) {
-      Describe(session, *one.device, one.free, one.score, request, before, described++);
-    }
+  }
+  std::vector<PlanDevice> devices(ranked.size());
+  PlanDevice* described = devices.data();
+  for (const Ranked& one : ranked) Describe(one, described++);
+  for (size_t i = 0; request.source != WeightSource::kScore && i < devices.size(); ++i) {
+    devices[i].weight = request.weights[i];
+  }
+  for (size_t i = 0; request.bytes_per_unit > Bytes() && i < devices.size(); ++i) {
+    if (!Serves(devices[i])) continue;
+    devices[i].room = RoomOn(session, *ranked[i].device, request.bytes_per_unit, before);
   }
   if (before == nullptr) return devices;
   // Those that had tiles stay in their order.
@@ -299,10 +301,10 @@ void PlanRun::AskLeases(const Plan* before, PlanDraft* draft) const {
   leases.priority = asked.priority;
 }
 
-absl::StatusOr<PlanDraft> PlanRun::Draft(const Session& session, const PlanRequest& request) {
+absl::Status PlanRun::Draft(const Session& session, const PlanRequest& request, PlanDraft* draft) {
   BERTH_RETURN_IF_ERROR(CheckFields(request));
-  PlanDraft draft{.layout = std::make_shared<PlanLayout>()};
-  PlanLayout& layout = *draft.layout;
+  draft->layout = std::make_shared<PlanLayout>();
+  PlanLayout& layout = *draft->layout;
   BERTH_ASSIGN_OR_RETURN(layout.devices, Consider(session, request, nullptr));
   BERTH_RETURN_IF_ERROR(Share(request, nullptr, &layout.devices));
   layout.id = core_->NewId<PlanId>();
@@ -312,16 +314,17 @@ absl::StatusOr<PlanDraft> PlanRun::Draft(const Session& session, const PlanReque
   layout.score_version = kDeviceScoreVersion;
   layout.tiles = LayOut(UnitsOf(layout.devices));
   layout.since = step_->now;
-  AskLeases(nullptr, &draft);
-  return draft;
+  AskLeases(nullptr, draft);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<PlanDraft> PlanRun::Redraft(const Session& session, const Plan& plan,
-                                           const ReplanRequest& request) {
+absl::Status PlanRun::Redraft(const Session& session, const Plan& plan, const ReplanRequest& request,
+                              PlanDraft* draft) {
   const PlanLayout& before = *plan.layout;
   const PlanRequest& asked = before.asked;
-  PlanDraft draft{.layout = std::make_shared<PlanLayout>(), .from_revision = before.revision};
-  PlanLayout& layout = *draft.layout;
+  draft->layout = std::make_shared<PlanLayout>();
+  draft->from_revision = before.revision;
+  PlanLayout& layout = *draft->layout;
   BERTH_ASSIGN_OR_RETURN(layout.devices, Consider(session, asked, &before));
   if (!request.reweigh) {
     for (PlanDevice& device : layout.devices) {
@@ -342,12 +345,12 @@ absl::StatusOr<PlanDraft> PlanRun::Redraft(const Session& session, const Plan& p
   const PerDevice units = UnitsOf(layout.devices);
   layout.tiles = MoveFewest(had, units).tiles;
   if (layout.tiles.size() > kMaxTiles) layout.tiles = LayOut(units);
-  draft.moves = MovesOf(before, had, layout);
-  AskLeases(&plan, &draft);
+  draft->moves = MovesOf(before, had, layout);
+  AskLeases(&plan, draft);
   // Who holds a part must not wait for another one.
-  draft.leases.wait = false;
-  draft.leases.deadline = absl::InfiniteFuture();
-  return draft;
+  draft->leases.wait = false;
+  draft->leases.deadline = absl::InfiniteFuture();
+  return absl::OkStatus();
 }
 
 }  // namespace berth::core

@@ -66,17 +66,19 @@ absl::Status PlanRun::MayPlan(SessionId session) const {
 void PlanRun::Make(const Admitted& admitted, const PlanRequest& request) {
   const absl::Status may = MayPlan(admitted.session.id);
   if (!may.ok()) return core_->Answer(*step_, admitted.request, may);
-  absl::StatusOr<PlanDraft> draft = Draft(admitted.session, request);
-  if (!draft.ok()) return core_->Answer(*step_, admitted.request, draft.status());
-  Take(admitted, *std::move(draft));
+  PlanDraft draft;
+  const absl::Status drafted = Draft(admitted.session, request, &draft);
+  if (!drafted.ok()) return core_->Answer(*step_, admitted.request, drafted);
+  Take(admitted, std::move(draft));
 }
 
 void PlanRun::Replan(const Admitted& admitted, const ReplanRequest& request) {
   const absl::StatusOr<const Plan*> plan = Find(admitted.session.id, request.plan);
   if (!plan.ok()) return core_->Answer(*step_, admitted.request, plan.status());
-  absl::StatusOr<PlanDraft> draft = Redraft(admitted.session, **plan, request);
-  if (!draft.ok()) return core_->Answer(*step_, admitted.request, draft.status());
-  Take(admitted, *std::move(draft));
+  PlanDraft draft;
+  const absl::Status drafted = Redraft(admitted.session, **plan, request, &draft);
+  if (!drafted.ok()) return core_->Answer(*step_, admitted.request, drafted);
+  Take(admitted, std::move(draft));
 }
 
 void PlanRun::Release(const Admitted& admitted, PlanId plan) {
@@ -86,7 +88,7 @@ void PlanRun::Release(const Admitted& admitted, PlanId plan) {
   core_->Answer(*step_, admitted.request, Response(ReleasePlanResult()));
 }
 
-void PlanRun::Take(const Admitted& admitted, PlanDraft draft) {
+void PlanRun::Take(const Admitted& admitted, PlanDraft&& draft) {
   if (draft.leases.members.empty() && draft.leases.reserve.empty()) {
     return core_->Answer(*step_, admitted.request, Finish(admitted.request, draft, Response(PlanResult())));
   }
@@ -228,7 +230,7 @@ PlanStale PlanRun::WhyStale(const PlanDevice& used) const {
   if (device.main.state == DeviceState::kStopped) return PlanStale::kDeviceStopped;
   if (!device.drain_reason.empty()) return PlanStale::kDeviceDraining;
   // On probation.
-  if (!TakesWork(device)) return PlanStale::kDeviceStopped;
+  if (!device.takes_leases()) return PlanStale::kDeviceStopped;
   return device.main.generation == used.generation ? PlanStale::kCurrent : PlanStale::kMemoryLost;
 }
 

@@ -80,23 +80,20 @@ class PlanRun final {
   absl::StatusOr<const Plan*> Find(SessionId session, PlanId plan) const;
   // Whether a permit that was had by it is still out.
   bool Holds(SessionId session, AcquisitionId acquisition) const;
-  // Whether the device is given to plans.
-  static bool TakesWork(const Device& device);
 
   // ---- plan_draft.cc: the split ---------------------------------------------------------------------------
 
-  // Errors: INVALID_FIELD; NOT_FOUND (device); CONSTRAINT.
-  absl::StatusOr<PlanDraft> Draft(const Session& session, const PlanRequest& request);
-  absl::StatusOr<PlanDraft> Redraft(const Session& session, const Plan& plan, const ReplanRequest& request);
+  // Into a draft that is new. Errors: INVALID_FIELD; NOT_FOUND (device); CONSTRAINT.
+  absl::Status Draft(const Session& session, const PlanRequest& request, PlanDraft* draft);
+  absl::Status Redraft(const Session& session, const Plan& plan, const ReplanRequest& request, PlanDraft* draft);
   // Those that the request names. Errors: INVALID_FIELD (twice); NOT_FOUND.
   absl::StatusOr<std::vector<const Device*>> Named(const PlanRequest& request) const;
   // The devices that the request is about, in the order of their tiles. What those that stay weigh is in `before`, if
   // there is such.
   absl::StatusOr<std::vector<PlanDevice>> Consider(const Session& session, const PlanRequest& request,
                                                    const PlanLayout* before) const;
-  // Into one that is new.
-  void Describe(const Session& session, const Device& device, Bytes free, double score, const PlanRequest& request,
-                const PlanLayout* before, PlanDevice* described) const;
+  // Units that the device's bytes have room for, with what is set aside for `before`, if there is such.
+  uint64_t RoomOn(const Session& session, const Device& device, Bytes bytes_per_unit, const PlanLayout* before) const;
   // What the session may still have of the device's bytes, by every layer, in whole blocks.
   Bytes LeftOn(const Session& session, const Device& device) const;
   // Gives each its units; as many as can be stay where they were `before`, which may be null. Errors: CONSTRAINT.
@@ -109,7 +106,7 @@ class PlanRun final {
   // Errors: LIMIT.
   absl::Status MayPlan(SessionId session) const;
   // Asks for what the draft takes, and finishes it when that is there.
-  void Take(const Admitted& admitted, PlanDraft draft);
+  void Take(const Admitted& admitted, PlanDraft&& draft);
   absl::StatusOr<Response> FinishReplan(PlanDraft& draft, ReservationId fresh);
   // Makes `fresh` part of the plan's reservation, which gives up what the layout has no use for.
   void MergeReservation(const Plan& plan, ReservationId fresh, PlanLayout* layout);

@@ -8,25 +8,27 @@
 namespace berth::core {
 
 const Plan& PlanTable::Add(std::shared_ptr<const PlanLayout> layout) {
-  const PlanId id = layout->id;
-  const bool fresh = Restore(Plan{.number = ++last_number_, .layout = std::move(layout)});
-  BERTH_INVARIANT(fresh);
+  const Plan* const row = Insert(Plan{.number = ++last_number_, .layout = std::move(layout)});
+  BERTH_INVARIANT(row != nullptr);
   journal_->Touch(RowKind::kCounters);
-  Note(id);
-  return *by_id_.at(id);
+  Note(row->id());
+  return *row;
 }
 
 bool PlanTable::Restore(Plan plan) {
-  const uint64_t number = plan.number;
-  if (number == 0 || number > last_number_) return false;
+  return plan.number != 0 && plan.number <= last_number_ && Insert(std::move(plan)) != nullptr;
+}
+
+const Plan* PlanTable::Insert(Plan&& plan) {
   // Most come with the greatest number.
   const size_t before = rows_.size();
-  const auto at = rows_.emplace_hint(rows_.end(), number, nullptr);
+  const auto at = rows_.emplace_hint(rows_.end(), plan.number, nullptr);
   const bool fresh = rows_.size() != before;
   if (fresh) at->second = std::make_unique<Plan>(std::move(plan));
   Plan& row = *at->second;
-  by_session_[row.session()].insert(number);
-  return by_id_.emplace(row.id(), &row).second && fresh;
+  auto& own = by_session_[row.session()];
+  own.insert(own.end(), row.number);
+  return by_id_.emplace(row.id(), &row).second && fresh ? &row : nullptr;
 }
 
 void PlanTable::Erase(const Plan& plan) {

@@ -69,6 +69,8 @@ class PlanTable {
   bool Restore(Plan plan);
 
  private:
+  // Returns null where there was one of that id or number.
+  const Plan* Insert(Plan&& plan);
   void Note(PlanId id) { journal_->Touch(RowKind::kPlan, id.value()); }
 
   Journal* const journal_;
