@@ -143,7 +143,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
   if (!ok) return;
   Client& client = clients_.at(process.session);
   if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response); acquired != nullptr && acquired->kept) {
-    if (fresh) LearnKept(process, *acquired);
+    if (fresh) LearnKept(call.channel, process, *acquired);
   } else if (acquired != nullptr) {
     client.acquisitions.push_back(acquired->acquisition);
   } else if (const auto* gang = std::get_if<GangResult>(&*reply.response)) {

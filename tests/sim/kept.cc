@@ -49,8 +49,9 @@ Simulation::Payload Simulation::NewPermitPayload(Process& process) {
   return NewAcquire(process);
 }
 
-void Simulation::LearnKept(Process& process, const AcquireResult& permit) {
+void Simulation::LearnKept(ChannelId channel, Process& process, const AcquireResult& permit) {
   SettleKept();
+  keepers_.insert(channel);
   process.kept = permit;
   process.in_use = true;
   process.owes_look = false;
@@ -102,18 +103,20 @@ bool Simulation::SettleKept() {
   bool any = std::erase_if(left_kept_, [this](const auto& left) {
                return SettleKept(left.first, left.second, /*in_use=*/false).has_value();
              }) > 0;
-  for (auto& [channel, process] : processes_) {
-    if (!process.kept.has_value()) continue;
+  std::erase_if(keepers_, [&](ChannelId channel) {
+    const auto at = processes_.find(channel);
+    if (at == processes_.end() || !at->second.kept.has_value()) return true;
+    Process& process = at->second;
     const std::optional<PermitWord::Lent> over = SettleKept(channel, *process.kept, process.in_use);
-    if (!over.has_value()) continue;
+    if (!over.has_value()) return false;
     // It releases as any other what it has no word for any more.
     if (over == PermitWord::Lent::kEnded) {
       clients_.at(process.session).acquisitions.push_back(process.kept->acquisition);
     }
     process.kept.reset();
     process.in_use = process.owes_look = false;
-    any = true;
-  }
+    return any = true;
+  });
   return any;
 }
 

@@ -19,7 +19,7 @@ void Simulation::Keep() {
   RowBatch changes;
   core_->TakeChanges(&changes);
   changes.ApplyTo(&rows_);
-  kept_effects_ = effects_.size();
+  kept_steps_.push_back(effects_.size());
   for (const std::function<void()>& then : std::exchange(once_kept_, {})) then();
 }
 
@@ -52,7 +52,7 @@ void Simulation::TakeUncarriedSteps() {
   // What was not kept never was: it is heard once more. Of what was, what was said last may be.
   if (kept && Chance(50)) said_.clear();
   once_kept_.clear();
-  effects_.resize(kept_effects_);
+  effects_.resize(kept_steps_.empty() ? 0 : kept_steps_.back());
   stalled_ = false;
 }
 
@@ -74,12 +74,14 @@ void Simulation::ActSafely() {
 void Simulation::LoseEffects() {
   const size_t carried = Draw(effects_.size() + 1);
   late_ = true;
-  NoteExpired();
-  for (size_t i = 0; i < carried; ++i) CarryEffect(effects_[i]);
-  for (size_t i = carried; i < effects_.size(); ++i) LoseEffect(effects_[i]);
+  size_t next = 0;
+  for (const size_t end : kept_steps_) {
+    NoteExpired(next, end);
+    for (; next < end; ++next) next < carried ? CarryEffect(effects_[next]) : LoseEffect(effects_[next]);
+  }
   late_ = false;
   effects_.clear();
-  kept_effects_ = 0;
+  kept_steps_.clear();
 }
 
 void Simulation::LoseEffect(const Effect& effect) {
@@ -96,9 +98,11 @@ void Simulation::LoseEffect(const Effect& effect) {
     ++counts_.lost_orders;
   } else if (std::holds_alternative<ModuleWork>(effect.what)) {
     ++counts_.lost_module_work;
-  } else if (std::holds_alternative<MakeFencePage>(effect.what) || std::holds_alternative<DropFencePage>(effect.what) ||
-             std::holds_alternative<CloseChannel>(effect.what) || std::holds_alternative<DropChannel>(effect.what) ||
-             std::holds_alternative<DropSession>(effect.what)) {
+  } else if (const auto* const page = std::get_if<MakeFencePage>(&effect.what)) {
+    ++counts_.lost_custody;
+    if (!pages_.contains(page->channel)) unmade_pages_.insert(page->channel);
+  } else if (std::holds_alternative<DropFencePage>(effect.what) || std::holds_alternative<CloseChannel>(effect.what) ||
+             std::holds_alternative<DropChannel>(effect.what) || std::holds_alternative<DropSession>(effect.what)) {
     ++counts_.lost_custody;
   }
 }
@@ -282,6 +286,7 @@ void Simulation::LetPagesGo(const Standing& standing) {
   std::set<ChannelId> orphans = pages_;
   for (const Standing::Process& process : standing.processes) orphans.erase(process.channel);
   for (const ChannelId channel : orphans) CarryDropPage(channel);
+  unmade_pages_.clear();
 }
 
 void Simulation::CatchUp(Worker& worker) {

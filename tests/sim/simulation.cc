@@ -110,7 +110,8 @@ std::unique_ptr<Core> Simulation::NewCore() {
   return std::make_unique<Core>(
       config_, [this] { return Mix(++last_drawn_) | 1; },
       [this](StreamKey stream) {
-        if (!pages_.contains(stream.channel)) Fail("words are read of a page that is not there");
+        if (!pages_.contains(stream.channel) && !unmade_pages_.contains(stream.channel))
+          Fail("words are read of a page that is not there");
         return words_[stream];
       },
       [this](ChannelId channel) { return FindWord(channel); });
@@ -198,13 +199,13 @@ void Simulation::Carry() {
   if (dead_) return;
   Keep();
   if (stalled_) return;
-  NoteExpired();
+  NoteExpired(0, effects_.size());
   for (const Effect& effect : effects_) {
     if (effect.number != ++last_effect_) Fail("an effect's number is not the next");
     CarryEffect(effect);
   }
   effects_.clear();
-  kept_effects_ = 0;
+  kept_steps_.clear();
   while (!lost_.empty()) {
     const BlockId block = lost_.front();
     lost_.pop_front();
@@ -228,6 +229,7 @@ void Simulation::CarryEffect(const Effect& effect) {
     const auto process = processes_.find(closed->channel);
     if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
   } else if (const auto* made = std::get_if<MakeFencePage>(&effect.what)) {
+    unmade_pages_.erase(made->channel);
     if (!pages_.insert(made->channel).second && !resuming_) Fail("a page is made twice");
   } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
     CarryDropPage(gone->channel);
@@ -251,7 +253,7 @@ void Simulation::CarryEffect(const Effect& effect) {
 }
 
 void Simulation::CarryDropPage(ChannelId channel) {
-  if (!pages_.contains(channel)) return Fail("a page is dropped that is not there");
+  if (unmade_pages_.erase(channel) == 0 && !pages_.contains(channel)) return Fail("a page is dropped that is not there");
   SettleKept();
   left_kept_.erase(channel);
   if (const auto process = processes_.find(channel); process != processes_.end()) {
@@ -422,10 +424,10 @@ void Simulation::Check() {
   }
 }
 
-void Simulation::NoteExpired() {
+void Simulation::NoteExpired(size_t begin, size_t end) {
   // Its record comes last of all that a step does.
-  for (const Effect& effect : effects_) {
-    const auto* const lease = std::get_if<LeaseRecord>(&effect.what);
+  for (size_t i = begin; i < end; ++i) {
+    const auto* const lease = std::get_if<LeaseRecord>(&effects_[i].what);
     if (lease == nullptr || lease->kind != LeaseKind::kPermit || lease->end != LeaseEnd::kExpired) continue;
     ++counts_.expired;
     permits_.erase(PermitId(lease->id));

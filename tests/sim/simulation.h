@@ -230,8 +230,8 @@ class Simulation {
   // Has `then` happen once what the step changed is written down, if it ever is.
   void OnceKept(std::function<void()> then) { once_kept_.push_back(std::move(then)); }
   void NoteLease(const LeaseRecord& lease);
-  // Of permits that were held for too long.
-  void NoteExpired();
+  // Of permits that were held for too long, by those effects of a step.
+  void NoteExpired(size_t begin, size_t end);
   void CheckLeases();
   void CheckRows();
   // Takes some steps of whose effects nobody has heard, the last of which may not be written down. The broker dies, and
@@ -269,7 +269,7 @@ class Simulation {
   void UseKept(ChannelId channel, Process& process);
   void PutBack(Process& process, PermitWord* word);
   // It has been granted a permit that it may keep.
-  void LearnKept(Process& process, const AcquireResult& permit);
+  void LearnKept(ChannelId channel, Process& process, const AcquireResult& permit);
   // What the words say of permits that are kept no longer. Returns whether there were such.
   bool SettleKept();
   // Nothing while it is kept.
@@ -416,8 +416,8 @@ class Simulation {
   bool dead_ = false;
   // Figures may be anything that the next look finds.
   bool settling_ = false;
-  // Effects of steps that are written down.
-  size_t kept_effects_ = 0;
+  // Where the effects end of each step that is written down.
+  std::vector<size_t> kept_steps_;
   std::vector<std::function<void()>> once_kept_;
   // What was said in the last act.
   std::vector<std::pair<ChannelId, std::function<void()>>> said_;
@@ -450,11 +450,15 @@ class Simulation {
   std::map<StreamKey, StreamWords> words_;
   std::map<StreamKey, uint64_t> queued_;
   std::map<ChannelId, PermitWord> permit_words_;
+  // Processes that may keep a permit, of which all that do are.
+  std::set<ChannelId> keepers_;
   // What dead processes kept.
   std::map<ChannelId, AcquireResult> left_kept_;
   AloneUses alone_;
   ModuleModel modules_;
   std::set<ChannelId> pages_;
+  // Of which it was lost that they are to be made: nothing is in them.
+  std::set<ChannelId> unmade_pages_;
   bool workers_fail_ = true;
   // Blocks that the core has given up as gone with their workers.
   std::deque<BlockId> lost_;
