@@ -41,8 +41,9 @@ class EventLoop {
   // After this returns on the loop's thread, the callback is not called again. Unknown ids are ignored.
   void Unwatch(WatchId id);
 
-  // Closes `fd` without making the caller wait for it: for connections of clients and whatever they sent.
-  void Close(UniqueFd fd) { closer_.Close(std::move(fd)); }
+  // Closes `fd` without making the caller wait for it: for connections of clients and whatever they sent. `then` is
+  // called once it is closed, on another thread; it may use the loop.
+  void Close(UniqueFd fd, std::function<void()> then = nullptr) { closer_.Close(std::move(fd), std::move(then)); }
 
   // Calls `callback` on the loop's thread once `when` (of SteadyNow()) has come; a later call moves the timer.
   void SetTimerCallback(std::function<void()> callback) { timer_callback_ = std::move(callback); }
@@ -77,14 +78,16 @@ class EventLoop {
   std::function<void()> timer_callback_;
   std::function<void()> wake_callback_;
 
-  // Synchronised by themselves.
+  // Synchronised by itself.
   std::atomic<bool> stopping_{false};
-  FdCloser closer_;
 
   // Guarded by mu_.
   Mutex mu_;
   WatchId next_id_ ABSL_GUARDED_BY(mu_) = 16;
   absl::flat_hash_map<WatchId, Watched> watched_ ABSL_GUARDED_BY(mu_);
+
+  // The last: what it calls uses the rest.
+  FdCloser closer_;
 };
 
 }  // namespace berth

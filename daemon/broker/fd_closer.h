@@ -4,6 +4,7 @@
 #ifndef DAEMON_BROKER_FD_CLOSER_H_
 #define DAEMON_BROKER_FD_CLOSER_H_
 
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -21,8 +22,9 @@ class FdCloser {
   // kernel lets no socket delay.
   ~FdCloser();
 
-  // Closes `fd` soon. One that waits keeps those behind it open.
-  void Close(UniqueFd fd);
+  // Closes `fd` soon. One that waits keeps those behind it open. `then`, where there is one, is called once it is closed,
+  // on the closer's thread and never again once this is destroyed: it must be short and not use the closer.
+  void Close(UniqueFd fd, std::function<void()> then = nullptr);
 
  private:
   struct State;

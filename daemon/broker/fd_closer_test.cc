@@ -7,11 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -95,6 +97,31 @@ TEST(FdCloserTest, ItsOwnEndDoesNotWaitForAClose) {
   closer.reset();
   EXPECT_LT(absl::Now() - begin, absl::Seconds(kLingerSeconds));
   pair.ReadAll();
+}
+
+TEST(FdCloserTest, WhoWantsToKnowIsToldOnceItIsClosed) {
+  Pipe pipe;
+  const int number = pipe.write.get();
+  Notification told;
+  bool closed = false;
+  FdCloser closer;
+  closer.Close(std::move(pipe.write), [&] {
+    closed = ::fcntl(number, F_GETFD) < 0 && errno == EBADF;
+    told.Notify();
+  });
+  ASSERT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_TRUE(closed);
+}
+
+TEST(FdCloserTest, NobodyIsToldOfWhatOutlivesTheCloser) {
+  LingeringPair pair;
+  std::atomic<bool> told = false;
+  {
+    FdCloser closer;
+    closer.Close(std::move(pair.lingering), [&] { told = true; });
+  }
+  pair.ReadAll();
+  EXPECT_FALSE(told);
 }
 
 }  // namespace

@@ -47,8 +47,9 @@ void ListeningSocket::AcceptSome() {
     }
     if (socket) {
       log_.Warn("the file descriptors left are the daemon's own: a connection is refused");
-      loop_.Close(std::move(socket));
-      continue;
+      loop_.Rewatch(watch_, 0);
+      loop_.Close(std::move(socket), [&loop = loop_, watch = watch_] { loop.Rewatch(watch, EPOLLIN); });
+      return;
     }
     if (errno == ECONNABORTED || errno == EINTR) continue;
     if (errno != EMFILE && errno != ENFILE) return;

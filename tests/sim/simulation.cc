@@ -253,7 +253,8 @@ void Simulation::CarryEffect(const Effect& effect) {
 }
 
 void Simulation::CarryDropPage(ChannelId channel) {
-  if (unmade_pages_.erase(channel) == 0 && !pages_.contains(channel)) return Fail("a page is dropped that is not there");
+  const bool unmade = unmade_pages_.erase(channel) > 0;
+  if (!unmade && !pages_.contains(channel)) return Fail("a page is dropped that is not there");
   SettleKept();
   left_kept_.erase(channel);
   if (const auto process = processes_.find(channel); process != processes_.end()) {
