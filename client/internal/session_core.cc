@@ -32,7 +32,8 @@ constexpr char kCapsuleTarget[] = "/memfd:berth-session";
 // How long a connection may wait to be accepted. The vault keeps the listening sockets while brokers change: who
 // waits there is served first by the next one, who leaves and comes again is not.
 constexpr absl::Duration kAcceptPatience = absl::Seconds(10);
-// A call that waits comes back after that at the latest, called or not: a broker gives it up five seconds after its start.
+// A call that waits comes back after that at the latest, called or not: a broker gives it up five seconds after its
+// start.
 constexpr absl::Duration kLongestAway = absl::Seconds(3);
 
 // Whether `status` is the daemon's last word on a request. Words on a wait that ended are none: the grant and

@@ -22,8 +22,8 @@ class FdCloser {
   // kernel lets no socket delay.
   ~FdCloser();
 
-  // Closes `fd` soon. One that waits keeps those behind it open. `then`, where there is one, is called once it is closed,
-  // on the closer's thread and never again once this is destroyed: it must be short and not use the closer.
+  // Closes `fd` soon. One that waits keeps those behind it open. `then`, where there is one, is called once it is
+  // closed, on the closer's thread and never again once this is destroyed: it must be short and not use the closer.
   void Close(UniqueFd fd, std::function<void()> then = nullptr);
 
  private:

@@ -86,8 +86,8 @@ class AttachFront {
   // Has every session and process that comes, or is refused, kept there, and reads who it is. Before anything is
   // adopted; `audit` outlives the front.
   void KeepAudit(AuditLog* audit) { audit_ = audit; }
-  // Tells the processes that were taken up that a broker serves again, one after the other, and when what waits there is
-  // to come back. Called once it does.
+  // Tells the processes that were taken up that a broker serves again, one after the other, and when what waits there
+  // is to come back. Called once it does.
   void TellResumed();
 
   // Carries a Deliver effect out; `fd` is the block's or -1. A channel that takes nothing more is hung up.

@@ -18,7 +18,8 @@ class ListeningSocket {
  public:
   // Calls `accepted` with every connection, non-blocking and close-on-exec, whose number is below `fd_limit`
   // (fd_reserve.h). `listener` is non-blocking; `loop` must outlive the result. At the limit a connection is accepted
-  // and closed, so that nobody is kept waiting; the next one once it is: those that are being closed take no more numbers.
+  // and closed, so that nobody is kept waiting; the next one once it is: those that are being closed take no more
+  // numbers.
   static absl::StatusOr<std::unique_ptr<ListeningSocket>> Listen(EventLoop* loop, UniqueFd listener, int fd_limit,
                                                                  std::function<void(UniqueFd)> accepted);
   ~ListeningSocket();

@@ -113,7 +113,8 @@ class Custody {
   // Gives the vault a duplicate of `fd`, which stays the caller's. On return it survives the broker's death.
   // Waits up to 1 s for room in the socket, longer if the vault is being replaced.
   // Errors: LIMIT at the vault's fd limit or the broker's, both of which end sooner for clients (fd_reserve.h);
-  // kAlreadyExists if `key` is held; kUnavailable if the vault is gone or takes nothing; nothing is held after an error.
+  // kAlreadyExists if `key` is held; kUnavailable if the vault is gone or takes nothing; nothing is held after an
+  // error.
   absl::Status Put(custody::Key key, int fd, FdOwner owner = FdOwner::kClient) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Asks the vault to close its duplicate; a DroppedFd notice says that it has. A key that is not held is

@@ -38,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   internal::Fences fences;
   Notification lost;
   auto channel = internal::Channel::Start(
-      socket.get(), &fences, {.on_lost = [&lost](const absl::Status&) { lost.Notify(); }, .on_resumed = [] {}, .on_return = [] {}});
+      socket.get(), &fences,
+      {.on_lost = [&lost](const absl::Status&) { lost.Notify(); }, .on_resumed = [] {}, .on_return = [] {}});
   if (!channel.ok()) return 0;
   (*channel)->Expect(1);
   lost.WaitForNotification();

@@ -437,7 +437,11 @@ void Simulation::Repeat() {
     // Another attempt has another deadline.
     acquire->deadline = now_ + absl::Milliseconds(Draw(4'000));
   }
-  if (Send(*channel, request->first, payload, /*reused=*/false)) request->second.payload = payload;
+  if (!Send(*channel, request->first, payload, /*reused=*/false)) return;
+  if (const auto* const before = std::get_if<AcquireRequest>(&request->second.payload)) {
+    request->second.earlier_deadline = std::min(request->second.earlier_deadline, before->deadline);
+  }
+  request->second.payload = payload;
 }
 
 void Simulation::ForgetOne() {

@@ -125,7 +125,9 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
     const auto* const planned = std::get_if<PlanRequest>(&request.payload);
     const auto* const module = std::get_if<ObtainModuleRequest>(&request.payload);
-    const absl::Time deadline = asked != nullptr     ? asked->deadline
+    // What was decided before the last attempt was decided by the one before.
+    const absl::Time earlier = late_ ? request.earlier_deadline : absl::InfiniteFuture();
+    const absl::Time deadline = asked != nullptr     ? std::min(asked->deadline, earlier)
                                 : gang != nullptr    ? gang->deadline
                                 : wanted != nullptr  ? wanted->deadline
                                 : planned != nullptr ? planned->deadline

@@ -112,6 +112,8 @@ class Simulation {
 
   struct Request {
     Payload payload;
+    // Of an attempt before this one, where that had another.
+    absl::Time earlier_deadline = absl::InfiniteFuture();
     uint64_t answered_below = 0;
     // The first answer that a repeat must get again.
     std::optional<absl::StatusOr<Response>> first;
