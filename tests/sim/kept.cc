@@ -51,6 +51,12 @@ Simulation::Payload Simulation::NewPermitPayload(Process& process) {
 
 void Simulation::LearnKept(ChannelId channel, Process& process, const AcquireResult& permit) {
   SettleKept();
+  const PermitWord* const word = FindWord(channel);
+  if (word == nullptr || word->StateOf(permit.permit.value()) != PermitWord::Lent::kYes) {
+    // It heard of it so late that it keeps another one by now.
+    clients_.at(process.session).acquisitions.push_back(permit.acquisition);
+    return;
+  }
   keepers_.insert(channel);
   process.kept = permit;
   process.in_use = true;

@@ -219,8 +219,7 @@ void Simulation::CarryEffect(const Effect& effect) {
     CarryReply(*reply);
   } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
     Worker& worker = workers_[{create->device, create->lane}];
-    if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
-    worker.jobs.push_back({.block = create->block, .create = create->bytes});
+    if (IsThere(worker)) worker.jobs.push_back({.block = create->block, .create = create->bytes});
   } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
     CarryRelease(*release);
   } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
@@ -311,6 +310,13 @@ void Simulation::CarryDropChannel(ChannelId channel) {
   processes_.erase(found);
 }
 
+bool Simulation::IsThere(const Worker& worker) {
+  if (worker.state == DeviceState::kReady) return true;
+  // It may have ended since that was decided.
+  if (!late_) Fail("a worker is asked that is not there");
+  return false;
+}
+
 void Simulation::CarryRelease(const ReleaseBlock& release) {
   Worker& worker = workers_[{release.device, release.lane}];
   if (release.lost) {
@@ -318,7 +324,7 @@ void Simulation::CarryRelease(const ReleaseBlock& release) {
     lost_.push_back(release.block);
     return;
   }
-  if (worker.state != DeviceState::kReady) Fail("a worker is asked that is not there");
+  if (!IsThere(worker)) return;
   // What an earlier broker had released, or never had made, is released at once.
   if (!worker.made.contains(release.block) && !options_.restarts) Fail("a block is released that was never made");
   for (const auto& [channel, process] : processes_) {

@@ -209,6 +209,8 @@ class Simulation {
   void Carry();
   void CarryEffect(const Effect& effect);
   void CarryDeliver(const Deliver& deliver);
+  // Whether it can be asked for anything.
+  bool IsThere(const Worker& worker);
   void CarryRelease(const ReleaseBlock& release);
   void CarryDropChannel(ChannelId channel);
   void CarryPage(Process& process, const Deliver& deliver);
