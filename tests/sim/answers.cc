@@ -229,6 +229,8 @@ void Simulation::CheckMemory(const BlockView& block) {
 }
 
 void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
+  // What was kept beside it and idle may have been taken back with it.
+  SettleKept();
   bool found = false;
   for (auto& [permit, held] : permits_) {
     if (held.second.erase(acquisition) == 0) continue;

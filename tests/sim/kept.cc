@@ -105,10 +105,11 @@ void Simulation::PutBack(Process& process, PermitWord* word) {
   process.owes_look = false;
 }
 
-bool Simulation::SettleKept() {
-  bool any = std::erase_if(left_kept_, [this](const auto& left) {
-               return SettleKept(left.first, left.second, /*in_use=*/false).has_value();
-             }) > 0;
+void Simulation::SettleKept() {
+  const size_t left = std::erase_if(left_kept_, [this](const auto& left) {
+    return SettleKept(left.first, left.second, /*in_use=*/false).has_value();
+  });
+  settled_ = settled_ || left > 0;
   std::erase_if(keepers_, [&](ChannelId channel) {
     const auto at = processes_.find(channel);
     if (at == processes_.end() || !at->second.kept.has_value()) return true;
@@ -121,9 +122,8 @@ bool Simulation::SettleKept() {
     }
     process.kept.reset();
     process.in_use = process.owes_look = false;
-    return any = true;
+    return settled_ = true;
   });
-  return any;
 }
 
 std::optional<PermitWord::Lent> Simulation::SettleKept(ChannelId channel, const AcquireResult& kept, bool in_use) {

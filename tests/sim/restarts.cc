@@ -136,6 +136,7 @@ void Simulation::PassBrokerless() {
 
 void Simulation::Restart() {
   ++counts_.restarts;
+  settled_ = false;
   TakeUncarriedSteps();
   LoseEffects();
   calls_.clear();
@@ -144,7 +145,8 @@ void Simulation::Restart() {
   dead_ = true;
   PassBrokerless();
   // The words may tell of what the broker before had not written down.
-  Restore(/*untold=*/SettleKept());
+  SettleKept();
+  Restore(/*untold=*/settled_);
   dead_ = false;
   if (!status_.ok()) return;
   const Standing standing = core_->WhatStands();

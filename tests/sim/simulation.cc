@@ -110,11 +110,19 @@ std::unique_ptr<Core> Simulation::NewCore() {
   return std::make_unique<Core>(
       config_, [this] { return Mix(++last_drawn_) | 1; },
       [this](StreamKey stream) {
-        if (!pages_.contains(stream.channel) && !unmade_pages_.contains(stream.channel))
-          Fail("words are read of a page that is not there");
+        if (!MayRead(stream.channel)) Fail("words are read of a page that is not there");
         return words_[stream];
       },
       [this](ChannelId channel) { return FindWord(channel); });
+}
+
+bool Simulation::MayRead(ChannelId channel) const {
+  if (pages_.contains(channel) || unmade_pages_.contains(channel)) return true;
+  // It is to be made by what has not been carried out yet.
+  return std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
+    const auto* const made = std::get_if<MakeFencePage>(&effect.what);
+    return made != nullptr && made->channel == channel;
+  });
 }
 
 IpcHandle Simulation::HandleFor(BlockId block) {

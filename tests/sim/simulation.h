@@ -209,6 +209,8 @@ class Simulation {
   void Carry();
   void CarryEffect(const Effect& effect);
   void CarryDeliver(const Deliver& deliver);
+  // Whether the words of the channel's page may be read: the page is there, or nobody has written to it yet.
+  bool MayRead(ChannelId channel) const;
   // Whether it can be asked for anything.
   bool IsThere(const Worker& worker);
   void CarryRelease(const ReleaseBlock& release);
@@ -274,8 +276,8 @@ class Simulation {
   void PutBack(Process& process, PermitWord* word);
   // It has been granted a permit that it may keep.
   void LearnKept(ChannelId channel, Process& process, const AcquireResult& permit);
-  // What the words say of permits that are kept no longer. Returns whether there were such.
-  bool SettleKept();
+  // What the words say of permits that are kept no longer.
+  void SettleKept();
   // Nothing while it is kept.
   std::optional<PermitWord::Lent> SettleKept(ChannelId channel, const AcquireResult& kept, bool in_use);
   PermitWord* FindWord(ChannelId channel);
@@ -456,6 +458,8 @@ class Simulation {
   std::map<ChannelId, PermitWord> permit_words_;
   // Processes that may keep a permit, of which all that do are.
   std::set<ChannelId> keepers_;
+  // A word has told of some of them what the broker had not, since the last one began to die.
+  bool settled_ = false;
   // What dead processes kept.
   std::map<ChannelId, AcquireResult> left_kept_;
   AloneUses alone_;
