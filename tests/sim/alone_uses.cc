@@ -46,13 +46,13 @@ std::vector<HandedMark> AloneUses::HandOver(ChannelId channel, BlockId block,
 void AloneUses::Die(ChannelId channel, absl::FunctionRef<bool(BlockId)> writable, Reached reached) {
   for (const auto& [block, marks] : handed_) {
     for (const Handed& mark : marks) {
-      if (mark.end.stream.channel == channel && mark.writes && !reached(mark.end)) torn_.insert(block);
+      if (mark.end.stream.channel == channel && mark.writes && !reached(mark.end)) torn_[block] = channel;
     }
   }
   for (const auto& [stream, queue] : queued_) {
     if (stream.channel != channel) continue;
     for (const Queued& use : queue) {
-      if (use.writes && Tracks(channel, use.block) && writable(use.block)) torn_.insert(use.block);
+      if (use.writes && Tracks(channel, use.block) && writable(use.block)) torn_[use.block] = channel;
     }
   }
 }
@@ -70,9 +70,12 @@ void AloneUses::Forget(ChannelId channel) {
 std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses, const Prepared& prepared,
                              Reached reached) {
   for (const BlockUse& use : uses) {
-    if (torn_.contains(use.block)) {
-      if (std::find(prepared.torn.begin(), prepared.torn.end(), use.block) == prepared.torn.end())
-        return "a block that its only process left torn is not told to be";
+    if (const auto torn = torn_.find(use.block); torn != torn_.end()) {
+      const bool told = std::find(prepared.torn.begin(), prepared.torn.end(), use.block) != prepared.torn.end();
+      // Decided before the core knew of its end, the launch is told when it has finished.
+      const bool waits = std::any_of(prepared.waits.begin(), prepared.waits.end(),
+                                     [&](const FenceWait& wait) { return wait.stream.channel == torn->second; });
+      if (!told && !waits) return "a block that its only process left torn is not told to be";
       ++told_;
     }
     const auto handed = handed_.find(use.block);

@@ -73,7 +73,8 @@ class AloneUses {
   std::map<StreamKey, uint64_t> unseen_;
   // What had not ended at the hand-over, until somebody else writes.
   std::map<BlockId, std::vector<Handed>> handed_;
-  std::set<BlockId> torn_;
+  // By whose end.
+  std::map<BlockId, ChannelId> torn_;
   uint64_t waited_ = 0;
   uint64_t told_ = 0;
 };
