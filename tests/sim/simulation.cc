@@ -318,31 +318,6 @@ void Simulation::CarryDropChannel(ChannelId channel) {
   processes_.erase(found);
 }
 
-bool Simulation::IsThere(const Worker& worker) {
-  if (worker.state == DeviceState::kReady) return true;
-  // It may have ended since that was decided.
-  if (!late_) Fail("a worker is asked that is not there");
-  return false;
-}
-
-void Simulation::CarryRelease(const ReleaseBlock& release) {
-  Worker& worker = workers_[{release.device, release.lane}];
-  if (release.lost) {
-    if (worker.made.contains(release.block)) Fail("a block is given up that is there");
-    lost_.push_back(release.block);
-    return;
-  }
-  if (!IsThere(worker)) return;
-  // What an earlier broker had released, or never had made, is released at once.
-  if (!worker.made.contains(release.block) && !options_.restarts) Fail("a block is released that was never made");
-  for (const auto& [channel, process] : processes_) {
-    for (const auto& [import, block] : process.mapped) {
-      if (block == release.block) Fail("memory goes back that a living process was given");
-    }
-  }
-  worker.jobs.push_back({.block = release.block});
-}
-
 void Simulation::CarryDeliver(const Deliver& deliver) {
   const auto found = processes_.find(deliver.channel);
   if (found == processes_.end() || found->second.hung_up) {
