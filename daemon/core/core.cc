@@ -192,9 +192,9 @@ void Core::Impl::Answer(const Step& step, const RequestId& request, absl::Status
   RequestMemory& memory = *pending->second.memory;
   NoteWaitsNoMore(pending->second);
   pending_.erase(pending);
-  const bool absent = absent_.erase(request) > 0;
+  const bool unheard = absent_.erase(request) > 0 && !call;
   // A refusal that nobody waited for is none: who comes back is judged anew.
-  if (absl::IsUnavailable(response.status()) || (absent && !response.ok())) {
+  if (absl::IsUnavailable(response.status()) || (unheard && !response.ok())) {
     memory.Erase(request.sequence);
   } else {
     memory.Answer(request.sequence, response);

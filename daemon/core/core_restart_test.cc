@@ -166,6 +166,19 @@ TEST_F(CoreRestartTest, ADeadlineThatPassedMeanwhileIsTheAnswer) {
   EXPECT_TRUE(h_.Refused(AcquireAgain(peer, brief), Reason::kWaitTimedOut));
 }
 
+TEST_F(CoreRestartTest, WhoComesBackTooLateIsToldSoEachTimeItAsks) {
+  Peer holder = h_.Open(), peer = h_.Open();
+  h_.MustAcquire(holder, {.pool = "gpu-tests", .units = 2});
+  h_.Acquire(peer, One());
+  h_.Restart();
+  AcquireRequest late = One();
+  late.deadline = h_.now;
+  const CallId told = AcquireAgain(peer, late);
+  EXPECT_TRUE(h_.Refused(told, Reason::kWaitTimedOut));
+  EXPECT_EQ(h_.StatusOf(AcquireAgain(peer, One())), h_.StatusOf(told)) << "its answer may have been lost";
+  EXPECT_TRUE(Waiters().empty());
+}
+
 TEST_F(CoreRestartTest, WhoIsAwayNestsOnceItIsBack) {
   Peer holder = h_.Open(), peer = h_.Open(), sibling = h_.JoinTo(peer);
   const AcquireResult held = h_.MustAcquire(holder, {.pool = "gpu-tests", .units = 2});
