@@ -143,7 +143,8 @@ class Plan {
   bool stale() const { return !Check(tiles_).ok(); }
   // The same with the reason: OK or STALE naming it; kUnavailable when the session is over.
   absl::Status status() const { return Check(tiles_); }
-  // The same of one tile: of its device, and of what concerns all tiles.
+  // The same of one tile: of its device, and of what concerns all tiles. A revision is told of the first device that
+  // goes out of service or is being emptied; of those that follow, tiles hear when their memory is lost.
   absl::Status CheckTile(const PlanTile& tile) const;
 
   struct ReplanOptions {

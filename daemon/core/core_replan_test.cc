@@ -192,6 +192,39 @@ TEST(CoreReplanTest, BytesThatWereDrawnAndFreedAreTakenAnew) {
   EXPECT_EQ(h.Get<AllocateResult>(rest).block.bytes, MiB(1536));
 }
 
+TEST(CoreReplanTest, BlocksThatTheUnitsHaveAlreadyTakeNoRoomFromThem) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open();
+  const PlanId plan =
+      h.Get<PlanResult>(h.MakePlan(a, {.units = 12, .bytes_per_unit = GiB(1)})).layout->id;
+  // Each device's budget to the byte.
+  for (uint32_t device = 0; device < 3; ++device) h.Allocate(a, {.device = device, .bytes = GiB(4)});
+  h.WorkAll();
+  h.StopDevice(1);
+  const CallId short_of_room = h.Replan(a, plan);
+  EXPECT_TRUE(h.Refused(short_of_room, Reason::kConstraint)) << h.StatusOf(short_of_room);
+  EXPECT_EQ(h.Figure(short_of_room, "limit"), "8");
+  h.Do([&](Core& core, Effects* effects) { core.WorkerUp(h.now, 1, Lane::kMain, effects); });
+  const PlanResult back = h.Get<PlanResult>(h.Replan(a, plan));
+  EXPECT_EQ(TilesOf(*back.layout), "0:0-4 1:4-8 2:8-12");
+  EXPECT_EQ(MovesOf(back), "");
+}
+
+TEST(CoreReplanTest, BlocksBeyondWhatTheUnitsTakeAndThoseOfOthersLeaveThemNoRoom) {
+  CoreHarness h(Node(3));
+  Peer a = h.Open(), b = h.Open(1001);
+  const PlanId plan =
+      h.Get<PlanResult>(h.MakePlan(a, {.units = 6, .bytes_per_unit = GiB(1)})).layout->id;
+  h.Allocate(a, {.device = 0, .bytes = GiB(4)});
+  h.Allocate(b, {.device = 2, .bytes = GiB(3)});
+  h.WorkAll();
+  h.StopDevice(1);
+  const CallId call = h.Replan(a, plan);
+  EXPECT_TRUE(h.Refused(call, Reason::kConstraint)) << h.StatusOf(call);
+  EXPECT_EQ(h.Figure(call, "constraint"), "room");
+  EXPECT_EQ(h.Figure(call, "limit"), "3") << "its own two units on device 0, and one on device 2";
+}
+
 TEST(CoreReplanTest, WhatCannotBeHadNowLeavesThePlanAsItWas) {
   CoreHarness h(Node(3));
   Peer a = h.Open(), b = h.Open(1001);

@@ -153,15 +153,24 @@ Bytes PlanRun::LeftOn(const Session& session, const Device& device) const {
   return Bytes(least.count() / granularity * granularity);
 }
 
+Bytes PlanRun::HasOn(const Session& session, const Device& device, Bytes bytes_per_unit,
+                     const PlanLayout& before) const {
+  const uint32_t ordinal = device.config.ordinal;
+  if (before.asked.reserve) {
+    const Reservation* const own = core_->reservations_.Find(before.reservation);
+    return own == nullptr ? Bytes() : core_->HeldIn(*own, ordinal);
+  }
+  const PlanDevice* const had = FindIn(&before, ordinal);
+  const auto blocks = session.budgets.find(ordinal);
+  // What was in lost memory is not there.
+  if (had == nullptr || had->generation != device.main.generation || blocks == session.budgets.end()) return Bytes();
+  return std::min(blocks->second.held(), Bytes(had->units * bytes_per_unit.count()));
+}
+
 uint64_t PlanRun::RoomOn(const Session& session, const Device& device, Bytes bytes_per_unit,
                          const PlanLayout* before) const {
   Bytes left = LeftOn(session, device);
-  // What the plan has there already is its own.
-  if (before != nullptr) {
-    if (const Reservation* const own = core_->reservations_.Find(before->reservation); own != nullptr) {
-      left = CheckedAdd(left, core_->HeldIn(*own, device.config.ordinal)).value_or(left);
-    }
-  }
+  if (before != nullptr) left = CheckedAdd(left, HasOn(session, device, bytes_per_unit, *before)).value_or(left);
   return left.count() / bytes_per_unit.count();
 }
 

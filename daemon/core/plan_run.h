@@ -92,8 +92,11 @@ class PlanRun final {
   // there is such.
   absl::StatusOr<std::vector<PlanDevice>> Consider(const Session& session, const PlanRequest& request,
                                                    const PlanLayout* before) const;
-  // Units that the device's bytes have room for, with what is set aside for `before`, if there is such.
+  // Units that the device's bytes have room for, with what `before` has there, if there is such.
   uint64_t RoomOn(const Session& session, const Device& device, Bytes bytes_per_unit, const PlanLayout* before) const;
+  // Bytes that the units of `before` have there already: what is set aside for them; or else the session's blocks, as
+  // far as they may be theirs.
+  Bytes HasOn(const Session& session, const Device& device, Bytes bytes_per_unit, const PlanLayout& before) const;
   // What the session may still have of the device's bytes, by every layer, in whole blocks.
   Bytes LeftOn(const Session& session, const Device& device) const;
   // Gives each its units; as many as can be stay where they were `before`, which may be null. Errors: CONSTRAINT.
