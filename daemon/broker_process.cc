@@ -171,7 +171,8 @@ absl::Status BrokerProcess::StartCore(const core::Config& config, const std::str
     return absl::OkStatus();
   }
   ledger_fault_ = RestoreCore(folder);
-  if (ledger_fault_.ok()) return absl::OkStatus();
+  // What this process lacks the next one may have; the ledger is none the worse.
+  if (ledger_fault_.ok() || absl::IsResourceExhausted(ledger_fault_)) return ledger_fault_;
   spdlog::critical("{}", std::string(ledger_fault_.message()));
   ledger_.reset();
   core_ = MakeCore(config);
@@ -194,7 +195,7 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
     }
   }
   const absl::Status restored = RestoreKept(rows, ledger_.get(), core_.get());
-  return restored.ok() ? restored : Ledger::Unreadable(folder, restored);
+  return restored.ok() ? restored : Ledger::Fault(folder, restored);
 }
 
 absl::Status BrokerProcess::TakeUpLeases() {

@@ -18,11 +18,12 @@
 namespace {
 
 // Whoever gets no memory ends at once, wherever it is: the one that follows goes on from what is kept. Libraries would
-// catch what is thrown else, and go on with half a step (docs/design/0018).
+// catch what is thrown else, and go on with half a step (docs/design/0017).
 void EndWithoutMemory() {
   constexpr char kWhy[] = "berthd: there is no memory: this process ends\n";
-  if (::write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1) < 0) ::abort();
-  ::abort();
+  // That nobody reads it changes nothing.
+  [[maybe_unused]] const ssize_t said = ::write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1);
+  ::_exit(berth::kExitForWant);
 }
 
 int RunBrokerRole(const berth::Options& options) {

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "daemon/broker/event_loop.h"
+#include "daemon/vault/child_process.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -35,6 +36,12 @@ absl::Status Broker::CheckServesLocked() {
   return ledger_ == nullptr ? absl::OkStatus() : ledger_->CheckRoom();
 }
 
+absl::Status Broker::CheckTakesProcesses(bool of_operator) {
+  MutexLock lock(&mu_);
+  if (ledger_ == nullptr) return absl::OkStatus();
+  return of_operator ? ledger_->CheckRoomToLook() : ledger_->CheckRoom();
+}
+
 void Broker::KeepChangesLocked() {
   changes_.Clear();
   core_.TakeChanges(&changes_);
@@ -43,7 +50,7 @@ void Broker::KeepChangesLocked() {
   if (kept.ok()) return;
   // The core is ahead of what is kept: nobody may hear of it. The next broker goes on from what is.
   spdlog::critical("ledger: {}", std::string(kept.message()));
-  ::_exit(1);
+  ::_exit(absl::IsResourceExhausted(kept) ? kExitForWant : 1);
 }
 
 void Broker::EndStepLocked(core::Effects effects) {

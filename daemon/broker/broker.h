@@ -88,6 +88,9 @@ class Broker {
   void RefuseRequests(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
   // Whether requests are put to the core. Errors: that of RefuseRequests(); LEDGER_FULL.
   absl::Status CheckServes() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether what a process begins with, a session or its own connection to one, can be kept: an operator's in what is
+  // left where others' requests are refused. Errors: LEDGER_FULL.
+  absl::Status CheckTakesProcesses(bool of_operator) ABSL_LOCKS_EXCLUDED(mu_);
   // Puts a request to the core; `call` is answered now or later.
   void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
   // The caller of `id` is gone.

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& folder,
   // Of one who died while writing it.
   ::unlink(NewPathOf(path).c_str());
   absl::StatusOr<LedgerFile> file = LedgerFile::Open(path, identity);
-  if (!file.ok()) return Unreadable(folder, file.status());
+  if (!file.ok()) return Fault(folder, file.status());
   std::unique_ptr<Ledger> ledger(new Ledger(path, identity, *std::move(file)));
   ledger->file_.ForEach([&](uint64_t offset, absl::string_view batch) { ledger->Note(offset, batch); });
   // Where there is no room CheckRoom() says so.
@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& folder,
   return ledger;
 }
 
-absl::Status Ledger::Unreadable(const std::string& folder, const absl::Status& why) {
+absl::Status Ledger::Fault(const std::string& folder, const absl::Status& why) {
+  if (absl::IsResourceExhausted(why)) return why;
   return Refuse(Reason::kLedgerUnreadable, "ledger {path}: {why}; nothing is granted until `berth reset`",
                 {{"path", PathOf(folder)}, {"why", why.message()}});
 }
@@ -97,17 +98,20 @@ absl::Status Ledger::Commit(const RowBatch& changes) {
   return absl::OkStatus();
 }
 
-absl::Status Ledger::CheckRoom() {
-  if (file_.room() >= headroom()) return absl::OkStatus();
+absl::Status Ledger::CheckRoom() { return Require(headroom()); }
+
+absl::Status Ledger::CheckRoomToLook() { return Require(headroom() - kHeadroom / 2); }
+
+absl::Status Ledger::Require(uint64_t room) {
+  if (file_.room() >= room) return absl::OkStatus();
   const absl::Status made = Grow(0);
-  if (made.ok()) return absl::OkStatus();
+  if (file_.room() >= room) return absl::OkStatus();
   return RefuseWithRetry(Reason::kLedgerFull, kRoomPause, "ledger {path}: {why}",
                          {{"path", path_}, {"why", made.message()}});
 }
 
 absl::Status Ledger::MakeRoom(uint64_t bytes) {
-  const absl::Status grown = Grow(bytes);
-  return file_.room() >= bytes ? absl::OkStatus() : grown;
+  return Grow(bytes).ok() ? absl::OkStatus() : file_.Reserve(bytes);
 }
 
 absl::Status Ledger::Grow(uint64_t bytes) {

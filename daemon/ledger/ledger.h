@@ -40,12 +40,13 @@ class Ledger {
                                                         const LedgerIdentity& identity);
   // Goes on with what is there; where it is of an earlier schema, it is to be Migrate()d first of all. Errors:
   // LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged, or is not what `identity` says;
-  // nothing was changed.
+  // kResourceExhausted where this process had no fd or memory for it, which says nothing of the ledger. Nothing was
+  // changed.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& folder,
                                                       const LedgerIdentity& identity);
 
   // What Open() says of one, for whoever finds out about its rows.
-  static absl::Status Unreadable(const std::string& folder, const absl::Status& why);
+  static absl::Status Fault(const std::string& folder, const absl::Status& why);
 
   // Of the rows that were found.
   uint32_t schema() const { return file_.schema(); }
@@ -60,6 +61,9 @@ class Ledger {
 
   // Whether the headroom is there. Errors: LEDGER_FULL: nothing shall be begun that makes the rows more.
   absl::Status CheckRoom();
+  // Whether all but half of kHeadroom is: operators may still come and look. The rest is for what ends. Errors:
+  // LEDGER_FULL.
+  absl::Status CheckRoomToLook();
 
   // Valid until something is committed.
   RowViews rows() const;
@@ -86,6 +90,8 @@ class Ledger {
   absl::Status MakeRoom(uint64_t bytes);
   // Makes room for both. Errors: those of the file system, where it has not that much.
   absl::Status Grow(uint64_t bytes);
+  // Makes that much room. Errors: LEDGER_FULL.
+  absl::Status Require(uint64_t room);
   bool MostlyStale() const;
   // Writes all rows into a new file, which takes the old one's place at once.
   absl::Status Compact();

@@ -174,7 +174,12 @@ uint64_t LedgerFile::Append(absl::string_view batch) {
 
 absl::Status LedgerFile::Reserve(uint64_t bytes) {
   if (room() >= bytes) return absl::OkStatus();
-  const uint64_t size = (end_ + bytes + kStep - 1) / kStep * kStep;
+  const uint64_t wanted = end_ + bytes;
+  const uint64_t in_steps = (wanted + kStep - 1) / kStep * kStep;
+  return Extend(in_steps).ok() ? absl::OkStatus() : Extend(wanted);
+}
+
+absl::Status LedgerFile::Extend(uint64_t size) {
   // Allocated, so that a store into the mapping never meets a full file system.
   int error = EINTR;
   while (error == EINTR) error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size));

@@ -70,6 +70,8 @@ class LedgerFile {
   LedgerFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   LedgerHeader& header() { return *reinterpret_cast<LedgerHeader*>(map_); }
+  // Allocates and maps so many bytes in all.
+  absl::Status Extend(uint64_t size);
   absl::Status Map(uint64_t size);
   // What is wrong with the header, if something is.
   absl::Status CheckHeader(const LedgerIdentity& identity, uint64_t size);

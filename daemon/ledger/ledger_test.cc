@@ -183,6 +183,13 @@ TEST_F(LedgerTest, AFullFolderIsSeenComingAndEveryoneCanLeave) {
     EXPECT_TRUE(IsRefusal(refused, Reason::kLedgerFull)) << refused;
     EXPECT_TRUE(GetErrorDetails(refused)->retry_after.has_value());
     EXPECT_GT(rows, 1000u);
+    // Who looks may come for a while.
+    const uint64_t before_looks = rows;
+    for (; ledger->CheckRoomToLook().ok(); ++rows) {
+      ASSERT_TRUE(Put(*ledger, rows, std::string(500, 'l')).ok()) << rows;
+    }
+    EXPECT_GT(rows - before_looks, 500u);
+    EXPECT_TRUE(IsRefusal(ledger->CheckRoomToLook(), Reason::kLedgerFull));
     // What must be kept is kept.
     for (uint64_t id = 0; id < rows; ++id) {
       ASSERT_TRUE(Put(*ledger, id, std::string(100, 'e')).ok()) << id;
@@ -197,6 +204,30 @@ TEST_F(LedgerTest, AFullFolderIsSeenComingAndEveryoneCanLeave) {
   }
   EXPECT_TRUE(ledger->CheckRoom().ok());
   EXPECT_TRUE(Put(*ledger, 1, std::string(20 << 20, 'x')).ok());
+}
+
+TEST_F(LedgerTest, WhatFitsIsTakenToTheLastByte) {
+  const std::unique_ptr<Ledger> ledger = Create();
+  constexpr uint64_t kLimit = (7 << 20) + 12345;
+  const Full full(kLimit);
+  uint64_t rows = 0;
+  while (Put(*ledger, rows, std::string(1000, 'r')).ok()) ++rows;
+  EXPECT_LE(ledger->file_bytes(), kLimit);
+  EXPECT_GT(ledger->file_bytes(), kLimit - 2000);
+  EXPECT_EQ(ReadBack().size(), rows);
+}
+
+TEST_F(LedgerTest, WhoHasNoFdForItSaysSoAndNothingOfTheLedger) {
+  Create().reset();
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = Open().status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_FALSE(IsRefusal(status, Reason::kLedgerUnreadable)) << status;
+  EXPECT_TRUE(Open().ok());
 }
 
 // What a writer that is killed has come to: the rows after so many steps.

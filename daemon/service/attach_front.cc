@@ -275,10 +275,15 @@ void AttachFront::OnGiveBack(const ConnectionPtr& connection, const attach::Give
   if (!SendStruct(connection->socket.get(), gave_back).ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
 }
 
+absl::Status AttachFront::CheckTakes(const Peer& peer) {
+  return broker_.CheckTakesProcesses(/*of_operator=*/peer.role == Peer::Role::kAdmin);
+}
+
 void AttachFront::OnHello(const ConnectionPtr& connection, const attach::Hello& hello) {
   const std::string label = TextOf(hello.label, sizeof(hello.label));
   absl::Status valid = CheckVersion(hello.version);
   if (valid.ok()) valid = ValidateLabel("label", label);
+  if (valid.ok()) valid = CheckTakes(connection->peer);
   if (!valid.ok()) {
     Audit("open_session", *connection, valid);
     Refuse(connection, valid);
@@ -378,9 +383,9 @@ void AttachFront::ReplaceEarlier(SessionId session, int32_t pid, ChannelId chann
 void AttachFront::OnJoin(const ConnectionPtr& connection, const attach::Join& join) {
   const SessionId session(join.session);
   const Peer& peer = connection->peer;
-  const absl::Status version = CheckVersion(join.version);
-  absl::StatusOr<Member> member =
-      version.ok() ? MakeMember(*connection, session) : absl::StatusOr<Member>(version);
+  absl::Status valid = CheckVersion(join.version);
+  if (valid.ok()) valid = CheckTakes(peer);
+  absl::StatusOr<Member> member = valid.ok() ? MakeMember(*connection, session) : absl::StatusOr<Member>(valid);
   if (!member.ok()) {
     Audit("join_session", *connection, member.status());
     Refuse(connection, member.status());

@@ -144,6 +144,8 @@ class AttachFront {
   void OnReadable(const ConnectionPtr& connection);
   // `fds` came with the message, and are closed already.
   void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);
+  // Whether what the peer begins with can be kept. Errors: LEDGER_FULL.
+  absl::Status CheckTakes(const Peer& peer);
   void OnHello(const ConnectionPtr& connection, const attach::Hello& hello);
   void OnJoin(const ConnectionPtr& connection, const attach::Join& join);
   void OnGiveBack(const ConnectionPtr& connection, const attach::GiveBack& give_back);

@@ -17,7 +17,7 @@ namespace berth {
 // Where a role finds the one fd that its parent hands it.
 inline constexpr int kChildFd = 3;
 
-// What a broker ends with before it serves where it gets no process, fd or memory: another may, later.
+// What a role ends with that gets no process, fd, memory or room for its ledger: another may, later.
 inline constexpr int kExitForWant = 75;
 
 // How a process ended.
