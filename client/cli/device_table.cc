@@ -45,6 +45,11 @@ std::string Ecc(const v1::Condition& condition) {
                       Number(condition.uncorrected_errors()), " not");
 }
 
+// What processes have that are of no session; "-" where nobody reads it.
+std::string Others(const v1::Device& device) {
+  return device.has_reading() ? FormatCount(device.reading().others_bytes()) : "-";
+}
+
 // "838.0"; "-" where the daemon says none.
 std::string Score(const v1::DeviceInventory& device) {
   return device.score_version() == 0 ? "-" : absl::StrFormat("%.1f", device.score());
@@ -137,6 +142,7 @@ std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
                {"CLOCK", Table::Align::kRight},
                {"UTIL", Table::Align::kRight},
                {"FREE", Table::Align::kRight},
+               {"OTHERS", Table::Align::kRight},
                {"TOTAL", Table::Align::kRight},
                {"ECC"},
                {"MIG"},
@@ -155,10 +161,10 @@ std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
                   hardware.compute_capability() == 0 ? "" : FormatCapability(hardware.compute_capability()),
                   absl::StrCat(hardware.multiprocessors()), Score(device),
                   v1::Condition::Health_Name(condition.health()), Number(condition.temperature(), " C"),
-                  Power(condition), Number(condition.clock(), " MHz"),
-                  Number(condition.utilisation(), " %"), Amount(condition.free_bytes()),
-                  Amount(condition.total_bytes()), Ecc(condition), mig, Number(condition.nvlinks()),
-                  Age(condition), device.device().uuid(), condition.trouble()});
+                  Power(condition), Number(condition.clock(), " MHz"), Number(condition.utilisation(), " %"),
+                  Amount(condition.free_bytes()), Others(device.device()), Amount(condition.total_bytes()),
+                  Ecc(condition), mig, Number(condition.nvlinks()), Age(condition), device.device().uuid(),
+                  condition.trouble()});
   }
   return table.Format();
 }
