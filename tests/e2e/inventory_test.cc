@@ -269,6 +269,9 @@ TEST(InventoryTest, ALostDeviceIsStoppedAndComesBackWhenItPassesItsSelfTest) {
   ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
   EXPECT_EQ(DeviceOf(daemon, 0).last_failure(), "Xid 79: it has fallen off the bus");
   EXPECT_TRUE(Eventually([&] { return DeviceOf(daemon, 0).generation() == 2; }));
+  const v1::Topology topology = Must(daemon.inspector().GetTopology());
+  EXPECT_EQ(topology.rows(0).generation(), 2u) << "who mapped memory over this row has to map it anew";
+  EXPECT_EQ(topology.rows(1).generation(), 1u);
   EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped));
   EXPECT_TRUE(Eventually([&] { return Refused(actor.Ask("access a"), Reason::kStale); }));
   EXPECT_TRUE(Ok(other.Ask("allocate c 4096 device=1")));
