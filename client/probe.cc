@@ -92,7 +92,9 @@ GpuCapability CapabilityOf(const v1::DeviceInventory& device) {
   return {.major = both / 10, .minor = both % 10};
 }
 
+// The daemon's own, by what could be granted; one that says none is older, and what is free is all that is known.
 double ScoreOf(const v1::DeviceInventory& device) {
+  if (device.score_version() != 0) return device.score();
   return DeviceScore({.sm_count = device.hardware().multiprocessors(),
                       .cc_major = static_cast<uint32_t>(CapabilityOf(device).major),
                       .free = FreeOf(device)});

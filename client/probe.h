@@ -63,7 +63,7 @@ struct ProberOptions {
 };
 
 // Which device: by the daemon's ordinal, or by UUID where that is not empty; neither: the best that this process can
-// use, by DeviceScore() (common/device_score.h) when it was first chosen. It stays the one for as long as it serves.
+// use, by its score at the daemon when it was first chosen. It stays the one for as long as it serves.
 struct ProbeTarget {
   std::optional<uint32_t> device;
   std::string device_uuid;

@@ -100,6 +100,18 @@ TEST_F(ProbeTest, ADeviceCanBeNamed) {
   EXPECT_EQ(Metadata(uuid, "label"), "a");
 }
 
+TEST_F(ProbeTest, TheBestIsWhatTheDaemonSaysItIs) {
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), HostDevice(1), HostDevice(2)};
+  // By the figures alone the last is the best: so it is where the daemon says no score.
+  devices->at(2).mutable_hardware()->set_multiprocessors(132);
+  EXPECT_EQ(MakeProber()->Probe("a")->value().uuid, "HOST-2");
+  for (size_t i = 0; i < devices->size(); ++i) {
+    devices->at(i).set_score_version(1);
+    devices->at(i).set_score(i == 1 ? 7.5 : 7);
+  }
+  EXPECT_EQ(MakeProber()->Probe("a")->value().uuid, "HOST-1");
+}
+
 TEST_F(ProbeTest, ABadLabelIsRefusedByNameAndLimit) {
   const auto prober = MakeProber();
   const absl::Status empty = prober->Probe("").status();

@@ -50,6 +50,8 @@ enum class FigureAbsence : uint32_t {
   // The driver's library is too old to be asked.
   kNotInLibrary,
   kLost,
+  // It is of no use before it was reset.
+  kNeedsReset,
   // The driver's code is the value.
   kFailed,
 };
@@ -80,6 +82,8 @@ inline std::string WhyAbsent(const FigureValue& figure) {
       return "not known to this version of the driver";
     case FigureAbsence::kLost:
       return "the device is lost";
+    case FigureAbsence::kNeedsReset:
+      return "the device has to be reset";
     case FigureAbsence::kFailed:
       return "the driver answered with code " + std::to_string(figure.value);
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 
@@ -42,6 +43,16 @@ std::string Ecc(const v1::Condition& condition) {
   if (condition.ecc_mode().value() == 0) return "off";
   return absl::StrCat(Number(condition.corrected_errors()), " corrected, ",
                       Number(condition.uncorrected_errors()), " not");
+}
+
+// What processes have that are of no session; "-" where nobody reads it.
+std::string Others(const v1::Device& device) {
+  return device.has_reading() ? FormatCount(device.reading().others_bytes()) : "-";
+}
+
+// "838.0"; "-" where the daemon says none.
+std::string Score(const v1::DeviceInventory& device) {
+  return device.score_version() == 0 ? "-" : absl::StrFormat("%.1f", device.score());
 }
 
 std::string Age(const v1::Condition& condition) {
@@ -124,12 +135,14 @@ std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
                {"PCI"},
                {"CC"},
                {"SMS", Table::Align::kRight},
+               {"SCORE", Table::Align::kRight},
                {"HEALTH"},
                {"TEMP", Table::Align::kRight},
                {"POWER", Table::Align::kRight},
                {"CLOCK", Table::Align::kRight},
                {"UTIL", Table::Align::kRight},
                {"FREE", Table::Align::kRight},
+               {"OTHERS", Table::Align::kRight},
                {"TOTAL", Table::Align::kRight},
                {"ECC"},
                {"MIG"},
@@ -146,11 +159,12 @@ std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
                                 : Number(condition.mig_mode());
     table.AddRow({absl::StrCat(device.device().ordinal()), device.device().name(), hardware.pci_id(),
                   hardware.compute_capability() == 0 ? "" : FormatCapability(hardware.compute_capability()),
-                  absl::StrCat(hardware.multiprocessors()), v1::Condition::Health_Name(condition.health()),
-                  Number(condition.temperature(), " C"), Power(condition), Number(condition.clock(), " MHz"),
-                  Number(condition.utilisation(), " %"), Amount(condition.free_bytes()),
-                  Amount(condition.total_bytes()), Ecc(condition), mig, Number(condition.nvlinks()),
-                  Age(condition), device.device().uuid(), condition.trouble()});
+                  absl::StrCat(hardware.multiprocessors()), Score(device),
+                  v1::Condition::Health_Name(condition.health()), Number(condition.temperature(), " C"),
+                  Power(condition), Number(condition.clock(), " MHz"), Number(condition.utilisation(), " %"),
+                  Amount(condition.free_bytes()), Others(device.device()), Amount(condition.total_bytes()),
+                  Ecc(condition), mig, Number(condition.nvlinks()), Age(condition), device.device().uuid(),
+                  condition.trouble()});
   }
   return table.Format();
 }

@@ -21,6 +21,7 @@ constexpr Result kNotSupported = 3;
 constexpr Result kNoPermission = 4;
 constexpr Result kFunctionNotFound = 13;
 constexpr Result kGpuIsLost = 15;
+constexpr Result kResetRequired = 16;
 using Device = struct nvmlDevice_st*;
 using EventSet = struct nvmlEventSet_st*;
 
@@ -138,6 +139,8 @@ FigureValue ValueOf(Result result, uint64_t value) {
       return Absent(FigureAbsence::kNotInLibrary);
     case kGpuIsLost:
       return Absent(FigureAbsence::kLost);
+    case kResetRequired:
+      return Absent(FigureAbsence::kNeedsReset);
     default:
       return Absent(FigureAbsence::kFailed, static_cast<uint64_t>(result));
   }

@@ -19,6 +19,20 @@ TEST(NvmlSurveyTest, AbsenceIsARefusalThatSaysWhy) {
   EXPECT_TRUE(IsRefusal(survey.status(), Reason::kUnsupported)) << survey.status();
 }
 
+TEST(NvmlSurveyTest, WhyThereIsNoFigureIsWhatTheDriverAnswered) {
+  const auto absence_of = [](int code) {
+    return AbsenceOf(Refuse(Reason::kDriver, "{call} ({driver_code})",
+                            {{"call", "nvmlDeviceGetMemoryInfo"}, {"driver_code", code}}));
+  };
+  EXPECT_EQ(absence_of(3), Absent(FigureAbsence::kNotSupported));
+  EXPECT_EQ(absence_of(15), Absent(FigureAbsence::kLost));
+  EXPECT_EQ(absence_of(16), Absent(FigureAbsence::kNeedsReset));
+  EXPECT_EQ(WhyAbsent(absence_of(16)), "the device has to be reset");
+  EXPECT_EQ(absence_of(999), Absent(FigureAbsence::kFailed, 999));
+  EXPECT_EQ(AbsenceOf(Refuse(Reason::kUnsupported, "no {capability}", {{"capability", "NVML"}})),
+            Absent(FigureAbsence::kNotInLibrary));
+}
+
 TEST(NvmlSurveyTest, EveryFigureOfADeviceIsKnownOrSaysWhyNot) {
   const absl::StatusOr<Nvml*> nvml = Nvml::Get();
   if (!nvml.ok()) GTEST_SKIP() << nvml.status();

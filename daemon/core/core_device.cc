@@ -27,6 +27,7 @@ void Core::ReportDevice(absl::Time now, uint32_t device, Lane lane, const Device
   if (report.dropped && worker.state != DeviceState::kDropped) {
     worker.state = DeviceState::kDropped;
     worker.calls.Clear();
+    impl_->UpdateIslands();
     impl_->RefuseWaiting(step, changed, lane);
   }
   if (report.generation <= worker.generation) return;
@@ -84,6 +85,7 @@ absl::StatusOr<DeviceView> Core::DropDevice(absl::Time now, uint32_t device, Eff
   const std::string why = "an operator took the device out of the node";
   for (const Lane lane : kLanes) found->worker(lane).last_failure = why;
   impl_->Order(step, *found, Lane::kMain, DeviceOrder::kDrop, why);
+  impl_->UpdateIslands();
   for (const Lane lane : kLanes) impl_->RefuseWaiting(step, *found, lane);
   return impl_->ViewDevice(*found);
 }

@@ -321,6 +321,7 @@ class Core::Impl {
   // Whoever waits for new bytes there is refused.
   void RefuseDrained(const Step& step, Device& device);
   static absl::Status Draining(const Device& device);
+  // One that is dropped is nobody's way any more: it is by itself.
   void UpdateIslands();
   // Has a monitor ended that says nothing of a device any more.
   void EndHungMonitor(const Step& step);

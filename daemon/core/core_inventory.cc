@@ -130,7 +130,9 @@ void Core::Impl::UpdateIslands() {
   for (bool changed = true; changed;) {
     changed = false;
     for (auto& [ordinal, device] : devices_) {
+      if (device.main.state == DeviceState::kDropped) continue;
       for (auto& [other, peer] : devices_) {
+        if (peer.main.state == DeviceState::kDropped) continue;
         const bool named =
             device.config.facts.island.has_value() && device.config.facts.island == peer.config.facts.island;
         const bool linked =

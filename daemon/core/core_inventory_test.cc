@@ -219,6 +219,43 @@ TEST(CoreInventoryTest, IslandsAreWhatIsLinkedDirectlyOrByOthers) {
   EXPECT_EQ(islands(), (std::vector<uint32_t>{0, 1, 2, 3, 2})) << "nothing was said of links";
 }
 
+TEST(CoreInventoryTest, ADroppedDeviceLinksNobodyAnyMore) {
+  // 0 is the only way from 1 to 2. An operator says that it is gone, or the vault does.
+  for (const bool by_vault : {false, true}) {
+    Config config = CoreHarness::DefaultConfig();
+    config.devices.push_back(config.devices[0]);
+    config.devices[2].ordinal = 2;
+    config.devices[2].uuid = "DEVICE-2";
+    config.devices[0].facts.nvlink_peers = 1u << 1 | 1u << 2;
+    CoreHarness h(config);
+    Peer a = h.Open();
+    const PlanRequest together = {.units = 10, .one_island = true};
+    const auto tiles = [&] { return h.Get<PlanResult>(h.MakePlan(a, together)).layout->tiles.size(); };
+    EXPECT_EQ(tiles(), 3u);
+    if (by_vault) {
+      Report(h, {.dropped = true});
+    } else {
+      h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DropDevice(h.now, 0, effects).ok()); });
+    }
+    const std::vector<IslandView> islands = h.core->ListIslands();
+    ASSERT_EQ(islands.size(), 2u);
+    EXPECT_EQ(islands[0].island, 1u);
+    EXPECT_EQ(islands[1].island, 2u);
+    EXPECT_EQ(tiles(), 1u) << "they reach each other no more";
+    // Who is near 1 is 1 alone.
+    AcquireRequest near = On("", "near");
+    near.device.island_of = "DEVICE-1";
+    EXPECT_EQ(h.MustAcquire(a, near).device->uuid, "DEVICE-1");
+    near.holder_key = "nearer";
+    EXPECT_EQ(h.MustAcquire(a, near).device->uuid, "DEVICE-1");
+    // What its peers go on saying of it changes nothing; a link of their own does.
+    Survey(h, {.nvlink_peers = 1}, /*device=*/1);
+    EXPECT_EQ(tiles(), 1u);
+    Survey(h, {.nvlink_peers = 1u << 0 | 1u << 1}, /*device=*/2);
+    EXPECT_EQ(tiles(), 2u);
+  }
+}
+
 // ---- Draining -----------------------------------------------------------------------------------------------
 
 TEST(CoreInventoryTest, ADrainedDeviceLeasesNothingNewAndKeepsWhatIsOut) {

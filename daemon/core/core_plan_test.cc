@@ -33,6 +33,14 @@ TEST(CorePlanTest, AScoreIsOfTheMoment) {
   h.MustAllocate(a, GiB(4), 0);
   const CallId call = h.MakePlan(a, {.units = 64});
   EXPECT_EQ(TilesOf(LayoutOf(h, call)), "1:0-40 0:40-64") << "8 + 4 * 8 beside 8 + 4 * 4";
+  // Who looks is told the same, and of one that does not serve what it would be worth.
+  EXPECT_EQ(h.core->ListDevices()[0].score, LayoutOf(h, call).devices[1].weight);
+  EXPECT_EQ(h.core->ListDevices()[1].score, 40);
+  AcquireRequest declared = {.pool = "wide", .holder_key = "k"};
+  declared.device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-1", .declared = GiB(2)};
+  h.MustAcquire(a, declared);
+  h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DrainDevice(h.now, 1, "", effects).ok()); });
+  EXPECT_EQ(h.core->ListDevices()[1].score, 8 + 4 * 6);
 }
 
 TEST(CorePlanTest, NamedDevicesKeepTheirOrderAndGivenWeightsCount) {

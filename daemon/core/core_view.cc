@@ -267,7 +267,8 @@ DeviceView Core::Impl::ViewDevice(const Device& device) const {
                   .last_failure = device.main.last_failure,
                   .clears = device.config.clears,
                   .drain_reason = device.drain_reason,
-                  .context_cost = device.context_cost()};
+                  .context_cost = device.context_cost(),
+                  .score = placement_.ScoreOn(device.config.ordinal)};
   const bool serves = view.state == DeviceState::kReady || view.state == DeviceState::kRebuilding;
   if (serves && !device.drain_reason.empty()) view.state = DeviceState::kDraining;
   if (device.config.cuda_ipc) {

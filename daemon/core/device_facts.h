@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/bytes.h"
+#include "common/device_score.h"
+
 namespace berth::core {
 
 struct DeviceFacts {
@@ -20,6 +23,10 @@ struct DeviceFacts {
 
   // 10 x major + minor.
   uint32_t capability() const { return 10 * cc_major + cc_minor; }
+  // What it is worth beside others with so much of it free.
+  double ScoreWith(Bytes free) const {
+    return DeviceScore({.sm_count = sm_count, .cc_major = cc_major, .free = free});
+  }
 };
 
 }  // namespace berth::core

@@ -91,6 +91,9 @@ struct DeviceView {
   std::string drain_reason;
   // What a process's context is taken to take of it.
   Bytes context_cost;
+  // What it is worth beside others when work is split now (common/device_score.h), whether it serves or not: by what
+  // could be granted on it.
+  double score = 0;
 };
 
 // A device's place among those that it reaches over NVLink.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/device_score.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "daemon/core/invariant.h"
@@ -128,11 +127,7 @@ Bytes Placement::RoomOf(const Device& device) {
   return SaturatingSub(device.facts.total, device.facts.reserve);
 }
 
-double Placement::ScoreOf(const Device& device) {
-  return DeviceScore({.sm_count = device.facts.facts.sm_count,
-                      .cc_major = device.facts.facts.cc_major,
-                      .free = FreeOf(device)});
-}
+double Placement::ScoreOf(const Device& device) { return device.facts.facts.ScoreWith(FreeOf(device)); }
 
 std::tuple<uint64_t, uint64_t> Placement::RankOf(uint32_t ordinal, const Device& device,
                                                  DevicePick pick) const {
@@ -484,6 +479,8 @@ PlacedDevice Placement::Describe(uint32_t ordinal) const {
 }
 
 Bytes Placement::FreeOn(uint32_t ordinal) const { return FreeOf(At(ordinal)); }
+
+double Placement::ScoreOn(uint32_t ordinal) const { return ScoreOf(At(ordinal)); }
 
 Bytes Placement::MostFree(const DeviceWish& wish) const {
   Bytes most;

@@ -175,6 +175,8 @@ class Placement {
   PlacedDevice Describe(uint32_t ordinal) const;
   // By the formula; 0 where it would be negative.
   Bytes FreeOn(uint32_t ordinal) const;
+  // What it is worth with so much free, whether it serves or not.
+  double ScoreOn(uint32_t ordinal) const;
   // Of those that serve and that the wish would take; 0 for none.
   Bytes MostFree(const DeviceWish& wish) const;
   // Of the permits that are out.

@@ -60,9 +60,8 @@ struct Ranked {
 };
 
 Ranked Rank(const Device& device, Bytes free) {
-  const DeviceFacts& facts = device.config.facts;
-  const double score = DeviceScore({.sm_count = facts.sm_count, .cc_major = facts.cc_major, .free = free});
-  return {.score = device.takes_leases() ? score : -1, .free = free, .device = &device};
+  const double score = device.takes_leases() ? device.config.facts.ScoreWith(free) : -1;
+  return {.score = score, .free = free, .device = &device};
 }
 
 // Into one that is new: all but the room there is for units.

@@ -65,6 +65,21 @@ void SetTrouble(absl::string_view trouble, monitor::Survey* survey) {
   survey->trouble[length] = '\0';
 }
 
+namespace {
+
+// Why nothing is known of a device, where the driver answers each question with an error; null for one of which
+// something is known, or that nobody has asked.
+const FigureValue* AllFailed(const DeviceFigures& figures) {
+  const FigureValue* failed = nullptr;
+  for (const FigureValue& figure : figures.values) {
+    if (figure.known()) return nullptr;
+    if (failed == nullptr && figure.absence == FigureAbsence::kFailed) failed = &figure;
+  }
+  return failed;
+}
+
+}  // namespace
+
 bool IsOfAProgram(uint64_t xid) {
   // Of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) those that an application alone brings about and that
   // end with it: a bad command stream, an exception in a kernel, a page fault, a channel that was stopped, its cleanup
@@ -83,6 +98,9 @@ void JudgeHealth(uint64_t forgiven, monitor::Survey* survey) {
   const auto add = [&](const std::string& text) {
     absl::StrAppend(&trouble, trouble.empty() ? "" : "; ", text);
   };
+  if (const FigureValue* const failed = AllFailed(figures); failed != nullptr) {
+    add(absl::StrCat("the driver answers nothing of it: ", WhyAbsent(*failed)));
+  }
   if (now.known() && slow.known() && now.value >= slow.value) {
     add(absl::StrCat(now.value, " degrees, it runs slower from ", slow.value, " on"));
   }

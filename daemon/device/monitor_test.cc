@@ -143,6 +143,25 @@ TEST_F(MonitorTest, OnlyADevicesOwnXidsDegradeIt) {
   EXPECT_EQ(judge(events.total() - 1), "Xid 95");
 }
 
+TEST_F(MonitorTest, OneOfWhichTheDriverAnswersNothingIsDegradedAndSaysWhy) {
+  monitor::Survey survey;
+  const auto judge = [&] {
+    JudgeHealth(/*forgiven=*/0, &survey);
+    return std::string(survey.trouble);
+  };
+  EXPECT_EQ(judge(), "") << "nobody has asked";
+  EXPECT_EQ(survey.health, monitor::Health::kAnswers);
+  for (FigureValue& figure : survey.figures.values) figure = Absent(FigureAbsence::kFailed, 999);
+  survey.figures[DeviceFigure::kNvlinks] = Absent(FigureAbsence::kNotSupported);
+  EXPECT_EQ(judge(), "the driver answers nothing of it: the driver answered with code 999");
+  EXPECT_EQ(survey.health, monitor::Health::kDegraded);
+  survey.figures[DeviceFigure::kClock] = Known(1980);
+  EXPECT_EQ(judge(), "") << "one figure is an answer";
+  EXPECT_EQ(survey.health, monitor::Health::kAnswers);
+  for (FigureValue& figure : survey.figures.values) figure = Absent(FigureAbsence::kNotSupported);
+  EXPECT_EQ(judge(), "") << "that is an answer, too";
+}
+
 // Starts a monitor of `count` scripted devices. Returns its pid; the broker's end is in `*socket`.
 pid_t Start(const std::string& path, uint32_t count, UniqueFd* socket) {
   auto sockets = SocketPair();

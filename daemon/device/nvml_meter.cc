@@ -22,6 +22,7 @@ constexpr int kUninitialized = 1;
 constexpr int kNotFound = 6;
 constexpr int kDriverNotLoaded = 9;
 constexpr int kGpuIsLost = 15;
+constexpr int kResetRequired = 16;
 constexpr int kVersionMismatch = 18;
 
 // 0 where it was not NVML that refused.
@@ -33,9 +34,20 @@ int CodeOf(const absl::Status& status) {
   return code != details->metadata.end() && absl::SimpleAtoi(code->second, &number) ? number : 0;
 }
 
-// A device that it knows no more, or that has left the bus. Any other error says nothing of the device.
+// A device that it knows no more, that has left the bus, or that has to be reset first: its memory is nobody's any
+// more. Any other error says nothing of the device.
 bool IsGone(const absl::Status& status) {
-  return CodeOf(status) == kNotFound || CodeOf(status) == kGpuIsLost;
+  const int code = CodeOf(status);
+  return code == kNotFound || code == kGpuIsLost || code == kResetRequired;
+}
+
+// The same by what it answered when it was asked for figures, for people; empty for one that is there.
+std::string WhyGone(const DeviceFigures& figures) {
+  for (const FigureValue& figure : figures.values) {
+    if (figure.absence == FigureAbsence::kLost) return "the driver says that it is lost";
+    if (figure.absence == FigureAbsence::kNeedsReset) return "the driver says that it has to be reset";
+  }
+  return "";
 }
 
 class NvmlMeter final : public DeviceMeter {
@@ -79,11 +91,10 @@ class NvmlMeter final : public DeviceMeter {
   monitor::Survey Survey() override {
     monitor::Survey survey = {.device = ordinal_, .taken_ns = MonotonicNanoseconds()};
     if (const absl::Status opened = Open(); !opened.ok()) {
-      const bool gone = IsGone(opened);
-      survey.health = gone ? monitor::Health::kLost : monitor::Health::kDegraded;
+      survey.health = IsGone(opened) ? monitor::Health::kLost : monitor::Health::kDegraded;
       SetTrouble(std::string(opened.message()), &survey);
       for (FigureValue& figure : survey.figures.values) {
-        figure = gone ? Absent(FigureAbsence::kLost) : cuda::AbsenceOf(opened);
+        figure = CodeOf(opened) == kNotFound ? Absent(FigureAbsence::kLost) : cuda::AbsenceOf(opened);
       }
       forgiven_ = events_.total();
       events_.CopyTo(&survey);
@@ -102,13 +113,11 @@ class NvmlMeter final : public DeviceMeter {
     ReadPeers(&survey);
     ReadInstances(&survey);
     JudgeHealth(forgiven_, &survey);
-    const bool lost = std::any_of(survey.figures.values.begin(), survey.figures.values.end(),
-                                  [](const auto& one) { return one.absence == FigureAbsence::kLost; });
-    if (lost || off_the_bus) {
+    const std::string gone = off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
+                                         : WhyGone(survey.figures);
+    if (!gone.empty()) {
       survey.health = monitor::Health::kLost;
-      SetTrouble(off_the_bus ? absl::StrCat("Xid ", kXidOffTheBus, ": it has fallen off the bus")
-                             : "the driver says that it is lost",
-                 &survey);
+      SetTrouble(gone, &survey);
       // What comes back has passed a self-test since.
       forgiven_ = events_.total();
       // Looked for anew: a handle of before may stay lost.

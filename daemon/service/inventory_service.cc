@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/device_score.h"
 #include "daemon/service/conversion.h"
 #include "daemon/service/device_conversion.h"
 #include "daemon/service/unary_call.h"
@@ -108,6 +109,8 @@ grpc::ServerUnaryReactor* InventoryService::ListInventory(grpc::CallbackServerCo
           const DeviceLook& look = looks.at(view.ordinal);
           ToProto(look.hardware, to->mutable_hardware());
           ToProto(look.condition, now, to->mutable_condition());
+          to->set_score(view.score);
+          to->set_score_version(kDeviceScoreVersion);
         }
       });
 }

@@ -1,11 +1,15 @@
 // What an operator asks of devices by the `berth` command, while NVML answers and while it hangs for good.
 
+#include <algorithm>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/inspector.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -78,6 +82,16 @@ TEST_F(DeviceCommandTest, WhileNvmlHangsEveryCommandAnswersAndSaysHowOldItsWords
     EXPECT_EQ(condition["trouble"], "the driver does not answer");
   }
   EXPECT_TRUE(Says({"devices", "--hardware"}, "SILENT"));
+  constexpr size_t kRuns = 20;
+  std::vector<absl::Duration> times;
+  for (size_t i = 0; i < kRuns; ++i) {
+    const absl::Time begin = absl::Now();
+    berth_->Show({"devices"});
+    times.push_back(absl::Now() - begin);
+  }
+  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+  std::cout << kRuns << " times `berth devices` while NVML hangs, in the middle " << times[kRuns / 2]
+            << std::endl;
   EXPECT_TRUE(Says({"topology"}, " ago."));
   // What an operator wants needs no answer of NVML's.
   EXPECT_TRUE(

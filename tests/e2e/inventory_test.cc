@@ -151,6 +151,9 @@ TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
   EXPECT_EQ(seen.condition().clock().value(), 1980u);
   EXPECT_EQ(seen.condition().free_bytes().value(), MiB(60).count());
   EXPECT_EQ(seen.condition().total_bytes().value(), MiB(64).count());
+  // 132 multiprocessors, what came with 8.0, and 4 for a GiB of the 60 MiB that could be granted.
+  EXPECT_EQ(seen.score(), 132 + 150 + 4 * 60 / 1024.0);
+  EXPECT_EQ(seen.score_version(), 1u);
   node.Now("[now.0]\ntemperature = 90\nxids = [74, 31]\n");
   ASSERT_TRUE(Eventually([&] { return Look(daemon, 0).condition().health() == v1::Condition::DEGRADED; }));
   const v1::Condition hot = Look(daemon, 0).condition();
@@ -164,11 +167,14 @@ TEST(InventoryTest, WhatADeviceIsAndHowItFeelsIsShownFieldByField) {
   const std::string devices = Berth(daemon, {"devices"});
   EXPECT_TRUE(absl::StrContains(devices, " READ ") && absl::StrContains(devices, " ms ")) << devices;
   const std::string table = Berth(daemon, {"devices", "--hardware"});
-  for (const char* const cell : {"NVIDIA H200", "9.0", "132", "90 C", "DEGRADED", "1980 MHz", "Xid 74"}) {
+  for (const char* const cell :
+       {"NVIDIA H200", "9.0", "132", "SCORE", "282.2", "90 C", "DEGRADED", "1980 MHz", "Xid 74"}) {
     EXPECT_TRUE(absl::StrContains(table, cell)) << cell << " in\n" << table;
   }
-  EXPECT_TRUE(
-      absl::StrContains(Berth(daemon, {"devices", "--hardware", "--json"}), "\"compute_capability\": 90"));
+  const std::string json = Berth(daemon, {"devices", "--hardware", "--json"});
+  for (const char* const field : {"\"compute_capability\": 90", "\"score\": 282.2", "\"score_version\": 1"}) {
+    EXPECT_TRUE(absl::StrContains(json, field)) << field << " in\n" << json;
+  }
 }
 
 TEST(InventoryTest, IslandsAreShownAndFollowTheLinks) {
@@ -263,6 +269,9 @@ TEST(InventoryTest, ALostDeviceIsStoppedAndComesBackWhenItPassesItsSelfTest) {
   ASSERT_TRUE(Becomes(daemon, 0, v1::Device::STOPPED));
   EXPECT_EQ(DeviceOf(daemon, 0).last_failure(), "Xid 79: it has fallen off the bus");
   EXPECT_TRUE(Eventually([&] { return DeviceOf(daemon, 0).generation() == 2; }));
+  const v1::Topology topology = Must(daemon.inspector().GetTopology());
+  EXPECT_EQ(topology.rows(0).generation(), 2u) << "who mapped memory over this row has to map it anew";
+  EXPECT_EQ(topology.rows(1).generation(), 1u);
   EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kDeviceStopped));
   EXPECT_TRUE(Eventually([&] { return Refused(actor.Ask("access a"), Reason::kStale); }));
   EXPECT_TRUE(Ok(other.Ask("allocate c 4096 device=1")));

@@ -359,6 +359,47 @@ TEST_F(NvmlTest, ALostDeviceIsToldToWatchersAndComesBackThroughItsSelfTest) {
   EXPECT_TRUE(Eventually([&] { return driver_->counts().event_sets == 2; }, kLong)) << driver_->counts().event_sets;
 }
 
+TEST_F(NvmlTest, ADeviceThatHasToBeResetIsLostUntilItWas) {
+  StartWith(2);
+  ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));
+  Actor actor(*daemon_);
+  driver_->Set(0, "state", "!16");
+  ASSERT_TRUE(Becomes(0, v1::Device::STOPPED));
+  EXPECT_EQ(DeviceOf(0).last_failure(), "the driver says that it has to be reset");
+  ASSERT_TRUE(Eventually([&] { return DeviceOf(0).generation() == 2; }, kLong));
+  EXPECT_TRUE(Refused(actor.Ask("allocate a 4096 device=0"), Reason::kDeviceStopped));
+  // Nor is it found when it is looked for anew.
+  AwaitSurveys(1);
+  const v1::Condition seen = ConditionOf(0);
+  EXPECT_EQ(seen.health(), v1::Condition::LOST);
+  EXPECT_EQ(seen.trouble(), "nvmlDeviceGetHandleByUUID: GPU requires reset (16)");
+  EXPECT_EQ(seen.temperature().absent(), "the device has to be reset");
+  EXPECT_EQ(seen.free_bytes().absent(), "the device has to be reset");
+  EXPECT_EQ(DeviceOf(0).generation(), 2u) << "it is lost once";
+  EXPECT_EQ(ConditionOf(1).health(), v1::Condition::ANSWERS);
+  driver_->Set(0, "state", "");
+  ASSERT_TRUE(Becomes(0, v1::Device::READY));
+  EXPECT_TRUE(Becomes(0, v1::Condition::ANSWERS));
+  EXPECT_EQ(driver_->counts().contexts, 1u) << "the self-test's";
+  EXPECT_TRUE(Ok(actor.Ask("allocate b 4096 device=0")));
+  actor.Quit();
+}
+
+TEST_F(NvmlTest, ADeviceOfWhichTheDriverAnswersNothingIsDegradedAndServes) {
+  StartWith(2);
+  ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));
+  driver_->Set(0, "state", "!999");
+  ASSERT_TRUE(Becomes(0, v1::Condition::DEGRADED));
+  const v1::Condition seen = ConditionOf(0);
+  EXPECT_EQ(seen.trouble(), "the driver answers nothing of it: the driver answered with code 999");
+  EXPECT_EQ(seen.temperature().absent(), "the driver answered with code 999");
+  EXPECT_EQ(DeviceOf(0).state(), v1::Device::READY) << "its worker does not ask the same";
+  EXPECT_EQ(ConditionOf(1).health(), v1::Condition::ANSWERS);
+  driver_->Set(0, "state", "");
+  EXPECT_TRUE(Becomes(0, v1::Condition::ANSWERS));
+  EXPECT_EQ(DeviceOf(0).generation(), 1u);
+}
+
 TEST_F(NvmlTest, AWatcherIsToldOfXidsAndErrorsOfMemoryAsTheyAreHeardOf) {
   StartWith(2);
   ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));

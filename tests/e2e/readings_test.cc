@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/berth_command.h"
 #include "tests/support/node_file.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
@@ -65,6 +66,22 @@ TEST_F(ReadingsTest, WhatOthersHaveIsLookedAtAllTheTime) {
   ASSERT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPermits()).waiters_size() == 1; }));
   Say(kTotal, "");
   EXPECT_TRUE(Ok(actor.Answer()));
+}
+
+TEST_F(ReadingsTest, WhatOthersHaveIsShownAndIsNoSessionsNorTheDaemons) {
+  Actor actor(daemon_);
+  actor.Allocate("b", MiB(16).count());
+  // The daemon has the block, and 6 MiB are in use that nobody is listed for.
+  Say(MiB(64 - 16 - 7 - 9 - 6), absl::StrCat(Process(kStranger, MiB(7)), Process(actor.pid(), MiB(9)),
+                                             Process(daemon_.broker(), MiB(16))));
+  const auto others = [&] {
+    return Must(daemon_.inspector().ListDevices()).devices(0).reading().others_bytes();
+  };
+  EXPECT_TRUE(Eventually([&] { return others() == MiB(7 + 6).count(); })) << others();
+  const std::string table = BerthCommand(daemon_.folder()).Show({"devices", "--hardware"});
+  EXPECT_TRUE(absl::StrContains(table, " OTHERS ") && absl::StrContains(table, " 13 MiB ")) << table;
+  Say(MiB(48), "");
+  EXPECT_TRUE(Eventually([&] { return others() == 0; })) << others();
 }
 
 TEST_F(ReadingsTest, WhatNoProcessIsListedForCountsAsOthers) {

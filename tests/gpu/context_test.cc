@@ -7,11 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/inspector.h"
 #include "common/bytes.h"
 #include "common/cuda/driver.h"
@@ -49,6 +53,42 @@ class GpuContextTest : public GpuJob {
     importer->Do(absl::StrCat("import f ", handle, " rw"));
     Share(owner, importer, "rw", "ipc");
     importer->Do("sum block");
+  }
+
+  // What the driver has reported of the device so far.
+  v1::Condition Reported() const {
+    const v1::ListInventoryResponse inventory = Must(Inspector(session_).ListInventory());
+    for (const v1::DeviceInventory& device : inventory.devices()) {
+      if (device.device().uuid() == uuids_[0]) return device.condition();
+    }
+    ADD_FAILURE() << "the daemon has no device " << uuids_[0];
+    return {};
+  }
+  // Prints the Xids that came on top of `before`, at `fault` or later. That none comes is no failure: containers may
+  // hide them.
+  void PrintXidsSince(const v1::Condition& before, absl::Time fault) const {
+    constexpr absl::Duration kXidPatience = absl::Seconds(5);
+    v1::Condition now;
+    Eventually(
+        [&] {
+          now = Reported();
+          return now.events_total() > before.events_total();
+        },
+        kXidPatience);
+    const absl::Duration after = absl::Trunc(absl::Now() - fault, absl::Milliseconds(1));
+    bool any = false;
+    for (const v1::DeviceEvent& event : now.events()) {
+      const auto same = [&](const v1::DeviceEvent& other) {
+        return other.kind() == event.kind() && other.code() == event.code();
+      };
+      const auto was = std::find_if(before.events().begin(), before.events().end(), same);
+      const uint64_t count = event.count() - (was == before.events().end() ? 0 : was->count());
+      if (event.kind() != v1::DeviceEvent::XID || count == 0) continue;
+      any = true;
+      std::cout << "xid | " << event.code() << " | " << count << " | heard of " << after
+                << " after the fault, the device " << v1::Condition::Health_Name(now.health()) << std::endl;
+    }
+    if (!any) std::cout << "xid | none | 0 | THE DRIVER REPORTED NONE in " << after << std::endl;
   }
 };
 
@@ -113,7 +153,12 @@ TEST_F(GpuContextTest, AClientsPoisonedContextIsItsOwnTrouble) {
   Actor owner(folder());
   Actor importer(folder());
   ShareBoth(&owner, &importer);
+  // From its first reading on it is heard what the driver reports.
+  EXPECT_TRUE(Eventually([&] { return Reported().has_read_time(); }));
+  const v1::Condition reported = Reported();
+  const absl::Time fault = absl::Now();
   EXPECT_FALSE(importer.Ask("poison block").ok());
+  PrintXidsSince(reported, fault);
   EXPECT_FALSE(importer.Ask("sum block").ok());
   EXPECT_FALSE(importer.Ask("sum f").ok());
   // Its owner and the daemon's context never noticed.

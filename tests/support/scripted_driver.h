@@ -12,7 +12,7 @@
 //   0.processes = 4711:1048576
 //   0.peer.1 = nvlink    # pcie, none, or an error
 //   0.instances = MIG-a:16:20480      # uuid, multiprocessors, MiB
-//   0.state = lost       # every call answers 15; gone: no library knows it
+//   0.state = lost       # every call of NVML's answers 15; "!16": 16; gone: no library knows it
 //   0.hangs = temperature             # the call that does not return; "all"
 //   0.cuDeviceTotalMem = !999         # CUDA's error of a call
 //

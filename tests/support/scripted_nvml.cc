@@ -17,7 +17,7 @@ using berth::testing::HangIfScripted;
 using berth::testing::ScriptedDriver;
 
 constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6;
-constexpr int kInsufficientSize = 7, kTimeout = 10, kGpuIsLost = 15;
+constexpr int kInsufficientSize = 7, kTimeout = 10, kGpuIsLost = 15, kResetRequired = 16;
 
 // A device's handle is its number and, from the second byte on, one more than its MIG instance's.
 using Device = uintptr_t;
@@ -57,6 +57,7 @@ int Check(Device handle, const char* call) {
   HangIfScripted(device, call);
   const auto script = ScriptedDriver::Now();
   const std::string& state = script->Get(device, "state");
+  if (const int error = ScriptedDriver::ErrorIn(state); error != 0) return error;
   return state == "lost" || state == "gone" ? kGpuIsLost : kSuccess;
 }
 
@@ -129,6 +130,8 @@ const char* nvmlErrorString(int code) {
       return "Not Found";
     case kGpuIsLost:
       return "GPU is lost";
+    case kResetRequired:
+      return "GPU requires reset";
     default:
       return "an error";
   }
