@@ -2,6 +2,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "client/internal/call_limits.h"
 #include "client/internal/device_wish.h"
 #include "client/internal/duration.h"
 #include "client/internal/either_cancellation.h"
@@ -10,11 +11,11 @@
 #include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
-#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
 
+using internal::CallLimits;
 using internal::OpenRequest;
 using internal::SessionCore;
 
@@ -73,14 +74,11 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
   v1::AcquireGangResponse response;
-  const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
-                                  ? absl::InfiniteFuture()
-                                  : SteadyNow() + options.max_wait + SessionCore::kAnswerSlack;
   internal::EitherCancellation either(options.cancellation, options.stop);
-  const absl::Status status =
-      core->Call({.deadline = deadline, .cancellation = either.get()}, [&](grpc::ClientContext* context) {
-        return core->stubs().permit->AcquireGang(context, request, &response);
-      });
+  const CallLimits limits = CallLimits::Waiting(options.max_wait, either.get());
+  const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
+    return core->stubs().permit->AcquireGang(context, request, &response);
+  });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
   Gang gang;

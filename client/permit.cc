@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/internal/acquire_call.h"
+#include "client/internal/call_limits.h"
 #include "client/internal/device_wish.h"
 #include "client/internal/either_cancellation.h"
 #include "client/internal/holding.h"
@@ -11,7 +12,6 @@
 #include "client/internal/session_permits.h"
 #include "common/concurrency_limit.h"
 #include "common/status_macros.h"
-#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -57,13 +57,6 @@ absl::Status CheckOptions(const PermitOptions& options) {
     return absl::InvalidArgumentError("max_wait is negative");
   }
   return internal::Wishes(options.device, options, options.declared).status();
-}
-
-CallLimits LimitsOf(const PermitOptions& options) {
-  const absl::Time deadline = options.max_wait == absl::InfiniteDuration()
-                                  ? absl::InfiniteFuture()
-                                  : SteadyNow() + options.max_wait + SessionCore::kAnswerSlack;
-  return {.deadline = deadline, .cancellation = options.cancellation};
 }
 
 }  // namespace
@@ -114,8 +107,7 @@ absl::StatusOr<Permit> Permit::AcquireAnew(const std::shared_ptr<SessionCore>& c
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
   internal::EitherCancellation either(options.cancellation, options.stop);
-  CallLimits limits = LimitsOf(options);
-  limits.cancellation = either.get();
+  const CallLimits limits = CallLimits::Waiting(options.max_wait, either.get());
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
     return core->stubs().permit->AcquirePermit(context, request, &response);
   });
@@ -148,7 +140,7 @@ void Permit::AcquireAsync(const std::shared_ptr<Session>& session, const PermitO
                                                        : absl::string_view(options.pool)};
   internal::AcquireCall call = {.core = session->core(),
                                 .request = MakeRequest(options, key),
-                                .limits = LimitsOf(options),
+                                .limits = CallLimits::Waiting(options.max_wait, options.cancellation),
                                 .stop = options.stop};
   // What was given may be gone by then, but for what is to be cancelled.
   call.done = [core = session->core(), on_event = options.on_event, done = std::move(done)](

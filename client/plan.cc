@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/internal/call_limits.h"
 #include "client/internal/census.h"
 #include "client/internal/duration.h"
 #include "client/internal/plan_watch.h"
@@ -10,13 +11,13 @@
 #include "common/concurrency_limit.h"
 #include "common/error.h"
 #include "common/status_macros.h"
-#include "common/steady_clock.h"
 #include "google/protobuf/arena.h"
 
 namespace berth {
 namespace {
 
 using internal::Attempt;
+using internal::CallLimits;
 using internal::OpenRequest;
 using internal::SessionCore;
 
@@ -115,13 +116,9 @@ absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const P
   BERTH_ASSIGN_OR_RETURN(v1::MakePlanRequest request, MakeRequest(options));
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
-  internal::CallLimits limits = core->DefaultLimits();
+  CallLimits limits =
+      options.permits.has_value() ? CallLimits::Waiting(options.permits->max_wait) : core->DefaultLimits();
   limits.cancellation = options.cancellation;
-  if (options.permits.has_value()) {
-    limits.deadline = options.permits->max_wait == absl::InfiniteDuration()
-                          ? absl::InfiniteFuture()
-                          : SteadyNow() + options.permits->max_wait + SessionCore::kAnswerSlack;
-  }
   // Its many parts come from one place, and go with it.
   google::protobuf::Arena arena;
   v1::PlanChange& response = *google::protobuf::Arena::CreateMessage<v1::PlanChange>(&arena);

@@ -4,12 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "client/cancellation.h"
 #include "client/internal/call_attempts.h"
-#include "common/mutex.h"
+#include "client/internal/call_pause.h"
+#include "client/internal/pause_alarm.h"
 #include "common/steady_clock.h"
-#include "grpcpp/alarm.h"
 
 namespace berth::internal {
 namespace {
@@ -21,7 +20,8 @@ class Running {
       : call_(std::move(call)),
         open_(std::move(open)),
         stopped_(std::in_place, call_.stop, [this] { stop_.Cancel(); }),
-        cancelled_(std::in_place, call_.limits.cancellation, [this] { stop_.Cancel(); }) {
+        cancelled_(std::in_place, call_.limits.cancellation, [this] { stop_.Cancel(); }),
+        again_(&call_.core->pauses(), &call_.core->timer()) {
     open_.Fill(call_.request.mutable_request());
   }
 
@@ -42,35 +42,21 @@ class Running {
     std::optional<SessionCore::CallHooks> hooks;
   };
 
-  CallLimits limits() { return {.deadline = call_.limits.deadline, .cancellation = &stop_}; }
+  // Both ways to cancel are one to the attempts.
+  CallLimits limits() {
+    CallLimits limits = call_.limits;
+    limits.cancellation = &stop_;
+    return limits;
+  }
 
   void OnAnswer(const grpc::Status& answer) {
     turn_.load(std::memory_order_acquire);
     attempt_.reset();
     call_.core->LeaveCall();
     absl::Status status = call_.core->JudgeCall(limits(), answer);
-    pause_ = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
-    if (!pause_.has_value()) return Finish(status);
-    PauseOn();
-  }
-
-  // Starts the next attempt once the pause is over.
-  void PauseOn() {
-    const absl::Duration rest = call_.core->Rest(limits(), *pause_);
-    if (rest == absl::ZeroDuration()) return Start();
-    const auto stop = [this] { again_->Cancel(); };
-    turn_.store(true, std::memory_order_release);
-    MutexLock lock(&pausing_);
-    again_.emplace().Set(absl::ToChronoTime(absl::Now() + rest), [this](bool) {
-      turn_.load(std::memory_order_acquire);
-      { MutexLock all_set(&pausing_); }
-      pause_hooks_.reset();
-      overdue_.reset();
-      PauseOn();
-    });
-    pause_hooks_.emplace(call_.core.get(), limits(), stop);
-    // gRPC's alarms, too, come late where the wall clock is set back.
-    overdue_.emplace(&call_.core->timer(), SteadyNow() + rest, stop);
+    const std::optional<CallPause> pause = call_.core->PauseBeforeRetry(limits(), &attempts_, &status);
+    if (!pause.has_value()) return Finish(status);
+    again_.Start(limits(), *pause, [this] { Start(); });
   }
 
   void Finish(const absl::Status& status) {
@@ -93,12 +79,7 @@ class Running {
   v1::AcquirePermitResponse response_;
   CallAttempts attempts_;
   std::optional<Attempt> attempt_;
-  std::optional<SessionCore::Pause> pause_;
-  // Held until what ends the pause sooner is set.
-  Mutex pausing_;
-  std::optional<grpc::Alarm> again_;
-  std::optional<SessionCore::PauseHooks> pause_hooks_;
-  std::optional<CallTimer::Alarm> overdue_;
+  PauseAlarm again_;
 };
 
 }  // namespace

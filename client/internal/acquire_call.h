@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "berth/v1/permit.pb.h"
+#include "client/internal/call_limits.h"
 #include "client/internal/session_core.h"
 
 namespace berth::internal {

@@ -14,6 +14,7 @@ std::optional<absl::Duration> CallAttempts::Failed(absl::Time now, absl::Status*
     if (details->reason == Reason::kBlockInUse || ++refusals_ == kMaxRefusals) return std::nullopt;
     return std::max(kPause * refusals_, details->retry_after.value_or(absl::ZeroDuration()));
   }
+  ++ends_;
   cleared_ = cleared_ || now - sent_ >= kSuspectFor;
   if (cleared_) return absl::ZeroDuration();
   if (++suspect_ends_ == kMaxEpochs) {

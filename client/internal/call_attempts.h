@@ -3,8 +3,7 @@
 // A daemon that says "not now" (UNAVAILABLE with a reason) is asked again after a pause, a few times. One that went
 // away with the call is followed by another that knows the request by its number, and is asked at once; but a call that
 // was the last thing that several daemons heard may be what ends them, and is sent to no more of them. A call that one
-// of them has had for a while is not suspect: daemons die of other things, too. It waits for something, and may as well
-// wait until the next daemon has it come.
+// of them has had for a while is not suspect: daemons die of other things, too.
 
 #ifndef CLIENT_INTERNAL_CALL_ATTEMPTS_H_
 #define CLIENT_INTERNAL_CALL_ATTEMPTS_H_
@@ -29,8 +28,10 @@ class CallAttempts {
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
 
   void Sent(absl::Time now) { sent_ = now; }
-  // A daemon has had it for a while.
-  bool waits() const { return cleared_; }
+  // When the last attempt was.
+  absl::Time sent() const { return sent_; }
+  // Attempts whose daemon went away.
+  int ends() const { return ends_; }
 
   // The attempt came to `*status`. Returns how long to wait before the next one; nothing if that is what the call came
   // to, which `*status` then says.
@@ -39,6 +40,7 @@ class CallAttempts {
  private:
   absl::Time sent_ = absl::InfinitePast();
   int refusals_ = 0;
+  int ends_ = 0;
   int suspect_ends_ = 0;
   // A daemon had it for long enough.
   bool cleared_ = false;

@@ -35,9 +35,7 @@ TEST(CallAttemptsTest, ACallThatThreeDaemonsJustHeardIsSentToNoFourth) {
 
 TEST(CallAttemptsTest, ACallThatADaemonHadForAWhileOutlivesAnyNumberOfThem) {
   CallAttempts attempts;
-  EXPECT_FALSE(attempts.waits());
   EXPECT_EQ(After(attempts, CallAttempts::kSuspectFor, Gone()), absl::ZeroDuration());
-  EXPECT_TRUE(attempts.waits());
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(After(attempts, absl::Milliseconds(1), Gone()), absl::ZeroDuration());
   }
@@ -56,8 +54,10 @@ TEST(CallAttemptsTest, RefusalsAndEndsAreCountedApart) {
   const absl::Status soon = RefuseWithRetry(Reason::kDeviceRebuilding, absl::Milliseconds(70), "not now");
   EXPECT_NE(After(attempts, absl::ZeroDuration(), soon), std::nullopt);
   EXPECT_NE(After(attempts, absl::ZeroDuration(), soon), std::nullopt);
+  EXPECT_EQ(attempts.ends(), 0);
   EXPECT_NE(After(attempts, absl::ZeroDuration(), Gone()), std::nullopt);
   EXPECT_NE(After(attempts, absl::ZeroDuration(), Gone()), std::nullopt);
+  EXPECT_EQ(attempts.ends(), 2);
 }
 
 TEST(CallAttemptsTest, WhatIsFinalIsNotSentAgain) {

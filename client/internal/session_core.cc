@@ -32,9 +32,6 @@ constexpr char kCapsuleTarget[] = "/memfd:berth-session";
 // How long a connection may wait to be accepted. The vault keeps the listening sockets while brokers change: who
 // waits there is served first by the next one, who leaves and comes again is not.
 constexpr absl::Duration kAcceptPatience = absl::Seconds(10);
-// A call that waits comes back after that at the latest, called or not: a broker gives it up five seconds after its
-// start.
-constexpr absl::Duration kLongestAway = absl::Seconds(3);
 
 // Whether `status` is the daemon's last word on a request. Words on a wait that ended are none: the grant and
 // the end of the wait may have crossed.
@@ -198,7 +195,8 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       observer_(options.observer),
       page_(std::move(page)),
       guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(std::make_shared<Stubs>(MakeGrpcChannel(folder_, options)))),
+      live_(std::make_unique<Live>(std::make_shared<Stubs>(MakeGrpcChannel(folder_, options)),
+                                   /*has_channel=*/!options.observer)),
       capsule_(std::move(capsule)) {}
 
 absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
@@ -218,7 +216,7 @@ absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOpti
                          Channel::Start(core->guard_.channel(), &core->live_->fences,
                                         {.on_lost = [raw = core.get()](const absl::Status& why) { raw->OnLost(why); },
                                          .on_resumed = [raw = core.get()] { raw->OnResumed(); },
-                                         .on_return = [raw = core.get()] { raw->OnReturn(); }}));
+                                         .on_return = [raw = core.get()] { raw->live_->pauses.OnReturn(); }}));
   return core;
 }
 
@@ -285,21 +283,6 @@ void SessionCore::OnResumed() {
     if (live_->stubs != nullptr) channel = live_->stubs->channel;
   }
   if (channel != nullptr) grpc::experimental::ChannelResetConnectionBackoff(channel.get());
-}
-
-void SessionCore::OnReturn() {
-  std::shared_ptr<Cancellation> now;
-  {
-    MutexLock lock(&mu_);
-    returned_at_ = SteadyNow();
-    now = std::exchange(return_, std::make_shared<Cancellation>());
-  }
-  now->Cancel();
-}
-
-std::shared_ptr<Cancellation> SessionCore::NextReturn() const {
-  MutexLock lock(&mu_);
-  return return_;
 }
 
 absl::Status SessionCore::Check() const {
@@ -374,26 +357,10 @@ absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status
   return absl::UnavailableError("the daemon ended the call");
 }
 
-std::optional<SessionCore::Pause> SessionCore::PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
-                                                                absl::Status* status) const {
+std::optional<CallPause> SessionCore::PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
+                                                       absl::Status* status) {
   if (!Check().ok()) return std::nullopt;
-  const absl::Time now = SteadyNow();
-  const std::optional<absl::Duration> pause = attempts->Failed(now, status);
-  if (!pause.has_value() || now + *pause >= limits.deadline) return std::nullopt;
-  if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return std::nullopt;
-  if (!attempts->waits() || *pause > absl::ZeroDuration()) return Pause{.end = now + *pause};
-  // It is back by the time that its own wait is over, to be told so. The broker that follows may have called before the
-  // end of the other was noticed.
-  return Pause{.end = std::min(now + kLongestAway, limits.deadline - kAnswerSlack),
-               .called_after = now - CallAttempts::kSuspectFor};
-}
-
-absl::Duration SessionCore::Rest(const CallLimits& limits, const Pause& pause) const {
-  if (limits.cancellation != nullptr && limits.cancellation->cancelled()) return absl::ZeroDuration();
-  MutexLock lock(&mu_);
-  if (!lost_.ok()) return absl::ZeroDuration();
-  if (pause.called_after.has_value() && returned_at_ > *pause.called_after) return absl::ZeroDuration();
-  return std::max(pause.end - SteadyNow(), absl::ZeroDuration());
+  return live_->pauses.Before(limits, SteadyNow(), attempts, status);
 }
 
 absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
@@ -409,29 +376,10 @@ absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt)
   for (CallAttempts attempts;;) {
     attempts.Sent(SteadyNow());
     absl::Status status = CallOnce(limits, attempt);
-    const std::optional<Pause> pause = PauseBeforeRetry(limits, &attempts, &status);
+    const std::optional<CallPause> pause = PauseBeforeRetry(limits, &attempts, &status);
     if (!pause.has_value()) return status;
-    AwaitEnd(limits, *pause);
+    live_->pauses.AwaitEnd(limits, *pause);
     if (over()) return status;
-  }
-}
-
-void SessionCore::AwaitEnd(const CallLimits& limits, const Pause& pause) {
-  Mutex mu;
-  SteadyCondVar news;
-  bool told = false;
-  // Before the lock, under which they tell.
-  const PauseHooks hooks(this, limits, [&] {
-    MutexLock lock(&mu);
-    told = true;
-    news.Signal();
-  });
-  for (absl::Duration rest; (rest = Rest(limits, pause)) > absl::ZeroDuration();) {
-    const absl::Time end = SteadyNow() + rest;
-    MutexLock lock(&mu);
-    bool late = false;
-    while (!told && !late) late = news.WaitWithDeadline(&mu, end);
-    told = false;
   }
 }
 

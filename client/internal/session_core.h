@@ -30,6 +30,8 @@
 #include "berth/v1/session.grpc.pb.h"
 #include "client/cancellation.h"
 #include "client/internal/call_attempts.h"
+#include "client/internal/call_limits.h"
+#include "client/internal/call_pause.h"
 #include "client/internal/call_timer.h"
 #include "client/internal/channel.h"
 #include "client/internal/fork_guard.h"
@@ -42,7 +44,6 @@
 #include "common/session_capsule.h"
 #include "common/state_page.h"
 #include "common/steady_clock.h"
-#include "common/steady_cond_var.h"
 #include "common/unique_fd.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -51,13 +52,6 @@ namespace berth::internal {
 
 // One RPC, sent once: called with a context that has deadline and credentials.
 using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
-
-// How long a call may take, and what may end it sooner.
-struct CallLimits {
-  // Of SteadyNow().
-  absl::Time deadline;
-  Cancellation* cancellation = nullptr;
-};
 
 // The daemon's services, on one gRPC channel of this session's own.
 struct Stubs {
@@ -111,8 +105,6 @@ class SessionCore {
   static constexpr absl::Duration kReturnPatience = absl::Seconds(2);
   // What who leaves a session waits for debts; later they go on alone.
   static constexpr absl::Duration kFlushPatience = absl::Milliseconds(500);
-  // Beyond a wait's own limit, so that the daemon's refusal arrives rather than the transport's.
-  static constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 
   // The last reference gone, the core settles what it owes: within kFlushPatience before that returns, else
   // in the background, where it lives on until the daemon has answered or the session is over.
@@ -176,35 +168,12 @@ class SessionCore {
     const CallTimer::Alarm late_;
   };
   // For who pauses between attempts.
+  CallPauses& pauses() { return live_->pauses; }
   CallTimer& timer() { return live_->timer; }
   // What the answer of an attempt means to the caller.
   absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
-  // The pause between two attempts.
-  struct Pause {
-    // When it ends, at the latest.
-    absl::Time end;
-    // Of a call that waits: a broker that has such calls come after that ends the pause.
-    std::optional<absl::Time> called_after;
-  };
   // The pause before the call is sent again; nothing if `*status` is what it came to.
-  std::optional<Pause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status) const;
-  // How long it lasts still, as far as is known now; zero for who cancels, or whose session is over.
-  absl::Duration Rest(const CallLimits& limits, const Pause& pause) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Wakes who pauses where Rest() may have become shorter: perhaps at once, under a lock, and more than once.
-  class PauseHooks {
-   public:
-    PauseHooks(SessionCore* core, const CallLimits& limits, const std::function<void()>& wake)
-        : return_(core->NextReturn()),
-          returns_(return_.get(), wake),
-          lost_(&core->live_->lost, wake),
-          cancelled_(limits.cancellation, wake) {}
-
-   private:
-    const std::shared_ptr<Cancellation> return_;
-    const Cancellation::Hook returns_;
-    const Cancellation::Hook lost_;
-    const Cancellation::Hook cancelled_;
-  };
+  std::optional<CallPause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status);
 
   // Opens a request that gives something back, sends what `make_attempt` makes of it and waits until `deadline`;
   // without an answer goes on in the background, and returns how the first try went.
@@ -219,13 +188,15 @@ class SessionCore {
 
   // What needs threads or gRPC: leaked in a forked child, where neither exists.
   struct Live {
-    explicit Live(std::shared_ptr<Stubs> grpc_stubs) : stubs(std::move(grpc_stubs)) {}
+    Live(std::shared_ptr<Stubs> grpc_stubs, bool has_channel)
+        : stubs(std::move(grpc_stubs)), pauses(&lost, has_channel) {}
     // Set but by TakeUnused(), and then null.
     std::shared_ptr<Stubs> stubs;
     RequestBook book;
     CallTimer timer;
     // Cancelled by the loss of the session: whatever call is under way goes with it.
     Cancellation lost;
+    CallPauses pauses;
     // Before the channel, which delivers to it.
     Fences fences;
     std::unique_ptr<Channel> channel;
@@ -244,13 +215,7 @@ class SessionCore {
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Another broker serves: what waits to connect does so now.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
-  // It has calls come that wait.
-  void OnReturn() ABSL_LOCKS_EXCLUDED(mu_);
-  // Cancelled by the next OnReturn().
-  std::shared_ptr<Cancellation> NextReturn() const ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns when the pause is over.
-  void AwaitEnd(const CallLimits& limits, const Pause& pause) ABSL_LOCKS_EXCLUDED(mu_);
   // Of a call whose time is over.
   absl::Status NoAnswer() const;
   // What connects to the daemon, once the session is over and no call is under way: gRPC would keep a connection to
@@ -279,9 +244,6 @@ class SessionCore {
   UniqueFd capsule_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  // When a broker had those calls come that wait, the last time, and what ends their pauses the next time.
-  absl::Time returned_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  std::shared_ptr<Cancellation> return_ ABSL_GUARDED_BY(mu_) = std::make_shared<Cancellation>();
   // Attempts under way.
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   // Set once with lost_, for over().

@@ -6,13 +6,13 @@
 
 #include <utility>
 
+#include "client/internal/call_limits.h"
 #include "client/internal/channel.h"
 #include "client/internal/duration.h"
 #include "common/error.h"
 #include "common/os_error.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
-#include "common/steady_clock.h"
 
 namespace berth::internal {
 namespace {
@@ -37,8 +37,7 @@ absl::StatusOr<Answer> Ask(SessionCore& core, const ModuleWish& wish, const Dige
   ToProto(wish.max_wait, request.mutable_max_wait());
   if (!distrusted.empty()) request.set_distrusted_content(std::string(distrusted.bytes()));
   Answer answer;
-  const CallLimits limits = {.deadline = SteadyNow() + wish.max_wait + SessionCore::kAnswerSlack,
-                             .cancellation = wish.cancellation};
+  const CallLimits limits = CallLimits::Waiting(wish.max_wait, wish.cancellation);
   core.channel().Expect(open.sequence());
   const absl::Status status = core.Call(limits, [&](grpc::ClientContext* context) {
     return core.stubs().module->ObtainModule(context, request, &answer.response);

@@ -60,10 +60,13 @@ void EventLoop::Rewatch(WatchId id, uint32_t events) {
 }
 
 void EventLoop::Unwatch(WatchId id) {
+  // What the callback holds may use the loop at its end.
+  Watched watched;
   MutexLock lock(&mu_);
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second.fd, nullptr);
+  watched = std::move(it->second);
   watched_.erase(it);
 }
 

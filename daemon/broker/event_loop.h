@@ -42,7 +42,7 @@ class EventLoop {
   void Unwatch(WatchId id);
 
   // Closes `fd` without making the caller wait for it: for connections of clients and whatever they sent. `then` is
-  // called once it is closed, on another thread; it may use the loop.
+  // called once it is closed, on another thread; it may use the loop, but for Close().
   void Close(UniqueFd fd, std::function<void()> then = nullptr) { closer_.Close(std::move(fd), std::move(then)); }
 
   // Calls `callback` on the loop's thread once `when` (of SteadyNow()) has come; a later call moves the timer.
@@ -62,7 +62,7 @@ class EventLoop {
 
  private:
   struct Watched {
-    int fd;
+    int fd = -1;
     std::shared_ptr<Callback> callback;
   };
 

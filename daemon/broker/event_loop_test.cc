@@ -4,7 +4,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -70,6 +72,24 @@ TEST_F(EventLoopTest, AnUnwatchedFdIsSilentAlsoWithinTheSameRound) {
   second.Poke();
   loop_->Run();
   EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EventLoopTest, WhatAnUnwatchedCallbackHeldMayUseTheLoopAtItsEnd) {
+  Pipe held;
+  Pipe other;
+  const EventLoop::WatchId kept = *loop_->Watch(other.read.get(), EPOLLIN, [](uint32_t) {});
+  std::shared_ptr<void> at_its_end(nullptr, [&](void*) {
+    loop_->Unwatch(kept);
+    loop_->Close(std::move(held.write));
+  });
+  const EventLoop::WatchId id =
+      *loop_->Watch(held.read.get(), EPOLLIN, [at_its_end = std::move(at_its_end)](uint32_t) {});
+  loop_->Unwatch(id);
+  loop_->ArmTimer(EventLoop::SteadyNow());
+  other.Poke();
+  loop_->Run();
+  EXPECT_EQ(timer_fired_, 1);
+  EXPECT_FALSE(held.write);
 }
 
 TEST_F(EventLoopTest, TheTimerFiresAlsoForATimeThatHasPassed) {

@@ -17,6 +17,7 @@
 #include "client/session.h"
 #include "common/block_handle.h"
 #include "common/error.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/subprocess.h"
@@ -194,6 +195,34 @@ TEST_F(ResumeTest, WhatIsGivenBackWhileNoBrokerHearsIsTakenByTheNext) {
   }
   holder.Quit();
   next.Quit();
+}
+
+TEST_F(ResumeTest, WhoWaitsWhileThereIsNoBrokerCanBeCancelled) {
+  const auto session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Cancellation cancellation;
+  absl::Status waited;
+  std::thread waiter([&] { waited = Permit::Acquire(session, {.cancellation = &cancellation}).status(); });
+  absl::Status async;
+  Notification async_done;
+  Permit::AcquireAsync(session, {.cancellation = &cancellation}, [&](const absl::StatusOr<Permit>& permit) {
+    async = permit.status();
+    async_done.Notify();
+  });
+  ASSERT_TRUE(WaitersBecome(2));
+  // A stopped vault starts no broker.
+  daemon_.vault().Signal(SIGSTOP);
+  ASSERT_EQ(::kill(daemon_.broker(), SIGKILL), 0);
+  cancellation.Cancel();
+  waiter.join();
+  async_done.WaitForNotification();
+  EXPECT_TRUE(absl::IsCancelled(waited)) << waited;
+  EXPECT_TRUE(absl::IsCancelled(async)) << async;
+  daemon_.vault().Signal(SIGCONT);
+  EXPECT_TRUE(WaitersBecome(0));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
 }
 
 TEST_F(ResumeTest, ARequestThatBrokersDieOfIsGivenUpAndForgotten) {

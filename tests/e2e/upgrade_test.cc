@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -101,6 +102,7 @@ TEST(UpgradeTest, EveryProcessIsReplacedUnderLoadAndNoCallFails) {
   }
   for (const auto& load : loads) longest = std::max(longest, load->Stop());
   RecordProperty("longest_round_ms", static_cast<int>(absl::ToInt64Milliseconds(longest)));
+  std::cout << "the longest round of three upgrades under load: " << longest << std::endl;
   const v1::Node node = Must(daemon.inspector().GetNode());
   EXPECT_EQ(node.incarnation(), incarnation);
   EXPECT_EQ(node.epoch(), 4u);
