@@ -27,8 +27,8 @@ constexpr uint64_t kPublished = 3;
 constexpr uint64_t kMostSteps = 30;
 // How long a process is stopped, at most: a worker's driver call may take longer.
 constexpr uint64_t kLongestStopMs = 300;
-// So many grants, beside one a round, for each request that was refused for a worker's death or three brokers'. On a GPU
-// 5 of 298,707 were, beside 845 brokers' deaths and 338 workers' (docs/measurements.md).
+// So many grants there are, beside one a round, for each request that was refused for a worker's death or three
+// brokers': on a GPU 5 of 298,707 were, beside the deaths of 845 brokers and 338 workers (docs/measurements.md).
 constexpr uint64_t kGrantsPerRefusal = 100;
 
 std::string PoolsConfig() {

@@ -288,7 +288,8 @@ class ChaosClient {
     if (!block.ok()) return IsWorkersDeath(block.status()) ? Refused() : block.status();
     const absl::StatusOr<Mapping> mapping = block->Map();
     if (!mapping.ok()) {
-      return GoesStale([&] { return Block::Import(session_, block->handle()).status(); }) ? Refused() : mapping.status();
+      const bool stale = GoesStale([&] { return Block::Import(session_, block->handle()).status(); });
+      return stale ? Refused() : mapping.status();
     }
     BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(*mapping));
     absl::StatusOr<Held> held = Fill(*std::move(block), static_cast<uint32_t>(random_()));
