@@ -1,6 +1,8 @@
 // Ten thousand waiters over the wire: what they cost those who wait with them, and an operator.
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -153,6 +155,9 @@ class Crowd {
   std::deque<const Waiting*> granted_ ABSL_GUARDED_BY(mu_);
 };
 
+// What was counted, and not estimated.
+Estimate Exactly(double figure) { return {.value = figure, .low = figure, .high = figure}; }
+
 }  // namespace
 
 absl::StatusOr<std::vector<Figure>> WaiterFigures(const Programs& programs) {
@@ -191,6 +196,8 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
     turns.join();
   };
   std::vector<double> pools, permits, explained, changed;
+  v1::Pressure pressure;
+  uint64_t memory = 0;
   for (int i = 0; i < kLooks; ++i) {
     BERTH_ASSIGN_OR_RETURN(pools.emplace_back(), Microseconds([&] { return inspector.ListPools().status(); }));
     uint64_t last = 0;
@@ -207,19 +214,28 @@ absl::StatusOr<std::vector<Figure>> OperatorFigures(const Programs& programs) {
     change.mutable_ageing()->set_seconds(600 + i % 2);
     BERTH_ASSIGN_OR_RETURN(changed.emplace_back(),
                            Microseconds([&] { return inspector.SetPool(change).status(); }));
+    BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+    pressure = node.pressure();
+    memory = std::max(memory, pressure.memory_bytes());
   }
   std::move(join).Invoke();
   BERTH_RETURN_IF_ERROR(turned);
   std::vector<Figure> figures;
+  double longest = 0;
   for (const auto& [what, times] :
        {std::pair("pools listed", &pools), std::pair("holders and waiters listed", &permits),
         std::pair("a waiter explained", &explained), std::pair("a pool changed", &changed)}) {
-    for (double& time : *times) time *= 1e-3;
+    for (double& time : *times) longest = std::max(longest, time *= 1e-3);
     figures.push_back({.name = absl::StrCat(what, ", p99 of ", kLooks, ", ", kMany, " wait, come and go"),
                        .value = Quantile(std::move(*times), 0.99),
                        .unit = "ms",
                        .bound = 50});
   }
+  figures.push_back({.name = "the longest of those", .value = Exactly(longest), .unit = "ms", .bound = 1'000});
+  figures.push_back({.name = "memory of the broker meanwhile, at most",
+                     .value = Exactly(std::ldexp(static_cast<double>(memory), -20)),
+                     .unit = "MiB",
+                     .bound = std::ldexp(static_cast<double>(pressure.memory_bound_bytes()), -20)});
   return figures;
 }
 

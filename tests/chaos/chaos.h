@@ -44,7 +44,8 @@ class Chaos {
   // be what was written, the books to balance to the byte, and no pool to have had more out than its cap. In a round
   // are 5 brokers' deaths, 2 workers', a vault's, and every other time an upgrade.
   void Round();
-  // Ends the clients, and expects the books to be what they were at the start.
+  // Ends the clients, and expects the books to be what they were at the start, and the clients to have got, but for a
+  // few that met a death, what they asked for.
   void Finish();
 
   // What happened so far.

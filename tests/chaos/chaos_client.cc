@@ -29,12 +29,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/block.h"
 #include "client/gpu_ref.h"
@@ -282,13 +284,29 @@ class ChaosClient {
 
   // Its memory ends with its worker, of which it is told; until then it is its own.
   absl::Status UseIpcBlock() {
-    absl::StatusOr<Held> held = Lease(ExportKind::kCudaIpc);
-    if (absl::IsDataLoss(held.status())) return held.status();
-    if (!held.ok()) return Refused();
-    const absl::Status checked = Check(*held);
+    absl::StatusOr<Block> block = Allocate(ExportKind::kCudaIpc);
+    if (!block.ok()) return IsWorkersDeath(block.status()) ? Refused() : block.status();
+    const absl::StatusOr<Mapping> mapping = block->Map();
+    if (!mapping.ok()) {
+      const bool stale = GoesStale([&] { return Block::Import(session_, block->handle()).status(); });
+      return stale ? Refused() : mapping.status();
+    }
+    BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(*mapping));
+    absl::StatusOr<Held> held = Fill(*std::move(block), static_cast<uint32_t>(random_()));
+    const absl::Status checked = held.ok() ? Check(*held) : held.status();
     if (checked.ok()) return checked;
-    BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(held->mapping));
-    return ref.Access().status().ok() ? checked : Refused();
+    const bool stale = absl::IsDataLoss(checked) ? !ref.Access().status().ok()
+                                                 : GoesStale([&] { return ref.Access().status(); });
+    return stale ? Refused() : checked;
+  }
+
+  // Whether `look` comes to say that the memory went with its worker: who uses it may find out a moment sooner.
+  static bool GoesStale(absl::FunctionRef<absl::Status()> look) {
+    absl::Status seen = look();
+    for (const absl::Time end = absl::Now() + kCallPatience; seen.ok() && absl::Now() < end; seen = look()) {
+      Pause(kLongestHoldUs);
+    }
+    return IsWorkersDeath(seen);
   }
 
   absl::Status UsePublished() {

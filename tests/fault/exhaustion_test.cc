@@ -16,6 +16,7 @@
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
+#include "tests/support/answer_times.h"
 #include "tests/support/flood.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/subprocess.h"
@@ -34,12 +35,14 @@ std::string Berth(const TestDaemon& daemon, const std::string& verb) {
   return said;
 }
 
-// An operator who has just come, with a session of its own: changes something, and watches. Errors: whatever keeps it
-// from that.
-absl::Status ComeAsOperator(const TestDaemon& daemon) {
+// An operator who has just come, with a session of its own: looks, changes something, and watches, which is all within
+// the time of one answer. Errors: whatever keeps it from that.
+absl::Status Come(const TestDaemon& daemon, AnswerTimes* times) {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                          Session::Open({.folder = daemon.folder(), .admin = true, .always_new = true}));
   const Inspector inspector(session);
+  BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+  times->Saw(node.pressure());
   BERTH_RETURN_IF_ERROR(inspector.DrainDevice(0, "to look at it").status());
   BERTH_RETURN_IF_ERROR(inspector.UndrainDevice(0).status());
   bool told = false;
@@ -48,6 +51,10 @@ absl::Status ComeAsOperator(const TestDaemon& daemon) {
     return false;
   });
   return told ? absl::OkStatus() : watched;
+}
+
+absl::Status ComeAsOperator(const TestDaemon& daemon, AnswerTimes* times) {
+  return times->Time([&] { return Come(daemon, times); });
 }
 
 TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
@@ -64,11 +71,13 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
     refused = holder.Ask(absl::StrCat("allocate b", i, " 4096")).status();
   }
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  AnswerTimes times;
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
     Berth(daemon, "health");
-    EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
+    EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
   }
+  times.ExpectInTime("every fd taken");
   // Who was there goes on.
   EXPECT_TRUE(Ok(holder.Ask("release p")));
   EXPECT_TRUE(Ok(holder.Ask("acquire p")));
@@ -87,7 +96,9 @@ TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
   Flood calls = Flood::Start("silent", daemon.folder() + "/berthd.sock", 60);
   Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 60);
   ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
-  for (int i = 0; i < 10 && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
+  AnswerTimes times;
+  for (int i = 0; i < 10 && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
+  times.ExpectInTime("every place of one's user taken");
   // More of them at once than their user has places.
   std::vector<std::shared_ptr<Session>> operators;
   for (int i = 0; i < 20; ++i) {
@@ -127,7 +138,9 @@ TEST(PlacesTest, OperatorsWatchWhenTheirOwnUserHasTakenAllOfItsWatches) {
   EXPECT_FALSE(watch(late, EncodeCredentials(late.credentials())));
   EXPECT_EQ(watches.back()->reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   watches.pop_back();
-  EXPECT_TRUE(Ok(ComeAsOperator(daemon)));
+  AnswerTimes times;
+  EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
+  times.ExpectInTime("every watch of one's user taken");
   for (const std::unique_ptr<Watch>& open : watches) {
     open->context.TryCancel();
     open->reader->Finish();

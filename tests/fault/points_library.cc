@@ -1,5 +1,9 @@
 // Stands between a process of the daemon's and the C library's calls that it speaks to others by, and asks the kernel
-// for memory and fds by (points.h). Loaded by LD_PRELOAD.
+// for memory, fds and files by (points.h). Loaded by LD_PRELOAD.
+//
+// Of the calls that libraries make of their own, too (open, write, mmap, epoll_ctl), those count that the program makes
+// itself: what gRPC makes of its own is not the daemon's to mend. SQLite, which is part of the program, names them
+// otherwise (open64).
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,12 +13,17 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <new>
 
 #include "tests/fault/points.h"
@@ -67,6 +76,21 @@ bool Fails(int error) {
 
 // Whether a process cannot be started.
 bool StartFails() { return Pass(PointMode::kFailStarts) || Pass(PointMode::kFail); }
+
+// Whether the program itself calls, and no library.
+bool IsProgram(const void* caller) {
+  Dl_info program;
+  Dl_info library;
+  return ::dladdr(reinterpret_cast<const void*>(::getauxval(AT_PHDR)), &program) != 0 &&
+         ::dladdr(caller, &library) != 0 && program.dli_fbase == library.dli_fbase;
+}
+#define BERTH_FAILS_HERE(error) (IsProgram(__builtin_return_address(0)) && Fails(error))
+
+// Where there may be no room: what is written to a log or into memory, and not who is woken or told something.
+bool TakesRoom(int fd) {
+  struct stat info;
+  return fd > STDERR_FILENO && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
 
 template <typename Function>
 Function* Next(const char* name) {
@@ -158,6 +182,74 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
 int posix_fallocate(int fd, off_t offset, off_t size) {
   static auto* const next = Next<int(int, off_t, off_t)>("posix_fallocate");
   return Fails(ENOSPC) ? ENOSPC : next(fd, offset, size);
+}
+
+int open(const char* path, int flags, ...) {
+  static auto* const next = Next<int(const char*, int, ...)>("open");
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = va_arg(arguments, mode_t);
+  va_end(arguments);
+  return BERTH_FAILS_HERE(EMFILE) ? -1 : next(path, flags, mode);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+  static auto* const next = Next<int(int, const char*, int, ...)>("openat");
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = va_arg(arguments, mode_t);
+  va_end(arguments);
+  return BERTH_FAILS_HERE(EMFILE) ? -1 : next(folder, path, flags, mode);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* const next = Next<int(const char*, const char*)>("rename");
+  return BERTH_FAILS_HERE(ENOSPC) ? -1 : next(from, to);
+}
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  static auto* const next = Next<ssize_t(int, const void*, size_t)>("write");
+  return TakesRoom(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size);
+}
+
+ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  return TakesRoom(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size, offset);
+}
+
+// Of what others have, too: where memory itself comes from so, there is operator new.
+void* mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) noexcept {
+  static auto* const next = Next<void*(void*, size_t, int, int, int, off_t)>("mmap");
+  const bool shared = fd >= 0 && (flags & MAP_SHARED) != 0;
+  return shared && BERTH_FAILS_HERE(ENOMEM) ? MAP_FAILED : next(address, size, protection, flags, fd, offset);
+}
+
+void* mremap(void* address, size_t size, size_t wanted, int flags, ...) noexcept {
+  static auto* const next = Next<void*(void*, size_t, size_t, int, ...)>("mremap");
+  va_list arguments;
+  va_start(arguments, flags);
+  void* const to = va_arg(arguments, void*);
+  va_end(arguments);
+  return BERTH_FAILS_HERE(ENOMEM) ? MAP_FAILED : next(address, size, wanted, flags, to);
+}
+
+int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
+  static auto* const next = Next<int(int, int, int, epoll_event*)>("epoll_ctl");
+  return what == EPOLL_CTL_ADD && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(epoll, what, fd, event);
+}
+
+long syscall(long number, ...) noexcept {
+  using Function = long(long, ...);
+  // Whoever waits until such a variable is made comes here: so it is made before anything runs.
+  static std::atomic<Function*> next = nullptr;
+  if (next == nullptr) next = Next<Function>("syscall");
+  va_list arguments;
+  va_start(arguments, number);
+  long words[6];
+  for (long& word : words) word = va_arg(arguments, long);
+  va_end(arguments);
+  if (number == SYS_pidfd_open && BERTH_FAILS_HERE(EMFILE)) return -1;
+  return next.load()(number, words[0], words[1], words[2], words[3], words[4], words[5]);
 }
 
 int fcntl64(int fd, int command, ...) {

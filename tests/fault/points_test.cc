@@ -1,6 +1,7 @@
 // Broker and vault die at every point between what they hear and what they say, each in the middle of the same play:
 // it is played to its end as if nothing had been, and nothing is lost, left or out twice. And every call by which a
-// process of the daemon's speaks, or asks the kernel for memory or fds, fails once: whatever that costs is given back.
+// process of the daemon's speaks, asks the kernel for memory or fds, opens, writes, maps or renames a file, or has one
+// looked at, fails once: whatever that costs is given back.
 // And there is once no memory for each thing that broker, vault and worker make by operator new, of which they end.
 //
 // Every so many points are tried, with a first one by chance; BERTH_FAULT_POINTS=1 tries each of them, =N each Nth.
@@ -24,7 +25,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/block.h"
 #include "common/block_handle.h"
+#include "common/error.h"
 #include "common/os_error.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
@@ -35,6 +38,9 @@
 
 namespace berth::testing {
 namespace {
+
+// What outlives who published it.
+constexpr char kPublished[] = "of-a-play";
 
 // The test's end of the file.
 class SharedPoints {
@@ -91,8 +97,9 @@ class PointsTest : public ::testing::Test {
   // Every so many of them.
   uint64_t Stride(uint64_t otherwise) const { return FromEnvironment("BERTH_FAULT_POINTS", otherwise); }
 
-  // A session comes and goes, a block is leased, filled, lent, looked at and given back, and a permit goes from one to
-  // the other. Returns the first thing that went wrong, at which it ends.
+  // A session comes and goes, a block is leased, filled, lent, used on streams of both, looked at and given back, and a
+  // permit goes from one to the other; bytes are reserved, and what is drawn from them is published, looked at and
+  // deleted; a plan takes permit and bytes. Returns the first thing that went wrong, at which it ends.
   absl::Status Play(Actor& owner, Actor& importer, SessionId lent_to) const {
     Actor guest(daemon_, {.open = false});
     absl::Status status = guest.Ask("open").status();
@@ -109,12 +116,32 @@ class PointsTest : public ::testing::Test {
         {&importer, "map b"},
         {&importer, "check b 7"},
         {&owner, "release p"},
+        {&owner, "stream s"},
+        {&owner, "preflight write s b:w"},
+        {&owner, "queue-fill s b 8"},
+        {&owner, "commit write"},
         {&importer, "join q"},
         {&importer, "release q"},
+        {&importer, "stream t"},
+        {&importer, "preflight read t b:r"},
+        {&importer, "queue-check t b 8"},
+        {&importer, "commit read"},
+        {&importer, "sync t"},
+        {&importer, "close-stream t"},
+        {&owner, "close-stream s"},
         {&owner, "unmap b"},
         {&owner, "free b"},
-        {&importer, "check b 7"},
+        {&importer, "check b 8"},
         {&importer, "drop b"},
+        {&owner, "reserve o 0=131072"},
+        {&owner, "allocate c 65536 from=o"},
+        {&owner, absl::StrCat("publish c ", kPublished)},
+        {&importer, absl::StrCat("import-published c ", kPublished)},
+        {&owner, absl::StrCat("unpublish ", kPublished)},
+        {&importer, "drop c"},
+        {&owner, "unreserve o"},
+        {&owner, "plan w 8 pool=gpu-tests reserve=4096"},
+        {&owner, "plan-release w"},
         {&guest, "acquire r"}};
     for (const auto& [actor, step] : steps) {
       if (status = actor->Ask(step).status(); !status.ok()) break;
@@ -129,6 +156,17 @@ class PointsTest : public ::testing::Test {
       return books.permits == 0 && books.units == 0 && books.waiters == 0 && books.blocks == start.blocks &&
              books.live == start.live && books.retired == 0 && books.quarantined == 0 && books.reserved == 0;
     })) << Describe(daemon_.TakeBooks());
+  }
+
+  // The same after a play that ended early: what it has published is deleted for it.
+  void ExpectBackWithoutPublished() {
+    EXPECT_TRUE(daemon_.BooksBecome([this](const Books& books) {
+      if (books.blocks <= daemon_.books_at_start().blocks) return true;
+      const absl::Status deleted = Block::Unpublish(daemon_.admin_session(), kPublished);
+      EXPECT_TRUE(deleted.ok() || IsRefusal(deleted, Reason::kNotFound)) << deleted;
+      return false;
+    }));
+    ExpectBack();
   }
 
   // Plays it with `process` dying at each point, of those that `mode` has it die at and `counts` counts. With a stride
@@ -183,7 +221,7 @@ class PointsTest : public ::testing::Test {
       points_.Set(process, PointMode::kFail, point);
       refused += play().ok() ? 0 : 1;
       points_.Clear();
-      ExpectBack();
+      ExpectBackWithoutPublished();
       // One that ended is followed by another three times in a minute, which the next vault counts anew.
       if (daemon_.workers() != workers) {
         daemon_.KillVault();
@@ -292,18 +330,27 @@ TEST_F(PointsTest, WhatCannotBeStartedIsTriedAgainAndNoLeaseEnds) {
 TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  for (uint64_t point = 1 + random_() % 2; point <= 24 && !HasFailure(); point += Stride(3)) {
-    for (const char* const process : {"berthd", "exe", "berth-starter"}) {
-      points_.Set(process, PointMode::kFail, point);
-      const bool vault = point % 2 == 0;
-      if (vault) {
-        daemon_.KillVault();
-      } else {
-        daemon_.KillBroker();
+  // With the call of `process` that comes at `point` failing, 0 for none. Returns how many there were.
+  const auto kill = [&](bool vault, const std::string& process, uint64_t point) {
+    points_.Set(process, point == 0 ? PointMode::kCount : PointMode::kFail, point);
+    if (vault) {
+      daemon_.KillVault();
+    } else {
+      daemon_.KillBroker();
+    }
+    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << process << " " << point;
+    const uint64_t passed = points_.Clear();
+    EXPECT_TRUE(Ok(holder.Ask("status"))) << process << " " << point;
+    return passed;
+  };
+  for (const std::string process : {"berthd", "exe", "berth-starter", "berth-broker"}) {
+    for (const bool vault : {false, true}) {
+      const uint64_t all = kill(vault, process, 0);
+      const uint64_t stride = Stride(all / 4 + 1);
+      for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
+        kill(vault, process, point);
       }
-      EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << process << point;
-      points_.Clear();
-      EXPECT_TRUE(Ok(holder.Ask("status"))) << process << " " << point;
+      std::cout << process << ": " << all << " calls as a " << (vault ? "vault" : "broker") << " follows\n";
     }
   }
   holder.Do("release p");

@@ -26,6 +26,8 @@ using testing::Ok;
 // Longer than the daemon takes to die, and to come back.
 constexpr int kKernelMs = 2'000;
 constexpr Bytes kShared = MiB(16);
+// No process is called so: it is the one whose pid is in the folder.
+constexpr char kVault[] = "vault";
 
 // `importer` has what `owner` leased and filled, both as "block". Returns what its words sum up to.
 std::string ShareBlock(Actor& owner, Actor& importer) {
@@ -41,10 +43,11 @@ class GpuDaemonDeathTest : public GpuJob {
   // By what all of them were started with.
   std::vector<ChildInfo> Processes() const {
     std::vector<ChildInfo> all = testing::ProcessesWith("berthd", absl::StrCat("--folder=", folder()));
-    if (testing::IsAlive(daemon_->pid())) all.push_back({.pid = daemon_->pid(), .name = "vault"});
+    if (testing::IsAlive(daemon_->pid())) all.push_back({.pid = daemon_->pid(), .name = kVault});
     return all;
   }
   pid_t Find(const std::string& prefix) const {
+    if (prefix == kVault) return daemon_->FindVault().value_or(0);
     for (const ChildInfo& process : Processes()) {
       if (absl::StartsWith(process.name, prefix)) return process.pid;
     }
@@ -66,7 +69,7 @@ TEST_F(GpuDaemonDeathTest, AKernelThatRunsMeanwhileReadsWhatWasWritten) {
   Actor importer(folder());
   const std::string sum = ShareBlock(owner, importer);
   ASSERT_EQ(importer.Do("sum block"), sum);
-  for (const char* const victim : {"berth-broker", "berth-worker"}) {
+  for (const char* const victim : {"berth-broker", "berth-worker", kVault}) {
     importer.Do(absl::StrCat("launch block ", kKernelMs));
     KillAndAwaitNext(victim);
     EXPECT_EQ(importer.Do("await block"), sum) << victim;

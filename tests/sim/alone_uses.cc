@@ -62,6 +62,7 @@ void AloneUses::Forget(ChannelId channel) {
   std::erase_if(queued_, of_channel);
   std::erase_if(unseen_, of_channel);
   std::erase_if(alone_, [channel](const auto& entry) { return entry.first == channel; });
+  std::erase_if(untold_, [channel](const auto& entry) { return entry.first.first == channel; });
   for (auto& [block, marks] : handed_) {
     std::erase_if(marks, [channel](const Handed& mark) { return mark.end.stream.channel == channel; });
   }
@@ -76,7 +77,11 @@ std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses
       const bool waits = std::any_of(prepared.waits.begin(), prepared.waits.end(),
                                      [&](const FenceWait& wait) { return wait.stream.channel == torn->second; });
       if (!told && !waits) return "a block that its only process left torn is not told to be";
-      ++told_;
+      if (told) {
+        ++told_;
+      } else {
+        untold_[{stream.channel, prepared.use}].insert(use.block);
+      }
     }
     const auto handed = handed_.find(use.block);
     if (handed == handed_.end()) continue;
@@ -99,10 +104,25 @@ std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses
   return "";
 }
 
-void AloneUses::Finish(const std::vector<BlockUse>& uses) {
-  for (const BlockUse& use : uses) {
-    if (use.access == Access::kWrite) torn_.erase(use.block);
+void AloneUses::ClearTorn(BlockId block) {
+  torn_.erase(block);
+  for (auto& [use, blocks] : untold_) blocks.erase(block);
+}
+
+std::string AloneUses::Finish(ChannelId channel, UseId use, const std::vector<BlockUse>& uses,
+                              const std::vector<BlockId>& torn) {
+  for (const BlockUse& own : uses) {
+    if (own.access == Access::kWrite) ClearTorn(own.block);
   }
+  const auto untold = untold_.extract({channel, use});
+  if (untold.empty()) return "";
+  for (const BlockId block : untold.mapped()) {
+    if (std::find(torn.begin(), torn.end(), block) == torn.end()) {
+      return "a launch that was let on beside a process's end is not told what that left torn";
+    }
+    ++told_;
+  }
+  return "";
 }
 
 }  // namespace berth::core

@@ -47,10 +47,13 @@ class AloneUses {
   // A launch may be made: what is wrong with that, or nothing.
   std::string Check(StreamKey stream, const std::vector<BlockUse>& uses, const Prepared& prepared,
                     Reached reached);
-  // Somebody says that the block is whole.
-  void ClearTorn(BlockId block) { torn_.erase(block); }
-  // It was finished.
-  void Finish(const std::vector<BlockUse>& uses);
+  // The block is whole: somebody says so, or has written all of it.
+  void ClearTorn(BlockId block);
+  // It was finished, and told of these torn blocks: what is wrong with that, or nothing.
+  std::string Finish(ChannelId channel, UseId use, const std::vector<BlockUse>& uses,
+                     const std::vector<BlockId>& torn);
+  // It never was made.
+  void Abandon(ChannelId channel, UseId use) { untold_.erase({channel, use}); }
 
   // Launches that were found to wait for what was handed over, or to be told of what was torn.
   uint64_t waited() const { return waited_; }
@@ -75,6 +78,8 @@ class AloneUses {
   std::map<BlockId, std::vector<Handed>> handed_;
   // By whose end.
   std::map<BlockId, ChannelId> torn_;
+  // Of launches that were let on before the core knew of that end: what they are to be told once they have finished.
+  std::map<std::pair<ChannelId, UseId>, std::set<BlockId>> untold_;
   uint64_t waited_ = 0;
   uint64_t told_ = 0;
 };

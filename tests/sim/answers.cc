@@ -291,14 +291,18 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     counts_.torn_alone = alone_.told();
     counts_.waits += prepared->waits.size();
     counts_.torn += prepared->torn.size();
-  } else if (std::holds_alternative<FinishUseResult>(*response)) {
+  } else if (const auto* finished = std::get_if<FinishUseResult>(&*response)) {
     ++counts_.finished;
     const auto use = process.uses.find(std::get<FinishUseRequest>(request.payload).use);
     if (use == process.uses.end()) return;
-    alone_.Finish(use->second.uses);
+    const std::string wrong = alone_.Finish(channel, use->first, use->second.uses, finished->torn);
+    if (!wrong.empty()) Fail(wrong);
+    counts_.torn_alone = alone_.told();
     process.uses.erase(use);
   } else if (std::holds_alternative<AbandonUseResult>(*response)) {
-    process.uses.erase(std::get<AbandonUseRequest>(request.payload).use);
+    const UseId use = std::get<AbandonUseRequest>(request.payload).use;
+    alone_.Abandon(channel, use);
+    process.uses.erase(use);
   } else if (const auto* planned = std::get_if<PlanResult>(&*response)) {
     LearnPlan(process, *planned);
   } else if (std::holds_alternative<ReleasePlanResult>(*response)) {

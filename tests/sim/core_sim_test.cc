@@ -2,8 +2,12 @@
 // each longer, BERTH_SIM_CHECK_EVERY=1 looks at the whole books after each step. BERTH_SIM_HOURS is how long a thousand
 // clients go on, in their time, and half a minute without it.
 
+#include <cstdlib>
+#include <initializer_list>
 #include <iostream>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/simulation.h"
@@ -27,6 +31,15 @@ struct Extent {
   const uint64_t check_every;
 };
 
+// What of these is set, for the line that replays a run.
+std::string AsSet(std::initializer_list<const char*> variables) {
+  std::string words;
+  for (const char* const name : variables) {
+    if (const char* const text = std::getenv(name)) absl::StrAppend(&words, " ", name, "=", text);
+  }
+  return words;
+}
+
 // Runs to the end and adds up what came of it.
 void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps, Simulation::Counts* sum) {
   Simulation simulation(options);
@@ -35,7 +48,7 @@ void Simulate(const Simulation::Options& options, uint64_t crowd, uint64_t steps
   simulation.Finish();
   ASSERT_TRUE(simulation.status().ok())
       << simulation.status().message() << "\nreplay: BERTH_SIM_SEED=" << options.seed
-      << " BERTH_SIM_STEPS=" << steps;
+      << " BERTH_SIM_STEPS=" << steps << AsSet({"BERTH_SIM_CHECK_EVERY"});
   const Simulation::Counts& counts = simulation.counts();
   sum->sessions += counts.sessions;
   sum->grants += counts.grants;
@@ -216,7 +229,8 @@ TEST(CoreSimTest, AThousandClientsGoOnForAsLongAsOneLikes) {
   std::cout << steps << " steps, " << static_cast<uint64_t>(steps / minutes) << " a minute; "
             << simulation.processes() << " processes at the end\n";
   simulation.Finish();
-  ASSERT_TRUE(simulation.status().ok()) << simulation.status().message() << "\nreplay: BERTH_SIM_SEED=" << seed;
+  ASSERT_TRUE(simulation.status().ok()) << simulation.status().message() << "\nreplay: BERTH_SIM_SEED=" << seed
+                                        << AsSet({"BERTH_SIM_HOURS"});
 }
 
 TEST(CoreSimTest, TheBrokersDeathsLoseNoPermitNoPlanAndNobodysPlace) {
