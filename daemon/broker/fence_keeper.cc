@@ -65,6 +65,12 @@ absl::StatusOr<UniqueFd> FenceKeeper::Open(ChannelId channel, bool read_only) co
   return read_only ? ReopenReadOnly(found->second.fd.get()) : DuplicateFd(found->second.fd.get());
 }
 
+absl::StatusOr<UniqueFd> FenceKeeper::OpenOwn(ChannelId channel) {
+  // The core has it made once, and does not hear what became of that.
+  Make(channel);
+  return Open(channel, /*read_only=*/false);
+}
+
 core::StreamWords FenceKeeper::Read(core::StreamKey stream) const {
   MutexLock lock(&mu_);
   const auto found = pages_.find(stream.channel);
