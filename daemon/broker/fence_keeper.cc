@@ -18,7 +18,7 @@ custody::Key PageKey(ChannelId channel) { return custody::KeyOf(custody::Kind::k
 absl::StatusOr<FenceKeeper::Held> FenceKeeper::MakePage(ChannelId channel) {
   BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateFencePage(channel));
   BERTH_ASSIGN_OR_RETURN(FencePage page, FencePage::MapWritable(fd.get()));
-  BERTH_RETURN_IF_ERROR(custody_.Put(PageKey(channel), fd.get()));
+  BERTH_RETURN_IF_ERROR(custody_.Put(PageKey(channel), fd.get(), FdOwner::kClient));
   return Held{.fd = std::move(fd), .page = std::move(page)};
 }
 

@@ -31,11 +31,10 @@ Acceptor::~Acceptor() {
 }
 
 absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
-  const int fd_limit = role == Peer::Role::kAdmin ? OperatorFdLimit() : ClientFdLimit();
-  BERTH_ASSIGN_OR_RETURN(listeners_.emplace_back(),
-                         ListeningSocket::Listen(&loop_, std::move(listener), fd_limit, [this, role](UniqueFd socket) {
-                           AcceptOne(std::move(socket), role);
-                         }));
+  BERTH_ASSIGN_OR_RETURN(
+      listeners_.emplace_back(),
+      ListeningSocket::Listen(&loop_, std::move(listener), FdLimitOf(OwnerOf(role)),
+                              [this, role](UniqueFd socket) { AcceptOne(std::move(socket), role); }));
   return absl::OkStatus();
 }
 

@@ -50,9 +50,6 @@ struct NodeFacts {
 
 // The bounds on connections to attach.sock.
 struct AttachLimits {
-  // File descriptors of one user's operators: 64 sessions of one process each.
-  static constexpr uint32_t kOperatorFds = 3 * 64;
-
   // File descriptors of one user: a lifeline takes one, a channel one and another for its process, which it keeps when
   // it has hung up. By default those of 4,096 sessions of one process each.
   uint32_t fds_per_uid = 3 * 4096;

@@ -63,7 +63,9 @@ class AttachFrontTest : public testing::Test, protected ListeningFront {
   void FillTheVaultsSocket() {
     const UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     uint64_t id = 0;
-    while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++id), fd.get()).ok()) ASSERT_LT(id, 9000u);
+    while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++id), fd.get(), FdOwner::kClient).ok()) {
+      ASSERT_LT(id, 9000u);
+    }
   }
   // The vault does what it was asked, until it has been asked nothing for a while and `done` holds.
   template <typename Done>
