@@ -169,8 +169,9 @@ class AttachFront {
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
-  // A connection that has a role since an earlier broker's time.
-  ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
+  // A connection that is a lifeline or a channel since an earlier broker's time. Whether it is an operator's nobody has
+  // kept: it counts as its user's, and is called a tenant's.
+  ConnectionPtr Readopt(UniqueFd socket, const core::Tenant& tenant, const core::ProcessInfo& process);
   // Keeps what became of a connection that came, or wanted to be a lifeline or a channel.
   void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
   // Keeps that a process gave an acquisition back.

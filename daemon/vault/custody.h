@@ -3,7 +3,8 @@
 //
 //   BERTH_ASSIGN_OR_RETURN(Inheritance inherited, Custody::Receive(std::move(socket)));
 //   for (HeldFd& held : inherited.held) ...         // what an earlier broker left, and the vault's own
-//   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd, FdOwner::kClient));  // before anyone else gets it
+//   // Before anyone else gets the fd.
+//   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd, FdOwner::kClient));
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Ready());           // once the broker serves
 //   ... poll custody->fd(): call Flush() when it has room, ReadNotice() until IsWouldBlock() when it has something
 //

@@ -1,6 +1,6 @@
-// The fds that clients may not take, by their connections, their processes, their blocks or their modules: what the broker needs to
-// hear its vault and its workers, whatever clients do, and what operators need to be heard. An fd that cannot be
-// received from vault or workers is a lease or a device lost.
+// The fds that clients may not take, by their connections, their processes, their blocks or their modules: what the
+// broker needs to hear its vault and its workers, whatever clients do, and what operators need to be heard. An fd that
+// cannot be received from vault or workers is a lease or a device lost.
 
 #ifndef DAEMON_VAULT_FD_RESERVE_H_
 #define DAEMON_VAULT_FD_RESERVE_H_
