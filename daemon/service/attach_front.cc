@@ -161,7 +161,12 @@ void AttachFront::Accept(UniqueFd socket, Peer::Role role) {
     return;
   }
   connection->place = *std::move(place);
-  if (!WatchConnection(connection).ok()) return;
+  if (const absl::Status watched = WatchConnection(connection); !watched.ok()) {
+    LogRefused("connection", connection->peer, watched);
+    Audit("connect", *connection, watched);
+    Refuse(connection, watched);
+    return;
+  }
   FreshConnections<ConnectionPtr>& fresh = FreshOf(connection->peer);
   connection->number = fresh.Add(connection->peer.process.uid, connection);
   if (const std::optional<ConnectionPtr> surplus = fresh.Surplus()) Forget(*surplus);
