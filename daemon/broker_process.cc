@@ -449,7 +449,7 @@ void BrokerProcess::Carry(const core::DropFencePage& effect) { fences_->Drop(eff
 void BrokerProcess::DeliverPage(const core::Deliver& effect) {
   const bool own = effect.delivery.what == attach::DeliveryKind::kOwnPage;
   const absl::StatusOr<UniqueFd> page =
-      fences_->Open(own ? effect.channel : ChannelId(effect.delivery.owner), /*read_only=*/!own);
+      own ? fences_->OpenOwn(effect.channel) : fences_->Open(ChannelId(effect.delivery.owner), /*read_only=*/true);
   // A page that is gone is told by a delivery without one.
   attach_->Deliver(effect.channel, effect.delivery, page.ok() ? page->get() : -1);
 }

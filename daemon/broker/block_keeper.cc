@@ -389,7 +389,7 @@ void BlockKeeper::OnCreated(uint32_t device, CreatedBlock created) {
 
 absl::Status BlockKeeper::Keep(BlockId block, uint32_t device, UniqueFd fd) {
   // In the vault's hands before anyone is told of it.
-  const absl::Status kept = custody_.Put(BlockKey(block), fd.get());
+  const absl::Status kept = custody_.Put(BlockKey(block), fd.get(), FdOwner::kClient);
   MutexLock lock(&mu_);
   workers_[Key(device, Lane::kMain)].creating.erase(block);
   if (kept.ok()) {

@@ -18,7 +18,7 @@ custody::Key PageKey(ChannelId channel) { return custody::KeyOf(custody::Kind::k
 absl::StatusOr<FenceKeeper::Held> FenceKeeper::MakePage(ChannelId channel) {
   BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateFencePage(channel));
   BERTH_ASSIGN_OR_RETURN(FencePage page, FencePage::MapWritable(fd.get()));
-  BERTH_RETURN_IF_ERROR(custody_.Put(PageKey(channel), fd.get()));
+  BERTH_RETURN_IF_ERROR(custody_.Put(PageKey(channel), fd.get(), FdOwner::kClient));
   return Held{.fd = std::move(fd), .page = std::move(page)};
 }
 
@@ -63,6 +63,12 @@ absl::StatusOr<UniqueFd> FenceKeeper::Open(ChannelId channel, bool read_only) co
   const auto found = pages_.find(channel);
   if (found == pages_.end()) return absl::NotFoundError("the process has no fence page");
   return read_only ? ReopenReadOnly(found->second.fd.get()) : DuplicateFd(found->second.fd.get());
+}
+
+absl::StatusOr<UniqueFd> FenceKeeper::OpenOwn(ChannelId channel) {
+  // The core has it made once, and does not hear what became of that.
+  Make(channel);
+  return Open(channel, /*read_only=*/false);
 }
 
 core::StreamWords FenceKeeper::Read(core::StreamKey stream) const {

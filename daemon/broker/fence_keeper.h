@@ -24,12 +24,15 @@ class FenceKeeper {
   explicit FenceKeeper(Custody* custody) : custody_(*custody) {}
 
   // Carries a MakeFencePage effect out; a page that is there stays. One that could not be made is missing, which Open()
-  // says.
+  // says, until OpenOwn() finds room for it.
   void Make(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // Carries a DropFencePage effect out.
   void Drop(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // A new fd of the page. Errors: kNotFound for one that is not there.
   absl::StatusOr<UniqueFd> Open(ChannelId channel, bool read_only) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The same for the process that the page is of, to be written. One that there was no room for is made now.
+  // Errors: kNotFound where there is none now either.
+  absl::StatusOr<UniqueFd> OpenOwn(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // 0 for a page that is not there.
   core::StreamWords Read(core::StreamKey stream) const ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -107,6 +107,24 @@ TEST_F(FenceKeeperTest, APageThatTheVaultDoesNotTakeIsNotMade) {
   EXPECT_EQ(keeper_->Open(kA, true).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(FenceKeeperTest, APageThatThereWasNoRoomForIsMadeWhenItsProcessAsksForItLater) {
+  const UniqueFd other = *keeper_->OpenOwn(ChannelId(8));
+  uint64_t block = 0;
+  while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++block), other.get(), FdOwner::kClient).ok()) continue;
+  keeper_->Make(kA);
+  EXPECT_EQ(keeper_->OpenOwn(kA).status().code(), absl::StatusCode::kNotFound);
+  const custody::Key gone = custody::KeyOf(custody::Kind::kBlock, 1);
+  custody_->Drop(gone);
+  vault_->Queue(custody::KeyMessage{.kind = custody::MessageKind::kDropped, .key = gone});
+  vault_->Flush(in_vault_);
+  ASSERT_TRUE(custody_->ReadNotice().ok());
+  const absl::StatusOr<UniqueFd> made = keeper_->OpenOwn(kA);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(FencePage::MapWritable(made->get())->channel(), kA);
+  Serve();
+  EXPECT_TRUE(in_vault_.contains(custody::KeyOf(custody::Kind::kFencePage, kA.value())));
+}
+
 TEST_F(FenceKeeperTest, TheNextBrokerLetsEverybodyOnWhoWaitsForAPageOfTheLast) {
   keeper_->Make(kA);
   keeper_->Make(ChannelId(8));

@@ -7,6 +7,7 @@
 #include "common/memfd.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "daemon/vault/fd_reserve.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -17,6 +18,14 @@ absl::StatusOr<UniqueFd> Duplicate(const absl::flat_hash_map<Id, UniqueFd>& fds,
   const auto found = fds.find(id);
   if (found == fds.end()) return absl::NotFoundError("it is not there any more");
   return DuplicateFd(found->second.get());
+}
+
+// The same, where it is one of those that clients may have. Errors: LIMIT.
+absl::StatusOr<UniqueFd> AsClients(absl::StatusOr<UniqueFd> fd) {
+  if (fd.ok()) {
+    BERTH_RETURN_IF_ERROR(CheckFd(fd->get(), FdOwner::kClient));
+  }
+  return fd;
 }
 
 }  // namespace
@@ -107,7 +116,7 @@ void ModuleKeeper::Do(const core::ModuleWork& work) {
 }
 
 void ModuleKeeper::MakePlace(core::CompileId compile) {
-  absl::StatusOr<UniqueFd> place = CreateMemfd("berth-place", largest_.count());
+  absl::StatusOr<UniqueFd> place = AsClients(CreateMemfd("berth-place", largest_.count()));
   // Who has it shall not make it larger; it takes memory as it is written to.
   const absl::Status sealed = place.ok() ? SealMemfd(place->get()) : place.status();
   if (!sealed.ok()) {
@@ -121,7 +130,7 @@ void ModuleKeeper::MakePlace(core::CompileId compile) {
 absl::StatusOr<UniqueFd> ModuleKeeper::TakeOver(const core::ModuleWork& work) {
   BERTH_ASSIGN_OR_RETURN(const UniqueFd place, OpenPlace(work.compile));
   BERTH_ASSIGN_OR_RETURN(SealedModule sealed, SealModule(place.get(), 0, work.record.bytes));
-  if (sealed.content == work.record.content) return std::move(sealed.fd);
+  if (sealed.content == work.record.content) return AsClients(std::move(sealed.fd));
   return Refuse(Reason::kInvalidField, "{field} is {value}, what was written has {limit}",
                 {{"field", "content"}, {"value", ToHex(work.record.content)}, {"limit", ToHex(sealed.content)}});
 }
@@ -150,7 +159,7 @@ void ModuleKeeper::Store(const core::ModuleWork& work) {
 
 void ModuleKeeper::Load(const core::ModuleWork& work) {
   absl::StatusOr<UniqueFd> loaded = absl::DataLossError("nothing is kept on disk");
-  if (files_ != nullptr) loaded = files_->Load(work.record);
+  if (files_ != nullptr) loaded = AsClients(files_->Load(work.record));
   if (absl::IsDataLoss(loaded.status())) {
     spdlog::warn("module {} of uid {}: {}; it is dropped", ToHex(work.record.key), work.record.tenant.uid,
                  std::string(loaded.status().message()));

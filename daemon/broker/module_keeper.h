@@ -2,6 +2,9 @@
 // keeper made for it; the keeper copies that to memory of its own, seals it, sees that it is what the process called
 // it, and hands out that memory alone, to be read. What is kept over a restart is in files (module_files.h).
 //
+// Modules and places are clients', and leave operators and the daemon fds (daemon/vault/fd_reserve.h): past that one is
+// refused, and who asked compiles for itself.
+//
 // A thread of its own does what takes long, in the order in which it is told; so nobody waits for a disk.
 
 #ifndef DAEMON_BROKER_MODULE_KEEPER_H_
@@ -52,7 +55,7 @@ class ModuleKeeper {
   void MakePlace(core::CompileId compile) ABSL_LOCKS_EXCLUDED(mu_);
   void Store(const core::ModuleWork& work) ABSL_LOCKS_EXCLUDED(mu_);
   void Load(const core::ModuleWork& work) ABSL_LOCKS_EXCLUDED(mu_);
-  // Errors: kInvalidArgument for what is not what `work` says.
+  // Errors: kInvalidArgument for what is not what `work` says; LIMIT where no fd is left for it.
   absl::StatusOr<UniqueFd> TakeOver(const core::ModuleWork& work) ABSL_LOCKS_EXCLUDED(mu_);
 
   Broker& broker_;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,11 +13,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
+#include "common/error.h"
 #include "common/sha256.h"
+#include "common/unique_fd.h"
 #include "daemon/broker/idle_sink.h"
 #include "daemon/broker/recorded_call.h"
+#include "daemon/vault/fd_reserve.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -30,6 +35,24 @@ class ModuleSink final : public IdleSink {
   void Carry(const core::ModuleWork& effect) override { keeper->Carry(effect); }
 
   ModuleKeeper* keeper = nullptr;
+};
+
+// As long as it lives, each number that clients may have is in use.
+class NoFdsForClients {
+ public:
+  NoFdsForClients() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit tight = {.rlim_cur = 400, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    do {
+      taken_.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    } while (taken_.back() && taken_.back().get() < ClientFdLimit());
+  }
+  ~NoFdsForClients() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+  std::vector<UniqueFd> taken_;
 };
 
 class ModuleKeeperTest : public ::testing::Test {
@@ -70,14 +93,17 @@ class ModuleKeeperTest : public ::testing::Test {
   }
 
   core::Caller caller() const { return {.credentials = {.session = session_, .channel = channel_}}; }
-  core::ObtainModuleResult Obtain(const std::string& key) {
+  absl::StatusOr<core::Response> TryObtain(const std::string& key) {
     RecordedCall call;
     broker_->Submit(broker_->NewCall(), &call,
                     [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
                       core.ObtainModule(now, id, caller(), {.sequence = ++sequence_}, {.key = Sha256Of(key)},
                                         effects);
                     });
-    const absl::StatusOr<core::Response> answer = call.Await();
+    return call.Await();
+  }
+  core::ObtainModuleResult Obtain(const std::string& key) {
+    const absl::StatusOr<core::Response> answer = TryObtain(key);
     EXPECT_TRUE(answer.ok()) << answer.status();
     return answer.ok() ? std::get<core::ObtainModuleResult>(*answer) : core::ObtainModuleResult();
   }
@@ -184,6 +210,24 @@ TEST_F(ModuleKeeperTest, ThePlaceGoesWithTheRightToIt) {
   });
   keeper_->Flush(kPatience);
   EXPECT_TRUE(absl::IsNotFound(keeper_->OpenPlace(right.compile).status()));
+}
+
+TEST_F(ModuleKeeperTest, NoneTakesAnFdThatClientsAreToLeave) {
+  MustKeep("kept", kText);
+  Stop();
+  Start();
+  const core::ObtainModuleResult right = Obtain("key");
+  Write(right.compile, kText);
+  {
+    const NoFdsForClients full;
+    EXPECT_TRUE(absl::IsNotFound(keeper_->OpenPlace(Obtain("other").compile).status()));
+    const absl::Status unread = TryObtain("kept").status();
+    EXPECT_TRUE(IsRefusal(unread, Reason::kLimit)) << unread;
+    const absl::Status unstored = Store(right.compile, strlen(kText), Sha256Of(kText));
+    EXPECT_TRUE(IsRefusal(unstored, Reason::kLimit)) << unstored;
+  }
+  EXPECT_EQ(Read(Obtain("kept").module), kText);
+  MustKeep("key", kText);
 }
 
 TEST_F(ModuleKeeperTest, ARestartKeepsIt) {

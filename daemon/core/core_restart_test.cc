@@ -136,6 +136,16 @@ TEST_F(CoreRestartTest, WhatStandsSaysSinceWhenAProcessWaitsUntilItIsBack) {
   EXPECT_EQ(WaitsSince(first), begin);
 }
 
+TEST_F(CoreRestartTest, WhatStandsSaysWhoseItIs) {
+  const Peer peer = h_.Open(1001);
+  h_.Restart();
+  const Standing standing = h_.core->WhatStands();
+  ASSERT_EQ(standing.lifelines.size(), 1u);
+  EXPECT_EQ(standing.lifelines[0].tenant, peer.tenant);
+  ASSERT_EQ(standing.processes.size(), 1u);
+  EXPECT_EQ(standing.processes[0].tenant, peer.tenant);
+}
+
 TEST_F(CoreRestartTest, AWaiterForWhomNobodyComesBackIsAsIfItHadNeverCome) {
   Peer holder = h_.Open(), peer = h_.Open();
   const AcquireResult held = h_.MustAcquire(holder, {.pool = "gpu-tests", .units = 2});

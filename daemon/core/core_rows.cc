@@ -92,6 +92,7 @@ Standing Core::WhatStands() const {
   Standing standing;
   for (const Session* const session : impl_->sessions_.List()) {
     standing.lifelines.push_back({.session = session->id,
+                                  .tenant = session->tenant,
                                   .label = session->label,
                                   .opener = session->opener,
                                   .secret = session->secret,
@@ -106,6 +107,7 @@ Standing Core::WhatStands() const {
     const auto waits = waits_since.find(channel.id);
     standing.processes.push_back({.channel = channel.id,
                                   .session = channel.session,
+                                  .tenant = impl_->sessions_.Find(channel.session)->tenant,
                                   .process = channel.process,
                                   .hung_up = channel.hung_up,
                                   .has_page = channel.has_page,

@@ -26,7 +26,7 @@ struct ModuleLimits {
   // Of all that are kept; nothing is kept where it is 0. And of one tenant's.
   Bytes total = MiB(256);
   Bytes tenant = MiB(64);
-  // Each has an fd.
+  // Each has an fd, as far as clients may have them.
   uint64_t modules = 1'024;
   // Each has a place to write to, which may fill up.
   uint64_t compiles_per_tenant = 64;

@@ -22,6 +22,7 @@ struct Standing {
   // A session, behind its lifeline.
   struct Lifeline {
     SessionId session;
+    Tenant tenant;
     std::string label;
     ProcessInfo opener;
     Secret secret;
@@ -32,6 +33,7 @@ struct Standing {
   struct Process {
     ChannelId channel;
     SessionId session;
+    Tenant tenant;
     ProcessInfo process;
     bool hung_up = false;
     bool has_page = false;

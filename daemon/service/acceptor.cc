@@ -31,11 +31,10 @@ Acceptor::~Acceptor() {
 }
 
 absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
-  const int fd_limit = role == Peer::Role::kAdmin ? OperatorFdLimit() : ClientFdLimit();
-  BERTH_ASSIGN_OR_RETURN(listeners_.emplace_back(),
-                         ListeningSocket::Listen(&loop_, std::move(listener), fd_limit, [this, role](UniqueFd socket) {
-                           AcceptOne(std::move(socket), role);
-                         }));
+  BERTH_ASSIGN_OR_RETURN(
+      listeners_.emplace_back(),
+      ListeningSocket::Listen(&loop_, std::move(listener), FdLimitOf(OwnerOf(role)),
+                              [this, role](UniqueFd socket) { AcceptOne(std::move(socket), role); }));
   return absl::OkStatus();
 }
 
@@ -88,9 +87,12 @@ void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
       DuplicateToFreshNumber(socket.get(), role == Peer::Role::kAdmin ? operator_numbers_ : client_numbers_);
   if (!number.ok()) return Refuse(std::move(socket), peer, number.status());
   const int fd = number->get();
-  if (const absl::Status added = connections_.Add(fd, peer, socket.get()); !added.ok()) {
-    return Refuse(std::move(socket), peer, added);
-  }
+  const auto refuse = [&](const absl::Status& why) {
+    // First, so that the last close is not here.
+    number->reset();
+    Refuse(std::move(socket), peer, why);
+  };
+  if (const absl::Status added = connections_.Add(fd, peer, socket.get()); !added.ok()) return refuse(added);
   const int ours = socket.get();
   absl::StatusOr<EventLoop::WatchId> watch = loop_.Watch(ours, EPOLLRDHUP, [this, fd](uint32_t) {
     const auto it = watched_.find(fd);
@@ -101,7 +103,7 @@ void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
   });
   if (!watch.ok()) {
     connections_.Remove(fd);
-    return;
+    return refuse(watch.status());
   }
   watched_[fd] = {std::move(socket), *watch};
   hand_over_(number->release());

@@ -42,8 +42,10 @@ void AttachFront::KeepHearing(std::atomic<uint64_t>* word) {
   cautious_ = hearing_->exchange(0) != 0;
 }
 
-AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::ProcessInfo& process) {
+AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::Tenant& tenant,
+                                                const core::ProcessInfo& process) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
+  connection->peer.tenant = tenant;
   connection->peer.process = process;
   connection->place = quota_.TakeAnyway(process.uid);
   connection->cautious = cautious_;
@@ -51,7 +53,7 @@ AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::Pro
 }
 
 absl::Status AttachFront::AdoptLifeline(const core::Standing::Lifeline& lifeline, UniqueFd socket) {
-  const ConnectionPtr connection = Readopt(std::move(socket), lifeline.opener);
+  const ConnectionPtr connection = Readopt(std::move(socket), lifeline.tenant, lifeline.opener);
   connection->session = lifeline.session;
   {
     MutexLock lock(&mu_);
@@ -75,7 +77,7 @@ absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, U
   adopted_.push_back(process);
   ConnectionPtr connection;
   if (channel) {
-    connection = Readopt(std::move(channel), process.process);
+    connection = Readopt(std::move(channel), process.tenant, process.process);
     connection->channel = id;
   }
   {

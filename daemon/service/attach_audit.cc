@@ -52,6 +52,7 @@ void AttachFront::AuditGiveBack(const Connection& connection, AcquisitionId acqu
                         : AddFacts(acquisition, &record.facts);
   AddFacts(core::Response(result), &record.facts);
   record.caller.tenant = connection.peer.tenant;
+  record.caller.admin = connection.peer.role == Peer::Role::kAdmin;
   record.caller.credentials.channel = connection.channel;
   {
     MutexLock lock(&mu_);

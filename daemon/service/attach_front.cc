@@ -29,10 +29,6 @@ constexpr int kMessagesPerEvent = 16;
 // A peer that is refused this often on one connection means harm, or will not learn.
 constexpr int kMaxRefusals = 16;
 
-FdOwner OwnerOf(Peer::Role role) {
-  return role == Peer::Role::kAdmin ? FdOwner::kOperator : FdOwner::kClient;
-}
-
 std::string TextOf(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
 // The message as a T, or nothing if its size is not a T's.
@@ -95,10 +91,10 @@ AttachFront::AttachFront(EventLoop* loop, Broker* broker, Custody* custody, Node
       facts_(std::move(facts)),
       page_(std::move(page)),
       quota_("fds of attach.sock connections", limits.fds_per_uid),
-      operator_quota_("fds of admin-attach.sock connections", AttachLimits::kOperatorFds),
+      operator_quota_("fds of admin-attach.sock connections", kOperatorSessionFds),
       gate_(limits.accepts),
       fresh_(kMaxFresh),
-      fresh_operators_(AttachLimits::kOperatorFds) {}
+      fresh_operators_(kOperatorSessionFds) {}
 
 AttachFront::~AttachFront() {
   for (const auto* const fresh : {&fresh_, &fresh_operators_}) {
@@ -165,7 +161,12 @@ void AttachFront::Accept(UniqueFd socket, Peer::Role role) {
     return;
   }
   connection->place = *std::move(place);
-  if (!WatchConnection(connection).ok()) return;
+  if (const absl::Status watched = WatchConnection(connection); !watched.ok()) {
+    LogRefused("connection", connection->peer, watched);
+    Audit("connect", *connection, watched);
+    Refuse(connection, watched);
+    return;
+  }
   FreshConnections<ConnectionPtr>& fresh = FreshOf(connection->peer);
   connection->number = fresh.Add(connection->peer.process.uid, connection);
   if (const std::optional<ConnectionPtr> surplus = fresh.Surplus()) Forget(*surplus);

@@ -50,9 +50,6 @@ struct NodeFacts {
 
 // The bounds on connections to attach.sock.
 struct AttachLimits {
-  // File descriptors of one user's operators: 64 sessions of one process each.
-  static constexpr uint32_t kOperatorFds = 3 * 64;
-
   // File descriptors of one user: a lifeline takes one, a channel one and another for its process, which it keeps when
   // it has hung up. By default those of 4,096 sessions of one process each.
   uint32_t fds_per_uid = 3 * 4096;
@@ -174,8 +171,9 @@ class AttachFront {
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
-  // A connection that has a role since an earlier broker's time.
-  ConnectionPtr Readopt(UniqueFd socket, const core::ProcessInfo& process);
+  // A connection that is a lifeline or a channel since an earlier broker's time. Whether it is an operator's nobody has
+  // kept: it counts as its user's, and is called a tenant's.
+  ConnectionPtr Readopt(UniqueFd socket, const core::Tenant& tenant, const core::ProcessInfo& process);
   // Keeps what became of a connection that came, or wanted to be a lifeline or a channel.
   void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
   // Keeps that a process gave an acquisition back.

@@ -1,15 +1,21 @@
-// attach.sock against a vault that is slow: what ends while it is on its way into custody leaves nothing there.
+// attach.sock against a vault that is slow: what ends while it is on its way into custody leaves nothing there. And who
+// those are by the audit log that come, or that an earlier broker left.
 
 #include "daemon/service/attach_front.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -20,8 +26,11 @@
 #include "common/error.h"
 #include "common/fd_passing.h"
 #include "common/session_capsule.h"
+#include "daemon/broker/recorded_call.h"
+#include "daemon/service/audit_log.h"
 #include "daemon/service/listening_front.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace berth::service {
 namespace {
@@ -30,13 +39,20 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 class AttachFrontTest : public testing::Test, protected ListeningFront {
  protected:
-  explicit AttachFrontTest(uint64_t custody_limit = 10'000) : ListeningFront("attach-front-test", custody_limit) {
+  explicit AttachFrontTest(uint64_t custody_limit = 10'000, bool of_operators = false)
+      : ListeningFront("attach-front-test", custody_limit, of_operators) {
+    char folder[] = "/tmp/berth-front-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    audit_ = std::make_unique<AuditLog>(AuditLog::Options{.folder = folder_});
+    front_->KeepAudit(audit_.get());
     thread_ = std::thread([this] { loop_->Run(); });
   }
   ~AttachFrontTest() override {
     loop_->Stop();
     thread_.join();
     front_.reset();
+    audit_.reset();
+    std::filesystem::remove_all(folder_);
   }
 
   // What the front says next, as a T or a status; `fd` gets what comes with it, `said` the T.
@@ -63,7 +79,9 @@ class AttachFrontTest : public testing::Test, protected ListeningFront {
   void FillTheVaultsSocket() {
     const UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     uint64_t id = 0;
-    while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++id), fd.get()).ok()) ASSERT_LT(id, 9000u);
+    while (custody_->Put(custody::KeyOf(custody::Kind::kBlock, ++id), fd.get(), FdOwner::kClient).ok()) {
+      ASSERT_LT(id, 9000u);
+    }
   }
   // The vault does what it was asked, until it has been asked nothing for a while and `done` holds.
   template <typename Done>
@@ -100,7 +118,38 @@ class AttachFrontTest : public testing::Test, protected ListeningFront {
     });
   }
 
+  // Opens a session, and returns its lifeline with what is in its capsule.
+  std::pair<UniqueFd, SessionCapsule> OpenSession() {
+    UniqueFd lifeline = Connect();
+    EXPECT_TRUE(SendStruct(lifeline.get(), attach::Hello{}).ok());
+    UniqueFd capsule_fd;
+    EXPECT_TRUE(Receive<attach::Welcome>(lifeline.get(), &capsule_fd).ok());
+    return {std::move(lifeline), ReadCapsule(capsule_fd.get()).value()};
+  }
+  // Has the process behind `channel` take a permit and give it back there. Returns who did, by the audit log.
+  nlohmann::json WhoGivesBack(const core::Caller& caller, int channel) {
+    RecordedCall call;
+    broker_->Submit(broker_->NewCall(), &call,
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.Acquire(now, id, caller, {.sequence = 1}, {.pool = "gpu-tests", .holder_key = "a"}, effects);
+                    });
+    const absl::StatusOr<core::Response> taken = call.Await();
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    if (!taken.ok()) return {};
+    const AcquisitionId acquisition = std::get<core::AcquireResult>(*taken).acquisition;
+    EXPECT_TRUE(SendStruct(channel, attach::GiveBack{.acquisition = acquisition.value()}).ok());
+    EXPECT_TRUE(Receive<attach::GaveBack>(channel).ok());
+    audit_->Flush(kPatience);
+    nlohmann::json last;
+    std::ifstream file(folder_ + "/audit.jsonl");
+    for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+    EXPECT_EQ(last["what"], "release") << last;
+    return last["who"];
+  }
+
   std::map<custody::Key, int> dropped_;
+  std::string folder_;
+  std::unique_ptr<AuditLog> audit_;
   std::thread thread_;
 };
 
@@ -159,6 +208,46 @@ TEST_F(AttachFrontTest, ThoseWhoWaitAreToldToComeBackOneAfterTheOtherAsTheyCame)
   EXPECT_EQ(return_after, (std::vector<uint32_t>{2, 0, 0, 1}));
 }
 
+TEST_F(AttachFrontTest, WhatIsGivenBackToALaterBrokerIsItsTenants) {
+  const core::Tenant tenant = {.uid = 1000, .container = "/of-its-own"};
+  SessionId session;
+  ChannelId channel;
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+    session = core.OpenSession(now, {}, tenant, "test", {}).value();
+    channel = core.JoinSession(now, session, {}, tenant, {}).value();
+  });
+  auto sockets = SocketPair();
+  ASSERT_TRUE(sockets.ok());
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const absl::Status adopted = front_->AdoptProcess({.channel = channel, .session = session, .tenant = tenant},
+                                                    std::move(pidfd), std::move(sockets->second));
+  ASSERT_TRUE(adopted.ok()) << adopted;
+  const nlohmann::json who = WhoGivesBack(
+      {.credentials = {.session = session, .channel = channel}, .tenant = tenant}, sockets->first.get());
+  EXPECT_EQ(who["container"], "/of-its-own") << who;
+}
+
+class OperatorsFrontTest : public AttachFrontTest {
+ protected:
+  OperatorsFrontTest() : AttachFrontTest(/*custody_limit=*/10'000, /*of_operators=*/true) {}
+};
+
+TEST_F(OperatorsFrontTest, WhatAnOperatorGivesBackIsAnOperators) {
+  const auto [lifeline, capsule] = OpenSession();
+  const UniqueFd socket = Connect();
+  ASSERT_TRUE(
+      SendStruct(socket.get(), attach::Join{.session = capsule.session.value(), .secret = capsule.secret}).ok());
+  attach::Joined joined;
+  ASSERT_TRUE(Receive(socket.get(), nullptr, &joined).ok());
+  core::Caller caller;
+  caller.credentials = {.session = capsule.session, .channel = ChannelId(joined.channel), .secret = capsule.secret};
+  caller.tenant = broker_->Read([&session = capsule.session](const core::Core& core) {
+    return core.GetSession({.admin = true}, session)->tenant;
+  });
+  const nlohmann::json who = WhoGivesBack(caller, socket.get());
+  EXPECT_EQ(who["role"], "admin") << who;
+}
+
 // Room for a lifeline, two channels, and one process.
 class TightAttachFrontTest : public AttachFrontTest {
  protected:
@@ -166,13 +255,8 @@ class TightAttachFrontTest : public AttachFrontTest {
 };
 
 TEST_F(TightAttachFrontTest, AChannelThatCouldNotBeOpenedStandsForNoEarlierOne) {
-  const UniqueFd lifeline = Connect();
-  ASSERT_TRUE(SendStruct(lifeline.get(), attach::Hello{}).ok());
-  UniqueFd capsule_fd;
-  ASSERT_TRUE(Receive<attach::Welcome>(lifeline.get(), &capsule_fd).ok());
-  const absl::StatusOr<SessionCapsule> capsule = ReadCapsule(capsule_fd.get());
-  ASSERT_TRUE(capsule.ok()) << capsule.status();
-  const attach::Join join = {.session = capsule->session.value(), .secret = capsule->secret};
+  const auto [lifeline, capsule] = OpenSession();
+  const attach::Join join = {.session = capsule.session.value(), .secret = capsule.secret};
   UniqueFd first = Connect();
   ASSERT_TRUE(SendStruct(first.get(), join).ok());
   ASSERT_TRUE(Receive<attach::Joined>(first.get()).ok());
@@ -180,8 +264,8 @@ TEST_F(TightAttachFrontTest, AChannelThatCouldNotBeOpenedStandsForNoEarlierOne) 
   // Its process lives; its channel has left the vault, of which the broker does not know yet.
   ASSERT_TRUE(ServeVaultUntil([&] { return dropped_.size() == 1; }));
   const auto processes = [&] {
-    return broker_->Read([&](const core::Core& core) {
-      return core.GetSession({.admin = true}, capsule->session)->processes.size();
+    return broker_->Read([&session = join.session](const core::Core& core) {
+      return core.GetSession({.admin = true}, SessionId(session))->processes.size();
     });
   };
   const UniqueFd second = Connect();

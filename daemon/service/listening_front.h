@@ -32,7 +32,7 @@ namespace berth::service {
 class ListeningFront {
  protected:
   // `name` tells its socket from others of this process; `custody_limit`: fds that the vault takes.
-  ListeningFront(absl::string_view name, uint64_t custody_limit) {
+  ListeningFront(absl::string_view name, uint64_t custody_limit, bool of_operators = false) {
     auto sockets = *SocketPair();
     SetNonBlocking(sockets.first.get()).IgnoreError();
     vault_.emplace(std::move(sockets.first));
@@ -41,8 +41,8 @@ class ListeningFront {
     vault_->Flush(held_);
     custody_ = std::move(Custody::Receive(std::move(sockets.second))->custody);
     core_ = std::make_unique<core::Core>(
-        core::Config{.node = 1, .incarnation = 1}, [this] { return ++last_id_; },
-        [](core::StreamKey) { return core::StreamWords(); });
+        core::Config{.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}},
+        [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     loop_ = *EventLoop::Create();
     loop_->SetTimerCallback([] {});
@@ -55,7 +55,7 @@ class ListeningFront {
     address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_) < 0 ||
-        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener), /*of_operators=*/false).ok()) {
+        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener), of_operators).ok()) {
       std::abort();
     }
   }

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/core/caller.h"
+#include "daemon/vault/fd_reserve.h"
 
 namespace berth::service {
 
@@ -15,6 +16,11 @@ struct Peer {
   enum class Role { kTenant, kObserver, kAdmin };
   Role role = Role::kTenant;
 };
+
+// Whose fds those are that somebody takes who came in as that.
+inline FdOwner OwnerOf(Peer::Role role) {
+  return role == Peer::Role::kAdmin ? FdOwner::kOperator : FdOwner::kClient;
+}
 
 // Reads the peer of a connected socket. Errors: UNKNOWN_PEER for the overflow uid, which names nobody.
 absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role);

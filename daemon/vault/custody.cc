@@ -35,9 +35,6 @@ constexpr auto kReceiveLimit = std::chrono::seconds(10);
 constexpr auto kHandOverLimit = std::chrono::seconds(10);
 constexpr int kMaxSuccessors = 3;
 constexpr auto kSendLimit = std::chrono::seconds(1);
-// What clients leave in custody: 64 operators' sessions, each a lifeline, a channel and a pidfd; less where it holds
-// little.
-constexpr size_t kOperatorsInCustody = 192;
 
 absl::Status Broken(absl::string_view what) {
   return absl::InternalError(absl::StrCat("the vault sent ", what));
@@ -206,14 +203,12 @@ absl::Status Custody::HandOver() {
 
 size_t Custody::LimitOf(FdOwner owner) const {
   const size_t limit = facts_.custody_limit;
-  return owner == FdOwner::kClient ? limit - std::min(kOperatorsInCustody, limit / 8) : limit;
+  // What clients leave is less where it holds little.
+  return owner == FdOwner::kClient ? limit - std::min<size_t>(kOperatorSessionFds, limit / 8) : limit;
 }
 
 absl::Status Custody::Put(Key key, int fd, FdOwner owner) {
-  if (fd >= FdLimitOf(owner)) {
-    return Refuse(Reason::kLimit, "{what}: {current} in use, limit {limit}",
-                  {{"what", "the daemon's file descriptors"}, {"current", fd}, {"limit", FdLimitOf(owner)}});
-  }
+  BERTH_RETURN_IF_ERROR(CheckFd(fd, owner));
   {
     MutexLock lock(&mu_);
     if (held_.size() >= LimitOf(owner)) {

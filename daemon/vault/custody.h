@@ -3,7 +3,8 @@
 //
 //   BERTH_ASSIGN_OR_RETURN(Inheritance inherited, Custody::Receive(std::move(socket)));
 //   for (HeldFd& held : inherited.held) ...         // what an earlier broker left, and the vault's own
-//   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd));      // before anyone else gets the fd
+//   // Before anyone else gets the fd.
+//   BERTH_RETURN_IF_ERROR(inherited.custody->Put(key, fd, FdOwner::kClient));
 //   BERTH_RETURN_IF_ERROR(inherited.custody->Ready());           // once the broker serves
 //   ... poll custody->fd(): call Flush() when it has room, ReadNotice() until IsWouldBlock() when it has something
 //
@@ -115,7 +116,7 @@ class Custody {
   // Errors: LIMIT at the vault's fd limit or the broker's, both of which end sooner for clients (fd_reserve.h);
   // kAlreadyExists if `key` is held; kUnavailable if the vault is gone or takes nothing; nothing is held after an
   // error.
-  absl::Status Put(custody::Key key, int fd, FdOwner owner = FdOwner::kClient) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Put(custody::Key key, int fd, FdOwner owner) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Asks the vault to close its duplicate; a DroppedFd notice says that it has. A key that is not held is
   // answered too. Never waits: what the socket has no room for is sent by Flush(). A vault that is gone is noticed by

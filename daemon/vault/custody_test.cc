@@ -120,7 +120,7 @@ TEST_F(CustodyTest, AVaultThatIsGoneOrTalksNonsenseIsAnError) {
 TEST_F(CustodyTest, WhatTheBrokerPutsDropsAndSaysReachesTheVaultInOrder) {
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
-  ASSERT_TRUE(custody.Put(KeyOf(Kind::kLifeline, 7), fd.get()).ok());
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kLifeline, 7), fd.get(), FdOwner::kClient).ok());
   custody.Drop(KeyOf(Kind::kLifeline, 7));
   ASSERT_TRUE(custody.Ready().ok());
   absl::StatusOr<BrokerRequest> put = link_->Read();
@@ -136,8 +136,8 @@ TEST_F(CustodyTest, WhatABrokerPutBeforeItsDeathIsReadAlthoughItReadNothingItsel
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
   Tell(custody::Signal{.kind = MessageKind::kStop});
-  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get()).ok());
-  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get()).ok());
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get(), FdOwner::kClient).ok());
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get(), FdOwner::kClient).ok());
   custody_.reset();
   EXPECT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kBlock, 1));
   EXPECT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kBlock, 2));
@@ -148,24 +148,24 @@ TEST_F(CustodyTest, WhatABrokerPutBeforeItsDeathIsReadAlthoughItReadNothingItsel
 TEST_F(CustodyTest, AKeyIsHeldOnceUntilTheVaultSaysThatItDroppedIt) {
   Custody& custody = Start();
   const UniqueFd fd = AnyFd();
-  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
+  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get(), FdOwner::kClient)));
   custody.Drop(KeyOf(Kind::kBlock, 41));
-  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get())));
+  EXPECT_TRUE(absl::IsAlreadyExists(custody.Put(KeyOf(Kind::kBlock, 41), fd.get(), FdOwner::kClient)));
   Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 41)});
   EXPECT_EQ(std::get<DroppedFd>(*custody.ReadNotice()).key, KeyOf(Kind::kBlock, 41));
-  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 41), fd.get()).ok());
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 41), fd.get(), FdOwner::kClient).ok());
 }
 
 TEST_F(CustodyTest, TheLimitIsExactAndRoomComesBack) {
   Custody& custody = Start(/*limit=*/3);
   const UniqueFd fd = AnyFd();
-  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get()).ok());
-  const absl::Status refused = custody.Put(KeyOf(Kind::kBlock, 2), fd.get());
+  ASSERT_TRUE(custody.Put(KeyOf(Kind::kBlock, 1), fd.get(), FdOwner::kClient).ok());
+  const absl::Status refused = custody.Put(KeyOf(Kind::kBlock, 2), fd.get(), FdOwner::kClient);
   EXPECT_TRUE(IsRefusal(refused, Reason::kLimit));
   EXPECT_EQ(GetErrorDetails(refused)->metadata.at("limit"), "3");
   Tell(KeyMessage{.kind = MessageKind::kDropped, .key = KeyOf(Kind::kBlock, 1)});
   ASSERT_TRUE(custody.ReadNotice().ok());
-  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get()).ok());
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kBlock, 2), fd.get(), FdOwner::kClient).ok());
 }
 
 TEST_F(CustodyTest, ClientsLeaveOperatorsSomeOfIt) {
@@ -222,7 +222,7 @@ TEST_F(CustodyTest, APutWaitsForRoomInTheSocket) {
   });
   const UniqueFd fd = AnyFd();
   for (uint64_t id = 0; id < 1000; ++id) {
-    EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get()).ok()) << id;
+    EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get(), FdOwner::kClient).ok()) << id;
   }
   vault.join();
 }
@@ -232,14 +232,14 @@ TEST_F(CustodyTest, APutThatFindsNoRoomForASecondIsUnavailableAndNotHeld) {
   const UniqueFd fd = AnyFd();
   absl::Status put;
   uint64_t id = 0;
-  while ((put = custody.Put(KeyOf(Kind::kChannel, ++id), fd.get())).ok()) ASSERT_LT(id, 9000u);
+  while ((put = custody.Put(KeyOf(Kind::kChannel, ++id), fd.get(), FdOwner::kClient)).ok()) ASSERT_LT(id, 9000u);
   EXPECT_TRUE(absl::IsUnavailable(put)) << put;
   // Whatever came through is there, and nothing else.
   for (uint64_t read = 1; read < id; ++read) {
     ASSERT_EQ(std::get<PutRequest>(*link_->Read()).key, KeyOf(Kind::kChannel, read));
   }
   EXPECT_TRUE(IsWouldBlock(link_->Read().status()));
-  EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get()).ok());
+  EXPECT_TRUE(custody.Put(KeyOf(Kind::kChannel, id), fd.get(), FdOwner::kClient).ok());
 }
 
 TEST_F(CustodyTest, ADropNeverWaitsAndWhatFoundNoRoomIsSentInOrderOnceThereIs) {
@@ -269,7 +269,8 @@ TEST_F(CustodyTest, AVaultThatIsGoneIsUnavailableAtOnce) {
   const UniqueFd fd = AnyFd();
   link_.reset();
   // Who had waited would say that it stayed busy.
-  EXPECT_EQ(custody.Put(KeyOf(Kind::kBlock, 1), fd.get()), absl::UnavailableError("the vault is gone"));
+  EXPECT_EQ(custody.Put(KeyOf(Kind::kBlock, 1), fd.get(), FdOwner::kClient),
+            absl::UnavailableError("the vault is gone"));
   custody.Drop(KeyOf(Kind::kBlock, 1));
   EXPECT_EQ(custody.Ready(), absl::UnavailableError("the vault is gone"));
   EXPECT_TRUE(IsEndOfStream(custody.ReadNotice().status()));

@@ -188,7 +188,7 @@ class FakeBroker {
     absl::StatusOr<UniqueFd> fd = CreateMemfd("test", 0);
     if (!fd.ok()) return fd.status();
     if (::write(fd->get(), text.data(), text.size()) < 0) return absl::InternalError("write");
-    const absl::Status status = custody_->Put(KeyOf(Kind::kBlock, id), fd->get());
+    const absl::Status status = custody_->Put(KeyOf(Kind::kBlock, id), fd->get(), FdOwner::kClient);
     if (status.ok()) put_[id] = *std::move(fd);
     return status;
   }

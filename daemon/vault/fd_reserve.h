@@ -1,6 +1,6 @@
-// The fds that clients may not take, by their connections, their processes or their blocks: what the broker needs to
-// hear its vault and its workers, whatever clients do, and what operators need to be heard. An fd that cannot be
-// received from vault or workers is a lease or a device lost.
+// The fds that clients may not take, by their connections, their processes, their blocks or their modules: what the
+// broker needs to hear its vault and its workers, whatever clients do, and what operators need to be heard. An fd that
+// cannot be received from vault or workers is a lease or a device lost.
 
 #ifndef DAEMON_VAULT_FD_RESERVE_H_
 #define DAEMON_VAULT_FD_RESERVE_H_
@@ -9,13 +9,21 @@
 
 #include <algorithm>
 
+#include "absl/status/status.h"
+#include "common/error.h"
+
 namespace berth {
 
 // Who takes an fd of the broker's.
 enum class FdOwner { kClient, kOperator, kDaemon };
 
-// Half for 64 operators with a connection and a session each: five, and one to spare.
-inline constexpr int kReservedFds = 768;
+// Operators of one user's who are served whatever clients have; and what their sessions of one process each take: a
+// lifeline, a channel and a pidfd.
+inline constexpr int kReservedOperators = 64;
+inline constexpr int kOperatorSessionFds = 3 * kReservedOperators;
+
+// Half for those operators: beside the session a connection, which is two, and one to spare.
+inline constexpr int kReservedFds = 2 * (kOperatorSessionFds + 3 * kReservedOperators);
 
 // Fd numbers that this process can have.
 inline int FdNumbers() {
@@ -45,6 +53,13 @@ inline int FdLimitOf(FdOwner owner) {
       break;
   }
   return FdNumbers();
+}
+
+// Whether that owner may have an fd of this number. Errors: LIMIT.
+inline absl::Status CheckFd(int fd, FdOwner owner) {
+  if (fd < FdLimitOf(owner)) return absl::OkStatus();
+  return Refuse(Reason::kLimit, "{what}: {current} in use, limit {limit}",
+                {{"what", "the daemon's file descriptors"}, {"current", fd}, {"limit", FdLimitOf(owner)}});
 }
 
 }  // namespace berth

@@ -89,6 +89,25 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
   EXPECT_TRUE(Ok(later.Ask("acquire p")));
 }
 
+TEST(FdExhaustionTest, WhoGotNoPageForItsStreamsGetsOneOnceThereIsRoom) {
+  TestDaemon daemon({.fd_limit = 400});
+  Actor actor(daemon);
+  absl::Status refused;
+  int blocks = 0;
+  while (refused.ok() && blocks < 400) {
+    refused = actor.Ask(absl::StrCat("allocate b", blocks++, " 4096")).status();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  const absl::Status without = actor.Ask("stream s").status();
+  EXPECT_TRUE(absl::IsResourceExhausted(without)) << without;
+  // The last of them was not made.
+  for (int i = 0; i < blocks - 1; ++i) actor.Do(absl::StrCat("free b", i));
+  EXPECT_TRUE(Eventually([&] { return actor.Ask("stream s").ok(); }));
+  EXPECT_TRUE(Ok(actor.Ask("sync s")));
+  actor.Quit();
+  daemon.ExpectBooksBack();
+}
+
 TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
   TestDaemon daemon({.config = "[limits]\nconnections = 24\nconnections_per_uid = 12\nattach_fds_per_uid = 24\n"});
   Actor holder(daemon);
