@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "client/internal/tile_devices.h"
@@ -38,13 +40,15 @@ absl::Status OfTile(const absl::Status& status, size_t index, size_t count, cons
   absl::Status named(status.code(),
                      absl::StrCat("tile ", index, " of ", count, " (device ", tile.device_uuid, ", units ",
                                   tile.begin, " to ", tile.end, "): ", status.message()));
-  std::optional<ErrorDetails> details = GetErrorDetails(status);
-  if (!details.has_value()) return named;
-  details->metadata["tile"] = absl::StrCat(index);
-  details->metadata["tile_device"] = tile.device_uuid;
-  details->metadata["tile_begin"] = absl::StrCat(tile.begin);
-  details->metadata["tile_end"] = absl::StrCat(tile.end);
-  SetErrorDetails(*details, &named);
+  AddFigure({"tile", index}, &named);
+  AddFigure({"tile_device", tile.device_uuid}, &named);
+  AddFigure({"tile_begin", tile.begin}, &named);
+  AddFigure({"tile_end", tile.end}, &named);
+  // Of a scatter inside the tile this one's figures count. By way of a string, as what copies a Cord is in no library
+  // that is linked.
+  status.ForEachPayload([&named](absl::string_view url, const absl::Cord& value) {
+    if (!named.GetPayload(url).has_value()) named.SetPayload(url, absl::Cord(std::string(value)));
+  });
   return named;
 }
 

@@ -72,9 +72,9 @@ struct ScatterOptions {
 // What came of a scatter.
 struct ScatterReport {
   // OK; or the error of the first tile by its index that has one of its own, and not only stopped because of
-  // another's: with the index, the device and the units of the tile in its text and, for a refusal, as the figures
-  // `tile`, `tile_device`, `tile_begin` and `tile_end`. kCancelled where the scatter was cancelled and no tile failed
-  // by itself.
+  // another's: with the index, the device and the units of the tile in its text and as the figures `tile`,
+  // `tile_device`, `tile_begin` and `tile_end` (FigureOf(), common/error.h). kCancelled where the scatter was cancelled
+  // and no tile failed by itself.
   absl::Status status;
   // Of each tile, by its place; empty where none was begun. kCancelled for those that were not begun, or stopped
   // because of another one.

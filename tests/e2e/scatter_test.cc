@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -117,6 +118,8 @@ TEST(ScatterTest, TheErrorNamesItsTileAndTheOthersEnd) {
   EXPECT_TRUE(
       absl::StrContains(report.tiles[3].message(), "tile 3 of 4 (device HOST-3, units 30 to 40): threw"))
       << report.tiles[3];
+  EXPECT_EQ(FigureOf(report.tiles[3], "tile"), "3");
+  EXPECT_EQ(FigureOf(report.tiles[3], "tile_device"), "HOST-3");
   EXPECT_EQ(items[19], 19 * 19);
   EXPECT_EQ(items[20], 20) << "the tile that failed has touched nothing";
   // The others are told at once where that is wanted.
@@ -126,6 +129,10 @@ TEST(ScatterTest, TheErrorNamesItsTileAndTheOthersEnd) {
     return absl::CancelledError("told");
   });
   EXPECT_TRUE(absl::IsDataLoss(report.status)) << report.status;
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"tile", "3"}, {"tile_device", "HOST-3"}, {"tile_begin", "30"}, {"tile_end", "40"}}) {
+    EXPECT_EQ(FigureOf(report.status, name), value) << name;
+  }
 }
 
 TEST(ScatterTest, WhatDoesNotFitIsRefusedWithNothingBegun) {
