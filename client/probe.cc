@@ -129,12 +129,6 @@ std::variant<Absence, absl::Status> WhyNoDriver(const absl::Status& status) {
                  .why = std::string(status.message())};
 }
 
-absl::Status CheckLabel(absl::string_view label) {
-  if (!label.empty()) return ValidateLabel("label", label);
-  return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
-                {{"field", "label"}, {"value", 0}, {"limit", 1}});
-}
-
 }  // namespace
 
 namespace internal {
@@ -142,6 +136,12 @@ namespace internal {
 absl::Status WithLabel(absl::Status status, absl::string_view label) {
   AddFigure({"label", label}, &status);
   return status;
+}
+
+absl::Status CheckLabel(absl::string_view label) {
+  if (!label.empty()) return ValidateLabel("label", label);
+  return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
+                {{"field", "label"}, {"value", 0}, {"limit", 1}});
 }
 
 struct StreamScope::State {
@@ -193,7 +193,7 @@ uint64_t Prober::looks() const {
 
 absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Find(absl::string_view label, const ProbeTarget& target,
                                                     bool again) {
-  BERTH_RETURN_IF_ERROR(CheckLabel(label));
+  BERTH_RETURN_IF_ERROR(internal::CheckLabel(label));
   if (!target.device_uuid.empty()) BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", target.device_uuid));
   if (options_.policy == DevicePolicy::kOff) {
     return Say(label, Absence{.kind = Absence::Kind::kPolicyOff, .why = "GPU policy is off"});

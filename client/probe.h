@@ -81,6 +81,8 @@ struct ProbeSources {
 
 // `status` as it is, and with the label among its figures.
 absl::Status WithLabel(absl::Status status, absl::string_view label);
+// Errors: INVALID_FIELD for one that is not 1 to 128 printable bytes.
+absl::Status CheckLabel(absl::string_view label);
 
 // Makes the stream's context the thread's own until the end of the scope.
 class StreamScope {
