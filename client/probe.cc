@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/inspector.h"
+#include "client/internal/driver_absence.h"
 #include "client/internal/host_stream.h"
 #include "common/cuda/current_context.h"
 #include "common/cuda/driver.h"
-#include "common/cuda/driver_code.h"
 #include "common/device_score.h"
 #include "common/label.h"
 #include "common/steady_clock.h"
@@ -119,14 +119,6 @@ ProbedDevice Describe(const v1::DeviceInventory& inventory) {
 std::string KeyOf(const ProbeTarget& target) {
   if (!target.device_uuid.empty()) return target.device_uuid;
   return target.device.has_value() ? absl::StrCat("#", *target.device) : "";
-}
-
-// Why there is no driver, as a value; or how it fails.
-std::variant<Absence, absl::Status> WhyNoDriver(const absl::Status& status) {
-  if (!IsRefusal(status, Reason::kUnsupported)) return status;
-  const std::string why = GetErrorDetails(status)->metadata["why"];
-  return Absence{.kind = why == cuda::kNoDeviceAtAll ? Absence::Kind::kNoDevice : Absence::Kind::kNoDriver,
-                 .why = std::string(status.message())};
 }
 
 }  // namespace
@@ -318,9 +310,8 @@ Prober::Outcome Prober::LookAt(const v1::DeviceInventory& inventory) {
   if (IsHost(device)) return LookAtHost(inventory);
   const absl::StatusOr<cuda::Driver*> driver = sources_.driver();
   if (driver.ok()) return LookAtCuda(inventory, **driver);
-  const std::variant<Absence, absl::Status> why = WhyNoDriver(driver.status());
-  if (const auto* const absence = std::get_if<Absence>(&why)) return *absence;
-  return NoContext(device.ordinal(), std::get<absl::Status>(why));
+  if (const std::optional<Absence> absence = internal::AbsenceOfDriver(driver.status())) return *absence;
+  return NoContext(device.ordinal(), driver.status());
 }
 
 Prober::Outcome Prober::LookAtHost(const v1::DeviceInventory& inventory) {

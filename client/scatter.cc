@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/internal/driver_absence.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "client/internal/tile_devices.h"
@@ -54,13 +55,10 @@ absl::Status OfTile(const absl::Status& status, size_t index, size_t count, cons
 
 // What keeps this process from using the devices, where nothing is wrong with them; else it is a fault.
 std::optional<Absence> AbsenceIn(const absl::Status& status) {
-  if (IsRefusal(status, Reason::kUnsupported)) {
-    return Absence{.kind = Absence::Kind::kNoDriver, .why = std::string(status.message())};
-  }
   if (IsRefusal(status, Reason::kNotFound)) {
     return Absence{.kind = Absence::Kind::kNoDevice, .why = std::string(status.message())};
   }
-  return std::nullopt;
+  return internal::AbsenceOfDriver(status);
 }
 
 // Of a plan that did not come about: no device serves.
