@@ -336,6 +336,73 @@ TEST_F(ProbeTest, WhoWaitsForOneThatHangsIsToldSoInTime) {
   EXPECT_TRUE(prober.Probe("late").ok()) << "what was found in the end";
 }
 
+// Two devices; whoever makes the first one's context hangs, until a test lets it go on.
+class DriverThatHangs : public cuda::FakeDriver {
+ public:
+  absl::StatusOr<int> DeviceCount() override { return 2; }
+  absl::StatusOr<std::string> DeviceUuid(int ordinal) override { return absl::StrCat("GPU-", ordinal); }
+  absl::StatusOr<cuda::Context> RetainPrimaryContext(int ordinal) override {
+    if (ordinal == 0) {
+      begun.set_value();
+      hangs.get_future().wait();
+    }
+    return FakeDriver::RetainPrimaryContext(ordinal);
+  }
+
+  std::promise<void> begun, hangs;
+};
+
+TEST_F(ProbeTest, ADeviceThatHangsDelaysThoseAloneWhoAskForIt) {
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0, "GPU-0"), CudaDevice(1, "GPU-1")};
+  DriverThatHangs two;
+  internal::ProbeSources sources;
+  sources.devices = [this] { return devices; };
+  sources.driver = [&two] { return absl::StatusOr<cuda::Driver*>(&two); };
+  sources.now = [this] { return now; };
+  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  std::thread stuck([&] { EXPECT_TRUE(prober.Probe("stuck").ok()); });
+  two.begun.get_future().wait();
+  const std::vector<ProbeTarget> names_of_first = {{}, {.device = 0}, {.device_uuid = "GPU-0"}};
+  for (int i = 0; i < 2; ++i) {
+    const auto other = prober.ProbeAgain("other", {.device = 1});
+    ASSERT_TRUE(other.ok() && other->present()) << other.status();
+    EXPECT_EQ(other->value().uuid, "GPU-1");
+    // Whatever it is called, and each time.
+    for (const ProbeTarget& target : names_of_first) {
+      EXPECT_EQ(prober.Probe("late", target).status().code(), absl::StatusCode::kDeadlineExceeded);
+    }
+  }
+  two.hangs.set_value();
+  stuck.join();
+  for (const ProbeTarget& target : names_of_first) EXPECT_TRUE(prober.Probe("late", target).ok());
+  EXPECT_EQ(two.contexts, 2) << "one of each device, whatever it is called";
+}
+
+TEST_F(ProbeTest, WhoAsksWhileTheDriverStartsIsToldInTimeWhicheverDeviceItIs) {
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0), CudaDevice(1, "GPU-1")};
+  std::promise<void> hangs, begun;
+  internal::ProbeSources sources;
+  sources.devices = [this] { return devices; };
+  sources.driver = [&]() -> absl::StatusOr<cuda::Driver*> {
+    if (++inits == 1) {
+      begun.set_value();
+      hangs.get_future().wait();
+    }
+    return &driver;
+  };
+  sources.now = [this] { return now; };
+  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  std::thread stuck([&] { EXPECT_TRUE(prober.Probe("stuck").ok()); });
+  begun.get_future().wait();
+  for (uint32_t device = 0; device < 2; ++device) {
+    EXPECT_EQ(prober.Probe("late", {.device = device}).status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(inits, 1);
+  hangs.set_value();
+  stuck.join();
+  EXPECT_TRUE(prober.Probe("late", {.device = 0})->present());
+}
+
 TEST_F(ProbeTest, ABuildIsGivenTheDeviceWithItsContextCurrent) {
   devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   const auto prober = MakeProber();
