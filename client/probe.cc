@@ -307,6 +307,8 @@ Prober::Outcome Prober::Look(const ProbeTarget& target, absl::Time deadline) {
 
 Prober::Outcome Prober::LookForBest(std::vector<v1::DeviceInventory> devices, absl::Time deadline) {
   if (devices.empty()) return Absence{.kind = Absence::Kind::kNoDevice, .why = "the daemon has no device"};
+  if (!options_.host_devices) std::erase_if(devices, [](const auto& device) { return IsHost(device.device()); });
+  if (devices.empty()) return PassOverHost(deadline);
   std::string chosen;
   {
     MutexLock lock(&mu_);
@@ -330,6 +332,12 @@ Prober::Outcome Prober::LookForBest(std::vector<v1::DeviceInventory> devices, ab
   return Absence{.kind = Absence::Kind::kNoDevice, .why = "this process sees none of the node's devices"};
 }
 
+Prober::Outcome Prober::PassOverHost(absl::Time deadline) {
+  const absl::Status driver = GetDriver(deadline).status();
+  if (absl::IsDeadlineExceeded(driver)) return Fault{.other = driver};
+  return internal::AbsenceOnHostMemory(driver);
+}
+
 Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
   Fault fault = {.reason = Reason::kDriver,
                  .text = "{label} backend: failed to create CUDA context for device {ordinal}",
@@ -345,6 +353,7 @@ Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
 
 Prober::Outcome Prober::LookAt(const v1::DeviceInventory& inventory, absl::Time deadline) {
   const v1::Device& device = inventory.device();
+  if (IsHost(device) && !options_.host_devices) return PassOverHost(deadline);
   if (!Serves(inventory) && device.state() != v1::Device::DRAINING) {
     Fault fault = NoContext(device.ordinal(), absl::UnavailableError(absl::StrCat(
                                                   "the daemon has it out of service: ", device.last_failure())));

@@ -55,6 +55,9 @@ class DeviceInventory;
 
 struct ProberOptions {
   DevicePolicy policy = DevicePolicy::kAuto;
+  // Whether a device that stands for host memory will do, as tests and simulated nodes have them: its stream runs
+  // functions. Without this they are passed over, and a node that has no others has none.
+  bool host_devices = false;
   // How long what was found is believed: a device; and that there is none, or that it does not work.
   absl::Duration keep = absl::Minutes(1);
   absl::Duration keep_failure = absl::Seconds(5);
@@ -117,7 +120,8 @@ class Prober {
   // for whom: 1 to 128 printable bytes, in all errors as the figure `label`.
   // Errors, as refusals with the figures `label`, `ordinal` (the daemon's; where one was chosen) and `why`:
   //   NO_RUNTIME "{label} backend: no CUDA runtime available" for an absence where a device is required, with the
-  //     figure `absence` (AbsenceName());
+  //     figure `absence` (AbsenceName()). Host memory is none unless ProberOptions::host_devices says so: why there is
+  //     no device is then what keeps this process from CUDA;
   //   DRIVER or DEVICE_STOPPED "{label} backend: failed to create CUDA context for device {ordinal}";
   //   DRIVER, too, for one whose stream fails;
   //   NOT_FOUND for a device that was asked for and is not there; INVALID_FIELD for the label.
@@ -175,6 +179,8 @@ class Prober {
   Outcome LookAt(const v1::DeviceInventory& device, absl::Time deadline);
   Outcome LookAtCuda(const v1::DeviceInventory& device, cuda::Driver& driver);
   Outcome LookAtHost(const v1::DeviceInventory& device);
+  // What comes of host devices that will not do.
+  Outcome PassOverHost(absl::Time deadline);
   absl::Status TooLong() const;
   static Fault NoContext(uint32_t ordinal, const absl::Status& why);
 

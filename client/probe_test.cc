@@ -41,7 +41,7 @@ v1::DeviceInventory CudaDevice(uint32_t ordinal, const std::string& uuid = "GPU-
 
 class ProbeTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Prober> MakeProber(const ProberOptions& options = {}) {
+  std::shared_ptr<Prober> MakeProber(const ProberOptions& options = {.host_devices = true}) {
     internal::ProbeSources sources;
     sources.devices = [this] {
       ++asked;
@@ -134,16 +134,43 @@ TEST_F(ProbeTest, AbsenceIsAValueWithItsReason) {
 }
 
 TEST_F(ProbeTest, ARequiredDevicesAbsenceIsTheExactError) {
-  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "none"}});
-  const absl::Status status =
-      MakeProber({.policy = DevicePolicy::kRequired})->Probe("bms_flex").status();
-  EXPECT_EQ(status.message(), "bms_flex backend: no CUDA runtime available");
-  EXPECT_TRUE(IsRefusal(status, Reason::kNoRuntime));
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Metadata(status, "label"), "bms_flex");
-  EXPECT_EQ(Metadata(status, "absence"), "NO_DRIVER");
-  EXPECT_EQ(Metadata(status, "why"), "no CUDA: none");
+  for (const v1::DeviceInventory& device : {CudaDevice(0), HostDevice(0)}) {
+    devices = std::vector<v1::DeviceInventory>{device};
+    const auto prober = MakeProber({.policy = DevicePolicy::kRequired});
+    for (const std::string label : kLabels) {
+      const absl::Status status = prober->Probe(label).status();
+      EXPECT_EQ(status.message(), label + " backend: no CUDA runtime available");
+      EXPECT_TRUE(IsRefusal(status, Reason::kNoRuntime));
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(Metadata(status, "label"), label);
+      EXPECT_EQ(Metadata(status, "absence"), "NO_DRIVER");
+      EXPECT_EQ(Metadata(status, "why"), "no CUDA: none");
+    }
+  }
+}
+
+TEST_F(ProbeTest, HostMemoryIsNoDeviceUnlessItWillDo) {
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0)};
+  for (const ProbeTarget& target : {ProbeTarget{}, ProbeTarget{.device = 0}, ProbeTarget{.device_uuid = "HOST-0"}}) {
+    EXPECT_TRUE(MakeProber({.host_devices = true})->Probe("sphere", target)->present());
+    no_driver = absl::OkStatus();
+    auto probed = MakeProber({})->Probe("sphere", target);
+    ASSERT_TRUE(probed.ok()) << probed.status();
+    ASSERT_FALSE(probed->present());
+    EXPECT_EQ(probed->absence().kind, Absence::Kind::kNoDevice);
+    EXPECT_EQ(probed->absence().why, "the node's devices are host memory");
+    no_driver =
+        Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "libcuda.so.1"}});
+    probed = MakeProber({})->Probe("sphere", target);
+    EXPECT_EQ(probed->absence().kind, Absence::Kind::kNoDriver);
+    EXPECT_EQ(probed->absence().why, "no CUDA: libcuda.so.1");
+  }
+  // One of CUDA's is taken, however good the others are.
+  no_driver = absl::OkStatus();
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), CudaDevice(1)};
+  devices->at(0).mutable_hardware()->set_multiprocessors(1000);
+  EXPECT_EQ(MakeProber({})->Probe("sphere")->value().device, 1u);
 }
 
 TEST_F(ProbeTest, OffTouchesNothing) {
@@ -192,12 +219,15 @@ TEST_F(ProbeTest, TheContextIsRetainedOnceAndGivenBackWithTheLastWhoHasIt) {
 TEST_F(ProbeTest, AContextThatCannotBeHadIsTheExactError) {
   devices = std::vector<v1::DeviceInventory>{CudaDevice(2)};
   driver.failing = "RetainPrimaryContext";
-  const absl::Status status = MakeProber()->Probe("pirls_row").status();
-  EXPECT_EQ(status.message(), "pirls_row backend: failed to create CUDA context for device 2");
-  EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
-  EXPECT_EQ(Metadata(status, "label"), "pirls_row");
-  EXPECT_EQ(Metadata(status, "ordinal"), "2");
-  EXPECT_EQ(Metadata(status, "driver_code"), "1");
+  const auto prober = MakeProber({.policy = DevicePolicy::kRequired});
+  for (const std::string label : kLabels) {
+    const absl::Status status = prober->Probe(label).status();
+    EXPECT_EQ(status.message(), label + " backend: failed to create CUDA context for device 2");
+    EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
+    EXPECT_EQ(Metadata(status, "label"), label);
+    EXPECT_EQ(Metadata(status, "ordinal"), "2");
+    EXPECT_EQ(Metadata(status, "driver_code"), "1");
+  }
 }
 
 TEST_F(ProbeTest, ADriverThatFailsIsAFaultAndNotAnAbsence) {
@@ -258,7 +288,8 @@ TEST_F(ProbeTest, TheBestDeviceIsChosenAndStaysTheOneWhileItServes) {
 }
 
 TEST_F(ProbeTest, WhatWasFoundIsBelievedForAWhile) {
-  const auto prober = MakeProber({.keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
+  const auto prober =
+      MakeProber({.host_devices = true, .keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
   ASSERT_TRUE(prober->Probe("a").ok());
   now = now + absl::Seconds(59);
   ASSERT_TRUE(prober->Probe("b").ok());
@@ -323,7 +354,7 @@ TEST_F(ProbeTest, WhoWaitsForOneThatHangsIsToldSoInTime) {
     return devices;
   };
   sources.now = [this] { return now; };
-  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  Prober prober(std::move(sources), {.host_devices = true, .patience = absl::Milliseconds(20)});
   std::thread looks([&] { EXPECT_TRUE(prober.Probe("first").ok()); });
   begun.get_future().wait();
   const absl::Status late = prober.Probe("late").status();
@@ -379,7 +410,7 @@ TEST_F(ProbeTest, ADeviceThatHangsDelaysThoseAloneWhoAskForIt) {
 }
 
 TEST_F(ProbeTest, WhoAsksWhileTheDriverStartsIsToldInTimeWhicheverDeviceItIs) {
-  devices = std::vector<v1::DeviceInventory>{CudaDevice(0), CudaDevice(1, "GPU-1")};
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0), CudaDevice(1, "GPU-1"), HostDevice(2)};
   std::promise<void> hangs, begun;
   internal::ProbeSources sources;
   sources.devices = [this] { return devices; };
@@ -394,7 +425,7 @@ TEST_F(ProbeTest, WhoAsksWhileTheDriverStartsIsToldInTimeWhicheverDeviceItIs) {
   Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
   std::thread stuck([&] { EXPECT_TRUE(prober.Probe("stuck").ok()); });
   begun.get_future().wait();
-  for (uint32_t device = 0; device < 2; ++device) {
+  for (uint32_t device = 0; device < 3; ++device) {
     EXPECT_EQ(prober.Probe("late", {.device = device}).status().code(), absl::StatusCode::kDeadlineExceeded);
   }
   EXPECT_EQ(inits, 1);

@@ -1,5 +1,6 @@
 #include "client/scatter.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,6 +77,19 @@ ScatterReport WithoutDevices(Absence absence, const absl::Status& status, const 
   ScatterReport report{.status = options.fallback(), .fell_back = std::move(absence)};
   report.may_be_partly_changed = !report.ok();
   return report;
+}
+
+bool OnHostMemory(const Plan& plan) {
+  return std::any_of(plan.tiles().begin(), plan.tiles().end(),
+                     [](const PlanTile& tile) { return tile.kind == BlockKind::kHost; });
+}
+
+// Of a plan over host memory where that will not do.
+ScatterReport WithoutHostMemory(const ScatterOptions& options) {
+  Absence absence = internal::AbsenceOnHostMemory(cuda::Driver::Get().status());
+  const absl::Status status = Refuse(Reason::kUnsupported, "the plan's devices lack {capability}: {why}",
+                                     {{"capability", "CUDA"}, {"why", absence.why}});
+  return WithoutDevices(std::move(absence), status, options);
 }
 
 // What comes of it whatever the devices are; nothing where they count.
@@ -177,6 +191,7 @@ ScatterReport RunTiles(const Plan& plan, const TileFunction& function, const Sca
   if (std::optional<ScatterReport> done = WithoutLooking(options)) return *std::move(done);
   // Before anything is begun, so that a refusal leaves the items as they are.
   if (absl::Status status = plan.status(); !status.ok()) return Failed(std::move(status));
+  if (!options.host_devices && OnHostMemory(plan)) return WithoutHostMemory(options);
   absl::StatusOr<TileDevices> devices = HoldDevices(plan);
   if (!devices.ok()) {
     std::optional<Absence> absence = AbsenceIn(devices.status());

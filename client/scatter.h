@@ -60,6 +60,9 @@ struct ScatterOptions {
   // kAuto: devices, or the fallback where there are none; kOff: the fallback, and no device is looked at; kRequired:
   // devices, and their absence is an error.
   DevicePolicy policy = DevicePolicy::kAuto;
+  // Whether devices that stand for host memory will do, as tests and simulated nodes have them. Without this a plan
+  // over them is one whose devices are absent.
+  bool host_devices = false;
   // What the caller does instead, in its own thread. Without it absence is an error under every policy. It never
   // follows on a tile that has begun: a device that fails is a fault.
   std::function<absl::Status()> fallback;
@@ -92,8 +95,9 @@ struct ScatterReport {
 // ended when its function has returned and all that it queued in the context has ended. Whoever mutates the plan
 // meanwhile breaks it.
 // Errors: kFailedPrecondition where the calling thread is inside a lazy initialiser (client/lazy_scope.h): its tiles
-// might wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use; STALE
-// for a tile whose device was lost meanwhile, even where its function returned OK; the functions' own.
+// might wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use, host
+// memory among them (ScatterOptions::host_devices); STALE for a tile whose device was lost meanwhile, even where its
+// function returned OK; the functions' own.
 ScatterReport RunTiles(const Plan& plan, const TileFunction& function, const ScatterOptions& options = {});
 // The same for a plan that may not have come about: where that is because no device serves, it is an absence.
 ScatterReport RunTiles(const absl::StatusOr<Plan>& plan, const TileFunction& function,
