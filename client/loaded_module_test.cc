@@ -27,7 +27,7 @@ class LoadedModuleTest : public ::testing::Test {
     };
     sources.driver = [this] { return absl::StatusOr<cuda::Driver*>(&driver_); };
     sources.now = [] { return absl::UnixEpoch(); };
-    return Prober(std::move(sources), {}).Probe("test")->value();
+    return Prober(std::move(sources), {.host_devices = true}).Probe("test")->value();
   }
   static CompiledModule Compiled() {
     return CompiledModule(std::make_shared<const internal::ModuleBytes>("ptx"), "compute_90",

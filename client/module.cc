@@ -27,12 +27,7 @@ Digest KeyOf(const ModuleSource& source, const std::string& compiler) {
   return fields.Add(source.architecture).Add(compiler).Finish();
 }
 
-absl::Status CheckSource(absl::string_view label, const ModuleSource& source) {
-  if (label.empty()) {
-    return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
-                  {{"field", "label"}, {"value", 0}, {"limit", 1}});
-  }
-  BERTH_RETURN_IF_ERROR(ValidateLabel("label", label));
+absl::Status CheckSource(const ModuleSource& source) {
   BERTH_RETURN_IF_ERROR(ValidateLabel("architecture", source.architecture));
   if (source.code.empty()) {
     return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
@@ -79,7 +74,8 @@ absl::StatusOr<CompiledModule> CompileModule(const std::shared_ptr<Session>& ses
                                              const ModuleOptions& options) {
   ModuleSource source = asked;
   if (source.architecture.empty()) source.architecture = NvrtcArchitecture(device.capability);
-  BERTH_RETURN_IF_ERROR(CheckSource(label, source));
+  BERTH_RETURN_IF_ERROR(internal::CheckLabel(label));
+  if (absl::Status wrong = CheckSource(source); !wrong.ok()) return internal::WithLabel(std::move(wrong), label);
   ModuleCompiler& compiler = options.compiler != nullptr ? *options.compiler : NvrtcCompiler();
   const absl::StatusOr<std::string> version = compiler.Version();
   if (!version.ok()) return Say(label, source, version.status());

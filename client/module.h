@@ -73,7 +73,7 @@ struct ModuleOptions {
 // is compiled each time. Thread-safe.
 // Errors: INVALID_FIELD "{label} NVRTC compile failed: {value}" with the compiler's log, its first 2,000 bytes;
 // INVALID_FIELD for the label (1 to 128 printable bytes), for no source, and for options about the architecture;
-// UNSUPPORTED where there is no compiler; kCancelled. All carry the figure `label`.
+// UNSUPPORTED where there is no compiler; kCancelled. All but those of the label itself carry the figure `label`.
 absl::StatusOr<CompiledModule> CompileModule(const std::shared_ptr<Session>& session, absl::string_view label,
                                              const ProbedDevice& device, const ModuleSource& source,
                                              const ModuleOptions& options = {});

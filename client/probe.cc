@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <tuple>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/inspector.h"
+#include "client/internal/driver_absence.h"
 #include "client/internal/host_stream.h"
 #include "common/cuda/current_context.h"
 #include "common/cuda/driver.h"
-#include "common/cuda/driver_code.h"
 #include "common/device_score.h"
 #include "common/label.h"
 #include "common/steady_clock.h"
@@ -123,20 +124,6 @@ std::string KeyOf(const ProbeTarget& target) {
   return target.device.has_value() ? absl::StrCat("#", *target.device) : "";
 }
 
-// Why there is no driver, as a value; or how it fails.
-std::variant<Absence, absl::Status> WhyNoDriver(const absl::Status& status) {
-  if (!IsRefusal(status, Reason::kUnsupported)) return status;
-  const std::string why = GetErrorDetails(status)->metadata["why"];
-  return Absence{.kind = why == cuda::kNoDeviceAtAll ? Absence::Kind::kNoDevice : Absence::Kind::kNoDriver,
-                 .why = std::string(status.message())};
-}
-
-absl::Status CheckLabel(absl::string_view label) {
-  if (!label.empty()) return ValidateLabel("label", label);
-  return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
-                {{"field", "label"}, {"value", 0}, {"limit", 1}});
-}
-
 }  // namespace
 
 namespace internal {
@@ -144,6 +131,12 @@ namespace internal {
 absl::Status WithLabel(absl::Status status, absl::string_view label) {
   AddFigure({"label", label}, &status);
   return status;
+}
+
+absl::Status CheckLabel(absl::string_view label) {
+  if (!label.empty()) return ValidateLabel("label", label);
+  return Refuse(Reason::kInvalidField, "{field}: {value} bytes, the least is {limit}",
+                {{"field", "label"}, {"value", 0}, {"limit", 1}});
 }
 
 struct StreamScope::State {
@@ -195,44 +188,39 @@ uint64_t Prober::looks() const {
 
 absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Find(absl::string_view label, const ProbeTarget& target,
                                                     bool again) {
-  BERTH_RETURN_IF_ERROR(CheckLabel(label));
+  BERTH_RETURN_IF_ERROR(internal::CheckLabel(label));
   if (!target.device_uuid.empty()) BERTH_RETURN_IF_ERROR(ValidateLabel("device_uuid", target.device_uuid));
   if (options_.policy == DevicePolicy::kOff) {
     return Say(label, Absence{.kind = Absence::Kind::kPolicyOff, .why = "GPU policy is off"});
   }
   const std::string key = KeyOf(target);
-  if (const std::optional<Outcome> known = AwaitOrBegin(key, again)) return Say(label, *known);
-  const Outcome outcome = Look(target);
+  const absl::Time deadline = SteadyNow() + options_.patience;
+  if (const std::optional<Outcome> known = AwaitOrBegin(key, again, deadline)) return Say(label, *known);
+  const Outcome outcome = Look(target, deadline);
   Finish(key, outcome);
   return Say(label, outcome);
 }
 
-std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool again) {
-  const absl::Time deadline = SteadyNow() + options_.patience;
+std::optional<Prober::Outcome> Prober::AwaitOrBegin(const std::string& key, bool again, absl::Time deadline) {
   MutexLock lock(&mu_);
-  // What is being looked at by now was begun before the call.
+  // What is being looked for by now was begun before the call.
   const uint64_t oldest = again ? looks_ + 1 : 0;
   while (true) {
     const auto known = known_.find(key);
     if (known != known_.end() && known->second.look >= oldest && sources_.now() < known->second.expires) {
       return known->second.outcome;
     }
-    if (!looking_) break;
-    if (found_.WaitWithDeadline(&mu_, deadline) && looking_) {
-      return Fault{.other = absl::DeadlineExceededError(
-                       absl::StrCat("another thread has been looking for a device for more than ",
-                                    absl::FormatDuration(options_.patience), ": the driver may hang"))};
-    }
+    if (!looking_.contains(key)) break;
+    if (ended_.WaitWithDeadline(&mu_, deadline) && looking_.contains(key)) return Fault{.other = TooLong()};
   }
-  looking_ = true;
-  ++looks_;
+  looking_.emplace(key, ++looks_);
   return std::nullopt;
 }
 
 void Prober::Finish(const std::string& key, const Outcome& outcome) {
   MutexLock lock(&mu_);
-  looking_ = false;
-  found_.SignalAll();
+  const uint64_t look = looking_.extract(key).mapped();
+  ended_.SignalAll();
   const auto* const fault = std::get_if<Fault>(&outcome);
   // Of names that nobody has there are many; and a daemon that did not answer may do so at once.
   if (fault != nullptr && (!fault->other.ok() || fault->reason == Reason::kNotFound)) {
@@ -243,7 +231,45 @@ void Prober::Finish(const std::string& key, const Outcome& outcome) {
   known_.insert_or_assign(
       key, Known{.outcome = outcome,
                  .expires = sources_.now() + (good ? options_.keep : options_.keep_failure),
-                 .look = looks_});
+                 .look = look});
+}
+
+absl::Status Prober::Begin(const std::string& what, absl::Time deadline) {
+  MutexLock lock(&mu_);
+  while (begun_.contains(what)) {
+    if (ended_.WaitWithDeadline(&mu_, deadline) && begun_.contains(what)) return TooLong();
+  }
+  begun_.insert(what);
+  return absl::OkStatus();
+}
+
+void Prober::End(const std::string& what) {
+  MutexLock lock(&mu_);
+  begun_.erase(what);
+  ended_.SignalAll();
+}
+
+absl::StatusOr<cuda::Driver*> Prober::GetDriver(absl::Time deadline) {
+  BERTH_RETURN_IF_ERROR(Begin("", deadline));
+  const absl::Cleanup end = [this] { End(""); };
+  return sources_.driver();
+}
+
+std::shared_ptr<ProbedStream> Prober::StreamOf(const std::string& uuid) const {
+  MutexLock lock(&mu_);
+  const auto found = streams_.find(uuid);
+  return found != streams_.end() ? found->second : nullptr;
+}
+
+void Prober::KeepStream(const std::string& uuid, std::shared_ptr<ProbedStream> stream) {
+  MutexLock lock(&mu_);
+  streams_.insert_or_assign(uuid, std::move(stream));
+}
+
+absl::Status Prober::TooLong() const {
+  return absl::DeadlineExceededError(absl::StrCat("another thread has been looking for a device for more than ",
+                                                  absl::FormatDuration(options_.patience),
+                                                  ": the driver may hang"));
 }
 
 absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Say(absl::string_view label, const Outcome& outcome) const {
@@ -264,36 +290,54 @@ absl::StatusOr<OrAbsent<ProbedDevice>> Prober::Say(absl::string_view label, cons
   return Refuse(fault.reason, fault.text, figures);
 }
 
-Prober::Outcome Prober::Look(const ProbeTarget& target) {
+Prober::Outcome Prober::Look(const ProbeTarget& target, absl::Time deadline) {
   absl::StatusOr<std::vector<v1::DeviceInventory>> devices = sources_.devices();
   if (!devices.ok()) return Fault{.other = devices.status()};
   if (target.device.has_value() || !target.device_uuid.empty()) {
     for (const v1::DeviceInventory& device : *devices) {
       const bool it = target.device_uuid.empty() ? device.device().ordinal() == *target.device
                                                  : device.device().uuid() == target.device_uuid;
-      if (it) return LookAt(device);
+      if (it) return LookAt(device, deadline);
     }
     const std::string id = target.device_uuid.empty() ? absl::StrCat(*target.device) : target.device_uuid;
     return Fault{.reason = Reason::kNotFound,
                  .text = "{label} backend: no {kind} {id}",
                  .figures = {{"kind", "device"}, {"id", id}}};
   }
-  const auto rank = [this](const v1::DeviceInventory& device) {
-    return std::tuple(Serves(device), device.device().uuid() == chosen_, ScoreOf(device));
+  return LookForBest(*std::move(devices), deadline);
+}
+
+Prober::Outcome Prober::LookForBest(std::vector<v1::DeviceInventory> devices, absl::Time deadline) {
+  if (devices.empty()) return Absence{.kind = Absence::Kind::kNoDevice, .why = "the daemon has no device"};
+  if (!options_.host_devices) std::erase_if(devices, [](const auto& device) { return IsHost(device.device()); });
+  if (devices.empty()) return PassOverHost(deadline);
+  std::string chosen;
+  {
+    MutexLock lock(&mu_);
+    chosen = chosen_;
+  }
+  const auto rank = [&chosen](const v1::DeviceInventory& device) {
+    return std::tuple(Serves(device), device.device().uuid() == chosen, ScoreOf(device));
   };
-  std::stable_sort(devices->begin(), devices->end(),
+  std::stable_sort(devices.begin(), devices.end(),
                    [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
-  bool any = false;
-  for (const v1::DeviceInventory& device : *devices) {
-    Outcome outcome = LookAt(device);
-    any = true;
+  for (const v1::DeviceInventory& device : devices) {
+    Outcome outcome = LookAt(device, deadline);
     const auto* const fault = std::get_if<Fault>(&outcome);
     if (fault != nullptr && fault->reason == Reason::kNotFound) continue;
-    if (std::holds_alternative<ProbedDevice>(outcome)) chosen_ = device.device().uuid();
+    if (std::holds_alternative<ProbedDevice>(outcome)) {
+      MutexLock lock(&mu_);
+      chosen_ = device.device().uuid();
+    }
     return outcome;
   }
-  return Absence{.kind = Absence::Kind::kNoDevice,
-                 .why = any ? "this process sees none of the node's devices" : "the daemon has no device"};
+  return Absence{.kind = Absence::Kind::kNoDevice, .why = "this process sees none of the node's devices"};
+}
+
+Prober::Outcome Prober::PassOverHost(absl::Time deadline) {
+  const absl::Status driver = GetDriver(deadline).status();
+  if (absl::IsDeadlineExceeded(driver)) return Fault{.other = driver};
+  return internal::AbsenceOnHostMemory(driver);
 }
 
 Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
@@ -309,26 +353,35 @@ Prober::Fault Prober::NoContext(uint32_t ordinal, const absl::Status& why) {
   return fault;
 }
 
-Prober::Outcome Prober::LookAt(const v1::DeviceInventory& inventory) {
+Prober::Outcome Prober::LookAt(const v1::DeviceInventory& inventory, absl::Time deadline) {
   const v1::Device& device = inventory.device();
+  if (IsHost(device) && !options_.host_devices) return PassOverHost(deadline);
   if (!Serves(inventory) && device.state() != v1::Device::DRAINING) {
     Fault fault = NoContext(device.ordinal(), absl::UnavailableError(absl::StrCat(
                                                   "the daemon has it out of service: ", device.last_failure())));
     fault.reason = Reason::kDeviceStopped;
     return fault;
   }
-  if (IsHost(device)) return LookAtHost(inventory);
-  const absl::StatusOr<cuda::Driver*> driver = sources_.driver();
-  if (driver.ok()) return LookAtCuda(inventory, **driver);
-  const std::variant<Absence, absl::Status> why = WhyNoDriver(driver.status());
-  if (const auto* const absence = std::get_if<Absence>(&why)) return *absence;
-  return NoContext(device.ordinal(), std::get<absl::Status>(why));
+  cuda::Driver* driver = nullptr;
+  if (!IsHost(device)) {
+    const absl::StatusOr<cuda::Driver*> found = GetDriver(deadline);
+    if (const std::optional<Absence> absence = internal::AbsenceOfDriver(found.status())) return *absence;
+    if (absl::IsDeadlineExceeded(found.status())) return Fault{.other = found.status()};
+    if (!found.ok()) return NoContext(device.ordinal(), found.status());
+    driver = *found;
+  }
+  if (absl::Status late = Begin(device.uuid(), deadline); !late.ok()) return Fault{.other = std::move(late)};
+  const absl::Cleanup end = [&] { End(device.uuid()); };
+  return driver != nullptr ? LookAtCuda(inventory, *driver) : LookAtHost(inventory);
 }
 
 Prober::Outcome Prober::LookAtHost(const v1::DeviceInventory& inventory) {
   const v1::Device& device = inventory.device();
-  std::shared_ptr<ProbedStream>& stream = streams_[device.uuid()];
-  if (stream == nullptr) stream = std::make_shared<HostProbedStream>();
+  std::shared_ptr<ProbedStream> stream = StreamOf(device.uuid());
+  if (stream == nullptr) {
+    stream = std::make_shared<HostProbedStream>();
+    KeepStream(device.uuid(), stream);
+  }
   if (const absl::Status status = stream->Synchronize(); !status.ok()) return NoContext(device.ordinal(), status);
   ProbedDevice found = Describe(inventory);
   found.probe_time = absl::Now();
@@ -346,11 +399,12 @@ Prober::Outcome Prober::LookAtCuda(const v1::DeviceInventory& inventory, cuda::D
   }
   if (!ordinal.ok()) return NoContext(device.ordinal(), ordinal.status());
   // Before anything else of the device's: what comes later stands in this context.
-  std::shared_ptr<ProbedStream>& stream = streams_[device.uuid()];
+  std::shared_ptr<ProbedStream> stream = StreamOf(device.uuid());
   if (stream == nullptr) {
     const absl::StatusOr<cuda::Context> context = driver.RetainPrimaryContext(*ordinal);
     if (!context.ok()) return NoContext(device.ordinal(), context.status());
     stream = std::make_shared<CudaProbedStream>(driver, *ordinal, *context);
+    KeepStream(device.uuid(), stream);
   }
   const absl::StatusOr<internal::StreamScope> scope = internal::StreamScope::Enter(*stream);
   if (!scope.ok()) return NoContext(device.ordinal(), scope.status());

@@ -12,9 +12,9 @@
 //   });
 //
 // All labels are given the same device; each is in the errors that it gets. What was found is kept for a while,
-// failures too, for a shorter one; then it is looked at anew. However many threads ask, one looks, and the others
-// wait for it: the driver is initialised once in a process, and a device's primary context is the first thing that is
-// made of it.
+// failures too, for a shorter one; then it is looked at anew. However many threads ask for a device, one looks at it,
+// and the others wait for what it finds: the driver is initialised once in a process, and a device's primary context is
+// the first thing that is made of it. A device whose driver hangs delays those alone who ask for it.
 
 #ifndef CLIENT_PROBE_H_
 #define CLIENT_PROBE_H_
@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -54,6 +55,9 @@ class DeviceInventory;
 
 struct ProberOptions {
   DevicePolicy policy = DevicePolicy::kAuto;
+  // Whether a device that stands for host memory will do, as tests and simulated nodes have them: its stream runs
+  // functions. Without this they are passed over, and a node that has no others has none.
+  bool host_devices = false;
   // How long what was found is believed: a device; and that there is none, or that it does not work.
   absl::Duration keep = absl::Minutes(1);
   absl::Duration keep_failure = absl::Seconds(5);
@@ -81,6 +85,8 @@ struct ProbeSources {
 
 // `status` as it is, and with the label among its figures.
 absl::Status WithLabel(absl::Status status, absl::string_view label);
+// Errors: INVALID_FIELD for one that is not 1 to 128 printable bytes.
+absl::Status CheckLabel(absl::string_view label);
 
 // Makes the stream's context the thread's own until the end of the scope.
 class StreamScope {
@@ -114,12 +120,13 @@ class Prober {
   // for whom: 1 to 128 printable bytes, in all errors as the figure `label`.
   // Errors, as refusals with the figures `label`, `ordinal` (the daemon's; where one was chosen) and `why`:
   //   NO_RUNTIME "{label} backend: no CUDA runtime available" for an absence where a device is required, with the
-  //     figure `absence` (AbsenceName());
+  //     figure `absence` (AbsenceName()). Host memory is none unless ProberOptions::host_devices says so: why there is
+  //     no device is then what keeps this process from CUDA;
   //   DRIVER or DEVICE_STOPPED "{label} backend: failed to create CUDA context for device {ordinal}";
   //   DRIVER, too, for one whose stream fails;
   //   NOT_FOUND for a device that was asked for and is not there; INVALID_FIELD for the label.
   // The daemon's silence (kUnavailable, kDeadlineExceeded) comes as it is, after the label; so does kDeadlineExceeded
-  // where another thread looks for longer than ProberOptions::patience.
+  // where another thread looks at the same device, or starts the driver, for longer than ProberOptions::patience.
   absl::StatusOr<OrAbsent<ProbedDevice>> Probe(absl::string_view label, const ProbeTarget& target = {})
       ABSL_LOCKS_EXCLUDED(mu_);
   // The same, and believes nothing that was found before the call.
@@ -148,28 +155,50 @@ class Prober {
 
   absl::StatusOr<OrAbsent<ProbedDevice>> Find(absl::string_view label, const ProbeTarget& target, bool again)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What is known of the target; or nothing, and the caller is the one who looks.
-  std::optional<Outcome> AwaitOrBegin(const std::string& key, bool again) ABSL_LOCKS_EXCLUDED(mu_);
+  // What is known of the target; or nothing, and the caller is the one who looks. A fault where that takes others until
+  // `deadline`.
+  std::optional<Outcome> AwaitOrBegin(const std::string& key, bool again, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Finish(const std::string& key, const Outcome& outcome) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<OrAbsent<ProbedDevice>> Say(absl::string_view label, const Outcome& outcome) const;
 
-  // Without the lock, by one thread at a time.
-  Outcome Look(const ProbeTarget& target);
-  Outcome LookAt(const v1::DeviceInventory& device);
+  // Begins what one thread does at a time, whatever targets are looked for: a device, by its UUID, or the driver's
+  // start, by "". End() ends it.
+  // Errors: kDeadlineExceeded where another thread is at it until `deadline`.
+  absl::Status Begin(const std::string& what, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  void End(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
+  // Errors: Begin()'s; the driver's.
+  absl::StatusOr<cuda::Driver*> GetDriver(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // The device's stream, null before there is one; and makes one the device's. Between Begin() and End().
+  std::shared_ptr<ProbedStream> StreamOf(const std::string& uuid) const ABSL_LOCKS_EXCLUDED(mu_);
+  void KeepStream(const std::string& uuid, std::shared_ptr<ProbedStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Without the lock. Those of different targets may run at a time, even where that is the same device in the end.
+  Outcome Look(const ProbeTarget& target, absl::Time deadline);
+  Outcome LookForBest(std::vector<v1::DeviceInventory> devices, absl::Time deadline);
+  Outcome LookAt(const v1::DeviceInventory& device, absl::Time deadline);
   Outcome LookAtCuda(const v1::DeviceInventory& device, cuda::Driver& driver);
   Outcome LookAtHost(const v1::DeviceInventory& device);
+  // What comes of host devices that will not do.
+  Outcome PassOverHost(absl::Time deadline);
+  absl::Status TooLong() const;
   static Fault NoContext(uint32_t ordinal, const absl::Status& why);
 
   const internal::ProbeSources sources_;
   const ProberOptions options_;
-  // Of whoever looks: the streams made so far, by UUID.
-  std::map<std::string, std::shared_ptr<ProbedStream>> streams_;
-  // Of whoever looks, too: which one is the best; empty before it is chosen.
-  std::string chosen_;
 
   mutable Mutex mu_;
-  SteadyCondVar found_;
-  bool looking_ ABSL_GUARDED_BY(mu_) = false;
+  // Told when a look has ended, or what Begin() has begun.
+  SteadyCondVar ended_;
+  // The targets that are looked for, and by which look.
+  std::map<std::string, uint64_t> looking_ ABSL_GUARDED_BY(mu_);
+  // What Begin() has begun.
+  std::set<std::string> begun_ ABSL_GUARDED_BY(mu_);
+  // The streams made so far, by UUID: one for a device, whichever target it was found for, so that its primary context
+  // is retained once.
+  std::map<std::string, std::shared_ptr<ProbedStream>> streams_ ABSL_GUARDED_BY(mu_);
+  // Which device is the best; empty before it is chosen.
+  std::string chosen_ ABSL_GUARDED_BY(mu_);
   uint64_t looks_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Known> known_ ABSL_GUARDED_BY(mu_);
 };

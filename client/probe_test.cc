@@ -41,7 +41,7 @@ v1::DeviceInventory CudaDevice(uint32_t ordinal, const std::string& uuid = "GPU-
 
 class ProbeTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Prober> MakeProber(const ProberOptions& options = {}) {
+  std::shared_ptr<Prober> MakeProber(const ProberOptions& options = {.host_devices = true}) {
     internal::ProbeSources sources;
     sources.devices = [this] {
       ++asked;
@@ -146,16 +146,43 @@ TEST_F(ProbeTest, AbsenceIsAValueWithItsReason) {
 }
 
 TEST_F(ProbeTest, ARequiredDevicesAbsenceIsTheExactError) {
-  devices = std::vector<v1::DeviceInventory>{CudaDevice(0)};
   no_driver = Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "none"}});
-  const absl::Status status =
-      MakeProber({.policy = DevicePolicy::kRequired})->Probe("bms_flex").status();
-  EXPECT_EQ(status.message(), "bms_flex backend: no CUDA runtime available");
-  EXPECT_TRUE(IsRefusal(status, Reason::kNoRuntime));
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Metadata(status, "label"), "bms_flex");
-  EXPECT_EQ(Metadata(status, "absence"), "NO_DRIVER");
-  EXPECT_EQ(Metadata(status, "why"), "no CUDA: none");
+  for (const v1::DeviceInventory& device : {CudaDevice(0), HostDevice(0)}) {
+    devices = std::vector<v1::DeviceInventory>{device};
+    const auto prober = MakeProber({.policy = DevicePolicy::kRequired});
+    for (const std::string label : kLabels) {
+      const absl::Status status = prober->Probe(label).status();
+      EXPECT_EQ(status.message(), label + " backend: no CUDA runtime available");
+      EXPECT_TRUE(IsRefusal(status, Reason::kNoRuntime));
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(Metadata(status, "label"), label);
+      EXPECT_EQ(Metadata(status, "absence"), "NO_DRIVER");
+      EXPECT_EQ(Metadata(status, "why"), "no CUDA: none");
+    }
+  }
+}
+
+TEST_F(ProbeTest, HostMemoryIsNoDeviceUnlessItWillDo) {
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0)};
+  for (const ProbeTarget& target : {ProbeTarget{}, ProbeTarget{.device = 0}, ProbeTarget{.device_uuid = "HOST-0"}}) {
+    EXPECT_TRUE(MakeProber({.host_devices = true})->Probe("sphere", target)->present());
+    no_driver = absl::OkStatus();
+    auto probed = MakeProber({})->Probe("sphere", target);
+    ASSERT_TRUE(probed.ok()) << probed.status();
+    ASSERT_FALSE(probed->present());
+    EXPECT_EQ(probed->absence().kind, Absence::Kind::kNoDevice);
+    EXPECT_EQ(probed->absence().why, "the node's devices are host memory");
+    no_driver =
+        Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", "libcuda.so.1"}});
+    probed = MakeProber({})->Probe("sphere", target);
+    EXPECT_EQ(probed->absence().kind, Absence::Kind::kNoDriver);
+    EXPECT_EQ(probed->absence().why, "no CUDA: libcuda.so.1");
+  }
+  // One of CUDA's is taken, however good the others are.
+  no_driver = absl::OkStatus();
+  devices = std::vector<v1::DeviceInventory>{HostDevice(0), CudaDevice(1)};
+  devices->at(0).mutable_hardware()->set_multiprocessors(1000);
+  EXPECT_EQ(MakeProber({})->Probe("sphere")->value().device, 1u);
 }
 
 TEST_F(ProbeTest, OffTouchesNothing) {
@@ -204,12 +231,15 @@ TEST_F(ProbeTest, TheContextIsRetainedOnceAndGivenBackWithTheLastWhoHasIt) {
 TEST_F(ProbeTest, AContextThatCannotBeHadIsTheExactError) {
   devices = std::vector<v1::DeviceInventory>{CudaDevice(2)};
   driver.failing = "RetainPrimaryContext";
-  const absl::Status status = MakeProber()->Probe("pirls_row").status();
-  EXPECT_EQ(status.message(), "pirls_row backend: failed to create CUDA context for device 2");
-  EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
-  EXPECT_EQ(Metadata(status, "label"), "pirls_row");
-  EXPECT_EQ(Metadata(status, "ordinal"), "2");
-  EXPECT_EQ(Metadata(status, "driver_code"), "1");
+  const auto prober = MakeProber({.policy = DevicePolicy::kRequired});
+  for (const std::string label : kLabels) {
+    const absl::Status status = prober->Probe(label).status();
+    EXPECT_EQ(status.message(), label + " backend: failed to create CUDA context for device 2");
+    EXPECT_TRUE(IsRefusal(status, Reason::kDriver));
+    EXPECT_EQ(Metadata(status, "label"), label);
+    EXPECT_EQ(Metadata(status, "ordinal"), "2");
+    EXPECT_EQ(Metadata(status, "driver_code"), "1");
+  }
 }
 
 TEST_F(ProbeTest, ADriverThatFailsIsAFaultAndNotAnAbsence) {
@@ -270,7 +300,8 @@ TEST_F(ProbeTest, TheBestDeviceIsChosenAndStaysTheOneWhileItServes) {
 }
 
 TEST_F(ProbeTest, WhatWasFoundIsBelievedForAWhile) {
-  const auto prober = MakeProber({.keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
+  const auto prober =
+      MakeProber({.host_devices = true, .keep = absl::Seconds(60), .keep_failure = absl::Seconds(5)});
   ASSERT_TRUE(prober->Probe("a").ok());
   now = now + absl::Seconds(59);
   ASSERT_TRUE(prober->Probe("b").ok());
@@ -335,7 +366,7 @@ TEST_F(ProbeTest, WhoWaitsForOneThatHangsIsToldSoInTime) {
     return devices;
   };
   sources.now = [this] { return now; };
-  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  Prober prober(std::move(sources), {.host_devices = true, .patience = absl::Milliseconds(20)});
   std::thread looks([&] { EXPECT_TRUE(prober.Probe("first").ok()); });
   begun.get_future().wait();
   const absl::Status late = prober.Probe("late").status();
@@ -346,6 +377,73 @@ TEST_F(ProbeTest, WhoWaitsForOneThatHangsIsToldSoInTime) {
   hangs.set_value();
   looks.join();
   EXPECT_TRUE(prober.Probe("late").ok()) << "what was found in the end";
+}
+
+// Two devices; whoever makes the first one's context hangs, until a test lets it go on.
+class DriverThatHangs : public cuda::FakeDriver {
+ public:
+  absl::StatusOr<int> DeviceCount() override { return 2; }
+  absl::StatusOr<std::string> DeviceUuid(int ordinal) override { return absl::StrCat("GPU-", ordinal); }
+  absl::StatusOr<cuda::Context> RetainPrimaryContext(int ordinal) override {
+    if (ordinal == 0) {
+      begun.set_value();
+      hangs.get_future().wait();
+    }
+    return FakeDriver::RetainPrimaryContext(ordinal);
+  }
+
+  std::promise<void> begun, hangs;
+};
+
+TEST_F(ProbeTest, ADeviceThatHangsDelaysThoseAloneWhoAskForIt) {
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0, "GPU-0"), CudaDevice(1, "GPU-1")};
+  DriverThatHangs two;
+  internal::ProbeSources sources;
+  sources.devices = [this] { return devices; };
+  sources.driver = [&two] { return absl::StatusOr<cuda::Driver*>(&two); };
+  sources.now = [this] { return now; };
+  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  std::thread stuck([&] { EXPECT_TRUE(prober.Probe("stuck").ok()); });
+  two.begun.get_future().wait();
+  const std::vector<ProbeTarget> names_of_first = {{}, {.device = 0}, {.device_uuid = "GPU-0"}};
+  for (int i = 0; i < 2; ++i) {
+    const auto other = prober.ProbeAgain("other", {.device = 1});
+    ASSERT_TRUE(other.ok() && other->present()) << other.status();
+    EXPECT_EQ(other->value().uuid, "GPU-1");
+    // Whatever it is called, and each time.
+    for (const ProbeTarget& target : names_of_first) {
+      EXPECT_EQ(prober.Probe("late", target).status().code(), absl::StatusCode::kDeadlineExceeded);
+    }
+  }
+  two.hangs.set_value();
+  stuck.join();
+  for (const ProbeTarget& target : names_of_first) EXPECT_TRUE(prober.Probe("late", target).ok());
+  EXPECT_EQ(two.contexts, 2) << "one of each device, whatever it is called";
+}
+
+TEST_F(ProbeTest, WhoAsksWhileTheDriverStartsIsToldInTimeWhicheverDeviceItIs) {
+  devices = std::vector<v1::DeviceInventory>{CudaDevice(0), CudaDevice(1, "GPU-1"), HostDevice(2)};
+  std::promise<void> hangs, begun;
+  internal::ProbeSources sources;
+  sources.devices = [this] { return devices; };
+  sources.driver = [&]() -> absl::StatusOr<cuda::Driver*> {
+    if (++inits == 1) {
+      begun.set_value();
+      hangs.get_future().wait();
+    }
+    return &driver;
+  };
+  sources.now = [this] { return now; };
+  Prober prober(std::move(sources), {.patience = absl::Milliseconds(20)});
+  std::thread stuck([&] { EXPECT_TRUE(prober.Probe("stuck").ok()); });
+  begun.get_future().wait();
+  for (uint32_t device = 0; device < 3; ++device) {
+    EXPECT_EQ(prober.Probe("late", {.device = device}).status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(inits, 1);
+  hangs.set_value();
+  stuck.join();
+  EXPECT_TRUE(prober.Probe("late", {.device = 0})->present());
 }
 
 TEST_F(ProbeTest, ABuildIsGivenTheDeviceWithItsContextCurrent) {

@@ -1,12 +1,16 @@
 #include "client/scatter.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/internal/driver_absence.h"
 #include "client/internal/holding.h"
 #include "client/internal/session_core.h"
 #include "client/internal/tile_devices.h"
@@ -38,25 +42,24 @@ absl::Status OfTile(const absl::Status& status, size_t index, size_t count, cons
   absl::Status named(status.code(),
                      absl::StrCat("tile ", index, " of ", count, " (device ", tile.device_uuid, ", units ",
                                   tile.begin, " to ", tile.end, "): ", status.message()));
-  std::optional<ErrorDetails> details = GetErrorDetails(status);
-  if (!details.has_value()) return named;
-  details->metadata["tile"] = absl::StrCat(index);
-  details->metadata["tile_device"] = tile.device_uuid;
-  details->metadata["tile_begin"] = absl::StrCat(tile.begin);
-  details->metadata["tile_end"] = absl::StrCat(tile.end);
-  SetErrorDetails(*details, &named);
+  AddFigure({"tile", index}, &named);
+  AddFigure({"tile_device", tile.device_uuid}, &named);
+  AddFigure({"tile_begin", tile.begin}, &named);
+  AddFigure({"tile_end", tile.end}, &named);
+  // Of a scatter inside the tile this one's figures count. By way of a string, as what copies a Cord is in no library
+  // that is linked.
+  status.ForEachPayload([&named](absl::string_view url, const absl::Cord& value) {
+    if (!named.GetPayload(url).has_value()) named.SetPayload(url, absl::Cord(std::string(value)));
+  });
   return named;
 }
 
 // What keeps this process from using the devices, where nothing is wrong with them; else it is a fault.
 std::optional<Absence> AbsenceIn(const absl::Status& status) {
-  if (IsRefusal(status, Reason::kUnsupported)) {
-    return Absence{.kind = Absence::Kind::kNoDriver, .why = std::string(status.message())};
-  }
   if (IsRefusal(status, Reason::kNotFound)) {
     return Absence{.kind = Absence::Kind::kNoDevice, .why = std::string(status.message())};
   }
-  return std::nullopt;
+  return internal::AbsenceOfDriver(status);
 }
 
 // Of a plan that did not come about: no device serves.
@@ -74,6 +77,19 @@ ScatterReport WithoutDevices(Absence absence, const absl::Status& status, const 
   ScatterReport report{.status = options.fallback(), .fell_back = std::move(absence)};
   report.may_be_partly_changed = !report.ok();
   return report;
+}
+
+bool OnHostMemory(const Plan& plan) {
+  return std::any_of(plan.tiles().begin(), plan.tiles().end(),
+                     [](const PlanTile& tile) { return tile.kind == BlockKind::kHost; });
+}
+
+// Of a plan over host memory where that will not do.
+ScatterReport WithoutHostMemory(const ScatterOptions& options) {
+  Absence absence = internal::AbsenceOnHostMemory(cuda::Driver::Get().status());
+  const absl::Status status = Refuse(Reason::kUnsupported, "the plan's devices lack {capability}: {why}",
+                                     {{"capability", "CUDA"}, {"why", absence.why}});
+  return WithoutDevices(std::move(absence), status, options);
 }
 
 // What comes of it whatever the devices are; nothing where they count.
@@ -175,6 +191,7 @@ ScatterReport RunTiles(const Plan& plan, const TileFunction& function, const Sca
   if (std::optional<ScatterReport> done = WithoutLooking(options)) return *std::move(done);
   // Before anything is begun, so that a refusal leaves the items as they are.
   if (absl::Status status = plan.status(); !status.ok()) return Failed(std::move(status));
+  if (!options.host_devices && OnHostMemory(plan)) return WithoutHostMemory(options);
   absl::StatusOr<TileDevices> devices = HoldDevices(plan);
   if (!devices.ok()) {
     std::optional<Absence> absence = AbsenceIn(devices.status());

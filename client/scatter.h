@@ -60,6 +60,9 @@ struct ScatterOptions {
   // kAuto: devices, or the fallback where there are none; kOff: the fallback, and no device is looked at; kRequired:
   // devices, and their absence is an error.
   DevicePolicy policy = DevicePolicy::kAuto;
+  // Whether devices that stand for host memory will do, as tests and simulated nodes have them. Without this a plan
+  // over them is one whose devices are absent.
+  bool host_devices = false;
   // What the caller does instead, in its own thread. Without it absence is an error under every policy. It never
   // follows on a tile that has begun: a device that fails is a fault.
   std::function<absl::Status()> fallback;
@@ -72,9 +75,9 @@ struct ScatterOptions {
 // What came of a scatter.
 struct ScatterReport {
   // OK; or the error of the first tile by its index that has one of its own, and not only stopped because of
-  // another's: with the index, the device and the units of the tile in its text and, for a refusal, as the figures
-  // `tile`, `tile_device`, `tile_begin` and `tile_end`. kCancelled where the scatter was cancelled and no tile failed
-  // by itself.
+  // another's: with the index, the device and the units of the tile in its text and as the figures `tile`,
+  // `tile_device`, `tile_begin` and `tile_end` (FigureOf(), common/error.h). kCancelled where the scatter was cancelled
+  // and no tile failed by itself.
   absl::Status status;
   // Of each tile, by its place; empty where none was begun. kCancelled for those that were not begun, or stopped
   // because of another one.
@@ -92,8 +95,9 @@ struct ScatterReport {
 // ended when its function has returned and all that it queued in the context has ended. Whoever mutates the plan
 // meanwhile breaks it.
 // Errors: kFailedPrecondition where the calling thread is inside a lazy initialiser (client/lazy_scope.h): its tiles
-// might wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use; STALE
-// for a tile whose device was lost meanwhile, even where its function returned OK; the functions' own.
+// might wait for that; UNSUPPORTED or NOT_FOUND, with nothing begun, for a device that this process cannot use, host
+// memory among them (ScatterOptions::host_devices); STALE for a tile whose device was lost meanwhile, even where its
+// function returned OK; the functions' own.
 ScatterReport RunTiles(const Plan& plan, const TileFunction& function, const ScatterOptions& options = {});
 // The same for a plan that may not have come about: where that is because no device serves, it is an absence.
 ScatterReport RunTiles(const absl::StatusOr<Plan>& plan, const TileFunction& function,

@@ -86,7 +86,7 @@ absl::Status Print(const absl::StatusOr<std::string>& text) {
   return text.status();
 }
 
-ExitStatus Probe(const Globals& globals, const std::string& label, const std::string& device) {
+ExitStatus Probe(const Globals& globals, const std::string& label, const std::string& device, bool host_devices) {
   absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, globals.admin);
   if (!session.ok()) return Report(session.status());
   ProbeTarget target;
@@ -95,7 +95,7 @@ ExitStatus Probe(const Globals& globals, const std::string& label, const std::st
   } else {
     target.device_uuid = device;
   }
-  const auto prober = Prober::Create(*session, {.policy = DevicePolicy::kRequired});
+  const auto prober = Prober::Create(*session, {.policy = DevicePolicy::kRequired, .host_devices = host_devices});
   const absl::StatusOr<OrAbsent<ProbedDevice>> probed = prober->Probe(label, target);
   if (probed.ok()) {
     const ProbedDevice& found = probed->value();
@@ -113,15 +113,17 @@ void AddProbe(CLI::App& app, const Globals& globals, Verb* chosen) {
   CLI::App* const verb = app.add_subcommand("probe", "See that a device works: a context, and its stream");
   const auto label = std::make_shared<std::string>();
   const auto device = std::make_shared<std::string>();
+  const auto host_devices = std::make_shared<bool>(false);
   verb->add_option("label", *label, "For whom: what errors begin with")->required();
   verb->add_option("--device", *device, "Its ordinal or UUID (default: the best that this process sees)");
+  verb->add_flag("--host-devices", *host_devices, "Host memory that stands for a device will do");
   verb->footer(
       "Ends with 0: it works; 1: there is none (\"LABEL backend: no CUDA runtime available\"), or it does not\n"
       "work (\"LABEL backend: failed to create CUDA context for device ORDINAL\"); 64, 69, 77 as every command.\n"
       "With --json what is wrong is on standard output, too: {\"error\": {\"reason\", \"message\", \"metadata\"}},\n"
       "with the label and the ordinal in the metadata.");
-  verb->callback([&globals, chosen, label, device] {
-    *chosen = [&globals, label, device] { return Probe(globals, *label, *device); };
+  verb->callback([&globals, chosen, label, device, host_devices] {
+    *chosen = [&globals, label, device, host_devices] { return Probe(globals, *label, *device, *host_devices); };
   });
 }
 

@@ -244,6 +244,7 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& 
   // Absence is an answer; a fault is an error, lest a broken driver turn a GPU node into a host one
   // unnoticed.
   if (options.backend == BackendChoice::kAuto && IsRefusal(devices.status(), Reason::kUnsupported)) {
+    dprintf(STDERR_FILENO, "berthd: %s; blocks are host memory\n", std::string(devices.status().message()).c_str());
     return HostDevices(options);
   }
   return devices;

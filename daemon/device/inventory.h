@@ -26,8 +26,9 @@ struct InventoryOptions {
 };
 
 // Looks at the devices, without a context on any. Ordinals rise; one that is missing belongs to a device whose memory
-// cannot be shared, which is said on stderr. One that fails, or does not answer in 3 s, is there as `failed`: threads
-// may be stuck in its driver then, so that the process is to end without waiting for them.
+// cannot be shared, which is said on stderr; and so is why kAuto has host devices. One that fails, or does not answer
+// in 3 s, is there as `failed`: threads may be stuck in its driver then, so that the process is to end without waiting
+// for them.
 // Errors: UNSUPPORTED if kCuda is asked for and there is none; DRIVER if the driver fails as a whole; kInvalidArgument
 // for a file that describes no devices.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);

@@ -45,12 +45,15 @@ TEST(InventoryTest, OrdinalsEndAtTheLimit) {
   EXPECT_EQ(records->size(), kMaxDeviceOrdinals);
 }
 
-TEST(InventoryTest, WithoutCudaAutoMeansHostAndCudaIsRefused) {
+TEST(InventoryTest, WithoutCudaAutoMeansHostAndSaysWhyAndCudaIsRefused) {
   const auto cuda = TakeInventory({.backend = BackendChoice::kCuda});
   if (cuda.ok()) GTEST_SKIP() << "this machine has CUDA";
   EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << cuda.status();
   EXPECT_TRUE(IsRefusal(cuda.status(), Reason::kUnsupported)) << cuda.status();
+  ::testing::internal::CaptureStderr();
   const auto records = TakeInventory({.backend = BackendChoice::kAuto});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "berthd: " + std::string(cuda.status().message()) + "; blocks are host memory\n");
   ASSERT_TRUE(records.ok());
   EXPECT_EQ((*records)[0].backend, BackendKind::kHost);
 }

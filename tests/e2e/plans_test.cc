@@ -289,10 +289,12 @@ TEST(PlansTest, WhoDoesNotKnowWhatCameOfAReplanUsesNoTile) {
     std::atomic<int> begun = 0;
     const auto scatter = [&] {
       begun = 0;
-      return RunTiles(plan, [&](const TileRun&) {
-        ++begun;
-        return absl::OkStatus();
-      });
+      return RunTiles(plan,
+                      [&](const TileRun&) {
+                        ++begun;
+                        return absl::OkStatus();
+                      },
+                      {.host_devices = true});
     };
     ScatterReport report = scatter();
     EXPECT_TRUE(IsRefusal(report.status, Reason::kStale)) << report.status;

@@ -32,12 +32,24 @@ class ProbeCommandTest : public ::testing::Test {
 };
 
 TEST_F(ProbeCommandTest, SaysWhichDeviceWorks) {
-  EXPECT_TRUE(absl::StartsWith(berth_.Show({"probe", "sphere"}), "sphere backend: device 0, "));
-  const Json found = berth_.ShowJson({"probe", "sphere", "--device", "HOST-0"});
+  EXPECT_TRUE(absl::StartsWith(berth_.Show({"probe", "sphere", "--host-devices"}), "sphere backend: device 0, "));
+  const Json found = berth_.ShowJson({"probe", "sphere", "--host-devices", "--device", "HOST-0"});
   EXPECT_EQ(found["label"], "sphere");
   EXPECT_EQ(found["ordinal"], 0);
   EXPECT_EQ(found["uuid"], "HOST-0");
   EXPECT_EQ(found["health"], "READY");
+}
+
+TEST_F(ProbeCommandTest, HostMemoryIsNoDeviceUnlessItWillDo) {
+  constexpr char kText[] = "sphere backend: no CUDA runtime available";
+  EXPECT_EQ(Failure({"probe", "sphere"}), absl::StrCat("berth: ", kText, "\n"));
+  EXPECT_EQ(Failure({"probe", "sphere", "--device", "HOST-0"}), absl::StrCat("berth: ", kText, "\n"));
+  Subprocess json = berth_.Start({"probe", "sphere", "--json"});
+  const Json said = Json::parse(json.ReadAll(), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json.Wait(), 1);
+  EXPECT_EQ(said["error"]["reason"], "NO_RUNTIME");
+  EXPECT_EQ(said["error"]["message"], kText);
+  EXPECT_NE(said["error"]["metadata"]["why"], "");
 }
 
 TEST_F(ProbeCommandTest, ADeviceThatIsNotThereIsNamed) {
@@ -51,8 +63,8 @@ TEST_F(ProbeCommandTest, OneThatIsOutOfServiceIsSaidInTheWordsThatPeopleKnow) {
   const pid_t worker = daemon_.workers().at(0);
   ASSERT_EQ(berth_.Run({"device", "drop", "0"}), 0);
   ASSERT_TRUE(Eventually([&] { return !IsAlive(worker); }));
-  EXPECT_EQ(Failure({"probe", "sphere"}), absl::StrCat("berth: ", kText, "\n"));
-  Subprocess json = berth_.Start({"probe", "sphere", "--json"});
+  EXPECT_EQ(Failure({"probe", "sphere", "--host-devices"}), absl::StrCat("berth: ", kText, "\n"));
+  Subprocess json = berth_.Start({"probe", "sphere", "--host-devices", "--json"});
   const Json said = Json::parse(json.ReadAll(), nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(json.Wait(), 1);
   EXPECT_EQ(said["error"]["reason"], "DEVICE_STOPPED");

@@ -9,11 +9,15 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor_handle.h"
 #include "tests/support/node_file.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
+
+const std::vector<std::string> kLabels = {"bms_flex",   "survival_flex", "cubic_bspline_moments",
+                                          "cubic_cell", "pirls_row",     "sphere"};
 
 std::string UuidOf(TestDaemon& daemon, int device) {
   return Must(daemon.inspector().ListDevices()).devices(device).uuid();
@@ -23,8 +27,7 @@ TEST(ProbeTest, SixLabelsOfAProgramAreGivenOneDevice) {
   TestDaemon daemon({.flags = {"--host-devices=2"}});
   {
     Actor program(daemon);
-    for (const char* const label :
-         {"bms_flex", "survival_flex", "cubic_bspline_moments", "cubic_cell", "pirls_row", "sphere"}) {
+    for (const std::string& label : kLabels) {
       EXPECT_EQ(program.Do(absl::StrCat("probe ", label)), UuidOf(daemon, 0) + " ready");
     }
     EXPECT_EQ(program.Do("probe sphere device=1"), UuidOf(daemon, 1) + " ready");
@@ -33,6 +36,18 @@ TEST(ProbeTest, SixLabelsOfAProgramAreGivenOneDevice) {
     EXPECT_EQ(program.Do("probe sphere required"), UuidOf(daemon, 0) + " ready");
   }
   daemon.ExpectBooksBack();
+}
+
+TEST(ProbeTest, AProgramThatWantsADeviceHasNoneOnANodeOfHostMemory) {
+  TestDaemon daemon;
+  std::vector<std::string> words = kLabels;
+  words.insert(words.begin(), ProgramPath("tests/support/label_prober"));
+  Subprocess program =
+      Subprocess::Start({.argv = words, .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder())}});
+  for (const std::string& label : kLabels) {
+    EXPECT_EQ(Must(program.ReadLine()), label + " backend: no CUDA runtime available");
+  }
+  EXPECT_EQ(program.Wait(), 0);
 }
 
 TEST(ProbeTest, WhatCannotBeSaysWhy) {

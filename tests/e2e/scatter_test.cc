@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -41,6 +42,12 @@ std::vector<int> Numbers(size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
+}
+
+// The devices of these tests are host memory.
+ScatterOptions OnHost(ScatterOptions options = {}) {
+  options.host_devices = true;
+  return options;
 }
 
 // Squares a tile's own items.
@@ -87,7 +94,8 @@ TEST(ScatterTest, EachTileHasItsOwnItemsDeviceAndThread) {
                                                   ordinals.insert(run.ordinal());
                                                 }
                                                 return Square(run, mine);
-                                              });
+                                              },
+                                              OnHost());
   EXPECT_TRUE(Ok(report.status));
   EXPECT_EQ(report.tiles.size(), 8u);
   EXPECT_FALSE(report.may_be_partly_changed);
@@ -109,7 +117,7 @@ TEST(ScatterTest, TheErrorNamesItsTileAndTheOthersEnd) {
                        if (run.index() == 3) throw std::runtime_error("no such thing");
                        return Square(run, mine);
                      },
-                     {.stop_at_first_error = false});
+                     OnHost({.stop_at_first_error = false}));
   EXPECT_TRUE(Refused(report.status, Reason::kDriver,
                       {{"tile", "2"}, {"tile_device", "HOST-2"}, {"tile_begin", "20"}, {"tile_end", "30"}}));
   EXPECT_TRUE(report.may_be_partly_changed);
@@ -117,15 +125,23 @@ TEST(ScatterTest, TheErrorNamesItsTileAndTheOthersEnd) {
   EXPECT_TRUE(
       absl::StrContains(report.tiles[3].message(), "tile 3 of 4 (device HOST-3, units 30 to 40): threw"))
       << report.tiles[3];
+  EXPECT_EQ(FigureOf(report.tiles[3], "tile"), "3");
+  EXPECT_EQ(FigureOf(report.tiles[3], "tile_device"), "HOST-3");
   EXPECT_EQ(items[19], 19 * 19);
   EXPECT_EQ(items[20], 20) << "the tile that failed has touched nothing";
   // The others are told at once where that is wanted.
-  report = RunTiles(plan, [](const TileRun& run) -> absl::Status {
-    if (run.index() == 3) return absl::DataLossError("lost");
-    while (!run.cancelled()) std::this_thread::yield();
-    return absl::CancelledError("told");
-  });
+  report = RunTiles(plan,
+                    [](const TileRun& run) -> absl::Status {
+                      if (run.index() == 3) return absl::DataLossError("lost");
+                      while (!run.cancelled()) std::this_thread::yield();
+                      return absl::CancelledError("told");
+                    },
+                    OnHost());
   EXPECT_TRUE(absl::IsDataLoss(report.status)) << report.status;
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"tile", "3"}, {"tile_device", "HOST-3"}, {"tile_begin", "30"}, {"tile_end", "40"}}) {
+    EXPECT_EQ(FigureOf(report.status, name), value) << name;
+  }
 }
 
 TEST(ScatterTest, WhatDoesNotFitIsRefusedWithNothingBegun) {
@@ -133,18 +149,18 @@ TEST(ScatterTest, WhatDoesNotFitIsRefusedWithNothingBegun) {
   const std::shared_ptr<Session> session = OpenSession(daemon);
   Plan plan = Must(Plan::Make(session, {.units = 40}), "plan");
   std::vector<int> items = Numbers(39);
-  ScatterReport report = ScatterBatched(plan, absl::MakeSpan(items), Square);
+  ScatterReport report = ScatterBatched(plan, absl::MakeSpan(items), Square, OnHost());
   EXPECT_TRUE(absl::IsInvalidArgument(report.status)) << report.status;
   EXPECT_TRUE(report.tiles.empty());
   EXPECT_FALSE(report.may_be_partly_changed);
   Must(daemon.inspector().DropDevice(1), "drop");
   ASSERT_TRUE(Eventually([&] { return plan.stale(); }));
   items = Numbers(40);
-  report = ScatterBatched(plan, absl::MakeSpan(items), Square);
+  report = ScatterBatched(plan, absl::MakeSpan(items), Square, OnHost());
   EXPECT_TRUE(Refused(report.status, Reason::kStale));
   EXPECT_EQ(items, Numbers(40));
   Must(plan.Replan(), "replan");
-  EXPECT_TRUE(Ok(ScatterBatched(plan, absl::MakeSpan(items), Square).status));
+  EXPECT_TRUE(Ok(ScatterBatched(plan, absl::MakeSpan(items), Square, OnHost()).status));
   EXPECT_EQ(items[39], 39 * 39);
 }
 
@@ -153,13 +169,14 @@ TEST(ScatterTest, AWorkerKilledInTheMiddleCostsNothingWhileAnotherFollows) {
   const std::shared_ptr<Session> session = OpenSession(daemon);
   const Plan plan = Must(Plan::Make(session, {.units = 10}), "plan");
   const pid_t worker = WorkerOf(daemon, 1);
-  const ScatterReport report = RunTiles(plan, [&](const TileRun& run) -> absl::Status {
+  const auto tile = [&](const TileRun& run) -> absl::Status {
     if (run.index() != 1) return absl::OkStatus();
     ::kill(worker, SIGKILL);
     return Eventually([&] { return WorkerOf(daemon, 1) != worker && WorkerOf(daemon, 1) != 0; })
                ? absl::OkStatus()
                : absl::DeadlineExceededError("no other worker");
-  });
+  };
+  const ScatterReport report = RunTiles(plan, tile, OnHost());
   EXPECT_TRUE(Ok(report.status));
 }
 
@@ -177,7 +194,8 @@ TEST(ScatterTest, ADeviceLostInTheMiddleIsNamedAndTheReplanGoesOn) {
                                                     return absl::DeadlineExceededError("not told");
                                                 }
                                                 return Square(run, mine);
-                                              });
+                                              },
+                                              OnHost());
   EXPECT_TRUE(Refused(report.status, Reason::kStale,
                       {{"tile", "1"}, {"tile_device", "HOST-1"}, {"why", "device out of service"}}));
   EXPECT_TRUE(report.tiles[0].ok());
@@ -188,7 +206,7 @@ TEST(ScatterTest, ADeviceLostInTheMiddleIsNamedAndTheReplanGoesOn) {
   EXPECT_EQ(moves[0].begin, 30u);
   EXPECT_EQ(moves[1].end, 60u);
   items = Numbers(90);
-  EXPECT_TRUE(Ok(ScatterBatched(plan, absl::MakeSpan(items), Square).status));
+  EXPECT_TRUE(Ok(ScatterBatched(plan, absl::MakeSpan(items), Square, OnHost()).status));
   for (int i = 0; i < 90; ++i) ASSERT_EQ(items[i], i * i);
 }
 
@@ -197,7 +215,7 @@ TEST(ScatterTest, AcquiresInsideATileNestInThePlansPermit) {
   const std::shared_ptr<Session> session = OpenSession(daemon);
   const Plan plan = Must(Plan::Make(session, {.units = 4, .permits = PlanPermits{.pool = "a"}}), "plan");
   // The pool has no more: who would not nest would wait for ever.
-  const ScatterReport report = RunTiles(plan, [&](const TileRun& run) -> absl::Status {
+  const auto tile = [&](const TileRun& run) -> absl::Status {
     absl::StatusOr<Permit> plain = Permit::Acquire(session, {.pool = "a", .max_wait = absl::Seconds(10)});
     if (!plain.ok()) return plain.status();
     absl::StatusOr<Permit> placed = Permit::Acquire(
@@ -205,7 +223,8 @@ TEST(ScatterTest, AcquiresInsideATileNestInThePlansPermit) {
     if (!placed.ok()) return placed.status();
     return placed->device_uuid() == run.tile().device_uuid ? absl::OkStatus()
                                                            : absl::InternalError(placed->device_uuid());
-  });
+  };
+  const ScatterReport report = RunTiles(plan, tile, OnHost());
   EXPECT_TRUE(Ok(report.status));
   EXPECT_TRUE(IsRefusal(Permit::TryAcquire(session, {.pool = "a"}).status(), Reason::kNoPermit));
 }
@@ -226,7 +245,7 @@ TEST(ScatterTest, ItIsCancelled) {
                                           while (!run.cancelled()) std::this_thread::yield();
                                           return absl::CancelledError("by the user");
                                         },
-                                        {.cancellation = &cancellation});
+                                        OnHost({.cancellation = &cancellation}));
   user.join();
   EXPECT_TRUE(absl::IsCancelled(report.status)) << report.status;
   EXPECT_TRUE(report.may_be_partly_changed);
@@ -239,10 +258,10 @@ TEST(ScatterTest, WithoutDevicesTheCallersPolicyCounts) {
   ASSERT_TRUE(Ok(plan));
   std::vector<int> items = Numbers(3);
   int fallbacks = 0;
-  ScatterOptions options{.fallback = [&] {
+  ScatterOptions options = OnHost({.fallback = [&] {
     ++fallbacks;
     return absl::OkStatus();
-  }};
+  }});
   EXPECT_TRUE(Ok(ScatterBatched(plan, absl::MakeSpan(items), Square, options).status));
   EXPECT_EQ(fallbacks, 0) << "there is a device";
   options.policy = DevicePolicy::kOff;
@@ -271,6 +290,32 @@ TEST(ScatterTest, WithoutDevicesTheCallersPolicyCounts) {
   EXPECT_EQ(fallbacks, 2);
 }
 
+TEST(ScatterTest, HostMemoryIsNoDeviceUnlessItWillDo) {
+  TestDaemon daemon(Devices(2));
+  const std::shared_ptr<Session> session = OpenSession(daemon);
+  const Plan plan = Must(Plan::Make(session, {.units = 4}), "plan");
+  std::vector<int> items = Numbers(4);
+  int fallbacks = 0;
+  ScatterOptions options{.fallback = [&] {
+    ++fallbacks;
+    return absl::OkStatus();
+  }};
+  ScatterReport report = ScatterBatched(plan, absl::MakeSpan(items), Square, options);
+  EXPECT_TRUE(Ok(report.status));
+  EXPECT_EQ(fallbacks, 1);
+  ASSERT_TRUE(report.fell_back.has_value());
+  EXPECT_NE(report.fell_back->kind, Absence::Kind::kPolicyOff);
+  EXPECT_NE(report.fell_back->why, "");
+  options.policy = DevicePolicy::kRequired;
+  report = ScatterBatched(plan, absl::MakeSpan(items), Square, options);
+  EXPECT_TRUE(Refused(report.status, Reason::kUnsupported, {{"capability", "CUDA"}}));
+  EXPECT_TRUE(IsRefusal(ScatterBatched(plan, absl::MakeSpan(items), Square).status, Reason::kUnsupported))
+      << "and no fallback";
+  EXPECT_FALSE(report.may_be_partly_changed);
+  EXPECT_EQ(fallbacks, 1);
+  EXPECT_EQ(items, Numbers(4)) << "no tile was begun";
+}
+
 TEST(ScatterTest, IsNotBegunInALazyInitialiser) {
   TestDaemon daemon(Devices(2));
   const std::shared_ptr<Session> session = OpenSession(daemon);
@@ -281,7 +326,8 @@ TEST(ScatterTest, IsNotBegunInALazyInitialiser) {
                     [&](const TileRun&) {
                       ++begun;
                       return absl::OkStatus();
-                    })
+                    },
+                    OnHost())
         .status;
   };
   std::once_flag once;

@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ActorModules::Do(const std::string& verb, const std:
 
 Prober& ActorModules::ProberOf(DevicePolicy policy) {
   std::shared_ptr<Prober>& prober = probers_[policy];
-  if (prober == nullptr) prober = Prober::Create(session_, {.policy = policy});
+  if (prober == nullptr) prober = Prober::Create(session_, {.policy = policy, .host_devices = true});
   return *prober;
 }
 

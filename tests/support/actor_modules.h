@@ -20,7 +20,7 @@ class ActorModules {
   explicit ActorModules(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   // probe LABEL [device=N] [uuid=UUID] [required|off] [again]
-  //     answers "UUID HEALTH", or "absent KIND"
+  //     answers "UUID HEALTH", of a host device, too, or "absent KIND"
   // module LABEL CODE [count=FILE] [hold=FIFO] [wait_ms=N] [version=V] [bytes=N]
   //     compiles by a compiler that adds a line to FILE each time, and waits for somebody to write to FIFO; CODE "bad"
   //     does not compile. Answers "node", "compiled" or "alone", and what the module begins with
