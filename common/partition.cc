@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
@@ -24,10 +23,6 @@ int WeightBits(size_t count) { return std::min(58, 64 - static_cast<int>(std::bi
 
 // What is no number counts as 0, as what is negative.
 double Clean(double weight) { return weight > 0 ? weight : 0; }
-
-// One value for each device, without an allocation where there are no more than a node commonly has.
-template <typename T>
-using PerDevice = absl::InlinedVector<T, 16>;
 
 // Whole numbers in the proportion of the weights; all 1 where these say nothing.
 PerDevice<uint64_t> WholeWeights(absl::Span<const PartitionDevice> devices) {
@@ -60,34 +55,33 @@ std::vector<uint64_t> LargestRemainder(uint64_t units, absl::Span<const Partitio
     shares[0] = units;
     return shares;
   }
-  PerDevice<uint64_t> whole = WholeWeights(devices);
-  const uint64_t sum = std::accumulate(whole.begin(), whole.end(), uint64_t{0});
-  // Of the division, of which all have the same divisor; each takes its weight's place.
-  uint64_t* const rests = whole.data();
+  // Each device's weight, and then in its place what is left of its division, of which all have the same divisor.
+  PerDevice<uint64_t> parts = WholeWeights(devices);
+  const uint64_t sum = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
   uint64_t left = units;
   for (size_t i = 0; i < shares.size(); ++i) {
-    const Wide product = Wide{units} * rests[i];
+    const Wide product = Wide{units} * parts[i];
     shares[i] = static_cast<uint64_t>(product / sum);
     // It is less than the divisor: what is above 64 bits is nothing.
-    rests[i] = static_cast<uint64_t>(product) - shares[i] * sum;
+    parts[i] = static_cast<uint64_t>(product) - shares[i] * sum;
     left -= shares[i];
   }
   if (left == 0) return shares;
   // The least rest that comes in for a unit; above 0, because more than `left` devices have one.
-  PerDevice<uint64_t> order = whole;
+  PerDevice<uint64_t> order = parts;
   std::nth_element(order.begin(), order.begin() + (left - 1), order.end(), std::greater<>());
   const uint64_t last = order[left - 1];
   for (size_t i = 0; i < shares.size(); ++i) {
-    const uint64_t more = rests[i] > last ? 1 : 0;
+    const uint64_t more = parts[i] > last ? 1 : 0;
     shares[i] += more;
     left -= more;
   }
   for (const bool keeps : {true, false}) {
     for (size_t i = 0; i < shares.size() && left > 0; ++i) {
-      if (rests[i] != last || (keeps && devices[i].had_units <= shares[i])) continue;
+      if (parts[i] != last || (keeps && devices[i].had_units <= shares[i])) continue;
       ++shares[i];
       --left;
-      rests[i] = 0;
+      parts[i] = 0;
     }
   }
   return shares;

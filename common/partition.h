@@ -11,10 +11,15 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace berth {
+
+// One value for each device, without an allocation where there are no more than a node commonly has.
+template <typename T>
+using PerDevice = absl::InlinedVector<T, 16>;
 
 // A device's units: from `begin` up to, but not with, `end`. Never empty.
 struct Tile {

@@ -15,12 +15,12 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/broker_process.h"
-#include "daemon/vault/fd_reserve.h"
 #include "daemon/service/history_service.h"
 #include "daemon/service/inventory_service.h"
 #include "daemon/service/module_service.h"
 #include "daemon/service/plan_service.h"
 #include "daemon/service/services.h"
+#include "daemon/vault/fd_reserve.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {

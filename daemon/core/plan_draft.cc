@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/device_score.h"
 #include "common/error.h"
+#include "common/partition.h"
 #include "common/repartition.h"
 #include "common/status_macros.h"
 #include "daemon/core/core_impl.h"
@@ -95,10 +95,8 @@ std::vector<Tile> TilesOf(const PlanLayout& before, const std::vector<PlanDevice
   return tiles;
 }
 
-using PerDevice = absl::InlinedVector<uint64_t, 16>;
-
-PerDevice UnitsOf(const std::vector<PlanDevice>& devices) {
-  PerDevice units(devices.size());
+PerDevice<uint64_t> UnitsOf(const std::vector<PlanDevice>& devices) {
+  PerDevice<uint64_t> units(devices.size());
   uint64_t* to = units.data();
   for (const PlanDevice& device : devices) *to++ = device.units;
   return units;
@@ -193,7 +191,7 @@ absl::StatusOr<std::vector<const Device*>> PlanRun::Named(const PlanRequest& req
 absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session, const PlanRequest& request,
                                                           const PlanLayout* before) const {
   // What is described is too large to be sorted.
-  absl::InlinedVector<Ranked, 16> ranked;
+  PerDevice<Ranked> ranked;
   if (!request.devices.empty()) {
     BERTH_ASSIGN_OR_RETURN(const std::vector<const Device*> named, Named(request));
     for (const Device* const device : named) {
@@ -208,21 +206,25 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
       *last++ = Rank(device, core_->placement_.FreeOn(ordinal));
     }
     ranked.resize(last - ranked.data());
-    // The best first, and last of all those that do not serve. By ordinal already, among equals.
-    Ranked* const first = ranked.data();
-    for (Ranked* next = first + 1; before == nullptr && next < last; ++next) {
-      for (Ranked* at = next; at > first && at->score > at[-1].score; --at) std::swap(*at, at[-1]);
+    if (before == nullptr) {
+      // The best first, and last of all those that do not serve. By ordinal already, among equals.
+      Ranked* const first = ranked.data();
+      for (Ranked* next = first; next < last; ++next) {
+        for (Ranked* at = next; at > first && at->score > at[-1].score; --at) std::swap(*at, at[-1]);
+      }
     }
   }
   std::vector<PlanDevice> devices(ranked.size());
   PlanDevice* described = devices.data();
   for (const Ranked& one : ranked) Describe(one, described++);
-  for (size_t i = 0; request.source != WeightSource::kScore && i < devices.size(); ++i) {
-    devices[i].weight = request.weights[i];
+  if (request.source != WeightSource::kScore) {
+    for (size_t i = 0; i < devices.size(); ++i) devices[i].weight = request.weights[i];
   }
-  for (size_t i = 0; request.bytes_per_unit > Bytes() && i < devices.size(); ++i) {
-    if (!Serves(devices[i])) continue;
-    devices[i].room = RoomOn(session, *ranked[i].device, request.bytes_per_unit, before);
+  if (request.bytes_per_unit > Bytes()) {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (!Serves(devices[i])) continue;
+      devices[i].room = RoomOn(session, *ranked[i].device, request.bytes_per_unit, before);
+    }
   }
   if (before == nullptr) return devices;
   // Those that had tiles stay in their order.
@@ -237,7 +239,7 @@ absl::StatusOr<std::vector<PlanDevice>> PlanRun::Consider(const Session& session
 
 absl::Status PlanRun::Share(const PlanRequest& request, const PlanLayout* before,
                             std::vector<PlanDevice>* devices) const {
-  absl::InlinedVector<PartitionDevice, 16> serving(devices->size());
+  PerDevice<PartitionDevice> serving(devices->size());
   PartitionDevice* to = serving.data();
   double sum = 0;
   for (const PlanDevice& device : *devices) {
@@ -350,7 +352,7 @@ absl::Status PlanRun::Redraft(const Session& session, const Plan& plan, const Re
   layout.reservation = before.reservation;
   layout.since = before.since;
   const std::vector<Tile> had = TilesOf(before, layout.devices);
-  const PerDevice units = UnitsOf(layout.devices);
+  const PerDevice<uint64_t> units = UnitsOf(layout.devices);
   layout.tiles = MoveFewest(had, units).tiles;
   if (layout.tiles.size() > kMaxTiles) layout.tiles = LayOut(units);
   draft->moves = MovesOf(before, had, layout);

@@ -157,11 +157,11 @@ class AttachFront {
   // operator ended it meanwhile.
   absl::Status Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret);
   absl::Status Admit(const ConnectionPtr& connection, ChannelId channel, Member member);
-  // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
   FreshConnections<ConnectionPtr>& FreshOf(const Peer& peer) {
     return peer.role == Peer::Role::kAdmin ? fresh_operators_ : fresh_;
   }
   absl::StatusOr<UidQuota::Place> TakePlace(const Peer& peer);
+  // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
   absl::StatusOr<Member> MakeMember(const Connection& connection, SessionId session);
   // The channels of the session that have hung up and are of this very process, which lives.
   std::vector<ChannelId> EarlierChannels(SessionId session, int32_t pid) ABSL_LOCKS_EXCLUDED(mu_);

@@ -240,6 +240,23 @@ TEST(IdentityTest, APeerThatReadsAsPidZeroIsServedAndItsDeathIsProved) {
   daemon.ExpectBooksBack();
 }
 
+TEST(IdentityTest, APeerThatReadsAsPidZeroOutlivesABrokerAndItsDeathIsProvedToTheNext) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .pid_namespace = true});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  Actor waiter(daemon);
+  waiter.Tell("acquire p");
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  daemon.KillBroker();
+  // What says that it is gone is the vault's, and was opened when it joined.
+  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.permits == 1 && books.waiters == 1; }));
+  holder.Kill();
+  EXPECT_TRUE(Ok(waiter.Answer()));
+  waiter.Quit();
+  daemon.ExpectBooksBack();
+}
+
 TEST(IdentityTest, TheOverflowUidIsNobody) {
   SKIP_UNLESS_ROOT();
   // To a daemon in a user namespace that maps root alone every other user reads as 65534.
