@@ -1,5 +1,5 @@
-// What a broker makes of processes that the ledger has and nobody's hands: vault and broker died at once, and the service
-// manager kept nothing of them.
+// What a broker makes of processes that the ledger has and nobody's hands: vault and broker died at once, and the
+// service manager kept nothing of them.
 
 #include "daemon/adoption.h"
 
@@ -34,7 +34,7 @@ class AdoptionTest : public testing::Test, protected service::ListeningFront {
     RecordedCall call;
     broker_->Submit(broker_->NewCall(), &call,
                     [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-                      core.Acquire(now, id, caller, {.sequence = 1}, {.pool = "gpu-tests", .holder_key = "a"}, effects);
+                      core.Acquire(now, id, caller, {.sequence = 1}, {.pool = "gpu-tests"}, effects);
                     });
     const absl::StatusOr<core::Response> taken = call.Await();
     ASSERT_TRUE(taken.ok()) << taken.status();

@@ -1,11 +1,13 @@
 // A broker of today finds what one of yesterday has kept: testdata/ledger_schema_1 is a ledger as the last program of
-// schema 1 wrote it, with a row of each kind (docs/design/0018 says how it came about).
+// schema 1 wrote it, with a row of each kind, and ledger_schema_2 one of today's schema (docs/design/0018 says how they
+// came about).
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +21,15 @@ namespace berth::core {
 namespace {
 
 constexpr char kGolden[] = "daemon/core/testdata/ledger_schema_1";
+constexpr char kOfToday[] = "daemon/core/testdata/ledger_schema_2";
+
+constexpr RowKind kKinds[] = {
+    RowKind::kCounters,       RowKind::kSession,     RowKind::kChannel, RowKind::kRequest, RowKind::kDelivery,
+    RowKind::kPool,           RowKind::kPoolTenant,  RowKind::kPermit,  RowKind::kWaiter,  RowKind::kGang,
+    RowKind::kPlan,           RowKind::kAcquisition, RowKind::kPoolFigures,
+    RowKind::kMemoryCounters, RowKind::kDevice,      RowKind::kBudget,  RowKind::kBlock,   RowKind::kImport,
+    RowKind::kReservation,    RowKind::kStream,      RowKind::kUse,     RowKind::kFence,   RowKind::kRoomWaiter,
+};
 
 // When its broker began, by its clock, which was the wall's; and when it died.
 const absl::Time kBegun = absl::FromUnixSeconds(1'772'366'400);
@@ -183,6 +194,30 @@ TEST_F(MigrationTest, WhatIsKeptFromThenOnIsOfTodaysSchema) {
   // Who knows only the earlier one says so, and changes nothing.
   const absl::Status refused = Ledger::Open(folder_, Identity(1, 0)).status();
   EXPECT_TRUE(absl::StrContains(refused.message(), "of version 1.2, this daemon reads 1.1")) << refused;
+}
+
+TEST_F(MigrationTest, ALedgerOfTodaysSchemaComesBackToTheByte) {
+  std::filesystem::copy_file(kOfToday, folder_ + "/" + Ledger::kName,
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::unique_ptr<Ledger> ledger = Open();
+  ASSERT_EQ(ledger->schema(), kRowSchema) << "there is another schema: it needs a ledger of its own here, too";
+  const Rows rows = ledger->AllRows();
+  std::set<uint32_t> kinds;
+  for (const auto& [key, content] : rows) kinds.insert(key.kind);
+  for (const RowKind kind : kKinds) {
+    EXPECT_EQ(kinds.erase(static_cast<uint32_t>(kind)), 1u) << "there is no row of kind " << static_cast<int>(kind);
+  }
+  EXPECT_TRUE(kinds.empty()) << *kinds.begin();
+  const std::unique_ptr<Core> core = NewCore();
+  const absl::Status restored = Restore(rows, core.get());
+  ASSERT_TRUE(restored.ok()) << restored << ": a row has changed without its schema: move kRowSchema";
+  const Rows again = core->AllRows();
+  EXPECT_EQ(again.size(), rows.size());
+  for (const auto& [key, content] : rows) {
+    const auto same = again.find(key);
+    ASSERT_NE(same, again.end()) << key.kind;
+    EXPECT_TRUE(same->second == content) << "a row of kind " << key.kind << " has changed: move kRowSchema";
+  }
 }
 
 TEST_F(MigrationTest, ASchemaThatIsNotReadIsSaid) {

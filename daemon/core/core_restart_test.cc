@@ -137,7 +137,8 @@ TEST_F(CoreRestartTest, WhatStandsSaysSinceWhenAProcessWaitsUntilItIsBack) {
 }
 
 TEST_F(CoreRestartTest, WhatStandsSaysWhoseItIs) {
-  const Peer peer = h_.Open(1001);
+  Peer peer = h_.Open(1001);
+  h_.MustAcquire(peer, One());
   h_.Restart();
   const Standing standing = h_.core->WhatStands();
   ASSERT_EQ(standing.lifelines.size(), 1u);
