@@ -240,12 +240,12 @@ class PointsTest : public ::testing::Test {
 };
 
 TEST_F(PointsTest, ABrokerThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-broker", Stride(6)), 5u);
+  EXPECT_GT(DieEverywhere("berth-broker", Stride(12)), 5u);
   daemon_.ExpectBooksBack();
 }
 
 TEST_F(PointsTest, AVaultThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berthd", Stride(1)), 2u);
+  EXPECT_GT(DieEverywhere("berthd", Stride(2)), 2u);
   daemon_.ExpectBooksBack();
 }
 
@@ -359,14 +359,14 @@ TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
 }
 
 TEST_F(PointsTest, ACallOfTheBrokersThatFailsCostsARequestAtMost) {
-  FailEverywhere("berth-broker", Stride(6));
+  FailEverywhere("berth-broker", Stride(16));
 }
 
 TEST_F(PointsTest, ACallOfAWorkersThatFailsCostsARequestAtMost) {
-  FailEverywhere("berth-worker0", Stride(1));
+  FailEverywhere("berth-worker0", Stride(2));
 }
 
-TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", Stride(1)); }
+TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", Stride(4)); }
 
 }  // namespace
 }  // namespace berth::testing
