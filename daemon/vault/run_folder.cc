@@ -107,7 +107,6 @@ absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd l
   RunFolder folder(path, std::move(lock));
   BERTH_RETURN_IF_ERROR(folder.WritePid());
   BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
-  folder.KeepSockets();
   return folder;
 }
 

@@ -33,7 +33,8 @@ class RunFolder {
   static absl::StatusOr<RunFolder> Take(const std::string& path, bool observers = false, UniqueFd lock = UniqueFd());
 
   // Goes on with the folder at `path` where another process of the daemon ended that had taken it and made its sockets,
-  // by a duplicate of its lock. Errors: as Take().
+  // by a duplicate of its lock. Its sockets are left to the next one, should this one not come to KeepSockets().
+  // Errors: as Take().
   static absl::StatusOr<RunFolder> Inherit(const std::string& path, UniqueFd lock);
 
   RunFolder(RunFolder&&) = default;

@@ -78,6 +78,22 @@ TEST_F(RunFolderTest, SocketsReplaceWhatWasLeftAndGoWithTheFolder) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/admin-attach.sock"));
 }
 
+TEST_F(RunFolderTest, SocketsStayWhereWhoInheritsThemDoesNotComeUp) {
+  auto first = RunFolder::Take(path_);
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(first->Listen().ok());
+  // As if it were killed.
+  first->LeaveSockets();
+  ASSERT_TRUE(RunFolder::Inherit(path_, *first->ShareLock()).ok());
+  EXPECT_TRUE(std::filesystem::is_socket(path_ + "/admin.sock"));
+  {
+    auto next = RunFolder::Inherit(path_, *first->ShareLock());
+    ASSERT_TRUE(next.ok());
+    next->KeepSockets();
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/admin.sock"));
+}
+
 TEST_F(RunFolderTest, ObserversReachTheirSocketAndNoOther) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives a socket to another group";
   constexpr gid_t kObservers = 12345;

@@ -95,6 +95,8 @@ absl::Status Vault::TakeEstate(Estate estate, UniqueFd broker) {
   }
   OpenStore();
   TellServiceManager(absl::StrCat("MAINPID=", ::getpid()));
+  // Until then they are the next one's, should this one not come up.
+  folder_.KeepSockets();
   // A program that did not come up is followed by one that is no newer.
   page_.writable().upgrading = options_.renew ? 1 : 0;
   if (options_.renew) upgrade_ = Upgrade::kBroker;
