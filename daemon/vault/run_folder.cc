@@ -31,6 +31,8 @@ constexpr char kAdminSocket[] = "admin.sock";
 constexpr char kAttachSocket[] = "attach.sock";
 constexpr char kObserverSocket[] = "observer.sock";
 constexpr char kAdminAttachSocket[] = "admin-attach.sock";
+// A slash stands before the longest of them, and a zero after it.
+static_assert(RunFolder::kMaxPathBytes + 1 + sizeof(kAdminAttachSocket) <= sizeof(sockaddr_un::sun_path));
 
 // Who shares root's daemon; nothing where that group does not exist or this is not root.
 std::optional<gid_t> SharedGroup() {

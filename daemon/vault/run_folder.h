@@ -23,7 +23,7 @@ namespace berth {
 class RunFolder {
  public:
   // What a session's capsule can name; the sockets' names fit behind it into sun_path.
-  static constexpr size_t kMaxPathBytes = 90;
+  static constexpr size_t kMaxPathBytes = 89;
 
   // Makes the folder if it is not there (for root 0750, group berth where that group exists, and 0751 where there are
   // observers, whose socket lies in it; for a user 0700) and locks it. Touches no socket. Where `lock` is an earlier
