@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,7 +15,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/process.h"
 #include "common/state_page.h"
+#include "common/unique_fd.h"
 #include "daemon/vault/vault_test_daemon.h"
 
 namespace berth {
@@ -115,14 +118,14 @@ TEST_F(SuccessionTest, WorkersAreWatchedByTheNextVaultToo) {
 TEST_F(SuccessionTest, AWorkerThatEndsWithTheVaultIsFollowedByAnother) {
   const auto daemon = StartReady();
   EXPECT_EQ(Ask("create 0"), "2097152");
-  const int worker = daemon->Child("berth-worker0");
+  const UniqueFd worker(static_cast<int>(::syscall(SYS_pidfd_open, daemon->Child("berth-worker0"), 0)));
   // Nobody hears of it.
   ::kill(VaultPid(), SIGSTOP);
   daemon->KillChild("berth-worker0");
   KillVault();
   EXPECT_THAT(Ask("await up 0"), HasSubstr("up 0"));
   EXPECT_EQ(Ask("create 0"), "2097152");
-  EXPECT_FALSE(ProcessName(worker) == "berth-worker0");
+  EXPECT_TRUE(IsGone(worker.get()));
   Stop();
 }
 
