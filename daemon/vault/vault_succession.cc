@@ -53,7 +53,11 @@ absl::Status Vault::Succeed(const VaultOptions& options, rlim_t fds, UniqueFd si
   BERTH_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Inherit(options.folder, std::move(lock)));
   Vault vault(options, std::move(folder), std::move(signals), std::move(page), fds);
   vault.DivideCgroup();
-  BERTH_RETURN_IF_ERROR(vault.TakeEstate(std::move(estate), std::move(broker)));
+  if (const absl::Status taken = vault.TakeEstate(std::move(estate), std::move(broker)); !taken.ok()) {
+    // As if it were killed: the broker and the workers that it has taken by then are the next one's, and go on.
+    Log("%s", std::string(taken.message()).c_str());
+    ::_exit(1);
+  }
   return vault.ServeAndStop();
 }
 
