@@ -13,15 +13,21 @@ struct CallLimits {
   // Beyond a wait's own limit, so that the daemon's refusal arrives rather than the transport's.
   static constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 
-  // Those of a call that waits for a lease: `max_wait` at most, which may be infinite.
+  // Those of a call that the daemon may have wait: `max_wait` at most, which may be infinite.
+  static CallLimits Within(absl::Duration max_wait, Cancellation* cancellation = nullptr) {
+    return {.deadline = SteadyNow() + max_wait + kAnswerSlack, .cancellation = cancellation};
+  }
+  // The same of one that waits for a lease.
   static CallLimits Waiting(absl::Duration max_wait, Cancellation* cancellation = nullptr) {
-    return {.deadline = SteadyNow() + max_wait + kAnswerSlack, .cancellation = cancellation, .waits = true};
+    CallLimits limits = Within(max_wait, cancellation);
+    limits.waits = true;
+    return limits;
   }
 
   // Of SteadyNow().
   absl::Time deadline;
   Cancellation* cancellation = nullptr;
-  // For what the daemon may have it wait for: after a broker's death it comes back in its turn (call_pause.h). Its
+  // For a lease, in a queue that keeps its place: after a broker's death it comes back in its turn (call_pause.h). Its
   // deadline is kAnswerSlack after its wait's own.
   bool waits = false;
 };

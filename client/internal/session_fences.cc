@@ -85,7 +85,7 @@ absl::StatusOr<RemotePrepared> SessionFences::Prepare(uint32_t slot, absl::Span<
   request.mutable_max_wait()->set_nanos(static_cast<int32_t>(
       absl::ToInt64Nanoseconds(patience - absl::Seconds(absl::ToInt64Seconds(patience)))));
   v1::PrepareUseResponse response;
-  const CallLimits limits = CallLimits::Waiting(patience);
+  const CallLimits limits = CallLimits::Within(patience);
   const absl::Status status = core_.Call(limits, [&](grpc::ClientContext* context) {
     return core_.stubs().fence->PrepareUse(context, request, &response);
   });

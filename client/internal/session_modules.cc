@@ -37,7 +37,7 @@ absl::StatusOr<Answer> Ask(SessionCore& core, const ModuleWish& wish, const Dige
   ToProto(wish.max_wait, request.mutable_max_wait());
   if (!distrusted.empty()) request.set_distrusted_content(std::string(distrusted.bytes()));
   Answer answer;
-  const CallLimits limits = CallLimits::Waiting(wish.max_wait, wish.cancellation);
+  const CallLimits limits = CallLimits::Within(wish.max_wait, wish.cancellation);
   core.channel().Expect(open.sequence());
   const absl::Status status = core.Call(limits, [&](grpc::ClientContext* context) {
     return core.stubs().module->ObtainModule(context, request, &answer.response);
