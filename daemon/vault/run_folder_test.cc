@@ -128,7 +128,8 @@ TEST_F(RunFolderTest, ASocketThatCannotBeMadeLeavesNoneBehind) {
 }
 
 TEST_F(RunFolderTest, APathIsAbsoluteAndAtMost89Bytes) {
-  for (const std::string& path : {std::string(), std::string("run"), root_ + "/" + std::string(89 - root_.size(), 'x')}) {
+  for (const std::string& path :
+       {std::string(), std::string("run"), root_ + "/" + std::string(89 - root_.size(), 'x')}) {
     EXPECT_TRUE(absl::IsInvalidArgument(RunFolder::Take(path).status())) << path;
   }
   const std::string longest = root_ + "/" + std::string(89 - root_.size() - 1, 'x');
