@@ -97,7 +97,8 @@ TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
                          ++ordinals[run.ordinal()];
                        }
                        return RunTile(plan, run, mine);
-                     });
+                     },
+                     {.host_devices = !cuda()});
   ASSERT_TRUE(Ok(report.status));
   EXPECT_EQ(ordinals.size(), count_) << "each tile has a device of its own";
   ExpectAsOnTheCpu(log_determinants);
