@@ -46,10 +46,9 @@ absl::Status OfTile(const absl::Status& status, size_t index, size_t count, cons
   AddFigure({"tile_device", tile.device_uuid}, &named);
   AddFigure({"tile_begin", tile.begin}, &named);
   AddFigure({"tile_end", tile.end}, &named);
-  // Of a scatter inside the tile this one's figures count. By way of a string, as what copies a Cord is in no library
-  // that is linked.
+  // Of a scatter inside the tile this one's figures count.
   status.ForEachPayload([&named](absl::string_view url, const absl::Cord& value) {
-    if (!named.GetPayload(url).has_value()) named.SetPayload(url, absl::Cord(std::string(value)));
+    if (!named.GetPayload(url).has_value()) named.SetPayload(url, value);
   });
   return named;
 }
