@@ -162,22 +162,13 @@ TEST_F(CommandTest, RunForwardsSignalsToTheCommand) {
   }
 }
 
-// Whether the process is stopped, as by SIGSTOP.
-bool IsStopped(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  // The state follows the name, which may hold anything, in its parentheses.
-  return absl::StartsWith(text.substr(text.rfind(')') + 1), " T");
-}
-
 TEST_F(CommandTest, RunStopsAndGoesOnWithItsCommand) {
   Subprocess command = Start({"run", "--", ProgramPath("tests/support/actor"), "--await-signal"});
   EXPECT_EQ(Must(command.ReadLine()), "ready");
   for (int round = 0; round < 3; ++round) {
     command.Signal(SIGTSTP);
     EXPECT_EQ(Must(command.ReadLine()), "got TSTP");
-    ASSERT_TRUE(Eventually([&] { return IsStopped(command.pid()); }));
+    ASSERT_TRUE(Eventually([&] { return StateOf(command.pid()) == 'T'; }));
     EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
     command.Signal(SIGCONT);
     EXPECT_EQ(Must(command.ReadLine()), "got CONT");
