@@ -91,6 +91,7 @@ absl::Status BrokerProcess::StartFronts(const std::string& folder, const Setting
       std::move(page), attach_limits);
   attach_->KeepHearing(&page_->writable().hearing);
   attach_->KeepAudit(audit_.get());
+  attach_->RecognizeOperatorsBy(admin_attach_listener_.get());
   return absl::OkStatus();
 }
 

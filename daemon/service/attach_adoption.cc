@@ -45,9 +45,12 @@ void AttachFront::KeepHearing(std::atomic<uint64_t>* word) {
 AttachFront::ConnectionPtr AttachFront::Readopt(UniqueFd socket, const core::Tenant& tenant,
                                                 const core::ProcessInfo& process) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
-  connection->peer.tenant = tenant;
-  connection->peer.process = process;
-  connection->place = quota_.TakeAnyway(process.uid);
+  const bool of_operator =
+      !operators_address_.empty() && ListenerAddress(connection->socket.get()) == operators_address_;
+  connection->peer = {.tenant = tenant,
+                      .process = process,
+                      .role = of_operator ? Peer::Role::kAdmin : Peer::Role::kTenant};
+  connection->place = QuotaOf(connection->peer.role).TakeAnyway(process.uid);
   connection->cautious = cautious_;
   return connection;
 }
@@ -76,14 +79,17 @@ absl::Status AttachFront::AdoptProcess(const core::Standing::Process& process, U
   }
   adopted_.push_back(process);
   ConnectionPtr connection;
+  // One that has hung up does not say as what it came.
+  Peer::Role role = Peer::Role::kTenant;
   if (channel) {
     connection = Readopt(std::move(channel), process.tenant, process.process);
     connection->channel = id;
+    role = connection->peer.role;
   }
   {
     MutexLock lock(&mu_);
     members_[id] = Member{.pidfd = std::move(pidfd),
-                          .place = quota_.TakeAnyway(process.process.uid),
+                          .place = QuotaOf(role).TakeAnyway(process.process.uid),
                           .session = process.session,
                           .pid = process.process.pid,
                           .watch = watch};

@@ -133,10 +133,6 @@ absl::Status AttachFront::Admit(Connection* connection) {
   return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
 }
 
-absl::StatusOr<UidQuota::Place> AttachFront::TakePlace(const Peer& peer) {
-  return (peer.role == Peer::Role::kAdmin ? operator_quota_ : quota_).Take(peer.process.uid);
-}
-
 void AttachFront::Accept(UniqueFd socket, Peer::Role role) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
   connection->peer.role = role;
@@ -153,7 +149,7 @@ void AttachFront::Accept(UniqueFd socket, Peer::Role role) {
     return;
   }
   connection->peer = *std::move(peer);
-  absl::StatusOr<UidQuota::Place> place = TakePlace(connection->peer);
+  absl::StatusOr<UidQuota::Place> place = QuotaOf(role).Take(connection->peer.process.uid);
   if (!place.ok()) {
     LogRefused("connection", connection->peer, place.status());
     Audit("connect", *connection, place.status());
@@ -355,7 +351,7 @@ absl::StatusOr<AttachFront::Member> AttachFront::MakeMember(const Connection& co
         {{"session", session.value()}, {"pid", process.pid}, {"why", pidfd.status().message()}});
   }
   member.pidfd = *std::move(pidfd);
-  BERTH_ASSIGN_OR_RETURN(member.place, TakePlace(connection.peer));
+  BERTH_ASSIGN_OR_RETURN(member.place, QuotaOf(connection.peer.role).Take(process.uid));
   return member;
 }
 

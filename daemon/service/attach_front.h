@@ -83,6 +83,9 @@ class AttachFront {
   // Has every session and process that comes, or is refused, kept there, and reads who it is. Before anything is
   // adopted; `audit` outlives the front.
   void KeepAudit(AuditLog* audit) { audit_ = audit; }
+  // What is adopted is an operator's where this listener has accepted it. Before anything is; without it, all is
+  // tenants'.
+  void RecognizeOperatorsBy(int listener) { operators_address_ = ListenerAddress(listener); }
   // Tells the processes that were taken up that a broker serves again, one after the other, and when what waits there
   // is to come back. Called once it does.
   void TellResumed();
@@ -105,7 +108,7 @@ class AttachFront {
   struct Connection {
     UniqueFd socket;
     UidQuota::Place place;
-    // Its role is kAdmin where it came in on operators' socket, as long as this broker lives.
+    // Its role is kAdmin where it came in on operators' socket.
     Peer peer;
     // 0 once it is no longer watched.
     std::atomic<EventLoop::WatchId> watch = 0;
@@ -160,7 +163,7 @@ class AttachFront {
   FreshConnections<ConnectionPtr>& FreshOf(const Peer& peer) {
     return peer.role == Peer::Role::kAdmin ? fresh_operators_ : fresh_;
   }
-  absl::StatusOr<UidQuota::Place> TakePlace(const Peer& peer);
+  UidQuota& QuotaOf(Peer::Role role) { return role == Peer::Role::kAdmin ? operator_quota_ : quota_; }
   // What a process needs to join. Errors: NOT_JOINED if its death could not be proved here, LIMIT.
   absl::StatusOr<Member> MakeMember(const Connection& connection, SessionId session);
   // The channels of the session that have hung up and are of this very process, which lives.
@@ -171,8 +174,7 @@ class AttachFront {
   bool HasLifeline(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Logs why a connection got no role, unless its process ended meanwhile.
   void LogRefused(const char* what, const Peer& peer, const absl::Status& why);
-  // A connection that is a lifeline or a channel since an earlier broker's time. Whether it is an operator's nobody has
-  // kept: it counts as its user's, and is called a tenant's.
+  // A connection that is a lifeline or a channel since an earlier broker's time.
   ConnectionPtr Readopt(UniqueFd socket, const core::Tenant& tenant, const core::ProcessInfo& process);
   // Keeps what became of a connection that came, or wanted to be a lifeline or a channel.
   void Audit(const char* what, const Connection& connection, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
@@ -211,6 +213,7 @@ class AttachFront {
   // For what is adopted.
   bool cautious_ = false;
   AuditLog* audit_ = nullptr;
+  std::string operators_address_;
   // Until TellResumed().
   std::vector<core::Standing::Process> adopted_;
   // Connections that have not said what they are.

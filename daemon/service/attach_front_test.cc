@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -225,6 +226,29 @@ TEST_F(AttachFrontTest, WhatIsGivenBackToALaterBrokerIsItsTenants) {
   const nlohmann::json who = WhoGivesBack(
       {.credentials = {.session = session, .channel = channel}, .tenant = tenant}, sockets->first.get());
   EXPECT_EQ(who["container"], "/of-its-own") << who;
+  EXPECT_EQ(who["role"], "tenant") << who;
+}
+
+TEST_F(AttachFrontTest, WhatAnOperatorGivesBackToALaterBrokerIsAnOperators) {
+  const AbstractAddress address("attach-front-test-operators");
+  const UniqueFd listener = ListenAt(address);
+  front_->RecognizeOperatorsBy(listener.get());
+  const UniqueFd process = ConnectTo(address);
+  UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  ASSERT_TRUE(accepted);
+  SessionId session;
+  ChannelId channel;
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+    session = core.OpenSession(now, {}, {}, "test", {}).value();
+    channel = core.JoinSession(now, session, {}, {}, {}).value();
+  });
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const absl::Status adopted =
+      front_->AdoptProcess({.channel = channel, .session = session}, std::move(pidfd), std::move(accepted));
+  ASSERT_TRUE(adopted.ok()) << adopted;
+  const nlohmann::json who =
+      WhoGivesBack({.credentials = {.session = session, .channel = channel}}, process.get());
+  EXPECT_EQ(who["role"], "admin") << who;
 }
 
 class OperatorsFrontTest : public AttachFrontTest {

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,11 +29,29 @@
 
 namespace berth::service {
 
+// Of a socket that is in no file system.
+class AbstractAddress {
+ public:
+  // `name` tells it from others of this process.
+  explicit AbstractAddress(absl::string_view name) {
+    const std::string path = absl::StrCat("berth-", name, "-", ::getpid());
+    address_.sun_family = AF_UNIX;
+    memcpy(address_.sun_path + 1, path.data(), path.size());
+    size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  socklen_t size() const { return size_; }
+
+ private:
+  sockaddr_un address_ = {};
+  socklen_t size_ = 0;
+};
+
 // Who derives from it runs the loop and plays the vault. Ends the program where it cannot be set up.
 class ListeningFront {
  protected:
   // `name` tells its socket from others of this process; `custody_limit`: fds that the vault takes.
-  ListeningFront(absl::string_view name, uint64_t custody_limit, bool of_operators = false) {
+  ListeningFront(absl::string_view name, uint64_t custody_limit, bool of_operators = false) : address_(name) {
     auto sockets = *SocketPair();
     SetNonBlocking(sockets.first.get()).IgnoreError();
     vault_.emplace(std::move(sockets.first));
@@ -48,23 +67,20 @@ class ListeningFront {
     loop_->SetTimerCallback([] {});
     front_ = std::make_unique<AttachFront>(loop_.get(), broker_.get(), custody_.get(), NodeFacts{},
                                            UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
-    // In no file system.
-    const std::string path = absl::StrCat("berth-", name, "-", ::getpid());
-    address_.sun_family = AF_UNIX;
-    memcpy(address_.sun_path + 1, path.data(), path.size());
-    address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
-    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_) < 0 ||
-        ::listen(listener.get(), 16) < 0 || !front_->Listen(std::move(listener), of_operators).ok()) {
-      std::abort();
-    }
+    if (!front_->Listen(ListenAt(address_), of_operators).ok()) std::abort();
   }
 
-  UniqueFd Connect() const {
+  static UniqueFd ListenAt(const AbstractAddress& address) {
+    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::bind(listener.get(), address.get(), address.size()) < 0 || ::listen(listener.get(), 16) < 0) std::abort();
+    return listener;
+  }
+  static UniqueFd ConnectTo(const AbstractAddress& address) {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address_), address_size_) < 0) std::abort();
+    if (::connect(socket.get(), address.get(), address.size()) < 0) std::abort();
     return socket;
   }
+  UniqueFd Connect() const { return ConnectTo(address_); }
 
   // The vault's end, and what it holds.
   std::optional<BrokerLink> vault_;
@@ -90,8 +106,7 @@ class ListeningFront {
   uint64_t last_id_ = 0;
   Sink sink_{&front_};
   std::unique_ptr<core::Core> core_;
-  sockaddr_un address_ = {};
-  socklen_t address_size_ = 0;
+  const AbstractAddress address_;
 };
 
 }  // namespace berth::service

@@ -1,5 +1,9 @@
 #include "daemon/service/peer.h"
 
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <string>
 
 #include "absl/strings/escaping.h"
@@ -19,6 +23,14 @@ std::string Printable(const std::string& text) {
 }
 
 }  // namespace
+
+std::string ListenerAddress(int socket) {
+  sockaddr_un address = {};
+  socklen_t size = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) < 0) return "";
+  const size_t family = offsetof(sockaddr_un, sun_path);
+  return size > family ? std::string(address.sun_path, size - family) : "";
+}
 
 absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role) {
   BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));

@@ -3,6 +3,8 @@
 #ifndef DAEMON_SERVICE_PEER_H_
 #define DAEMON_SERVICE_PEER_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "daemon/core/caller.h"
 #include "daemon/vault/fd_reserve.h"
@@ -21,6 +23,9 @@ struct Peer {
 inline FdOwner OwnerOf(Peer::Role role) {
   return role == Peer::Role::kAdmin ? FdOwner::kOperator : FdOwner::kClient;
 }
+
+// The address of a listening socket, which those have that it accepted; empty where there is none.
+std::string ListenerAddress(int socket);
 
 // Reads the peer of a connected socket. Errors: UNKNOWN_PEER for the overflow uid, which names nobody.
 absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role);

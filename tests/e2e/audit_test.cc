@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/inspector.h"
+#include "client/permit.h"
+#include "client/session.h"
 #include "common/block_handle.h"
 #include "common/digest.h"
 #include "common/error.h"
@@ -208,6 +211,17 @@ TEST_F(AuditTest, ADayOfDecisionsIsThereWithWhoAskedAndWhy) {
     }
     EXPECT_TRUE(gone);
   }
+  daemon_.ExpectBooksBack();
+}
+
+TEST_F(AuditTest, AnOperatorStaysOneOverABrokersDeath) {
+  const std::shared_ptr<Session> session = daemon_.admin_session();
+  Permit permit = Must(Permit::Acquire(session));
+  daemon_.KillBroker();
+  EXPECT_TRUE(Ok(permit.Release()));
+  const Json released = Await({{"what", "release"}, {"returned", "true"}}, session->id().value());
+  EXPECT_EQ(released["epoch"], 2) << released;
+  EXPECT_EQ(released["who"].value("role", ""), "admin") << released;
   daemon_.ExpectBooksBack();
 }
 
