@@ -2,7 +2,6 @@
 //
 // BERTH_FAULT_CALLS sets how many calls are made (default 4000), BERTH_FAULT_SEED replays the draws of a run.
 
-
 #include <map>
 #include <memory>
 #include <random>
@@ -24,6 +23,9 @@ namespace {
 
 using Permits = v1::PermitService::Stub;
 using Sessions = v1::SessionService::Stub;
+
+// A call that ends at its deadline resets its stream, and as many as these make would be a flood's.
+constexpr char kManyResets[] = "[limits]\nresets_per_second = 100000\nresets_per_second_per_uid = 100000\n";
 
 // What became of calls, by name.
 using Outcomes = std::map<std::string, uint64_t>;
@@ -95,7 +97,7 @@ TEST(DeadlinesTest, NoPermitIsLeftOverOfCallsAroundTheirDeadline) {
   const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", 20'000);
   const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
-  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kClients = 4;
   {
     std::vector<std::unique_ptr<Hasty>> clients;
@@ -130,7 +132,7 @@ TEST(DeadlinesTest, TheSdksOwnDeadlinesLeaveNothingEither) {
   const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", 4000);
   const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
-  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kActors = 4;
   std::vector<std::unique_ptr<Actor>> actors;
   for (uint64_t i = 0; i < kActors; ++i) actors.push_back(std::make_unique<Actor>(daemon));
