@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
@@ -18,17 +19,17 @@ bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\v' || c == '\f' ||
 std::string Spliced(absl::string_view code) {
   std::string spliced;
   spliced.reserve(code.size());
-  for (size_t at = 0; at < code.size(); ++at) {
-    if (code[at] == '\\') {
-      size_t end = at + 1;
-      while (end < code.size() && IsBlank(code[end])) ++end;
-      if (end < code.size() && code[end] == '\n') {
-        at = end;
-        continue;
-      }
-    }
-    spliced.push_back(code[at]);
+  // What has been seen and not been taken yet begins there.
+  size_t begin = 0;
+  for (size_t at = 0; (at = code.find('\\', at)) != absl::string_view::npos; ++at) {
+    size_t end = at + 1;
+    while (end < code.size() && IsBlank(code[end])) ++end;
+    if (end == code.size() || code[end] != '\n') continue;
+    absl::StrAppend(&spliced, code.substr(begin, at - begin));
+    begin = end + 1;
+    at = end;
   }
+  absl::StrAppend(&spliced, code.substr(begin));
   return spliced;
 }
 
@@ -87,10 +88,10 @@ bool QuestionIsHarmless(absl::string_view rest) {
 
 // Of a source as the compiler reads it once lines are whole.
 bool IsHarmless(absl::string_view code) {
-  for (size_t at = 0; (at = code.find_first_of("#%", at)) != absl::string_view::npos; ++at) {
-    absl::string_view rest = code.substr(at);
-    const bool introduces = absl::ConsumePrefix(&rest, "#") || absl::ConsumePrefix(&rest, "%:");
-    if (introduces && !DirectiveIsHarmless(rest)) return false;
+  for (const absl::string_view introducer : {"#", "%:"}) {
+    for (size_t at = 0; (at = code.find(introducer, at)) != absl::string_view::npos; ++at) {
+      if (!DirectiveIsHarmless(code.substr(at + introducer.size()))) return false;
+    }
   }
   constexpr absl::string_view kHas = "__has_";
   for (size_t at = 0; (at = code.find(kHas, at)) != absl::string_view::npos; ++at) {
@@ -102,9 +103,10 @@ bool IsHarmless(absl::string_view code) {
 }  // namespace
 
 bool IncludesOnlyTheCompilersOwn(absl::string_view code) {
+  if (!IsHarmless(Spliced(code))) return false;
   // Whether trigraphs mean anything goes by the language's version.
-  const std::string replaced = absl::StrReplaceAll(code, {{"?\?=", "#"}, {"?\?/", "\\"}});
-  return IsHarmless(Spliced(code)) && IsHarmless(Spliced(replaced));
+  if (!absl::StrContains(code, "?\?")) return true;
+  return IsHarmless(Spliced(absl::StrReplaceAll(code, {{"?\?=", "#"}, {"?\?/", "\\"}})));
 }
 
 }  // namespace berth::internal
