@@ -1,5 +1,6 @@
 #include "daemon/service/grpc_front.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@
 #include "absl/time/time.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "common/mutex.h"
+#include "common/unique_fd.h"
+#include "daemon/vault/child_process.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel_posix.h"
 #include "gtest/gtest.h"
@@ -110,6 +113,13 @@ TEST_F(GrpcFrontTest, CallsPastTheStreamsOfAConnectionWaitTheirTurnAndAreAllAnsw
   }
   ASSERT_TRUE(AllAnswered());
   for (const Call& call : calls_) EXPECT_TRUE(call.status.ok()) << call.status.error_message();
+}
+
+TEST_F(GrpcFrontTest, ABrokerWhoseGrpcCannotWatchAConnectionEnds) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  // Nothing that can be waited for.
+  const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_EXIT(front_->AddConnection(file.get()), testing::ExitedWithCode(kExitForWant), "");
 }
 
 TEST_F(GrpcFrontTest, ACallThatFindsNoStreamInItsTimeIsToldSoAndTheConnectionServesOn) {
