@@ -20,6 +20,7 @@
 #include "daemon/adoption.h"
 #include "daemon/core/row_kind.h"
 #include "daemon/order_wire.h"
+#include "daemon/vault/child_process.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -330,7 +331,10 @@ void BrokerProcess::OnVaultReplaced() {
   // Start() has not come to it yet.
   if (vault_watch_ == 0) return;
   const absl::Status watched = WatchVault();
-  if (!watched.ok()) spdlog::critical("the vault is not heard: {}", std::string(watched.message()));
+  if (watched.ok()) return;
+  // Nor would its end be, which nobody would follow. It is there by now, and starts another broker.
+  spdlog::critical("the vault is not heard: {}", std::string(watched.message()));
+  ::_exit(kExitForWant);
 }
 
 void BrokerProcess::OnVaultEvent() {
@@ -376,7 +380,12 @@ void BrokerProcess::OnNotice(Notice notice) {
     keeper_->WorkerIsUp(up->device, up->lane, std::move(up->socket));
   } else if (auto* const monitor = std::get_if<MonitorUp>(&notice)) {
     const absl::Status heard = desk_->MonitorIsUp(std::move(monitor->socket));
-    if (!heard.ok()) spdlog::error("the monitor is not heard: {}", std::string(heard.message()));
+    // Another one may be, later.
+    if (!heard.ok()) {
+      const std::string why = absl::StrCat("the monitor is not heard: ", heard.message());
+      spdlog::error("{}", why);
+      custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kKillMonitor, why);
+    }
   } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
     keeper_->OnWorkerNews(*news);
   } else if (auto* const dropped = std::get_if<DroppedFd>(&notice)) {

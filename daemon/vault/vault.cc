@@ -286,6 +286,8 @@ void Vault::ReadFromBroker() {
       if (IsWouldBlock(request.status()) || IsEndOfStream(request.status())) return;
       Log("the broker is killed: %s", request.status().ToString().c_str());
       broker_->process.Kill();
+      // What it put last is not here, though it was told so.
+      lost_ = true;
       return;
     }
     std::visit([this](auto&& one) { OnRequest(std::move(one)); }, *std::move(request));

@@ -242,7 +242,7 @@ class Vault {
   uint64_t incarnation_ = 0;
   // A broker of this incarnation has served.
   bool begun_ = false;
-  // No broker has since vault and broker died at once.
+  // No broker has since vault and broker died at once, or something was lost on its way into custody.
   bool lost_ = false;
   // The configuration file is to be read anew.
   bool reload_ = false;

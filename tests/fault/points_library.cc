@@ -2,7 +2,7 @@
 // for memory, fds and files by (points.h). Loaded by LD_PRELOAD.
 //
 // Of the calls that libraries make of their own, too (open, write, mmap, epoll_ctl), those count that the program makes
-// itself: what gRPC makes of its own is not the daemon's to mend. SQLite, which is part of the program, names them
+// itself; gRPC is part of an optimised one (docs/design/0021). SQLite, which is part of the program, names them
 // otherwise (open64).
 
 #include <dlfcn.h>

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/block.h"
 #include "common/block_handle.h"
@@ -223,7 +224,9 @@ class PointsTest : public ::testing::Test {
     std::vector<pid_t> workers = daemon_.workers();
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
       points_.Set(process, PointMode::kFail, point);
-      refused += play().ok() ? 0 : 1;
+      const absl::Status played = play();
+      EXPECT_FALSE(absl::StrContains(played.message(), "said nothing")) << played << ", point " << point;
+      refused += played.ok() ? 0 : 1;
       points_.Clear();
       ExpectBackWithoutPublished();
       // One that ended is followed by another three times in a minute, which the next vault counts anew.
