@@ -138,8 +138,8 @@ struct Facts {
   // The most fds that the vault holds at once, all kinds together.
   uint64_t custody_limit = 0;
   // Whether a broker of this incarnation has served: what it kept is to be gone on with. kBegunBeforeALoss if vault and
-  // broker have died at once since, or a Put came without its fd: what is not held then may have been, and is not proved
-  // gone by that.
+  // broker have died at once since, or a Put came without its fd: what is not held then may have been, and is not
+  // proved gone by that.
   uint64_t begun = 0;
 };
 
