@@ -382,9 +382,8 @@ void BrokerProcess::OnNotice(Notice notice) {
     const absl::Status heard = desk_->MonitorIsUp(std::move(monitor->socket));
     // Another one may be, later.
     if (!heard.ok()) {
-      const std::string why = absl::StrCat("the monitor is not heard: ", heard.message());
-      spdlog::error("{}", why);
-      custody_->Order(/*device=*/0, Lane::kMain, custody::OrderKind::kKillMonitor, why);
+      Carry(core::OrderDevice{.order = core::DeviceOrder::kKillMonitor,
+                              .why = absl::StrCat("the monitor is not heard: ", heard.message())});
     }
   } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
     keeper_->OnWorkerNews(*news);

@@ -133,7 +133,8 @@ class FakeBroker {
 
   std::string Do(const std::vector<std::string>& words, uint64_t id) {
     if (words[0] == "facts") {
-      return absl::StrCat(facts_.node, " ", facts_.incarnation, " ", facts_.epoch, " ", facts_.device_count);
+      return absl::StrCat(facts_.node, " ", facts_.incarnation, " ", facts_.epoch, " ", facts_.device_count, " ",
+                          facts_.begun);
     }
     if (words[0] == "held") {
       std::string text;

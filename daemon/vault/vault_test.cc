@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/state_page.h"
+#include "daemon/vault/custody_wire.h"
 #include "daemon/vault/vault_test_daemon.h"
 
 namespace berth {
@@ -120,6 +121,7 @@ TEST_F(VaultTest, AKilledBrokerIsFollowedByOneThatIsGivenEverything) {
   EXPECT_EQ(after.at(0), before.at(0));
   EXPECT_EQ(after.at(1), before.at(1)) << "the incarnation";
   EXPECT_EQ(after.at(2), "2") << "the epoch";
+  EXPECT_EQ(after.at(4), absl::StrCat(custody::kBegun));
 }
 
 TEST_F(VaultTest, WhatABrokerPutRightBeforeItsDeathIsGivenToTheNext) {
@@ -151,7 +153,12 @@ TEST_F(VaultTest, ABrokerThatBreaksTheProtocolIsReplaced) {
   const UniqueFd broker = OpenPidfd(daemon->Child("berth-broker"));
   Ask("garbage");
   EXPECT_TRUE(WaitReadable(broker.get()));
-  EXPECT_EQ(Facts().at(2), "2");
+  const std::vector<std::string> next = Facts();
+  EXPECT_EQ(next.at(2), "2");
+  EXPECT_EQ(next.at(4), absl::StrCat(custody::kBegunBeforeALoss)) << "what it put last may have been lost";
+  // Once: what this one puts is held.
+  daemon->KillChild("berth-broker");
+  EXPECT_EQ(Facts().at(4), absl::StrCat(custody::kBegun));
 }
 
 TEST_F(VaultTest, ACleanStopSaysSoOnTheStatePage) {

@@ -258,11 +258,11 @@ Books TestDaemon::TakeBooks() {
   });
   Books books = Must(std::move(account), "books");
   // What the broker has put into custody by then is on its way to the vault, which sleeps when it has read it all.
-  const auto at_work = [&] {
+  const auto asleep = [&] {
     const char state = StateOf(vault_pid());
-    return state == 'R' || state == 'D';
+    return state != 'R' && state != 'D';
   };
-  if (!Eventually([&] { return !at_work(); })) Fatal(absl::DeadlineExceededError("the vault never sleeps"), folder_);
+  if (!Eventually(asleep)) Fatal(absl::DeadlineExceededError("the vault never sleeps"), folder_);
   // ThreadSanitizer reads a program's files, at any time, to see which gRPC it has to overlook.
 #ifndef ABSL_HAVE_THREAD_SANITIZER
   for (const auto& [name, pid] : Processes()) books.fds[name] = CountFds(pid);
