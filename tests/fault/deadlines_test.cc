@@ -1,6 +1,7 @@
 // Calls that end close to their grant: no permit is left over, whoever saw what.
 //
-// BERTH_FAULT_CALLS sets how many calls are made (default 20,000, and 4,000 of the SDK's), BERTH_FAULT_SEED replays the draws of a run.
+// BERTH_FAULT_CALLS sets how many calls are made (default 20,000, and 4,000 of the SDK's), BERTH_FAULT_SEED replays the
+// draws of a run.
 
 #include <map>
 #include <memory>
