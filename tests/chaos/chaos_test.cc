@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include <iostream>
-#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +21,7 @@ namespace {
 
 TEST(ChaosTest, WhateverDiesNothingIsLostAndNothingIsOutTwice) {
   const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-  ChaosOptions options = {.seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()())};
+  ChaosOptions options = {.seed = SeedFromEnvironment("BERTH_FAULT_SEED")};
   if (backend != nullptr) options.backend = backend;
   const bool timed = options.backend == "host" || getenv("BERTH_CHAOS_SECONDS") != nullptr;
   const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", timed ? 0 : 10);

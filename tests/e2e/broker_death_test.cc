@@ -1,6 +1,6 @@
 // The broker is killed with everything out: its next life goes on where it was, to the permit and to the byte.
 //
-// BERTH_FAULT_KILLS sets how often it is killed in a row (default 20), BERTH_FAULT_SEED says the moments.
+// BERTH_FAULT_KILLS sets how often it is killed in a row (5, in the soak 20), BERTH_FAULT_SEED says the moments.
 
 #include <signal.h>
 
@@ -126,8 +126,8 @@ TEST(BrokerDeathTest, WhoDiedWhileThereWasNoBrokerIsFreed) {
 }
 
 TEST(BrokerDeathTest, KilledAgainAndAgainItLosesNothing) {
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 20);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", ByLane(5, 20));
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   const absl::Cleanup name = [&] {
     if (::testing::Test::HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed;
   };

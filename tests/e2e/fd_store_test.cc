@@ -2,7 +2,7 @@
 // permits; blocks are lost, and everybody who has one is told. The manager is played (tests/support/service_manager.h);
 // tests/systemd tries a real one.
 //
-// BERTH_FAULT_KILLS sets how often both are killed in a row under load (default 5).
+// BERTH_FAULT_KILLS sets how often both are killed in a row under load (1, in the soak 5).
 
 #include <poll.h>
 #include <signal.h>
@@ -300,7 +300,7 @@ TEST_F(FdStoreTest, AManagerThatHearsNothingHoldsNobodyUp) {
 TEST_F(FdStoreTest, BothDieAgainAndAgainAndTheQueueGoesOn) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon_));
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 5);
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", ByLane(1, 5));
   for (uint64_t round = 0; round < kills && !HasFailure(); ++round) {
     actors[0]->Do("acquire p");
     for (size_t i = 1; i < actors.size(); ++i) {

@@ -72,7 +72,7 @@ TEST(SuccessionTest, WhoIsServedWhileTheVaultIsGoneIsServed) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon));
   const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 10);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   // Kills while somebody was being served.

@@ -1,7 +1,7 @@
 // Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own
 // processes. The count never exceeds the cap, by a witness of its own, and everything comes back.
 //
-// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500) and over blocks (default 120),
+// BERTH_FAULT_KILLS sets how many clients are killed over permits (60, in the soak 500) and over blocks (20, in the soak 120),
 // BERTH_FAULT_SEED replays a run.
 
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace {
 
 class KillsTest : public ::testing::Test {
  protected:
-  KillsTest() : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())), random_(seed_) {
+  KillsTest() : seed_(SeedFromEnvironment("BERTH_FAULT_SEED")), random_(seed_) {
     RecordProperty("seed", absl::StrCat(seed_));
   }
   void TearDown() override {
@@ -159,7 +159,7 @@ class Crowd {
 
 TEST_F(KillsTest, NeverMoreThanTheCapOfKilledClientsHold) {
   TestDaemon daemon;
-  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", 500);
+  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", ByLane(60, 500));
   {
     Crowd crowd(daemon, /*size=*/8, /*cap=*/2);
     while (crowd.kills() < wanted) {
@@ -180,7 +180,7 @@ TEST_F(KillsTest, NeverMoreThanTheCapOfKilledClientsHold) {
 
 TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
   TestDaemon daemon;
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 120);
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", ByLane(20, 120));
   for (uint64_t killed = 0; killed < kills; killed += 2) {
     Actor owner(daemon);
     Actor importer(daemon);
@@ -215,11 +215,11 @@ TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
 
 TEST_F(KillsTest, ABrokerKilledAnywhereIsReplacedAndNoClientHangs) {
   TestDaemon daemon;
-  constexpr int kRounds = 12;
+  const uint64_t rounds = ByLane(4, 12);
   // None ends holding, so whoever waits is served in the end.
   const std::vector<std::string> commands = {"open",     "acquire p", "allocate b 4096", "map b",
                                              "fill b 1", "release p", "drop b",          "allocate c 8192"};
-  for (int round = 0; round < kRounds; ++round) {
+  for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<std::unique_ptr<Actor>> actors;
     for (int i = 0; i < 4; ++i) {
       actors.push_back(std::make_unique<Actor>(daemon, ActorOptions{.open = false}));

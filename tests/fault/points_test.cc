@@ -87,7 +87,7 @@ class SharedPoints {
 class PointsTest : public ::testing::Test {
  protected:
   PointsTest()
-      : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())),
+      : seed_(SeedFromEnvironment("BERTH_FAULT_SEED")),
         random_(seed_),
         daemon_({.environment = points_.environment()}) {}
   void TearDown() override {
@@ -95,8 +95,10 @@ class PointsTest : public ::testing::Test {
     if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
   }
 
-  // Every so many of them.
-  uint64_t Stride(uint64_t otherwise) const { return FromEnvironment("BERTH_FAULT_POINTS", otherwise); }
+  // How far apart the points are that a run tries of `all`: eight of them in the gate, each `soak`th in the soak.
+  uint64_t Stride(uint64_t all, uint64_t soak) const {
+    return FromEnvironment("BERTH_FAULT_POINTS", ByLane(all / 8 + 1, soak));
+  }
 
   uint64_t First(uint64_t stride) { return FromEnvironment("BERTH_FAULT_FROM", 1) + random_() % stride; }
 
@@ -174,9 +176,9 @@ class PointsTest : public ::testing::Test {
     ExpectBack();
   }
 
-  // Plays it with `process` dying at each point, of those that `mode` has it die at and `counts` counts. With a stride
-  // of 0 some thirty are tried. Returns how often one died.
-  uint64_t DieEverywhere(const std::string& process, uint64_t stride, PointMode mode = PointMode::kDie,
+  // Plays it with `process` dying at each `soak`th point, of those that `mode` has it die at and `counts` counts; 0
+  // tries some thirty. Returns how often one died.
+  uint64_t DieEverywhere(const std::string& process, uint64_t soak, PointMode mode = PointMode::kDie,
                          PointMode counts = PointMode::kCount) {
     Actor owner(daemon_);
     Actor importer(daemon_);
@@ -184,7 +186,7 @@ class PointsTest : public ::testing::Test {
     points_.Set(process, counts, 0);
     EXPECT_TRUE(Ok(Play(owner, importer, lent_to)));
     const uint64_t all = points_.Clear();
-    if (stride == 0) stride = all / 30 + 1;
+    const uint64_t stride = Stride(all, soak == 0 ? all / 30 + 1 : soak);
     uint64_t deaths = 0;
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
       const pid_t vault = daemon_.vault_pid();
@@ -208,7 +210,7 @@ class PointsTest : public ::testing::Test {
   }
 
   // Plays it with each call of `process` failing once.
-  void FailEverywhere(const std::string& process, uint64_t stride) {
+  void FailEverywhere(const std::string& process, uint64_t soak) {
     const auto play = [this] {
       Actor owner(daemon_, {.open = false});
       Actor importer(daemon_, {.open = false});
@@ -220,6 +222,7 @@ class PointsTest : public ::testing::Test {
     points_.Set(process, PointMode::kCount, 0);
     EXPECT_TRUE(Ok(play()));
     const uint64_t all = points_.Clear();
+    const uint64_t stride = Stride(all, soak);
     uint64_t refused = 0;
     std::vector<pid_t> workers = daemon_.workers();
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
@@ -247,27 +250,27 @@ class PointsTest : public ::testing::Test {
 };
 
 TEST_F(PointsTest, ABrokerThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-broker", Stride(12)), 5u);
+  EXPECT_GT(DieEverywhere("berth-broker", 12), 5u);
   daemon_.ExpectBooksBack();
 }
 
 TEST_F(PointsTest, AVaultThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berthd", Stride(2)), 2u);
+  EXPECT_GT(DieEverywhere("berthd", 2), 2u);
   daemon_.ExpectBooksBack();
 }
 
 TEST_F(PointsTest, ABrokerThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berth-broker", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 5u);
+  EXPECT_GT(DieEverywhere("berth-broker", 0, PointMode::kFailNew, PointMode::kCountNew), 5u);
   daemon_.ExpectBooksBack();
 }
 
 TEST_F(PointsTest, AVaultThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berthd", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 2u);
+  EXPECT_GT(DieEverywhere("berthd", 0, PointMode::kFailNew, PointMode::kCountNew), 2u);
   daemon_.ExpectBooksBack();
 }
 
 TEST_F(PointsTest, AWorkerThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berth-worker0", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 5u);
+  EXPECT_GT(DieEverywhere("berth-worker0", 0, PointMode::kFailNew, PointMode::kCountNew), 5u);
   daemon_.ExpectBooksBack();
 }
 
@@ -355,7 +358,7 @@ TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
   for (const std::string process : {"berthd", "exe", "berth-starter", "berth-broker"}) {
     for (const bool vault : {false, true}) {
       const uint64_t all = kill(vault, process, 0);
-      const uint64_t stride = Stride(all / 4 + 1);
+      const uint64_t stride = FromEnvironment("BERTH_FAULT_POINTS", ByLane(all, all / 4 + 1));
       for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
         kill(vault, process, point);
       }
@@ -368,14 +371,14 @@ TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
 }
 
 TEST_F(PointsTest, ACallOfTheBrokersThatFailsCostsARequestAtMost) {
-  FailEverywhere("berth-broker", Stride(16));
+  FailEverywhere("berth-broker", 16);
 }
 
 TEST_F(PointsTest, ACallOfAWorkersThatFailsCostsARequestAtMost) {
-  FailEverywhere("berth-worker0", Stride(2));
+  FailEverywhere("berth-worker0", 2);
 }
 
-TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", Stride(4)); }
+TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", 4); }
 
 }  // namespace
 }  // namespace berth::testing

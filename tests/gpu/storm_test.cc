@@ -1,8 +1,6 @@
 // Many processes on one GPU at once: what they write stays theirs, and what the killed held comes back.
 // $BERTH_GPU_TEST_BACKEND=host plays the same on host memory. $BERTH_STORM_SEED replays the draws of a run.
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -18,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/testing.h"
 
@@ -28,16 +27,12 @@ using testing::Eventually;
 using testing::Ok;
 
 constexpr int kPairs = 8;
-constexpr int kRounds = 64;
-constexpr int kKills = 200;
 // Small enough for sixteen processes at once within the test's budget of 4 GiB.
 constexpr Bytes kLargest = MiB(16);
 
 class GpuStormTest : public GpuJob {
  protected:
   GpuStormTest() {
-    const char* const text = getenv("BERTH_STORM_SEED");
-    if (text == nullptr || !absl::SimpleAtoi(text, &seed_)) seed_ = std::random_device()();
   }
   void SetUp() override {
     GpuJob::SetUp();
@@ -68,7 +63,7 @@ class GpuStormTest : public GpuJob {
     EXPECT_TRUE(Eventually([this] { return DeviceProcesses() == processes_before_; }));
   }
 
-  uint64_t seed_ = 0;
+  const uint64_t seed_ = testing::SeedFromEnvironment("BERTH_STORM_SEED");
   Bytes idle_;
 };
 
@@ -94,11 +89,12 @@ void ShareOnce(Actor& owner, Actor& importer, std::mt19937_64& random) {
   owner.Do("drop b");
 }
 
-TEST_F(GpuStormTest, SixteenProcessesFindWhatWasWrittenSixtyFourTimesEach) {
-  InParallel([this](std::mt19937_64& random) {
+TEST_F(GpuStormTest, SixteenProcessesFindWhatWasWritten) {
+  const uint64_t rounds = testing::ByLane(2, 64);
+  InParallel([&, this](std::mt19937_64& random) {
     Actor first(folder());
     Actor second(folder());
-    for (int round = 0; round < kRounds; ++round) {
+    for (uint64_t round = 0; round < rounds; ++round) {
       ShareOnce(first, second, random);
       ShareOnce(second, first, random);
     }
@@ -111,8 +107,10 @@ TEST_F(GpuStormTest, SixteenProcessesFindWhatWasWrittenSixtyFourTimesEach) {
 TEST_F(GpuStormTest, ProcessesKilledAnywhereInTheirWorkLeaveNothing) {
   const std::vector<std::string> work = {"sum b",     "overwrite b", "sum b", "allocate d 4194304 ipc",
                                          "write d 3", "drop b"};
+  // The kills within each pair of processes.
+  const uint64_t kills = testing::ByLane(2, 26);
   InParallel([&](std::mt19937_64& random) {
-    for (int kills = 0; kills < kKills / kPairs; kills += 2) {
+    for (uint64_t killed = 0; killed < kills; killed += 2) {
       Actor owner(folder());
       Actor importer(folder());
       ShareAny(owner, importer, random);
