@@ -29,11 +29,11 @@ namespace {
 
 std::string g_name;
 
-// What is being looked at.
+// The current input.
 const std::string* g_input = nullptr;
 
-// Says at which input the fuzzer died: `printf '…' >corpus/NAME/…` keeps it.
-void TellInput(int number) {
+// Prints the input at which the fuzzer died: `printf '…' >corpus/NAME/…` stores it.
+void PrintInput(int number) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "died at: printf '";
   for (const char byte : *g_input) {
@@ -79,7 +79,7 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
         input.insert(at, random() % 9, static_cast<char>(random()));
         break;
       case 4: {
-        // A number that is near a border of its type.
+        // A number near a limit of its type.
         const uint64_t number = (uint64_t{1} << random() % 64) - random() % 2;
         for (size_t i = 0; i < 8 && at + i < input.size(); ++i) input[at + i] = static_cast<char>(number >> (8 * i));
         break;
@@ -93,10 +93,10 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
   return input;
 }
 
-TEST(FuzzTest, WhateverComesIsAnswered) {
+TEST(FuzzTest, EveryInputIsAnswered) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_FALSE(corpus.empty());
-  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, TellInput);
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, PrintInput);
   for (const std::string& input : corpus) RunOne(input);
   const uint64_t seed = testing::FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
   const absl::Time end = absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", 3));

@@ -13,8 +13,8 @@
 
 namespace berth::sim {
 
-// Calls run(draw) once for each seed, with draw(below) a random number from 0 to below - 1, until one fails, which is
-// named.
+// Calls run(draw) once for each seed, where draw(below) is a random number from 0 to below - 1. Stops at the first
+// failure and prints its seed.
 template <typename Run>
 void Seeds(uint64_t count, Run run) {
   uint64_t one = 0;

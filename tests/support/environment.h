@@ -1,6 +1,6 @@
-// A figure that a run of a test may be given from outside: how much, how long, from which seed.
-#ifndef BERTH_TESTS_SUPPORT_ENVIRONMENT_H_
-#define BERTH_TESTS_SUPPORT_ENVIRONMENT_H_
+// Parameters of a test run that the environment may set: amount, duration, seed.
+#ifndef TESTS_SUPPORT_ENVIRONMENT_H_
+#define TESTS_SUPPORT_ENVIRONMENT_H_
 
 #include <cstdint>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace berth::testing {
 
-// The variable's value, or `otherwise` where it is not set or no whole number.
+// Returns the variable's value, or `otherwise` where it is unset or no whole number.
 inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
   uint64_t number = 0;
@@ -18,4 +18,4 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 }  // namespace berth::testing
 
-#endif  // BERTH_TESTS_SUPPORT_ENVIRONMENT_H_
+#endif  // TESTS_SUPPORT_ENVIRONMENT_H_

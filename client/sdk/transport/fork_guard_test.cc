@@ -1,0 +1,73 @@
+#include "client/sdk/transport/fork_guard.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "common/os/fd_passing.h"
+#include "gtest/gtest.h"
+
+namespace berth::internal {
+namespace {
+
+bool IsOpen(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+// Runs `check` in a forked child and returns its result.
+template <typename Check>
+bool InForkedChild(Check check) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(check() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+class ForkGuardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pair = SocketPair();
+    ASSERT_TRUE(pair.ok());
+    lifeline_ = pair->first.get();
+    channel_ = pair->second.get();
+    guard_.emplace(std::move(pair->first), std::move(pair->second));
+  }
+  int lifeline_ = -1;
+  int channel_ = -1;
+  std::optional<ForkGuard> guard_;
+};
+
+TEST_F(ForkGuardTest, ForkedChildClosesFdsAndIsRejected) {
+  EXPECT_TRUE(InForkedChild([&] {
+    return !IsOpen(lifeline_) && !IsOpen(channel_) && guard_->forked() &&
+           guard_->Check().code() == absl::StatusCode::kFailedPrecondition && !CheckNotForked().ok();
+  }));
+  EXPECT_TRUE(IsOpen(lifeline_));
+  EXPECT_TRUE(IsOpen(channel_));
+  EXPECT_TRUE(guard_->Check().ok());
+}
+
+TEST_F(ForkGuardTest, PersistentLifelineStaysOpenInChild) {
+  guard_->KeepLifeline();
+  EXPECT_TRUE(InForkedChild([&] { return IsOpen(lifeline_) && !IsOpen(channel_) && guard_->forked(); }));
+}
+
+TEST_F(ForkGuardTest, ChildNeverClosesReusedFd) {
+  EXPECT_TRUE(InForkedChild([&] {
+    // Reuses the number of the closed lifeline, then destroys the guard.
+    const int reused = ::open("/dev/null", O_RDONLY);
+    if (reused != std::min(lifeline_, channel_)) return false;
+    guard_.reset();
+    return IsOpen(reused);
+  }));
+}
+
+TEST_F(ForkGuardTest, DestructionClosesBothFds) {
+  guard_.reset();
+  EXPECT_FALSE(IsOpen(lifeline_));
+  EXPECT_FALSE(IsOpen(channel_));
+}
+
+}  // namespace
+}  // namespace berth::internal
