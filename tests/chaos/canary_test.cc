@@ -2,8 +2,8 @@
 // of sizes that fit each other, ready ones too; each finds every byte empty, fills it all, and gives it back, or is
 // killed with it; brokers, vaults and workers are killed in between.
 //
-// BERTH_CANARY_CYCLES sets how many blocks (300, in the soak 2,500; with $BERTH_GPU_TEST_BACKEND=cuda 1,000), BERTH_FAULT_SEED replays
-// the draws of a run. It takes root, for the users.
+// BERTH_CANARY_CYCLES sets how many blocks (800, in the soak 2,500; with $BERTH_GPU_TEST_BACKEND=cuda 1,000),
+// BERTH_FAULT_SEED replays the draws of a run. It takes root, for the users.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ class CanaryTest : public ::testing::Test {
 
 TEST_F(CanaryTest, NobodyReadsWhatAnotherOneWrote) {
   if (!IsRoot()) GTEST_SKIP() << "it takes root to be several users";
-  const uint64_t cycles = FromEnvironment("BERTH_CANARY_CYCLES", backend_ == "host" ? ByLane(300, 2'500) : 1'000);
+  const uint64_t cycles = FromEnvironment("BERTH_CANARY_CYCLES", backend_ == "host" ? ByLane(800, 2'500) : 1'000);
   TestDaemon daemon({.flags = {"--warm-blocks=2"}, .backend = backend_});
   std::vector<std::unique_ptr<Actor>> actors;
   for (const uid_t user : kUsers) actors.push_back(Start(daemon, user));

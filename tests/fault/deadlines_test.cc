@@ -1,7 +1,7 @@
 // Calls that end close to their grant: no permit is left over, whoever saw what.
 //
-// BERTH_FAULT_CALLS sets how many calls are made (2,000, and 400 of the SDK's; in the soak ten times as many), BERTH_FAULT_SEED replays the
-// draws of a run.
+// BERTH_FAULT_CALLS sets how many calls are made (2,000, and 400 of the SDK's; in the soak ten times as many),
+// BERTH_FAULT_SEED replays the draws of a run.
 
 #include <map>
 #include <memory>

@@ -1,8 +1,8 @@
 // Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own
 // processes. The count never exceeds the cap, by a witness of its own, and everything comes back.
 //
-// BERTH_FAULT_KILLS sets how many clients are killed over permits (60, in the soak 500) and over blocks (20, in the soak 120),
-// BERTH_FAULT_SEED replays a run.
+// BERTH_FAULT_KILLS sets how many clients are killed over permits (60, in the soak 500) and over blocks (20, in the
+// soak 120), BERTH_FAULT_SEED replays a run.
 
 #include <poll.h>
 #include <signal.h>

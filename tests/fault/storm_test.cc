@@ -1,7 +1,8 @@
 // A storm of SIGKILLs over those who hold and wait: at any moment of acquiring, using, keeping and releasing. After
 // each death the daemon's count is compared with who lives, holder for holder, and the next grant is timed.
 //
-// BERTH_FAULT_STORM sets how many are killed (20, in the soak 60; 1,000 for the figure), BERTH_FAULT_SEED replays a run.
+// BERTH_FAULT_STORM sets how many are killed (20, in the soak 60; 1,000 for the figure), BERTH_FAULT_SEED replays a
+// run.
 
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Runs a fuzzer as a test, without libFuzzer. `--write-seeds=FOLDER` writes its seeds there instead.
 //
-// BERTH_FUZZ_SECONDS sets how long (0, in the soak 3; 200 mutations at least), BERTH_FAULT_SEED replays the mutations of a run.
+// BERTH_FUZZ_SECONDS sets how long (0, in the soak 3; 200 mutations at least), BERTH_FAULT_SEED replays the mutations
+// of a run.
 
 #include <signal.h>
 #include <unistd.h>

@@ -12,8 +12,8 @@
 
 namespace berth::sim {
 
-// Calls run(draw) once for each of `count` seeds (in the gate for one alone), with draw(below) a random number from 0 to
-// below - 1, until one fails, which is named.
+// Calls run(draw) once for each of `count` seeds (in the gate for one alone), with draw(below) a random number from 0
+// to below - 1, until one fails, which is named.
 template <typename Run>
 void Seeds(uint64_t count, Run run) {
   const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
