@@ -20,7 +20,7 @@
 
 namespace berth {
 
-class SpinTest : public testing::Test {
+class SpinTest : public ::testing::Test {
  protected:
   explicit SpinTest(const std::string& model) {
     char name[] = "/tmp/berth-model-XXXXXX";
@@ -34,7 +34,7 @@ class SpinTest : public testing::Test {
   // than the search.
   std::string Search(const std::string& definitions, bool many_runs) {
     const std::string steps =
-        absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_, " && gcc ", many_runs ? "-O2" : "-O1",
+        absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_, " && gcc ", many_runs ? "-O2" : "-O0",
                      " -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000");
     const int status = std::system(absl::StrCat("(", steps, ") >", folder_, "/said 2>&1").c_str());
     std::stringstream said;

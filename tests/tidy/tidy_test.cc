@@ -377,8 +377,11 @@ TEST(TidyTest, RetiredTermsAreNotUsed) {
       absl::StrReplaceAll({{unchanged.text, std::string(unchanged.text.size(), ' ')}}, &text);
     }
     const std::string code = IsCpp(source.path) ? CodeOf(text) : "";
+    const std::string lower = absl::AsciiStrToLower(text);
     for (size_t i = 0; i < terms.size(); ++i) {
       const RetiredTerm& retired = RetiredTerms()[i];
+      // Skips most lines: FindTerm() compares the term at each letter.
+      if (!absl::StrContains(lower, terms[i].front())) continue;
       const absl::string_view searched = retired.names_only ? code : text;
       const absl::string_view gaps = retired.names_only ? "_" : " _-";
       for (size_t at = FindTerm(searched, terms[i], gaps, 0); at != absl::string_view::npos;
