@@ -2,8 +2,8 @@
 // of sizes that fit each other, among them warm blocks. Each process finds every byte empty, fills the block, and
 // releases it or is killed with it. Brokers, supervisors and workers are killed in between.
 //
-// BERTH_CANARY_CYCLES sets the number of blocks (2,500; with $BERTH_GPU_TEST_BACKEND=cuda 1,000), BERTH_FAULT_SEED
-// replays the random choices of a run. The test needs root, for the users.
+// BERTH_CANARY_CYCLES sets the number of blocks (800, in the soak 2,500; with $BERTH_GPU_TEST_BACKEND=cuda 1,000),
+// BERTH_FAULT_SEED replays the random choices of a run. The test needs root, for the users.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ class CanaryTest : public ::testing::Test {
  protected:
   CanaryTest()
       : backend_(getenv("BERTH_GPU_TEST_BACKEND") == nullptr ? "host" : getenv("BERTH_GPU_TEST_BACKEND")),
-        seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())),
+        seed_(SeedFromEnvironment("BERTH_FAULT_SEED")),
         random_(seed_) {}
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
@@ -52,7 +52,8 @@ class CanaryTest : public ::testing::Test {
 
 TEST_F(CanaryTest, NoClientReadsForeignData) {
   if (!IsRoot()) GTEST_SKIP() << "it takes root to be several users";
-  const uint64_t cycles = FromEnvironment("BERTH_CANARY_CYCLES", backend_ == "host" ? 2'500 : 1'000);
+  // In the gate enough for one death of the broker.
+  const uint64_t cycles = FromEnvironment("BERTH_CANARY_CYCLES", backend_ == "host" ? GateOrSoak(800, 2'500) : 1'000);
   TestDaemon daemon({.flags = {"--warm-blocks=2"}, .backend = backend_});
   std::vector<std::unique_ptr<Actor>> actors;
   for (const uid_t user : kUsers) actors.push_back(Start(daemon, user));

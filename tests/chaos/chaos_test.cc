@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include <iostream>
-#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +22,7 @@ namespace {
 
 TEST(ChaosTest, RandomDeathsLoseNothingAndGrantNothingTwice) {
   const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-  ChaosOptions options = {.seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()())};
+  ChaosOptions options = {.seed = SeedFromEnvironment("BERTH_FAULT_SEED")};
   if (backend != nullptr) options.backend = backend;
   const bool timed = options.backend == "host" || getenv("BERTH_CHAOS_SECONDS") != nullptr;
   const uint64_t rounds = FromEnvironment("BERTH_CHAOS_ROUNDS", timed ? 0 : 10);
@@ -36,7 +35,7 @@ TEST(ChaosTest, RandomDeathsLoseNothingAndGrantNothingTwice) {
 }
 
 TEST(ChaosTest, DaemonStopsLoseAndDoubleNothing) {
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   const absl::Time end = absl::Now() + absl::Seconds(FromEnvironment("BERTH_CHAOS_STOP_SECONDS", 30));
   Chaos chaos({.seed = seed, .stops = true});
   do {

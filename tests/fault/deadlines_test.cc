@@ -1,7 +1,7 @@
 // Calls that end close to their grant: no permit is left over, whichever side saw the end first.
 //
-// BERTH_FAULT_CALLS sets how many calls are made (default 20,000, and 4,000 of the SDK's), BERTH_FAULT_SEED replays the
-// random choices of a run.
+// BERTH_FAULT_CALLS sets how many calls are made (2,000, and 400 of the SDK's; in the soak ten times as many),
+// BERTH_FAULT_SEED replays the random choices of a run.
 
 #include <map>
 #include <memory>
@@ -96,8 +96,8 @@ class Hasty {
 };
 
 TEST(DeadlinesTest, CallsAroundDeadlineLeaveNoPermit) {
-  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", 20'000);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(2'000, 20'000));
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kClients = 4;
@@ -131,8 +131,8 @@ TEST(DeadlinesTest, CallsAroundDeadlineLeaveNoPermit) {
 }
 
 TEST(DeadlinesTest, SdkDeadlinesLeaveNothing) {
-  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", 4000);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(400, 4'000));
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kActors = 4;

@@ -1,9 +1,9 @@
 // Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own processes. By
 // an independent witness the count never exceeds the cap, and everything comes back.
 //
-// BERTH_FAULT_KILLS sets how many clients are killed over permits (default 500) and over blocks (default 120). It also
-// sets how many clients and daemons are killed where the whole daemon is killed and stopped (default 200).
-// BERTH_FAULT_SEED replays a run.
+// BERTH_FAULT_KILLS sets how many clients are killed over permits (60, in the soak 500) and over blocks (20, in the
+// soak 120). It also sets how many clients and daemons are killed where the whole daemon is killed and stopped (40, in
+// the soak 200). BERTH_FAULT_SEED replays a run.
 
 #include <poll.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ namespace {
 
 class KillsTest : public ::testing::Test {
  protected:
-  KillsTest() : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())), random_(seed_) {
+  KillsTest() : seed_(SeedFromEnvironment("BERTH_FAULT_SEED")), random_(seed_) {
     RecordProperty("seed", absl::StrCat(seed_));
   }
   void TearDown() override {
@@ -181,7 +181,7 @@ class Crowd {
 
 TEST_F(KillsTest, KilledClientsNeverExceedCap) {
   TestDaemon daemon;
-  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", 500);
+  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(60, 500));
   {
     Crowd crowd(daemon, /*size=*/8, /*cap=*/2);
     while (crowd.kills() < wanted) {
@@ -202,7 +202,7 @@ TEST_F(KillsTest, KilledClientsNeverExceedCap) {
 
 TEST_F(KillsTest, DaemonEndsGrantNoUnitTwice) {
   TestDaemon daemon;
-  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", 200);
+  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(40, 200));
   {
     Crowd crowd(daemon, /*size=*/8, /*cap=*/2);
     while (crowd.kills() < wanted) {
@@ -222,7 +222,7 @@ TEST_F(KillsTest, DaemonEndsGrantNoUnitTwice) {
 
 TEST_F(KillsTest, KilledOwnersAndImportersLeaveNoBytes) {
   TestDaemon daemon;
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 120);
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(20, 120));
   for (uint64_t killed = 0; killed < kills; killed += 2) {
     Actor owner(daemon);
     Actor importer(daemon);
@@ -257,11 +257,11 @@ TEST_F(KillsTest, KilledOwnersAndImportersLeaveNoBytes) {
 
 TEST_F(KillsTest, KilledBrokerIsReplacedAndNoClientHangs) {
   TestDaemon daemon;
-  constexpr int kRounds = 12;
+  const uint64_t rounds = GateOrSoak(4, 12);
   // None ends while holding, so every waiter is served in the end.
   const std::vector<std::string> commands = {"open",     "acquire p", "allocate b 4096", "map b",
                                              "fill b 1", "release p", "drop b",          "allocate c 8192"};
-  for (int round = 0; round < kRounds; ++round) {
+  for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<std::unique_ptr<Actor>> actors;
     for (int i = 0; i < 4; ++i) {
       actors.push_back(std::make_unique<Actor>(daemon, ActorOptions{.open = false}));

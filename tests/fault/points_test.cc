@@ -4,8 +4,9 @@
 // open, write, map, rename and stat of files. Everything affected is released.
 // Each allocation by operator new in broker, supervisor and worker fails once, which ends that process.
 //
-// Every Nth point is tried, starting at a random one; BERTH_FAULT_POINTS=1 tries each point, =N each Nth, and
-// BERTH_FAULT_FROM=N none before that. BERTH_FAULT_SEED replays the random choices of a run.
+// Every Nth point is tried, starting at a random one: about four in the gate, more in the soak. BERTH_FAULT_POINTS=1
+// tries each point, =N each Nth, and BERTH_FAULT_FROM=N none before that. BERTH_FAULT_SEED replays the random choices
+// of a run.
 
 #include "tests/fault/points.h"
 
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -91,7 +93,7 @@ class SharedPoints {
 class PointsTest : public ::testing::Test {
  protected:
   PointsTest()
-      : seed_(FromEnvironment("BERTH_FAULT_SEED", std::random_device()())),
+      : seed_(SeedFromEnvironment("BERTH_FAULT_SEED")),
         random_(seed_),
         daemon_({.environment = points_.environment()}) {}
   void TearDown() override {
@@ -99,8 +101,19 @@ class PointsTest : public ::testing::Test {
     if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
   }
 
-  // Returns the distance between two tried points.
-  uint64_t Stride(uint64_t otherwise) const { return FromEnvironment("BERTH_FAULT_POINTS", otherwise); }
+  // Returns the distance between two tried points of `all`: the gate tries about four, the soak each `soak`th.
+  uint64_t Stride(uint64_t all, uint64_t soak) const {
+    return FromEnvironment("BERTH_FAULT_POINTS", GateOrSoak(all / 4 + 1, soak));
+  }
+  // As above, where a try restarts the daemon: one point in the gate.
+  uint64_t RestartStride(uint64_t all, uint64_t soak) const {
+    return FromEnvironment("BERTH_FAULT_POINTS", GateOrSoak(std::max<uint64_t>(all, 1), soak));
+  }
+  // Returns the processes of whose calls one fails while the daemon is replaced, stopped or started.
+  static std::vector<std::string> ReplacedProcesses() {
+    if (!Soaks()) return {"berthd", "berth-broker"};
+    return {"berthd", "exe", "berth-launcher", "berth-broker"};
+  }
 
   uint64_t First(uint64_t stride) { return FromEnvironment("BERTH_FAULT_FROM", 1) + random_() % stride; }
 
@@ -179,9 +192,9 @@ class PointsTest : public ::testing::Test {
     ExpectBack();
   }
 
-  // Runs the scenario with `process` dying at each point; `mode` is how it dies and `counts` what counts as a point.
-  // With a stride of 0 some thirty points are tried. Returns the number of deaths.
-  uint64_t DieEverywhere(const std::string& process, uint64_t stride, PointMode mode = PointMode::kDie,
+  // Runs the scenario with `process` dying at each `soak`th point, 0 for some thirty points; `mode` is how it dies and
+  // `counts` what counts as a point. Returns the number of deaths.
+  uint64_t DieEverywhere(const std::string& process, uint64_t soak, PointMode mode = PointMode::kDie,
                          PointMode counts = PointMode::kCount) {
     Actor owner(daemon_);
     Actor importer(daemon_);
@@ -189,7 +202,7 @@ class PointsTest : public ::testing::Test {
     points_.Set(process, counts, 0);
     EXPECT_TRUE(Ok(Play(owner, importer, lent_to)));
     const uint64_t all = points_.Clear();
-    if (stride == 0) stride = all / 30 + 1;
+    const uint64_t stride = Stride(all, soak == 0 ? all / 30 + 1 : soak);
     uint64_t deaths = 0;
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
       const pid_t supervisor = daemon_.supervisor_pid();
@@ -213,8 +226,8 @@ class PointsTest : public ::testing::Test {
     return deaths;
   }
 
-  // Runs the scenario with each call of `process` failing once.
-  void FailEverywhere(const std::string& process, uint64_t stride) {
+  // Runs the scenario with each `soak`th call of `process` failing once.
+  void FailEverywhere(const std::string& process, uint64_t soak) {
     const auto play = [this] {
       Actor owner(daemon_, {.open = false});
       Actor importer(daemon_, {.open = false});
@@ -226,6 +239,7 @@ class PointsTest : public ::testing::Test {
     points_.Set(process, PointMode::kCount, 0);
     EXPECT_TRUE(Ok(play()));
     const uint64_t all = points_.Clear();
+    const uint64_t stride = Stride(all, soak);
     uint64_t refused = 0;
     std::vector<pid_t> workers = daemon_.workers();
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
@@ -253,27 +267,27 @@ class PointsTest : public ::testing::Test {
 };
 
 TEST_F(PointsTest, BrokerDeathAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-broker", Stride(12)), 5u);
+  EXPECT_GT(DieEverywhere("berth-broker", 12), GateOrSoak(1, 5));
   daemon_.ExpectAccountsBack();
 }
 
 TEST_F(PointsTest, SupervisorDeathAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berthd", Stride(2)), 2u);
+  EXPECT_GT(DieEverywhere("berthd", 2), GateOrSoak(0, 2));
   daemon_.ExpectAccountsBack();
 }
 
 TEST_F(PointsTest, BrokerWithoutMemoryEndsAndLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-broker", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 5u);
+  EXPECT_GT(DieEverywhere("berth-broker", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(1, 5));
   daemon_.ExpectAccountsBack();
 }
 
 TEST_F(PointsTest, SupervisorWithoutMemoryEndsAndLosesNothing) {
-  EXPECT_GT(DieEverywhere("berthd", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 2u);
+  EXPECT_GT(DieEverywhere("berthd", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(0, 2));
   daemon_.ExpectAccountsBack();
 }
 
 TEST_F(PointsTest, WorkerWithoutMemoryEndsAndLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-worker0", Stride(0), PointMode::kFailNew, PointMode::kCountNew), 5u);
+  EXPECT_GT(DieEverywhere("berth-worker0", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(1, 5));
   daemon_.ExpectAccountsBack();
 }
 
@@ -359,10 +373,10 @@ TEST_F(PointsTest, FailedCallDuringReplacementEndsNoLease) {
     EXPECT_TRUE(Ok(holder.Ask("status"))) << process << " " << point;
     return passed;
   };
-  for (const std::string process : {"berthd", "exe", "berth-launcher", "berth-broker"}) {
+  for (const std::string& process : ReplacedProcesses()) {
     for (const bool supervisor : {false, true}) {
       const uint64_t all = kill(supervisor, process, 0);
-      const uint64_t stride = Stride(all / 4 + 1);
+      const uint64_t stride = RestartStride(all, all / 4 + 1);
       for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
         kill(supervisor, process, point);
       }
@@ -410,9 +424,9 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
     return passed;
   };
   for (const bool stop : {false, true}) {
-    for (const std::string process : {"berthd", "exe", "berth-launcher", "berth-broker"}) {
+    for (const std::string& process : ReplacedProcesses()) {
       const uint64_t all = restart(stop, process, PointMode::kCount, 0);
-      const uint64_t stride = Stride(all / 3 + 1);
+      const uint64_t stride = RestartStride(all, all / 3 + 1);
       for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
         restart(stop, process, PointMode::kFail, point);
       }
@@ -426,14 +440,14 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
 }
 
 TEST_F(PointsTest, FailedBrokerCallFailsSingleRequestAtMost) {
-  FailEverywhere("berth-broker", Stride(16));
+  FailEverywhere("berth-broker", 16);
 }
 
 TEST_F(PointsTest, FailedWorkerCallFailsSingleRequestAtMost) {
-  FailEverywhere("berth-worker0", Stride(2));
+  FailEverywhere("berth-worker0", 2);
 }
 
-TEST_F(PointsTest, FailedSupervisorCallFailsSingleRequestAtMost) { FailEverywhere("berthd", Stride(4)); }
+TEST_F(PointsTest, FailedSupervisorCallFailsSingleRequestAtMost) { FailEverywhere("berthd", 4); }
 
 }  // namespace
 }  // namespace berth::testing

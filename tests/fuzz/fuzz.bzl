@@ -16,6 +16,7 @@ def berth_fuzzer(name, deps, data = []):
     cc_test(
         name = name + "_test",
         size = "small",
+        tags = ["scaled"],
         data = data + native.glob(["corpus/%s/**" % name]) + ["//tests:tsan_suppressions.txt"],
         deps = [
             ":" + name,

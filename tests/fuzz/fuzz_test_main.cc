@@ -1,6 +1,7 @@
 // Runs a fuzzer as a test, without libFuzzer. `--write-seeds=FOLDER` writes its seeds there instead.
 //
-// BERTH_FUZZ_SECONDS sets how long (default 3), BERTH_FAULT_SEED replays the mutations of a run.
+// BERTH_FUZZ_SECONDS sets how long (0, in the soak 3; at least 200 mutations), BERTH_FAULT_SEED replays the mutations
+// of a run.
 
 #include <signal.h>
 #include <unistd.h>
@@ -93,17 +94,20 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
   return input;
 }
 
+constexpr uint64_t kFewestMutations = 200;
+
 TEST(FuzzTest, EveryInputIsAnswered) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_FALSE(corpus.empty());
   for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, PrintInput);
   for (const std::string& input : corpus) RunOne(input);
-  const uint64_t seed = testing::FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
-  const absl::Time end = absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", 3));
+  const uint64_t seed = testing::SeedFromEnvironment("BERTH_FAULT_SEED");
+  const absl::Time end =
+      absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", testing::GateOrSoak(0, 3)));
   std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   uint64_t runs = 0;
-  for (; absl::Now() < end && !HasFailure(); ++runs) RunOne(Mutate(corpus, random));
+  for (; (runs < kFewestMutations || absl::Now() < end) && !HasFailure(); ++runs) RunOne(Mutate(corpus, random));
   std::cout << corpus.size() << " inputs, " << runs << " mutations\n";
 }
 

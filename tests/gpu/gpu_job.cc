@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/compute.h"
 #include "tests/support/actor/actor_wire.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/testing.h"
 
@@ -26,7 +27,14 @@ std::vector<std::string> WithFolder(const std::string& folder, std::vector<std::
   return environment;
 }
 
+std::string Backend() {
+  const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
+  return backend == nullptr ? "cuda" : backend;
+}
+
 }  // namespace
+
+const Bytes kBlock = Backend() == "host" && !testing::Soaks() ? MiB(32) : MiB(256);
 
 double InMiB(Bytes bytes) { return static_cast<double>(bytes.count()) / MiB(1).count(); }
 
@@ -60,8 +68,7 @@ void Actor::Quit() {
 }
 
 void GpuJob::SetUp() {
-  const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-  if (backend != nullptr) backend_ = backend;
+  backend_ = Backend();
   if (cuda()) RequireCuda();
   if (IsSkipped() || HasFatalFailure()) return;
   // Memory of an earlier test's processes may still be in release.

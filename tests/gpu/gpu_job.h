@@ -20,7 +20,8 @@
 
 namespace berth::gpu {
 
-inline constexpr Bytes kBlock = MiB(256);
+// 256 MiB; 32 MiB on host memory in the gate.
+extern const Bytes kBlock;
 inline constexpr uint32_t kSeed = 7;
 // Device memory that the daemon's driver may use in addition to the blocks.
 inline constexpr Bytes kOverhead = MiB(8);

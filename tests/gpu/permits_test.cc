@@ -3,7 +3,6 @@
 // replays the random choices of a run.
 
 #include <poll.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,11 +15,11 @@
 
 #include <berth/bytes.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/environment.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -33,17 +32,12 @@ using testing::ProgramPath;
 using testing::Subprocess;
 
 constexpr absl::Duration kPatience = absl::Minutes(3);
-constexpr int kTests = 200;
 constexpr int kAtATime = 20;
 constexpr uint64_t kCap = 2;
 constexpr int kJobs = 40;
 
 class GpuPermitsTest : public GpuJob {
  protected:
-  GpuPermitsTest() {
-    const char* const text = getenv("BERTH_STORM_SEED");
-    if (text == nullptr || !absl::SimpleAtoi(text, &seed_)) seed_ = std::random_device()();
-  }
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "BERTH_STORM_SEED=" << seed_;
     GpuJob::TearDown();
@@ -113,10 +107,11 @@ class GpuPermitsTest : public GpuJob {
     EXPECT_TRUE(DeviceComesBackTo(before_));
   }
 
-  uint64_t seed_ = 0;
+  const uint64_t seed_ = testing::SeedFromEnvironment("BERTH_STORM_SEED");
 };
 
 TEST_F(GpuPermitsTest, ConcurrentTestsNeverExceedPermitCap) {
+  const auto tests = static_cast<int>(testing::GateOrSoak(30, 200));
   std::atomic<int> next = 0;
   std::atomic<int> right = 0, of_runtime = 0, killed = 0;
   const bool have_runtime = HaveRuntime();
@@ -124,7 +119,7 @@ TEST_F(GpuPermitsTest, ConcurrentTestsNeverExceedPermitCap) {
     std::vector<std::thread> runners;
     for (int runner = 0; runner < kAtATime; ++runner) {
       runners.emplace_back([&] {
-        for (int number = next++; number < kTests; number = next++) {
+        for (int number = next++; number < tests; number = next++) {
           std::mt19937_64 random(seed_ + number);
           const Kind kind = number % 2 == 0                   ? Kind::kOfBerth
                             : have_runtime && number % 4 == 1 ? Kind::kRuntimeUnder
@@ -151,9 +146,9 @@ TEST_F(GpuPermitsTest, ConcurrentTestsNeverExceedPermitCap) {
   EXPECT_EQ(most.permits, kCap) << "never more, and work was conserved";
   EXPECT_LE(most.contexts, kCap);
   EXPECT_EQ(Pool().peak(), kCap);
-  EXPECT_GT(right, kTests / 2);
+  EXPECT_GT(right, tests / 2);
   if (have_runtime) {
-    EXPECT_GT(of_runtime, kTests / 10);
+    EXPECT_GT(of_runtime, tests / 10);
   } else if (cuda()) {
     std::cout << "no CUDA runtime here: clients of one kind alone" << std::endl;
   }

@@ -2,8 +2,6 @@
 // $BERTH_GPU_TEST_BACKEND=host runs the same tests on host memory. $BERTH_STORM_SEED replays the random choices of a
 // run.
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -20,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/testing.h"
 
@@ -30,17 +29,11 @@ using testing::Eventually;
 using testing::Ok;
 
 constexpr int kPairs = 8;
-constexpr int kRounds = 64;
-constexpr int kKills = 200;
 // Small enough for sixteen processes at once within the test's budget of 4 GiB.
 constexpr Bytes kLargest = MiB(16);
 
 class GpuStormTest : public GpuJob {
  protected:
-  GpuStormTest() {
-    const char* const text = getenv("BERTH_STORM_SEED");
-    if (text == nullptr || !absl::SimpleAtoi(text, &seed_)) seed_ = std::random_device()();
-  }
   void SetUp() override {
     GpuJob::SetUp();
     idle_ = DeviceUsed();
@@ -70,7 +63,7 @@ class GpuStormTest : public GpuJob {
     EXPECT_TRUE(Eventually([this] { return DeviceProcesses() == processes_before_; }));
   }
 
-  uint64_t seed_ = 0;
+  const uint64_t seed_ = testing::SeedFromEnvironment("BERTH_STORM_SEED");
   Bytes idle_;
 };
 
@@ -97,10 +90,11 @@ void ShareOnce(Actor& owner, Actor& importer, std::mt19937_64& random) {
 }
 
 TEST_F(GpuStormTest, ImportersReadWrittenDataInEveryRound) {
-  InParallel([this](std::mt19937_64& random) {
+  const uint64_t rounds = testing::GateOrSoak(2, 64);
+  InParallel([&](std::mt19937_64& random) {
     Actor first(folder());
     Actor second(folder());
-    for (int round = 0; round < kRounds; ++round) {
+    for (uint64_t round = 0; round < rounds; ++round) {
       ShareOnce(first, second, random);
       ShareOnce(second, first, random);
     }
@@ -113,8 +107,10 @@ TEST_F(GpuStormTest, ImportersReadWrittenDataInEveryRound) {
 TEST_F(GpuStormTest, ProcessesKilledAtAnyPointLeaveNothing) {
   const std::vector<std::string> work = {"sum b",     "overwrite b", "sum b", "allocate d 4194304 ipc",
                                          "write d 3", "drop b"};
+  // Kills by each thread.
+  const uint64_t kills = testing::GateOrSoak(2, 26);
   InParallel([&](std::mt19937_64& random) {
-    for (int kills = 0; kills < kKills / kPairs; kills += 2) {
+    for (uint64_t killed = 0; killed < kills; killed += 2) {
       Actor owner(folder());
       Actor importer(folder());
       ShareAny(owner, importer, random);

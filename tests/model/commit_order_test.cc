@@ -1,6 +1,6 @@
 // Makes spin search every run of the model of the order of a broker's actions, with its death in between. Checks that
-// spin finds the errors of deliberately broken variants. BERTH_MODEL_FULL=1 searches more calls and deaths; that takes
-// minutes.
+// spin finds the errors of deliberately broken variants. The soak searches more calls and deaths than the gate.
+// BERTH_MODEL_FULL=1 searches even more; that takes minutes.
 
 #include <cstdlib>
 #include <string>
@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/model/spin.h"
+#include "tests/support/environment.h"
 
 namespace berth {
 namespace {
@@ -18,7 +19,8 @@ class CommitOrderModelTest : public SpinTest {
 
   void ExpectHolds(const std::string& variant) {
     const bool full = std::getenv("BERTH_MODEL_FULL") != nullptr;
-    SpinTest::ExpectHolds(absl::StrCat(full ? "-DROUNDS=4 -DCRASHES=4 " : "", variant), full);
+    const char* const bounds = full ? "-DROUNDS=4 -DCRASHES=4 " : testing::Soaks() ? "" : "-DROUNDS=1 -DCRASHES=1 ";
+    SpinTest::ExpectHolds(absl::StrCat(bounds, variant), full);
   }
 };
 

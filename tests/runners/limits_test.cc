@@ -1,6 +1,9 @@
 // Processes with too few threads, too little memory, or too few file descriptors. At each value of each limit a process
 // gives the same result as without the limit, or the message and exit code for that limit. Nothing crashes, hangs or
 // leaves a permit.
+//
+// The gate tries `berth run` and the SDK, and the daemon under a limit of file descriptors. The soak tries every
+// program under every limit, BERTH_LIMITS_ALL=1 in finer steps.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -25,6 +28,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -38,8 +42,10 @@ constexpr uid_t kOwnUser = 64990;
 constexpr absl::Duration kEndPatience = absl::Seconds(30);
 constexpr int kLacking = 125;
 
-// Whether to try every useful value, instead of a selection that takes half a minute.
+// Whether to try every useful value of every limit, instead of a selection that takes half a minute.
 bool TriesAll() { return getenv("BERTH_LIMITS_ALL") != nullptr; }
+// Whether to try every program under every limit.
+bool TriesEach() { return TriesAll() || Soaks(); }
 
 // A control group for one limited process at a time. Needs root and a mounted pids controller.
 class PidsGroup {
@@ -285,6 +291,7 @@ TEST_F(LimitsTest, ClientsSucceedOrNameTheLimit) {
     for (const Subject& subject : Subjects()) {
       SCOPED_TRACE(absl::StrCat(subject.name, ", ", limit.name));
       const bool sdk = !subject.input.empty();
+      if (!TriesEach() && !sdk && subject.name != "Run") continue;
       const uint64_t floor =
           FloorOf(limit, subject.program, sdk ? std::vector<std::string>() : std::vector<std::string>{"--version"});
       std::vector<std::string> argv = {ProgramPath(subject.program)};
@@ -323,6 +330,7 @@ TEST_F(LimitsTest, DaemonStartsOrNamesTheLimit) {
   GTEST_SKIP() << "a sanitizer takes more than a limit leaves";
 #endif
   for (const Limit& limit : kLimits) {
+    if (!TriesEach() && limit.name != "Fds") continue;
     if (!Imposes(limit)) continue;
     SCOPED_TRACE(limit.name);
     // A broker has more arguments and fds than `--version`. Where its libraries cannot be loaded, it ends before any
@@ -333,7 +341,7 @@ TEST_F(LimitsTest, DaemonStartsOrNamesTheLimit) {
     int succeeded = 0;
     const std::vector<uint64_t> values = limit.values(floor);
     // The daemon tries each failed start five times, which takes two seconds.
-    const size_t stride = TriesAll() ? 1 : limit.name == "Memory" ? 3 : 12;
+    const size_t stride = TriesAll() ? 1 : !TriesEach() ? 24 : limit.name == "Memory" ? 3 : 12;
     for (size_t i = 0; i < values.size(); i += stride) {
       const uint64_t value = values[i];
       const std::string run = absl::StrCat(folder_, "/run", limit.name, value);

@@ -1,5 +1,6 @@
 // The order that docs/concepts/fairness.md promises where gangs and device constraints wait among others, in two pools
-// of a whole node, over many random runs. BERTH_SIM_SEED replays one.
+// of a whole node, over many random runs. BERTH_SIM_SEED replays one. The cases that take minutes are a separate
+// target, gang_order_soak_test.
 
 #include <algorithm>
 #include <cstdint>

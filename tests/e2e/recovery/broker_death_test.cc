@@ -1,7 +1,7 @@
 // The broker is killed while permits and blocks are granted: the next broker continues in the same state, to the permit
 // and to the byte.
 //
-// BERTH_FAULT_KILLS sets how often it is killed in a row (default 20), BERTH_FAULT_SEED seeds the random moments.
+// BERTH_FAULT_KILLS sets how often it is killed in a row (5, in the soak 20), BERTH_FAULT_SEED seeds the moments.
 
 #include <signal.h>
 
@@ -129,8 +129,8 @@ TEST(BrokerDeathTest, DeathWithoutBrokerFreesLeases) {
 }
 
 TEST(BrokerDeathTest, RepeatedBrokerDeathsLoseNothing) {
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 20);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(5, 20));
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   const absl::Cleanup name = [&] {
     if (::testing::Test::HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed;
   };

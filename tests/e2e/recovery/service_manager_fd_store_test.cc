@@ -2,7 +2,7 @@
 // sessions and permits; blocks are lost, and every holder is notified. The test plays the manager
 // (tests/support/daemon/service_manager.h); tests/systemd uses a real one.
 //
-// BERTH_FAULT_KILLS sets how often both are killed in a row under load (default 5).
+// BERTH_FAULT_KILLS sets how often both are killed in a row under load (1, in the soak 5).
 
 #include <poll.h>
 #include <signal.h>
@@ -301,7 +301,7 @@ TEST_F(ServiceManagerFdStoreTest, UnresponsiveManagerDelaysNoOthers) {
 TEST_F(ServiceManagerFdStoreTest, RepeatedDoubleDeathsPreserveQueue) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon_));
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 5);
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(1, 5));
   for (uint64_t round = 0; round < kills && !HasFailure(); ++round) {
     actors[0]->Do("acquire p");
     for (size_t i = 1; i < actors.size(); ++i) {

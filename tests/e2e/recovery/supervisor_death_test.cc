@@ -1,6 +1,7 @@
 // The supervisor's death: the broker has another one started and passes everything to it; clients do not notice.
 //
-// BERTH_FAULT_KILLS sets how often it is killed in a row under load (default 10), BERTH_FAULT_SEED seeds the moments.
+// BERTH_FAULT_KILLS sets how often it is killed in a row under load (4, in the soak 10), BERTH_FAULT_SEED seeds the
+// moments.
 
 #include <signal.h>
 
@@ -72,8 +73,8 @@ TEST(SupervisorDeathTest, ClientsAreServedDuringSupervisorDeath) {
   TestDaemon daemon;
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon));
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", 10);
-  const uint64_t seed = FromEnvironment("BERTH_FAULT_SEED", std::random_device()());
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(4, 10));
+  const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   // Kills while a client was being served.
