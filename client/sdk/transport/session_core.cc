@@ -157,9 +157,8 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       observer_(options.observer),
       attach_path_(AttachPath(folder_, options.admin)),
       socket_path_(SocketPath(folder_, options)),
-      guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(/*has_channel=*/!options.observer)),
-      session_credentials_(std::move(session_credentials)) {
+      guard_(std::move(lifeline), std::move(channel), std::move(session_credentials)),
+      live_(std::make_unique<Live>(/*has_channel=*/!options.observer)) {
   if (!page.has_value()) return;
   MutexLock lock(&mu_);
   current_page_ = &*pages_.emplace_back(*std::move(page));
@@ -525,13 +524,13 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
   }
   MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
-  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(session_credentials_.get()));
+  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.session_credentials()));
   guard_.KeepLifeline();
   const int self = ::getpid();
   BERTH_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, StartTicksOf(self));
   return absl::StrCat(kSessionVariable, "=",
                       FormatSessionName({.lifeline = guard_.lifeline(),
-                                         .session_credentials = session_credentials_.get(),
+                                         .session_credentials = guard_.session_credentials(),
                                          .opener = self,
                                          .opener_start = start.value_or(0),
                                          .pid_namespace = PidNamespace(),

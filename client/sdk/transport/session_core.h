@@ -283,7 +283,7 @@ class SessionCore {
   // Paths of the sockets on which processes join sessions, and of gRPC's.
   const std::string attach_path_;
   const std::string socket_path_;
-  // Owns the lifeline and the channel socket.
+  // Owns the lifeline, the channel socket and the session credentials.
   ForkGuard guard_;
   std::unique_ptr<Live> live_;
   // The permit slot of the cache lies in a page that `live_` owns.
@@ -296,8 +296,6 @@ class SessionCore {
   mutable Mutex mu_;
   // One page for each daemon that this process has joined; empty for an observer.
   std::deque<StatePage> pages_ ABSL_GUARDED_BY(mu_);
-  // Session credentials of a session that this process opened; empty where this process joined the session.
-  UniqueFd session_credentials_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   // Number of attempts under way.
