@@ -256,9 +256,16 @@ class SessionCore {
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Joins the session again, with the daemon that serves now. Errors: those of SideChannel::Events::rejoin.
   absl::StatusOr<UniqueFd> Rejoin() ABSL_LOCKS_EXCLUDED(mu_);
+  // Connects the lifeline again. Errors: those of RejoinSession().
+  absl::Status RejoinLifeline();
+  // Whether the lifeline's other end is closed. False in a process that joined the session.
+  bool LifelineHungUp() const;
+  // Connects the lifeline again in the background, until the daemon has it or the session is closed.
+  void OweLifeline();
   // Replaces the lifeline by the socket under the same fd number, because descendants know the lifeline by that number.
   absl::Status ReplaceLifeline(UniqueFd socket);
-  // Handles the start of another broker: pending connection attempts run at once.
+  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker lost
+  // the lifeline.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `once` until it succeeds, or fails with an error that a retry cannot overcome.
@@ -292,6 +299,8 @@ class SessionCore {
   std::atomic<const StatePageLayout*> current_page_ = nullptr;
   // Set by the channel's thread after it has joined the session again.
   std::atomic<bool> rejoined_ = false;
+  // Set when the last reference is released.
+  std::atomic<bool> closing_ = false;
 
   mutable Mutex mu_;
   // One page for each daemon that this process has joined; empty for an observer.
