@@ -38,22 +38,26 @@ class ForkRegistry {
   std::set<ForkGuard*> guards_;
 };
 
-ForkGuard::ForkGuard(UniqueFd lifeline, UniqueFd channel)
+ForkGuard::ForkGuard(UniqueFd lifeline, UniqueFd channel, UniqueFd session_credentials)
     : made_at_(fork_depth.load(std::memory_order_relaxed)),
       lifeline_(lifeline.release()),
-      channel_(channel.release()) {
+      channel_(channel.release()),
+      session_credentials_(session_credentials.release()) {
   ForkRegistry::Get().Add(this);
 }
 
 ForkGuard::~ForkGuard() {
   ForkRegistry::Get().Remove(this);
+  UniqueFd(session_credentials_.exchange(-1));
   UniqueFd(lifeline_.exchange(-1));
   UniqueFd(channel_.exchange(-1));
 }
 
 void ForkGuard::CloseInChild() {
   UniqueFd(channel_.exchange(-1));
-  if (!keep_lifeline_.load(std::memory_order_relaxed)) UniqueFd(lifeline_.exchange(-1));
+  if (keep_lifeline_.load(std::memory_order_relaxed)) return;
+  UniqueFd(lifeline_.exchange(-1));
+  UniqueFd(session_credentials_.exchange(-1));
 }
 
 absl::Status ForkGuard::Check() const {

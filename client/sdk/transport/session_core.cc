@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,9 @@ constexpr absl::Duration kAcceptPatience = absl::Seconds(10);
 // Limit for the daemon's answer to a rejoin: a daemon that has just started receives the rejoins of all sessions at
 // once.
 constexpr absl::Duration kRejoinPatience = absl::Seconds(10);
+
+// Number of refusals after which a lost lifeline is given up. The pauses between them add up to about ten seconds.
+constexpr int kMaxLifelineRefusals = 15;
 
 // Resources that a session needs at its start: the channel's thread; fds for the lifeline, the session credentials, the
 // channel and its two eventfds, and the fds that arrive with a message.
@@ -157,9 +161,8 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       observer_(options.observer),
       attach_path_(AttachPath(folder_, options.admin)),
       socket_path_(SocketPath(folder_, options)),
-      guard_(std::move(lifeline), std::move(channel)),
-      live_(std::make_unique<Live>(/*has_channel=*/!options.observer)),
-      session_credentials_(std::move(session_credentials)) {
+      guard_(std::move(lifeline), std::move(channel), std::move(session_credentials)),
+      live_(std::make_unique<Live>(/*has_channel=*/!options.observer)) {
   if (!page.has_value()) return;
   MutexLock lock(&mu_);
   current_page_ = &*pages_.emplace_back(*std::move(page));
@@ -216,6 +219,7 @@ void SessionCore::Retire(SessionCore* core) {
     delete core;
     return;
   }
+  core->closing_ = true;
   // Notices now that the daemon has ended: the sockets must then stay open until the next daemon has seen them close.
   channel->TakeIn();
   // The channel's thread sends; this retry entry only waits until all is sent.
@@ -266,13 +270,10 @@ void SessionCore::OnLost(const absl::Status& why) {
 
 absl::StatusOr<UniqueFd> SessionCore::Rejoin() {
   if (!joined_) {
-    Credentials lifeline = credentials_;
-    lifeline.channel = ChannelId();
-    absl::StatusOr<JoinedChannel> connected = RejoinSession(attach_path_, lifeline, kRejoinPatience, &live_->lost);
+    const absl::Status lifeline = RejoinLifeline();
     // A refusal means that the daemon already has the lifeline or that the session is over. The answer to the channel's
     // rejoin tells which.
-    if (!connected.ok() && !IsRejoinRefused(connected.status())) return connected.status();
-    if (connected.ok()) BERTH_RETURN_IF_ERROR(ReplaceLifeline(std::move(connected->socket)));
+    if (!lifeline.ok() && !IsRejoinRefused(lifeline)) return lifeline;
   }
   BERTH_ASSIGN_OR_RETURN(JoinedChannel joined,
                          RejoinSession(attach_path_, credentials_, kRejoinPatience, &live_->lost));
@@ -297,6 +298,31 @@ absl::StatusOr<UniqueFd> SessionCore::Rejoin() {
   return std::move(joined.socket);
 }
 
+absl::Status SessionCore::RejoinLifeline() {
+  Credentials lifeline = credentials_;
+  lifeline.channel = ChannelId();
+  BERTH_ASSIGN_OR_RETURN(JoinedChannel connected,
+                         RejoinSession(attach_path_, lifeline, kRejoinPatience, &live_->lost));
+  return ReplaceLifeline(std::move(connected.socket));
+}
+
+bool SessionCore::LifelineHungUp() const {
+  if (joined_) return false;
+  pollfd entry = {.fd = guard_.lifeline(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+void SessionCore::OweLifeline() {
+  live_->retry_queue.Add([this, refusals = 0]() mutable {
+    if (closing_ || over() || !LifelineHungUp()) return true;
+    const absl::Status rejoined = RejoinLifeline();
+    // The daemon has an earlier connection as the lifeline, and will see that it has ended.
+    if (IsRefusal(rejoined, Reason::kInvalidField)) return ++refusals == kMaxLifelineRefusals;
+    // Otherwise looks again after a pause: this broker, too, may end before the fd store has the lifeline.
+    return IsRejoinRefused(rejoined);
+  });
+}
+
 absl::Status SessionCore::ReplaceLifeline(UniqueFd socket) {
   const int lifeline = guard_.lifeline();
   const int flags = ::fcntl(lifeline, F_GETFD);
@@ -314,6 +340,9 @@ absl::Status SessionCore::CheckStreams() const {
 }
 
 void SessionCore::OnResumed() {
+  // A broker answers for the lifeline before the fd store has it. If the earlier broker ended in between, the lifeline
+  // has hung up by now: a broker starts after the end of the earlier one.
+  if (LifelineHungUp()) OweLifeline();
   std::shared_ptr<Stubs> stubs;
   {
     MutexLock lock(&mu_);
@@ -525,13 +554,13 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
   }
   MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.lifeline()));
-  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(session_credentials_.get()));
+  BERTH_RETURN_IF_ERROR(ClearCloseOnExec(guard_.session_credentials()));
   guard_.KeepLifeline();
   const int self = ::getpid();
   BERTH_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, StartTicksOf(self));
   return absl::StrCat(kSessionVariable, "=",
                       FormatSessionName({.lifeline = guard_.lifeline(),
-                                         .session_credentials = session_credentials_.get(),
+                                         .session_credentials = guard_.session_credentials(),
                                          .opener = self,
                                          .opener_start = start.value_or(0),
                                          .pid_namespace = PidNamespace(),

@@ -256,9 +256,16 @@ class SessionCore {
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Joins the session again, with the daemon that serves now. Errors: those of SideChannel::Events::rejoin.
   absl::StatusOr<UniqueFd> Rejoin() ABSL_LOCKS_EXCLUDED(mu_);
+  // Connects the lifeline again. Errors: those of RejoinSession().
+  absl::Status RejoinLifeline();
+  // Whether the lifeline's other end is closed. False in a process that joined the session.
+  bool LifelineHungUp() const;
+  // Connects the lifeline again in the background, until the daemon has it or the session is closed.
+  void OweLifeline();
   // Replaces the lifeline by the socket under the same fd number, because descendants know the lifeline by that number.
   absl::Status ReplaceLifeline(UniqueFd socket);
-  // Handles the start of another broker: pending connection attempts run at once.
+  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker lost
+  // the lifeline.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `once` until it succeeds, or fails with an error that a retry cannot overcome.
@@ -283,7 +290,7 @@ class SessionCore {
   // Paths of the sockets on which processes join sessions, and of gRPC's.
   const std::string attach_path_;
   const std::string socket_path_;
-  // Owns the lifeline and the channel socket.
+  // Owns the lifeline, the channel socket and the session credentials.
   ForkGuard guard_;
   std::unique_ptr<Live> live_;
   // The permit slot of the cache lies in a page that `live_` owns.
@@ -292,12 +299,12 @@ class SessionCore {
   std::atomic<const StatePageLayout*> current_page_ = nullptr;
   // Set by the channel's thread after it has joined the session again.
   std::atomic<bool> rejoined_ = false;
+  // Set when the last reference is released.
+  std::atomic<bool> closing_ = false;
 
   mutable Mutex mu_;
   // One page for each daemon that this process has joined; empty for an observer.
   std::deque<StatePage> pages_ ABSL_GUARDED_BY(mu_);
-  // Session credentials of a session that this process opened; empty where this process joined the session.
-  UniqueFd session_credentials_ ABSL_GUARDED_BY(mu_);
   // Not OK once the session is over for this process.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   // Number of attempts under way.

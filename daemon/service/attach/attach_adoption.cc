@@ -69,12 +69,12 @@ absl::Status AttachServer::AdoptLifeline(const core::RestoredState::Lifeline& li
 }
 
 void AttachServer::AdoptDetached(const core::RestoredState::Lifeline& lifeline) {
+  if (holders_ == nullptr) {
+    holders_ = std::make_unique<HolderWatch>(&loop_, [this](SessionId session) { OnHoldersGone(session); });
+  }
   {
     MutexLock lock(&mu_);
     detached_[lifeline.session] = lifeline.session_credentials;
-  }
-  if (holders_ == nullptr) {
-    holders_ = std::make_unique<HolderWatch>(&loop_, [this](SessionId session) { OnHoldersGone(session); });
   }
   holders_->Watch(lifeline.session, lifeline.session_credentials);
 }

@@ -71,7 +71,8 @@ absl::Status AttachServer::RejoinLifeline(const ConnectionPtr& connection, Sessi
   }
   connection->session = session;
   FreshOf(connection->peer).Remove(UserOf(connection->peer), connection->number);
-  // Answers first: if this broker dies before the fd store has the socket, the client sees the end and retries.
+  // Answers first: if this broker dies before the fd store has the socket, the client sees the end and retries. The
+  // client reads nothing on its lifeline, so it checks the lifeline once its channel is connected.
   BERTH_RETURN_IF_ERROR(SendJoined(connection, ChannelId()));
   BERTH_RETURN_IF_ERROR(fd_store_.Put(LifelineKey(session), connection->socket.get(), OwnerOf(connection->peer.role)));
   // The session may have ended before the fd store had the lifeline, so the earlier drop had no effect.
@@ -135,20 +136,45 @@ absl::Status AttachServer::RejoinChannel(const ConnectionPtr& connection, Sessio
 
 bool AttachServer::AwaitHolders(SessionId session) {
   ConnectionPtr connection;
-  uint64_t session_credentials = 0;
   {
     MutexLock lock(&mu_);
-    const auto detached = detached_.find(session);
-    if (detached == detached_.end()) return false;
-    session_credentials = detached->second;
+    if (!detached_.contains(session)) return false;
     if (const auto lifeline = lifelines_.find(session); lifeline != lifelines_.end()) {
       connection = std::move(lifeline->second);
       lifelines_.erase(lifeline);
     }
   }
   if (connection != nullptr) End(LifelineKey(session), std::move(connection));
-  holders_->Watch(session, session_credentials);
+  WatchHolders(session);
   return true;
+}
+
+void AttachServer::AwaitOtherHolders(ChannelId channel) {
+  SessionId session;
+  {
+    MutexLock lock(&mu_);
+    const auto member = members_.find(channel);
+    if (member == members_.end() || lifelines_.contains(member->second.session)) return;
+    session = member->second.session;
+  }
+  WatchHolders(session);
+}
+
+void AttachServer::WatchHolders(SessionId session) {
+  uint64_t session_credentials = 0;
+  {
+    MutexLock lock(&mu_);
+    const auto detached = detached_.find(session);
+    if (detached == detached_.end()) return;
+    session_credentials = detached->second;
+  }
+  holders_->Watch(session, session_credentials);
+  {
+    MutexLock lock(&mu_);
+    if (detached_.contains(session)) return;
+  }
+  // DropSession() on another thread has cancelled an earlier watch.
+  holders_->Cancel(session);
 }
 
 void AttachServer::OnHoldersGone(SessionId session) {

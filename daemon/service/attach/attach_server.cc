@@ -466,6 +466,7 @@ void AttachServer::OnEnd(const ConnectionPtr& connection) {
   // Shows the end to a peer that broke the protocol; the daemon's fd stays until the core drops it.
   ::shutdown(connection->socket.get(), SHUT_RDWR);
   if (connection->channel) calls_.Cancel(connection->channel);
+  if (connection->channel) AwaitOtherHolders(connection->channel);
   if (connection->session && AwaitHolders(connection->session)) return;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     if (connection->channel) {
@@ -556,16 +557,16 @@ void AttachServer::DropChannel(ChannelId channel) {
 
 void AttachServer::DropSession(SessionId session) {
   ConnectionPtr connection;
-  if (holders_ != nullptr) holders_->Cancel(session);
   {
     MutexLock lock(&mu_);
     detached_.erase(session);
-    const auto it = lifelines_.find(session);
-    if (it == lifelines_.end()) return;
-    connection = std::move(it->second);
-    lifelines_.erase(it);
+    if (const auto it = lifelines_.find(session); it != lifelines_.end()) {
+      connection = std::move(it->second);
+      lifelines_.erase(it);
+    }
   }
-  End(LifelineKey(session), std::move(connection));
+  if (holders_ != nullptr) holders_->Cancel(session);
+  if (connection != nullptr) End(LifelineKey(session), std::move(connection));
 }
 
 void AttachServer::End(fd_store::Key key, ConnectionPtr connection) {

@@ -173,6 +173,11 @@ class AttachServer {
   // Handles the end of a session's lifeline: other processes may hold a detached session. Returns whether the session
   // waits for their end.
   bool AwaitHolders(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Handles the end of a channel: if its session is detached and has no lifeline, no other event would show that the
+  // process has closed the session.
+  void AwaitOtherHolders(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+  // Starts the search for a session's holders, or restarts it. Does nothing unless the session is detached.
+  void WatchHolders(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles that no process holds the credentials of a session without a lifeline.
   void OnHoldersGone(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AdoptMember(const core::RestoredState::Process& process, Member member, ConnectionPtr connection)

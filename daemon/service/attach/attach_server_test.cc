@@ -5,14 +5,18 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,10 +28,14 @@
 
 #include <berth/error.h>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/os/fd_passing.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
+#include "daemon/base/credentials_holders.h"
 #include "daemon/broker/testing/recorded_call.h"
 #include "daemon/service/audit/audit_log.h"
 #include "daemon/service/testing/listening_attach_server.h"
@@ -38,6 +46,26 @@ namespace berth::service {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
+
+template <typename Condition>
+bool Becomes(Condition condition) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!condition()) {
+    if (absl::Now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Whether this process has a pidfd of the process `pid`.
+bool HasPidfdOf(pid_t pid) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (absl::StrContains(text, absl::StrCat("Pid:\t", pid, "\n"))) return true;
+  }
+  return false;
+}
 
 class AttachServerTest : public testing::Test, protected ListeningAttachServer {
  protected:
@@ -251,6 +279,47 @@ TEST_F(AttachServerTest, OperatorsReturnAfterBrokerRestartIsOperators) {
   const nlohmann::json who =
       WhoGivesBack({.credentials = {.session = session, .channel = channel}}, process.get());
   EXPECT_EQ(who["role"], "admin") << who;
+}
+
+TEST_F(AttachServerTest, ClosedChannelEndsDetachedSessionWithoutHolders) {
+  SessionId session;
+  ChannelId channel;
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+    session = core.OpenSession(now, {}, {}, "test", {}).value();
+    channel = core.JoinSession(now, session, {}, {}, {}).value();
+  });
+  UniqueFd credentials_fd = WriteSessionCredentials({.session = session, .folder = "/run/berth"}).value();
+  auto control = SocketPair();
+  ASSERT_TRUE(control.ok());
+  // The search for holders excludes the broker's process, which is this test's.
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    char byte;
+    if (::read(control->second.get(), &byte, 1) != 1) ::_exit(1);
+    ::close(credentials_fd.get());
+    if (::write(control->second.get(), "x", 1) != 1) ::_exit(1);
+    ::_exit(::pause());
+  }
+  const absl::Cleanup end = [holder] {
+    ::kill(holder, SIGKILL);
+    ::waitpid(holder, nullptr, 0);
+  };
+  // The process has reconnected its channel. An earlier broker ended with the lifeline.
+  auto sockets = SocketPair();
+  ASSERT_TRUE(sockets.ok());
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const absl::Status adopted =
+      server_->AdoptProcess({.channel = channel, .session = session}, std::move(pidfd), std::move(sockets->second));
+  ASSERT_TRUE(adopted.ok()) << adopted;
+  server_->AdoptDetached({.session = session, .session_credentials = InodeOf(credentials_fd.get()).value()});
+  ASSERT_TRUE(Becomes([holder] { return HasPidfdOf(holder); })) << "the holder is found";
+  // The process closes the session, and lives on.
+  char byte;
+  ASSERT_EQ(::write(control->first.get(), "x", 1), 1);
+  ASSERT_EQ(::read(control->first.get(), &byte, 1), 1);
+  EXPECT_EQ(Sessions().size(), 1u);
+  sockets->first.reset();
+  EXPECT_TRUE(Becomes([this] { return Sessions().empty(); }));
 }
 
 class OperatorsServerTest : public AttachServerTest {

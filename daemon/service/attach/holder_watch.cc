@@ -22,7 +22,8 @@ constexpr int kEmptySearches = 2;
 
 }  // namespace
 
-HolderWatch::HolderWatch(EventLoop* loop, OnGone on_gone) : loop_(*loop), on_gone_(std::move(on_gone)) {
+HolderWatch::HolderWatch(EventLoop* loop, OnGone on_gone, Find find)
+    : loop_(*loop), on_gone_(std::move(on_gone)), find_(std::move(find)) {
   thread_ = NeededThread("holders of sessions", [this] { Run(); });
 }
 
@@ -64,11 +65,12 @@ void HolderWatch::Run() {
       if (stop_) return;
       search_ = false;
       for (const auto& [session, watched] : watched_) {
-        if (watched->holders.empty()) all_credentials.insert(watched->session_credentials);
+        watched->searched = watched->holders.empty();
+        if (watched->searched) all_credentials.insert(watched->session_credentials);
       }
     }
     if (all_credentials.empty()) continue;
-    absl::StatusOr<std::map<uint64_t, std::vector<CredentialsHolder>>> found = FindCredentialsHolders(all_credentials);
+    absl::StatusOr<std::map<uint64_t, std::vector<CredentialsHolder>>> found = find_(all_credentials);
     if (found.ok()) {
       for (const SessionId session : Take(*std::move(found))) on_gone_(session);
       continue;
@@ -92,8 +94,9 @@ std::vector<SessionId> HolderWatch::Take(std::map<uint64_t, std::vector<Credenti
   std::vector<SessionId> gone;
   MutexLock lock(&mu_);
   for (auto& [session, watched] : watched_) {
-    // A session added during the search is covered by the next search.
-    if (!watched->holders.empty()) continue;
+    // The result is out of date for a session that was added during the search, or again: its holder may have closed
+    // the credentials meanwhile. The next search covers the session.
+    if (!std::exchange(watched->searched, false)) continue;
     const auto holders = found.find(watched->session_credentials);
     if (holders == found.end()) {
       if (++watched->empty == kEmptySearches) {

@@ -19,6 +19,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/thread.h"
 #include "daemon/base/credentials_holders.h"
@@ -31,9 +33,12 @@ class HolderWatch {
  public:
   // Called on the HolderWatch thread, once for each Watch() that was not cancelled.
   using OnGone = std::function<void(SessionId)>;
+  // As FindCredentialsHolders(). Called on the HolderWatch thread.
+  using Find = std::function<absl::StatusOr<std::map<uint64_t, std::vector<CredentialsHolder>>>(
+      const absl::flat_hash_set<uint64_t>&)>;
 
   // `loop` must outlive the watch.
-  HolderWatch(EventLoop* loop, OnGone on_gone);
+  HolderWatch(EventLoop* loop, OnGone on_gone, Find find = FindCredentialsHolders);
   HolderWatch(const HolderWatch&) = delete;
   HolderWatch& operator=(const HolderWatch&) = delete;
   ~HolderWatch();
@@ -55,6 +60,8 @@ class HolderWatch {
     std::map<uint64_t, Holder> holders;
     // Number of consecutive searches that found no holder.
     int empty = 0;
+    // The running search covers the session: it began after Watch().
+    bool searched = false;
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
@@ -64,6 +71,7 @@ class HolderWatch {
 
   EventLoop& loop_;
   const OnGone on_gone_;
+  const Find find_;
 
   Mutex mu_;
   CondVar news_;

@@ -8,10 +8,13 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "common/notification.h"
 #include "common/os/fd_passing.h"
+#include "common/os/unique_fd.h"
 #include "common/wire/session_credentials.h"
 #include "daemon/base/credentials_holders.h"
 #include "gtest/gtest.h"
@@ -45,6 +48,28 @@ class HolderWatchTest : public testing::Test {
     EXPECT_EQ(::read(sockets->first.get(), &byte, 1), 1);
     children_.insert(child);
     return child;
+  }
+  // Starts a process that has the session credentials open until Close(), and lives on. Returns its socket.
+  UniqueFd StartClosingHolder() {
+    auto sockets = SocketPair();
+    EXPECT_TRUE(sockets.ok());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      char byte;
+      if (::write(sockets->second.get(), "x", 1) != 1 || ::read(sockets->second.get(), &byte, 1) != 1) ::_exit(1);
+      ::close(session_credentials_.get());
+      if (::write(sockets->second.get(), "x", 1) != 1) ::_exit(1);
+      ::_exit(::pause());
+    }
+    children_.insert(child);
+    char byte;
+    EXPECT_EQ(::read(sockets->first.get(), &byte, 1), 1);
+    return std::move(sockets->first);
+  }
+  static void Close(const UniqueFd& holder) {
+    char byte;
+    EXPECT_EQ(::write(holder.get(), "x", 1), 1);
+    EXPECT_EQ(::read(holder.get(), &byte, 1), 1);
   }
   void Kill(pid_t child) {
     children_.erase(child);
@@ -90,25 +115,36 @@ TEST_F(HolderWatchTest, HolderInheritingDuringWatchIsFound) {
 }
 
 TEST_F(HolderWatchTest, SecondWatchSearchesAgain) {
-  // Starts a process that closes the session credentials on a signal from the test, and lives on.
-  auto sockets = SocketPair();
-  ASSERT_TRUE(sockets.ok());
-  const pid_t child = ::fork();
-  if (child == 0) {
-    char byte;
-    if (::write(sockets->second.get(), "x", 1) != 1 || ::read(sockets->second.get(), &byte, 1) != 1) ::_exit(1);
-    ::close(session_credentials_.get());
-    if (::write(sockets->second.get(), "x", 1) != 1) ::_exit(1);
-    ::_exit(::pause());
-  }
-  children_.insert(child);
-  char byte;
-  ASSERT_EQ(::read(sockets->first.get(), &byte, 1), 1);
+  const UniqueFd holder = StartClosingHolder();
   watch_->Watch(SessionId(7), inode_);
-  ASSERT_EQ(::write(sockets->first.get(), "x", 1), 1);
-  ASSERT_EQ(::read(sockets->first.get(), &byte, 1), 1);
+  Close(holder);
   watch_->Watch(SessionId(7), inode_);
   EXPECT_TRUE(gone_.WaitForNotificationWithTimeout(kPatience));
+}
+
+TEST_F(HolderWatchTest, SearchBegunBeforeSecondWatchDoesNotCount) {
+  Notification found_holder;
+  Notification closed;
+  watch_ = std::make_unique<HolderWatch>(
+      loop_.get(), [this](SessionId) { gone_.Notify(); },
+      [&](const absl::flat_hash_set<uint64_t>& inodes) {
+        auto found = FindCredentialsHolders(inodes);
+        if (!found_holder.HasBeenNotified()) {
+          EXPECT_TRUE(found.ok() && found->contains(inode_));
+          found_holder.Notify();
+          EXPECT_TRUE(closed.WaitForNotificationWithTimeout(kPatience));
+        }
+        return found;
+      });
+  const UniqueFd holder = StartClosingHolder();
+  watch_->Watch(SessionId(7), inode_);
+  EXPECT_TRUE(found_holder.WaitForNotificationWithTimeout(kPatience));
+  Close(holder);
+  watch_->Watch(SessionId(7), inode_);
+  closed.Notify();
+  EXPECT_TRUE(gone_.WaitForNotificationWithTimeout(kPatience));
+  // The thread of the watch uses this test's variables.
+  watch_.reset();
 }
 
 TEST_F(HolderWatchTest, CancelledSessionIsNotReported) {
