@@ -91,7 +91,7 @@ class SideChannel {
   absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Calls an RPC on the side channel, under a number that this method chooses, and waits for its answer. Waits for the
-  // next daemon where none serves. A cancelled wait is cancelled at the daemon, too.
+  // next daemon where none serves. An acquire that ends without an answer is cancelled at the daemon, too.
   // Errors: kUnavailable where the channel is lost, or where the daemon ended before it answered; kDeadlineExceeded;
   // kCancelled; kUnimplemented where the daemon rejects the message, e.g. an earlier version.
   absl::StatusOr<attach::Answer> Ask(attach::Ask ask, absl::Time deadline, Cancellation* cancellation)

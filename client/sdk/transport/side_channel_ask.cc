@@ -67,8 +67,9 @@ absl::StatusOr<attach::Answer> SideChannel::Ask(attach::Ask ask, absl::Time dead
   asking_.erase(ask.number);
   if (own.answer.has_value()) return *std::move(own.answer);
   BERTH_RETURN_IF_ERROR(state_);
-  // If the socket takes no message, the daemon cancels the call when it forgets the request.
-  if (own.sent) {
+  // A cancel names no request: the end of another call must not end another thread's acquire. If the socket takes no
+  // message, the daemon cancels the acquire when it forgets the request.
+  if (own.sent && ask.method == attach::Method::kAcquirePermit) {
     SendAsk(socket_, {.method = attach::Method::kCancel, .session = ask.session, .secret = ask.secret}).IgnoreError();
   }
   if (own.cancelled) return absl::CancelledError("the call was cancelled");

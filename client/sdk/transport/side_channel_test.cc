@@ -85,6 +85,16 @@ class SideChannelTest : public testing::Test {
     return result;
   }
 
+  // Receives the client's next message, which must be an Ask.
+  attach::Method ReceiveMethod() {
+    const absl::StatusOr<Message> message = ReceiveMessage(daemon_.get());
+    attach::Ask ask;
+    EXPECT_TRUE(message.ok()) << message.status();
+    if (message.ok()) memcpy(&ask, message->bytes.data(), std::min(sizeof(ask), message->bytes.size()));
+    EXPECT_EQ(ask.kind, attach::Kind::kAsk);
+    return ask.method;
+  }
+
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
     return side_channel_->Await(sequence, SteadyNow() + kPatience);
   }
@@ -429,6 +439,21 @@ TEST_F(SideChannelTest, UnansweredReturnFails) {
   EXPECT_TRUE(absl::IsUnavailable(given)) << given;
   EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(kPatience));
   EXPECT_TRUE(absl::IsUnavailable(GiveBack(9)));
+}
+
+// The notice of a wait asks about the acquire of another thread, and must not end that wait.
+TEST_F(SideChannelTest, OnlyUnansweredAcquireIsCancelled) {
+  for (const attach::Method method :
+       {attach::Method::kExplainWait, attach::Method::kEndSession, attach::Method::kAcquirePermit}) {
+    attach::Ask ask;
+    ask.method = method;
+    const absl::Status unanswered = side_channel_->Ask(ask, SteadyNow(), /*cancellation=*/nullptr).status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(unanswered)) << unanswered;
+  }
+  for (const attach::Method method : {attach::Method::kExplainWait, attach::Method::kEndSession,
+                                      attach::Method::kAcquirePermit, attach::Method::kCancel}) {
+    EXPECT_EQ(ReceiveMethod(), method);
+  }
 }
 
 TEST_F(SideChannelTest, ReturnOverFullSocketFails) {
