@@ -85,14 +85,24 @@ class SideChannelTest : public testing::Test {
     return result;
   }
 
+  absl::Status Ask(attach::Method method, absl::Time deadline) {
+    attach::Ask ask;
+    ask.method = method;
+    return side_channel_->Ask(ask, deadline, /*cancellation=*/nullptr).status();
+  }
   // Receives the client's next message, which must be an Ask.
-  attach::Method ReceiveMethod() {
+  attach::Ask ReceiveAsk() {
     const absl::StatusOr<Message> message = ReceiveMessage(daemon_.get());
     attach::Ask ask;
     EXPECT_TRUE(message.ok()) << message.status();
     if (message.ok()) memcpy(&ask, message->bytes.data(), std::min(sizeof(ask), message->bytes.size()));
     EXPECT_EQ(ask.kind, attach::Kind::kAsk);
-    return ask.method;
+    return ask;
+  }
+  void AnswerAsk(uint64_t number) {
+    const attach::Answer answer = {.number = number};
+    const auto head = std::as_bytes(std::span(&answer, 1)).first(attach::Answer::BytesOf(0));
+    EXPECT_TRUE(SendMessage(daemon_.get(), head).ok());
   }
 
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
@@ -445,15 +455,26 @@ TEST_F(SideChannelTest, UnansweredReturnFails) {
 TEST_F(SideChannelTest, OnlyUnansweredAcquireIsCancelled) {
   for (const attach::Method method :
        {attach::Method::kExplainWait, attach::Method::kEndSession, attach::Method::kAcquirePermit}) {
-    attach::Ask ask;
-    ask.method = method;
-    const absl::Status unanswered = side_channel_->Ask(ask, SteadyNow(), /*cancellation=*/nullptr).status();
-    EXPECT_TRUE(absl::IsDeadlineExceeded(unanswered)) << unanswered;
+    EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(method, SteadyNow())));
   }
   for (const attach::Method method : {attach::Method::kExplainWait, attach::Method::kEndSession,
                                       attach::Method::kAcquirePermit, attach::Method::kCancel}) {
-    EXPECT_EQ(ReceiveMethod(), method);
+    EXPECT_EQ(ReceiveAsk().method, method);
   }
+}
+
+TEST_F(SideChannelTest, SecondAcquireIsNotSentWhileFirstWaits) {
+  absl::Status first;
+  std::thread waiter([&] { first = Ask(attach::Method::kAcquirePermit, SteadyNow() + kPatience); });
+  const uint64_t number = ReceiveAsk().number;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(absl::IsUnimplemented(Ask(attach::Method::kAcquirePermit, SteadyNow() + kPatience)));
+  }
+  AnswerAsk(number);
+  waiter.join();
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(attach::Method::kAcquirePermit, SteadyNow())));
+  EXPECT_EQ(ReceiveAsk().number, number + 1);
 }
 
 TEST_F(SideChannelTest, ReturnOverFullSocketFails) {
