@@ -1,5 +1,6 @@
 #include "daemon/base/process_origin.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -91,9 +91,10 @@ class SideChannel {
   absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Calls an RPC on the side channel, under a number that this method chooses, and waits for its answer. Waits for the
-  // next daemon where none serves. A cancelled wait is cancelled at the daemon, too.
+  // next daemon where none serves. An acquire that ends without an answer is cancelled at the daemon, too.
   // Errors: kUnavailable where the channel is lost, or where the daemon ended before it answered; kDeadlineExceeded;
-  // kCancelled; kUnimplemented where the daemon rejects the message, e.g. an earlier version.
+  // kCancelled; kUnimplemented where the daemon rejects the message, e.g. an earlier version, and for an acquire while
+  // another one waits here.
   absl::StatusOr<attach::Answer> Ask(attach::Ask ask, absl::Time deadline, Cancellation* cancellation)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -219,6 +220,8 @@ class SideChannel {
   // By the number of the Ask, and the latest such number.
   absl::flat_hash_map<uint64_t, Asking*> asking_ ABSL_GUARDED_BY(mu_);
   uint64_t last_ask_ ABSL_GUARDED_BY(mu_) = 0;
+  // Whether an Ask of kAcquirePermit waits: the daemon takes one at a time.
+  bool acquiring_ ABSL_GUARDED_BY(mu_) = false;
   // Number of Asks on this connection that the daemon has not answered, also those whose caller no longer waits.
   uint64_t unanswered_asks_ ABSL_GUARDED_BY(mu_) = 0;
   // By acquisition ID.

@@ -45,6 +45,10 @@ absl::StatusOr<attach::Answer> SideChannel::Ask(attach::Ask ask, absl::Time dead
     own.news.Signal();
   });
   MutexLock lock(&mu_);
+  const bool acquires = ask.method == attach::Method::kAcquirePermit;
+  // The daemon would reject it as malformed, and a rejection names no Ask: it would end the waiting acquire, too.
+  if (acquires && acquiring_) return absl::UnimplementedError("another acquire waits on the side channel");
+  if (acquires) acquiring_ = true;
   ask.number = ++last_ask_;
   asking_[ask.number] = &own;
   bool late = false;
@@ -65,10 +69,12 @@ absl::StatusOr<attach::Answer> SideChannel::Ask(attach::Ask ask, absl::Time dead
     if (!away_) own.answer = sent;
   }
   asking_.erase(ask.number);
+  if (acquires) acquiring_ = false;
   if (own.answer.has_value()) return *std::move(own.answer);
   BERTH_RETURN_IF_ERROR(state_);
-  // If the socket takes no message, the daemon cancels the call when it forgets the request.
-  if (own.sent) {
+  // A cancel names no request: the end of another call must not end another thread's acquire. If the socket takes no
+  // message, the daemon cancels the acquire when it forgets the request.
+  if (own.sent && acquires) {
     SendAsk(socket_, {.method = attach::Method::kCancel, .session = ask.session, .secret = ask.secret}).IgnoreError();
   }
   if (own.cancelled) return absl::CancelledError("the call was cancelled");

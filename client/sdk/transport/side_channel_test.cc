@@ -85,6 +85,26 @@ class SideChannelTest : public testing::Test {
     return result;
   }
 
+  absl::Status Ask(attach::Method method, absl::Time deadline) {
+    attach::Ask ask;
+    ask.method = method;
+    return side_channel_->Ask(ask, deadline, /*cancellation=*/nullptr).status();
+  }
+  // Receives the client's next message, which must be an Ask.
+  attach::Ask ReceiveAsk() {
+    const absl::StatusOr<Message> message = ReceiveMessage(daemon_.get());
+    attach::Ask ask;
+    EXPECT_TRUE(message.ok()) << message.status();
+    if (message.ok()) memcpy(&ask, message->bytes.data(), std::min(sizeof(ask), message->bytes.size()));
+    EXPECT_EQ(ask.kind, attach::Kind::kAsk);
+    return ask;
+  }
+  void AnswerAsk(uint64_t number) {
+    const attach::Answer answer = {.number = number};
+    const auto head = std::as_bytes(std::span(&answer, 1)).first(attach::Answer::BytesOf(0));
+    EXPECT_TRUE(SendMessage(daemon_.get(), head).ok());
+  }
+
   absl::StatusOr<Arrival> Await(uint64_t sequence) {
     return side_channel_->Await(sequence, SteadyNow() + kPatience);
   }
@@ -429,6 +449,32 @@ TEST_F(SideChannelTest, UnansweredReturnFails) {
   EXPECT_TRUE(absl::IsUnavailable(given)) << given;
   EXPECT_TRUE(lost_.WaitForNotificationWithTimeout(kPatience));
   EXPECT_TRUE(absl::IsUnavailable(GiveBack(9)));
+}
+
+// The notice of a wait asks about the acquire of another thread, and must not end that wait.
+TEST_F(SideChannelTest, OnlyUnansweredAcquireIsCancelled) {
+  for (const attach::Method method :
+       {attach::Method::kExplainWait, attach::Method::kEndSession, attach::Method::kAcquirePermit}) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(method, SteadyNow())));
+  }
+  for (const attach::Method method : {attach::Method::kExplainWait, attach::Method::kEndSession,
+                                      attach::Method::kAcquirePermit, attach::Method::kCancel}) {
+    EXPECT_EQ(ReceiveAsk().method, method);
+  }
+}
+
+TEST_F(SideChannelTest, SecondAcquireIsNotSentWhileFirstWaits) {
+  absl::Status first;
+  std::thread waiter([&] { first = Ask(attach::Method::kAcquirePermit, SteadyNow() + kPatience); });
+  const uint64_t number = ReceiveAsk().number;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(absl::IsUnimplemented(Ask(attach::Method::kAcquirePermit, SteadyNow() + kPatience)));
+  }
+  AnswerAsk(number);
+  waiter.join();
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(attach::Method::kAcquirePermit, SteadyNow())));
+  EXPECT_EQ(ReceiveAsk().number, number + 1);
 }
 
 TEST_F(SideChannelTest, ReturnOverFullSocketFails) {

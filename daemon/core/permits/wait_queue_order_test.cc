@@ -214,7 +214,6 @@ class PlainQueue {
     return order;
   }
   const std::map<uint64_t, Waiter>& waiters() const { return waiters_; }
-  const std::set<uint64_t>& held() const { return held_; }
 
  private:
   double CostOf(const Tenant& tenant, uint64_t units) const {

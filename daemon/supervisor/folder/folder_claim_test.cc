@@ -1,6 +1,7 @@
 #include "daemon/supervisor/folder/folder_claim.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

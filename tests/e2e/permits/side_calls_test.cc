@@ -23,6 +23,7 @@
 #include "client/sdk/transport/status_conversion.h"
 #include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -221,6 +222,19 @@ TEST_F(SideCallsTest, SecondAcquireIsRefusedWhileTheFirstWaits) {
   Send(client, AskOf(client, Method::kAcquirePermit, Acquire(client, "other").SerializeAsString(), 2));
   EXPECT_TRUE(IsRefusal(Receive(client).status(), Reason::kInvalidField));
   EXPECT_EQ(daemon_.TakeAccounts().waiters, 1u);
+}
+
+// More threads than a channel may have rejections.
+TEST_F(SideCallsTest, ThreadsOfOneProcessWaitTogether) {
+  RawClient holder = RawClient::Open(daemon_.folder());
+  Must(holder.TryAcquire());
+  Actor actor(daemon_);
+  constexpr int kThreads = 24;
+  for (int i = 0; i < kThreads; ++i) actor.Do(absl::StrCat("begin p", i));
+  EXPECT_TRUE(WaitersBecome(kThreads));
+  EXPECT_TRUE(Ok(actor.Ask("status")));
+  actor.Kill();
+  EXPECT_TRUE(WaitersBecome(0));
 }
 
 TEST_F(SideCallsTest, CancelledAndAbandonedWaitsLeaveTheQueue) {
