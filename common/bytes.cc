@@ -1,10 +1,11 @@
-#include "common/bytes.h"
+#include <berth/bytes.h>
 
 #include <array>
 #include <cmath>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +19,25 @@ struct Unit {
 };
 constexpr std::array<Unit, 5> kUnits = {{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}}};
 
+// A unit suffix, matched without regard to case, and its bytes.
+struct Suffix {
+  absl::string_view name;
+  uint64_t bytes;
+};
+constexpr std::array<Suffix, 13> kSuffixes = {{{"TiB", uint64_t{1} << 40},
+                                               {"GiB", uint64_t{1} << 30},
+                                               {"MiB", uint64_t{1} << 20},
+                                               {"KiB", uint64_t{1} << 10},
+                                               {"TB", 1'000'000'000'000},
+                                               {"GB", 1'000'000'000},
+                                               {"MB", 1'000'000},
+                                               {"KB", 1'000},
+                                               {"B", 1},
+                                               {"T", uint64_t{1} << 40},
+                                               {"G", uint64_t{1} << 30},
+                                               {"M", uint64_t{1} << 20},
+                                               {"K", uint64_t{1} << 10}}};
+
 std::string WithThousands(uint64_t n) {
   std::string digits = absl::StrCat(n);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
@@ -28,25 +48,27 @@ std::string WithThousands(uint64_t n) {
 
 absl::StatusOr<Bytes> ParseBytes(absl::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError(
-      absl::StrCat("\"", text.substr(0, 64), "\" is not an amount of bytes such as 4096, 64KiB, 1.5GiB"));
+      absl::StrCat("\"", text.substr(0, 64),
+                   "\" is not an amount of bytes such as 4096, 64KiB, 1.5GiB, 20G (GiB), 10GB (10^9 each)"));
   absl::string_view number = absl::StripAsciiWhitespace(text);
-  int shift = 0;
-  for (const Unit& unit : kUnits) {
-    if (number.size() > unit.name.size() && number.substr(number.size() - unit.name.size()) == unit.name) {
-      number.remove_suffix(unit.name.size());
-      number = absl::StripTrailingAsciiWhitespace(number);
-      shift = unit.shift;
-      break;
-    }
+  uint64_t unit = 1;
+  for (const Suffix& suffix : kSuffixes) {
+    if (!absl::EndsWithIgnoreCase(number, suffix.name)) continue;
+    number.remove_suffix(suffix.name.size());
+    number = absl::StripTrailingAsciiWhitespace(number);
+    unit = suffix.bytes;
+    break;
   }
   if (number.empty() || !absl::ascii_isdigit(number[0])) return bad;
+  // Rejects exponents and hexadecimal digits.
+  if (number.find_first_not_of("0123456789.") != absl::string_view::npos) return bad;
   if (uint64_t whole; absl::SimpleAtoi(number, &whole)) {
-    if (whole > (UINT64_MAX >> shift)) return bad;
-    return Bytes(whole << shift);
+    if (whole > UINT64_MAX / unit) return bad;
+    return Bytes(whole * unit);
   }
   double fraction;
   if (!absl::SimpleAtod(number, &fraction) || !std::isfinite(fraction)) return bad;
-  const double count = std::ldexp(fraction, shift);
+  const double count = fraction * static_cast<double>(unit);
   if (count >= 0x1p63) return bad;
   return Bytes(static_cast<uint64_t>(std::llround(count)));
 }

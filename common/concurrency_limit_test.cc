@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-TEST(ConcurrencyLimitTest, TextIsTrimmedUnsignedAndAtLeastOne) {
+TEST(ConcurrencyLimitTest, LimitIsTrimmedUnsignedAndAtLeastOne) {
   struct Row {
     const char* text;
     uint64_t limit;
@@ -33,7 +33,7 @@ TEST(ConcurrencyLimitTest, TextIsTrimmedUnsignedAndAtLeastOne) {
   for (const Row& row : rows) EXPECT_EQ(ParseConcurrency(row.text), row.limit) << '"' << row.text << '"';
 }
 
-TEST(ConcurrencyLimitTest, BerthsOwnVariableComesBeforeTheAlias) {
+TEST(ConcurrencyLimitTest, OwnVariablePrecedesAlias) {
   ::unsetenv(kConcurrencyVariable);
   ::unsetenv(kConcurrencyAlias);
   EXPECT_EQ(ConcurrencyFromEnvironment(), std::nullopt);

@@ -1,29 +1,29 @@
-// What a device is worth beside others when work is split among them, and what of its memory may be given out: the two
-// formulas that daemon and clients share.
+// The relative weight of a device when work is split over several devices, and the allocatable part of its memory: the
+// two formulas that daemon and clients share.
 
 #ifndef COMMON_DEVICE_SCORE_H_
 #define COMMON_DEVICE_SCORE_H_
 
 #include <cstdint>
 
-#include "common/bytes.h"
+#include <berth/bytes.h>
 
 namespace berth {
 
-// Which formula a score was made by; rises when the formula changes.
+// Version of the score formula; rises when the formula changes.
 inline constexpr uint32_t kDeviceScoreVersion = 1;
 
-// What the score is made of.
+// Inputs of the score.
 struct ScoredDevice {
   uint32_t sm_count = 0;
-  // Of the compute capability; 0 for what has none.
+  // Major number of the compute capability; 0 if the device has none.
   uint32_t cc_major = 0;
-  // Free now, less what is set aside: a score is of its moment.
+  // Free bytes now, less reserved bytes; the score is a snapshot.
   Bytes free;
 };
 
-// sm_count + 4 per GiB free + 100 where the compute capability is 8 or more (double-precision tensor cores) + 50 there
-// (asynchronous copies). Any fraction of a GiB counts. Finite and never negative.
+// Returns sm_count + 4 per GiB free + 100 if the compute capability is 8 or more (double-precision tensor cores) + 50
+// for the same (asynchronous copies). Fractions of a GiB count. Finite and never negative.
 inline double DeviceScore(const ScoredDevice& device) {
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   constexpr uint32_t kDoubleTensorCores = 8;
@@ -34,8 +34,8 @@ inline double DeviceScore(const ScoredDevice& device) {
   return score;
 }
 
-// The smaller of what is free and half of what is there: the other half is for contexts, libraries' workspaces, and a
-// second tile at a time.
+// Returns the smaller of the free bytes and half of the total: the other half is for contexts, library workspaces, and
+// a second tile.
 constexpr Bytes DeviceBudget(Bytes free, Bytes total) {
   const Bytes half(total.count() / 2);
   return free < half ? free : half;

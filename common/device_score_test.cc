@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-TEST(DeviceScoreTest, IsTheSeedsFormulaToTheFigure) {
+TEST(DeviceScoreTest, ScoreFollowsFormulaExactly) {
   EXPECT_EQ(DeviceScore({.sm_count = 132, .cc_major = 7, .free = GiB(40)}), 132 + 160);
   EXPECT_EQ(DeviceScore({.sm_count = 40, .cc_major = 7, .free = GiB(8)}), 40 + 32);
   EXPECT_EQ(DeviceScore({.sm_count = 132, .cc_major = 9, .free = GiB(139)}), 132 + 556 + 150);
@@ -15,12 +15,12 @@ TEST(DeviceScoreTest, IsTheSeedsFormulaToTheFigure) {
   EXPECT_EQ(DeviceScore({}), 0);
 }
 
-TEST(DeviceScoreTest, IsFiniteWhateverADeviceSays) {
+TEST(DeviceScoreTest, ScoreIsFiniteForExtremeInput) {
   EXPECT_TRUE(std::isfinite(
       DeviceScore({.sm_count = UINT32_MAX, .cc_major = UINT32_MAX, .free = Bytes(UINT64_MAX)})));
 }
 
-TEST(DeviceScoreTest, BudgetIsWhatIsFreeAtMostHalfOfWhatThereIs) {
+TEST(DeviceScoreTest, BudgetIsFreeBytesUpToHalfOfTotal) {
   EXPECT_EQ(DeviceBudget(GiB(8), GiB(16)), GiB(8));
   EXPECT_EQ(DeviceBudget(GiB(15), GiB(16)), GiB(8));
   EXPECT_EQ(DeviceBudget(GiB(3), GiB(16)), GiB(3));

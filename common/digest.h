@@ -1,4 +1,4 @@
-// Digest: a SHA-256, as a value. Who makes one is common/sha256.h.
+// Digest: a SHA-256 as a value. common/sha256.h computes it.
 
 #ifndef COMMON_DIGEST_H_
 #define COMMON_DIGEST_H_
@@ -19,9 +19,9 @@ struct Digest {
   static constexpr size_t kBytes = 32;
   std::array<uint8_t, kBytes> bits = {};
 
-  // All zeroes stands for none.
+  // All zeroes means no digest.
   bool empty() const { return *this == Digest(); }
-  // As it lies in messages: its 32 bytes.
+  // The 32 bytes, as messages carry them.
   absl::string_view bytes() const { return {reinterpret_cast<const char*>(bits.data()), bits.size()}; }
 
   friend auto operator<=>(const Digest&, const Digest&) = default;
@@ -35,7 +35,7 @@ void Fields(Archive& archive, Digest& value) {
   archive(value.bits);
 }
 
-// 64 hexadecimal digits.
+// Returns 64 hexadecimal digits.
 inline std::string ToHex(const Digest& digest) { return absl::BytesToHexString(digest.bytes()); }
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-#include "common/error.h"
+#include <berth/error.h>
 
 #include <array>
 
@@ -63,7 +63,7 @@ const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason
 
 constexpr absl::string_view kReasonUrl = "berth/reason";
 constexpr absl::string_view kRetryUrl = "berth/retry_after_ns";
-constexpr absl::string_view kFigurePrefix = "berth/figure/";
+constexpr absl::string_view kNamedValuePrefix = "berth/figure/";
 
 }  // namespace
 
@@ -83,20 +83,20 @@ std::optional<Reason> ReasonFromNumber(int number) {
   return static_cast<Reason>(number);
 }
 
-absl::Status Refuse(Reason reason, absl::string_view text, const std::vector<Figure>& figures) {
+absl::Status Refuse(Reason reason, absl::string_view text, const std::vector<NamedValue>& named_values) {
   std::vector<std::pair<std::string, std::string>> replacements;
-  for (const Figure& figure : figures)
-    replacements.emplace_back(absl::StrCat("{", figure.name, "}"), figure.value);
+  for (const NamedValue& named_value : named_values)
+    replacements.emplace_back(absl::StrCat("{", named_value.name, "}"), named_value.value);
   absl::Status status(ReasonCode(reason), absl::StrReplaceAll(text, replacements));
   ErrorDetails details{.reason = reason};
-  for (const Figure& figure : figures) details.metadata[figure.name] = figure.value;
+  for (const NamedValue& named_value : named_values) details.metadata[named_value.name] = named_value.value;
   SetErrorDetails(details, &status);
   return status;
 }
 
 absl::Status RefuseWithRetry(Reason reason, absl::Duration retry_after, absl::string_view text,
-                             const std::vector<Figure>& figures) {
-  absl::Status status = Refuse(reason, text, figures);
+                             const std::vector<NamedValue>& named_values) {
+  absl::Status status = Refuse(reason, text, named_values);
   status.SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Nanoseconds(retry_after))));
   return status;
 }
@@ -108,7 +108,7 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
   if (!reason.has_value()) return std::nullopt;
   ErrorDetails details{.reason = *reason};
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
-    if (absl::ConsumePrefix(&url, kFigurePrefix)) {
+    if (absl::ConsumePrefix(&url, kNamedValuePrefix)) {
       details.metadata[std::string(url)] = std::string(value);
     } else if (int64_t ns; url == kRetryUrl && absl::SimpleAtoi(std::string(value), &ns)) {
       details.retry_after = absl::Nanoseconds(ns);
@@ -120,20 +120,20 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
 void SetErrorDetails(const ErrorDetails& details, absl::Status* status) {
   status->SetPayload(kReasonUrl, absl::Cord(ReasonName(details.reason)));
   for (const auto& [name, value] : details.metadata) {
-    status->SetPayload(absl::StrCat(kFigurePrefix, name), absl::Cord(value));
+    status->SetPayload(absl::StrCat(kNamedValuePrefix, name), absl::Cord(value));
   }
   if (details.retry_after.has_value()) {
     status->SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Nanoseconds(*details.retry_after))));
   }
 }
 
-void AddFigure(const Figure& figure, absl::Status* status) {
-  const std::string url = absl::StrCat(kFigurePrefix, figure.name);
-  if (!status->GetPayload(url).has_value()) status->SetPayload(url, absl::Cord(figure.value));
+void AddNamedValue(const NamedValue& named_value, absl::Status* status) {
+  const std::string url = absl::StrCat(kNamedValuePrefix, named_value.name);
+  if (!status->GetPayload(url).has_value()) status->SetPayload(url, absl::Cord(named_value.value));
 }
 
-std::optional<std::string> FigureOf(const absl::Status& status, absl::string_view name) {
-  const absl::optional<absl::Cord> value = status.GetPayload(absl::StrCat(kFigurePrefix, name));
+std::optional<std::string> NamedValueOf(const absl::Status& status, absl::string_view name) {
+  const absl::optional<absl::Cord> value = status.GetPayload(absl::StrCat(kNamedValuePrefix, name));
   if (!value.has_value()) return std::nullopt;
   return std::string(*value);
 }

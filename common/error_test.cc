@@ -1,4 +1,4 @@
-#include "common/error.h"
+#include <berth/error.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-TEST(ErrorTest, TextAndMetadataAreTheSameFigures) {
+TEST(ErrorTest, TextAndMetadataHaveSameValues) {
   const absl::Status status = Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
                                      {{"pool", "gpu-tests"}, {"asked", 3}, {"cap", 2}});
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -21,12 +21,12 @@ TEST(ErrorTest, TextAndMetadataAreTheSameFigures) {
   EXPECT_FALSE(details->retry_after.has_value());
 }
 
-TEST(ErrorTest, KeepsTheTimeToWait) {
+TEST(ErrorTest, RefusalRetainsRetryTime) {
   const absl::Status status = RefuseWithRetry(Reason::kLimit, absl::Milliseconds(250), "full");
   EXPECT_EQ(GetErrorDetails(status)->retry_after, absl::Milliseconds(250));
 }
 
-TEST(ErrorTest, SurvivesBeingTakenApartAndPutTogether) {
+TEST(ErrorTest, DetailsRoundTripThroughStatus) {
   const absl::Status status =
       RefuseWithRetry(Reason::kOverBudget, absl::Seconds(1), "{limit}", {{"limit", 5}});
   absl::Status other(status.code(), status.message());
@@ -34,30 +34,30 @@ TEST(ErrorTest, SurvivesBeingTakenApartAndPutTogether) {
   EXPECT_EQ(other, status);
 }
 
-TEST(ErrorTest, StatusesOfOthersHaveNoDetails) {
+TEST(ErrorTest, ForeignStatusHasNoDetails) {
   EXPECT_FALSE(GetErrorDetails(absl::InternalError("x")).has_value());
   EXPECT_FALSE(GetErrorDetails(absl::OkStatus()).has_value());
 }
 
-TEST(ErrorTest, AFigureIsAddedToAnyError) {
+TEST(ErrorTest, MetadataIsAddedToAnyError) {
   absl::Status status = absl::InternalError("theirs");
-  AddFigure({"label", "sphere"}, &status);
-  AddFigure({"label", "another"}, &status);
+  AddNamedValue({"label", "sphere"}, &status);
+  AddNamedValue({"label", "another"}, &status);
   EXPECT_EQ(status.message(), "theirs");
-  EXPECT_EQ(FigureOf(status, "label"), "sphere");
-  EXPECT_EQ(FigureOf(status, "device"), std::nullopt);
+  EXPECT_EQ(NamedValueOf(status, "label"), "sphere");
+  EXPECT_EQ(NamedValueOf(status, "device"), std::nullopt);
   EXPECT_FALSE(GetErrorDetails(status).has_value());
   absl::Status refusal = Refuse(Reason::kNotFound, "no {kind}", {{"kind", "pool"}});
-  AddFigure({"label", "sphere"}, &refusal);
+  AddNamedValue({"label", "sphere"}, &refusal);
   EXPECT_EQ(GetErrorDetails(refusal)->metadata.at("label"), "sphere");
 }
 
-// A value in the text that looks like a placeholder must stay what it is.
-TEST(ErrorTest, FiguresAreNotReplacedTwice) {
+// A value that looks like a placeholder must stay unchanged.
+TEST(ErrorTest, PlaceholderIsReplacedOnce) {
   EXPECT_EQ(Refuse(Reason::kNotFound, "{kind} {id}", {{"kind", "{id}"}, {"id", "7"}}).message(), "{id} 7");
 }
 
-TEST(ErrorTest, NamesAreTheWiresNames) {
+TEST(ErrorTest, ReasonNamesMatchWireNames) {
   for (int number = v1::ErrorReason_MIN + 1; number <= v1::ErrorReason_MAX; ++number) {
     const Reason reason = static_cast<Reason>(number);
     EXPECT_EQ(v1::ErrorReason_Name(static_cast<v1::ErrorReason>(number)),

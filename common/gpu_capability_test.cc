@@ -1,11 +1,11 @@
-#include "common/gpu_capability.h"
+#include <berth/gpu_capability.h>
 
 #include "gtest/gtest.h"
 
 namespace berth {
 namespace {
 
-TEST(GpuCapabilityTest, NewerDevicesAreRoundedDownAndOldOnesTakeTheLeast) {
+TEST(GpuCapabilityTest, NewerDevicesRoundDownOldTakeLeast) {
   EXPECT_EQ(NvrtcArchitecture({12, 0}), "compute_90");
   EXPECT_EQ(NvrtcArchitecture({10, 3}), "compute_90");
   EXPECT_EQ(NvrtcArchitecture({9, 0}), "compute_90");
@@ -20,7 +20,7 @@ TEST(GpuCapabilityTest, NewerDevicesAreRoundedDownAndOldOnesTakeTheLeast) {
   EXPECT_EQ(NvrtcArchitecture({}), "compute_60");
 }
 
-TEST(GpuCapabilityTest, FeaturesFollowFromTheMajorNumber) {
+TEST(GpuCapabilityTest, FeaturesFollowMajorNumber) {
   const GpuCapability volta{7, 0}, ampere{8, 0}, hopper{9, 0};
   EXPECT_FALSE(GpuCapability().tensor_cores());
   EXPECT_TRUE(volta.tensor_cores());

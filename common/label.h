@@ -1,5 +1,5 @@
-// The one rule for text that callers hand in and others read: labels, holder keys, pool names; and for what is kept of
-// errors.
+// The validation rule for text that callers supply and other users read (labels, holder keys, pool names), and for
+// stored error texts.
 
 #ifndef COMMON_LABEL_H_
 #define COMMON_LABEL_H_
@@ -12,17 +12,18 @@
 
 namespace berth {
 
-// Errors: INVALID_FIELD naming `field` when `text` is longer than 128 bytes, is not UTF-8, or has a control character.
+// Validates a label. Errors: INVALID_FIELD naming `field` if `text` is longer than 128 bytes, is not UTF-8, or has an
+// unprintable code point (common/code_points.h).
 absl::Status ValidateLabel(absl::string_view field, absl::string_view text);
 
-// Makes a label of any text, as of a file's name: what is not UTF-8, and control characters, become "?"; what is longer
+// Converts any text, such as a file name, to a label: invalid UTF-8 and unprintable code points become "?". Text longer
 // than a label is cut between two characters.
 std::string ToLabel(absl::string_view text);
 
-// The same with `limit` bytes, for messages that are kept: an ellipsis follows where something was cut off.
+// Like ToLabel() with `limit` bytes, for stored messages: an ellipsis marks a cut.
 std::string ToMessage(absl::string_view text, size_t limit);
 
-// The same for a program's output, such as a compiler's log: line ends and tabs stay.
+// Like ToMessage(), for program output such as a compiler's log: line ends and tabs are preserved.
 std::string ToLog(absl::string_view text, size_t limit);
 
 }  // namespace berth

@@ -1,11 +1,11 @@
-// Mutex, MutexLock and CondVar: abseil's, in a form that ThreadSanitizer can see.
+// Mutex, MutexLock and CondVar: abseil's types, made visible to ThreadSanitizer.
 //
-// The system's abseil is a library that no sanitizer instrumented: to ThreadSanitizer its mutexes order nothing,
-// and whatever they guard is a race. A build with -fsanitize=thread therefore announces every lock, unlock and
-// wait by hand. Any other build takes abseil's own types under these names, and pays nothing.
+// The system's abseil library is not instrumented: for ThreadSanitizer its mutexes order nothing, and all data under
+// them races. A build with -fsanitize=thread therefore announces every lock, unlock and wait explicitly. Any other
+// build aliases abseil's own types, at no cost.
 //
-// Thread-safe, with abseil's names, meanings and annotations. Code of ours takes these, never absl::Mutex; one
-// method more is to be added below before it is used.
+// Thread-safe, with abseil's names, meanings and annotations. Berth uses these types, never absl::Mutex. To use another
+// method of abseil's, add it below first.
 
 #ifndef COMMON_MUTEX_H_
 #define COMMON_MUTEX_H_
@@ -34,7 +34,7 @@ using CondVar = absl::CondVar;
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() { __tsan_mutex_create(this, __tsan_mutex_not_static); }
-  // For a variable of static storage, which is never destroyed as far as ThreadSanitizer is told.
+  // For variables of static storage, whose destruction ThreadSanitizer never sees.
   explicit constexpr Mutex(absl::ConstInitType init) : mu_(init) {}
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
@@ -51,8 +51,8 @@ class ABSL_LOCKABLE Mutex {
     __tsan_mutex_post_unlock(this, 0);
   }
 
-  // Conditions are evaluated, by whichever thread unlocks, where ThreadSanitizer looks away: what they alone
-  // read is not checked.
+  // The unlocking thread evaluates conditions where ThreadSanitizer does not observe it: data that only conditions read
+  // is not checked.
   void Await(const absl::Condition& condition) {
     WaitAloud([&] {
       mu_.Await(condition);
@@ -66,7 +66,7 @@ class ABSL_LOCKABLE Mutex {
  private:
   friend class CondVar;
 
-  // Runs and announces `wait`, which gives the mutex up and has it again when it returns. Returns its result.
+  // Runs and announces `wait`, which releases the mutex and holds it again on return. Returns its result.
   template <typename WaitFunction>
   bool WaitAloud(WaitFunction wait) {
     __tsan_mutex_pre_unlock(this, 0);
@@ -91,7 +91,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;
 };
 
-// What orders two threads is the mutex that both hold, so only the waits are announced.
+// The shared mutex orders the two threads, so only the waits are announced.
 class CondVar {
  public:
   CondVar() = default;

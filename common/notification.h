@@ -1,7 +1,7 @@
-// Notification: abseil's, in a form that ThreadSanitizer can see, as the types of mutex.h are.
+// Notification: abseil's type, made visible to ThreadSanitizer like the types of mutex.h.
 //
-// Thread-safe, with abseil's names and meanings. Code of ours takes this one, never absl::Notification; one method more
-// is to be added below before it is used.
+// Thread-safe, with abseil's names and meanings. Berth uses this type, never absl::Notification. To use another method
+// of abseil's, add it below first.
 
 #ifndef COMMON_NOTIFICATION_H_
 #define COMMON_NOTIFICATION_H_

@@ -12,7 +12,7 @@ void FillRandom(void* bytes, std::size_t size) {
   do {
     got = ::getrandom(bytes, size, 0);
   } while (got < 0 && errno == EINTR);
-  // Requests up to 256 bytes are never cut short; a kernel without getrandom cannot run Berth.
+  // Requests up to 256 bytes are never truncated; a kernel without getrandom cannot run Berth.
   if (got != static_cast<ssize_t>(size)) abort();
 }
 

@@ -6,13 +6,13 @@
 namespace berth {
 namespace {
 
-// Looked up once: libcrypto takes longer to find its algorithm than to digest a short text.
+// Fetched once: libcrypto's lookup takes longer than the digest of a short text.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return kAlgorithm;
 }
 
-// Without its memory, or its algorithm, there is nothing to go on with.
+// Without memory or the algorithm the program cannot continue.
 void Must(int done) {
   if (done != 1) abort();
 }

@@ -1,4 +1,4 @@
-// SHA-256, as the system's libcrypto computes it.
+// SHA-256, computed by the system's libcrypto.
 
 #ifndef COMMON_SHA256_H_
 #define COMMON_SHA256_H_
@@ -14,8 +14,8 @@ namespace berth {
 
 Digest Sha256Of(absl::string_view bytes);
 
-// The same of what comes in pieces, each with its length before it, so that neighbours cannot run together. Not the
-// digest of the pieces' concatenation. Thread-compatible.
+// Hashes a sequence of fields, each prefixed by its length, so that adjacent fields cannot run together. The result is
+// not the digest of the concatenation. Thread-compatible.
 class Sha256OfFields {
  public:
   Sha256OfFields();
@@ -25,7 +25,7 @@ class Sha256OfFields {
 
   Sha256OfFields& Add(absl::string_view field);
   Sha256OfFields& Add(uint64_t field);
-  // Once.
+  // Returns the digest. Call once.
   Digest Finish();
 
  private:

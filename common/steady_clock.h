@@ -1,5 +1,5 @@
-// SteadyNow: the time by a clock that nobody sets. Deadlines of this process's own waits are such times; they mean
-// nothing to people and to other machines, and are never compared with the wall clock's.
+// SteadyNow: the monotonic time. Deadlines of this process's own waits use it. Such times mean nothing to people and
+// other machines, and are never compared with the wall clock's.
 
 #ifndef COMMON_STEADY_CLOCK_H_
 #define COMMON_STEADY_CLOCK_H_

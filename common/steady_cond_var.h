@@ -1,5 +1,5 @@
-// SteadyCondVar: a condition variable whose timed waits go by a clock that nobody sets. Abseil's go by the wall clock:
-// where that is set back they are longer by as much.
+// SteadyCondVar: a condition variable whose timed waits use the monotonic clock. Abseil's use the wall clock, and last
+// longer by as much as that clock is set back.
 
 #ifndef COMMON_STEADY_COND_VAR_H_
 #define COMMON_STEADY_COND_VAR_H_
@@ -16,43 +16,44 @@
 
 namespace berth {
 
-// Thread-safe. As of any condition variable, a wait may end without a signal; who waits looks again.
+// Thread-safe. A wait may end without a signal, as with any condition variable; the waiter checks its condition again.
 class SteadyCondVar {
  public:
   SteadyCondVar() = default;
   SteadyCondVar(const SteadyCondVar&) = delete;
   SteadyCondVar& operator=(const SteadyCondVar&) = delete;
 
-  // Gives `mu` up, and has it again when it is told or `deadline`, of SteadyNow(), is over. Returns whether it is over.
+  // Releases `mu` while it waits, until a signal or until `deadline` (a SteadyNow() time). Returns whether the deadline
+  // passed.
   bool WaitWithDeadline(Mutex* mu, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu)
       ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    // Longer waits come to look again.
+    // A longer wait returns early, and its caller waits again.
     constexpr absl::Duration kLongest = absl::Hours(1);
     const absl::Duration left = std::min(deadline - SteadyNow(), kLongest);
     if (left <= absl::ZeroDuration()) return true;
     {
       std::unique_lock<std::mutex> gate(gate_);
       mu->Unlock();
-      told_.wait_until(gate, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
+      notified_.wait_until(gate, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
     }
     mu->Lock();
     return SteadyNow() >= deadline;
   }
 
-  // With or without the mutex of who waits.
+  // Wakes a waiter. The caller may or may not hold the waiter's mutex.
   void Signal() {
-    // Who waits is on its way to sleep no more.
+    // With the gate held, no waiter is between its unlock and its sleep.
     const std::lock_guard<std::mutex> gate(gate_);
-    told_.notify_one();
+    notified_.notify_one();
   }
   void SignalAll() {
     const std::lock_guard<std::mutex> gate(gate_);
-    told_.notify_all();
+    notified_.notify_all();
   }
 
  private:
   std::mutex gate_;
-  std::condition_variable told_;
+  std::condition_variable notified_;
 };
 
 }  // namespace berth

@@ -10,26 +10,26 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-TEST(SteadyCondVarTest, WhoIsToldGoesOnBeforeItsDeadline) {
+TEST(SteadyCondVarTest, SignalledWaiterWakesBeforeDeadline) {
   Mutex mu;
-  SteadyCondVar told;
+  SteadyCondVar notified;
   bool ready = false;
   std::thread teller([&] {
     MutexLock lock(&mu);
     ready = true;
-    told.Signal();
+    notified.Signal();
   });
   const absl::Time deadline = SteadyNow() + kPatience;
   MutexLock lock(&mu);
   bool late = false;
-  while (!ready && !late) late = told.WaitWithDeadline(&mu, deadline);
+  while (!ready && !late) late = notified.WaitWithDeadline(&mu, deadline);
   EXPECT_TRUE(ready);
   teller.join();
 }
 
-TEST(SteadyCondVarTest, AllThatWaitAreTold) {
+TEST(SteadyCondVarTest, SignalAllWakesEveryWaiter) {
   Mutex mu;
-  SteadyCondVar told;
+  SteadyCondVar notified;
   bool ready = false;
   int waiting = 0, seen = 0;
   std::vector<std::thread> waiters;
@@ -39,27 +39,27 @@ TEST(SteadyCondVarTest, AllThatWaitAreTold) {
       MutexLock lock(&mu);
       ++waiting;
       bool late = false;
-      while (!ready && !late) late = told.WaitWithDeadline(&mu, deadline);
+      while (!ready && !late) late = notified.WaitWithDeadline(&mu, deadline);
       seen += ready ? 1 : 0;
     });
   }
   for (bool done = false; !done; std::this_thread::yield()) {
     MutexLock lock(&mu);
     done = ready = waiting == 8;
-    if (done) told.SignalAll();
+    if (done) notified.SignalAll();
   }
   for (std::thread& waiter : waiters) waiter.join();
   EXPECT_EQ(seen, 8);
 }
 
-TEST(SteadyCondVarTest, ADeadlineThatIsOverEndsTheWaitWithTheMutexHeld) {
+TEST(SteadyCondVarTest, ExpiredDeadlineEndsWaitWithMutexHeld) {
   Mutex mu;
-  SteadyCondVar told;
+  SteadyCondVar notified;
   MutexLock lock(&mu);
-  EXPECT_TRUE(told.WaitWithDeadline(&mu, SteadyNow() - absl::Seconds(1)));
-  EXPECT_TRUE(told.WaitWithDeadline(&mu, absl::InfinitePast()));
+  EXPECT_TRUE(notified.WaitWithDeadline(&mu, SteadyNow() - absl::Seconds(1)));
+  EXPECT_TRUE(notified.WaitWithDeadline(&mu, absl::InfinitePast()));
   const absl::Time deadline = SteadyNow() + absl::Milliseconds(5);
-  while (!told.WaitWithDeadline(&mu, deadline)) continue;
+  while (!notified.WaitWithDeadline(&mu, deadline)) continue;
   EXPECT_GE(SteadyNow(), deadline);
 }
 

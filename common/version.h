@@ -1,4 +1,4 @@
-// Berth's version, as `berthd --version`, `berth --version` and NodeService say it.
+// Berth's version, as `berthd --version`, `berth --version` and NodeService report it.
 
 #ifndef COMMON_VERSION_H_
 #define COMMON_VERSION_H_

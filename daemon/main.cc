@@ -1,4 +1,4 @@
-// berthd: Berth's daemon. Without --role it is the vault, which starts the other roles from this same binary.
+// berthd: Berth's daemon. Without --role it is the supervisor, which starts the other roles from this same binary.
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,43 +9,33 @@
 #include <optional>
 
 #include "absl/synchronization/mutex.h"
-#include "daemon/clears_checks.h"
-#include "daemon/options.h"
-#include "daemon/roles.h"
-#include "daemon/run_broker.h"
-#include "daemon/vault/child_process.h"
+#include "daemon/base/standard_fds.h"
+#include "daemon/config/options.h"
+#include "daemon/server/memory_scrub_checks.h"
+#include "daemon/server/roles.h"
+#include "daemon/server/run_broker.h"
+#include "daemon/supervisor/processes/child_process.h"
 
 namespace {
 
-// Whoever gets no memory ends at once, wherever it is: the one that follows goes on from what is kept. Libraries would
-// catch what is thrown else, and go on with half a step (docs/design/0017).
+// Runs before the libraries' initializers.
+__attribute__((section(".preinit_array"), used)) void (*g_open_standard_fds)() = &berth::OpenStandardFds;
+
+// Ends a process at once if it gets no memory, wherever that happens; the next process continues from the persisted
+// state. A thrown std::bad_alloc could be caught by a library, which would then continue with an incomplete step
+// (docs/design/0017).
 void EndWithoutMemory() {
-  constexpr char kWhy[] = "berthd: there is no memory: this process ends\n";
-  // That nobody reads it changes nothing.
+  constexpr char kWhy[] = "berthd: out of memory; this process exits\n";
+  // A failed write changes nothing.
   [[maybe_unused]] const ssize_t said = ::write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1);
   ::_exit(berth::kExitForWant);
-}
-
-int RunBrokerRole(const berth::Options& options) {
-  return berth::RunBroker({.folder = options.folder,
-                           .state = options.state,
-                           .config = options.config,
-                           .pools = options.pools,
-                           .device_budget = options.device_budget,
-                           .warm_blocks = options.warm_blocks,
-                           .streams_per_device = options.streams_per_device,
-                           .call_deadline = options.call_deadline,
-                           .context_idle = options.context_idle,
-                           .max_connections = options.max_connections,
-                           .custody_fd = berth::kChildFd,
-                           .vault_flags = berth::FlagsForChildren(options)});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::set_new_handler(EndWithoutMemory);
-  // Debian's abseil looks for deadlocks at every lock; what the order of ours is, clang and TSan check.
+  // Debian's abseil checks every lock for deadlocks; clang and TSan already check our lock order.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   berth::Options options;
   if (const std::optional<int> code = berth::ParseOptions(argc, argv, &options); code.has_value())
@@ -54,20 +44,20 @@ int main(int argc, char** argv) {
     printf("%s\n", berth::VersionText().c_str());
     return 0;
   }
-  // The vault's to hear: whoever sends it to all of them means that one.
-  if (options.role != berth::Role::kVault) ::signal(SIGHUP, SIG_IGN);
+  // Only the supervisor handles SIGHUP, even if it is sent to all processes.
+  if (options.role != berth::Role::kSupervisor) ::signal(SIGHUP, SIG_IGN);
   switch (options.role) {
-    case berth::Role::kVault:
-      return berth::RunVaultRole(options);
+    case berth::Role::kSupervisor:
+      return berth::RunSupervisorRole(options);
     case berth::Role::kBroker:
-      return RunBrokerRole(options);
+      return berth::RunBroker(options);
     case berth::Role::kWorker:
     case berth::Role::kContextWorker:
       return berth::RunWorkerRole(options);
     case berth::Role::kInventory:
       return berth::RunInventoryRole(options);
-    case berth::Role::kClearsCheck:
-      return berth::RunClearsCheckRole(options);
+    case berth::Role::kMemoryScrubCheck:
+      return berth::RunMemoryScrubCheckRole(options);
     case berth::Role::kMonitor:
       return berth::RunMonitorRole(options);
     case berth::Role::kSelfTest:

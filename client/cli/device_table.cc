@@ -12,7 +12,7 @@ namespace berth::cli {
 
 namespace {
 
-// "READY, 524 MiB"; "none" where there can be none.
+// "READY, 524 MiB"; "none" if the device cannot have a context worker.
 std::string FormatContext(const v1::Device& device) {
   if (!device.has_context_worker()) return "none";
   const std::string& state = v1::Device::State_Name(device.context_worker().state());
@@ -20,13 +20,13 @@ std::string FormatContext(const v1::Device& device) {
   return absl::StrCat(state, ", ", FormatCount(device.bytes().daemon()));
 }
 
-// "41", or "-" where it is not known.
-std::string Number(const v1::Figure& figure, absl::string_view unit = "") {
-  return figure.known_case() == v1::Figure::kValue ? absl::StrCat(figure.value(), unit) : "-";
+// "41", or "-" if unknown.
+std::string Number(const v1::Figure& metric, absl::string_view unit = "") {
+  return metric.known_case() == v1::Figure::kValue ? absl::StrCat(metric.value(), unit) : "-";
 }
 
-std::string Amount(const v1::Figure& figure) {
-  return figure.known_case() == v1::Figure::kValue ? FormatCount(figure.value()) : "-";
+std::string Amount(const v1::Figure& metric) {
+  return metric.known_case() == v1::Figure::kValue ? FormatCount(metric.value()) : "-";
 }
 
 // "132 of 700 W".
@@ -45,12 +45,12 @@ std::string Ecc(const v1::Condition& condition) {
                       Number(condition.uncorrected_errors()), " not");
 }
 
-// What processes have that are of no session; "-" where nobody reads it.
+// Bytes of processes outside every session; "-" if no reading exists.
 std::string Others(const v1::Device& device) {
   return device.has_reading() ? FormatCount(device.reading().others_bytes()) : "-";
 }
 
-// "838.0"; "-" where the daemon says none.
+// "838.0"; "-" if the daemon sends no score.
 std::string Score(const v1::DeviceInventory& device) {
   return device.score_version() == 0 ? "-" : absl::StrFormat("%.1f", device.score());
 }
@@ -71,11 +71,11 @@ std::vector<Table::Column> DeviceColumns(bool with_age) {
                                         {"CONTEXT WORKER"},
                                         {"CLEARS"}};
   if (with_age) columns.push_back({"READ", Table::Align::kRight});
-  for (const char* const last : {"UUID", "DRAINED BECAUSE", "LAST FAILURE"}) columns.push_back({last});
+  for (const char* const last : {"UUID", "DRAIN REASON", "LAST FAILURE"}) columns.push_back({last});
   return columns;
 }
 
-// With how old the word of `condition` is, unless that is null.
+// Includes the age of `condition`, unless it is null.
 std::vector<std::string> DeviceCells(const v1::Device& device, const v1::Condition* condition) {
   std::vector<std::string> cells = {absl::StrCat(device.ordinal()),
                                     device.name(),
@@ -108,6 +108,22 @@ std::string DeviceTable(const v1::ListInventoryResponse& inventory) {
     table.AddRow(DeviceCells(device.device(), &device.condition()));
   }
   return table.Format();
+}
+
+uint64_t CountLostBlocks(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
+  uint64_t lost = 0;
+  for (const v1::Device& device : devices) lost += device.lost_blocks();
+  return lost;
+}
+
+std::string FormatLostBlocks(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
+  const uint64_t lost = CountLostBlocks(devices);
+  if (lost == 0) return "";
+  std::string text = absl::StrCat("\n", lost, lost == 1 ? " block is" : " blocks are", " LOST with device memory:");
+  for (const v1::Device& device : devices) {
+    if (device.lost_blocks() > 0) absl::StrAppend(&text, " ", device.lost_blocks(), " on device ", device.ordinal());
+  }
+  return absl::StrCat(text, "; `berth blocks` lists them, `berth blocks free` frees them\n");
 }
 
 std::string ReportTable(const google::protobuf::RepeatedPtrField<v1::DeviceReports>& reports, absl::Time now) {

@@ -1,8 +1,9 @@
-// The table of devices, which several verbs show.
+// The table of devices, used by several verbs.
 
 #ifndef CLIENT_CLI_DEVICE_TABLE_H_
 #define CLIENT_CLI_DEVICE_TABLE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -14,11 +15,15 @@
 namespace berth::cli {
 
 std::string DeviceTable(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
-// The same of an inventory, with how old the driver's last word on each is.
+// As above for an inventory, with the age of the last driver sample of each device.
 std::string DeviceTable(const v1::ListInventoryResponse& inventory);
-// What the driver has reported of them, as of `now`; empty where that is nothing.
+// Counts the blocks of all devices whose memory was lost.
+uint64_t CountLostBlocks(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
+// Returns a line such as "2 blocks lost: …" with the devices; empty if no block was lost.
+std::string FormatLostBlocks(const google::protobuf::RepeatedPtrField<v1::Device>& devices);
+// Formats the driver's reports on the devices, as of `now`; empty without reports.
 std::string ReportTable(const google::protobuf::RepeatedPtrField<v1::DeviceReports>& reports, absl::Time now);
-// What they are and how they feel.
+// Formats the hardware and health of the devices.
 std::string HardwareTable(const v1::ListInventoryResponse& inventory);
 
 }  // namespace berth::cli

@@ -8,32 +8,46 @@
 
 #include <string>
 
-#include "common/os_error.h"
+#include <berth/error.h>
+
+#include "common/os/os_error.h"
+#include "common/terminal_text.h"
 
 namespace berth::cli {
 
+bool Print(absl::string_view text) { return ::fputs(ToTerminal(text).c_str(), stdout) >= 0; }
+
+void PrintError(absl::string_view text) { ::fputs(ToTerminal(text).c_str(), stderr); }
+
+void Complain(absl::string_view text) { ::fprintf(stderr, "berth: %s\n", ToTerminal(text).c_str()); }
+
 ExitStatus Report(const absl::Status& status) {
   if (status.ok()) return {};
-  ::fprintf(stderr, "berth: %s\n", std::string(status.message()).c_str());
+  Complain(status.message());
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-      return {.code = kUnreachable};
+      return {.code = kUnreachable, .not_run = "unreachable"};
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
-      return {.code = kDenied};
+      return {.code = kUnreachable, .not_run = "denied"};
+    case absl::StatusCode::kResourceExhausted:
+      // A refusal of the daemon has a reason. Without a reason this process itself lacks a resource.
+      return {.code = GetErrorDetails(status).has_value() ? kFailed : kRunFailed, .not_run = "failed"};
     default:
-      return {.code = kFailed};
+      return {.code = kFailed, .not_run = "failed"};
   }
 }
 
 int Exit(const ExitStatus& status) {
   if (status.signal == 0) {
-    // What was to be shown and could not be is no success.
+    // Output that could not be written is a failure.
     const bool shown = ::fflush(stdout) == 0 && ::ferror(stdout) == 0;
-    return shown || status.code != kOk ? status.code : Report(OsError("standard output", errno)).code;
+    if (shown || status.code != kOk) return status.code;
+    Complain(OsError("standard output", errno).message());
+    return kFailed;
   }
-  // The command has left a core where one was wanted; this process has nothing to add to it.
+  // The command has dumped a core if configured; a core of this process would add nothing.
   const rlimit none = {0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   ::signal(status.signal, SIG_DFL);

@@ -1,45 +1,59 @@
-// How `berth` ends: the codes that scripts may rely on.
+// Exit codes of `berth` that scripts may rely on.
 
 #ifndef CLIENT_CLI_EXIT_STATUS_H_
 #define CLIENT_CLI_EXIT_STATUS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace berth::cli {
 
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
-// The command line makes no sense.
+// The command line is invalid.
 inline constexpr int kUsage = 64;
-// No daemon answers, or not in time.
+// No daemon answers in time, or the daemon or its socket denies this user access.
 inline constexpr int kUnreachable = 69;
-// `run --no-wait` found no permit free.
+// `run --no-wait` found no free permit.
 inline constexpr int kNotGranted = 75;
-// This user may not: its socket is closed to them, or the daemon refuses.
-inline constexpr int kDenied = 77;
-// `run --timeout` ended before a permit was free.
+// The command ran, or the shell held its permit, but the permit ended early. The first code after those of sysexits.h:
+// no test harness reads it as skipped or passed, and few commands exit with it themselves.
+inline constexpr int kPermitEnded = 79;
+// `run --timeout` expired before a permit was free.
 inline constexpr int kTimedOut = 124;
-// `run` failed itself, in no way that has a code of its own.
+// `run` itself failed, without a more specific code. Any verb: this process cannot get a thread, memory or fds.
 inline constexpr int kRunFailed = 125;
 // The command was found but cannot be executed.
 inline constexpr int kCannotExecute = 126;
 // The command was not found.
 inline constexpr int kCommandNotFound = 127;
 
-// A verb's end: a code, or the signal that its command died of.
+// The result of a verb: an exit code, or the signal that killed its command.
 struct ExitStatus {
   int code = kOk;
-  // Not 0: the process dies of this signal too, so that who waits for it sees what became of the command.
+  // Not 0: this process dies of the same signal, so that its parent sees how the command ended.
   int signal = 0;
+  // Not empty: the verb should have run a command, and none ran. The reason as a keyword for scripts
+  // (client/cli/run/run_report.h).
+  absl::string_view not_run = {};
 };
 
-// Prints an error that is not OK to stderr and returns its code; kOk for OK.
+// Print text to stdout or stderr, with characters unsafe for a terminal escaped (common/terminal_text.h). All output of
+// this program goes through these two functions or Complain() (tests/tidy). Print() returns whether stdout accepted the
+// text.
+bool Print(absl::string_view text);
+void PrintError(absl::string_view text);
+
+// Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal escaped.
+void Complain(absl::string_view text);
+
+// Prints an error to stderr and returns its code; returns kOk for OK.
 ExitStatus Report(const absl::Status& status);
 
-// Ends the process's `main`: returns the code, or dies of the signal.
+// Ends the process from `main`: returns the code, or dies of the signal.
 int Exit(const ExitStatus& status);
 
-// Ends the process here and now, and leaves what it has to the kernel: to take a gRPC channel apart takes longer.
+// Ends the process immediately, and leaves its resources to the kernel: tearing down a gRPC channel takes longer.
 [[noreturn]] void ExitNow(const ExitStatus& status);
 
 }  // namespace berth::cli

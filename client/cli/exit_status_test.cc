@@ -10,21 +10,21 @@
 namespace berth::cli {
 namespace {
 
-TEST(ExitStatusTest, EachKindOfErrorHasItsCode) {
+TEST(ExitStatusTest, EachErrorKindHasItsExitCode) {
   EXPECT_EQ(Report(absl::OkStatus()).code, 0);
-  EXPECT_EQ(Report(absl::UnavailableError("nobody answers")).code, 69);
-  EXPECT_EQ(Report(absl::DeadlineExceededError("nobody answers in time")).code, 69);
-  EXPECT_EQ(Report(absl::PermissionDeniedError("not yours")).code, 77);
-  EXPECT_EQ(Report(absl::UnauthenticatedError("who are you")).code, 77);
+  EXPECT_EQ(Report(absl::UnavailableError("no daemon answers")).code, 69);
+  EXPECT_EQ(Report(absl::DeadlineExceededError("no daemon answers in time")).code, 69);
+  EXPECT_EQ(Report(absl::PermissionDeniedError("not yours")).code, 69);
+  EXPECT_EQ(Report(absl::UnauthenticatedError("who are you")).code, 69);
   EXPECT_EQ(Report(absl::NotFoundError("no such thing")).code, 1);
 }
 
-TEST(ExitStatusDeathTest, TheSignalThatACommandDiedOfIsPassedUp) {
+TEST(ExitStatusDeathTest, CommandsDeathSignalIsPassedUp) {
   EXPECT_EQ(Exit({.code = 7}), 7);
   EXPECT_EXIT(Exit({.code = 128 + SIGTERM, .signal = SIGTERM}), testing::KilledBySignal(SIGTERM), "");
 }
 
-TEST(ExitStatusDeathTest, WhatCouldNotBePrintedIsNoSuccess) {
+TEST(ExitStatusDeathTest, FailedPrintIsNoSuccess) {
   const auto print_into_the_void = [](int code) {
     if (::freopen("/dev/full", "w", stdout) == nullptr) ::_exit(99);
     ::fputs("a table", stdout);

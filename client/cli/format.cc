@@ -2,16 +2,18 @@
 
 #include <algorithm>
 
+#include <berth/bytes.h>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/bytes.h"
 #include "common/status_macros.h"
+#include "common/terminal_text.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace berth::cli {
@@ -65,32 +67,47 @@ std::string FormatCount(uint64_t bytes) { return FormatBytes(Bytes(bytes)); }
 std::string FormatPressure(const v1::Pressure& pressure) {
   std::string text;
   if (pressure.memory_restarts() > 0 || pressure.memory_bytes() > pressure.memory_bound_bytes()) {
-    absl::StrAppend(&text, "\nThe broker has ", FormatCount(pressure.memory_bytes()), " of memory, bound ",
+    absl::StrAppend(&text, "\nThe broker uses ", FormatCount(pressure.memory_bytes()), " of memory, limit ",
                     FormatCount(pressure.memory_bound_bytes()), "; ", pressure.memory_restarts(),
-                    " before it have ended because they had more\n");
+                    " earlier brokers ended because they exceeded it\n");
   }
   if (pressure.ended_connections() > 0) {
     absl::StrAppend(&text, "\n", pressure.ended_connections(),
-                    " connections were ended because too many calls came on them\n");
+                    " connections were closed because their calls exceeded the rate limit\n");
   }
   if (pressure.refused_connections() > 0) {
     absl::StrAppend(&text, "\n", pressure.refused_connections(),
-                    " connections were refused because they came too fast\n");
+                    " connections were refused because they exceeded the rate limit of connections\n");
   }
   return text;
 }
 
-absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
-  absl::Duration wait;
-  double seconds;
-  if (absl::SimpleAtod(text, &seconds)) {
-    wait = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &wait)) {
-    wait = -absl::InfiniteDuration();
+namespace {
+
+// Parses "90", "1m30s", "2d", "1d12h"; negative for invalid text.
+absl::Duration ReadTime(absl::string_view text) {
+  constexpr absl::Duration kNone = -absl::InfiniteDuration();
+  double number = 0;
+  if (absl::SimpleAtod(text, &number)) return absl::Seconds(number);
+  absl::Duration days;
+  if (const size_t end = text.find('d'); end != absl::string_view::npos) {
+    if (!absl::SimpleAtod(text.substr(0, end), &number) || !(number >= 0)) return kNone;
+    days = number * absl::Hours(24);
+    text.remove_prefix(end + 1);
+    if (text.empty()) return days;
   }
+  absl::Duration rest;
+  if (!absl::ParseDuration(text, &rest) || rest < absl::ZeroDuration()) return kNone;
+  return days + rest;
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
+  const absl::Duration wait = ReadTime(text);
   if (wait < absl::ZeroDuration() || wait == absl::InfiniteDuration()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text.substr(0, 64), "\" is not a time such as 90, 90s, 1m30s"));
+        absl::StrCat("\"", text.substr(0, 64), "\" is not a time such as 90, 90s, 1m30s, 2d"));
   }
   return wait;
 }
@@ -98,7 +115,7 @@ absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
 absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
   uint64_t count = 0;
   if (!absl::SimpleAtoi(text, &count) || count == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 64), "\" is not a number from 1 on"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 64), "\" is not a number from 1"));
   }
   return count;
 }
@@ -108,7 +125,7 @@ absl::StatusOr<uint32_t> ParseCapability(absl::string_view text) {
   uint32_t major = 0, minor = 0;
   if (!absl::SimpleAtoi(parts.first, &major) || !absl::SimpleAtoi(parts.second, &minor) || major > 99 ||
       minor > 9) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no compute capability such as 9.0"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a compute capability such as 9.0"));
   }
   return 10 * major + minor;
 }
@@ -119,10 +136,10 @@ std::string FormatCapability(uint32_t capability) {
 
 absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   uint64_t id = 0;
-  const bool parsed =
-      absl::StartsWith(text, "0x") ? absl::SimpleHexAtoi(text, &id) : absl::SimpleAtoi(text, &id);
-  if (!parsed || id == 0)
-    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 64), "\" is not an id"));
+  if (!absl::c_all_of(text, absl::ascii_isdigit) || !absl::SimpleAtoi(text, &id) || id == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text.substr(0, 64), "\" is not an id: expected a decimal number from a list such as `berth permits`"));
+  }
   return id;
 }
 
@@ -136,11 +153,10 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message, boo
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   if (!status.ok()) {
-    return absl::InternalError(
-        absl::StrCat("the daemon's ", message.GetTypeName(),
-                     " is not JSON: ", absl::string_view(status.message().data(), status.message().size())));
+    return absl::InternalError(absl::StrCat("the daemon's ", message.GetTypeName(), " cannot be converted to JSON: ",
+                                            absl::string_view(status.message().data(), status.message().size())));
   }
-  return json;
+  return ToTerminalJson(json);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The daemon's figures as people and programs read them.
+// Formats the daemon's values for people and programs.
 
 #ifndef CLIENT_CLI_FORMAT_H_
 #define CLIENT_CLI_FORMAT_H_
@@ -18,49 +18,49 @@
 
 namespace berth::cli {
 
-// Its two largest units: "0s", "42s", "3m12s", "2h05m", "3d04h". A negative duration, which clocks can make,
-// is "0s".
+// Formats the two largest units: "0s", "42s", "3m12s", "2h05m", "3d04h". A negative duration, which clock differences
+// can produce, is "0s".
 std::string FormatAge(absl::Duration age);
-// How long ago `time` was.
+// Formats the time since `time`.
 std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now);
 std::string FormatDuration(const google::protobuf::Duration& duration);
 
 // "1000", "1000@/docker/…".
 std::string FormatTenant(const v1::Tenant& tenant);
-// Reads it again: UID, or UID:CONTAINER. Errors: kInvalidArgument naming the text.
+// Parses UID or UID:CONTAINER. Errors: kInvalidArgument naming the text.
 absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text);
-// "train(4711)"; the pid alone where the name is not known.
+// "train(4711)"; only the pid if the name is unknown.
 std::string FormatProcess(const v1::Process& process);
 // "256 MiB".
 std::string FormatCount(uint64_t bytes);
-// What clients have made the broker do to stay within its bounds, a line each; empty where it had to do nothing.
+// Formats the actions that kept the broker within its bounds, one per line; empty if it took none.
 std::string FormatPressure(const v1::Pressure& pressure);
 // "CUDA_IPC".
 std::string FormatExportKind(v1::ExportKind kind);
 
-// Reads "90", "90s", "1m30s", "2h": a bare number is seconds.
-// Errors: kInvalidArgument naming the text; a negative or endless duration too.
+// Parses "90", "90s", "1m30s", "2h"; a bare number is seconds.
+// Errors: kInvalidArgument naming the text, also for a negative or infinite duration.
 absl::StatusOr<absl::Duration> ParseWait(absl::string_view text);
 
-// Reads how many, decimal. Errors: kInvalidArgument naming the text; 0 too.
+// Parses a decimal count. Errors: kInvalidArgument naming the text, also for 0.
 absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
 
-// Reads a compute capability: 90 for "9.0". Errors: kInvalidArgument naming the text.
+// Parses a compute capability: 90 for "9.0". Errors: kInvalidArgument naming the text.
 absl::StatusOr<uint32_t> ParseCapability(absl::string_view text);
 // "9.0".
 std::string FormatCapability(uint32_t capability);
 
-// Reads an id as it is printed, decimal; hexadecimal after "0x" too. Errors: kInvalidArgument naming the
-// text; 0 too.
+// Parses a decimal id, the form in which ids are printed (docs/design/0039). Errors: kInvalidArgument naming the text,
+// also for 0.
 absl::StatusOr<uint64_t> ParseId(absl::string_view text);
 
-// For programs: protobuf's JSON with the fields' own names and every field present; 64-bit numbers are
-// strings, as protobuf's JSON has them.
-// Errors: kInternal for a message that JSON has no form of, as a time past the year 9999.
+// For programs: protobuf's JSON with the original field names and every field present; 64-bit numbers are strings, as
+// usual in protobuf's JSON.
+// Errors: kInternal for a message that JSON cannot represent, for example a time after the year 9999.
 absl::StatusOr<std::string> FormatJson(const google::protobuf::Message& message);
-// The same on one line, with its end.
+// As above, on one line including its newline.
 absl::StatusOr<std::string> FormatJsonLine(const google::protobuf::Message& message);
-// An object of several messages.
+// Returns a JSON object with several messages as members.
 absl::StatusOr<std::string> FormatJson(
     const std::vector<std::pair<std::string, const google::protobuf::Message*>>& members);
 

@@ -1,16 +1,26 @@
-// `berth`: permits, blocks and the node, from the command line.
+// `berth`: the command-line program for permits, blocks and the node.
+
+#include <malloc.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <new>
 #include <span>
+#include <sstream>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
-#include "client/cli/history.h"
-#include "client/cli/probe.h"
+#include "client/cli/run/run_report.h"
 #include "client/cli/verbs.h"
+#include "client/cli/verbs/history.h"
+#include "client/cli/verbs/probe.h"
 #include "common/version.h"
 
 namespace berth::cli {
@@ -21,7 +31,7 @@ struct Command {
   void (*add)(CLI::App&, const Globals&, Verb*);
 };
 
-// In the order that help lists them in.
+// In the order of the help text.
 constexpr Command kCommands[] = {{"run", &AddRun},
                                  {"acquire", &AddAcquire},
                                  {"release", &AddRelease},
@@ -47,19 +57,44 @@ constexpr Command kCommands[] = {{"run", &AddRun},
                                  {"log", &AddLog},
                                  {"plans", &AddPlans},
                                  {"modules", &AddModules},
+                                 {"stop", &AddStop},
                                  {"reset", &AddReset},
                                  {"upgrade", &AddUpgrade},
                                  {"history", &AddHistory}};
 
-// Describes to the parser what `words` may mean: to describe everything takes a quarter of a millisecond of each
-// `berth run`.
+// Describes to the parser the commands that `words` name, or all of them for help. Describing all would take three
+// quarters of the instructions of `berth --version`.
 void AddCommands(CLI::App& app, const Globals& globals, Verb* chosen, std::span<char* const> words) {
   const auto said = [&](absl::string_view word) { return absl::c_linear_search(words, word); };
   const bool all = said("--help") || said("-h") ||
-                   absl::c_none_of(kCommands, [&](const Command& command) { return said(command.name); });
+                   (!said("--version") &&
+                    absl::c_none_of(kCommands, [&](const Command& command) { return said(command.name); }));
   for (const Command& command : kCommands) {
     if (all || said(command.name)) command.add(app, globals, chosen);
   }
+}
+
+// Without memory nothing can be undone: sessions and permits end with the process.
+void EndWithoutMemory() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_AS, &limit);
+  char why[128] = "berth: cannot get memory\n";
+  if (limit.rlim_cur != RLIM_INFINITY) {
+    ::snprintf(why, sizeof(why), "berth: cannot get memory: RLIMIT_AS is %llu KiB: ulimit -v raises it\n",
+               static_cast<unsigned long long>(limit.rlim_cur >> 10));
+  }
+  [[maybe_unused]] const ssize_t said = ::write(STDERR_FILENO, why, ::strlen(why));
+  ::_exit(RunReport::CodeWithoutMemory());
+}
+
+// Answers `berth --version` before the static initializers run: the registration of protobuf's descriptors takes half
+// of that command's instructions. The C library passes main()'s arguments to initializers. If the answer cannot be
+// written, main() reports the reason.
+[[gnu::constructor(101)]] void AnswerVersion(int argc, char** argv) {
+  if (argc != 2 || ::strcmp(argv[1], "--version") != 0) return;
+  char answer[64];
+  const int size = ::snprintf(answer, sizeof(answer), "berth %s\n", kVersion);
+  if (::write(STDOUT_FILENO, answer, static_cast<size_t>(size)) == size) ::_exit(0);
 }
 
 }  // namespace
@@ -67,22 +102,27 @@ void AddCommands(CLI::App& app, const Globals& globals, Verb* chosen, std::span<
 
 int main(int argc, char** argv) {
   using namespace berth::cli;
+  std::set_new_handler(EndWithoutMemory);
+  // The C library reserves 64 MiB of address space for each thread's heap if the limit allows.
+  rlimit space = {};
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) ::mallopt(M_ARENA_MAX, 1);
   CLI::App app("Lease GPU permits and memory from this node's Berth daemon.", "berth");
   app.set_version_flag("--version", std::string("berth ") + berth::kVersion);
   app.footer(
-      "--folder, --admin, --observer and --json may stand after the command, too, but for `run`.\n"
-      "Ends with 0: done; 1: refused, or not healthy; 64: a wrong command line; 69: no daemon\n"
-      "answers; 77: not allowed, e.g. an operator's command without the right to admin.sock.\n"
-      "`berth run --help` has the codes of `run`.");
+      "--folder, --admin, --observer and --json may also stand after the command, except after `run`.\n"
+      "Ends with 0: done; 1: refused, or not healthy; 64: the command line is invalid; 69: no daemon answers, or this\n"
+      "user has no access, e.g. to admin.sock for an operator's command; 125: this process gets too few threads,\n"
+      "memory or fds. `berth run --help` has the codes of `run`.");
   app.require_subcommand(1);
-  // "berth status --json" is as good as "berth --json status".
+  // "berth status --json" is equivalent to "berth --json status".
   app.fallthrough();
   Globals globals;
   app.add_option(
       "--folder", globals.folder,
       "The folder of the daemon's sockets (default: $BERTH_FOLDER, /run/berth, $XDG_RUNTIME_DIR/berth)");
-  app.add_flag("--admin", globals.admin, "Use the operator's socket: see every tenant");
-  app.add_flag("--observer", globals.observer, "Use the observers' socket: see every tenant, change nothing");
+  app.add_flag("--admin", globals.admin, "Use the operators' socket, which shows every tenant");
+  app.add_flag("--observer", globals.observer,
+               "Use the observers' socket, which shows every tenant and accepts no change");
   app.add_flag("--json", globals.json, "Print JSON for programs");
   Verb chosen;
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
@@ -92,11 +132,15 @@ int main(int argc, char** argv) {
     app.parse(static_cast<int>(end_of_ours - argv), argv);
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
-      Report(absl::InvalidArgumentError(words[0] + " is no command; berth --help names them"));
+      Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));
       return kUsage;
     }
-    // Help and version are "errors" with code 0; a wrong command line has the one code.
-    return app.exit(error) == 0 ? kOk : kUsage;
+    // Help and version are "errors" with code 0; every invalid command line has the same code.
+    std::ostringstream out, err;
+    const bool answered = app.exit(error, out, err) == 0;
+    Print(out.str());
+    if (!answered) Complain(absl::StripTrailingAsciiWhitespace(err.str()));
+    return answered ? Exit({}) : CodeOfUsageError(app);
   }
   return Exit(chosen());
 }

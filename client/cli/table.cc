@@ -4,11 +4,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/terminal_text.h"
 
 namespace berth::cli {
 namespace {
 
-// Code points: labels are UTF-8, and a byte of the middle of one takes no room.
+// Returns the width in code points: labels are UTF-8, and continuation bytes take no space.
 size_t WidthOf(absl::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -17,6 +18,11 @@ size_t WidthOf(absl::string_view text) {
 absl::string_view Shown(const std::string& cell) { return cell.empty() ? "-" : absl::string_view(cell); }
 
 }  // namespace
+
+void Table::AddRow(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = ToTerminalWord(cell);
+  rows_.push_back(std::move(cells));
+}
 
 std::string Table::Format() const {
   std::vector<size_t> widths;

@@ -21,13 +21,14 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // Requires: as many cells as columns.
-  void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // Requires: as many cells as columns. Cells may contain text of other users: characters unsafe for a terminal are
+  // escaped.
+  void AddRow(std::vector<std::string> cells);
 
   bool empty() const { return rows_.empty(); }
 
-  // The titles and rows, one line each, two spaces between columns, no space at a line's end. An empty cell
-  // reads "-".
+  // Returns the titles and rows, one line each, two spaces between columns, no trailing spaces. An empty cell is shown
+  // as "-".
   std::string Format() const;
 
  private:

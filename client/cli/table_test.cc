@@ -22,7 +22,7 @@ TEST(TableTest, WidthIsCountedInCharacters) {
   EXPECT_EQ(table.Format(), "A      B\ngröße  1\n12345  2\n");
 }
 
-TEST(TableTest, WithoutRowsThereAreTitles) {
+TEST(TableTest, EmptyTableHasTitles) {
   const Table table({{"POOL"}, {"CAP"}});
   EXPECT_TRUE(table.empty());
   EXPECT_EQ(table.Format(), "POOL  CAP\n");

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "client/testing/leak_listener.h"
 #include "common/label.h"
+#include "common/terminal_text.h"
 
 namespace berth::testing {
 namespace {
@@ -39,11 +40,11 @@ void Environment::SetUp() {
   g_environment = this;
   if (status_.ok()) return;
   const std::string why(status_.message());
-  // Only a daemon that is not there is a reason to skip: one that refuses is to be looked at.
+  // Skip only where there is no daemon. A refusal needs attention, so it fails.
   if (required_ || !absl::IsUnavailable(status_)) {
     FAIL() << "no Berth session: " << why << (required_ ? " (and one is required)" : "");
   }
-  ::fprintf(stderr, "berth: %s: tests that need it are SKIPPED; %s=1 makes that a failure\n", why.c_str(),
+  ::fprintf(stderr, "berth: %s: tests that need it are SKIPPED; %s=1 makes that a failure\n", ToTerminal(why).c_str(),
             kRequireVariable);
 }
 
@@ -53,7 +54,8 @@ Environment* Environment::Get() { return g_environment; }
 
 void Install(EnvironmentOptions options) {
   ::testing::AddGlobalTestEnvironment(new Environment(std::move(options)));
-  // What ends first is told last: before GoogleTest's own printer, so that it prints what a leak is found to be.
+  // GoogleTest notifies listeners of a test's end in reverse order. LeakListener comes before GoogleTest's own printer,
+  // so that the printer reports the leaks.
   ::testing::UnitTest::GetInstance()->listeners().Append(new LeakListener);
 }
 

@@ -4,13 +4,14 @@
 
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/inspector.h"
-#include "client/internal/census.h"
+#include "client/sdk/admin/inspector.h"
+#include "client/sdk/transport/live_object_counts.h"
 #include "client/testing/environment.h"
-#include "common/bytes.h"
 #include "common/steady_clock.h"
 
 namespace berth::testing {
@@ -24,7 +25,7 @@ std::string Counted(uint64_t count, const char* what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-// What the daemon says of the test's session, to find the leak by: labels are the test's own.
+// Returns the daemon's view of the test's session. The labels in it are the test's own and help to find the leak.
 std::string AskTheDaemon() {
   const Environment* const environment = Environment::Get();
   if (environment == nullptr || environment->session() == nullptr) return "";
@@ -50,7 +51,7 @@ std::string AskTheDaemon() {
   return text;
 }
 
-// The leak since `before`, once whoever is about to give something back had the time.
+// Returns the leak since `before`, after threads that are about to release resources had time to do so.
 std::string FindLeak(const Holdings& before) {
   const absl::Time deadline = SteadyNow() + LeakListener::kPatience;
   std::string leak;
@@ -62,12 +63,12 @@ std::string FindLeak(const Holdings& before) {
 }  // namespace
 
 Holdings Holdings::Now() {
-  const internal::Census& census = internal::census;
-  return {.permits = census.permits.load(),
-          .blocks = census.blocks.load(),
-          .bytes = census.bytes.load(),
-          .reservations = census.reservations.load(),
-          .plans = census.plans.load()};
+  const internal::LiveObjectCounts& live_object_counts = internal::live_object_counts;
+  return {.permits = live_object_counts.permits.load(),
+          .blocks = live_object_counts.blocks.load(),
+          .bytes = live_object_counts.bytes.load(),
+          .reservations = live_object_counts.reservations.load(),
+          .plans = live_object_counts.plans.load()};
 }
 
 std::string DescribeLeak(const Holdings& before, const Holdings& after) {

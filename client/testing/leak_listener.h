@@ -1,8 +1,10 @@
-// LeakListener fails a test that ends with more of Berth than it began with: permits, blocks, their bytes,
-// reservations of this process. A test suite, too: what SetUpTestSuite() took, TearDownTestSuite() gives back.
+// LeakListener fails a test that ends with more Berth resources of this process than it began with: permits, blocks and
+// their bytes, reservations, plans. The same holds for a test suite: TearDownTestSuite() must release what
+// SetUpTestSuite() took.
 //
-// It looks at what the SDK's objects hold, in every session of this process; that another process of the test (a child
-// that it forgot) holds something is not seen. What Permit::Leave() left is meant to stay and no leak.
+// The listener counts the SDK's live objects in every session of this process. The listener does not see resources held
+// by another process of the test, such as a forgotten child. Resources left by Permit::Leave() remain on purpose and
+// are no leak.
 
 #ifndef CLIENT_TESTING_LEAK_LISTENER_H_
 #define CLIENT_TESTING_LEAK_LISTENER_H_
@@ -15,7 +17,7 @@
 
 namespace berth::testing {
 
-// What this process holds of Berth.
+// Berth resources that this process holds.
 struct Holdings {
   uint64_t permits = 0;
   uint64_t blocks = 0;
@@ -26,13 +28,13 @@ struct Holdings {
   static Holdings Now();
 };
 
-// What `after` has beyond `before`, in words: "1 permit, 2 blocks of 12 MiB"; empty for nothing.
+// Describes what `after` has beyond `before`: "1 permit, 2 blocks of 12 MiB"; empty for nothing.
 std::string DescribeLeak(const Holdings& before, const Holdings& after);
 
-// Driven by GoogleTest, on one thread.
+// GoogleTest calls it on one thread.
 class LeakListener final : public ::testing::EmptyTestEventListener {
  public:
-  // How long a thread that the test left may still take to give back.
+  // Time that threads left by the test have to release their resources.
   static constexpr absl::Duration kPatience = absl::Seconds(1);
 
   void OnTestSuiteStart(const ::testing::TestSuite& suite) override;
@@ -43,7 +45,7 @@ class LeakListener final : public ::testing::EmptyTestEventListener {
  private:
   Holdings before_suite_;
   Holdings before_test_;
-  // What tests leaked is theirs, and not the suite's once more.
+  // Whether tests leaked: the suite does not report their leaks again.
   bool tests_leaked_ = false;
 };
 

@@ -5,7 +5,7 @@
 namespace berth::testing {
 namespace {
 
-TEST(LeakListenerTest, WhatIsThereBeyondWhatWasIsALeak) {
+TEST(LeakListenerTest, HoldingsAboveBaselineAreLeak) {
   const Holdings before = {.permits = 1, .blocks = 2, .bytes = 4 << 20, .reservations = 0};
   EXPECT_EQ(DescribeLeak(before, before), "");
   EXPECT_EQ(DescribeLeak(before, {}), "") << "less is none";
@@ -14,7 +14,7 @@ TEST(LeakListenerTest, WhatIsThereBeyondWhatWasIsALeak) {
             "2 permits, 2 blocks of 12 MiB, 1 reservation");
 }
 
-TEST(LeakListenerTest, ATestWithoutBerthHoldsNothing) {
+TEST(LeakListenerTest, TestWithoutBerthHoldsNothing) {
   const Holdings now = Holdings::Now();
   EXPECT_EQ(DescribeLeak({}, now), "");
 }

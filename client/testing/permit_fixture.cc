@@ -27,7 +27,7 @@ void PermitTest::TearDown() {
   if (!permit_.has_value()) return;
   const absl::Status released = permit_->Release();
   permit_.reset();
-  EXPECT_TRUE(released.ok()) << "the permit cannot be given back: " << released.message();
+  EXPECT_TRUE(released.ok()) << released.message();
 }
 
 const std::shared_ptr<Session>& PermitTest::session() const { return Environment::Get()->session(); }

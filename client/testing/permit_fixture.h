@@ -1,5 +1,5 @@
-// PermitTest: a fixture whose tests each hold a permit, from before anything of the GPU is made until after all of it
-// is gone. See environment.h for the program around it.
+// PermitTest: a fixture whose tests each hold a permit, from before any GPU object is made until after all are
+// destroyed. See environment.h for the program around it.
 
 #ifndef CLIENT_TESTING_PERMIT_FIXTURE_H_
 #define CLIENT_TESTING_PERMIT_FIXTURE_H_
@@ -7,27 +7,28 @@
 #include <memory>
 #include <optional>
 
-#include "client/permit.h"
-#include "client/session.h"
+#include <berth/permit.h>
+#include <berth/session.h>
+
 #include "gtest/gtest.h"
 
 namespace berth::testing {
 
-// Needs an Environment. A fixture that has a SetUp() of its own calls this one first, and returns if IsSkipped() or
-// HasFatalFailure() afterwards; its TearDown() calls this one last.
+// Requires: an Environment. A fixture with its own SetUp() calls this SetUp() first, and returns if IsSkipped() or
+// HasFatalFailure() afterwards. Its TearDown() calls this TearDown() last.
 class PermitTest : public ::testing::Test {
  protected:
-  // What to acquire; waits without an end unless it says otherwise. Where it has no label, that is the test's name.
+  // Returns the options of the permit. The default waits without limit. An empty label becomes the test's name.
   virtual PermitOptions options() const { return {}; }
 
-  // Acquires; skips the test where there is no daemon.
+  // Acquires the permit. Skips the test where there is no daemon.
   void SetUp() override;
-  // Gives back, and fails the test where that fails: a permit that was revoked meanwhile is no such failure.
+  // Releases the permit. Fails the test where the release fails, or where the permit ended while the test ran.
   void TearDown() override;
 
-  // The test program's.
+  // The test program's session.
   const std::shared_ptr<Session>& session() const;
-  // Requires: SetUp() acquired it.
+  // Requires: SetUp() acquired the permit.
   Permit& permit() { return *permit_; }
 
  private:

@@ -1,5 +1,5 @@
-// CurrentContext: makes a context the calling thread's for as long as the object lives, for calls that are our own.
-// Until its end they are no concern of a graph that the program captures meanwhile: else they would end the capture.
+// CurrentContext: makes a context current on the calling thread while the object lives, for Berth's own driver calls.
+// Meanwhile those calls do not affect a graph that the program captures; otherwise they would end the capture.
 //
 //   BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver, context));
 
@@ -15,10 +15,10 @@
 
 namespace berth::cuda {
 
-// Move-only; on one thread. What was current before is so again afterwards.
+// Move-only; bound to one thread. Restores the previous context when destroyed.
 class CurrentContext {
  public:
-  // Errors: those of `driver`, which outlives the object, with the thread as it was.
+  // Errors: those of `driver`, with the thread unchanged. `driver` must outlive the object.
   static absl::StatusOr<CurrentContext> Enter(Driver& driver, Context context) {
     BERTH_ASSIGN_OR_RETURN(const Context before, driver.CurrentContext());
     BERTH_ASSIGN_OR_RETURN(const CaptureMode mode, driver.ExchangeCaptureMode(CaptureMode::kRelaxed));

@@ -31,7 +31,7 @@ absl::StatusOr<DeviceMapping> DeviceMapping::Map(Driver& driver, int fd, Bytes b
   }
   const absl::Status mapped =
       MapAt(driver, *address, bytes, allocation, ordinal, read_only ? Access::kReadOnly : Access::kReadWrite);
-  // The mapping holds the memory; the allocation's own reference would only outlive it.
+  // The mapping holds the memory; the allocation's own reference is not needed.
   driver.ReleaseMemory(allocation).IgnoreError();
   if (!mapped.ok()) {
     driver.FreeAddress(*address, bytes).IgnoreError();

@@ -6,15 +6,16 @@
 #include <optional>
 #include <utility>
 
-#include "common/cuda/fake_driver.h"
-#include "common/error.h"
+#include <berth/error.h>
+
+#include "common/cuda/testing/fake_driver.h"
 
 namespace berth::cuda {
 namespace {
 
 using ::testing::ElementsAre;
 
-TEST(DeviceMappingTest, KeepsTheMappingAloneAndGivesItBack) {
+TEST(DeviceMappingTest, MappingIsHeldAndReleased) {
   FakeDriver driver;
   {
     const auto mapping = DeviceMapping::Map(driver, 0, MiB(2), 0, /*read_only=*/false);
@@ -29,13 +30,13 @@ TEST(DeviceMappingTest, KeepsTheMappingAloneAndGivesItBack) {
   EXPECT_TRUE(driver.nothing_left());
 }
 
-TEST(DeviceMappingTest, AReadOnlyMappingAsksForReading) {
+TEST(DeviceMappingTest, ReadOnlyMappingRequestsReadAccess) {
   FakeDriver driver;
   ASSERT_TRUE(DeviceMapping::Map(driver, 0, MiB(2), 0, /*read_only=*/true).ok());
   EXPECT_EQ(driver.access, Access::kReadOnly);
 }
 
-TEST(DeviceMappingTest, NothingIsLeftWhicheverStepFails) {
+TEST(DeviceMappingTest, FailureAtAnyStepLeavesNothing) {
   for (const char* const step : {"ImportFd", "ReserveAddress", "MapMemory", "SetAccess"}) {
     FakeDriver driver;
     driver.failing = step;
@@ -45,7 +46,7 @@ TEST(DeviceMappingTest, NothingIsLeftWhicheverStepFails) {
   }
 }
 
-TEST(DeviceMappingTest, UnmapsOnceHoweverItIsMoved) {
+TEST(DeviceMappingTest, MovedMappingIsUnmappedOnce) {
   FakeDriver driver;
   auto first = DeviceMapping::Map(driver, 0, MiB(2), 0, false);
   auto second = DeviceMapping::Map(driver, 0, MiB(2), 0, false);

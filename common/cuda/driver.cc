@@ -6,11 +6,12 @@
 #include <memory>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cuda/driver_code.h"
-#include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #ifdef BERTH_HAVE_CUDA_HEADERS
@@ -55,18 +56,16 @@ BERTH_SAME_CODE(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 BERTH_SAME_CODE(kUnknown, CUDA_ERROR_UNKNOWN);
 #undef BERTH_SAME_CODE
 
-// Words in memory are waited for by the second version of these calls: the first is off unless the kernel module is
-// told otherwise. From CUDA 12 on the plain names mean the second, before that they mean the first.
+// Version 1 of these functions is off by default in the kernel module; from CUDA 12 on the plain names mean version 2.
 #if CUDA_VERSION < 12000
 #define cuStreamWaitValue64 cuStreamWaitValue64_v2
 #define cuStreamWriteValue64 cuStreamWriteValue64_v2
-constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V2;
+constexpr CUdevice_attribute kStreamMemoryOps = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V2;
 #else
-constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
+constexpr CUdevice_attribute kStreamMemoryOps = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
 #endif
 
-// Every function of libcuda that Berth calls. cuda.h maps a plain name to the version that its declarations
-// belong to.
+// Every function of libcuda that Berth calls. cuda.h maps a plain name to the version of its declarations.
 #define BERTH_CUDA_FUNCTIONS(X)        \
   X(cuInit)                            \
   X(cuGetErrorName)                    \
@@ -99,6 +98,7 @@ constexpr CUdevice_attribute kStreamWords = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_S
   X(cuIpcCloseMemHandle)               \
   X(cuThreadExchangeStreamCaptureMode) \
   X(cuMemcpyHtoD)                      \
+  X(cuMemcpyHtoDAsync)                 \
   X(cuMemcpyDtoH)                      \
   X(cuMemsetD8)                        \
   X(cuMemGetInfo)                      \
@@ -131,7 +131,8 @@ struct Functions {
 #define BERTH_DECLARE(name) decltype(&::name) name##_ = nullptr;
   BERTH_CUDA_FUNCTIONS(BERTH_DECLARE)
 #undef BERTH_DECLARE
-  // By name, whatever the headers mean by it: whose a MIG instance is, and its own, which came with CUDA 11.4.
+  // Looked up by name, independent of the headers: the UUID of a MIG instance's parent, and the instance's own (CUDA
+  // 11.4).
   using GetUuid = CUresult (*)(CUuuid*, CUdevice);
   GetUuid device_uuid = nullptr, instance_uuid = nullptr;
 };
@@ -159,16 +160,15 @@ class LoadedDriver : public Driver {
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return Absent(::dlerror());
     auto driver = std::unique_ptr<LoadedDriver>(new LoadedDriver);
-    // The library stays loaded for good, also after an error: unloading libcuda is not safe.
+    // The library stays loaded permanently, also after an error: unloading libcuda is not safe.
 #define BERTH_LOAD(name)                                                                                \
   driver->functions_.name##_ = reinterpret_cast<decltype(&::name)>(::dlsym(library, BERTH_TEXT(name))); \
-  if (driver->functions_.name##_ == nullptr)                                                            \
-    return Absent("libcuda.so.1 is too old, it lacks " BERTH_TEXT(name));
+  if (driver->functions_.name##_ == nullptr) return Absent("libcuda.so.1 is too old: no " BERTH_TEXT(name));
     BERTH_CUDA_FUNCTIONS(BERTH_LOAD)
 #undef BERTH_LOAD
     driver->functions_.device_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid"));
     driver->functions_.instance_uuid = reinterpret_cast<Functions::GetUuid>(::dlsym(library, "cuDeviceGetUuid_v2"));
-    if (driver->functions_.device_uuid == nullptr) return Absent("libcuda.so.1 is too old, it lacks cuDeviceGetUuid");
+    if (driver->functions_.device_uuid == nullptr) return Absent("libcuda.so.1 is too old: no cuDeviceGetUuid");
     const CUresult result = driver->functions_.cuInit_(0);
     if (result == CUDA_ERROR_NO_DEVICE) return Absent(kNoDeviceAtAll);
     if (result == CUDA_ERROR_STUB_LIBRARY) return Absent("libcuda.so.1 is the toolkit's stub");
@@ -221,7 +221,7 @@ class LoadedDriver : public Driver {
       case DeviceAttribute::kComputeCapabilityMinor:
         return RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
       case DeviceAttribute::kStreamMemoryOperations:
-        return RawAttribute(ordinal, kStreamWords);
+        return RawAttribute(ordinal, kStreamMemoryOps);
       case DeviceAttribute::kManyContexts: {
         BERTH_ASSIGN_OR_RETURN(const int mode, RawAttribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE));
         return mode == CU_COMPUTEMODE_DEFAULT ? 1 : 0;
@@ -253,8 +253,7 @@ class LoadedDriver : public Driver {
   absl::StatusOr<Bytes> AllocationGranularity(int ordinal) override {
     const CUmemAllocationProp properties = PropertiesOf(ordinal);
     size_t granularity = 0;
-    BERTH_CALL(cuMemGetAllocationGranularity, &granularity, &properties,
-               CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    BERTH_CALL(cuMemGetAllocationGranularity, &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     return Bytes(granularity);
   }
 
@@ -364,8 +363,7 @@ class LoadedDriver : public Driver {
 
   absl::StatusOr<DevicePointer> OpenIpcHandle(const IpcHandle& handle) override {
     CUdeviceptr pointer = 0;
-    BERTH_CALL(cuIpcOpenMemHandle, &pointer, std::bit_cast<CUipcMemHandle>(handle),
-               CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    BERTH_CALL(cuIpcOpenMemHandle, &pointer, std::bit_cast<CUipcMemHandle>(handle), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     return DevicePointer{pointer};
   }
 
@@ -376,6 +374,11 @@ class LoadedDriver : public Driver {
 
   absl::Status CopyToDevice(DevicePointer to, std::span<const std::byte> from) override {
     BERTH_CALL(cuMemcpyHtoD, to, from.data(), from.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyToDeviceAsync(DevicePointer to, std::span<const std::byte> from, Stream stream) override {
+    BERTH_CALL(cuMemcpyHtoDAsync, to, from.data(), from.size(), reinterpret_cast<CUstream>(stream));
     return absl::OkStatus();
   }
 
@@ -414,9 +417,9 @@ class LoadedDriver : public Driver {
   }
 
   absl::Status Launch(Function function, const LaunchShape& shape, Stream stream, void** arguments) override {
-    BERTH_CALL(cuLaunchKernel, reinterpret_cast<CUfunction>(function), shape.grid[0], shape.grid[1],
-               shape.grid[2], shape.block[0], shape.block[1], shape.block[2], shape.shared_bytes,
-               reinterpret_cast<CUstream>(stream), arguments, nullptr);
+    BERTH_CALL(cuLaunchKernel, reinterpret_cast<CUfunction>(function), shape.grid[0], shape.grid[1], shape.grid[2],
+               shape.block[0], shape.block[1], shape.block[2], shape.shared_bytes, reinterpret_cast<CUstream>(stream),
+               arguments, nullptr);
     return absl::OkStatus();
   }
 
@@ -485,8 +488,8 @@ class LoadedDriver : public Driver {
   }
 
   absl::StatusOr<DevicePointer> RegisterHostMemory(void* address, Bytes bytes, bool read_only) override {
-    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
-                           (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+    const unsigned flags =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
     BERTH_CALL(cuMemHostRegister, address, bytes.count(), flags);
     CUdeviceptr pointer = 0;
     const CUresult result = functions_.cuMemHostGetDevicePointer_(&pointer, address, 0);
@@ -501,9 +504,8 @@ class LoadedDriver : public Driver {
   }
 
   absl::Status WriteValue64(Stream stream, DevicePointer at, uint64_t value) override {
-    // The default flags keep what the stream did before in front of the word.
-    BERTH_CALL(cuStreamWriteValue64, reinterpret_cast<CUstream>(stream), at, value,
-               CU_STREAM_WRITE_VALUE_DEFAULT);
+    // With the default flags, the word's write follows all earlier work of the stream.
+    BERTH_CALL(cuStreamWriteValue64, reinterpret_cast<CUstream>(stream), at, value, CU_STREAM_WRITE_VALUE_DEFAULT);
     return absl::OkStatus();
   }
 
@@ -554,7 +556,6 @@ class LoadedDriver : public Driver {
 absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return LoadedDriver::Load(); }
 
 #else
-
 absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return Absent("built without CUDA's headers"); }
 
 #endif  // BERTH_HAVE_CUDA_HEADERS
@@ -575,12 +576,11 @@ absl::StatusOr<Driver*> Driver::Get() {
 absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid) {
   BERTH_ASSIGN_OR_RETURN(const int count, driver.DeviceCount());
   for (int ordinal = 0; ordinal < count; ++ordinal) {
-    // A device that does not answer is not the one that is asked for; it must not hide the others.
+    // Skips a device that does not answer: it must not hide the others.
     const absl::StatusOr<std::string> found = driver.DeviceUuid(ordinal);
     if (found.ok() && *found == uuid) return ordinal;
   }
-  return Refuse(Reason::kNotFound, "no {kind} {id} is visible to CUDA here",
-                {{"kind", "device"}, {"id", uuid}});
+  return Refuse(Reason::kNotFound, "no {kind} {id} is visible to CUDA here", {{"kind", "device"}, {"id", uuid}});
 }
 
 absl::Status DriverError(absl::string_view call, int code, absl::string_view name) {

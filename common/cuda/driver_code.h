@@ -1,12 +1,12 @@
-// The driver's error codes that Berth tells apart, by the numbers of cuda.h: for those who judge a refusal's
-// `driver_code` figure without the header. driver.cc holds them against the header's where there is one.
+// The driver error codes that Berth distinguishes, by the numbers of cuda.h, for code that evaluates a refusal's
+// `driver_code` named value without the header. driver.cc checks them against the header if it is available.
 
 #ifndef COMMON_CUDA_DRIVER_CODE_H_
 #define COMMON_CUDA_DRIVER_CODE_H_
 
 namespace berth::cuda {
 
-// The figure `why` of Driver::Get()'s UNSUPPORTED where there is a driver, and nothing for it to drive.
+// Named value `why` of Driver::Get()'s UNSUPPORTED if a driver is installed but has no device.
 inline constexpr char kNoDeviceAtAll[] = "no device";
 
 enum class DriverCode : int {

@@ -6,27 +6,28 @@
 #include <thread>
 #include <vector>
 
-#include "common/cuda/fake_driver.h"
-#include "common/error.h"
+#include <berth/error.h>
+
+#include "common/cuda/testing/fake_driver.h"
 
 namespace berth::cuda {
 namespace {
 
-TEST(DriverErrorTest, OutOfMemoryIsToldApart) {
+TEST(DriverErrorTest, OutOfMemoryHasItsOwnReason) {
   const absl::Status error = DriverError("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY");
   EXPECT_TRUE(IsRefusal(error, Reason::kOutOfMemory));
   EXPECT_EQ(error.message(), "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)");
 }
 
-TEST(DriverErrorTest, EveryOtherErrorNamesTheCallAndTheCode) {
+TEST(DriverErrorTest, OtherErrorNamesCallAndCode) {
   const absl::Status error = DriverError("cuMemMap", 1, "CUDA_ERROR_INVALID_VALUE");
   EXPECT_TRUE(IsRefusal(error, Reason::kDriver));
-  const std::map<std::string, std::string> figures = GetErrorDetails(error)->metadata;
-  EXPECT_EQ(figures.at("call"), "cuMemMap");
-  EXPECT_EQ(figures.at("driver_code"), "1");
+  const std::map<std::string, std::string> metrics = GetErrorDetails(error)->metadata;
+  EXPECT_EQ(metrics.at("call"), "cuMemMap");
+  EXPECT_EQ(metrics.at("driver_code"), "1");
 }
 
-TEST(FindDeviceTest, FindsByUuidAndNamesWhatIsNotThere) {
+TEST(FindDeviceTest, DeviceIsFoundByUuidAndMissingIsNamed) {
   FakeDriver driver;
   EXPECT_EQ(*FindDevice(driver, "GPU-fake"), 0);
   const absl::Status missing = FindDevice(driver, "GPU-other").status();
@@ -34,13 +35,13 @@ TEST(FindDeviceTest, FindsByUuidAndNamesWhatIsNotThere) {
   EXPECT_EQ(GetErrorDetails(missing)->metadata.at("id"), "GPU-other");
 }
 
-TEST(FindDeviceTest, ADeviceThatDoesNotAnswerIsNoError) {
+TEST(FindDeviceTest, UnansweringDeviceIsSkipped) {
   FakeDriver driver;
   driver.failing = "DeviceUuid";
   EXPECT_TRUE(IsRefusal(FindDevice(driver, "GPU-fake").status(), Reason::kNotFound));
 }
 
-TEST(DriverTest, IsTheSameForAllThreadsThatAskAtOnce) {
+TEST(DriverTest, ConcurrentCallersGetSameDriver) {
   std::vector<absl::StatusOr<Driver*>> answers(8, absl::UnknownError(""));
   std::vector<std::thread> threads;
   for (auto& answer : answers) threads.emplace_back([&answer] { answer = Driver::Get(); });
@@ -53,7 +54,7 @@ TEST(DriverTest, IsTheSameForAllThreadsThatAskAtOnce) {
   }
 }
 
-TEST(DriverTest, AbsenceIsARefusalThatSaysWhy) {
+TEST(DriverTest, AbsentDriverIsRefusedWithReason) {
   const absl::StatusOr<Driver*> driver = Driver::Get();
   if (driver.ok()) GTEST_SKIP() << "this machine has CUDA";
   EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << driver.status();
@@ -62,7 +63,7 @@ TEST(DriverTest, AbsenceIsARefusalThatSaysWhy) {
   EXPECT_FALSE(GetErrorDetails(driver.status())->metadata.at("why").empty());
 }
 
-TEST(DriverTest, DescribesItsDevices) {
+TEST(DriverTest, DriverDescribesItsDevices) {
   const absl::StatusOr<Driver*> driver = Driver::Get();
   if (!driver.ok()) GTEST_SKIP() << driver.status();
   const int count = *(*driver)->DeviceCount();

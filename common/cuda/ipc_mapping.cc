@@ -2,9 +2,10 @@
 
 #include <optional>
 
+#include <berth/error.h>
+
 #include "absl/strings/string_view.h"
 #include "common/cuda/current_context.h"
-#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace berth::cuda {
@@ -14,10 +15,10 @@ absl::StatusOr<DevicePointer> OpenIn(Driver& driver, Context context, const IpcH
   BERTH_ASSIGN_OR_RETURN(const CurrentContext current, CurrentContext::Enter(driver, context));
   absl::StatusOr<DevicePointer> pointer = driver.OpenIpcHandle(handle);
   const std::optional<ErrorDetails> details = GetErrorDetails(pointer.status());
-  // So the driver calls it.
+  // CUDA_ERROR_INVALID_CONTEXT: the driver's code for this case.
   constexpr absl::string_view kInvalidContext = "201";
   if (details.has_value() && details->metadata.at("driver_code") == kInvalidContext) {
-    return absl::FailedPreconditionError("the memory is this process's own: it cannot import it");
+    return absl::FailedPreconditionError("the memory belongs to this process, which cannot import its own memory");
   }
   return pointer;
 }

@@ -1,7 +1,7 @@
 // IpcMapping: device memory of another process, opened by its IPC handle.
 //
 //   BERTH_ASSIGN_OR_RETURN(auto mapping, IpcMapping::Open(*driver, handle, ordinal));
-//   ... mapping.ptr() ...                                        // until the mapping goes
+//   ... mapping.ptr() ...                                        // while the mapping lives
 
 #ifndef COMMON_CUDA_IPC_MAPPING_H_
 #define COMMON_CUDA_IPC_MAPPING_H_
@@ -14,13 +14,13 @@
 
 namespace berth::cuda {
 
-// IpcMapping is move-only and closes when destroyed. Thread-compatible. It holds the device's primary context, in which
-// the memory is opened: a mapping ends with the context that it was made in.
+// IpcMapping is move-only and closes when destroyed. Thread-compatible. It retains the device's primary context, in
+// which the memory is opened: a mapping ends with its context.
 class IpcMapping {
  public:
-  // For device `ordinal`, which need not be the memory's own. `driver` outlives the mapping.
-  // Errors: FAILED_PRECONDITION for memory of this very process, which has it already; those of Driver. Nothing is
-  // left behind after one.
+  // Opens the handle for device `ordinal`, which may differ from the memory's device. `driver` outlives the mapping.
+  // Errors: FAILED_PRECONDITION for memory of this same process, which has it already; those of Driver. An error leaves
+  // nothing behind.
   static absl::StatusOr<IpcMapping> Open(Driver& driver, const IpcHandle& handle, int ordinal);
 
   IpcMapping(IpcMapping&& other) noexcept
@@ -29,8 +29,8 @@ class IpcMapping {
         context_(other.context_),
         pointer_(other.pointer_) {}
   IpcMapping& operator=(IpcMapping&&) = delete;
-  // Work queued on the memory must be complete. An error of the driver is dropped: what is open stays so until the
-  // process ends.
+  // Closes the mapping. Work queued on the memory must be complete. An error of the driver is ignored: the memory then
+  // stays open until the process ends.
   ~IpcMapping();
 
   DevicePointer ptr() const { return pointer_; }
@@ -39,7 +39,7 @@ class IpcMapping {
   IpcMapping(Driver& driver, int ordinal, Context context, DevicePointer pointer)
       : driver_(&driver), ordinal_(ordinal), context_(context), pointer_(pointer) {}
 
-  // nullptr once moved from.
+  // nullptr after a move.
   Driver* driver_;
   const int ordinal_;
   const Context context_;

@@ -4,8 +4,9 @@
 
 #include <utility>
 
-#include "common/cuda/fake_driver.h"
-#include "common/error.h"
+#include <berth/error.h>
+
+#include "common/cuda/testing/fake_driver.h"
 
 namespace berth::cuda {
 namespace {
@@ -23,7 +24,7 @@ class IpcMappingTest : public ::testing::Test {
   const Context other_ = reinterpret_cast<Context>(0x77);
 };
 
-TEST_F(IpcMappingTest, OpensInThePrimaryContextAndLeavesTheCallersAsItWas) {
+TEST_F(IpcMappingTest, OpenUsesPrimaryContextAndRestoresCallers) {
   {
     const absl::StatusOr<IpcMapping> mapping = IpcMapping::Open(driver_, handle_, 0);
     ASSERT_TRUE(mapping.ok()) << mapping.status();
@@ -36,7 +37,7 @@ TEST_F(IpcMappingTest, OpensInThePrimaryContextAndLeavesTheCallersAsItWas) {
   EXPECT_EQ(driver_.current, other_);
 }
 
-TEST_F(IpcMappingTest, OneThatWasMovedFromClosesNothing) {
+TEST_F(IpcMappingTest, MovedFromMappingClosesNothing) {
   absl::StatusOr<IpcMapping> mapping = IpcMapping::Open(driver_, handle_, 0);
   ASSERT_TRUE(mapping.ok());
   const IpcMapping moved = *std::move(mapping);
@@ -44,7 +45,7 @@ TEST_F(IpcMappingTest, OneThatWasMovedFromClosesNothing) {
   EXPECT_NE(moved.ptr(), 0u);
 }
 
-TEST_F(IpcMappingTest, NothingIsLeftWhicheverStepFails) {
+TEST_F(IpcMappingTest, FailureAtAnyStepLeavesNothing) {
   for (const char* const step : {"RetainPrimaryContext", "SetCurrentContext", "OpenIpcHandle"}) {
     driver_.failing = step;
     EXPECT_FALSE(IpcMapping::Open(driver_, handle_, 0).ok()) << step;
@@ -53,7 +54,7 @@ TEST_F(IpcMappingTest, NothingIsLeftWhicheverStepFails) {
   }
 }
 
-TEST_F(IpcMappingTest, MemoryOfThisVeryProcessIsSaidToBeThat) {
+TEST_F(IpcMappingTest, OwnMemoryIsReportedAsOwn) {
   driver_.failing = "OpenIpcHandle";
   driver_.failing_code = 201;
   const absl::Status own = IpcMapping::Open(driver_, handle_, 0).status();

@@ -6,16 +6,17 @@
 #include <memory>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 
 namespace berth::cuda {
 namespace {
 
-// NVML's declarations, as nvml.h has them.
+// Declarations of NVML, as in nvml.h of the toolkit.
 using Result = int;
 constexpr Result kSuccess = 0;
 constexpr Result kInsufficientSize = 7;
@@ -61,7 +62,7 @@ class LoadedNvml : public Nvml {
         !Find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml->get_processes_)) {
       return Absent("libnvidia-ml.so.1 is too old");
     }
-    // These two may be missing.
+    // These two functions may be missing.
     Find(library, "nvmlDeviceGetUtilizationRates", &nvml->get_utilization_);
     Find(library, "nvmlDeviceGetGraphicsRunningProcesses_v3", &nvml->get_graphics_);
     if (const Result result = init(); result != kSuccess) return nvml->Error("nvmlInit", result);
@@ -100,7 +101,7 @@ class LoadedNvml : public Nvml {
 
   absl::StatusOr<uint32_t> Utilization(const std::string& uuid) override {
     BERTH_ASSIGN_OR_RETURN(const Device device, Find(uuid));
-    if (get_utilization_ == nullptr) return Absent("libnvidia-ml.so.1 knows no utilisation");
+    if (get_utilization_ == nullptr) return Absent("libnvidia-ml.so.1 does not support utilisation");
     UtilizationRates rates = {};
     const Result result = get_utilization_(device, &rates);
     if (result != kSuccess) return Error("nvmlDeviceGetUtilizationRates", result);
@@ -112,14 +113,14 @@ class LoadedNvml : public Nvml {
     BERTH_ASSIGN_OR_RETURN(std::vector<Process> processes,
                            ProcessesBy(get_processes_, "nvmlDeviceGetComputeRunningProcesses", device));
     if (get_graphics_ == nullptr) return processes;
-    // Where the driver does not tell of these, those that compute are known all the same.
+    // If the driver does not report graphics processes, the compute processes suffice.
     const absl::StatusOr<std::vector<Process>> drawing =
         ProcessesBy(get_graphics_, "nvmlDeviceGetGraphicsRunningProcesses", device);
     if (!drawing.ok()) return processes;
     for (const Process& process : *drawing) {
       const auto both = std::find_if(processes.begin(), processes.end(),
                                      [&](const Process& other) { return other.pid == process.pid; });
-      // The bytes of one that does both are the same in either list.
+      // A process of both kinds has the same bytes in either list.
       if (both == processes.end()) processes.push_back(process);
     }
     return processes;
@@ -137,7 +138,7 @@ class LoadedNvml : public Nvml {
       result = get(device, &count, found.data());
       if (result == kSuccess) found.resize(count);
       if (result != kInsufficientSize) break;
-      // Some more than it says: processes come and go.
+      // Allocates more than reported: processes come and go.
       found.resize(count + 64);
     }
     if (result != kSuccess) return Error(call, result);

@@ -1,5 +1,5 @@
-// Nvml: what NVIDIA's management library says of devices and of who uses them, without a context. Loaded at
-// run time, with declarations of our own: no header of NVML's is needed.
+// Nvml: data of NVIDIA's management library about devices and the processes that use them, without a context. Loaded at
+// run time, with its own declarations: no NVML header is needed.
 
 #ifndef COMMON_CUDA_NVML_H_
 #define COMMON_CUDA_NVML_H_
@@ -8,23 +8,23 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/status/statusor.h"
-#include "common/bytes.h"
 
 namespace berth::cuda {
 
-// Nvml is thread-safe. Devices are named by UUID, "GPU-…": NVML's ordinals are not CUDA's.
-// Errors of every method: DRIVER with the figures `call` and `driver_code`.
+// Nvml is thread-safe. Methods name devices by UUID, "GPU-…": NVML's ordinals differ from CUDA's.
+// Errors of every method: DRIVER with the named values `call` and `driver_code`.
 class Nvml {
  public:
-  // Loads the library, once per process; a failure is tried again by the next caller. Lives as long as the
-  // process.
-  // Errors: UNSUPPORTED where there is no library, or one that is too old; DRIVER when it fails.
+  // Loads the library, once per process; after a failure the next caller retries. Lives as long as the process.
+  // Errors: UNSUPPORTED if the library is missing or too old; DRIVER if it fails.
   static absl::StatusOr<Nvml*> Get();
 
   virtual ~Nvml() = default;
 
-  // The UUIDs of all devices, by NVML's ordinal. One that does not answer is left out.
+  // Returns the UUIDs of all devices, by NVML's ordinal. Omits a device that does not answer.
   virtual absl::StatusOr<std::vector<std::string>> Uuids() = 0;
   virtual absl::StatusOr<std::string> Name(const std::string& uuid) = 0;
 
@@ -35,15 +35,15 @@ class Nvml {
   };
   virtual absl::StatusOr<Memory> GetMemory(const std::string& uuid) = 0;
 
-  // A process that uses the device, and its bytes: its own allocations and its context.
+  // A process that uses the device, and the bytes of its allocations and its context.
   struct Process {
     uint32_t pid = 0;
     Bytes bytes;
   };
-  // Of every kind: those that compute, and those that draw.
+  // Returns processes of all kinds: compute and graphics.
   virtual absl::StatusOr<std::vector<Process>> Processes(const std::string& uuid) = 0;
 
-  // Of the time since the driver last looked, the percent in which the device was at something.
+  // Returns the percentage of the driver's last sample period in which the device was busy.
   virtual absl::StatusOr<uint32_t> Utilization(const std::string& uuid) = 0;
 };
 

@@ -5,16 +5,17 @@
 #include <optional>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/nvml.h"
-#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace berth::cuda {
 namespace {
 
-// NVML's declarations, as nvml.h has them.
+// Declarations of NVML, as in nvml.h of the toolkit.
 using Result = int;
 constexpr Result kSuccess = 0;
 constexpr Result kNotSupported = 3;
@@ -59,7 +60,7 @@ struct DeviceAttributes {
   unsigned long long memory_mib;
 };
 
-// The library's functions; null where it has none.
+// The library's functions; null for each that it lacks.
 struct Library {
   const char* (*error_string)(Result);
   Result (*by_uuid)(const char*, Device*);
@@ -95,7 +96,7 @@ void Find(void* library, const char* name, F* function) {
 const Library& TheLibrary() {
   static const Library* const kLibrary = [] {
     auto* const found = new Library();
-    // Loaded already; this is the same one.
+    // The library is loaded already; this returns the same one.
     void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return found;
     Find(library, "nvmlErrorString", &found->error_string);
@@ -127,29 +128,29 @@ const Library& TheLibrary() {
   return *kLibrary;
 }
 
-FigureValue ValueOf(Result result, uint64_t value) {
+MetricValue ValueOf(Result result, uint64_t value) {
   switch (result) {
     case kSuccess:
       return Known(value);
     case kNotSupported:
-      return Absent(FigureAbsence::kNotSupported);
+      return Absent(MetricAbsence::kNotSupported);
     case kNoPermission:
-      return Absent(FigureAbsence::kNotPermitted);
+      return Absent(MetricAbsence::kNotPermitted);
     case kFunctionNotFound:
-      return Absent(FigureAbsence::kNotInLibrary);
+      return Absent(MetricAbsence::kNotInLibrary);
     case kGpuIsLost:
-      return Absent(FigureAbsence::kLost);
+      return Absent(MetricAbsence::kLost);
     case kResetRequired:
-      return Absent(FigureAbsence::kNeedsReset);
+      return Absent(MetricAbsence::kNeedsReset);
     default:
-      return Absent(FigureAbsence::kFailed, static_cast<uint64_t>(result));
+      return Absent(MetricAbsence::kFailed, static_cast<uint64_t>(result));
   }
 }
 
-// What `function` puts behind its arguments.
+// Returns the output parameter of `function`, or why there is none.
 template <typename Out, typename... Params, typename... Args>
-FigureValue Ask(Result (*function)(Params...), Args... args) {
-  if (function == nullptr) return Absent(FigureAbsence::kNotInLibrary);
+MetricValue Ask(Result (*function)(Params...), Args... args) {
+  if (function == nullptr) return Absent(MetricAbsence::kNotInLibrary);
   Out value = {};
   const Result result = function(args..., &value);
   return ValueOf(result, static_cast<uint64_t>(value));
@@ -179,20 +180,20 @@ class LoadedSurvey final : public NvmlSurvey {
       events_ = nullptr;
       return;
     }
-    // One that a device does not know makes the whole registration fail.
+    // A single event type that the device does not know fails the whole registration.
     reports_ = nvml_.register_events(device_, kXid | kSingleBitEcc | kDoubleBitEcc, events_) == kSuccess ||
                nvml_.register_events(device_, kXid, events_) == kSuccess;
   }
   LoadedSurvey(const LoadedSurvey&) = delete;
   LoadedSurvey& operator=(const LoadedSurvey&) = delete;
-  // Its registrations go with the set: one that is left is a file descriptor for good.
+  // The registrations end with the set; a set that is not freed leaks a file descriptor.
   ~LoadedSurvey() override {
     if (events_ != nullptr) nvml_.free_event_set(events_);
   }
 
-  void Read(DeviceFigures* figures) override {
-    DeviceFigures& to = *figures;
-    using F = DeviceFigure;
+  void Read(DeviceMetrics* metrics) override {
+    DeviceMetrics& to = *metrics;
+    using F = DeviceMetric;
     to[F::kTemperature] = Ask<unsigned int>(nvml_.temperature, device_, kGpuSensor);
     to[F::kSlowdownTemperature] = Ask<unsigned int>(nvml_.temperature_threshold, device_, kSlowdownThreshold);
     to[F::kPower] = Ask<unsigned int>(nvml_.power, device_);
@@ -286,29 +287,29 @@ class LoadedSurvey final : public NvmlSurvey {
   }
 
  private:
-  // What comes in twos.
-  void ReadPairs(DeviceFigures* to) const {
+  // Reads the metrics that NVML returns in pairs.
+  void ReadPairs(DeviceMetrics* to) const {
     UtilizationRates rates = {};
     const Result used = nvml_.utilisation == nullptr ? kFunctionNotFound : nvml_.utilisation(device_, &rates);
-    (*to)[DeviceFigure::kUtilisation] = ValueOf(used, rates.gpu);
-    (*to)[DeviceFigure::kMemoryUtilisation] = ValueOf(used, rates.memory);
+    (*to)[DeviceMetric::kUtilisation] = ValueOf(used, rates.gpu);
+    (*to)[DeviceMetric::kMemoryUtilisation] = ValueOf(used, rates.memory);
     int ecc = 0, ecc_pending = 0;
     const Result corrected =
         nvml_.ecc_mode == nullptr ? kFunctionNotFound : nvml_.ecc_mode(device_, &ecc, &ecc_pending);
-    (*to)[DeviceFigure::kEccMode] = ValueOf(corrected, static_cast<uint64_t>(ecc));
+    (*to)[DeviceMetric::kEccMode] = ValueOf(corrected, static_cast<uint64_t>(ecc));
     unsigned int mig = 0, mig_pending = 0;
     const Result divided =
         nvml_.mig_mode == nullptr ? kFunctionNotFound : nvml_.mig_mode(device_, &mig, &mig_pending);
-    (*to)[DeviceFigure::kMigMode] = ValueOf(divided, mig);
+    (*to)[DeviceMetric::kMigMode] = ValueOf(divided, mig);
   }
 
-  void ReadLinks(DeviceFigures* to) const {
+  void ReadLinks(DeviceMetrics* to) const {
     uint64_t up = 0;
     Result last = kFunctionNotFound;
     for (unsigned int link = 0; nvml_.link_state != nullptr && link < kMaxLinks; ++link) {
       int active = 0;
       const Result result = nvml_.link_state(device_, link, &active);
-      // A device with fewer links says so of the others.
+      // A device with fewer links fails for the others.
       if (result != kSuccess) {
         if (link == 0) last = result;
         break;
@@ -316,10 +317,10 @@ class LoadedSurvey final : public NvmlSurvey {
       last = kSuccess;
       up += active == 1 ? 1 : 0;
     }
-    (*to)[DeviceFigure::kNvlinks] = ValueOf(last, up);
+    (*to)[DeviceMetric::kNvlinks] = ValueOf(last, up);
   }
 
-  // Of one reading: the rest comes with the next.
+  // Most events of one read; the next read returns the rest.
   static constexpr size_t kMaxEvents = 64;
 
   const Library& nvml_ = TheLibrary();
@@ -341,14 +342,14 @@ absl::StatusOr<std::unique_ptr<NvmlSurvey>> NvmlSurvey::Open(const std::string& 
   return std::make_unique<LoadedSurvey>(device);
 }
 
-FigureValue AbsenceOf(const absl::Status& status) {
+MetricValue AbsenceOf(const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  if (!details.has_value()) return Absent(FigureAbsence::kNotRead);
-  if (details->reason == Reason::kUnsupported) return Absent(FigureAbsence::kNotInLibrary);
+  if (!details.has_value()) return Absent(MetricAbsence::kNotRead);
+  if (details->reason == Reason::kUnsupported) return Absent(MetricAbsence::kNotInLibrary);
   const auto code = details->metadata.find("driver_code");
   Result result = 0;
   if (code == details->metadata.end() || !absl::SimpleAtoi(code->second, &result) || result == kSuccess) {
-    return Absent(FigureAbsence::kNotRead);
+    return Absent(MetricAbsence::kNotRead);
   }
   return ValueOf(result, 0);
 }

@@ -1,5 +1,5 @@
-// NvmlSurvey: how one device is, by NVML and without a context: temperature, power, clocks, errors, what it is linked
-// to, and what the driver reports as it happens. Every number may be missing by itself.
+// NvmlSurvey: the state of one device, by NVML and without a context: temperature, power, clocks, errors, links, and
+// the events that the driver reports. Each number may be missing independently.
 
 #ifndef COMMON_CUDA_NVML_SURVEY_H_
 #define COMMON_CUDA_NVML_SURVEY_H_
@@ -9,57 +9,59 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/status/statusor.h"
-#include "common/bytes.h"
-#include "common/device_figures.h"
+#include "common/device_metrics.h"
 
 namespace berth::cuda {
 
-// One caller at a time; several devices may be read at once. A call may hang as long as the driver does.
+// One caller at a time per object; several devices may be read concurrently. A call may hang as long as the driver
+// does.
 class NvmlSurvey {
  public:
-  // Of the device with `uuid`. Loads and initialises the library (nvml.h).
-  // Errors: UNSUPPORTED where there is no NVML; DRIVER.
+  // Opens the device with `uuid`. Loads and initialises the library (nvml.h).
+  // Errors: UNSUPPORTED if NVML is missing; DRIVER.
   static absl::StatusOr<std::unique_ptr<NvmlSurvey>> Open(const std::string& uuid);
 
   virtual ~NvmlSurvey() = default;
 
-  // All but the bytes, which nvml.h reads.
-  virtual void Read(DeviceFigures* figures) = 0;
-  // "00000000:4E:00.0". Errors: DRIVER.
+  // Reads all metrics except the bytes, which nvml.h reads.
+  virtual void Read(DeviceMetrics* metrics) = 0;
+  // Returns the PCI id, such as "00000000:4E:00.0". Errors: DRIVER.
   virtual absl::StatusOr<std::string> PciId() = 0;
-  // The UUID of the device that this is a MIG instance of. Errors: DRIVER, also for one that is no instance;
-  // UNSUPPORTED where the library is too old.
+  // Returns the UUID of the device that contains this MIG instance. Errors: DRIVER, also for a device that is no
+  // instance; UNSUPPORTED if the library is too old.
   virtual absl::StatusOr<std::string> MigParent() = 0;
 
-  // How the device reaches another one's memory.
+  // How the device reaches another device's memory.
   struct Reach {
-    // Each by the driver's word alone; false where it gives none.
+    // As the driver reports; false if it does not report.
     bool peer = false;
     bool nvlink = false;
   };
-  // Errors: DRIVER; UNSUPPORTED where the library is too old.
+  // Errors: DRIVER; UNSUPPORTED if the library is too old.
   virtual absl::StatusOr<Reach> ReachOf(const std::string& peer_uuid) = 0;
 
   struct Instance {
     std::string uuid;
-    // 0 where they are not told.
+    // 0 if the driver does not report them.
     uint32_t multiprocessors = 0;
     Bytes total;
   };
-  // Its MIG instances; none for a device that is not divided.
+  // Returns the device's MIG instances; none if it is not partitioned.
   virtual std::vector<Instance> Instances() = 0;
 
   struct Event {
     DeviceEventKind kind = DeviceEventKind::kXid;
     uint64_t code = 0;
   };
-  // What was reported since this was last asked, without waiting. Nothing where the device reports nothing.
+  // Returns the events since the last call, without waiting. Empty if the device reports none.
   virtual std::vector<Event> TakeEvents() = 0;
 };
 
-// Why there is no figure where NVML refused one with `status`. Requires: it is not OK.
-FigureValue AbsenceOf(const absl::Status& status);
+// Returns the absence to record after an NVML call failed with `status`. Requires: not OK.
+MetricValue AbsenceOf(const absl::Status& status);
 
 }  // namespace berth::cuda
 

@@ -3,19 +3,19 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "common/error.h"
+#include <berth/error.h>
 
 namespace berth::cuda {
 namespace {
 
-TEST(NvmlTest, AbsenceIsARefusalThatSaysWhy) {
+TEST(NvmlTest, AbsentNvmlIsRefusedAsUnsupported) {
   const absl::StatusOr<Nvml*> nvml = Nvml::Get();
   if (nvml.ok()) GTEST_SKIP() << "this machine has NVML";
   EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << nvml.status();
   EXPECT_TRUE(IsRefusal(nvml.status(), Reason::kUnsupported)) << nvml.status();
 }
 
-TEST(NvmlTest, DescribesDevicesByUuid) {
+TEST(NvmlTest, NvmlDescribesDevicesByUuid) {
   const absl::StatusOr<Nvml*> nvml = Nvml::Get();
   if (!nvml.ok()) GTEST_SKIP() << nvml.status();
   const std::vector<std::string> uuids = *(*nvml)->Uuids();

@@ -5,11 +5,12 @@
 #include <memory>
 #include <vector>
 
+#include <berth/error.h>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "common/label.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -17,7 +18,7 @@
 namespace berth::cuda {
 namespace {
 
-// NVRTC's declarations, as nvrtc.h has them.
+// Declarations of NVRTC, as in nvrtc.h of the toolkit.
 using Result = int;
 constexpr Result kSuccess = 0;
 constexpr Result kCompilationFailed = 6;
@@ -52,7 +53,7 @@ absl::Status Absent(absl::string_view why) {
 
 absl::StatusOr<std::unique_ptr<Functions>> Load() {
   void* library = nullptr;
-  // The newest first; the plain name is a development package's.
+  // Newest first; the plain name is a development package's.
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"}) {
     library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
@@ -91,7 +92,7 @@ absl::Status Error(const Functions& nvrtc, absl::string_view call, Result result
                 {{"call", call}, {"name", nvrtc.get_error_string(result)}, {"driver_code", result}});
 }
 
-// What a pair of "size of it" and "it" functions gives of `program`.
+// Returns the result of a "size of it" and "it" pair of functions for `program`.
 absl::StatusOr<std::string> Read(const Functions& nvrtc, absl::string_view call, Program program,
                                  Result (*get_size)(Program, size_t*), Result (*get)(Program, char*)) {
   size_t size = 0;

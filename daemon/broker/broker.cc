@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "daemon/broker/event_loop.h"
-#include "daemon/vault/child_process.h"
+#include "daemon/supervisor/processes/child_process.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -33,32 +33,34 @@ absl::Status Broker::CheckServes() {
 
 absl::Status Broker::CheckServesLocked() {
   if (!refusal_.ok()) return refusal_;
-  return ledger_ == nullptr ? absl::OkStatus() : ledger_->CheckRoom();
+  return ledger_ == nullptr ? absl::OkStatus() : ledger_->CheckCapacity();
 }
 
 absl::Status Broker::CheckTakesProcesses(bool of_operator) {
   MutexLock lock(&mu_);
   if (ledger_ == nullptr) return absl::OkStatus();
-  return of_operator ? ledger_->CheckRoomToLook() : ledger_->CheckRoom();
+  return of_operator ? ledger_->CheckCapacityToLook() : ledger_->CheckCapacity();
 }
 
-void Broker::KeepChangesLocked() {
+void Broker::CommitChangesLocked() {
   changes_.Clear();
   core_.TakeChanges(&changes_);
   if (ledger_ == nullptr || changes_.empty()) return;
-  const absl::Status kept = ledger_->Commit(changes_);
-  if (kept.ok()) return;
-  // The core is ahead of what is kept: nobody may hear of it. The next broker goes on from what is.
-  spdlog::critical("ledger: {}", std::string(kept.message()));
-  ::_exit(absl::IsResourceExhausted(kept) ? kExitForWant : 1);
+  const absl::Status committed = ledger_->Commit(changes_);
+  if (committed.ok()) return;
+  // The core is ahead of the persisted state, so no client may learn of this step. The next broker continues from the
+  // persisted state.
+  spdlog::critical("cannot write the ledger: {}; restarting the broker from the last commit",
+                   std::string(committed.message()));
+  ::_exit(absl::IsResourceExhausted(committed) ? kExitForWant : 1);
 }
 
 void Broker::EndStepLocked(core::Effects effects) {
-  KeepChangesLocked();
+  CommitChangesLocked();
   for (core::Effect& effect : effects) {
-    // Before anybody hears of it, whoever carries out the rest: who has its answer finds its record.
+    // Log records go first, whichever thread executes the rest: a client that has its answer finds the log record.
     if (const auto* record = std::get_if<core::LogRecord>(&effect.what)) {
-      sink_.Carry(*record);
+      sink_.Apply(*record);
       continue;
     }
     Ready ready{.effect = std::move(effect)};
@@ -70,7 +72,7 @@ void Broker::EndStepLocked(core::Effects effects) {
     }
     ready_.push_back(std::move(ready));
   }
-  // One that is armed too early costs a look at what is due then; arming it anew for every request would cost more.
+  // A timer armed too early costs one check of due work; rearming it for every request would cost more.
   if (const absl::Time due = core_.next_deadline(); due < armed_) {
     armed_ = due;
     sink_.ArmTimer(due);
@@ -110,7 +112,7 @@ void Broker::Step(EventStep step) {
 void Broker::TimerFired() {
   {
     MutexLock lock(&mu_);
-    // Whatever is due next must be armed anew, also when the timer fired early and nothing was due yet.
+    // The next due time must be armed anew, also if the timer fired early and nothing was due yet.
     armed_ = absl::InfiniteFuture();
     core::Effects effects;
     core_.Tick(EventLoop::SteadyNow(), &effects);
@@ -134,7 +136,7 @@ void Broker::Drain(const Call* own) {
     for (size_t i = 0; i < batch_.size(); ++i) {
       if (answered && TakesSystemCalls(batch_[i].effect)) return Leave(i);
       answered = answered || (own != nullptr && batch_[i].call == own);
-      CarryOut(batch_[i]);
+      ApplyEffects(batch_[i]);
     }
   }
 }
@@ -149,13 +151,13 @@ void Broker::Leave(size_t from) {
   sink_.Wake();
 }
 
-void Broker::CarryOut(Ready& ready) {
+void Broker::ApplyEffects(Ready& ready) {
   std::visit(
       [&](auto& what) {
         if constexpr (std::is_same_v<std::decay_t<decltype(what)>, core::Reply>) {
           ready.call->Answer(std::move(what.response));
         } else {
-          sink_.Carry(what);
+          sink_.Apply(what);
         }
       },
       ready.effect.what);

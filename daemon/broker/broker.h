@@ -1,10 +1,10 @@
-// Broker: the core under its lock, and the one place where effects are carried out in the order of their numbers.
+// Broker: the core under its lock, and the one place that executes effects, in the order of their numbers.
 //
-// A step is: lock, let the core decide, keep what changed, unlock; then whoever finds nobody at it carries out what is
-// queued, without the lock. So nobody hears of a step that a restart could forget, and a request that can be answered
-// at once is answered on the thread that brought it, and no reply leaves before every effect of a smaller number is
-// done. gRPC sends such an answer when that thread returns: what comes after it and takes system calls is left to the
-// loop's thread, so that the caller need not wait for it.
+// A step locks, lets the core decide, persists the changes, and unlocks. The first thread that finds no other thread
+// executing effects then executes the queued ones, without the lock. No client therefore learns of a step that a
+// restart could forget. A request that can be answered at once is answered on its own thread. No reply leaves before
+// every effect with a smaller number is done. gRPC sends such an answer when that thread returns. Later effects that
+// take system calls are therefore left to the loop's thread, so that the caller need not wait for them.
 
 #ifndef DAEMON_BROKER_BROKER_H_
 #define DAEMON_BROKER_BROKER_H_
@@ -14,22 +14,23 @@
 #include <utility>
 #include <vector>
 
+#include <berth/ids.h>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
 #include "common/mutex.h"
-#include "common/row.h"
+#include "daemon/base/ledger_record.h"
 #include "daemon/core/core.h"
-#include "daemon/core/effects.h"
+#include "daemon/core/types/effects.h"
 #include "daemon/ledger/ledger.h"
 
 namespace berth {
 
-// One request that waits for its answer. The broker calls Answer() exactly once and does not touch the call again.
+// One request that waits for its answer. The broker calls Answer() exactly once and does not touch the call afterwards.
 class Call {
  public:
   virtual void Answer(absl::StatusOr<core::Response> response) = 0;
@@ -38,70 +39,75 @@ class Call {
   ~Call() = default;
 };
 
-// Carries out the core's effects but for replies. Called by one thread at a time, in the order of the effects' numbers,
+// Executes the core's effects except replies. Called by one thread at a time, in the order of the effects' numbers,
 // without the broker's lock; must not wait.
 class EffectSink {
  public:
   virtual ~EffectSink() = default;
-  virtual void Carry(const core::CreateBlock& effect) = 0;
-  virtual void Carry(const core::ReleaseBlock& effect) = 0;
-  virtual void Carry(const core::MakeFencePage& effect) = 0;
-  virtual void Carry(const core::DropFencePage& effect) = 0;
-  virtual void Carry(const core::Deliver& effect) = 0;
-  virtual void Carry(const core::CloseChannel& effect) = 0;
-  virtual void Carry(const core::DropChannel& effect) = 0;
-  virtual void Carry(const core::DropSession& effect) = 0;
-  virtual void Carry(const core::OrderDevice& effect) = 0;
-  virtual void Carry(const core::DevicesChanged& effect) = 0;
+  virtual void Apply(const core::CreateBlock& effect) = 0;
+  virtual void Apply(const core::ReleaseBlock& effect) = 0;
+  virtual void Apply(const core::MakeFencePage& effect) = 0;
+  virtual void Apply(const core::DropFencePage& effect) = 0;
+  virtual void Apply(const core::Deliver& effect) = 0;
+  virtual void Apply(const core::CloseChannel& effect) = 0;
+  virtual void Apply(const core::DropChannel& effect) = 0;
+  virtual void Apply(const core::DropSession& effect) = 0;
+  virtual void Apply(const core::SendWorkerCommand& effect) = 0;
+  virtual void Apply(const core::DevicesChanged& effect) = 0;
   // Called with the broker's lock held.
-  virtual void Carry(const core::LogRecord& effect) = 0;
-  virtual void Carry(const core::LeaseRecord& effect) = 0;
-  virtual void Carry(const core::ModuleWork& effect) = 0;
-  // The core wants a Tick() at `when`. Called with the broker's lock held.
+  virtual void Apply(const core::LogRecord& effect) = 0;
+  virtual void Apply(const core::LeaseRecord& effect) = 0;
+  virtual void Apply(const core::ModuleWork& effect) = 0;
+  // The core needs a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;
-  // Effects are left to be carried out: another thread is to call CarryOn(), soon.
+  // Effects are queued: another thread must call Continue() soon.
   virtual void Wake() = 0;
 };
 
 // Thread-safe.
 class Broker {
  public:
-  // `core` and `sink` must outlive the broker. Each step's changes are kept in `ledger`, which must outlive it too;
-  // null for a core whose rows nobody needs later. A ledger that takes no more although there was room ends the
-  // process.
+  // `core` and `sink` must outlive the broker. Each step's changes are persisted in `ledger`, which must outlive the
+  // broker too. A null `ledger` is for a core whose records no later broker needs. The process ends if the ledger fails
+  // to persist a step although its capacity check had passed.
   Broker(core::Core* core, EffectSink* sink, Ledger* ledger = nullptr)
       : sink_(*sink), core_(*core), ledger_(ledger) {}
 
   using RequestStep = absl::FunctionRef<void(core::Core&, absl::Time now, CallId, core::Effects*)>;
   using EventStep = absl::FunctionRef<void(core::Core&, absl::Time now, core::Effects*)>;
 
-  // Draws the id under which a call is submitted, and may be cancelled.
+  // Returns a new id, under which a call is submitted and may be cancelled.
   CallId NewCall() {
     open_calls_.fetch_add(1, std::memory_order_relaxed);
     return CallId(next_call_.fetch_add(1, std::memory_order_relaxed));
   }
-  // A call's answer has left the process, or never will.
+  // Records that a call's answer has left the process, or never will.
   void EndCall() { open_calls_.fetch_sub(1, std::memory_order_relaxed); }
-  // Calls drawn and not ended.
+  // Returns the number of calls drawn and not ended.
   int64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
-  // From now on every request is refused so; what happens is told to the core all the same.
+  // Makes every later request fail with `why`; events still reach the core.
   void RefuseRequests(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether requests are put to the core. Errors: that of RefuseRequests(); LEDGER_FULL.
+  // Checks whether requests reach the core. Errors: the status given to RefuseRequests(); LEDGER_FULL.
   absl::Status CheckServes() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether what a process begins with, a session or its own connection to one, can be kept: an operator's in what is
-  // left where others' requests are refused. Errors: LEDGER_FULL.
+  // Checks whether the ledger has capacity for a process's first records: a session, or its own connection to one. An
+  // operator's process may use the capacity that remains after other requests are refused. Errors: LEDGER_FULL.
   absl::Status CheckTakesProcesses(bool of_operator) ABSL_LOCKS_EXCLUDED(mu_);
-  // Puts a request to the core; `call` is answered now or later.
+  // Passes a request to the core; `call` is answered now or later.
   void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
-  // The caller of `id` is gone.
+  // Cancels the call `id`, whose caller has ended.
   void Cancel(CallId id) ABSL_LOCKS_EXCLUDED(mu_);
-  // Tells the core what happened.
+  // Passes an event to the core.
   void Step(EventStep step) ABSL_LOCKS_EXCLUDED(mu_);
-  // The timer that ArmTimer() set has fired, early or late.
+  // Handles the timer that ArmTimer() set, whether it fired early or late.
   void TimerFired() ABSL_LOCKS_EXCLUDED(mu_);
-  // Carries out what is queued, if nobody is at it.
-  void CarryOn() ABSL_LOCKS_EXCLUDED(mu_) { Drain(nullptr); }
-  // Looks at the core; `look` must not keep references.
+  // As Ledger::RestoreFile().
+  absl::Status RestoreLedger() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return ledger_ == nullptr ? absl::OkStatus() : ledger_->RestoreFile();
+  }
+  // Executes queued effects, unless another thread does.
+  void Continue() ABSL_LOCKS_EXCLUDED(mu_) { Drain(nullptr); }
+  // Returns `look` of the core; `look` must not retain references.
   template <typename Look>
   auto Read(Look look) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
@@ -109,21 +115,21 @@ class Broker {
   }
 
  private:
-  // An effect ready to be carried out; a reply has found its call already.
+  // An effect ready to be executed; a reply is already matched with its call.
   struct Ready {
     core::Effect effect;
     Call* call = nullptr;
   };
 
   absl::Status CheckServesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps what the step changed and queues its effects.
+  // Persists the step's changes and queues its effects.
   void EndStepLocked(core::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeepChangesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `own` is the call whose handler this thread is in, or null.
+  void CommitChangesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Executes queued effects. `own` is the call whose handler this thread runs, or null.
   void Drain(const Call* own) ABSL_LOCKS_EXCLUDED(mu_);
-  // Puts what is left of batch_ back.
+  // Returns the rest of batch_, from index `from`, to the queue.
   void Leave(size_t from) ABSL_LOCKS_EXCLUDED(mu_);
-  void CarryOut(Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
+  void ApplyEffects(Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Synchronised by themselves.
   std::atomic<uint64_t> next_call_{1};
@@ -134,16 +140,16 @@ class Broker {
   Mutex mu_;
   core::Core& core_ ABSL_GUARDED_BY(mu_);
   Ledger* const ledger_ ABSL_PT_GUARDED_BY(mu_);
-  RowBatch changes_ ABSL_GUARDED_BY(mu_);
+  RecordBatch changes_ ABSL_GUARDED_BY(mu_);
   // Why requests are refused; OK if they are not.
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<CallId, Call*> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<Ready> ready_ ABSL_GUARDED_BY(mu_);
-  // A thread is in Drain(): it will also take what others enqueue.
+  // A thread is in Drain(): it will also execute effects that others enqueue.
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time armed_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
 
-  // What is being carried out: of the thread in Drain().
+  // The effects being executed; owned by the thread in Drain().
   std::vector<Ready> batch_;
 };
 

@@ -10,41 +10,42 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
-#include "daemon/broker/recorded_call.h"
-#include "daemon/core/row_kind.h"
+#include <berth/error.h>
+
+#include "daemon/broker/testing/recorded_call.h"
+#include "daemon/core/types/record_kind.h"
 #include "daemon/ledger/ledger.h"
 #include "gtest/gtest.h"
 
 namespace berth {
 namespace {
 
-// Remembers what it was asked to carry out, and that nobody else was at it.
+// Records the effects, and checks that no two threads execute effects at once.
 class RecordingSink final : public EffectSink {
  public:
-  void Carry(const core::CreateBlock& effect) override {
+  void Apply(const core::CreateBlock& effect) override {
     Record("create", effect.block.value());
     if (on_create) on_create();
   }
-  void Carry(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
-  void Carry(const core::MakeFencePage& effect) override { Record("make page", effect.channel.value()); }
-  void Carry(const core::DropFencePage& effect) override { Record("drop page", effect.channel.value()); }
-  void Carry(const core::Deliver& effect) override { Record("deliver", effect.delivery.number); }
-  void Carry(const core::CloseChannel& effect) override { Record("close channel", effect.channel.value()); }
-  void Carry(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
-  void Carry(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
-  void Carry(const core::OrderDevice& effect) override { Record("order", effect.device); }
-  void Carry(const core::DevicesChanged&) override { Record("devices changed", 0); }
-  void Carry(const core::LogRecord&) override { ++records; }
-  void Carry(const core::LeaseRecord&) override {}
-  void Carry(const core::ModuleWork&) override {}
+  void Apply(const core::ReleaseBlock& effect) override { Record("release", effect.block.value()); }
+  void Apply(const core::MakeFencePage& effect) override { Record("make page", effect.channel.value()); }
+  void Apply(const core::DropFencePage& effect) override { Record("drop page", effect.channel.value()); }
+  void Apply(const core::Deliver& effect) override { Record("deliver", effect.delivery.number); }
+  void Apply(const core::CloseChannel& effect) override { Record("close channel", effect.channel.value()); }
+  void Apply(const core::DropChannel& effect) override { Record("drop channel", effect.channel.value()); }
+  void Apply(const core::DropSession& effect) override { Record("drop session", effect.session.value()); }
+  void Apply(const core::SendWorkerCommand& effect) override { Record("order", effect.device); }
+  void Apply(const core::DevicesChanged&) override { Record("devices changed", 0); }
+  void Apply(const core::LogRecord&) override { ++records; }
+  void Apply(const core::LeaseRecord&) override {}
+  void Apply(const core::ModuleWork&) override {}
   void ArmTimer(absl::Time when) override {
     armed = when;
     ++arms;
   }
   void Wake() override { ++wakes; }
 
-  std::vector<std::string> carried;
+  std::vector<std::string> applied;
   std::function<void()> on_create;
   int records = 0;
   absl::Time armed = absl::InfiniteFuture();
@@ -54,7 +55,7 @@ class RecordingSink final : public EffectSink {
  private:
   void Record(const char* what, uint64_t) {
     EXPECT_EQ(busy_.fetch_add(1), 0) << "two threads carry effects out at once";
-    carried.push_back(what);
+    applied.push_back(what);
     busy_.fetch_sub(1);
   }
   std::atomic<int> busy_{0};
@@ -65,7 +66,7 @@ class BrokerTest : public testing::Test {
   void SetUp() override {
     core::Config config = {.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}};
     core_ = std::make_unique<core::Core>(
-        config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); });
+        config, [this] { return ++last_id_; }, [](core::StreamKey) { return core::FenceValues(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_, ledger_.get());
     broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
       session_ = *core.OpenSession(now, secret_, tenant_, "test", {});
@@ -90,7 +91,7 @@ class BrokerTest : public testing::Test {
   const core::Tenant tenant_ = {.uid = 1000};
   const Secret secret_ = {};
   RecordingSink sink_;
-  // For tests that keep what their core says.
+  // For tests that persist the core's changes.
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
@@ -98,14 +99,14 @@ class BrokerTest : public testing::Test {
   ChannelId channel_;
 };
 
-TEST_F(BrokerTest, AnswersAtOnceWhatCanBeAnswered) {
+TEST_F(BrokerTest, ImmediateAnswerIsSentAtOnce) {
   RecordedCall call;
   Acquire(1, "a", &call);
   EXPECT_EQ(call.answers(), 1);
   EXPECT_TRUE(call.Await().ok()) << call.Await().status();
 }
 
-TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
+TEST_F(BrokerTest, EffectsAfterOwnAnswerRunInLoop) {
   RecordedCall recalled;
   broker_->Submit(broker_->NewCall(), &recalled,
                   [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
@@ -116,16 +117,16 @@ TEST_F(BrokerTest, WhatFollowsACallsOwnAnswerIsLeftToTheLoop) {
                     effects->push_back({.what = core::DevicesChanged()});
                   });
   EXPECT_EQ(recalled.answers(), 1);
-  EXPECT_EQ(sink_.carried, std::vector<std::string>{"create"});
+  EXPECT_EQ(sink_.applied, std::vector<std::string>{"create"});
   EXPECT_EQ(sink_.wakes, 1);
-  broker_->CarryOn();
-  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"create", "release", "devices changed"}));
-  broker_->CarryOn();
-  EXPECT_EQ(sink_.carried.size(), 3u);
+  broker_->Continue();
+  EXPECT_EQ(sink_.applied, (std::vector<std::string>{"create", "release", "devices changed"}));
+  broker_->Continue();
+  EXPECT_EQ(sink_.applied.size(), 3u);
 }
 
-TEST_F(BrokerTest, WhoseStepIsOverFindsItsRecordWhoeverCarriesOutTheRest) {
-  // While the effects of another step are being carried out.
+TEST_F(BrokerTest, RecordIsWrittenBeforeStepReturns) {
+  // While another thread executes a different step's effects.
   sink_.on_create = [&] {
     std::thread other([&] {
       broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
@@ -139,23 +140,23 @@ TEST_F(BrokerTest, WhoseStepIsOverFindsItsRecordWhoeverCarriesOutTheRest) {
   broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
     effects->push_back({.what = core::CreateBlock()});
   });
-  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"create", "release"}));
+  EXPECT_EQ(sink_.applied, (std::vector<std::string>{"create", "release"}));
 }
 
-TEST_F(BrokerTest, WhatWasLeftIsCarriedOutBeforeALaterStep) {
+TEST_F(BrokerTest, LeftEffectsRunBeforeLaterStep) {
   RecordedCall call;
   broker_->Submit(broker_->NewCall(), &call, [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
     effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
     effects->push_back({.what = core::ReleaseBlock()});
   });
-  EXPECT_TRUE(sink_.carried.empty());
+  EXPECT_TRUE(sink_.applied.empty());
   broker_->Step([](core::Core&, absl::Time, core::Effects* effects) {
     effects->push_back({.what = core::CreateBlock()});
   });
-  EXPECT_EQ(sink_.carried, (std::vector<std::string>{"release", "create"}));
+  EXPECT_EQ(sink_.applied, (std::vector<std::string>{"release", "create"}));
 }
 
-TEST_F(BrokerTest, OthersAreAnsweredByWhoCausedIt) {
+TEST_F(BrokerTest, CallDeliversAnswersThatItCauses) {
   RecordedCall waiter;
   const CallId waiting = broker_->NewCall();
   broker_->Submit(waiting, &waiter, [](core::Core&, absl::Time, CallId, core::Effects*) {});
@@ -168,7 +169,7 @@ TEST_F(BrokerTest, OthersAreAnsweredByWhoCausedIt) {
   EXPECT_EQ(sink_.wakes, 0);
 }
 
-TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {
+TEST_F(BrokerTest, WaiterIsAnsweredInItsTurn) {
   RecordedCall first;
   RecordedCall second;
   Acquire(1, "a", &first);
@@ -185,7 +186,7 @@ TEST_F(BrokerTest, AnswersAWaiterWhenItsTurnComes) {
   EXPECT_TRUE(second.Await().ok());
 }
 
-TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
+TEST_F(BrokerTest, CancelledWaiterIsAnsweredOnceAndLeaves) {
   RecordedCall first;
   RecordedCall second;
   Acquire(1, "a", &first);
@@ -197,7 +198,7 @@ TEST_F(BrokerTest, ACancelledWaiterIsAnsweredOnceAndLeaves) {
   EXPECT_EQ(broker_->Read([](const core::Core& core) { return core.ListPools()[0].waiters; }), 0u);
 }
 
-TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
+TEST_F(BrokerTest, TimerIsArmedForDeadlineAndAgainAfterEarlyFire) {
   RecordedCall first;
   RecordedCall second;
   Acquire(1, "a", &first);
@@ -211,7 +212,7 @@ TEST_F(BrokerTest, ArmsTheTimerForADeadlineAndAgainWhenItFiresEarly) {
   EXPECT_EQ(second.answers(), 0);
 }
 
-TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
+TEST_F(BrokerTest, PostponedDeadlineIsArmedWhenTimerFires) {
   RecordedCall first;
   RecordedCall second;
   RecordedCall third;
@@ -227,7 +228,7 @@ TEST_F(BrokerTest, ADeadlineThatMovesAwayIsArmedWhenTheTimerFires) {
   EXPECT_EQ(sink_.armed, deadline + absl::Hours(1));
 }
 
-TEST_F(BrokerTest, WhoIsToldNotToServeRefusesRequestsButHearsWhatHappens) {
+TEST_F(BrokerTest, NonServingBrokerRejectsRequestsButHandlesEvents) {
   RecordedCall before;
   Acquire(1, "a", &before);
   broker_->RefuseRequests(Refuse(Reason::kLedgerUnreadable, "no"));
@@ -244,7 +245,7 @@ TEST_F(BrokerTest, WhoIsToldNotToServeRefusesRequestsButHearsWhatHappens) {
   EXPECT_EQ(out(), 0u);
 }
 
-// Looks at something as it is answered.
+// Calls a function when it is answered.
 class HearingCall final : public Call {
  public:
   explicit HearingCall(std::function<void()> hear) : hear_(std::move(hear)) {}
@@ -259,43 +260,43 @@ class HearingCall final : public Call {
   const std::function<void()> hear_;
 };
 
-class KeptBrokerTest : public BrokerTest {
+class LedgerBrokerTest : public BrokerTest {
  protected:
   void SetUp() override {
     EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-    const LedgerIdentity identity = {.schema = core::kRowSchema, .node = 1, .incarnation = 1};
+    const LedgerIdentity identity = {.schema = core::kRecordSchema, .node = 1, .incarnation = 1};
     ledger_ = *Ledger::Create(folder_, identity);
     BrokerTest::SetUp();
   }
-  ~KeptBrokerTest() override {
+  ~LedgerBrokerTest() override {
     ::unlink((folder_ + "/ledger").c_str());
     ::rmdir(folder_.c_str());
   }
-  void ExpectKept() {
-    EXPECT_EQ(ledger_->AllRows(), broker_->Read([](const core::Core& core) { return core.AllRows(); }));
+  void ExpectCommitted() {
+    EXPECT_EQ(ledger_->AllRecords(), broker_->Read([](const core::Core& core) { return core.AllRecords(); }));
   }
 
   std::string folder_ = testing::TempDir() + "/broker_XXXXXX";
 };
 
-TEST_F(KeptBrokerTest, WhoIsAnsweredFindsAllOfItKept) {
-  ExpectKept();
-  HearingCall first([this] { ExpectKept(); });
-  HearingCall second([this] { ExpectKept(); });
+TEST_F(LedgerBrokerTest, AnswerIsSentAfterStateIsPersisted) {
+  ExpectCommitted();
+  HearingCall first([this] { ExpectCommitted(); });
+  HearingCall second([this] { ExpectCommitted(); });
   Acquire(1, "a", &first);
   Acquire(2, "b", &second);
   EXPECT_EQ(first.answers, 1);
-  ExpectKept();
+  ExpectCommitted();
   broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     core.RevokePermit(now, core.ListPermits(Caller(), "")[0].id, effects).IgnoreError();
   });
   EXPECT_EQ(second.answers, 1);
-  ExpectKept();
+  ExpectCommitted();
   broker_->TimerFired();
-  ExpectKept();
+  ExpectCommitted();
 }
 
-TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
+TEST_F(BrokerTest, ConcurrentCallsAreEachAnsweredOnce) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 200;
   std::atomic<int> granted{0};
@@ -303,7 +304,7 @@ TEST_F(BrokerTest, ThreadsAtOnceAreEachAnsweredOnce) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 0; i < kCalls; ++i) {
-        // Every thread nests in the one permit, so each call is answered before Submit() of some thread returns.
+        // All threads nest in one permit, so each call is answered before some thread's Submit() returns.
         RecordedCall call;
         const CallId id = Acquire(1 + i * kThreads + static_cast<uint64_t>(t), "shared", &call);
         while (call.answers() == 0) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Workers that were at work for brokers before this one: what they answer of that, over real sockets.
+// Workers that were at work for earlier brokers, and their answers to those brokers' requests, over real sockets.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,18 +6,18 @@
 #include <memory>
 #include <variant>
 
-#include "daemon/broker/block_keeper.h"
-#include "daemon/broker/block_keeper_harness.h"
-#include "daemon/broker/recorded_call.h"
+#include "daemon/broker/block_manager.h"
+#include "daemon/broker/testing/block_manager_harness.h"
+#include "daemon/broker/testing/recorded_call.h"
 #include "gtest/gtest.h"
 
 namespace berth {
 namespace {
 
 // A worker that has been at work for an earlier broker.
-class EarlierWorkerTest : public BlockKeeperTest {
+class EarlierWorkerTest : public BlockManagerTest {
  protected:
-  // An fd whose other end hangs up with its last copy, which is answered for that block.
+  // Answers that block's create with an fd. Returns its other end, which hangs up when the last copy is closed.
   UniqueFd AnswerMade(BlockId block) {
     int fds[2];
     EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
@@ -28,8 +28,8 @@ class EarlierWorkerTest : public BlockKeeperTest {
   }
   void Replace() {
     worker_.Die();
-    keeper_->OnWorkerNews({.state = custody::WorkerState::kGone});
-    keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+    manager_->OnWorkerNews({.state = fd_store::WorkerState::kGone});
+    manager_->WorkerIsUp(0, WorkerKind::kMain, worker_.Start(), /*at_work=*/true);
     EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
   }
   void Ask(RecordedCall* call) {
@@ -40,7 +40,7 @@ class EarlierWorkerTest : public BlockKeeperTest {
   }
 };
 
-TEST_F(EarlierWorkerTest, IsAskedNothingUntilItHasAnsweredTheEarlierBroker) {
+TEST_F(EarlierWorkerTest, NewRequestsWaitForEarlierAnswers) {
   Replace();
   RecordedCall call;
   Ask(&call);
@@ -49,10 +49,10 @@ TEST_F(EarlierWorkerTest, IsAskedNothingUntilItHasAnsweredTheEarlierBroker) {
   EXPECT_EQ(worker_.Next(), worker::Kind::kCreate);
 }
 
-TEST_F(EarlierWorkerTest, ABlockThatItMadeAndNobodyHeardOfIsTheAnswerWhenTheCoreAsksAgain) {
-  // The core draws its ids one after the other.
+TEST_F(EarlierWorkerTest, UnreportedBlockAnswersRepeatedRequest) {
+  // The core draws consecutive ids.
   const BlockId next(last_id_ + 1);
-  keeper_->Expect(next);
+  manager_->Expect(next);
   Replace();
   RecordedCall call;
   Ask(&call);
@@ -62,69 +62,69 @@ TEST_F(EarlierWorkerTest, ABlockThatItMadeAndNobodyHeardOfIsTheAnswerWhenTheCore
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(std::get<core::AllocateResult>(*answer).block.handle.block, next);
   EXPECT_TRUE(worker_.Silent()) << "it is there already";
-  const absl::StatusOr<BrokerRequest> put = vault_->Read();
+  const absl::StatusOr<BrokerRequest> put = supervisor_->Read();
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_EQ(std::get<PutRequest>(*put).key.id, next.value());
 }
 
-TEST_F(EarlierWorkerTest, WhatItAnswersTheBrokersBeforeIsHeardOutBeforeItIsAskedAgain) {
+TEST_F(EarlierWorkerTest, PendingAnswersAreReadBeforeNewRequests) {
   const BlockId next(last_id_ + 1);
-  keeper_->Expect(next);
+  manager_->Expect(next);
   Replace();
   RecordedCall call;
   Ask(&call);
-  // It has just been started: one broker began, asked for a block and died before it heard anything.
+  // The worker has just been started: one broker sent Begin, requested a block and died before any answer.
   worker_.BegunOf(kEarlierEpoch);
   const UniqueFd made = AnswerMade(next);
-  EXPECT_TRUE(Readable(vault_->fd(), kPatience)) << "it is kept";
+  EXPECT_TRUE(Readable(supervisor_->fd(), kPatience)) << "the connection remains open";
   EXPECT_TRUE(worker_.Silent()) << "it was asked for what it had been asked for, and would make it twice";
   worker_.Begun();
   ASSERT_TRUE(call.Await().ok());
   EXPECT_TRUE(worker_.Silent());
-  EXPECT_TRUE(keeper_->Find(next).ok());
+  EXPECT_TRUE(manager_->Find(next).ok());
 }
 
-TEST_F(EarlierWorkerTest, IsEndedIfItMakesABlockTwiceAndTheFirstStaysWhereItIs) {
+TEST_F(EarlierWorkerTest, DuplicateBlockEndsWorkerAndFirstStays) {
   Replace();
   const UniqueFd second = AnswerMade(handle_.block);
   EXPECT_TRUE(worker_.IsHungUp());
-  EXPECT_TRUE(keeper_->Find(handle_.block).ok());
-  EXPECT_TRUE(VaultIsAskedNothing());
+  EXPECT_TRUE(manager_->Find(handle_.block).ok());
+  EXPECT_TRUE(SupervisorIsAskedNothing());
   EXPECT_TRUE(MemoryIsHeld());
 }
 
-TEST_F(EarlierWorkerTest, ABlockThatItMadeForNobodyGoesBack) {
+TEST_F(EarlierWorkerTest, BlockMadeForNoRequestIsReleased) {
   Replace();
   const UniqueFd made = AnswerMade(BlockId(99));
   worker_.Begun();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
 }
 
-TEST_F(EarlierWorkerTest, WhatTheVaultHasStillIsNotGoneWithTheWorkersCopy) {
-  // The earlier broker had it hold the fd, and the vault has not dropped it.
+TEST_F(EarlierWorkerTest, BlockInServiceManagerFdStoreOutlivesWorkersCopy) {
+  // The earlier broker made the worker hold the fd, and the supervisor has not dropped it.
   Replace();
   worker_.AnswerRelease(handle_.block);
   FreeBlock();
   EXPECT_EQ(Charged(), MiB(2));
   worker_.Begun();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
-  EXPECT_TRUE(VaultDrops());
+  EXPECT_TRUE(SupervisorDrops());
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
   worker_.AnswerRelease(handle_.block);
   EXPECT_TRUE(BecomesFree());
 }
 
-TEST_F(EarlierWorkerTest, WhatItCouldNotReleaseIsAskedOfItOnceMore) {
-  // Another broker's core, to which the block is being freed; only the worker has its fd.
+TEST_F(EarlierWorkerTest, FailedReleaseIsRequestedAgain) {
+  // Simulates another broker's core that is freeing the block; only the worker has its fd.
   FreeBlock();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
-  EXPECT_TRUE(VaultDrops());
+  EXPECT_TRUE(SupervisorDrops());
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
-  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get(), kEpoch);
+  manager_ = std::make_unique<BlockManager>(loop_.get(), broker_.get(), fd_store_.get(), kEpoch);
   broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+    core.WorkerDown(now, 0, WorkerKind::kMain, core::DeviceState::kRebuilding, effects);
   });
-  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  manager_->WorkerIsUp(0, WorkerKind::kMain, worker_.Start(), /*at_work=*/true);
   EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
   worker_.AnswerRelease(handle_.block, absl::StatusCode::kInternal);
   worker_.Begun();
@@ -134,15 +134,15 @@ TEST_F(EarlierWorkerTest, WhatItCouldNotReleaseIsAskedOfItOnceMore) {
   EXPECT_TRUE(BecomesFree());
 }
 
-TEST_F(EarlierWorkerTest, WhatOnlyItHadAndHasClosedIsReleased) {
+TEST_F(EarlierWorkerTest, BlockClosedByItsOnlyWorkerIsReleased) {
   FreeBlock();
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
-  EXPECT_TRUE(VaultDrops());
-  keeper_ = std::make_unique<BlockKeeper>(loop_.get(), broker_.get(), custody_.get(), kEpoch);
+  EXPECT_TRUE(SupervisorDrops());
+  manager_ = std::make_unique<BlockManager>(loop_.get(), broker_.get(), fd_store_.get(), kEpoch);
   broker_->Step([](core::Core& core, absl::Time now, core::Effects* effects) {
-    core.WorkerDown(now, 0, Lane::kMain, core::DeviceState::kRebuilding, effects);
+    core.WorkerDown(now, 0, WorkerKind::kMain, core::DeviceState::kRebuilding, effects);
   });
-  keeper_->WorkerIsUp(0, Lane::kMain, worker_.Start(), /*at_work=*/true);
+  manager_->WorkerIsUp(0, WorkerKind::kMain, worker_.Start(), /*at_work=*/true);
   EXPECT_EQ(worker_.Next(), worker::Kind::kBegin);
   worker_.AnswerRelease(handle_.block);
   EXPECT_EQ(Charged(), MiB(2)) << "it may have been only one of several copies";

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "daemon/broker/node_clock.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr EventLoop::WatchId kTimer = 1;
 constexpr EventLoop::WatchId kWake = 2;
-// Enough to serve a burst with few system calls, few enough that no fd waits long for its turn.
+// Serves a burst with few system calls, without making any fd wait long for its turn.
 constexpr int kEventsPerWait = 64;
 
 }  // namespace
@@ -60,7 +60,7 @@ void EventLoop::Rewatch(WatchId id, uint32_t events) {
 }
 
 void EventLoop::Unwatch(WatchId id) {
-  // What the callback holds may use the loop at its end.
+  // The callback's destructor may use the loop, so it runs after the lock is released.
   Watched watched;
   MutexLock lock(&mu_);
   const auto it = watched_.find(id);
@@ -73,7 +73,7 @@ void EventLoop::Unwatch(WatchId id) {
 void EventLoop::ArmTimer(absl::Time when) {
   itimerspec spec = {};
   if (when != absl::InfiniteFuture()) {
-    // Zero would disarm; a time that has passed fires at once.
+    // Zero would disarm the timer; a time that has passed fires at once.
     const absl::Duration wait = std::max(when - SteadyNow(), absl::Nanoseconds(1));
     spec.it_value = absl::ToTimespec(wait);
   }

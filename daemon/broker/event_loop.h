@@ -1,5 +1,5 @@
-// EventLoop: one thread that waits for fds and one timer. Everything of the broker's that is not a gRPC call happens on
-// it: connections, lifelines, channels, deaths, workers, the vault, deadlines.
+// EventLoop: one thread that waits for fds and one timer. All work of the broker that is not a gRPC call happens on it:
+// connections, lifelines, channels, process ends, workers, the supervisor, deadlines.
 
 #ifndef DAEMON_BROKER_EVENT_LOOP_H_
 #define DAEMON_BROKER_EVENT_LOOP_H_
@@ -16,16 +16,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
 #include "daemon/broker/fd_closer.h"
 
 namespace berth {
 
-// Thread-safe, except Run(): one caller. Callbacks run on the thread in Run(), one at a time, and may watch and
-// unwatch, themselves too. The loop owns no fd that it watches.
+// Thread-safe, except Run(), which has one caller. Callbacks run on the thread in Run(), one at a time, and may watch
+// and unwatch, including their own watch. The loop owns no fd that it watches.
 class EventLoop {
  public:
-  // Names one Watch(). Never reused, so that an event already fetched for a closed fd finds nobody.
+  // Names one Watch(). Ids are never reused, so an event already fetched for a closed fd finds no callback.
   using WatchId = uint64_t;
   // `events` are epoll's.
   using Callback = std::function<void(uint32_t events)>;
@@ -41,15 +41,16 @@ class EventLoop {
   // After this returns on the loop's thread, the callback is not called again. Unknown ids are ignored.
   void Unwatch(WatchId id);
 
-  // Closes `fd` without making the caller wait for it: for connections of clients and whatever they sent. `then` is
-  // called once it is closed, on another thread; it may use the loop, but for Close().
+  // Closes `fd` without making the caller wait, for connections of clients and fds that clients sent. Calls `then`
+  // after the close, on another thread; `then` may use the loop, except Close().
   void Close(UniqueFd fd, std::function<void()> then = nullptr) { closer_.Close(std::move(fd), std::move(then)); }
 
-  // Calls `callback` on the loop's thread once `when` (of SteadyNow()) has come; a later call moves the timer.
+  // Sets the callback that the loop's thread calls once the time given to ArmTimer() (of SteadyNow()) has come. A later
+  // ArmTimer() moves the timer.
   void SetTimerCallback(std::function<void()> callback) { timer_callback_ = std::move(callback); }
   void ArmTimer(absl::Time when);
 
-  // Calls `callback` on the loop's thread after each Wake(); several may be one.
+  // Sets the callback that the loop's thread calls after each Wake(); several calls of Wake() may be merged.
   void SetWakeCallback(std::function<void()> callback) { wake_callback_ = std::move(callback); }
   void Wake();
 
@@ -57,7 +58,7 @@ class EventLoop {
   void Run();
   void Stop();
 
-  // NodeClock::Real()'s.
+  // Returns the time of NodeClock::Real().
   static absl::Time SteadyNow();
 
  private:
@@ -86,7 +87,7 @@ class EventLoop {
   WatchId next_id_ ABSL_GUARDED_BY(mu_) = 16;
   absl::flat_hash_map<WatchId, Watched> watched_ ABSL_GUARDED_BY(mu_);
 
-  // The last: what it calls uses the rest.
+  // Last member: its callbacks use the members above.
   FdCloser closer_;
 };
 

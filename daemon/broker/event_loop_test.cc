@@ -40,7 +40,7 @@ class EventLoopTest : public testing::Test {
   int timer_fired_ = 0;
 };
 
-TEST_F(EventLoopTest, CallsBackWhileTheFdIsReady) {
+TEST_F(EventLoopTest, ReadyFdCallsBack) {
   Pipe pipe;
   int calls = 0;
   ASSERT_TRUE(loop_
@@ -55,12 +55,12 @@ TEST_F(EventLoopTest, CallsBackWhileTheFdIsReady) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST_F(EventLoopTest, AnUnwatchedFdIsSilentAlsoWithinTheSameRound) {
+TEST_F(EventLoopTest, UnwatchedFdIsSilentInSameRound) {
   Pipe first;
   Pipe second;
   int calls = 0;
   std::vector<EventLoop::WatchId> ids;
-  // Whichever comes first takes the other away.
+  // The first callback removes both watches.
   const auto callback = [&](uint32_t) {
     ++calls;
     for (const EventLoop::WatchId id : ids) loop_->Unwatch(id);
@@ -74,12 +74,12 @@ TEST_F(EventLoopTest, AnUnwatchedFdIsSilentAlsoWithinTheSameRound) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(EventLoopTest, WhatAnUnwatchedCallbackHeldMayUseTheLoopAtItsEnd) {
+TEST_F(EventLoopTest, DestroyedCallbackMayUseLoop) {
   Pipe held;
   Pipe other;
-  const EventLoop::WatchId kept = *loop_->Watch(other.read.get(), EPOLLIN, [](uint32_t) {});
+  const EventLoop::WatchId remaining = *loop_->Watch(other.read.get(), EPOLLIN, [](uint32_t) {});
   std::shared_ptr<void> at_its_end(nullptr, [&](void*) {
-    loop_->Unwatch(kept);
+    loop_->Unwatch(remaining);
     loop_->Close(std::move(held.write));
   });
   const EventLoop::WatchId id =
@@ -92,20 +92,20 @@ TEST_F(EventLoopTest, WhatAnUnwatchedCallbackHeldMayUseTheLoopAtItsEnd) {
   EXPECT_FALSE(held.write);
 }
 
-TEST_F(EventLoopTest, TheTimerFiresAlsoForATimeThatHasPassed) {
+TEST_F(EventLoopTest, TimerFiresForPastTime) {
   loop_->ArmTimer(EventLoop::SteadyNow() - absl::Hours(1));
   loop_->Run();
   EXPECT_EQ(timer_fired_, 1);
 }
 
-TEST_F(EventLoopTest, TheLastArmingCounts) {
+TEST_F(EventLoopTest, LastArmingCounts) {
   loop_->ArmTimer(EventLoop::SteadyNow() + absl::Hours(1));
   loop_->ArmTimer(EventLoop::SteadyNow() + absl::Milliseconds(1));
   loop_->Run();
   EXPECT_EQ(timer_fired_, 1);
 }
 
-TEST_F(EventLoopTest, CallsBackOnceForWakesThatCameTogether) {
+TEST_F(EventLoopTest, SimultaneousWakesCallBackOnce) {
   int calls = 0;
   loop_->SetWakeCallback([&] {
     ++calls;
@@ -117,7 +117,7 @@ TEST_F(EventLoopTest, CallsBackOnceForWakesThatCameTogether) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(EventLoopTest, StopsFromAnotherThread) {
+TEST_F(EventLoopTest, OtherThreadStopsLoop) {
   std::thread stopper([this] { loop_->Stop(); });
   loop_->Run();
   stopper.join();

@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "daemon/broker/needed_thread.h"
 
 namespace berth {
 
@@ -14,16 +15,16 @@ struct FdCloser::State {
     UniqueFd fd;
     std::function<void()> then;
   };
-  // Closes what comes, until told to stop and nothing is left.
+  // Closes queued fds until `stopping` is set and the queue is empty.
   void Run() ABSL_LOCKS_EXCLUDED(mu);
-  // The next one to close; empty when there will be none.
+  // Returns the next fd to close; empty if there will be none.
   Closing Next() ABSL_LOCKS_EXCLUDED(mu);
-  void Tell(const std::function<void()>& then) ABSL_LOCKS_EXCLUDED(mu);
+  void Notify(const std::function<void()>& then) ABSL_LOCKS_EXCLUDED(mu);
 
   Mutex mu;
   CondVar changed;
   std::deque<Closing> queue ABSL_GUARDED_BY(mu);
-  // The thread is at one.
+  // The thread is in a close.
   bool closing ABSL_GUARDED_BY(mu) = false;
   bool stopping ABSL_GUARDED_BY(mu) = false;
 };
@@ -42,17 +43,18 @@ FdCloser::State::Closing FdCloser::State::Next() {
 void FdCloser::State::Run() {
   for (Closing next = Next(); next.fd; next = Next()) {
     next.fd.reset();
-    if (next.then) Tell(next.then);
+    if (next.then) Notify(next.then);
   }
 }
 
-void FdCloser::State::Tell(const std::function<void()>& then) {
-  // Who is told is there as long as the closer is.
+void FdCloser::State::Notify(const std::function<void()>& then) {
+  // The callback's target lives at least as long as the closer.
   MutexLock lock(&mu);
   if (!stopping) then();
 }
 
-FdCloser::FdCloser() : state_(std::make_shared<State>()), thread_([state = state_] { state->Run(); }) {}
+FdCloser::FdCloser()
+    : state_(std::make_shared<State>()), thread_(NeededThread("closing", [state = state_] { state->Run(); })) {}
 
 FdCloser::~FdCloser() {
   bool idle;

@@ -1,14 +1,14 @@
-// FdCloser: closes file descriptors on a thread of its own. Where it is the last, the close of what a client had a hand
-// in (a socket that lingers, a file of a file system of its own) waits for as long as that client likes.
+// FdCloser: closes file descriptors on its own thread. The last close of an fd that a client controls can block for as
+// long as that client likes. Examples are a lingering socket and a file of the client's own file system.
 
 #ifndef DAEMON_BROKER_FD_CLOSER_H_
 #define DAEMON_BROKER_FD_CLOSER_H_
 
 #include <functional>
 #include <memory>
-#include <thread>
 
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
+#include "common/thread.h"
 
 namespace berth {
 
@@ -18,12 +18,12 @@ class FdCloser {
   FdCloser();
   FdCloser(const FdCloser&) = delete;
   FdCloser& operator=(const FdCloser&) = delete;
-  // Does not wait: a close under way goes on by itself, and at the latest ends with the process, whose own end the
-  // kernel lets no socket delay.
+  // Does not wait: a close in progress continues by itself, at the latest until the process ends. The kernel lets no
+  // socket delay the end of a process.
   ~FdCloser();
 
-  // Closes `fd` soon. One that waits keeps those behind it open. `then`, where there is one, is called once it is
-  // closed, on the closer's thread and never again once this is destroyed: it must be short and not use the closer.
+  // Closes `fd` soon. A close that blocks delays those queued behind it. Calls `then`, if set, after the close, on the
+  // closer's thread, and never after the closer's destruction. `then` must be short and must not use the closer.
   void Close(UniqueFd fd, std::function<void()> then = nullptr);
 
  private:
@@ -31,7 +31,7 @@ class FdCloser {
 
   // Shared with the thread, which may outlive the closer.
   const std::shared_ptr<State> state_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace berth

@@ -19,11 +19,11 @@
 namespace berth {
 namespace {
 
-// Far above what any of these tests takes, unless it waits for a close.
+// Far longer than any of these tests takes, unless it waits for a close.
 constexpr int kLingerSeconds = 300;
 
-// A TCP connection over loopback, one end of which lingers with bytes that the other has not read: its close waits
-// until the other has.
+// A TCP connection over loopback. One end lingers with bytes that the other has not read: its close waits until the
+// other end has read them.
 struct LingeringPair {
   LingeringPair() {
     const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -65,7 +65,7 @@ struct Pipe {
   UniqueFd write;
 };
 
-TEST(FdCloserTest, ClosesWhatItIsGiven) {
+TEST(FdCloserTest, GivenFdsAreClosed) {
   FdCloser closer;
   for (int i = 0; i < 3; ++i) {
     Pipe pipe;
@@ -75,21 +75,21 @@ TEST(FdCloserTest, ClosesWhatItIsGiven) {
   }
 }
 
-TEST(FdCloserTest, ACloseThatWaitsKeepsItsCallerNotWaiting) {
+TEST(FdCloserTest, LingeringCloseDoesNotDelayCaller) {
   const absl::Time begin = absl::Now();
   FdCloser closer;
   LingeringPair pair;
   closer.Close(std::move(pair.lingering));
   Pipe behind;
   closer.Close(std::move(behind.write));
-  // Only now can the first close end, and the second begin.
+  // Only now can the first close finish and the second begin.
   pair.ReadAll();
   char byte;
   EXPECT_EQ(::read(behind.read.get(), &byte, 1), 0);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(kLingerSeconds));
 }
 
-TEST(FdCloserTest, ItsOwnEndDoesNotWaitForAClose) {
+TEST(FdCloserTest, DestructionDoesNotWaitForLingeringClose) {
   const absl::Time begin = absl::Now();
   LingeringPair pair;
   auto closer = std::make_unique<FdCloser>();
@@ -99,29 +99,29 @@ TEST(FdCloserTest, ItsOwnEndDoesNotWaitForAClose) {
   pair.ReadAll();
 }
 
-TEST(FdCloserTest, WhoWantsToKnowIsToldOnceItIsClosed) {
+TEST(FdCloserTest, CallbackRunsAfterClose) {
   Pipe pipe;
   const int number = pipe.write.get();
-  Notification told;
+  Notification notified;
   bool closed = false;
   FdCloser closer;
   closer.Close(std::move(pipe.write), [&] {
     closed = ::fcntl(number, F_GETFD) < 0 && errno == EBADF;
-    told.Notify();
+    notified.Notify();
   });
-  ASSERT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  ASSERT_TRUE(notified.WaitForNotificationWithTimeout(absl::Seconds(60)));
   EXPECT_TRUE(closed);
 }
 
-TEST(FdCloserTest, NobodyIsToldOfWhatOutlivesTheCloser) {
+TEST(FdCloserTest, PendingCallbackIsDroppedAtDestruction) {
   LingeringPair pair;
-  std::atomic<bool> told = false;
+  std::atomic<bool> notified = false;
   {
     FdCloser closer;
-    closer.Close(std::move(pair.lingering), [&] { told = true; });
+    closer.Close(std::move(pair.lingering), [&] { notified = true; });
   }
   pair.ReadAll();
-  EXPECT_FALSE(told);
+  EXPECT_FALSE(notified);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// ModuleFiles: the compiled modules that the node keeps over a restart, a file each in a private folder.
+// ModuleFiles: the compiled modules that the node persists across restarts, one file each in a private folder.
 //
-//   "BERTHMOD", version, length and SHA-256 of what follows | the record | the module
+//   "BERTHMOD", version, length and SHA-256 of the record | the record | the module
 //
-// Files are written beside and renamed, and never synced: what a crash leaves torn shows by its digest, and is dropped.
-// The folder is 0700 and the daemon's own user's, and one daemon has it at a time.
+// Files are written under a temporary name and renamed, and never synced. A file that a crash left torn fails its
+// digest check and is dropped. The folder has mode 0700 and belongs to the daemon's own user. One daemon uses the
+// folder at a time.
 
 #ifndef DAEMON_BROKER_MODULE_FILES_H_
 #define DAEMON_BROKER_MODULE_FILES_H_
@@ -16,32 +17,34 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/unique_fd.h"
-#include "daemon/core/module_types.h"
+#include "common/os/unique_fd.h"
+#include "daemon/core/types/module_types.h"
 
 namespace berth {
 
-// One thread at a time.
+// Used by one thread at a time.
 class ModuleFiles {
  public:
-  // Makes the folder and its parent where they are missing.
-  // Errors: kFailedPrecondition for one that is somebody else's, no folder, or served by another daemon; the system's.
+  // Creates the folder and its parent if they are missing.
+  // Errors: kFailedPrecondition if the path is no folder, is another user's, or is used by another daemon; the
+  // system's.
   static absl::StatusOr<std::unique_ptr<ModuleFiles>> Open(const std::string& parent);
   ModuleFiles(const ModuleFiles&) = delete;
   ModuleFiles& operator=(const ModuleFiles&) = delete;
 
-  // What is there, used longest ago first. Files that are none of modules are removed, and counted.
+  // The persisted modules, least recently used first. Scan() removes and counts files that are no valid modules.
   struct Contents {
     std::vector<core::ModuleRecord> records;
     uint64_t corrupt = 0;
   };
   Contents Scan();
 
-  // Reads a module into sealed memory. Errors: kDataLoss where it is gone or not what `record` says; the system's.
+  // Reads a module into sealed memory. Errors: kDataLoss if the file is missing or does not match `record`; the
+  // system's.
   absl::StatusOr<UniqueFd> Load(const core::ModuleRecord& record);
-  // `memory` holds the module. Errors: the system's, with nothing left of it.
+  // Writes a module from `memory`. Errors: the system's, with no file left behind.
   absl::Status Store(const core::ModuleRecord& record, int memory);
-  // Ignored where there is none.
+  // Removes a module's file. Does nothing if there is none.
   void Drop(const core::ModuleRecord& record);
 
  private:
@@ -51,12 +54,12 @@ class ModuleFiles {
   const UniqueFd lock_;
 };
 
-// A copy of `bytes` in memory that nobody can write to any more, opened for reading; with the digest of what is in it.
+// A read-only fd of a memory copy that no process can write to, and the digest of its content.
 struct SealedModule {
   UniqueFd fd;
   Digest content;
 };
-// Reads the first `bytes` of `from` from `offset` on. Errors: kDataLoss where there is less; the system's.
+// Copies the first `bytes` of `from` from `offset` on. Errors: kDataLoss if there are fewer; the system's.
 absl::StatusOr<SealedModule> SealModule(int from, uint64_t offset, Bytes bytes);
 
 }  // namespace berth

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "common/memfd.h"
+#include "common/os/memfd.h"
 #include "common/sha256.h"
 #include "gtest/gtest.h"
 
@@ -63,7 +63,7 @@ class ModuleFilesTest : public ::testing::Test {
     text.resize(static_cast<size_t>(::pread(fd, text.data(), text.size(), 0)));
     return text;
   }
-  // The only file of a module that there is.
+  // Returns the only module file that exists.
   fs::path File() const {
     for (const auto& entry : fs::directory_iterator(state() + "/modules")) {
       if (entry.path().extension() == ".module") return entry.path();
@@ -80,7 +80,7 @@ class ModuleFilesTest : public ::testing::Test {
   std::unique_ptr<ModuleFiles> files_;
 };
 
-TEST_F(ModuleFilesTest, WhatIsStoredIsThereAgain) {
+TEST_F(ModuleFilesTest, StoredModuleIsFoundAgain) {
   Open();
   const core::ModuleRecord stored = Store(1000, 1);
   Open();
@@ -98,7 +98,7 @@ TEST_F(ModuleFilesTest, WhatIsStoredIsThereAgain) {
   EXPECT_EQ(ReadAll(loaded->get()), kText);
 }
 
-TEST_F(ModuleFilesTest, WhatIsHandedOutNobodyCanWrite) {
+TEST_F(ModuleFilesTest, LoadedModuleIsSealed) {
   Open();
   const UniqueFd loaded = *files_->Load(Store(1000, 1));
   constexpr int kSeals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
@@ -107,7 +107,7 @@ TEST_F(ModuleFilesTest, WhatIsHandedOutNobodyCanWrite) {
   EXPECT_EQ(::mmap(nullptr, 1, PROT_WRITE, MAP_SHARED, loaded.get(), 0), MAP_FAILED);
 }
 
-TEST_F(ModuleFilesTest, TheFolderIsPrivate) {
+TEST_F(ModuleFilesTest, FolderIsPrivate) {
   ::umask(0);
   Open();
   Store(1000, 1);
@@ -120,33 +120,57 @@ TEST_F(ModuleFilesTest, TheFolderIsPrivate) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
 }
 
-TEST_F(ModuleFilesTest, AFolderThatOthersCanReadIsClosed) {
-  ASSERT_EQ(::mkdir(state().c_str(), 0755), 0);
-  Open();
-  struct stat info;
-  ASSERT_EQ(::stat(state().c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0700u);
+TEST_F(ModuleFilesTest, ExistingFolderKeepsItsMode) {
+  ::umask(0);
+  for (const mode_t mode : {0700, 0711, 0750, 0755, 01755}) {
+    ASSERT_EQ(::mkdir(state().c_str(), 0700), 0);
+    ASSERT_EQ(::chmod(state().c_str(), mode), 0);
+    ASSERT_EQ(::mkdir((state() + "/modules").c_str(), 0755), 0);
+    Open();
+    struct stat info;
+    ASSERT_EQ(::stat(state().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, mode);
+    ASSERT_EQ(::stat((state() + "/modules").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0700u);
+    files_.reset();
+    std::filesystem::remove_all(state());
+  }
 }
 
-TEST_F(ModuleFilesTest, AFolderOfAnothersIsRefused) {
+TEST_F(ModuleFilesTest, FolderWritableByOthersIsRejectedUntouched) {
+  for (const mode_t mode : {0720, 0702, 0770, 0777, 01777, 02775}) {
+    ASSERT_EQ(::mkdir(state().c_str(), 0700), 0);
+    ASSERT_EQ(::chmod(state().c_str(), mode), 0);
+    const absl::Status refused = ModuleFiles::Open(state()).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(refused.message().find(state()), absl::string_view::npos) << refused;
+    struct stat info;
+    ASSERT_EQ(::stat(state().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, mode);
+    EXPECT_TRUE(std::filesystem::is_empty(state()));
+    ASSERT_EQ(::rmdir(state().c_str()), 0);
+  }
+}
+
+TEST_F(ModuleFilesTest, FolderOfOtherUserIsRejected) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root: gives a folder to another user";
   ASSERT_EQ(::mkdir(state().c_str(), 0700), 0);
   ASSERT_EQ(::chown(state().c_str(), 1001, 1001), 0);
   EXPECT_EQ(ModuleFiles::Open(state()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ModuleFilesTest, ALinkIsNoFolder) {
+TEST_F(ModuleFilesTest, LinkInsteadOfFolderIsRejected) {
   ASSERT_EQ(::mkdir((folder_ + "/elsewhere").c_str(), 0700), 0);
   ASSERT_EQ(::symlink((folder_ + "/elsewhere").c_str(), state().c_str()), 0);
   EXPECT_FALSE(ModuleFiles::Open(state()).ok());
 }
 
-TEST_F(ModuleFilesTest, OneDaemonHasItAtATime) {
+TEST_F(ModuleFilesTest, SecondDaemonIsRejected) {
   Open();
   EXPECT_EQ(ModuleFiles::Open(state()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ModuleFilesTest, AChangedModuleIsFoundOutWhenItIsRead) {
+TEST_F(ModuleFilesTest, ChangedModuleIsDetectedOnLoad) {
   Open();
   const core::ModuleRecord record = Store(1000, 1);
   Change(-3, '!');
@@ -154,7 +178,7 @@ TEST_F(ModuleFilesTest, AChangedModuleIsFoundOutWhenItIsRead) {
   EXPECT_TRUE(absl::IsDataLoss(files_->Load(record).status()));
 }
 
-TEST_F(ModuleFilesTest, AChangedRecordIsFoundOutAtOnceAndItsFileRemoved) {
+TEST_F(ModuleFilesTest, ChangedRecordIsDetectedOnScanAndRemoved) {
   for (const int64_t at : {0, 8, 12, 20, 60, 100}) {
     Open();
     Store(1000, 1);
@@ -166,7 +190,7 @@ TEST_F(ModuleFilesTest, AChangedRecordIsFoundOutAtOnceAndItsFileRemoved) {
   }
 }
 
-TEST_F(ModuleFilesTest, ATornFileIsFoundOut) {
+TEST_F(ModuleFilesTest, TruncatedFileIsDetected) {
   for (const uintmax_t size : {uintmax_t{0}, uintmax_t{10}, uintmax_t{80}, uintmax_t{230}}) {
     Open();
     Store(1000, 1);
@@ -176,7 +200,7 @@ TEST_F(ModuleFilesTest, ATornFileIsFoundOut) {
   }
 }
 
-TEST_F(ModuleFilesTest, AFileUnderAnothersNameIsNotHis) {
+TEST_F(ModuleFilesTest, FileUnderOtherTenantsNameIsRejected) {
   Open();
   const core::ModuleRecord mine = Store(1000, 1);
   const fs::path my_file = File();
@@ -189,7 +213,7 @@ TEST_F(ModuleFilesTest, AFileUnderAnothersNameIsNotHis) {
   EXPECT_EQ(files_->Scan().corrupt, 1u);
 }
 
-TEST_F(ModuleFilesTest, WhatIsDroppedIsGone) {
+TEST_F(ModuleFilesTest, DroppedModuleIsGone) {
   Open();
   const core::ModuleRecord record = Store(1000, 1);
   files_->Drop(record);
@@ -197,14 +221,14 @@ TEST_F(ModuleFilesTest, WhatIsDroppedIsGone) {
   EXPECT_TRUE(files_->Scan().records.empty());
 }
 
-TEST_F(ModuleFilesTest, WhatWasUsedLongestAgoComesFirst) {
+TEST_F(ModuleFilesTest, LeastRecentlyUsedModuleComesFirst) {
   Open();
   const core::ModuleRecord first = Store(1000, 1);
   const fs::path path = File();
   Store(1000, 2);
   fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(1));
   EXPECT_EQ(files_->Scan().records.at(0).key, first.key);
-  // Reading it is a use.
+  // A read counts as a use.
   fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(1));
   ASSERT_TRUE(files_->Load(first).ok());
   for (const auto& entry : fs::directory_iterator(state() + "/modules")) {
@@ -215,7 +239,7 @@ TEST_F(ModuleFilesTest, WhatWasUsedLongestAgoComesFirst) {
   EXPECT_EQ(files_->Scan().records.at(1).key, first.key);
 }
 
-TEST_F(ModuleFilesTest, WhatIsCopiedIsWhatIsDigested) {
+TEST_F(ModuleFilesTest, SealedCopyHasDigestOfContent) {
   const std::string text(700'000, 'm');
   const UniqueFd memory = *CreateMemfd("test", 0);
   ASSERT_EQ(::write(memory.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));

@@ -7,10 +7,10 @@
 namespace berth {
 namespace {
 
-// The two clocks cannot be read at once. An offset that differs by less is the same: who sets a clock sets it by more,
-// and what makes it run faster makes both.
+// Limit below which two offsets count as equal, because the two clocks cannot be read at once. Setting a clock moves it
+// by more, and rate adjustments affect both clocks.
 constexpr int64_t kSameNanoseconds = 1'000'000;
-// Read again where the thread was held up between them for longer.
+// The clocks are read again if the thread was delayed between the reads for longer than this.
 constexpr int64_t kCloseNanoseconds = 100'000;
 constexpr int kTries = 4;
 

@@ -1,9 +1,9 @@
-// NodeClock: the broker's clock, and what its times are on the wall.
+// NodeClock: the broker's clock, and the conversion of its times to wall time.
 //
-// Everything that the broker decides by, and all that its ledger keeps, is by the clock of the machine's boot, which
-// nobody sets: a deadline, an age or a hold is the same whatever becomes of the wall clock, and for every broker of the
-// boot. A ledger lives with the boot, so nothing more is to be kept of it. Wall time is for people: a time is turned
-// into it as it is shown, by what the wall says then, so that ages come out right beside the clock of who looks.
+// The broker's decisions and the times in its ledger use the machine's boot clock, which nothing can set. A deadline,
+// an age or a hold is thus independent of the wall clock, and the same for every broker of the boot. A ledger lives as
+// long as the boot, so it needs no further time base. Wall time is for people: a time is converted when it is shown,
+// with the wall clock's offset at that moment. Ages therefore look right beside the reader's own clock.
 
 #ifndef DAEMON_BROKER_NODE_CLOCK_H_
 #define DAEMON_BROKER_NODE_CLOCK_H_
@@ -20,17 +20,19 @@ namespace berth {
 // Thread-safe.
 class NodeClock {
  public:
-  // Each gives the nanoseconds of a clock: of the boot's, since then, and of the wall's, since the Unix epoch.
+  // Returns nanoseconds of a clock: since the boot for the boot clock, since the Unix epoch for the wall clock.
   using Source = std::function<int64_t()>;
   NodeClock(Source boot, Source wall) : boot_(std::move(boot)), wall_(std::move(wall)) {}
-  // The machine's.
+  // Returns the machine's clock.
   static NodeClock& Real();
 
-  // Time since the boot, from the Unix epoch on. Never jumps, and goes on while the machine is suspended.
+  // Returns the time since the boot, as an offset from the Unix epoch. Never jumps, and advances while the machine is
+  // suspended.
   absl::Time Now() const;
-  // What a time of Now()'s is on the wall, as the wall is set now; the same again as long as nobody sets it.
+  // Converts a time of Now() to wall time with the wall clock's current setting. Results are stable as long as the wall
+  // clock is not set.
   absl::Time ToWall(absl::Time time) const { return time + Offset(); }
-  // And back.
+  // Converts wall time to a time of Now().
   absl::Time FromWall(absl::Time time) const { return time - Offset(); }
 
  private:
@@ -38,7 +40,7 @@ class NodeClock {
 
   const Source boot_;
   const Source wall_;
-  // As it was last seen to be; nothing yet for the least there is.
+  // The last offset, in nanoseconds; INT64_MIN before the first.
   mutable std::atomic<int64_t> offset_{INT64_MIN};
 };
 

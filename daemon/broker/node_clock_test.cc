@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-// Clocks that say what a test wants.
+// Clocks that the test sets.
 class NodeClockTest : public testing::Test {
  protected:
   static constexpr int64_t kSecond = 1'000'000'000;
@@ -19,7 +19,7 @@ class NodeClockTest : public testing::Test {
   NodeClock clock_{[this] { return boot_; }, [this] { return wall_; }};
 };
 
-TEST_F(NodeClockTest, ItIsTheBootsAndTheWallChangesNothingOfIt) {
+TEST_F(NodeClockTest, ClockFollowsBootTimeNotWallTime) {
   EXPECT_EQ(clock_.Now(), absl::UnixEpoch() + absl::Seconds(100));
   wall_ += 3600 * kSecond;
   EXPECT_EQ(clock_.Now(), absl::UnixEpoch() + absl::Seconds(100));
@@ -29,7 +29,7 @@ TEST_F(NodeClockTest, ItIsTheBootsAndTheWallChangesNothingOfIt) {
   EXPECT_EQ(clock_.Now(), absl::UnixEpoch() + absl::Seconds(101));
 }
 
-TEST_F(NodeClockTest, AnAgeBesideTheWallIsTheSameAfterAJump) {
+TEST_F(NodeClockTest, AgeIsStableAcrossWallClockJumps) {
   const absl::Time granted = clock_.Now();
   boot_ += 5 * kSecond;
   wall_ += 5 * kSecond;
@@ -41,23 +41,23 @@ TEST_F(NodeClockTest, AnAgeBesideTheWallIsTheSameAfterAJump) {
   }
 }
 
-TEST_F(NodeClockTest, ATimeIsShownTheSameAsLongAsNobodySetsTheClock) {
+TEST_F(NodeClockTest, WallTimeIsStableUntilClockIsSet) {
   const absl::Time shown = clock_.ToWall(absl::UnixEpoch());
   EXPECT_EQ(shown, absl::FromUnixNanos(kYear2026 - 100 * kSecond));
-  // Read a little apart.
+  // Read slightly apart.
   wall_ += 900'000;
   EXPECT_EQ(clock_.ToWall(absl::UnixEpoch()), shown);
   wall_ += 200'000;
   EXPECT_EQ(clock_.ToWall(absl::UnixEpoch()), shown + absl::Nanoseconds(1'100'000));
 }
 
-TEST_F(NodeClockTest, ThereAndBackIsTheSameTimeAndNeverStaysNever) {
+TEST_F(NodeClockTest, WallConversionRoundTripsAndPreservesInfinity) {
   EXPECT_EQ(clock_.FromWall(clock_.ToWall(clock_.Now())), clock_.Now());
   EXPECT_EQ(clock_.ToWall(absl::InfiniteFuture()), absl::InfiniteFuture());
   EXPECT_EQ(clock_.FromWall(absl::InfinitePast()), absl::InfinitePast());
 }
 
-TEST(RealNodeClockTest, ItGoesOnFromBrokerToBroker) {
+TEST(RealNodeClockTest, RealClockFollowsBootTime) {
   timespec boot;
   ASSERT_EQ(::clock_gettime(CLOCK_BOOTTIME, &boot), 0);
   const absl::Duration apart = NodeClock::Real().Now() - absl::TimeFromTimespec(boot);

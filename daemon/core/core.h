@@ -1,9 +1,9 @@
-// Core: the broker's state machine. It decides who gets permits and blocks, and keeps the books of who has
-// what.
+// Core: the broker's state machine. The core decides which requests get permits and blocks, and accounts for all
+// holders.
 //
-// It is pure: no clock, no randomness, no threads, no gRPC, no CUDA. Time and ids come in, effects go out as
-// numbered values; the same inputs give the same effects, so a seed replays any run (tests/sim). The broker
-// calls it under its lock and carries the effects out in their order afterwards.
+// Pure: no clock, no randomness, no threads, no gRPC, no CUDA. Time and ids are arguments; effects are numbered values.
+// The same inputs give the same effects, so a seed replays any run (tests/sim). The broker calls the core under its
+// lock and carries the effects out in their order afterwards.
 //
 // Thread-compatible; one caller at a time.
 
@@ -17,73 +17,98 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+#include <berth/end_notice.h>
+#include <berth/ids.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/archive.h"
-#include "common/bytes.h"
-#include "common/ids.h"
-#include "common/row.h"
 #include "common/secret.h"
-#include "daemon/core/block_types.h"
-#include "daemon/core/budget_types.h"
-#include "daemon/core/call_watch.h"
-#include "daemon/core/caller.h"
-#include "daemon/core/device_facts.h"
-#include "daemon/core/device_types.h"
-#include "daemon/core/effects.h"
-#include "daemon/core/fence_table.h"
-#include "daemon/core/fence_types.h"
-#include "daemon/core/gang_types.h"
-#include "daemon/core/lease_record.h"
-#include "daemon/core/module_types.h"
-#include "daemon/core/page.h"
-#include "daemon/core/permit_types.h"
-#include "daemon/core/permit_words.h"
-#include "daemon/core/plan_types.h"
-#include "daemon/core/row_kind.h"
-#include "daemon/core/session_types.h"
-#include "daemon/core/standing.h"
-#include "daemon/core/tenant_quota.h"
+#include "daemon/base/archive.h"
+#include "daemon/base/ledger_record.h"
+#include "daemon/core/devices/call_watch.h"
+#include "daemon/core/fences/fence_table.h"
+#include "daemon/core/permits/permit_slots.h"
+#include "daemon/core/requests/request_memory.h"
+#include "daemon/core/types/block_types.h"
+#include "daemon/core/types/budget_types.h"
+#include "daemon/core/types/caller.h"
+#include "daemon/core/types/device_facts.h"
+#include "daemon/core/types/device_types.h"
+#include "daemon/core/types/effects.h"
+#include "daemon/core/types/fence_types.h"
+#include "daemon/core/types/gang_types.h"
+#include "daemon/core/types/lease_record.h"
+#include "daemon/core/types/module_types.h"
+#include "daemon/core/types/operator_settings.h"
+#include "daemon/core/types/page.h"
+#include "daemon/core/types/permit_types.h"
+#include "daemon/core/types/plan_types.h"
+#include "daemon/core/types/record_kind.h"
+#include "daemon/core/types/restored_state.h"
+#include "daemon/core/types/session_types.h"
+#include "daemon/core/types/tenant_quota.h"
 
 namespace berth::core {
 
-// Every bound of the core's, with what happens at it: LIMIT, naming the bound, and nothing changed.
+struct Managers;
+class StepContext;
+
+// Every limit of the core. A request at a limit is refused with LIMIT, which names the limit; nothing changes.
+//
+// Each user has a share of a limit on all users together (user_share.h). The `operator_*` field after such a limit is
+// what operators may have in addition.
 struct Limits {
+  // The server bounds operators' sessions at attach.
   uint64_t sessions = 10'000;
   uint64_t channels_per_session = 4'096;
-  uint64_t waiters_per_pool = 16'384;
-  // The fd of each lives three times (broker, vault, importer), so blocks are what the fd limit bounds first.
-  uint64_t blocks = 16'384;
+  uint64_t waiters_per_pool = 20'480;
+  uint64_t operator_waiters_per_pool = 1'024;
+  // The fd of each block is open three times (supervisor, broker, importer), so blocks are the first to reach the fd
+  // limit.
+  uint64_t blocks = 20'480;
+  uint64_t operator_blocks = 64;
+  uint64_t imports = 65'536;
+  uint64_t operator_imports = 256;
   uint64_t imports_per_block = 1'024;
-  // A process that maps half of all blocks, each once.
+  // Sized for a process that maps half of all blocks, each once.
   uint64_t imports_per_channel = 4'096;
   uint64_t grants_per_block = 256;
+  uint64_t grants = 65'536;
   uint64_t names_per_tenant = 1'024;
-  uint64_t answers_per_channel = 1'024;
-  // Deliveries not yet sent because too many fds are unacknowledged. Recalls are sent past it.
+  // Requests and answers that the client has not settled. Restoring them is most of the cost of a broker crash to other
+  // users, so one user's bytes are few.
+  AnswerLimits answers;
+  Bytes answer_bytes = MiB(16);
+  Bytes operator_answer_bytes = MiB(2);
+  // Deliveries not yet sent because too many fds are unacknowledged. Recalls are sent past this limit.
   uint64_t queued_deliveries_per_channel = 1'024;
   uint64_t unacknowledged_fds_per_channel = 8;
   uint64_t unacknowledged_fds_per_tenant = 64;
-  // A waiter that others passed this often is passed no more: units are kept for it.
+  // Units are reserved for a waiter that others have passed this often; no further waiter passes it.
   uint64_t passes_before_hold = 16;
-  // Requests for bytes that wait for a device's worker, for freed bytes to be back, or for room. While the worker is
-  // being started the next one is answered DEVICE_REBUILDING.
+  // Requests for bytes that wait for a device's worker, for freed bytes to return, or for capacity. At the limit, while
+  // the worker is being started, the next request is refused with DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
-  // Of them, a tenant's that wait for room that others hold: the rest of the queue is for the others.
-  uint64_t patient_allocations_per_tenant = 512;
-  // What streams may open and use; each names itself in the refusal.
+  uint64_t operator_allocations_per_device = 64;
+  // Limits on streams and their uses; each limit names itself in the refusal.
   FenceTable::Limits fences;
-  // The longest that a prepared use waits for open ones, and an import for the block to be handed over.
+  // Longest wait of a prepared use for open uses, and of an import for the block's hand-over.
   absl::Duration prepare_patience = absl::Seconds(1);
-  // One that waits for room and was passed so often has what it lacks kept for it, for so long at most.
-  uint64_t passes_before_keep = 16;
-  absl::Duration longest_keep = absl::Seconds(5);
+  // Capacity is reserved for a request for bytes that others have passed this often, for at most `longest_reserve`.
+  uint64_t passes_before_reserve = 16;
+  absl::Duration longest_reserve = absl::Seconds(5);
   uint64_t reservations_per_session = 256;
+  uint64_t reservations = 20'480;
+  uint64_t operator_reservations = 64;
   uint64_t plans_per_session = 256;
+  // A plan of 256 tiles takes some 30 KiB.
+  uint64_t plans = 4'096;
+  uint64_t operator_plans = 64;
   // Tenants with a budget of their own that have no session and no bytes.
-  uint64_t absent_tenants = 4'096;
+  uint64_t detached_tenants = 4'096;
   ModuleLimits modules;
 };
 
@@ -93,23 +118,25 @@ struct DeviceConfig {
   std::string name;
   MemoryKind kind = MemoryKind::kHost;
   uint64_t generation = 1;
-  // Whether it offers CUDA_IPC blocks; if not, why, for people. And the generation of what its context worker makes.
+  // Whether the device offers CUDA_IPC blocks; if not, the reason in prose. `context_generation` is the generation of
+  // the memory that the device's context worker makes.
   bool cuda_ipc = true;
   std::string why_no_cuda_ipc;
   uint64_t context_generation = 0;
   Bytes total;
   Bytes budget;
   Bytes granularity = MiB(2);
-  // Whether its memory's uses can be ordered by fences.
+  // Whether fences can order the uses of the device's memory.
   bool tracks_fences = true;
-  // For permits that name a device (placement.h): bytes never given to anybody, those that a process takes for its
-  // context, whether a context worker's tell better, and those that others had when the daemon started.
+  // For permits that name a device (placement.h): bytes that are never granted, and bytes that a process takes for its
+  // context. `measure_context`: a context worker's measurement replaces `context`. `others`: bytes that other processes
+  // held when the daemon started.
   Bytes permit_reserve;
   Bytes context;
   bool measure_context = false;
   Bytes others;
-  // Shown, and no more: what follows from it is the vault's.
-  ClearsCheck clears;
+  // For display only; the supervisor acts on the result.
+  MemoryScrubCheck scrub;
   DeviceFacts facts;
 };
 
@@ -119,23 +146,24 @@ struct Config {
   uint64_t epoch = 1;
   std::vector<PoolConfig> pools;
   std::vector<DeviceConfig> devices;
-  // Of every tenant and session on every device, where nobody set another; nothing for no limit but the outer ones.
+  // Limits of every tenant and session on every device, unless one is set explicitly; empty: only the outer layers
+  // limit.
   std::optional<Bytes> tenant_budget;
   std::optional<Bytes> session_budget;
-  // Blocks kept ready per device and size once that size was asked for; 0 for none.
+  // Blocks made ahead per device and size once that size was requested; 0 for none.
   uint32_t warm_blocks_per_size = 2;
-  // The shelf is filled again when so much time has passed since a block was taken, so that making blocks does
-  // not slow down those who take several; at once when less than a quarter is left.
+  // Delay of a refill of the warm cache after a block was taken, so that refills do not slow a burst of requests. The
+  // refill is immediate when less than a quarter is left.
   absl::Duration warm_refill_delay = absl::Milliseconds(10);
-  // How long a worker may be at a driver call before it is taken to hang.
+  // Longest driver call of a worker before the broker considers the worker hung.
   CallLimits calls;
-  // How long a context worker stays that nobody needs: starting one takes 0.3 s, keeping one 0.5 GiB of the device.
+  // Idle time before an unneeded context worker ends: starting one takes 0.3 s, an idle one holds 0.5 GiB of the
+  // device.
   absl::Duration context_idle = absl::Seconds(30);
-  // Sizes (per device, most recently asked first) that are kept warm, and the share of the budget they may
-  // take.
+  // Sizes (per device, most recently requested first) that the warm cache covers, and its largest share of the budget.
   uint32_t warm_sizes = 4;
   Bytes warm_limit = GiB(1);
-  // Whether the log has the uses of shared blocks, too: several records for each launch.
+  // Whether the log includes the uses of shared blocks: several records for each launch.
   bool log_fences = false;
   Limits limits;
   QuotaTable quotas;
@@ -143,56 +171,79 @@ struct Config {
 
 class Core {
  public:
-  // Draws ids that nobody can guess and that never repeat: sessions, channels and blocks.
+  // Draws ids that are unguessable and never repeat: sessions, channels and blocks.
   using DrawId = std::function<uint64_t()>;
 
-  // `read` reads the words of processes' pages, `find` finds those of permits there; without, no process keeps any.
-  Core(Config config, DrawId draw_id, ReadWords read, FindPermitWord find = nullptr);
+  // `read` reads the fence values of processes' pages; `find` finds their permit slots. Without `find`, no process
+  // caches a permit.
+  Core(Config config, DrawId draw_id, ReadFenceValues read, FindPermitSlot find = nullptr);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // ---- Sessions and their processes (from attach.sock, the kernel and the vault) --------------------------
+  // ---- Sessions and their processes (from attach.sock, the kernel and the supervisor) ---------------------
 
-  // Opens a session; an operator's is bounded by who lets it come alone. Errors: LIMIT.
+  // Opens a session; the caller bounds operators' sessions. Errors: LIMIT.
   absl::StatusOr<SessionId> OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
                                         absl::string_view label, const ProcessInfo& opener,
                                         bool of_operator = false);
-  // Gives a process a channel of a session. Errors: BAD_CREDENTIALS (unknown session, wrong secret or other
-  // tenant: not said which), SESSION_ENDED, LIMIT.
+  // Gives a process a channel of a session. Errors: SESSION_ENDED, also for an unknown session and a wrong secret;
+  // BAD_CREDENTIALS (the session of another tenant, with its secret); LIMIT.
   absl::StatusOr<ChannelId> JoinSession(absl::Time now, SessionId session, const Secret& secret,
                                         const Tenant& tenant, const ProcessInfo& process);
-  // `earlier` turns out to be of the same process as `channel`, which joined the same session since `earlier`
-  // hung up: its imports pass to `channel`, and it is dropped. Ignored where that is not so.
+  // Records the inode of the session's credentials. Ignored for an unknown session.
+  void RecordSessionCredentials(absl::Time now, SessionId session, uint64_t inode);
+  // Sessions and processes that outlived the loss of the daemon's sockets. The sessions continue without a lifeline:
+  // the caller finds their holders, and calls LifelineHungUp() when there are none. The processes continue without
+  // their connections: their streams end, and their cached permits count as held. Nothing proves the end of the
+  // `unproven` processes.
+  struct Detached {
+    std::vector<SessionId> sessions;
+    std::vector<ChannelId> processes;
+    std::vector<ChannelId> unproven;
+  };
+  void Detach(absl::Time now, const Detached& detached, Effects* effects);
+  // Returns OK if a process may reconnect its channel (or, with channel 0, the session's lifeline). Errors:
+  // BAD_CREDENTIALS (unknown session, wrong secret or other tenant: the answer does not say which), SESSION_ENDED,
+  // NOT_JOINED (the channel has hung up, or belongs to another session).
+  absl::Status CheckRejoin(SessionId session, const Secret& secret, const Tenant& tenant, ChannelId channel) const;
+  // The channel is connected again: sends its process's unacknowledged deliveries. From now on a pidfd proves the end
+  // of the process.
+  void Rejoined(absl::Time now, ChannelId channel, Effects* effects);
+  // Merges `earlier` into `channel`: both belong to one process, which joined the same session again after `earlier`
+  // hung up. The imports of `earlier` move to `channel`, and `earlier` is dropped. Ignored where these conditions do
+  // not hold.
   void ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects);
-  // The lifeline's last holder let go: waiters leave, nothing new is granted; what is held returns as
-  // processes are proved gone. Where nothing is held and no process has a connection any more, that is the end.
-  void LifelineHungUp(absl::Time now, SessionId session, Effects* effects);
-  // The channel's connection ended though the process may live: it gets no more deliveries and may ask
-  // nothing more. What it was sent it may have mapped until it is gone.
+  // The last holder of the lifeline closed it: waiters leave, and nothing new is granted. Held resources return as the
+  // processes are proved gone. The session ends at once where it holds nothing and no process is connected. `why` is
+  // the reason that the processes receive.
+  void LifelineHungUp(absl::Time now, SessionId session, Effects* effects,
+                      EndReason why = EndReason::kLifelineClosed);
+  // The channel's connection ended though the process may live: it gets no more deliveries and may request nothing
+  // more. Blocks already sent to it count as mapped until the process is gone.
   void ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects);
-  // The process's pidfd says that it is gone: its imports end; with the last process of an ending session,
-  // all else.
+  // The process's pidfd reports its end: its imports end. With the last process of an ending session, everything else
+  // ends.
   void ProcessGone(absl::Time now, ChannelId channel, Effects* effects);
-  // The process has every delivery up to `number`. Unknown numbers are ignored.
+  // The process has received every delivery up to `number`. Unknown numbers are ignored.
   void DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects);
-  // The process has unmapped an import of its own. Others' and unknown ones are ignored.
+  // The process has unmapped an import of its own. Other channels' imports and unknown ids are ignored.
   void ImportLetGo(absl::Time now, ChannelId channel, ImportId import, Effects* effects);
-  // The process gives an acquisition of its session's back; `if_idle` as of ReleaseIfIdle(). Errors: NOT_FOUND, which
+  // The process releases an acquisition of its session; `if_idle` as in ReleaseIfIdle(). Errors: NOT_FOUND, which
   // changes nothing.
   absl::StatusOr<ReleaseResult> GiveBack(absl::Time now, ChannelId channel, AcquisitionId acquisition, bool if_idle,
                                          Effects* effects);
-  // The process hands over what it has tracked of a block alone. Ignored where it was not asked to.
+  // The process hands over the fence marks of a block that it tracked alone. Ignored unless the core asked for the
+  // hand-over.
   void BlockHandedOver(absl::Time now, ChannelId channel, BlockId block, const std::vector<HandedMark>& marks,
                        Effects* effects);
 
   // ---- Requests ------------------------------------------------------------------------------------------
   //
-  // Each ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
-  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in
-  // proto/berth/v1. Of one request only the latest call waits: an earlier one is answered CANCELLED. A
-  // refusal is an answer like any other and is given again to a retry, but for those of UNAVAILABLE, which a
-  // retry may overcome.
+  // Each request ends in exactly one Reply to `call`, now or later. Authentication errors: BAD_CREDENTIALS,
+  // SESSION_ENDED, NOT_JOINED. Request errors: REQUEST_REUSED, REQUEST_FORGOTTEN, LIMIT. Others as in proto/berth/v1.
+  // Only the latest call of a request waits: an earlier call is answered CANCELLED. A retry receives the same refusal
+  // again, like any other answer. UNAVAILABLE refusals are not cached, because a retry may overcome them.
 
   void Acquire(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                const AcquireRequest& request, Effects* effects);
@@ -200,7 +251,7 @@ class Core {
                    const GangRequest& request, Effects* effects);
   void Release(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                AcquisitionId acquisition, Effects* effects);
-  // Has the process's page delivered, so that it may keep a permit.
+  // Has the process's page delivered, so that the process may cache a permit.
   void KeepPermits(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                    const KeepPermitsRequest& request, Effects* effects);
   void ReleaseIfIdle(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
@@ -246,135 +297,153 @@ class Core {
                    const StoreModuleRequest& request, Effects* effects);
   void AbandonModule(absl::Time now, CallId call, const Caller& caller, const RequestTag& tag,
                      const AbandonModuleRequest& request, Effects* effects);
-  // The block's owner, or an operator, says that it is whole. Errors: DENIED, as for a block that is not there.
+  // Marks a block as consistent, for its owner or an operator. Errors: DENIED, also for a block that does not exist.
   absl::StatusOr<BlockView> ClearTorn(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
-  // Settles the channel's request of that sequence, whatever became of it; see
-  // berth.v1.SessionService.ForgetRequest.
+  // Settles the channel's request of that sequence, whatever its outcome; see berth.v1.SessionService.ForgetRequest.
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
 
-  // The call's connection or deadline is gone: it is answered CANCELLED. A waiting request leaves as if it
-  // had never come (a retry of the same request queues anew); one whose block is being made goes on, for a
-  // retry or a Forget to find. A call that was answered already is ignored.
+  // The call's connection or deadline ended: the call is answered CANCELLED. A waiting request leaves without a trace
+  // (a retry of the same request queues anew). A request whose block is being made continues, for a retry or a Forget
+  // to find. An answered call is ignored.
   void CancelCall(absl::Time now, CallId call, Effects* effects);
 
   // ---- Workers --------------------------------------------------------------------------------------------
 
-  // The worker made the block, or could not. Where nobody wants it any more it is released again. `handle` is that of a
-  // CUDA_IPC block.
+  // The worker made the block, or could not. An unwanted block is released again. `handle` is the handle of a CUDA_IPC
+  // block.
   void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects,
                     const IpcHandle& handle = {});
-  // The block's memory is back with the driver. A failure keeps the bytes charged.
+  // The driver has the block's memory back. A failure keeps the bytes charged.
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
-  // A worker is at what an earlier broker asked: told at first, and with each answer to that, until WorkerUp(). It is
-  // to get on as with what this one asks.
-  void WorkerAtWork(absl::Time now, uint32_t device, Lane lane, Effects* effects);
-  // Nobody has the fd of a block that was made: it is freed, and whoever maps it is asked to let go.
+  // A worker processes commands of an earlier broker. Called at the start and with each answer to those commands, until
+  // WorkerUp(). The deadlines of driver calls then apply as for this broker's commands.
+  void WorkerAtWork(absl::Time now, uint32_t device, WorkerKind worker_kind, Effects* effects);
+  // No process has the fd of a block that was made: the block is freed and its importers are recalled.
   void BlockLost(absl::Time now, BlockId block, Effects* effects);
-  // A worker serves the device (again): blocks that were being made are asked for anew.
-  void WorkerUp(absl::Time now, uint32_t device, Lane lane, Effects* effects);
-  // The device's driver was read. One that is older than the last is left alone.
+  // A worker serves the device (again): the commands for blocks in the making are sent again.
+  void WorkerUp(absl::Time now, uint32_t device, WorkerKind worker_kind, Effects* effects);
+  // Takes a reading of the device's driver. A reading older than the last is ignored.
   void DeviceRead(absl::Time now, uint32_t device, const DeviceReading& reading, Effects* effects);
-  // How the device is, as the monitor says. One that the driver has lost is put out of service, and its generation
-  // moves; one that is back goes on probation.
+  // Takes the monitor's report on a device. A device that the driver has lost goes out of service, and its generation
+  // moves. A device that returns goes on probation.
   void DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& survey, Effects* effects);
-  // There is a monitor, which is to say something of each device; or there is none.
+  // The monitor is up, and its reports on each device are due; or it is down.
   void MonitorUp(absl::Time now, Effects* effects);
   void MonitorDown(absl::Time now, Effects* effects);
-  // A device's context worker takes so many bytes of it for itself; 0 where the driver does not say.
+  // A device's context worker takes `bytes` of the device for itself; 0 where the driver does not report it.
   void ContextMeasured(absl::Time now, uint32_t ordinal, Bytes bytes, Effects* effects);
-  // A worker of the device died. What it was asked and has not answered is asked of the next one; whoever knows that a
-  // block's fd died with it says BlockReleased() after this. `state`: kRebuilding where another follows; kStopped where
-  // none does until an operator acts, so that what was being made is refused; kIdle where the next who needs a context
-  // worker has it started. With a context worker, unless it is abandoned, went the memory that it made.
-  void WorkerDown(absl::Time now, uint32_t device, Lane lane, DeviceState state, Effects* effects);
-  // What else the vault says of a worker; before the WorkerUp() or WorkerDown() that it belongs to. A generation that
-  // moved makes the blocks of before stale: they stay charged until their owners free them, and nobody imports them any
-  // more.
-  void ReportDevice(absl::Time now, uint32_t device, Lane lane, const DeviceReport& report, Effects* effects);
+  // A worker of the device died; the next worker gets its unanswered commands. A caller that knows that a block's fd
+  // died with the worker calls BlockReleased() afterwards. `state` is kRebuilding where a new worker follows. kStopped:
+  // none follows until an operator acts, so requests for blocks in the making are refused. kIdle: the next request for
+  // a context worker has one started. The memory that a context worker made is lost with it, unless the worker is
+  // abandoned.
+  void WorkerDown(absl::Time now, uint32_t device, WorkerKind worker_kind, DeviceState state, Effects* effects);
+  // Takes the supervisor's report on a worker, before the WorkerUp() or WorkerDown() that it belongs to. A moved
+  // generation makes earlier blocks stale: they stay charged until their owners free them, and can no longer be
+  // imported.
+  void ReportDevice(absl::Time now, uint32_t device, WorkerKind worker_kind, const DeviceReport& report,
+                    Effects* effects);
 
-  // ---- The keeper of compiled modules ---------------------------------------------------------------------
+  // ---- The store of compiled modules ----------------------------------------------------------------------
 
-  // It has this one from an earlier life of the daemon, used before those that are told of later. One that there is no
-  // room for is dropped.
+  // The store has this module from an earlier run of the daemon; modules are restored least recently used first. A
+  // module that exceeds the capacity is dropped.
   void RestoreModule(absl::Time now, const ModuleRecord& record, Effects* effects);
-  // It had so many more that were none any more.
-  void NoteCorruptModules(uint64_t count);
-  // It has taken the module over, or why not: kInvalidArgument for what is not what it was called.
+  // The store found and discarded `count` further modules as corrupt.
+  void RecordCorruptModules(uint64_t count);
+  // The store has taken the module over, or failed: kInvalidArgument where the content does not match the
+  // announced digest.
   void ModuleStored(absl::Time now, ModuleId module, CompileId compile, const absl::Status& status,
                     Effects* effects);
-  // It has read the module, or why not: kDataLoss for what is not what it was kept as.
+  // The store has read the module, or failed: kDataLoss where the content differs from what was stored.
   void ModuleLoaded(absl::Time now, ModuleId module, const absl::Status& status, Effects* effects);
 
   // ---- Time -----------------------------------------------------------------------------------------------
 
-  // When Tick() is due next; InfiniteFuture for never.
+  // Returns the time when Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Lets waiters whose deadline has passed time out, reservations expire, frees whose uses have ended go on, and has
-  // workers ended that hang or are not needed. An early or late call is harmless.
+  // Expires waiters and reservations, resumes frees whose uses have ended, and has workers ended that hang or are not
+  // needed. An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
-  // The daemon is stopping: everything that waits is answered SHUTTING_DOWN, and so is all that comes.
+  // Grants no permit from now on. Answers `call`, an operator's, once no permit is out and no session owns a live
+  // block, or at `deadline`. The daemon then stops. Cancelling the call before that resumes grants.
+  void DrainToStop(absl::Time now, CallId call, const Caller& caller, absl::Time deadline, Effects* effects);
+  // The daemon is stopping: every waiting and every further request is answered SHUTTING_DOWN.
   void ShutDown(absl::Time now, Effects* effects);
 
   // ---- Operators ------------------------------------------------------------------------------------------
 
+  // Lists the settings that operators made and did not revert, without sessions' budgets, which end with their
+  // sessions.
+  OperatorSettings ListOperatorSettings() const;
   // Errors: NOT_FOUND; INVALID_FIELD. Waiters that can never fit any more are answered OVER_CAP.
   absl::StatusOr<PoolView> SetPool(absl::Time now, absl::string_view pool, const PoolChange& change,
                                    Effects* effects);
-  // Takes a permit from its holder, whose process is not stopped. Returns: what it was. Errors: NOT_FOUND.
-  absl::StatusOr<PermitView> RevokePermit(absl::Time now, PermitId permit, Effects* effects);
-  // What tenants may have from now on. What is out past it stays; who waits for what can never be had is refused.
+  // Takes a permit from its holder, whose process continues. Returns the permit as it was. Errors: NOT_FOUND.
+  absl::StatusOr<PermitView> RevokePermit(absl::Time now, PermitId permit, Effects* effects, uint32_t by_uid = 0);
+  // Sets the tenants' quotas from now on. Grants above a quota stay; a waiter whose request can never be granted is
+  // refused.
   void SetQuotas(absl::Time now, const QuotaTable& quotas, Effects* effects);
-  // Sets a limit and returns the accounts changed. Lowering it below what is charged drains: nothing is revoked,
-  // nothing granted until it fits. A session may lower its own; the rest is an admin's. Errors: ADMIN_ONLY; NOT_FOUND
-  // (device, session); INVALID_FIELD (a device without a limit); OUT_OF_RANGE (more than the device has); LIMIT.
+  // Sets a limit and returns the changed accounts. A limit below the charged bytes drains: nothing is revoked, and
+  // nothing is granted until it fits. A session may lower its own limit; all other changes need an admin. Errors:
+  // ADMIN_ONLY; NOT_FOUND (device, session); OUT_OF_RANGE (more than the device has); LIMIT.
   absl::StatusOr<std::vector<BudgetView>> SetBudget(absl::Time now, const Caller& caller,
-                                                    const SetBudgetRequest& request, Effects* effects);
-  // The same for a device's own limit, as the configuration has it now. A device that is not there is left alone.
+                                                    SetBudgetRequest request, Effects* effects);
+  // Restores a device's or a tenant's limit that an operator set earlier. Errors: NOT_FOUND; OUT_OF_RANGE; LIMIT.
+  absl::Status RestoreBudget(absl::Time now, const SetBudgetRequest& request, Effects* effects);
+  // Applies a device's own limit from the current configuration. An unknown device is ignored.
   void ConfigureBudget(absl::Time now, uint32_t device, Bytes limit, Effects* effects);
-  // Asks who maps a block to let go of it, without freeing it; each once. For the block's tenant and operators, as the
-  // next. Errors: NOT_FOUND.
+  // Asks every importer of a block to unmap it, each once, without freeing the block. Recall() and FreeById() are for
+  // the block's tenant and for operators. Errors: NOT_FOUND.
   absl::StatusOr<BlockView> Recall(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
-  // Frees a live block, whoever of its tenant made it. Errors: NOT_FOUND; STALE.
+  // Frees a live block, whichever process of its tenant made it. Errors: NOT_FOUND; STALE.
   absl::StatusOr<BlockView> FreeById(absl::Time now, const Caller& caller, BlockId block, Effects* effects);
-  // Has every failed release tried again; answered with a ReapResult when that has ended. Errors: ADMIN_ONLY.
+  // Retries every failed release; answers with a ReapResult when the retries have ended. Errors: ADMIN_ONLY.
   void Reap(absl::Time now, CallId call, const Caller& caller, Effects* effects);
-  // Brings a stopped device back; one that is in service stays as it is. Errors of the seven: NOT_FOUND;
-  // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is not gone yet.
+  // Returns a stopped device to service; a device in service is unchanged. Errors of the seven device verbs: NOT_FOUND;
+  // DEVICE_STOPPED where the device is gone from the node, or (enable) its last worker is still ending.
   absl::StatusOr<DeviceView> EnableDevice(absl::Time now, uint32_t device, Effects* effects);
   // Leases nothing new on the device until it is undrained. Errors: INVALID_FIELD (reason).
   absl::StatusOr<DeviceView> DrainDevice(absl::Time now, uint32_t device, const std::string& reason,
                                          Effects* effects);
   absl::StatusOr<DeviceView> UndrainDevice(absl::Time now, uint32_t device, Effects* effects);
-  // Replaces the device's worker: what it was asked is asked of the next. Errors: DEVICE_STOPPED for a stopped device.
+  // Replaces the device's worker; the next worker gets its unanswered commands. Errors: DEVICE_STOPPED for a stopped
+  // device.
   absl::StatusOr<DeviceView> RestartDevice(absl::Time now, uint32_t device, Effects* effects);
-  // The same with its context worker, whose memory goes with it. Errors: DEVICE_STOPPED for a stopped one; EXPORT_KIND
-  // for a device that has none.
+  // Replaces the device's context worker; its memory is lost. Errors: DEVICE_STOPPED for a stopped device; EXPORT_KIND
+  // for a device that has no context worker.
   absl::StatusOr<DeviceView> RestartContext(absl::Time now, uint32_t device, Effects* effects);
   // The device's memory is lost, as after a reset of the card: its generation moves and its worker is replaced.
   absl::StatusOr<DeviceView> ResetDevice(absl::Time now, uint32_t device, Effects* effects);
   // The device is gone from the node: nothing is served from it any more.
   absl::StatusOr<DeviceView> DropDevice(absl::Time now, uint32_t device, Effects* effects);
-  // Ends the caller's own session (`session` 0 or its own id), or for an admin any. Errors: NOT_FOUND.
+  // Ends the caller's own session (`session` 0 or its own id), or for an admin any session. Errors: NOT_FOUND.
   absl::StatusOr<SessionView> EndSession(absl::Time now, const Caller& caller, SessionId session,
                                          Effects* effects);
 
-  // ---- Looking. A caller sees its own tenant's; an admin everything. --------------------------------------
+  // ---- Queries. A caller sees its own tenant's objects; an admin all objects. -----------------------------
 
-  // OK if the session, its secret and the connection's tenant fit together; an ending session may still look.
+  // Returns OK if the session, its secret and the connection's tenant match; also for an ending session.
   absl::Status Authenticate(const Caller& caller) const;
   // Errors: NOT_FOUND.
   absl::StatusOr<SessionView> GetSession(const Caller& caller, SessionId session) const;
-  // Lists are in the order of keys that never change and never come back, so that pages neither repeat nor miss a row
-  // that stays: sessions, permits and blocks oldest first, pools by name.
+  // Lists are in the order of keys that never change or repeat, so pages neither repeat nor miss a lasting entry:
+  // sessions, permits and blocks oldest first, pools by name.
   Page<SessionView> ListSessions(const Caller& caller, const PageRequest& page = {}) const;
+  // Counts what is leased on the whole node.
+  OutCounts CountOut() const;
   absl::StatusOr<PoolView> GetPool(absl::string_view pool) const;
   Page<PoolView> ListPools(const PageRequest& page = {}) const;
+  // Counts the evaluations of permit waiters so far: a measure of the steps' cost.
+  uint64_t CountJudged() const;
   // An empty `pool` means all.
   Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool,
                                const PageRequest& page = {}) const;
-  // Why the waiter of that number (WaiterView) waits. Errors: NOT_FOUND.
+  // Explains why the waiter of that number (WaiterView) waits. Errors: NOT_FOUND.
   absl::StatusOr<WaitView> ExplainWait(const Caller& caller, uint64_t waiter) const;
-  // In the order of the queue, at most `most`.
+  // Returns the number of the waiter of the caller's request `sequence`; nullopt if the request waits in no pool.
+  std::optional<uint64_t> FindWaiter(const Caller& caller, uint64_t sequence) const;
+  // Lists waiters in queue order, at most `most`.
   std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool,
                                       uint64_t most = UINT64_MAX) const;
   Page<BlockView> ListBlocks(const Caller& caller, const PageRequest& page = {}) const;
@@ -385,54 +454,57 @@ class Core {
   Page<PlanView> ListPlans(const Caller& caller, const PageRequest& page = {}) const;
   // Errors: NOT_FOUND.
   absl::StatusOr<PlanView> GetPlan(const Caller& caller, PlanId plan) const;
-  // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock the caller's tenant's.
+  // The devices' own accounts, then tenants' and sessions' shares, oldest first; on berthd.sock only the caller's
+  // tenant's.
   Page<BudgetView> ListBudgets(const Caller& caller, const PageRequest& page = {}) const;
   UsageView GetUsage(const Caller& caller) const;
-  // Every lease that is out, as its grant was told but for who asked and how long it
-  // waited where that is not kept.
+  // Lists every open lease as reported at its grant. The requester and the waiting time are missing where they are not
+  // persisted.
   std::vector<LeaseRecord> ListLeases() const;
   // Oldest first.
   Page<ModuleView> ListModules(const Caller& caller, const PageRequest& page = {}) const;
   ModuleUsage GetModuleUsage(const Caller& caller) const;
   std::vector<DeviceView> ListDevices() const;
-  // Which devices reach each other over NVLink, by ordinal; without those that are gone.
+  // Lists the NVLink islands (devices that reach each other over NVLink), by ordinal, without dropped devices.
   std::vector<IslandView> ListIslands() const;
-  // Processes that are at a device without a permit, as the last reading had them, by device and pid: the caller's
-  // user's.
+  // Lists the caller's user's processes that use a device without a permit, from the last reading, by device and pid.
   std::vector<StrayView> ListStrays(const Caller& caller) const;
 
-  // ---- What outlives the broker (row_kind.h) --------------------------------------------------------------
+  // ---- State that outlives the broker (record_kind.h) -----------------------------------------------------
 
-  // Adds what has changed since the last call. Effects may be carried out once the changes of their step are kept.
-  void TakeChanges(RowBatch* changes);
-  // All rows as they are now: what the batches so far come to.
-  Rows AllRows() const;
-  // Goes on from what an earlier broker of this incarnation kept. Called first of all; then the news since is told as
-  // at any time (hang-ups, processes that are gone, workers), and then Resume(). Rows of an earlier schema are read as
-  // `origin` says, and are others from then on: AllRows() is to be kept in their place. Errors: kDataLoss naming the
-  // row; the core is of no use then. Whether all rows go together CheckBooks() says.
-  absl::Status Restore(const RowViews& rows, const ArchiveOrigin& origin = {.schema = kRowSchema});
-  // What has to be there outside for what was restored.
-  Standing WhatStands() const;
-  // What was under way goes on: deliveries that were not acknowledged are sent again, what workers may never have heard
-  // is asked again. Requests that waited keep their places until their callers are back, or for a while.
+  // Adds the changes since the last call. The caller may carry out a step's effects once its changes are persisted.
+  void TakeChanges(RecordBatch* changes);
+  // Returns all ledger records as of now: the sum of the batches so far.
+  LedgerRecords AllRecords() const;
+  // Checks that the records belong to the core's devices. Errors: kFailedPrecondition naming the first that differs.
+  absl::Status CheckDevices(const RecordViews& records, const ArchiveOrigin& origin = {.schema = kRecordSchema}) const;
+  // Restores what an earlier broker of this incarnation persisted. Called first of all; then the caller reports later
+  // events as usual (hang-ups, ended processes, workers), and then calls Resume(). Records of an earlier schema are
+  // read as `origin` says and change form: the caller persists AllRecords() in their place. Errors: kDataLoss naming
+  // the record; the core is unusable then. CheckInvariants() checks that all records are consistent.
+  absl::Status Restore(const RecordViews& records, const ArchiveOrigin& origin = {.schema = kRecordSchema});
+  // Returns what must exist outside the core for the restored state.
+  RestoredState WhatStands() const;
+  // Resumes what was under way: resends unacknowledged deliveries and repeats commands that workers may not have
+  // received. Waiting requests keep their places until their callers return, or until a grace period ends.
   void Resume(absl::Time now, Effects* effects);
 
-  // Checks every invariant of the books (counts against rows, caps, budgets, cross references): OK, or what
-  // is broken. After Restore(), and for tests and the simulator; costs time linear in everything held.
-  absl::Status CheckBooks() const;
-  // Its two halves: that everything is where others say, and that what is kept as a sum is one. Two threads may take
-  // one each, at the same time, after Restore() and as long as nobody changes anything.
+  // Checks every invariant (counts against records, caps, budgets, cross references). Returns OK, or the violation.
+  // Called after Restore(), and by tests and the simulator; costs time linear in everything held.
+  absl::Status CheckInvariants() const;
+  // The two halves of CheckInvariants(): cross references, and stored sums against their parts. Two threads may run one
+  // each at the same time, after Restore() and while nothing changes the core.
   absl::Status CheckReferences() const;
   absl::Status CheckSums() const;
 
  private:
-  class Impl;
-  friend class ModuleDesk;
-  friend class PermitRun;
-  friend class PlanRun;
-  friend class Step;
-  std::unique_ptr<Impl> impl_;
+  template <typename Event>
+  auto Run(absl::Time now, Effects* effects, const Event& event);
+  // Ends a step: serves waiters while the step has changed what they wait for, in this order: bytes, gangs' bytes,
+  // permits, plans.
+  void Settle(StepContext& step);
+
+  const std::unique_ptr<Managers> managers_;
 };
 
 }  // namespace berth::core

@@ -1,8 +1,8 @@
-// Requests: who may ask, what a repeat gets, how calls end.
+// Requests: who may send them, what a retry gets, how calls end.
 
 #include "daemon/core/core.h"
 
-#include "daemon/core/core_harness.h"
+#include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
 namespace {
@@ -15,10 +15,10 @@ CallId AcquireAs(CoreHarness& h, const Caller& caller, const RequestTag& tag, co
   });
 }
 
-TEST(CoreTest, WrongSecretOtherTenantAndUnknownSessionAreRefusedAlike) {
+TEST(CoreTest, WrongSecretTenantOrSessionIsRejectedAlike) {
   CoreHarness h;
   Peer a = h.Open();
-  const std::string before = h.Books();
+  const std::string before = h.Accounts();
   Caller wrong = a.caller();
   wrong.credentials.secret.bits[15] ^= 1;
   Caller other = a.caller();
@@ -37,10 +37,10 @@ TEST(CoreTest, WrongSecretOtherTenantAndUnknownSessionAreRefusedAlike) {
   EXPECT_EQ(texts.size(), 1);
   EXPECT_TRUE(h.Refused(AcquireAs(h, unknown, {.sequence = 1}, One("1")), Reason::kBadCredentials));
   EXPECT_TRUE(h.core->Authenticate(a.caller()).ok());
-  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(h.Accounts(), before);
 }
 
-TEST(CoreTest, AskingNeedsAChannelOfThisSessionThatHasNotHungUp) {
+TEST(CoreTest, RequestNeedsOpenChannelOfItsSession) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();
   Caller none = a.caller();
@@ -54,7 +54,7 @@ TEST(CoreTest, AskingNeedsAChannelOfThisSessionThatHasNotHungUp) {
   EXPECT_TRUE(h.Refused(h.Forget(a, 1), Reason::kNotJoined));
 }
 
-TEST(CoreTest, ARepeatOfAnAnsweredRequestGetsTheSameAnswerAndTakesNothing) {
+TEST(CoreTest, RepeatedRequestGetsSameAnswer) {
   CoreHarness h;
   Peer a = h.Open();
   const AcquireResult first = h.MustAcquire(a, One("1"));
@@ -64,7 +64,7 @@ TEST(CoreTest, ARepeatOfAnAnsweredRequestGetsTheSameAnswerAndTakesNothing) {
   EXPECT_EQ(h.core->ListPermits(a.caller(), "")[0].depth, 1);
 }
 
-TEST(CoreTest, ARefusalIsAnAnswerAndIsGivenAgain) {
+TEST(CoreTest, RefusalIsRepeatedToRetry) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();
   const AcquireResult held = h.MustAcquire(b, One("1"));
@@ -77,20 +77,20 @@ TEST(CoreTest, ARefusalIsAnAnswerAndIsGivenAgain) {
   EXPECT_EQ(h.Pool().out, 1);
 }
 
-TEST(CoreTest, ARepeatWithAnotherPayloadIsRefusedAndChangesNothing) {
+TEST(CoreTest, RepeatWithOtherPayloadIsRejected) {
   CoreHarness h;
   Peer a = h.Open();
   h.MustAcquire(a, One("1"));
-  const std::string before = h.Books();
+  const std::string before = h.Accounts();
   EXPECT_TRUE(h.Refused(AcquireAs(h, a.caller(), a.Again(), One("2")), Reason::kRequestReused));
   const CallId other_kind = h.Ask([&](Core& core, CallId call, Effects* effects) {
     core.Release(h.now, call, a.caller(), a.Again(), AcquisitionId(1), effects);
   });
   EXPECT_TRUE(h.Refused(other_kind, Reason::kRequestReused));
-  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(h.Accounts(), before);
 }
 
-TEST(CoreTest, ARepeatOfAWaitingRequestTakesItsPlaceWithItsOwnDeadline) {
+TEST(CoreTest, RepeatOfWaitingRequestTakesItsPlace) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();
   const AcquireResult held = h.MustAcquire(a, One("1"));
@@ -103,30 +103,30 @@ TEST(CoreTest, ARepeatOfAWaitingRequestTakesItsPlaceWithItsOwnDeadline) {
   EXPECT_TRUE(h.Refused(first, Reason::kCancelled));
   EXPECT_EQ(h.Pool().waiters, 1);
   EXPECT_EQ(h.core->next_deadline(), timed.deadline);
-  // The call that was replaced has no say any more.
+  // The replaced call has no effect any more.
   h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, first, effects); });
   EXPECT_FALSE(h.Answered(second));
   h.Release(a, held.acquisition);
   EXPECT_TRUE(h.StatusOf(second).ok());
 }
 
-TEST(CoreTest, ACancelledWaiterLeavesAsIfItHadNeverCome) {
+TEST(CoreTest, CancelledWaiterLeavesNoTrace) {
   CoreHarness h;
   Peer a = h.Open(), b = h.Open();
   h.MustAcquire(a, One("1"));
   h.MustAcquire(a, One("2"));
-  const std::string before = h.Books();
+  const std::string before = h.Accounts();
   const CallId call = h.Acquire(b, One("1"));
   h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, call, effects); });
   EXPECT_TRUE(h.Refused(call, Reason::kCancelled));
-  EXPECT_EQ(h.Books(), before);
+  EXPECT_EQ(h.Accounts(), before);
   const CallId retry = AcquireAs(h, b.caller(), b.Again(), One("1"));
   EXPECT_FALSE(h.Answered(retry));
   EXPECT_EQ(h.Pool().waiters, 1);
   h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, CallId(999'999), effects); });
 }
 
-TEST(CoreTest, SequenceZeroIsRefusedAndSettledOnesAreForgotten) {
+TEST(CoreTest, SequenceZeroIsRejectedSettledIsForgotten) {
   CoreHarness h;
   Peer a = h.Open();
   EXPECT_TRUE(h.Refused(AcquireAs(h, a.caller(), {.sequence = 0}, One("1")), Reason::kInvalidField));
@@ -135,22 +135,22 @@ TEST(CoreTest, SequenceZeroIsRefusedAndSettledOnesAreForgotten) {
   EXPECT_EQ(h.Pool().out, 1);
 }
 
-TEST(CoreTest, AnswersAreKeptUpToALimitAndAnsweredBelowReleasesThem) {
+TEST(CoreTest, AnswersAreLimitedAndReleasedByAnsweredBelow) {
   Config config = CoreHarness::DefaultConfig();
-  config.limits.answers_per_channel = 3;
+  config.limits.answers.per_channel = 3;
   CoreHarness h(config);
   Peer a = h.Open();
   for (uint64_t i = 1; i <= 3; ++i) AcquireAs(h, a.caller(), {.sequence = i}, One("1"));
   const CallId full = AcquireAs(h, a.caller(), {.sequence = 4}, One("1"));
   EXPECT_TRUE(h.Refused(full, Reason::kLimit));
-  EXPECT_EQ(h.Figure(full, "what"), "answers_per_channel");
+  EXPECT_EQ(h.NamedValue(full, "what"), "answers_per_channel");
   EXPECT_EQ(h.core->ListPermits(a.caller(), "")[0].depth, 3);
   const CallId pruned = AcquireAs(h, a.caller(), {.sequence = 4, .answered_below = 3}, One("1"));
   EXPECT_TRUE(h.StatusOf(pruned).ok());
   EXPECT_TRUE(h.Refused(AcquireAs(h, a.caller(), {.sequence = 2}, One("1")), Reason::kRequestForgotten));
 }
 
-TEST(CoreTest, AStoppingDaemonAnswersEverythingThatWaitsAndAllThatComes) {
+TEST(CoreTest, ShutdownRejectsWaitingAndNewRequests) {
   CoreHarness h;
   Peer a = h.Open();
   const AcquireResult held = h.MustAcquire(a, One("1"));
@@ -168,9 +168,9 @@ TEST(CoreTest, AStoppingDaemonAnswersEverythingThatWaitsAndAllThatComes) {
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
 }
 
-TEST(CoreTest, TheSameInputsGiveTheSameEffects) {
+TEST(CoreTest, SameInputsGiveSameEffects) {
   std::string runs[2];
-  for (std::string& run : runs) {
+  for (std::string& transaction : runs) {
     CoreHarness h;
     Peer a = h.Open(), b = h.Open();
     h.MustAcquire(a, One("1"));
@@ -179,7 +179,7 @@ TEST(CoreTest, TheSameInputsGiveTheSameEffects) {
     h.Acquire(b, One("2"));
     h.HangUp(a);
     h.Gone(a);
-    run = h.last_effects + h.Books();
+    transaction = h.last_effects + h.Accounts();
   }
   EXPECT_EQ(runs[0], runs[1]);
 }

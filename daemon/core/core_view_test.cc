@@ -1,7 +1,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/core_harness.h"
+#include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
 namespace {
@@ -10,7 +10,7 @@ AcquireRequest One(const std::string& key) {
   return {.pool = "gpu-tests", .holder_key = key, .label = "l " + key};
 }
 
-TEST(CoreViewTest, ATenantSeesItsOwnAndAnAdminEverything) {
+TEST(CoreViewTest, TenantSeesItsOwnAdminSeesAll) {
   CoreHarness h;
   Peer a = h.Open(1000), b = h.Open(2000);
   h.MustAcquire(a, One("1"));
@@ -38,7 +38,7 @@ TEST(CoreViewTest, ATenantSeesItsOwnAndAnAdminEverything) {
   EXPECT_EQ(h.core->ListPools().size(), 2);
 }
 
-TEST(CoreViewTest, ASessionShowsWhatItHolds) {
+TEST(CoreViewTest, SessionShowsItsLeases) {
   CoreHarness h;
   Peer a = h.Open();
   h.JoinTo(a);
@@ -59,7 +59,7 @@ TEST(CoreViewTest, ASessionShowsWhatItHolds) {
   EXPECT_EQ(view.live, MiB(2));
 }
 
-TEST(CoreViewTest, APermitShowsWhoHoldsItSinceWhenAndHowLongItWaited) {
+TEST(CoreViewTest, PermitShowsHolderSinceAndWaitTime) {
   CoreHarness h;
   Peer a = h.Open();
   const AcquireResult first = h.MustAcquire(a, One("1"));
@@ -77,7 +77,7 @@ TEST(CoreViewTest, APermitShowsWhoHoldsItSinceWhenAndHowLongItWaited) {
   EXPECT_EQ(view.depth, 1);
 }
 
-TEST(CoreViewTest, AQuarantinedBlockStandsInARowOfEachImportersTenantAndOnceInTheDevice) {
+TEST(CoreViewTest, QuarantinedBlockHasRowPerImporterTenant) {
   CoreHarness h;
   Peer owner = h.Open(1000), b = h.Open(2000), c = h.Open(3000);
   const AllocateResult block = h.MustAllocate(owner, MiB(2));
@@ -97,7 +97,7 @@ TEST(CoreViewTest, AQuarantinedBlockStandsInARowOfEachImportersTenantAndOnceInTh
   EXPECT_TRUE(h.core->GetUsage(owner.caller()).rows.empty());
 }
 
-TEST(CoreViewTest, AnImporterSeesTheBlockButNotOtherTenantsImports) {
+TEST(CoreViewTest, ImporterSeesBlockWithoutOthersImports) {
   CoreHarness h;
   Peer owner = h.Open(1000), importer = h.Open(2000);
   const AllocateResult block = h.MustAllocate(owner, MiB(2));
@@ -110,7 +110,7 @@ TEST(CoreViewTest, AnImporterSeesTheBlockButNotOtherTenantsImports) {
   EXPECT_EQ(h.core->ListBlocks(h.Admin()).at(0).imports.size(), 2);
 }
 
-// The keys of all rows, read page by page; after each page `between` may change the core.
+// Returns the keys of all entries, read page by page; after each page `between` may change the core.
 template <typename List, typename Key, typename Between>
 std::vector<uint64_t> ReadPages(uint64_t rows, List list, Key key, Between between) {
   std::vector<uint64_t> keys;
@@ -126,7 +126,7 @@ std::vector<uint64_t> ReadPages(uint64_t rows, List list, Key key, Between betwe
   }
 }
 
-TEST(CoreViewTest, PagesMakeUpTheListWhateverTheirSize) {
+TEST(CoreViewTest, PagesOfAnySizeMakeUpList) {
   CoreHarness h;
   std::vector<Peer> peers;
   for (int i = 0; i < 6; ++i) {
@@ -157,7 +157,7 @@ TEST(CoreViewTest, PagesMakeUpTheListWhateverTheirSize) {
   EXPECT_EQ(h.core->ListBlocks(h.Admin(), {.rows = 6}).more, false) << "the last page says that it is";
 }
 
-TEST(CoreViewTest, RowsThatComeAndGoBetweenPagesShiftNoOthers) {
+TEST(CoreViewTest, ChangesBetweenPagesShiftNoRecords) {
   CoreHarness h;
   std::vector<Peer> peers;
   std::vector<uint64_t> opened;
@@ -180,7 +180,7 @@ TEST(CoreViewTest, RowsThatComeAndGoBetweenPagesShiftNoOthers) {
   EXPECT_EQ(read, opened);
 }
 
-TEST(CoreViewTest, APageEndsEarlyOnceItsRowsNameTooManyImporters) {
+TEST(CoreViewTest, PageEndsEarlyAtImporterLimit) {
   CoreHarness h;
   Peer a = h.Open();
   for (int i = 0; i < 3; ++i) {
@@ -193,7 +193,7 @@ TEST(CoreViewTest, APageEndsEarlyOnceItsRowsNameTooManyImporters) {
   EXPECT_EQ(h.core->ListBlocks(h.Admin(), {.after = page.last, .parts = 1}).size(), 1u);
 }
 
-TEST(CoreViewTest, WaitersAreCutToTheFirstOfTheQueue) {
+TEST(CoreViewTest, WaiterListIsTruncatedToFirst) {
   CoreHarness h;
   Peer a = h.Open(1000), b = h.Open(2000);
   h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});

@@ -10,50 +10,93 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 #include "common/status_macros.h"
-#include "common/unique_fd.h"
 
 namespace berth {
 namespace {
 
-// "Brth": whose the database is. And the version of its table.
+// "Brth", SQLite's application_id of the database; and the version of its table.
 constexpr int64_t kApplication = 0x42727468;
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 
 constexpr uint64_t kPageSize = 4096;
-// Of a page in the log.
+// Bytes of a page in the database's log.
 constexpr uint64_t kFrameSize = kPageSize + 24;
-// A quarter of the bytes is the log's: half of that until it is written back, the rest for one transaction more.
+// A quarter of the bytes is for the log: half of that until SQLite writes the log back, the rest for one more
+// transaction.
 constexpr uint64_t kLogShare = 4;
 constexpr uint64_t kMostChanges = 512;
-// What room is made for when there is none: so much of all, so that it is made seldom.
-constexpr uint64_t kRoomShare = 16;
+// The share of the limit that an eviction frees, so that evictions are rare.
+constexpr uint64_t kCapacityShare = 16;
 
+// Version 1.
 constexpr char kCreate[] =
-    "BEGIN; CREATE TABLE leases(number INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL, kind INTEGER NOT NULL, "
+    "CREATE TABLE leases(number INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL, kind INTEGER NOT NULL, "
     "lease INTEGER NOT NULL, session INTEGER NOT NULL, uid INTEGER NOT NULL, container TEXT NOT NULL, "
     "pid INTEGER NOT NULL, process TEXT NOT NULL, label TEXT NOT NULL, pool TEXT NOT NULL, units INTEGER NOT NULL, "
     "bytes INTEGER NOT NULL, devices TEXT NOT NULL, granted INTEGER NOT NULL, waited INTEGER NOT NULL, "
     "outcome INTEGER NOT NULL, ended INTEGER, held INTEGER) STRICT;";
+// Upgrades version 1 to 2. The holder is the account to which the row counts, or kOperatorsHolder; a row of version 1
+// counts to its uid. The size is the approximate size of the row in bytes.
+constexpr char kAddHolders[] =
+    "ALTER TABLE leases ADD COLUMN account INTEGER; "
+    "ALTER TABLE leases ADD COLUMN holder INTEGER AS (ifnull(account, uid)) VIRTUAL; "
+    "ALTER TABLE leases ADD COLUMN size INTEGER AS (128 + length(CAST(container AS BLOB)) + "
+    "length(CAST(process AS BLOB)) + length(CAST(label AS BLOB)) + length(CAST(pool AS BLOB)) + "
+    "length(CAST(devices AS BLOB))) VIRTUAL; "
+    "CREATE INDEX leases_of_holders ON leases(holder); "
+    "CREATE INDEX leases_of_tenants ON leases(uid, container);";
 constexpr char kInsert[] =
-    "INSERT INTO leases VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+    "INSERT INTO leases VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, "
+    "?20)";
 constexpr char kEnd[] = "UPDATE leases SET outcome = ?2, ended = ?3, held = ?4 WHERE number = ?1";
 constexpr char kEndOthers[] =
     "UPDATE leases SET outcome = ?1 WHERE number IN "
     "(SELECT number FROM leases WHERE outcome = 0 AND incarnation != ?2 LIMIT ?3)";
-constexpr char kFindOpen[] = "SELECT number, incarnation, kind, lease, outcome FROM leases";
-constexpr char kOldestEnded[] = "SELECT number FROM leases WHERE outcome != 0 ORDER BY number LIMIT 1 OFFSET ?1";
-constexpr char kDeleteEnded[] = "DELETE FROM leases WHERE outcome != 0 AND number <= ?1";
-constexpr char kOldest[] = "SELECT number FROM leases ORDER BY number LIMIT 1 OFFSET ?1";
-constexpr char kDelete[] = "DELETE FROM leases WHERE number <= ?1";
-constexpr char kList[] =
-    "SELECT number, incarnation, kind, lease, session, uid, container, pid, process, label, pool, units, bytes, "
-    "devices, granted, waited, outcome, ended, held FROM leases WHERE number < ?1 AND granted <= ?2 AND "
-    "(outcome = 0 OR ifnull(ended, granted) >= ?3) AND (?4 = 0 OR kind = ?4) AND (?5 = '' OR pool = ?5) AND "
-    "(?6 IS NULL OR (uid = ?6 AND container = ?7)) ORDER BY number DESC LIMIT ?8";
+constexpr char kFindAll[] =
+    "SELECT number, incarnation, kind, lease, outcome, holder, size, granted FROM leases ORDER BY number";
+constexpr char kFindFirst[] = "SELECT granted FROM leases ORDER BY number LIMIT 1";
+// Select the last number of a holder's first ?2 rows, and their count.
+constexpr char kFirstEnded[] =
+    "SELECT max(number), count(*) FROM "
+    "(SELECT number FROM leases WHERE holder = ?1 AND outcome != 0 ORDER BY number LIMIT ?2)";
+constexpr char kFirst[] =
+    "SELECT max(number), count(*) FROM (SELECT number FROM leases WHERE holder = ?1 ORDER BY number LIMIT ?2)";
+constexpr char kDelete[] =
+    "DELETE FROM leases WHERE holder = ?1 AND number <= ?2 AND (?3 = 0 OR outcome != 0) RETURNING granted, size";
+// Lists all leases, or one tenant's; the latter reads no other rows (leases_of_tenants).
+const std::string& ListText(bool of_tenant) {
+  const auto text = [](const char* of) {
+    return new std::string(absl::StrCat(
+        "SELECT number, incarnation, kind, lease, session, uid, container, pid, process, label, pool, units, bytes, "
+        "devices, granted, waited, outcome, ended, held FROM leases WHERE number < ?1 AND granted <= ?2 AND "
+        "(outcome = 0 OR ifnull(ended, granted) >= ?3) AND (?4 = 0 OR kind = ?4) AND (?5 = '' OR pool = ?5) ",
+        of, "ORDER BY number DESC LIMIT ?6"));
+  };
+  static const std::string* const of_all = text("");
+  static const std::string* const of_one = text("AND uid = ?7 AND container = ?8 ");
+  return of_tenant ? *of_one : *of_all;
+}
 
 std::string PathOf(const std::string& folder, const char* name) { return absl::StrCat(folder, "/", name); }
+
+constexpr int64_t kOperatorsHolder = -1;
+
+int64_t ToHolder(const core::RingKey& key) {
+  return key.part == core::RingPart::kOperators ? kOperatorsHolder : int64_t{key.account};
+}
+core::RingKey FromHolder(int64_t holder) {
+  if (holder == kOperatorsHolder) return {.part = core::RingPart::kOperators};
+  return {.account = static_cast<uint32_t>(holder)};
+}
+
+// The approximate bytes of a row, like the column "size".
+uint64_t SizeOf(const core::LeaseRecord& lease) {
+  return 128 + lease.tenant.container.size() + lease.process.name.size() + lease.label.size() + lease.pool.size() +
+         lease.devices.size();
+}
 
 int64_t ToNumber(absl::Time time) { return absl::ToInt64Nanoseconds(time - absl::UnixEpoch()); }
 absl::Time ToTime(int64_t number) { return absl::UnixEpoch() + absl::Nanoseconds(number); }
@@ -63,7 +106,7 @@ absl::Time ToTime(int64_t number) { return absl::UnixEpoch() + absl::Nanoseconds
 // One use of a prepared statement, from its first value to its last row.
 class HistoryStore::Statement {
  public:
-  // `text` is one of the constants above.
+  // `text` is a constant above and is identified by its address.
   Statement(HistoryStore* store, const char* text) : store_(*store) {
     sqlite3_stmt*& made = store_.statements_[text];
     if (made == nullptr) {
@@ -79,7 +122,7 @@ class HistoryStore::Statement {
     sqlite3_clear_bindings(statement_);
   }
 
-  // The next value; null where nothing is given.
+  // Binds the next parameter. An unbound parameter is null.
   Statement& Bind(uint64_t value) { return Bind(static_cast<int64_t>(value)); }
   Statement& Bind(int64_t value) {
     if (code_ == SQLITE_OK) code_ = sqlite3_bind_int64(statement_, ++bound_, value);
@@ -96,7 +139,7 @@ class HistoryStore::Statement {
     return *this;
   }
 
-  // Whether there is another row.
+  // Advances to the next row; returns whether there is one.
   absl::StatusOr<bool> Next() {
     if (code_ == SQLITE_OK) code_ = sqlite3_step(statement_);
     if (code_ == SQLITE_ROW) {
@@ -108,7 +151,7 @@ class HistoryStore::Statement {
   }
   absl::Status Run() { return Next().status(); }
 
-  // Columns of the row, one after the other; a number that is not there is 0.
+  // The columns of the row, in order; a null number reads as 0.
   bool HasNext() const { return sqlite3_column_type(statement_, column_) != SQLITE_NULL; }
   int64_t Number() { return sqlite3_column_int64(statement_, column_++); }
   std::string Text() {
@@ -116,7 +159,7 @@ class HistoryStore::Statement {
     const int size = sqlite3_column_bytes(statement_, column_++);
     return text == nullptr ? "" : std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
   }
-  // From the first column again.
+  // Starts again at the first column.
   void Rewind() { column_ = 0; }
 
  private:
@@ -129,10 +172,10 @@ class HistoryStore::Statement {
 
 struct HistoryStore::Change {
   uint64_t number = 0;
-  // Else its row is there.
+  // The row is new; otherwise it exists already.
   bool fresh = false;
   core::LeaseRecord lease;
-  // Its end is known, but not when.
+  // The lease has ended at an unknown time.
   bool unseen = false;
 };
 
@@ -147,9 +190,9 @@ HistoryStore::~HistoryStore() {
   sqlite3_close(database_);
 }
 
-absl::Status HistoryStore::PutAside(const std::string& folder) {
-  const std::string from = PathOf(folder, kName), to = PathOf(folder, kAsideName);
-  // What its log has belongs to it.
+absl::Status HistoryStore::RenameUnreadable(const std::string& folder) {
+  const std::string from = PathOf(folder, kName), to = PathOf(folder, kUnreadableName);
+  // The log belongs to the database that it extends.
   const std::string log = from + "-wal";
   if (::rename(log.c_str(), (to + "-wal").c_str()) < 0 && errno == ENOENT) ::remove((to + "-wal").c_str());
   if (::rename(from.c_str(), to.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("rename ", from), errno);
@@ -167,14 +210,14 @@ absl::StatusOr<std::unique_ptr<HistoryStore>> HistoryStore::Open(const Options& 
 
 absl::Status HistoryStore::Begin() {
   {
-    // For its user's eyes alone, as what SQLite puts beside it then is, too.
+    // Only the daemon's user may read the file. SQLite gives its files beside it the same mode.
     const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
     if (!file) return OsError(absl::StrCat("open ", path_), errno);
   }
   const int code =
       sqlite3_open_v2(path_.c_str(), &database_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
   if (code != SQLITE_OK) return Fault(code);
-  // Nobody else opens it, so that nothing is shared with others through a file that may be cut short.
+  // No other process opens the database, so SQLite need not share state through a file that may be truncated.
   BERTH_RETURN_IF_ERROR(Execute("PRAGMA locking_mode = EXCLUSIVE"));
   BERTH_RETURN_IF_ERROR(CheckIdentity());
   BERTH_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA max_page_count = ", most_pages_).c_str()));
@@ -190,27 +233,30 @@ absl::Status HistoryStore::CheckIdentity() {
   BERTH_ASSIGN_OR_RETURN(const int64_t tables, ReadNumber("SELECT count(*) FROM sqlite_schema"));
   const bool empty = application == 0 && version == 0 && tables == 0;
   if (!empty && application != kApplication) {
-    return absl::FailedPreconditionError(absl::StrCat(path_, ": it is another program's database"));
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": the database belongs to another program"));
   }
-  if (!empty && version != kVersion) {
+  if (!empty && (version < 1 || version > kVersion)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path_, ": it is of version ", version, ", this daemon reads ", kVersion));
+        absl::StrCat(path_, ": version ", version, ", and this daemon reads ", kVersion));
   }
   if (empty) BERTH_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA page_size = ", kPageSize).c_str()));
   BERTH_RETURN_IF_ERROR(Execute("PRAGMA journal_mode = WAL"));
-  // A commit is in the page cache: it outlives the daemon, and a crash of the machine costs the last ones.
+  // A commit is in the page cache: it outlives the daemon, but a crash of the machine loses the last commits.
   BERTH_RETURN_IF_ERROR(Execute("PRAGMA synchronous = NORMAL"));
-  if (!empty) return absl::OkStatus();
-  return Execute(absl::StrCat(kCreate, "PRAGMA application_id = ", kApplication, "; PRAGMA user_version = ", kVersion,
-                              "; COMMIT")
-                     .c_str());
+  if (!empty && version == kVersion) return absl::OkStatus();
+  absl::Status made = Execute(absl::StrCat("BEGIN; ", empty ? kCreate : "", kAddHolders, "PRAGMA application_id = ",
+                                           kApplication, "; PRAGMA user_version = ", kVersion, "; COMMIT")
+                                  .c_str());
+  // The database has our application_id but another table.
+  if (!empty && absl::IsInternal(made)) made = absl::DataLossError(made.message());
+  return made;
 }
 
 absl::Status HistoryStore::ReadRows() {
-  Statement found(this, kFindOpen);
+  Statement found(this, kFindAll);
   while (true) {
     const absl::StatusOr<bool> row = found.Next();
-    // What says that it is ours has another table.
+    // The database has our application_id but another table.
     if (!row.ok() && absl::IsInternal(row.status())) return absl::DataLossError(row.status().message());
     BERTH_RETURN_IF_ERROR(row.status());
     if (!*row) return absl::OkStatus();
@@ -219,10 +265,26 @@ absl::Status HistoryStore::ReadRows() {
     const uint64_t incarnation = static_cast<uint64_t>(found.Number());
     const auto kind = static_cast<core::LeaseKind>(found.Number());
     const uint64_t lease = static_cast<uint64_t>(found.Number());
+    const bool open = found.Number() == 0;
+    const core::RingKey holder = FromHolder(found.Number());
+    HolderTotals& totals = held_[holder];
+    ++totals.rows;
+    totals.bytes += static_cast<uint64_t>(found.Number());
+    const absl::Time granted = ToTime(found.Number());
+    // A missing number is a lease that was evicted.
+    if (number != last_number_ + 1) complete_since_ = std::max(complete_since_, granted);
     ++rows_;
-    last_number_ = std::max(last_number_, number);
-    if (found.Number() == 0 && incarnation == options_.incarnation) open_[{kind, lease}] = number;
+    last_number_ = number;
+    if (open && incarnation == options_.incarnation) open_[{kind, lease}] = {.number = number, .holder = holder};
   }
+}
+
+absl::StatusOr<core::RingReach> HistoryStore::Reach() {
+  core::RingReach reach = {.complete_since = complete_since_};
+  Statement first(this, kFindFirst);
+  BERTH_ASSIGN_OR_RETURN(const bool found, first.Next());
+  if (found) reach.oldest = ToTime(first.Number());
+  return reach;
 }
 
 absl::Status HistoryStore::Fault(int code) const {
@@ -277,7 +339,7 @@ absl::Status HistoryStore::Write(absl::Span<const core::LeaseRecord> records, si
         fresh[key] = changes.size();
         changes.push_back({.number = ++number, .fresh = true, .lease = record});
       } else if (record.end != core::LeaseEnd::kNone) {
-        changes.push_back({.number = open->second, .lease = record});
+        changes.push_back({.number = open->second.number, .lease = record});
       }
     }
     BERTH_RETURN_IF_ERROR(Commit(changes));
@@ -303,7 +365,7 @@ absl::Status HistoryStore::Resume(const std::vector<core::LeaseRecord>& out) {
   }
   for (const auto& [key, row] : open_) {
     if (known.contains(key)) continue;
-    changes.push_back({.number = row,
+    changes.push_back({.number = row.number,
                        .lease = {.kind = key.first, .id = key.second, .end = core::LeaseEnd::kUnseen},
                        .unseen = true});
   }
@@ -320,27 +382,33 @@ absl::Status HistoryStore::Commit(absl::Span<const Change> changes) {
   const auto fresh = static_cast<uint64_t>(
       std::count_if(changes.begin(), changes.end(), [](const Change& change) { return change.fresh; }));
   const auto run = [&]() -> absl::Status {
-    BERTH_RETURN_IF_ERROR(MakeRoom(fresh));
+    BERTH_RETURN_IF_ERROR(FreeCapacity(fresh));
     BERTH_RETURN_IF_ERROR(Execute("BEGIN"));
     absl::Status status;
     for (const Change& change : changes) {
       if (status.ok()) status = Apply(change);
     }
     if (status.ok()) status = Execute("COMMIT");
-    // Some faults have rolled it back already.
+    // SQLite has already rolled back after some errors.
     if (!status.ok() && sqlite3_get_autocommit(database_) == 0) Execute("ROLLBACK").IgnoreError();
     return status;
   };
   absl::Status status = run();
-  // Rows that are larger than others may need more room than there was.
-  if (absl::IsResourceExhausted(status) && DeleteOldest(rows_ / kRoomShare + 1).ok()) status = run();
+  // Rows of more than average size may need more capacity than FreeCapacity() freed.
+  if (absl::IsResourceExhausted(status) && EvictBytes().ok()) status = run();
   BERTH_RETURN_IF_ERROR(status);
   for (const Change& change : changes) {
     const Key key = {change.lease.kind, change.lease.id};
+    const core::RingKey holder = core::RingKeyOf(change.lease.tenant, options_.operators);
     if (change.lease.end != core::LeaseEnd::kNone) {
       open_.erase(key);
     } else {
-      open_[key] = change.number;
+      open_[key] = {.number = change.number, .holder = holder};
+    }
+    if (change.fresh) {
+      HolderTotals& totals = held_[holder];
+      ++totals.rows;
+      totals.bytes += SizeOf(change.lease);
     }
     last_number_ = std::max(last_number_, change.number);
   }
@@ -367,56 +435,96 @@ absl::Status HistoryStore::Apply(const Change& change) {
   insert.Bind(int64_t{lease.process.pid}).Bind(lease.process.name).Bind(lease.label).Bind(lease.pool);
   insert.Bind(lease.units).Bind(lease.bytes.count()).Bind(lease.devices).Bind(ToNumber(lease.granted_at));
   bind_end(insert.Bind(absl::ToInt64Nanoseconds(lease.waited)));
+  insert.Bind(ToHolder(core::RingKeyOf(lease.tenant, options_.operators)));
   return insert.Run();
 }
 
-absl::Status HistoryStore::MakeRoom(uint64_t rows) {
+absl::Status HistoryStore::FreeCapacity(uint64_t rows) {
   if (rows_ + rows > options_.rows) {
-    const uint64_t goal = options_.rows - options_.rows / kRoomShare;
-    while (rows_ > 0 && rows_ + rows > goal) BERTH_RETURN_IF_ERROR(DeleteOldest(rows_ + rows - goal).status());
+    const uint64_t goal = options_.rows - options_.rows / kCapacityShare;
+    while (rows_ > 0 && rows_ + rows > goal) BERTH_RETURN_IF_ERROR(Evict(&HolderTotals::rows, rows_ + rows - goal));
   }
-  const uint64_t most = most_pages_ - most_pages_ / kRoomShare;
+  const uint64_t most = most_pages_ - most_pages_ / kCapacityShare;
   for (bool over = true; over && rows_ > 0;) {
     BERTH_ASSIGN_OR_RETURN(const int64_t pages, ReadNumber("PRAGMA page_count"));
     BERTH_ASSIGN_OR_RETURN(const int64_t free, ReadNumber("PRAGMA freelist_count"));
     over = static_cast<uint64_t>(pages - free) > most;
-    if (over) BERTH_RETURN_IF_ERROR(DeleteOldest(rows_ / kRoomShare + 1).status());
+    if (over) BERTH_RETURN_IF_ERROR(EvictBytes());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> HistoryStore::DeleteOldest(uint64_t rows) {
-  rows = std::min(rows, most_changes_);
-  // Where most of them are still out, those go too: their ends are entered whole.
-  const bool ended = rows_ - std::min<uint64_t>(rows_, open_.size()) > rows;
-  uint64_t last = 0;
-  {
-    Statement oldest(this, ended ? kOldestEnded : kOldest);
-    oldest.Bind(std::min(rows, rows_) - 1);
-    BERTH_ASSIGN_OR_RETURN(const bool found, oldest.Next());
-    if (!found) return uint64_t{0};
-    last = static_cast<uint64_t>(oldest.Number());
+absl::Status HistoryStore::EvictBytes() {
+  uint64_t bytes = 0;
+  for (const auto& [holder, totals] : held_) bytes += totals.bytes;
+  return Evict(&HolderTotals::bytes, bytes / kCapacityShare + 1);
+}
+
+absl::Status HistoryStore::Evict(uint64_t HolderTotals::*what, uint64_t amount) {
+  uint64_t total = 0;
+  std::map<core::RingKey, uint64_t> held;
+  for (const auto& [holder, totals] : held_) total += held[holder] = totals.*what;
+  for (const auto& [holder, limit] : core::LimitRing(total - std::min(amount, total), held)) {
+    const HolderTotals totals = held_.at(holder);
+    if (totals.*what <= limit) continue;
+    // Rounded up, so that at least one row is deleted.
+    const uint64_t rows = (totals.rows * (totals.*what - limit) - 1) / totals.*what + 1;
+    BERTH_RETURN_IF_ERROR(DeleteOldest(holder, std::min(rows, most_changes_)));
   }
-  Statement deletion(this, ended ? kDeleteEnded : kDelete);
-  BERTH_RETURN_IF_ERROR(deletion.Bind(last).Run());
-  const auto gone = static_cast<uint64_t>(sqlite3_changes(database_));
-  rows_ -= std::min(gone, rows_);
-  if (!ended) std::erase_if(open_, [&](const auto& open) { return open.second <= last; });
-  return gone;
+  return absl::OkStatus();
+}
+
+absl::Status HistoryStore::DeleteOldest(const core::RingKey& holder, uint64_t rows) {
+  // If too few leases have ended, open leases are deleted too; their ends later become complete rows.
+  for (const bool ended : {true, false}) {
+    int64_t last = 0;
+    uint64_t count = 0;
+    {
+      Statement first(this, ended ? kFirstEnded : kFirst);
+      BERTH_RETURN_IF_ERROR(first.Bind(ToHolder(holder)).Bind(rows).Next().status());
+      last = first.Number();
+      count = static_cast<uint64_t>(first.Number());
+    }
+    if (count > 0) BERTH_RETURN_IF_ERROR(DeleteUpTo(holder, static_cast<uint64_t>(last), ended));
+    rows -= count;
+    if (rows == 0) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HistoryStore::DeleteUpTo(const core::RingKey& holder, uint64_t last, bool ended) {
+  HolderTotals gone;
+  absl::Time latest = absl::InfinitePast();
+  Statement deletion(this, kDelete);
+  deletion.Bind(ToHolder(holder)).Bind(last).Bind(int64_t{ended});
+  while (true) {
+    BERTH_ASSIGN_OR_RETURN(const bool found, deletion.Next());
+    if (!found) break;
+    deletion.Rewind();
+    latest = std::max(latest, ToTime(deletion.Number()));
+    ++gone.rows;
+    gone.bytes += static_cast<uint64_t>(deletion.Number());
+  }
+  complete_since_ = std::max(complete_since_, latest);
+  rows_ -= gone.rows;
+  HolderTotals& totals = held_.at(holder);
+  totals.rows -= gone.rows;
+  totals.bytes -= std::min(gone.bytes, totals.bytes);
+  if (totals.rows == 0) held_.erase(holder);
+  if (!ended) {
+    std::erase_if(open_, [&](const auto& open) { return open.second.holder == holder && open.second.number <= last; });
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<core::Page<HistoryLease>> HistoryStore::List(const HistoryQuery& query) {
   core::Page<HistoryLease> page;
-  Statement list(this, kList);
-  // Numbers are signed there.
+  Statement list(this, ListText(query.tenant.has_value()).c_str());
+  // SQLite's integers are signed.
   list.Bind(std::min<uint64_t>(query.before, INT64_MAX)).Bind(ToNumber(query.until)).Bind(ToNumber(query.since));
   list.Bind(query.kind.has_value() ? static_cast<int64_t>(*query.kind) : int64_t{0}).Bind(query.pool);
-  if (query.tenant.has_value()) {
-    list.Bind(uint64_t{query.tenant->uid}).Bind(query.tenant->container);
-  } else {
-    list.BindNull().BindNull();
-  }
   list.Bind(query.rows + 1);
+  if (query.tenant.has_value()) list.Bind(uint64_t{query.tenant->uid}).Bind(query.tenant->container);
   while (true) {
     BERTH_ASSIGN_OR_RETURN(const bool found, list.Next());
     if (!found) return page;

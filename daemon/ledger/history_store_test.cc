@@ -78,6 +78,15 @@ class HistoryStoreTest : public testing::Test {
     for (const HistoryLease& row : List(query)) ids.push_back(row.lease.id);
     return ids;
   }
+  // Closes the store and changes its database.
+  void Execute(const std::string& text) {
+    store_.reset();
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path().c_str(), &database), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(database, text.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(database);
+    ASSERT_EQ(sqlite3_close(database), SQLITE_OK);
+  }
   uint64_t BytesOnDisk() const {
     uint64_t bytes = 0;
     for (const auto& file : std::filesystem::directory_iterator(options_.folder)) bytes += file.file_size();
@@ -88,7 +97,7 @@ class HistoryStoreTest : public testing::Test {
   std::unique_ptr<HistoryStore> store_;
 };
 
-TEST_F(HistoryStoreTest, ALeaseIsThereWithAllThatWasSaidOfItAndItsEndCompletesIt) {
+TEST_F(HistoryStoreTest, LeaseIsRecordedAndCompletedByItsEnd) {
   const LeaseRecord granted = Permit(7);
   Write({granted});
   ASSERT_EQ(List().size(), 1u);
@@ -120,7 +129,7 @@ TEST_F(HistoryStoreTest, ALeaseIsThereWithAllThatWasSaidOfItAndItsEndCompletesIt
   EXPECT_EQ(lease.held, absl::Seconds(10));
 }
 
-TEST_F(HistoryStoreTest, GrantAndEndInOneGoAreOneRowAndKeepWhoAsked) {
+TEST_F(HistoryStoreTest, GrantAndEndTogetherAreSingleRecordWithRequester) {
   LeaseRecord block = Permit(1);
   block.kind = LeaseKind::kBlock;
   LeaseRecord ended = End(block);
@@ -133,17 +142,17 @@ TEST_F(HistoryStoreTest, GrantAndEndInOneGoAreOneRowAndKeepWhoAsked) {
   EXPECT_EQ(List()[1].lease.end, LeaseEnd::kReleased);
 }
 
-TEST_F(HistoryStoreTest, AnEndWhoseGrantWasNeverEnteredIsEnteredWhole) {
+TEST_F(HistoryStoreTest, EndWithoutRecordedGrantIsRecordedWhole) {
   Write({End(Permit(3))});
   ASSERT_EQ(List().size(), 1u);
   EXPECT_EQ(List()[0].lease.granted_at, Permit(3).granted_at);
   EXPECT_TRUE(List()[0].end_seen);
 }
 
-TEST_F(HistoryStoreTest, ABrokerThatFollowsEntersWhatIsOutAndEndsWhatNobodySawEnd) {
+TEST_F(HistoryStoreTest, NextBrokerRecordsLiveLeasesAndEndsUnseenOnes) {
   Write({Permit(1), Permit(2), Permit(3), End(Permit(3))});
   Reopen();
-  // 2 has ended and 4 was granted while nobody wrote.
+  // Permit 2 ended and permit 4 was granted while no broker wrote.
   ASSERT_TRUE(store_->Resume({Permit(1), Permit(4)}).ok());
   const auto page = List();
   ASSERT_EQ(page.size(), 4u);
@@ -156,7 +165,7 @@ TEST_F(HistoryStoreTest, ABrokerThatFollowsEntersWhatIsOutAndEndsWhatNobodySawEn
   Write({End(Permit(1)), End(Permit(4))});
   EXPECT_EQ(List().size(), 4u);
   EXPECT_TRUE(List()[0].end_seen && List()[3].end_seen);
-  // The next daemon's permits have the same numbers.
+  // The next daemon reuses the permit numbers.
   Write({Permit(5)});
   options_.incarnation = 10;
   Reopen();
@@ -167,7 +176,7 @@ TEST_F(HistoryStoreTest, ABrokerThatFollowsEntersWhatIsOutAndEndsWhatNobodySawEn
   EXPECT_EQ(List()[0].incarnation, 10u);
 }
 
-TEST_F(HistoryStoreTest, QueriesTakeWhatTheyNameAndPagesNeitherRepeatNorMiss) {
+TEST_F(HistoryStoreTest, QueriesFilterAndPagesCoverEachRecord) {
   LeaseRecord block = Permit(2, 1001);
   block.kind = LeaseKind::kBlock;
   block.pool = "";
@@ -175,7 +184,7 @@ TEST_F(HistoryStoreTest, QueriesTakeWhatTheyNameAndPagesNeitherRepeatNorMiss) {
   inside.tenant.container = "/docker/x";
   LeaseRecord wide = Permit(4);
   wide.pool = "wide";
-  // From second 1 to 11, 2 on, 3 to 13, 4 on.
+  // Permit 1 is out from second 1 to 11, block 2 from 2, permit 3 from 3 to 13, permit 4 from 4.
   Write({Permit(1), block, inside, wide, End(Permit(1)), End(inside)});
   EXPECT_EQ(Ids(), (std::vector<uint64_t>{4, 3, 2, 1}));
   EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = 1000}}), (std::vector<uint64_t>{4, 1}));
@@ -199,7 +208,7 @@ TEST_F(HistoryStoreTest, QueriesTakeWhatTheyNameAndPagesNeitherRepeatNorMiss) {
   EXPECT_FALSE(second.more);
 }
 
-TEST_F(HistoryStoreTest, TheOldestMakeRoomSoThatThereAreNeverMoreRowsThanAllowed) {
+TEST_F(HistoryStoreTest, OldestEndedRecordsAreEvictedAtLimit) {
   options_.rows = HistoryStore::kLeastRows;
   Reopen();
   Write({Permit(1)});
@@ -216,7 +225,7 @@ TEST_F(HistoryStoreTest, TheOldestMakeRoomSoThatThereAreNeverMoreRowsThanAllowed
   EXPECT_EQ(store_->rows(), ids.size());
 }
 
-TEST_F(HistoryStoreTest, WhereMoreAreOutThanItTakesTheOldestOfThemGoAndTheirEndsAreEntered) {
+TEST_F(HistoryStoreTest, LiveLeasesAboveLimitAreEvictedAndEndsRecorded) {
   options_.rows = HistoryStore::kLeastRows;
   Reopen();
   std::vector<LeaseRecord> granted, ended;
@@ -231,7 +240,7 @@ TEST_F(HistoryStoreTest, WhereMoreAreOutThanItTakesTheOldestOfThemGoAndTheirEnds
   for (const HistoryLease& row : List()) EXPECT_TRUE(row.end_seen);
 }
 
-TEST_F(HistoryStoreTest, ItsFilesNeverTakeMoreBytesThanAllowed) {
+TEST_F(HistoryStoreTest, HistoryFilesStayWithinByteLimit) {
   options_.size = HistoryStore::kLeastSize;
   options_.rows = 1'000'000;
   Reopen();
@@ -253,7 +262,109 @@ TEST_F(HistoryStoreTest, ItsFilesNeverTakeMoreBytesThanAllowed) {
   EXPECT_EQ(Ids().front(), 20'000u);
 }
 
-TEST_F(HistoryStoreTest, OnlyTheDaemonsUserMayReadIt) {
+struct Flood {
+  std::string name;
+  // Limits that exhaust rows, or bytes, first.
+  Bytes size;
+  uint64_t rows = 0;
+  // Bytes of text in a lease of a flooding user, and of the other users.
+  size_t flood_text = 0;
+  size_t text = 0;
+  // Number of flooding accounts.
+  uint32_t floods = 1;
+};
+
+class HistoryFloodTest : public HistoryStoreTest, public testing::WithParamInterface<Flood> {};
+
+TEST_P(HistoryFloodTest, EvictsFromAccountWithMostRecords) {
+  constexpr uint32_t kUser = 1000, kOperator = 0;
+  constexpr uint64_t kLeases = 20;
+  options_.size = GetParam().size;
+  options_.rows = GetParam().rows;
+  Reopen();
+  uint64_t id = 0;
+  const auto write = [&](uint32_t uid, size_t text) {
+    LeaseRecord lease = Permit(++id, uid);
+    lease.devices = std::string(text, 'x');
+    Write({lease, End(lease)});
+  };
+  for (const uint32_t uid : {kUser, kOperator}) {
+    for (uint64_t i = 0; i < kLeases; ++i) write(uid, GetParam().text);
+  }
+  const uint64_t before = id;
+  while (store_->rows() >= id || id < before + 2 * store_->rows()) {
+    for (uint32_t uid = 1; uid <= GetParam().floods; ++uid) write(uid, GetParam().flood_text);
+    ASSERT_LT(id, 200'000u);
+  }
+  for (const bool reopened : {false, true}) {
+    SCOPED_TRACE(reopened);
+    if (reopened) Reopen();
+    EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = kUser}}).size(), kLeases);
+    EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = kOperator}}).size(), kLeases);
+    const auto reach = store_->Reach();
+    ASSERT_TRUE(reach.ok());
+    EXPECT_EQ(reach->oldest, Permit(1).granted_at);
+    EXPECT_GT(reach->complete_since, Permit(before).granted_at);
+    EXPECT_LT(reach->complete_since, Permit(id).granted_at);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Floods, HistoryFloodTest,
+    testing::Values(Flood{.name = "OfRows", .size = MiB(8), .rows = 1'000},
+                    Flood{.name = "OfSmallRowsAmongLarge", .size = MiB(8), .rows = 1'000, .text = 4'000},
+                    Flood{.name = "OfBytes", .size = HistoryStore::kLeastSize, .rows = 1'000'000, .flood_text = 2'000},
+                    Flood{.name = "OfLargeRowsAmongSmall",
+                          .size = HistoryStore::kLeastSize,
+                          .rows = 1'000'000,
+                          .flood_text = 60'000},
+                    Flood{.name = "OfManyAccounts", .size = MiB(8), .rows = 1'000, .floods = 30}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(HistoryStoreTest, FirstVersionIsUpgradedWithItsRecords) {
+  options_.rows = HistoryStore::kLeastRows;
+  Reopen();
+  Write({Permit(1, 1001), End(Permit(1, 1001)), Permit(2)});
+  Execute(
+      "DROP INDEX leases_of_tenants; DROP INDEX leases_of_holders; ALTER TABLE leases DROP COLUMN size; "
+      "ALTER TABLE leases DROP COLUMN holder; "
+      "ALTER TABLE leases DROP COLUMN account; PRAGMA user_version = 1");
+  Reopen();
+  EXPECT_EQ(Ids(), (std::vector<uint64_t>{2, 1}));
+  Write({End(Permit(2))});
+  for (uint64_t id = 3; id <= 3'000; ++id) Write({Permit(id), End(Permit(id))});
+  EXPECT_LE(store_->rows(), options_.rows);
+  EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = 1001}}), (std::vector<uint64_t>{1})) << "it counts to its uid";
+  Reopen();
+  EXPECT_EQ(Ids().front(), 3'000u);
+}
+
+TEST_F(HistoryStoreTest, TenantListReadsOnlyItsRecords) {
+  for (uint64_t id = 1; id <= 3; ++id) Write({Permit(id, 1001)});
+  LeaseRecord contained = Permit(4, 1001);
+  contained.tenant.container = "/a";
+  Write({contained, Permit(5), Permit(6, 1001)});
+  EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = 1001}}), (std::vector<uint64_t>{6, 3, 2, 1}));
+  EXPECT_EQ(Ids({.tenant = core::Tenant{.uid = 1001, .container = "/a"}}), (std::vector<uint64_t>{4}));
+  // The order by number comes from the index alone.
+  store_.reset();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path().c_str(), &database), SQLITE_OK);
+  std::string plan;
+  const auto add = [](void* plan, int columns, char** values, char**) {
+    *static_cast<std::string*>(plan) += values[columns - 1];
+    return 0;
+  };
+  EXPECT_EQ(sqlite3_exec(database,
+                         "EXPLAIN QUERY PLAN SELECT label FROM leases WHERE number < 9 AND uid = 1001 AND "
+                         "container = '' ORDER BY number DESC",
+                         add, &plan, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  EXPECT_EQ(plan, "SEARCH leases USING INDEX leases_of_tenants (uid=? AND container=? AND rowid<?)");
+}
+
+TEST_F(HistoryStoreTest, HistoryIsReadableByDaemonUserOnly) {
   Write({Permit(1)});
   for (const auto& file : std::filesystem::directory_iterator(options_.folder)) {
     struct stat info;
@@ -262,7 +373,7 @@ TEST_F(HistoryStoreTest, OnlyTheDaemonsUserMayReadIt) {
   }
 }
 
-TEST_F(HistoryStoreTest, WhatIsNoneOfOursOrOfALaterVersionIsRefusedWithoutAChange) {
+TEST_F(HistoryStoreTest, ForeignOrLaterFileIsRejectedUnchanged) {
   const auto refuse = [&](const char* expected) {
     store_.reset();
     const auto before = std::filesystem::file_size(path());
@@ -272,27 +383,20 @@ TEST_F(HistoryStoreTest, WhatIsNoneOfOursOrOfALaterVersionIsRefusedWithoutAChang
     EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
     EXPECT_EQ(std::filesystem::file_size(path()), before);
   };
-  const auto execute = [&](const std::string& text) {
-    store_.reset();
-    sqlite3* database = nullptr;
-    ASSERT_EQ(sqlite3_open(path().c_str(), &database), SQLITE_OK);
-    ASSERT_EQ(sqlite3_exec(database, text.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-    ASSERT_EQ(sqlite3_close(database), SQLITE_OK);
-  };
   Write({Permit(1)});
-  execute("PRAGMA user_version = 2");
-  refuse("of version 2, this daemon reads 1");
-  execute("PRAGMA user_version = 1; PRAGMA application_id = 7");
-  refuse("another program's database");
-  execute("PRAGMA application_id = 1114797160; DROP TABLE leases");
+  Execute("PRAGMA user_version = 3");
+  refuse("version 3, and this daemon reads 2");
+  Execute("PRAGMA user_version = 2; PRAGMA application_id = 7");
+  refuse("belongs to another program");
+  Execute("PRAGMA application_id = 1114797160; DROP TABLE leases");
   refuse("no such table");
   std::filesystem::remove(path());
   std::ofstream(path()) << std::string(10'000, '?');
   refuse("not a database");
-  // It is put aside, and another one begun; one that was put aside before makes room.
+  // The database is renamed and a new one created; the second time, it replaces the database that was renamed first.
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(HistoryStore::PutAside(options_.folder).ok());
-    EXPECT_TRUE(std::filesystem::exists(options_.folder + "/" + HistoryStore::kAsideName));
+    ASSERT_TRUE(HistoryStore::RenameUnreadable(options_.folder).ok());
+    EXPECT_TRUE(std::filesystem::exists(options_.folder + "/" + HistoryStore::kUnreadableName));
     Reopen();
     Write({Permit(2)});
     EXPECT_EQ(Ids(), (std::vector<uint64_t>{2}));
@@ -300,7 +404,7 @@ TEST_F(HistoryStoreTest, WhatIsNoneOfOursOrOfALaterVersionIsRefusedWithoutAChang
   }
 }
 
-TEST_F(HistoryStoreTest, OneThatIsDamagedInItsMiddleIsFoundOut) {
+TEST_F(HistoryStoreTest, FileDamagedInMiddleIsDataLoss) {
   std::vector<LeaseRecord> records;
   for (uint64_t id = 1; id <= 2'000; ++id) records.push_back(End(Permit(id)));
   Write(records);
@@ -316,9 +420,9 @@ TEST_F(HistoryStoreTest, OneThatIsDamagedInItsMiddleIsFoundOut) {
   EXPECT_TRUE(absl::IsDataLoss(HistoryStore::Open(options_).status())) << HistoryStore::Open(options_).status();
 }
 
-TEST_F(HistoryStoreTest, WhatAKilledWriterCommittedIsThere) {
+TEST_F(HistoryStoreTest, CommitsOfKilledWriterPersist) {
   Write({Permit(1), End(Permit(1)), Permit(2)});
-  // As a copy of what is on disk now: the store has not been closed.
+  // Copies the state on disk while the store is still open.
   const std::string copy = options_.folder + "-copy";
   std::filesystem::copy(options_.folder, copy);
   HistoryStore::Options options = options_;

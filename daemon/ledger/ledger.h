@@ -1,12 +1,12 @@
-// Ledger: the rows that outlive the broker (common/row.h), in a file of the daemon's folder.
+// Ledger stores the records that outlive the broker (daemon/base/ledger_record.h), in a file of the daemon's folder.
 //
 //   BERTH_ASSIGN_OR_RETURN(std::unique_ptr<Ledger> ledger, Ledger::Open(folder, identity));
-//   core.Restore(ledger->AllRows());
-//   ... after each step, before anybody hears of it:
+//   core.Restore(ledger->AllRecords());
+//   ... after each step, before any client learns of it:
 //   BERTH_RETURN_IF_ERROR(ledger->Commit(changes));
 //
-// It is a log of batches that is written anew once most of it is stale. A commit is in the file as soon as it returns,
-// for no more than two copies of its bytes (ledger_file.h). docs/design/0012 says why.
+// The ledger is a log of batches. The ledger rewrites the log once most of it is stale. A commit is in the file when
+// Commit() returns, at the cost of at most two copies of its bytes (ledger_file.h). docs/design/0012 gives the reasons.
 
 #ifndef DAEMON_LEDGER_LEDGER_H_
 #define DAEMON_LEDGER_LEDGER_H_
@@ -21,60 +21,84 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/row.h"
+#include "common/os/unique_fd.h"
+#include "daemon/base/ledger_record.h"
 #include "daemon/ledger/ledger_file.h"
 
 namespace berth {
+
+// Keeps the ledger's file open for a later broker, even if the file has moved.
+class LedgerHolder {
+ public:
+  virtual ~LedgerHolder() = default;
+  // Holds a file in addition to the files already held. Errors: the file is not held.
+  virtual absl::Status Hold(int fd) = 0;
+  // Releases all files but the last.
+  virtual void DropEarlier() = 0;
+  // Releases the last file.
+  virtual void DropLast() = 0;
+};
 
 // Thread-compatible.
 class Ledger {
  public:
   // The file's name in the daemon's folder.
   static constexpr char kName[] = "ledger";
-  // Room kept beside as much as the rows take: what must be written when no room is to be had (processes end, operators
-  // look) fits.
+  // Capacity reserved in addition to the size of the records. It holds the changes that must be written when no other
+  // capacity is left: processes end, operators connect.
   static constexpr uint64_t kHeadroom = uint64_t{4} << 20;
 
-  // Starts an empty one in `folder`, in place of what is there: of an incarnation that begins.
+  // Creates an empty ledger in `folder` for a new incarnation, and replaces an existing one.
   static absl::StatusOr<std::unique_ptr<Ledger>> Create(const std::string& folder,
                                                         const LedgerIdentity& identity);
-  // Goes on with what is there; where it is of an earlier schema, it is to be Migrate()d first of all. Errors:
-  // LEDGER_UNREADABLE, saying what is wrong, for one that is not there, is damaged, or is not what `identity` says;
-  // kResourceExhausted where this process had no fd or memory for it, which says nothing of the ledger. Nothing was
-  // changed.
+  // Opens the existing ledger. The caller must first Migrate() a ledger of an earlier schema. Errors: LEDGER_UNREADABLE
+  // with the fault, if the ledger is missing, damaged, or does not match `identity`; kResourceExhausted if this process
+  // has no fd or memory for it, which does not mean that the ledger is damaged. On an error nothing has changed.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& folder,
                                                       const LedgerIdentity& identity);
 
-  // What Open() says of one, for whoever finds out about its rows.
+  // Opens the ledger from a file that an earlier broker had open.
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(UniqueFd file, const std::string& folder,
+                                                      const LedgerIdentity& identity);
+
+  // Sets the holder of the ledger's file. The ledger hands every later replacement file to `holder`. Requires: the
+  // current file is held; `holder` outlives this.
+  void SetHolder(LedgerHolder* holder) { holder_ = holder; }
+  // The fd of the current file.
+  int fd() const { return file_.fd(); }
+  // Writes the records into a new file in the folder if the current file is missing there. Errors: those of the file
+  // system; the ledger continues with its current file.
+  absl::Status RestoreFile();
+
+  // Returns the error of Open() for `why`; for callers that find the fault in the records.
   static absl::Status Fault(const std::string& folder, const absl::Status& why);
 
-  // Of the rows that were found.
+  // The schema of the records in the file.
   uint32_t schema() const { return file_.schema(); }
-  // Takes the rows, which are those that were found as they are by the identity's own schema, in their place: at once,
-  // or not at all. Errors: those of the file system.
-  absl::Status Migrate(const Rows& rows);
+  // Replaces all records with `records`, the same records in the identity's schema. The step is atomic. Errors: those
+  // of the file system.
+  absl::Status Migrate(const LedgerRecords& records);
 
-  // Keeps the changes: all of them are in the file when this returns, or none. Rows that are what they were cost
-  // nothing. Requires: no row twice in one batch.
-  // Errors: kResourceExhausted where there is no room, which CheckRoom() sees coming.
-  absl::Status Commit(const RowBatch& changes);
+  // Persists the changes: when this returns, all of them are in the file, or none. An unchanged record costs nothing.
+  // Requires: no record twice in one batch. Errors: kResourceExhausted without capacity, which CheckCapacity()
+  // predicts.
+  absl::Status Commit(const RecordBatch& changes);
 
-  // Whether the headroom is there. Errors: LEDGER_FULL: nothing shall be begun that makes the rows more.
-  absl::Status CheckRoom();
-  // Whether all but half of kHeadroom is: operators may still come and look. The rest is for what ends. Errors:
-  // LEDGER_FULL.
-  absl::Status CheckRoomToLook();
+  // Checks that the headroom is available. Errors: LEDGER_FULL; the caller must then start nothing that adds records.
+  absl::Status CheckCapacity();
+  // Checks that all but half of kHeadroom is available, so that operators may still connect and read. The other half is
+  // for ending leases. Errors: LEDGER_FULL.
+  absl::Status CheckCapacityToLook();
 
-  // Valid until something is committed.
-  RowViews rows() const;
-  Rows AllRows() const;
-  // Whether Open() found a commit that was under way, and left it out.
+  // All records, sorted by key. The views are valid until the next commit.
+  RecordViews records() const;
+  LedgerRecords AllRecords() const;
+  // Whether Open() found an unfinished commit, and ignored it.
   bool torn() const { return file_.torn(); }
   uint64_t file_bytes() const { return file_.end(); }
-  uint64_t row_bytes() const { return row_bytes_; }
 
  private:
-  // Where a row's content lies in the file.
+  // The location of a record's content in the file.
   struct Place {
     uint64_t offset = 0;
     uint32_t size = 0;
@@ -83,30 +107,36 @@ class Ledger {
   Ledger(std::string path, LedgerIdentity identity, LedgerFile file)
       : path_(std::move(path)), identity_(std::move(identity)), file_(std::move(file)) {}
 
-  // A batch that lies at `offset`.
-  void Note(uint64_t offset, absl::string_view batch);
-  uint64_t headroom() const { return kHeadroom + row_bytes_; }
-  // Makes room for `bytes` beside the headroom, or at least for them.
-  absl::Status MakeRoom(uint64_t bytes);
-  // Makes room for both. Errors: those of the file system, where it has not that much.
+  // Applies the batch at `offset` to `places_` and `record_bytes_`.
+  void Record(uint64_t offset, absl::string_view batch);
+  uint64_t headroom() const { return kHeadroom + record_bytes_; }
+  // Reserves `bytes` in addition to the headroom, or at least `bytes`.
+  absl::Status FreeCapacity(uint64_t bytes);
+  // Reserves `bytes` and the headroom. Errors: those of the file system, for lack of space.
   absl::Status Grow(uint64_t bytes);
-  // Makes that much room. Errors: LEDGER_FULL.
-  absl::Status Require(uint64_t room);
+  // Reserves `capacity` bytes. Errors: LEDGER_FULL.
+  absl::Status Require(uint64_t capacity);
   bool MostlyStale() const;
-  // Writes all rows into a new file, which takes the old one's place at once.
+  static absl::StatusOr<std::unique_ptr<Ledger>> Load(absl::StatusOr<LedgerFile> file, const std::string& folder,
+                                                      const LedgerIdentity& identity);
+  // Writes all records into a new file, which replaces the current file atomically.
   absl::Status Compact();
-  // The same with those that `for_each` visits, which take `bytes`.
-  using Visit = absl::FunctionRef<void(const RowKey& key, absl::string_view content)>;
+  // Writes the records that `for_each` visits, of `bytes` in total, into such a file.
+  using Visit = absl::FunctionRef<void(const RecordKey& key, absl::string_view content)>;
   absl::Status Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_each);
+  // Replaces the current file with the file at `path`, which holds all records.
+  absl::Status Install(const std::string& path, LedgerFile& next);
 
   const std::string path_;
   const LedgerIdentity identity_;
   LedgerFile file_;
-  absl::flat_hash_map<RowKey, Place> places_;
-  // What all rows would take in a file.
-  uint64_t row_bytes_ = 0;
-  // What differs of the batch that is being committed.
-  RowBatch different_;
+  // Null for none.
+  LedgerHolder* holder_ = nullptr;
+  absl::flat_hash_map<RecordKey, Place> places_;
+  // Bytes that all records would take in a file.
+  uint64_t record_bytes_ = 0;
+  // The effective changes of the batch being committed.
+  RecordBatch different_;
 };
 
 }  // namespace berth

@@ -10,23 +10,23 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 
-// XXH3 of xxHash: one call a commit, over a few hundred bytes, which it takes in some ten nanoseconds. It is to find
-// damage, not to keep anybody from forging: the folder is the daemon's own.
+// XXH3 of xxHash: one call per commit, over a few hundred bytes, in some ten nanoseconds. The checksum finds damage; it
+// is no protection against forgery, because the folder belongs to the daemon.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace berth {
 namespace {
 
-// A file grows by so much at least, so that it grows seldom.
+// A file grows by at least this many bytes, so that it rarely grows.
 constexpr uint64_t kStep = uint64_t{1} << 20;
 constexpr uint64_t kLengthBits = 48;
 constexpr uint64_t kLengthMask = (uint64_t{1} << kLengthBits) - 1;
 
-// A length with its checksum in the upper bits: one word, so that it is written whole or not at all.
+// Packs a length and its checksum in the upper bits into one 64-bit value, which is stored atomically.
 uint64_t Seal(uint64_t length) {
   return length | (XXH3_64bits(&length, sizeof(length)) & ~kLengthMask);
 }
@@ -76,7 +76,7 @@ LedgerFile::~LedgerFile() {
 }
 
 absl::StatusOr<LedgerFile> LedgerFile::Create(const std::string& path, const LedgerIdentity& identity) {
-  // Another's mapping of what was there stays as it is.
+  // Another process's mapping of the old file stays valid.
   if (::unlink(path.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", path), errno);
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return OsError(absl::StrCat("open ", path), errno);
@@ -90,14 +90,17 @@ absl::StatusOr<LedgerFile> LedgerFile::Create(const std::string& path, const Led
 absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path, const LedgerIdentity& identity) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return OsError(absl::StrCat("open ", path), errno);
+  return Open(std::move(fd), path, identity);
+}
+
+absl::StatusOr<LedgerFile> LedgerFile::Open(UniqueFd fd, const std::string& path, const LedgerIdentity& identity) {
   struct stat info;
   if (::fstat(fd.get(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
-  if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError("it is no file");
+  if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError("not a regular file");
   LedgerFile file(std::move(fd), path);
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   if (size < sizeof(LedgerHeader)) {
-    return absl::DataLossError(
-        absl::StrCat("it is cut short: ", size, " bytes, its header alone has ", sizeof(LedgerHeader)));
+    return absl::DataLossError(absl::StrCat("truncated: ", size, " bytes, and the header has ", sizeof(LedgerHeader)));
   }
   BERTH_RETURN_IF_ERROR(file.Map(size));
   BERTH_RETURN_IF_ERROR(file.CheckHeader(identity, size));
@@ -108,26 +111,26 @@ absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path, const Ledge
 absl::Status LedgerFile::CheckHeader(const LedgerIdentity& identity, uint64_t size) {
   const LedgerHeader& found = header();
   const LedgerHeader expected = HeaderOf(identity);
-  if (found.magic != LedgerHeader::kMagic) return absl::FailedPreconditionError("it is no ledger");
-  if (found.checksum != ChecksumOf(found)) return absl::DataLossError("its header is damaged");
+  if (found.magic != LedgerHeader::kMagic) return absl::FailedPreconditionError("not a ledger");
+  if (found.checksum != ChecksumOf(found)) return absl::DataLossError("the header is damaged");
   const uint32_t earliest = identity.earliest_schema == 0 ? identity.schema : identity.earliest_schema;
   if (found.format != LedgerHeader::kFormat || found.schema < earliest || found.schema > identity.schema) {
     const std::string from =
         earliest == identity.schema ? "" : absl::StrCat(LedgerHeader::kFormat, ".", earliest, " to ");
-    return absl::FailedPreconditionError(absl::StrCat("it is of version ", found.format, ".", found.schema,
-                                                      ", this daemon reads ", from, LedgerHeader::kFormat, ".",
+    return absl::FailedPreconditionError(absl::StrCat("version ", found.format, ".", found.schema,
+                                                      ", and this daemon reads ", from, LedgerHeader::kFormat, ".",
                                                       identity.schema));
   }
   if (found.node != expected.node || found.incarnation != expected.incarnation) {
-    return absl::FailedPreconditionError("it is of another node or incarnation");
+    return absl::FailedPreconditionError("belongs to another node or incarnation");
   }
-  if (found.boot != expected.boot) return absl::FailedPreconditionError("it is of another boot of this machine");
+  if (found.boot != expected.boot) return absl::FailedPreconditionError("belongs to another boot of this machine");
   const uint64_t committed = found.committed;
   end_ = committed & kLengthMask;
   if (committed != Seal(end_) || end_ < sizeof(LedgerHeader))
-    return absl::DataLossError("the word that says how far it goes is damaged");
+    return absl::DataLossError("the value with the ledger's length is damaged");
   if (end_ > size) {
-    return absl::DataLossError(absl::StrCat("it is cut short: ", size, " bytes of ", end_));
+    return absl::DataLossError(absl::StrCat("truncated: ", size, " bytes of ", end_));
   }
   return absl::OkStatus();
 }
@@ -153,6 +156,24 @@ absl::Status LedgerFile::CheckFrames(uint64_t size) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> LedgerFile::IsSuperseded(int fd) {
+  uint64_t superseded = 0;
+  const ssize_t got = ::pread(fd, &superseded, sizeof(superseded), offsetof(LedgerHeader, superseded));
+  if (got < 0) return OsError("pread(ledger)", errno);
+  return got == sizeof(superseded) && superseded != 0;
+}
+
+void LedgerFile::Supersede() {
+  std::atomic_ref<uint64_t>(header().superseded).store(1, std::memory_order_release);
+}
+
+bool LedgerFile::IsAt(const std::string& path) const {
+  struct stat own;
+  struct stat there;
+  return ::fstat(fd_.get(), &own) == 0 && ::lstat(path.c_str(), &there) == 0 && own.st_dev == there.st_dev &&
+         own.st_ino == there.st_ino;
+}
+
 void LedgerFile::ForEach(absl::FunctionRef<void(uint64_t, absl::string_view)> visit) const {
   LedgerFrame frame;
   for (uint64_t at = sizeof(LedgerHeader); at < end_; at += sizeof(frame) + frame.size) {
@@ -173,14 +194,14 @@ uint64_t LedgerFile::Append(absl::string_view batch) {
 }
 
 absl::Status LedgerFile::Reserve(uint64_t bytes) {
-  if (room() >= bytes) return absl::OkStatus();
+  if (capacity() >= bytes) return absl::OkStatus();
   const uint64_t wanted = end_ + bytes;
   const uint64_t in_steps = (wanted + kStep - 1) / kStep * kStep;
   return Extend(in_steps).ok() ? absl::OkStatus() : Extend(wanted);
 }
 
 absl::Status LedgerFile::Extend(uint64_t size) {
-  // Allocated, so that a store into the mapping never meets a full file system.
+  // Allocate the bytes, so that a store into the mapping cannot fail for lack of space.
   int error = EINTR;
   while (error == EINTR) error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size));
   if (error == EFBIG) error = ENOSPC;
@@ -189,7 +210,7 @@ absl::Status LedgerFile::Extend(uint64_t size) {
 }
 
 absl::Status LedgerFile::Map(uint64_t size) {
-  // What is there is read from end to end at once.
+  // MAP_POPULATE, because Open() reads the existing content completely.
   void* const map = map_ == nullptr
                         ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0)
                         : ::mremap(map_, capacity_, size, MREMAP_MAYMOVE);

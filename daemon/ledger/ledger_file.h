@@ -1,6 +1,6 @@
-// LedgerFile: one file of the ledger's, mapped into memory. To append is to copy and to store one word, without a
-// system call: what a process has stored is in the file, whatever becomes of the process. (What becomes of the
-// machine does not matter: the ledger lives with the boot.)
+// LedgerFile: one file of the ledger, mapped into memory. An append copies the data and stores one 64-bit value,
+// without a system call. Data that a process has stored is in the file even if the process dies. A crash of the machine
+// does not matter: the ledger is only valid until the next boot.
 
 #ifndef DAEMON_LEDGER_LEDGER_FILE_H_
 #define DAEMON_LEDGER_LEDGER_FILE_H_
@@ -13,74 +13,86 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
 #include "daemon/ledger/ledger_format.h"
 
 namespace berth {
 
-// Whose a ledger is.
+// Identifies the daemon of a ledger.
 struct LedgerIdentity {
-  // Of the rows.
+  // Schema of the records.
   uint32_t schema = 0;
-  // The earliest that is read; 0 for that one alone.
+  // The earliest schema that Open() accepts; 0 for `schema` only.
   uint32_t earliest_schema = 0;
   uint64_t node = 0;
   uint64_t incarnation = 0;
-  // ReadBootId()'s (common/boot_id.h); at most 39 bytes.
+  // The result of ReadBootId() (daemon/base/boot_id.h); at most 39 bytes.
   std::string boot;
 };
 
-// Movable; unmaps when destroyed. Thread-compatible. While it is there nobody else writes to the file.
+// Movable; unmaps when destroyed. Thread-compatible. No other process writes to the file while this object exists.
 class LedgerFile {
  public:
-  // Makes an empty one at `path`, over what is there. Errors: those of the file system.
+  // Creates an empty file at `path` and replaces an existing one. Errors: those of the file system.
   static absl::StatusOr<LedgerFile> Create(const std::string& path, const LedgerIdentity& identity);
-  // Opens one, of any schema from the identity's earliest on, and checks it from end to end.
-  // Errors: kNotFound; kDataLoss for one that is cut short or damaged; kFailedPrecondition for what is none, of another
-  // identity, or of another version; each says what. Those of the file system.
+  // Opens a file of any schema from the identity's earliest on, and verifies all of it. Errors: kNotFound; kDataLoss
+  // for a truncated or damaged file; kFailedPrecondition for a file that is not a ledger, or of another identity or
+  // version; each states the fault. Also the errors of the file system.
   static absl::StatusOr<LedgerFile> Open(const std::string& path, const LedgerIdentity& identity);
+  // Opens a file by its fd, wherever the file is; `path` names it in errors.
+  static absl::StatusOr<LedgerFile> Open(UniqueFd fd, const std::string& path, const LedgerIdentity& identity);
+  // Whether another file has replaced the file open as `fd`. Errors: those of pread().
+  static absl::StatusOr<bool> IsSuperseded(int fd);
 
   LedgerFile(LedgerFile&& other) noexcept;
   LedgerFile& operator=(LedgerFile&& other) noexcept;
   ~LedgerFile();
 
-  // Appends a batch; it is kept when this returns. Returns where in the file it lies.
-  // Requires: room() >= sizeof(LedgerFrame) + batch.size(), and batch.size() below 4 GiB.
+  // Appends a batch, which is in the file when this returns. Returns its offset in the file. Requires: capacity() >=
+  // sizeof(LedgerFrame) + batch.size(), and batch.size() below 4 GiB.
   uint64_t Append(absl::string_view batch);
 
-  // Visits every batch in its order, with where it lies.
+  // Visits every batch in order, with its offset.
   void ForEach(absl::FunctionRef<void(uint64_t offset, absl::string_view batch)> visit) const;
 
-  // Bytes that can be appended, their frames included, and that nobody can take away.
-  uint64_t room() const { return capacity_ - end_; }
-  // Makes room() at least `bytes`. Errors: kResourceExhausted where the file system has not that much; it is as it was.
+  // Makes IsSuperseded() return true from now on.
+  void Supersede();
+  // Whether `path` names this file.
+  bool IsAt(const std::string& path) const;
+  // Open during the lifetime of this object.
+  int fd() const { return fd_.get(); }
+
+  // Bytes that can be appended, including frames. They are allocated, so no other process can take them.
+  uint64_t capacity() const { return capacity_ - end_; }
+  // Extends capacity() to at least `bytes`. Errors: kResourceExhausted if the file system has no space; the file is
+  // then unchanged.
   absl::Status Reserve(uint64_t bytes);
 
-  // What lies there; valid until Reserve() or destruction.
+  // The bytes at `offset`; valid until Reserve() or destruction.
   absl::string_view At(uint64_t offset, uint64_t size) const { return {map_ + offset, size}; }
-  // Of its rows.
+  // Schema of the records in the file.
   uint32_t schema() const { return reinterpret_cast<const LedgerHeader*>(map_)->schema; }
-  // Where the next frame will be.
+  // Offset of the next frame.
   uint64_t end() const { return end_; }
   uint64_t frames() const { return frames_; }
-  // Whether Open() found an append that was under way when its writer died.
+  // Whether Open() found an append that was unfinished when its writer died.
   bool torn() const { return torn_; }
 
  private:
   LedgerFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   LedgerHeader& header() { return *reinterpret_cast<LedgerHeader*>(map_); }
-  // Allocates and maps so many bytes in all.
+  // Allocates and maps `size` bytes in total.
   absl::Status Extend(uint64_t size);
   absl::Status Map(uint64_t size);
-  // What is wrong with the header, if something is.
+  // Errors: the fault of the header.
   absl::Status CheckHeader(const LedgerIdentity& identity, uint64_t size);
   absl::Status CheckFrames(uint64_t size);
 
   UniqueFd fd_;
   std::string path_;
   char* map_ = nullptr;
-  // Of the file and of its mapping; all of it is allocated.
+  // Size of the file and of its mapping; all of it is allocated.
   uint64_t capacity_ = 0;
   uint64_t end_ = 0;
   uint64_t frames_ = 0;

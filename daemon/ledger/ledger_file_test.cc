@@ -26,7 +26,7 @@ class LedgerFileTest : public testing::Test {
  protected:
   LedgerFileTest() : path_(testing::TempDir() + "/ledger_file_test") { ::unlink(path_.c_str()); }
 
-  // Makes a file with these batches, cut to where it ends. Returns its bytes.
+  // Creates a file with these batches, truncated to its end. Returns its bytes.
   std::string Make(const Batches& batches) {
     absl::StatusOr<LedgerFile> file = LedgerFile::Create(path_, kIdentity);
     EXPECT_TRUE(file.ok()) << file.status();
@@ -39,7 +39,7 @@ class LedgerFileTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(in), {});
   }
   void Write(const std::string& bytes) {
-    // A file that is cut to nothing and written again is flushed to the disk by some file systems.
+    // Some file systems flush a file that is truncated and written again.
     ::unlink(path_.c_str());
     std::ofstream(path_, std::ios::binary | std::ios::trunc).write(bytes.data(), bytes.size());
   }
@@ -66,10 +66,10 @@ class LedgerFileTest : public testing::Test {
 
 const Batches kBatches = {"one", std::string(300, 'x'), "three"};
 
-TEST_F(LedgerFileTest, WhatWasAppendedIsThere) {
+TEST_F(LedgerFileTest, AppendedBatchesAreReadBack) {
   Make(kBatches);
   EXPECT_EQ(*Read(), kBatches);
-  // And is gone on from.
+  // The file accepts further appends.
   absl::StatusOr<LedgerFile> file = Open();
   ASSERT_TRUE(file->Reserve(1000).ok());
   file->Append("four");
@@ -77,20 +77,20 @@ TEST_F(LedgerFileTest, WhatWasAppendedIsThere) {
   EXPECT_EQ(Read()->back(), "four");
 }
 
-TEST_F(LedgerFileTest, OneThatIsNotThereIsNotFound) {
+TEST_F(LedgerFileTest, MissingFileIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(Open().status())) << Open().status();
 }
 
-TEST_F(LedgerFileTest, AFileThatIsCutShortAnywhereIsAnError) {
+TEST_F(LedgerFileTest, FileTruncatedAnywhereIsAnError) {
   const std::string whole = Make(kBatches);
   for (size_t size = 0; size < whole.size(); ++size) {
     Write(whole.substr(0, size));
     EXPECT_TRUE(absl::IsDataLoss(Open().status())) << size << ": " << Open().status();
-    EXPECT_TRUE(Says(Open().status(), "cut short")) << size << ": " << Open().status();
+    EXPECT_TRUE(Says(Open().status(), "truncated")) << size << ": " << Open().status();
   }
 }
 
-TEST_F(LedgerFileTest, AByteThatIsNotWhatItWasIsAnErrorOrMeansNothing) {
+TEST_F(LedgerFileTest, FlippedByteIsErrorOrHarmless) {
   const std::string whole = Make(kBatches);
   int errors = 0;
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -99,7 +99,7 @@ TEST_F(LedgerFileTest, AByteThatIsNotWhatItWasIsAnErrorOrMeansNothing) {
       damaged[at] = static_cast<char>(damaged[at] ^ flip);
       Write(damaged);
       const absl::StatusOr<Batches> read = Read();
-      // All but the header's padding.
+      // All bytes except the header's padding matter.
       const bool counts = at < offsetof(LedgerHeader, checksum) + sizeof(uint64_t) ||
                           (at >= offsetof(LedgerHeader, committed) &&
                            at < offsetof(LedgerHeader, committed) + sizeof(uint64_t)) ||
@@ -114,19 +114,19 @@ TEST_F(LedgerFileTest, AByteThatIsNotWhatItWasIsAnErrorOrMeansNothing) {
   EXPECT_GT(errors, 1000);
 }
 
-TEST_F(LedgerFileTest, DamageIsNamedByItsPlace) {
+TEST_F(LedgerFileTest, DamageIsNamedByOffset) {
   std::string bytes = Make(kBatches);
-  // In the second batch.
+  // Damages the second batch.
   bytes[sizeof(LedgerHeader) + 2 * sizeof(LedgerFrame) + 3 + 7] ^= 1;
   Write(bytes);
   EXPECT_TRUE(Says(Open().status(), "commit 2, at byte 211")) << Open().status();
 }
 
-TEST_F(LedgerFileTest, AnAppendThatWasUnderWayIsLeftOut) {
+TEST_F(LedgerFileTest, UncommittedAppendIsIgnored) {
   const std::string before = Make({"one"});
   const std::string after = Make({"one", "two"});
   const size_t committed = offsetof(LedgerHeader, committed);
-  // However far it had come: the word that says how far the file goes was not yet written.
+  // The append may have stopped anywhere: the header's `committed` was not yet written.
   for (size_t size = before.size(); size <= after.size(); ++size) {
     std::string torn = after.substr(0, size);
     torn.replace(committed, sizeof(uint64_t), before, committed, sizeof(uint64_t));
@@ -135,7 +135,7 @@ TEST_F(LedgerFileTest, AnAppendThatWasUnderWayIsLeftOut) {
     EXPECT_EQ(*Read(), Batches{"one"}) << size;
     EXPECT_EQ(Open()->torn(), size > before.size()) << size;
   }
-  // What comes next takes its place.
+  // The next append overwrites the unfinished one.
   absl::StatusOr<LedgerFile> file = Open();
   ASSERT_TRUE(file->Reserve(100).ok());
   file->Append("2");
@@ -143,7 +143,7 @@ TEST_F(LedgerFileTest, AnAppendThatWasUnderWayIsLeftOut) {
   EXPECT_FALSE(Open()->torn());
 }
 
-TEST_F(LedgerFileTest, AnothersIsRefusedAndNamed) {
+TEST_F(LedgerFileTest, ForeignLedgerIsRejectedAndNamed) {
   Make(kBatches);
   const auto open_as = [&](auto change) {
     LedgerIdentity identity = kIdentity;
@@ -157,16 +157,14 @@ TEST_F(LedgerFileTest, AnothersIsRefusedAndNamed) {
   status = open_as([](LedgerIdentity* identity) { identity->boot = "another-boot"; });
   EXPECT_TRUE(absl::IsFailedPrecondition(status) && Says(status, "another boot")) << status;
   status = open_as([](LedgerIdentity* identity) { identity->schema = 6; });
-  EXPECT_TRUE(absl::IsFailedPrecondition(status) && Says(status, "version 1.7, this daemon reads 1.6"))
-      << status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(status) && Says(status, "version 1.7, and this daemon reads 1.6")) << status;
   status = open_as([](LedgerIdentity* identity) { identity->schema = 8; });
-  EXPECT_TRUE(absl::IsFailedPrecondition(status) && Says(status, "version 1.7, this daemon reads 1.8"))
-      << status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(status) && Says(status, "version 1.7, and this daemon reads 1.8")) << status;
 }
 
-TEST_F(LedgerFileTest, WhatIsNoLedgerIsRefused) {
+TEST_F(LedgerFileTest, NonLedgerFileIsRejected) {
   Write(std::string(4096, 'x'));
-  EXPECT_TRUE(Says(Open().status(), "no ledger")) << Open().status();
+  EXPECT_TRUE(Says(Open().status(), "not a ledger")) << Open().status();
   Write("");
   EXPECT_TRUE(absl::IsDataLoss(Open().status())) << Open().status();
   ASSERT_EQ(::unlink(path_.c_str()), 0);
@@ -179,7 +177,7 @@ TEST_F(LedgerFileTest, WhatIsNoLedgerIsRefused) {
   ASSERT_EQ(::rmdir(path_.c_str()), 0);
 }
 
-TEST_F(LedgerFileTest, AnyBytesAreAnAnswer) {
+TEST_F(LedgerFileTest, AnyBytesOpenOrAreRejected) {
   const std::string whole = Make(kBatches);
   std::mt19937 random(20260601);
   for (int i = 0; i < 5000; ++i) {
@@ -204,7 +202,7 @@ TEST_F(LedgerFileTest, AnyBytesAreAnAnswer) {
       if (bytes.empty()) bytes = whole;
     }
     Write(bytes);
-    // Nothing but what was written is ever read; what lay behind its end may have changed.
+    // Open() returns the written batches or an error; bytes after the end may have changed.
     if (const absl::StatusOr<Batches> read = Read(); read.ok()) {
       EXPECT_EQ(*read, kBatches) << i;
     }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,11 +12,14 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
+
+#include <berth/error.h>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -23,7 +27,7 @@ namespace {
 
 const LedgerIdentity kIdentity = {.schema = 1, .node = 11, .incarnation = 13, .boot = "a-boot"};
 
-RowKey KeyOf(uint64_t id) { return {.kind = 1, .id = id}; }
+RecordKey KeyOf(uint64_t id) { return {.kind = 1, .id = id}; }
 
 class LedgerTest : public testing::Test {
  protected:
@@ -43,18 +47,18 @@ class LedgerTest : public testing::Test {
     return *std::move(ledger);
   }
   absl::StatusOr<std::unique_ptr<Ledger>> Open() { return Ledger::Open(folder_, kIdentity); }
-  Rows ReadBack() {
+  LedgerRecords ReadBack() {
     const absl::StatusOr<std::unique_ptr<Ledger>> ledger = Open();
     EXPECT_TRUE(ledger.ok()) << ledger.status();
-    return (*ledger)->AllRows();
+    return (*ledger)->AllRecords();
   }
   static absl::Status Put(Ledger& ledger, uint64_t id, absl::string_view content) {
-    RowBatch batch;
+    RecordBatch batch;
     batch.Put(KeyOf(id), content);
     return ledger.Commit(batch);
   }
   static absl::Status Erase(Ledger& ledger, uint64_t id) {
-    RowBatch batch;
+    RecordBatch batch;
     batch.Erase(KeyOf(id));
     return ledger.Commit(batch);
   }
@@ -62,13 +66,13 @@ class LedgerTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(LedgerTest, ItKeepsWhatTheBatchesComeTo) {
+TEST_F(LedgerTest, LedgerEqualsSumOfBatches) {
   const std::unique_ptr<Ledger> ledger = Create();
-  Rows expected;
+  LedgerRecords expected;
   std::mt19937 random(1);
   for (int step = 0; step < 2000; ++step) {
-    RowBatch batch;
-    // Each row at most once.
+    RecordBatch batch;
+    // Each record appears at most once.
     for (uint64_t id = random() % 5; id < 40; id += 1 + random() % 20) {
       if (random() % 3 == 0) {
         batch.Erase(KeyOf(id));
@@ -81,23 +85,23 @@ TEST_F(LedgerTest, ItKeepsWhatTheBatchesComeTo) {
     if (step % 100 != 0) continue;
     ASSERT_EQ(ReadBack(), expected) << step;
   }
-  EXPECT_EQ(ledger->AllRows(), expected);
+  EXPECT_EQ(ledger->AllRecords(), expected);
   EXPECT_EQ(ReadBack(), expected);
 }
 
-TEST_F(LedgerTest, ARowThatIsWhatItWasIsNotWrittenAgain) {
+TEST_F(LedgerTest, UnchangedRecordIsNotWrittenAgain) {
   const std::unique_ptr<Ledger> ledger = Create();
   ASSERT_TRUE(Put(*ledger, 1, "content").ok());
   const uint64_t before = ledger->file_bytes();
   ASSERT_TRUE(Put(*ledger, 1, "content").ok());
   ASSERT_TRUE(Erase(*ledger, 2).ok());
-  ASSERT_TRUE(ledger->Commit(RowBatch()).ok());
+  ASSERT_TRUE(ledger->Commit(RecordBatch()).ok());
   EXPECT_EQ(ledger->file_bytes(), before);
   ASSERT_TRUE(Put(*ledger, 1, "another").ok());
   EXPECT_GT(ledger->file_bytes(), before);
 }
 
-TEST_F(LedgerTest, ALogThatIsMostlyStaleIsWrittenAnew) {
+TEST_F(LedgerTest, MostlyStaleLogIsRewritten) {
   const std::unique_ptr<Ledger> ledger = Create();
   for (uint64_t id = 0; id < 1000; ++id) ASSERT_TRUE(Put(*ledger, id, std::string(1000, 'x')).ok());
   uint64_t largest = 0;
@@ -105,32 +109,32 @@ TEST_F(LedgerTest, ALogThatIsMostlyStaleIsWrittenAnew) {
     ASSERT_TRUE(Put(*ledger, static_cast<uint64_t>(step % 1000), absl::StrCat(step, std::string(990, 'y'))).ok());
     largest = std::max(largest, ledger->file_bytes());
   }
-  // Some 1 MiB of rows.
+  // The records take about 1 MiB.
   EXPECT_LT(largest, 8 << 20);
-  const Rows rows = ReadBack();
-  ASSERT_EQ(rows.size(), 1000u);
-  EXPECT_EQ(rows.at(KeyOf(7)), absl::StrCat(49'007, std::string(990, 'y')));
-  // Nothing of the old one is left.
+  const LedgerRecords records = ReadBack();
+  ASSERT_EQ(records.size(), 1000u);
+  EXPECT_EQ(records.at(KeyOf(7)), absl::StrCat(49'007, std::string(990, 'y')));
+  // No file of the rewrite remains.
   EXPECT_NE(::access((folder_ + "/ledger.new").c_str(), F_OK), 0);
 }
 
-TEST_F(LedgerTest, ARowLargerThanAllThatIsThereFits) {
+TEST_F(LedgerTest, RecordLargerThanLogFits) {
   const std::unique_ptr<Ledger> ledger = Create();
   const std::string large(20 << 20, 'z');
   ASSERT_TRUE(Put(*ledger, 1, large).ok());
   EXPECT_EQ(ReadBack().at(KeyOf(1)), large);
 }
 
-TEST_F(LedgerTest, AnIncarnationBeginsWithAnEmptyOneOverWhateverIsThere) {
+TEST_F(LedgerTest, NewIncarnationBeginsEmpty) {
   {
     const std::unique_ptr<Ledger> before = Create();
     ASSERT_TRUE(Put(*before, 1, "before").ok());
   }
-  EXPECT_TRUE(Create()->AllRows().empty());
+  EXPECT_TRUE(Create()->AllRecords().empty());
   EXPECT_TRUE(ReadBack().empty());
 }
 
-TEST_F(LedgerTest, OneThatCannotBeReadIsRefusedWithTheWayOut) {
+TEST_F(LedgerTest, UnreadableLedgerIsRejectedWithRemedy) {
   absl::Status status = Open().status();
   EXPECT_TRUE(IsRefusal(status, Reason::kLedgerUnreadable)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), folder_ + "/ledger")) << status;
@@ -142,10 +146,10 @@ TEST_F(LedgerTest, OneThatCannotBeReadIsRefusedWithTheWayOut) {
   }
   status = Open().status();
   EXPECT_TRUE(IsRefusal(status, Reason::kLedgerUnreadable)) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "cut short")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "truncated")) << status;
 }
 
-TEST_F(LedgerTest, WhoDiedWhileWritingItAnewLeavesNothingInTheWay) {
+TEST_F(LedgerTest, FileOfInterruptedRewriteIsRemoved) {
   {
     const std::unique_ptr<Ledger> ledger = Create();
     ASSERT_TRUE(Put(*ledger, 1, "content").ok());
@@ -155,7 +159,7 @@ TEST_F(LedgerTest, WhoDiedWhileWritingItAnewLeavesNothingInTheWay) {
   EXPECT_NE(::access((folder_ + "/ledger.new").c_str(), F_OK), 0);
 }
 
-// Lowers the largest size of a file until it goes out of scope: the folder is full.
+// Lowers the file size limit until it goes out of scope, to simulate a full folder.
 class Full {
  public:
   explicit Full(uint64_t bytes) {
@@ -170,54 +174,54 @@ class Full {
   rlimit before_;
 };
 
-TEST_F(LedgerTest, AFullFolderIsSeenComingAndEveryoneCanLeave) {
+TEST_F(LedgerTest, FullFolderIsForeseenAndEndsAreRecorded) {
   const std::unique_ptr<Ledger> ledger = Create();
-  uint64_t rows = 0;
+  uint64_t records = 0;
   {
     const Full full(12 << 20);
-    while (ledger->CheckRoom().ok()) {
-      ASSERT_TRUE(Put(*ledger, rows, std::string(500, 'r')).ok()) << rows;
-      ++rows;
+    while (ledger->CheckCapacity().ok()) {
+      ASSERT_TRUE(Put(*ledger, records, std::string(500, 'r')).ok()) << records;
+      ++records;
     }
-    const absl::Status refused = ledger->CheckRoom();
+    const absl::Status refused = ledger->CheckCapacity();
     EXPECT_TRUE(IsRefusal(refused, Reason::kLedgerFull)) << refused;
     EXPECT_TRUE(GetErrorDetails(refused)->retry_after.has_value());
-    EXPECT_GT(rows, 1000u);
-    // Who looks may come for a while.
-    const uint64_t before_looks = rows;
-    for (; ledger->CheckRoomToLook().ok(); ++rows) {
-      ASSERT_TRUE(Put(*ledger, rows, std::string(500, 'l')).ok()) << rows;
+    EXPECT_GT(records, 1000u);
+    // Readers may connect for a while.
+    const uint64_t before_looks = records;
+    for (; ledger->CheckCapacityToLook().ok(); ++records) {
+      ASSERT_TRUE(Put(*ledger, records, std::string(500, 'l')).ok()) << records;
     }
-    EXPECT_GT(rows - before_looks, 500u);
-    EXPECT_TRUE(IsRefusal(ledger->CheckRoomToLook(), Reason::kLedgerFull));
-    // What must be kept is kept.
-    for (uint64_t id = 0; id < rows; ++id) {
+    EXPECT_GT(records - before_looks, 500u);
+    EXPECT_TRUE(IsRefusal(ledger->CheckCapacityToLook(), Reason::kLedgerFull));
+    // Mandatory changes are still persisted.
+    for (uint64_t id = 0; id < records; ++id) {
       ASSERT_TRUE(Put(*ledger, id, std::string(100, 'e')).ok()) << id;
       ASSERT_TRUE(Erase(*ledger, id).ok()) << id;
     }
     EXPECT_TRUE(ReadBack().empty());
-    // A commit for which there is no room at all changes nothing.
+    // A commit without any capacity changes nothing.
     ASSERT_TRUE(Put(*ledger, 1, "kept").ok());
     EXPECT_TRUE(absl::IsResourceExhausted(Put(*ledger, 1, std::string(20 << 20, 'x'))));
     EXPECT_EQ(ReadBack().at(KeyOf(1)), "kept");
-    EXPECT_EQ(ledger->AllRows().at(KeyOf(1)), "kept");
+    EXPECT_EQ(ledger->AllRecords().at(KeyOf(1)), "kept");
   }
-  EXPECT_TRUE(ledger->CheckRoom().ok());
+  EXPECT_TRUE(ledger->CheckCapacity().ok());
   EXPECT_TRUE(Put(*ledger, 1, std::string(20 << 20, 'x')).ok());
 }
 
-TEST_F(LedgerTest, WhatFitsIsTakenToTheLastByte) {
+TEST_F(LedgerTest, LedgerFillsDiskToLastRecord) {
   const std::unique_ptr<Ledger> ledger = Create();
   constexpr uint64_t kLimit = (7 << 20) + 12345;
   const Full full(kLimit);
-  uint64_t rows = 0;
-  while (Put(*ledger, rows, std::string(1000, 'r')).ok()) ++rows;
+  uint64_t records = 0;
+  while (Put(*ledger, records, std::string(1000, 'r')).ok()) ++records;
   EXPECT_LE(ledger->file_bytes(), kLimit);
   EXPECT_GT(ledger->file_bytes(), kLimit - 2000);
-  EXPECT_EQ(ReadBack().size(), rows);
+  EXPECT_EQ(ReadBack().size(), records);
 }
 
-TEST_F(LedgerTest, WhoHasNoFdForItSaysSoAndNothingOfTheLedger) {
+TEST_F(LedgerTest, FdShortageIsNotReportedAsUnreadableLedger) {
   Create().reset();
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -230,19 +234,19 @@ TEST_F(LedgerTest, WhoHasNoFdForItSaysSoAndNothingOfTheLedger) {
   EXPECT_TRUE(Open().ok());
 }
 
-// What a writer that is killed has come to: the rows after so many steps.
-Rows RowsAfter(uint64_t steps) {
-  Rows rows;
+// The records of a writer that was killed after `steps` steps.
+LedgerRecords RecordsAfter(uint64_t steps) {
+  LedgerRecords records;
   for (uint64_t step = steps < 64 ? 0 : steps - 64; step < steps; ++step) {
-    rows[KeyOf(step % 64)] = absl::StrCat(step, std::string(step % 3000, 's'));
+    records[KeyOf(step % 64)] = absl::StrCat(step, std::string(step % 3000, 's'));
   }
-  rows[KeyOf(1000)] = absl::StrCat(steps);
-  return rows;
+  records[KeyOf(1000)] = absl::StrCat(steps);
+  return records;
 }
 
 void WriteForEver(Ledger& ledger, std::atomic<uint64_t>* committed) {
   for (uint64_t step = *committed;; ++step) {
-    RowBatch batch;
+    RecordBatch batch;
     batch.Put(KeyOf(step % 64), absl::StrCat(step, std::string(step % 3000, 's')));
     batch.Put(KeyOf(1000), absl::StrCat(step + 1));
     if (!ledger.Commit(batch).ok()) ::_exit(1);
@@ -250,7 +254,7 @@ void WriteForEver(Ledger& ledger, std::atomic<uint64_t>* committed) {
   }
 }
 
-TEST_F(LedgerTest, AKilledWriterLeavesAllThatItCommittedAndNothingInHalf) {
+TEST_F(LedgerTest, KilledWriterLeavesOnlyCompleteCommits) {
   void* const shared =
       ::mmap(nullptr, sizeof(std::atomic<uint64_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
@@ -273,15 +277,111 @@ TEST_F(LedgerTest, AKilledWriterLeavesAllThatItCommittedAndNothingInHalf) {
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    const Rows rows = ReadBack();
-    if (*committed == 0 && rows.empty()) continue;
-    const uint64_t steps = std::stoull(rows.at(KeyOf(1000)));
-    // It may have died between a commit and its word of it.
+    const LedgerRecords records = ReadBack();
+    if (*committed == 0 && records.empty()) continue;
+    const uint64_t steps = std::stoull(records.at(KeyOf(1000)));
+    // The writer may have died between a commit and its store to `committed`.
     EXPECT_TRUE(steps == *committed || steps == *committed + 1) << steps << " " << *committed;
-    EXPECT_EQ(rows, RowsAfter(steps));
+    EXPECT_EQ(records, RecordsAfter(steps));
     *committed = steps;
   }
   EXPECT_GT(*committed, 10'000u);
+}
+
+// Holds files as the fd store does.
+class FakeHolder : public LedgerHolder {
+ public:
+  absl::Status Hold(int fd) override {
+    if (refuses) return absl::ResourceExhaustedError("no place");
+    files.push_back(*DuplicateFd(fd));
+    return absl::OkStatus();
+  }
+  void DropEarlier() override { files.erase(files.begin(), files.end() - 1); }
+  void DropLast() override { files.pop_back(); }
+
+  std::vector<UniqueFd> files;
+  bool refuses = false;
+};
+
+class HeldLedgerTest : public LedgerTest {
+ protected:
+  HeldLedgerTest() : ledger_(Create()) {
+    EXPECT_TRUE(holder_.Hold(ledger_->fd()).ok());
+    ledger_->SetHolder(&holder_);
+    for (uint64_t id = 1; id <= 100; ++id) EXPECT_TRUE(Put(*ledger_, id, "record").ok());
+  }
+  // Makes records stale until the ledger rewrites its file, or well beyond that if it cannot.
+  void MakeStale() {
+    const std::string record(4096, 'x');
+    for (int i = 0; i < 600; ++i) ASSERT_TRUE(Put(*ledger_, 1, absl::StrCat(i, record)).ok());
+  }
+  // The records with which a later broker continues.
+  LedgerRecords RecordsHeld() {
+    size_t last = holder_.files.size();
+    while (last > 0 && *LedgerFile::IsSuperseded(holder_.files[last - 1].get())) --last;
+    if (last == 0) return {};
+    auto ledger = Ledger::Open(*DuplicateFd(holder_.files[last - 1].get()), folder_, kIdentity);
+    EXPECT_TRUE(ledger.ok()) << ledger.status();
+    return ledger.ok() ? (*ledger)->AllRecords() : LedgerRecords();
+  }
+
+  FakeHolder holder_;
+  std::unique_ptr<Ledger> ledger_;
+};
+
+TEST_F(HeldLedgerTest, HeldFileHasAllRecordsAfterEachRewrite) {
+  for (int round = 0; round < 3; ++round) {
+    const uint64_t before = ledger_->file_bytes();
+    MakeStale();
+    EXPECT_LT(ledger_->file_bytes(), before + 600 * 4096) << "it was written anew";
+    EXPECT_EQ(holder_.files.size(), 1u);
+    EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+    EXPECT_EQ(ReadBack(), ledger_->AllRecords());
+  }
+}
+
+TEST_F(HeldLedgerTest, DeletedFileIsRewritten) {
+  ASSERT_EQ(::unlink((folder_ + "/ledger").c_str()), 0);
+  EXPECT_TRUE(Put(*ledger_, 7, "after").ok());
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+  EXPECT_FALSE(Open().ok());
+  EXPECT_TRUE(ledger_->RestoreFile().ok());
+  EXPECT_EQ(ReadBack(), ledger_->AllRecords());
+  EXPECT_TRUE(Put(*ledger_, 8, "later").ok());
+  EXPECT_EQ(ReadBack(), ledger_->AllRecords());
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+  const int fd = ledger_->fd();
+  EXPECT_TRUE(ledger_->RestoreFile().ok());
+  EXPECT_EQ(ledger_->fd(), fd) << "one that is there is left alone";
+}
+
+TEST_F(HeldLedgerTest, LedgerWorksInMemoryWithoutFile) {
+  ASSERT_EQ(::unlink((folder_ + "/ledger").c_str()), 0);
+  ASSERT_EQ(::rmdir(folder_.c_str()), 0);
+  MakeStale();
+  EXPECT_FALSE(ledger_->RestoreFile().ok());
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+  ASSERT_EQ(::mkdir(folder_.c_str(), 0700), 0);
+  EXPECT_TRUE(ledger_->RestoreFile().ok());
+  EXPECT_EQ(ReadBack(), ledger_->AllRecords());
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+}
+
+TEST_F(HeldLedgerTest, LedgerStaysIfHolderRefusesNewFile) {
+  holder_.refuses = true;
+  MakeStale();
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+  EXPECT_EQ(ReadBack(), ledger_->AllRecords());
+}
+
+TEST_F(HeldLedgerTest, FileWithoutItsNameIsAbandoned) {
+  ASSERT_EQ(::unlink((folder_ + "/ledger").c_str()), 0);
+  // A rename cannot replace a folder with a file.
+  ASSERT_EQ(::mkdir((folder_ + "/ledger").c_str(), 0700), 0);
+  EXPECT_FALSE(ledger_->RestoreFile().ok());
+  EXPECT_TRUE(Put(*ledger_, 9, "after").ok());
+  EXPECT_EQ(RecordsHeld(), ledger_->AllRecords());
+  ASSERT_EQ(::rmdir((folder_ + "/ledger").c_str()), 0);
 }
 
 }  // namespace

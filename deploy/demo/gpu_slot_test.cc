@@ -1,5 +1,5 @@
-// A test as a project has thousands of: it takes the GPU for itself for a while. It counts how many of its kind run
-// at the same time, in a file that all of them map ($BERTH_DEMO_COUNTER), and fails when that is more than
+// A typical GPU test of a large project: it uses the GPU exclusively for a while. It counts how many such tests run at
+// the same time, in a file that all of them map ($BERTH_DEMO_COUNTER), and fails when that is more than
 // $BERTH_DEMO_CAP.
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ Counter* MapCounter() {
   return at == MAP_FAILED ? nullptr : static_cast<Counter*>(at);
 }
 
-// Stands for the work on the GPU: long enough that tests which are not held back overlap.
+// Stands for the work on the GPU: long enough that tests overlap where nothing limits them.
 void Compute(std::chrono::milliseconds time) {
   volatile uint64_t state = 88172645463325252;
   for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
@@ -40,7 +40,7 @@ void Compute(std::chrono::milliseconds time) {
   }
 }
 
-TEST(GpuSlotTest, NeverSharesTheGpuWithMoreThanTheCapAllows) {
+TEST(GpuSlotTest, GpuUsersNeverExceedCap) {
   Counter* const counter = MapCounter();
   ASSERT_NE(counter, nullptr) << "BERTH_DEMO_COUNTER names no file that can be written";
   const char* const cap = getenv("BERTH_DEMO_CAP");

@@ -3,7 +3,7 @@
 //   share_block lease FILE           leases a block, reads the file into it, prints its handle; holds it
 //   share_block check HANDLE BYTES   maps the block read-only and prints the SHA-256 of its first BYTES; holds it
 //
-// Each holds until its standard input ends.
+// Each holds the block until its standard input ends.
 
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -18,19 +18,20 @@
 #include <string>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/block_handle.h>
+#include <berth/bytes.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "client/block.h"
-#include "client/session.h"
-#include "common/block_handle.h"
-#include "common/bytes.h"
 #include "common/cuda/driver.h"
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
 
 namespace {
 
-// Device memory cannot be read into or hashed in place: it goes through a buffer of this size.
+// Device memory cannot be read into or hashed in place: the data passes through a buffer of this size.
 constexpr size_t kStagingBytes = 8 << 20;
 
 template <typename T>
@@ -50,7 +51,7 @@ void HoldUntilInputEnds() {
   }
 }
 
-// The driver with a context of the block's device current in this thread.
+// Returns the driver, with a context of the block's device current in this thread.
 berth::cuda::Driver& DriverFor(const berth::Block& block) {
   berth::cuda::Driver* const driver = OrDie(berth::cuda::Driver::Get());
   const int ordinal = OrDie(berth::cuda::FindDevice(*driver, block.handle().device_uuid));

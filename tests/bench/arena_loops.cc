@@ -20,17 +20,17 @@ namespace {
 constexpr int kPairs = 64;
 constexpr int kSamples = 2000;
 constexpr int kWarmUp = 200;
-// Nanoseconds, on one thread and on several.
+// Bounds in nanoseconds, on one thread and on several.
 constexpr double kAloneBound = 100;
 constexpr double kThreadsBound = 300;
 
-// Runs `sample(thread)` on each of `threads` at once. Returns all samples but the first of each.
+// Runs `sample(thread)` on `threads` threads at once. Returns all samples except the first of each.
 using Sample = absl::FunctionRef<absl::StatusOr<double>(int thread)>;
-absl::StatusOr<std::vector<double>> OnThreads(const ArenaLanes& lanes, int threads, Sample sample) {
+absl::StatusOr<std::vector<double>> OnThreads(const ArenaStreams& setup, int threads, Sample sample) {
   std::vector<absl::StatusOr<std::vector<double>>> results(threads, std::vector<double>());
   std::atomic<int> missing = threads;
   const auto run = [&](int thread) -> absl::StatusOr<std::vector<double>> {
-    const absl::Status entered = lanes.enter();
+    const absl::Status entered = setup.enter();
     missing.fetch_sub(1);
     BERTH_RETURN_IF_ERROR(entered);
     while (missing.load() > 0) std::this_thread::yield();
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<double>> OnThreads(const ArenaLanes& lanes, int threa
   return all;
 }
 
-// A thread's live allocations, one of which is replaced at a time.
+// A thread's live allocations, which it replaces one at a time.
 struct Mix {
   std::mt19937_64 random;
   std::array<void*, 64> live = {};
@@ -62,7 +62,7 @@ struct Mix {
   absl::Status Replace(Arena& arena, ArenaStream stream) {
     void*& slot = live[random() % live.size()];
     if (slot != nullptr) BERTH_RETURN_IF_ERROR(arena.Free(slot, stream));
-    // Sizes of every order alike.
+    // Sizes of every order of magnitude are equally likely.
     const uint64_t bytes = KiB(4).count() << random() % 8;
     BERTH_ASSIGN_OR_RETURN(slot, arena.Allocate(Bytes(bytes + random() % bytes), stream));
     return absl::OkStatus();
@@ -75,15 +75,15 @@ struct Mix {
   }
 };
 
-// Nanoseconds for each replacement of one of 64 live allocations.
-absl::StatusOr<std::vector<double>> MixedTimes(Arena& arena, const ArenaLanes& lanes, int threads) {
+// Returns the nanoseconds of each replacement of one of 64 live allocations.
+absl::StatusOr<std::vector<double>> MixedTimes(Arena& arena, const ArenaStreams& setup, int threads) {
   std::vector<Mix> mixes(threads);
   for (int thread = 0; thread < threads; ++thread) mixes[thread].random.seed(thread);
-  absl::StatusOr<std::vector<double>> times = OnThreads(lanes, threads, [&](int thread) {
-    return TimePairs([&] { return mixes[thread].Replace(arena, lanes.streams[thread]); });
+  absl::StatusOr<std::vector<double>> times = OnThreads(setup, threads, [&](int thread) {
+    return TimePairs([&] { return mixes[thread].Replace(arena, setup.streams[thread]); });
   });
   for (int thread = 0; thread < threads; ++thread) {
-    BERTH_RETURN_IF_ERROR(mixes[thread].FreeAll(arena, lanes.streams[thread]));
+    BERTH_RETURN_IF_ERROR(mixes[thread].FreeAll(arena, setup.streams[thread]));
   }
   return times;
 }
@@ -103,27 +103,27 @@ absl::Status AllocateAndFree(Arena& arena, Bytes bytes, ArenaStream stream) {
   return arena.Free(pointer, stream);
 }
 
-absl::StatusOr<std::vector<Figure>> ArenaFiguresOf(Arena& arena, const ArenaLanes& lanes) {
-  std::vector<Figure> figures;
+absl::StatusOr<std::vector<Measurement>> ArenaMeasurementsOf(Arena& arena, const ArenaStreams& setup) {
+  std::vector<Measurement> measurements;
   const auto add = [&](std::string name, std::vector<double> samples, std::optional<double> bound) {
-    figures.push_back(
+    measurements.push_back(
         {.name = std::move(name), .value = Median(std::move(samples)), .unit = "ns", .bound = bound});
   };
   for (const int threads : {1, kArenaThreads}) {
     const std::string with = threads == 1 ? "" : absl::StrCat(", ", threads, " threads");
     for (const Bytes bytes : ArenaSizes()) {
       BERTH_ASSIGN_OR_RETURN(
-          std::vector<double> times, OnThreads(lanes, threads, [&](int thread) {
-            return TimePairs([&] { return AllocateAndFree(arena, bytes, lanes.streams[thread]); });
+          std::vector<double> times, OnThreads(setup, threads, [&](int thread) {
+            return TimePairs([&] { return AllocateAndFree(arena, bytes, setup.streams[thread]); });
           }));
       add(absl::StrCat("arena allocate+free ", FormatBytes(bytes), with), std::move(times),
           threads == 1 ? kAloneBound : kThreadsBound);
     }
-    BERTH_ASSIGN_OR_RETURN(std::vector<double> times, MixedTimes(arena, lanes, threads));
+    BERTH_ASSIGN_OR_RETURN(std::vector<double> times, MixedTimes(arena, setup, threads));
     add(absl::StrCat("arena free+allocate, 64 live of 4 KiB to 1 MiB", with), std::move(times), std::nullopt);
     BERTH_RETURN_IF_ERROR(arena.Trim().status());
   }
-  return figures;
+  return measurements;
 }
 
 }  // namespace berth::bench

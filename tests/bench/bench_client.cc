@@ -2,16 +2,16 @@
 //
 //   bench_client echo SOCKET     one bare echo
 //   bench_client permit FOLDER   opens a session, acquires a permit, releases it
-//   bench_client hold FOLDER     acquires a permit, tells so on fd 3, holds it until killed
-//   bench_client cycle FOLDER    acquires and releases until killed, telling both on fd 3
-//   bench_client turn FOLDER     acquires when it reads a byte, telling so on fd 3, and releases at the next
-//   bench_client contend FILE KIND WHERE   contends for a lock (peer_locks.h) until killed, once FILE is there
+//   bench_client hold FOLDER     acquires a permit, reports it on fd 3, holds it until killed
+//   bench_client cycle FOLDER    acquires and releases until killed, reporting both on fd 3
+//   bench_client turn FOLDER     acquires when it reads a byte, reports that on fd 3, and releases at the next byte
+//   bench_client contend FILE KIND WHERE   contends for a lock (peer_locks.h) until killed, once FILE exists
 //   bench_client echo-exec SOCKET          one bare echo, then execs /bin/true
 //   bench_client hoard FOLDER S B written|bare P W
-//                              opens S sessions, each of B blocks and P permits, tells so on fd 3; has W wait in each,
-//                              and all else, as a byte says (crowd.h), telling each, until there is none
+//                              opens S sessions with B blocks and P permits each, reports that on fd 3; then runs
+//                              the commands in the bytes it reads (crowd.h), reports each; W requests wait in each
 //
-// Ends with 0 if all went well.
+// Exits with 0 if everything succeeded.
 
 #include <errno.h>
 #include <unistd.h>
@@ -23,24 +23,25 @@
 #include <optional>
 #include <string>
 
+#include <berth/permit.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "client/permit.h"
-#include "client/session.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo_client.h"
-#include "tests/bench/hoard.h"
-#include "tests/bench/peer_locks.h"
+#include "tests/bench/measurements/hoard.h"
+#include "tests/bench/peers/peer_locks.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/bench/witness.h"
 
 namespace berth::bench {
 namespace {
 
-absl::Status Tell(Fact::Kind kind) {
+absl::Status Report(Fact::Kind kind) {
   const Fact fact = {.kind = kind, .pid = ::getpid(), .nanoseconds = MonotonicNanoseconds()};
   if (::write(kChildPipeFd, &fact, sizeof(fact)) != sizeof(fact)) return OsError("write", errno);
   return absl::OkStatus();
@@ -59,7 +60,7 @@ absl::Status AcquireAndRelease(const std::string& folder) {
 absl::Status Hold(const std::string& folder) {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
   BERTH_ASSIGN_OR_RETURN(const Permit permit, Permit::Acquire(session));
-  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+  BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kHolds));
   while (true) ::pause();
 }
 
@@ -67,25 +68,25 @@ absl::Status Cycle(const std::string& folder) {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
   while (true) {
     BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session));
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kHolds));
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kReleases));
     BERTH_RETURN_IF_ERROR(permit.Release());
   }
 }
 
 absl::Status Turn(const std::string& folder) {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, OpenSession(folder));
-  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReady));
+  BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kReady));
   std::optional<Permit> permit;
   char byte;
   while (::read(STDIN_FILENO, &byte, 1) == 1) {
     if (permit.has_value()) {
       BERTH_RETURN_IF_ERROR(permit->Release());
       permit.reset();
-      BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+      BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kReleases));
     } else {
       BERTH_ASSIGN_OR_RETURN(permit, Permit::Acquire(session));
-      BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
+      BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kHolds));
     }
   }
   return absl::OkStatus();
@@ -93,15 +94,15 @@ absl::Status Turn(const std::string& folder) {
 
 absl::Status Contend(const std::string& start, const std::string& kind, const std::string& where) {
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<PeerLock> lock, ConnectLock(kind, where));
-  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReady));
+  BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kReady));
   while (::access(start.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(20));
   while (true) {
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kAsks));
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kAsks));
     BERTH_RETURN_IF_ERROR(lock->Acquire());
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kHolds));
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kReleases));
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kHolds));
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kReleases));
     BERTH_RETURN_IF_ERROR(lock->Release());
-    // Does something else, as who has released does: it is behind those who wait.
+    // Does other work, as a real client does after a release: its next request queues behind the waiters.
     absl::SleepFor(absl::Milliseconds(1));
   }
 }
@@ -114,24 +115,24 @@ absl::Status EchoThenExec(const std::string& socket) {
   return OsError("execv", errno);
 }
 
-absl::Status FollowOrders(const std::string& folder, int sessions, const HoardShare& share) {
+absl::Status FollowCommands(const std::string& folder, int sessions, const HoardShare& share) {
   Hoard hoard;
   for (int i = 0; i < sessions; ++i) BERTH_RETURN_IF_ERROR(hoard.Add(folder, share));
-  BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kDone));
-  char order;
-  while (::read(STDIN_FILENO, &order, 1) == 1) {
-    if (order == 'w') hoard.BeginToWait(share);
-    if (order == 'c') BERTH_RETURN_IF_ERROR(hoard.CheckBytes());
-    if (order == 'p') BERTH_RETURN_IF_ERROR(hoard.PassPermitsOn());
-    if (order == 'r') BERTH_RETURN_IF_ERROR(hoard.Return());
-    BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kDone));
+  BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kDone));
+  char command;
+  while (::read(STDIN_FILENO, &command, 1) == 1) {
+    if (command == 'w') hoard.BeginToWait(share);
+    if (command == 'c') BERTH_RETURN_IF_ERROR(hoard.CheckBytes());
+    if (command == 'p') BERTH_RETURN_IF_ERROR(hoard.PassPermitsOn());
+    if (command == 'r') BERTH_RETURN_IF_ERROR(hoard.Return());
+    BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kDone));
   }
   return absl::OkStatus();
 }
 
-absl::Status KeepHoard(const std::string& folder, int sessions, const HoardShare& share) {
-  const absl::Status status = FollowOrders(folder, sessions, share);
-  if (!status.ok()) BERTH_RETURN_IF_ERROR(Tell(Fact::Kind::kFailed));
+absl::Status HoldHoard(const std::string& folder, int sessions, const HoardShare& share) {
+  const absl::Status status = FollowCommands(folder, sessions, share);
+  if (!status.ok()) BERTH_RETURN_IF_ERROR(Report(Fact::Kind::kFailed));
   return status;
 }
 
@@ -152,7 +153,7 @@ int main(int argc, char** argv) {
   const absl::string_view mode = argc > 1 ? argv[1] : "";
   absl::Status status;
   if (argc == 8 && mode == "hoard") {
-    status = berth::bench::KeepHoard(argv[2], std::atoi(argv[3]),
+    status = berth::bench::HoldHoard(argv[2], std::atoi(argv[3]),
                                      {.blocks = static_cast<uint32_t>(std::atoi(argv[4])),
                                       .written = argv[5] == absl::string_view("written"),
                                       .permits = static_cast<uint32_t>(std::atoi(argv[6])),

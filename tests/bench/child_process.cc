@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 
 namespace berth::bench {
 namespace {
@@ -41,7 +41,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   std::vector<std::string> environment = EnvironmentOf(options);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // The pipe last: 3 may be the number of one of the others here.
+  // The pipe comes last: 3 may be the number of one of the other fds in this process.
   if (options.input >= 0) posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
   if (options.output >= 0) posix_spawn_file_actions_adddup2(&actions, options.output, STDOUT_FILENO);
   if (options.error >= 0) posix_spawn_file_actions_adddup2(&actions, options.error, STDERR_FILENO);

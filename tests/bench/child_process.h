@@ -1,4 +1,4 @@
-// ChildProcess: a program started for a benchmark, and never left behind.
+// ChildProcess: a program started for a benchmark, which never outlives its object.
 
 #ifndef TESTS_BENCH_CHILD_PROCESS_H_
 #define TESTS_BENCH_CHILD_PROCESS_H_
@@ -9,31 +9,30 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
 
 namespace berth::bench {
 
-// Where a child finds ChildOptions::pipe.
+// The fd number at which a child finds ChildOptions::pipe.
 inline constexpr int kChildPipeFd = 3;
 
 struct ChildOptions {
   // The program's path, then its arguments.
   std::vector<std::string> command;
-  // "NAME=value", in place of Berth's variables in this process's environment; the other variables are handed
-  // on.
+  // "NAME=value"; replaces Berth's variables in this process's environment. All other variables are inherited.
   std::vector<std::string> environment;
   // Becomes the child's fd 3; -1 for none.
   int pipe = -1;
-  // Become its standard input, output and error; -1 for this process's own.
+  // Its standard input, output and error; -1 for this process's own.
   int input = -1;
   int output = -1;
   int error = -1;
 };
 
-// Move-only; killed and reaped when destroyed. Thread-compatible.
+// Move-only. Destroying it kills and reaps the process. Thread-compatible.
 class ChildProcess {
  public:
-  // Errors: kNotFound and the like of posix_spawn.
+  // Errors: kNotFound and similar, of posix_spawn.
   static absl::StatusOr<ChildProcess> Start(const ChildOptions& options);
 
   ChildProcess(ChildProcess&& other) noexcept
@@ -42,11 +41,11 @@ class ChildProcess {
   ~ChildProcess() { KillAndReap(); }
 
   int pid() const { return pid_; }
-  // Readable once the process is gone.
+  // Readable once the process has ended.
   int pidfd() const { return pidfd_.get(); }
 
   void Signal(int signal) const;
-  // Waits for the end. Returns the exit code, or 128 + the signal. Requires: not waited for yet.
+  // Waits for the end. Returns the exit code, or 128 + the signal. Requires: not called before.
   int Wait();
 
  private:

@@ -1,7 +1,8 @@
 #include "tests/bench/echo_client.h"
 
-#include "client/status_conversion.h"
-#include "common/session_capsule.h"
+#include "client/sdk/transport/status_conversion.h"
+#include "common/wire/session_credentials.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -16,7 +17,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& socket) {
   return grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// About what an acquire carries.
+// Returns a request about as large as an acquire.
 EchoRequest MakeRequest() {
   EchoRequest request;
   request.set_payload(std::string(32, 'e'));
@@ -37,6 +38,38 @@ absl::Status EchoClient::Call() {
   context.AddMetadata(kCredentialsHeader, credentials_);
   EchoResponse response;
   return FromGrpc(stub_->Echo(&context, request_, &response));
+}
+
+struct EchoWaiters::Waiting {
+  grpc::ClientContext context;
+  EchoResponse response;
+};
+
+EchoWaiters::EchoWaiters(const std::string& socket, uint64_t connections, uint64_t calls) : request_(MakeRequest()) {
+  for (uint64_t i = 0; i < connections; ++i) stubs_.push_back(EchoService::NewStub(MakeChannel(socket)));
+  for (uint64_t i = 0; i < calls; ++i) {
+    Waiting& call = *calls_.emplace_back(std::make_unique<Waiting>());
+    {
+      MutexLock lock(&mu_);
+      ++open_;
+    }
+    stubs_[i % connections]->async()->Wait(&call.context, &request_, &call.response, [this](const grpc::Status&) {
+      MutexLock lock(&mu_);
+      --open_;
+      changed_.SignalAll();
+    });
+  }
+}
+
+uint64_t EchoWaiters::open() {
+  MutexLock lock(&mu_);
+  return open_;
+}
+
+EchoWaiters::~EchoWaiters() {
+  for (const auto& call : calls_) call->context.TryCancel();
+  MutexLock lock(&mu_);
+  while (open_ > 0) changed_.Wait(&mu_);
 }
 
 }  // namespace berth::bench

@@ -1,9 +1,9 @@
-// A bare gRPC echo behind the daemon's own accept loop: what the transport costs by itself.
+// A bare gRPC echo behind the daemon's own accept loop: the cost of the transport alone.
 //
 //   echo_server SOCKET [--single-poller]
 //
-// Says "ready" on fd 3 once it serves; ends on SIGTERM, or with the process that started it. With the flag calls are
-// served on one thread, as the daemon's are; without it as gRPC serves them by itself.
+// Writes "ready" to fd 3 once it serves; ends on SIGTERM, or with the process that started it. With the flag one thread
+// serves all calls, as in the daemon; without it gRPC serves them in its default way.
 
 #include <errno.h>
 #include <signal.h>
@@ -26,20 +26,26 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 #include "common/status_macros.h"
-#include "common/unique_fd.h"
 #include "daemon/broker/event_loop.h"
-#include "daemon/service/accept_gate.h"
-#include "daemon/service/acceptor.h"
-#include "daemon/service/connection_table.h"
-#include "daemon/service/grpc_front.h"
-#include "daemon/service/single_poller.h"
+#include "daemon/service/limits/accept_gate.h"
+#include "daemon/service/transport/acceptor.h"
+#include "daemon/service/transport/connection_table.h"
+#include "daemon/service/transport/grpc_server.h"
+#include "daemon/service/transport/single_poller.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/echo.grpc.pb.h"
 
 namespace berth::bench {
 namespace {
+
+// Finishes when its call is cancelled.
+class WaitReactor final : public grpc::ServerUnaryReactor {
+  void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }
+};
 
 class EchoServiceImpl final : public EchoService::CallbackService {
   grpc::ServerUnaryReactor* Echo(grpc::CallbackServerContext* context, const EchoRequest* request,
@@ -48,6 +54,9 @@ class EchoServiceImpl final : public EchoService::CallbackService {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
+  }
+  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext*, const EchoRequest*, EchoResponse*) override {
+    return new WaitReactor;
   }
 };
 
@@ -69,7 +78,7 @@ absl::StatusOr<UniqueFd> WatchTermination() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
-  // Before any thread starts, so that all of them inherit it.
+  // Blocked before any thread starts, so that all threads inherit the mask.
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return OsError("signalfd", errno);
@@ -92,13 +101,13 @@ absl::Status Serve(const std::string& path, bool single_poller) {
   BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::Create());
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<EchoServiceImpl>());
-  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<service::GrpcFront> front,
-                         service::GrpcFront::Start(std::move(services)));
+  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<service::GrpcServer> server,
+                         service::GrpcServer::Start(std::move(services), nullptr));
   std::optional<service::SinglePoller> poller;
   if (single_poller) poller.emplace();
   service::ConnectionTable connections{service::ConnectionLimits()};
   service::AcceptGate gate{service::AcceptRates()};
-  service::Acceptor acceptor(loop.get(), &gate, &connections, [&front](int fd) { front->AddConnection(fd); });
+  service::Acceptor acceptor(loop.get(), &gate, &connections, [&server](int fd) { server->AddConnection(fd); });
   BERTH_RETURN_IF_ERROR(acceptor.Listen(std::move(listener), service::Peer::Role::kTenant));
   BERTH_RETURN_IF_ERROR(
       loop->Watch(termination.get(), EPOLLIN, [&loop](uint32_t) { loop->Stop(); }).status());
@@ -116,7 +125,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: echo_server SOCKET [--single-poller]\n";
     return 2;
   }
-  // As in the daemon's broker, so that the yardstick is as fast as what it measures.
+  // As in the daemon's broker, so that the reference is as fast as the broker.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (const absl::Status status = berth::bench::Serve(argv[1], single_poller); !status.ok()) {
     std::cerr << "echo_server: " << status << "\n";

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,16 +14,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 #include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "tests/bench/stopwatch.h"
 #include "tests/support/proc.h"
 
 namespace berth::bench {
 namespace {
 
 constexpr absl::Duration kStartPatience = absl::Seconds(30);
-// As /run is, where a daemon's folder is: a ledger on a disk's file system pays for its journal with every new page.
+// In memory, like /run, the usual place of a daemon's folder: on a disk a ledger pays for the journal with every new
+// page.
 constexpr char kMemoryFolder[] = "/dev/shm";
 
 }  // namespace
@@ -42,20 +45,41 @@ Server::~Server() {
   if (!stopped_) Stop();
 }
 
-absl::StatusOr<pid_t> Server::FindVault() const {
+absl::StatusOr<pid_t> Server::FindSupervisor() const {
   pid_t pid = 0;
   std::ifstream(folder() + "/berthd.lock") >> pid;
-  if (!testing::IsAlive(pid)) return absl::NotFoundError("the daemon has no vault");
+  if (!testing::IsAlive(pid)) return absl::NotFoundError("the daemon has no supervisor");
   return pid;
+}
+
+absl::StatusOr<pid_t> Server::FindBroker() const {
+  for (const testing::ChildInfo& process :
+       testing::ProcessesWith("berthd", absl::StrCat("--folder=", folder()))) {
+    if (process.name == "berth-broker") return process.pid;
+  }
+  return absl::NotFoundError("the daemon has no broker");
+}
+
+void OpenToAllUsers(const std::string& folder) {
+  ::chmod(folder.c_str(), 0755);
+  for (const char* const socket : {"/berthd.sock", "/attach.sock"}) ::chmod((folder + socket).c_str(), 0666);
+}
+
+absl::StatusOr<int64_t> KillAndAwait(pid_t pid) {
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) return OsError("pidfd_open", errno);
+  if (::kill(pid, SIGKILL) < 0) return OsError("kill", errno);
+  BERTH_RETURN_IF_ERROR(AwaitReadable(pidfd.get(), kStartPatience));
+  return MonotonicNanoseconds();
 }
 
 int Server::Stop() {
   stopped_ = true;
-  // Another one is not waited for as a child is.
+  // A replaced supervisor is not a child of this process, so waitpid() does not work for it.
   UniqueFd follower;
-  if (const absl::StatusOr<pid_t> vault = FindVault(); vault.ok() && *vault != process_.pid()) {
-    follower.reset(static_cast<int>(::syscall(SYS_pidfd_open, *vault, 0)));
-    ::kill(*vault, SIGTERM);
+  if (const absl::StatusOr<pid_t> supervisor = FindSupervisor(); supervisor.ok() && *supervisor != process_.pid()) {
+    follower.reset(static_cast<int>(::syscall(SYS_pidfd_open, *supervisor, 0)));
+    ::kill(*supervisor, SIGTERM);
   }
   process_.Signal(SIGTERM);
   const int code = process_.Wait();
@@ -67,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std:
                                                     std::vector<std::string> environment) {
   BERTH_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   const std::string name = command[0];
-  // What it logs is no figure.
+  // Its log is not part of the measurement.
   BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
                                                                     .environment = std::move(environment),
                                                                     .pipe = ready.write.get(),

@@ -1,11 +1,11 @@
-// The servers that benchmarks talk to, each in a process of its own: a daemon, and the bare echo that is its
-// yardstick.
+// The servers of the benchmarks, each in a separate process: a daemon, and the bare echo that serves as its reference.
 
 #ifndef TESTS_BENCH_SERVERS_H_
 #define TESTS_BENCH_SERVERS_H_
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,20 +15,19 @@
 
 namespace berth::bench {
 
-// The programs that benchmarks start, and what the daemons among them are told.
+// The programs that benchmarks start, and the daemons' flags.
 struct Programs {
   std::string berthd;
   std::string echo_server;
-  // The command line.
+  // The `berth` command.
   std::string berth;
-  // bench_client.
+  // The bench_client program.
   std::string client;
-  // Of the daemon's --backend.
+  // The daemon's --backend.
   std::string backend = "host";
 };
 
-// A folder of its own, removed with all it holds when destroyed. Its path is short
-// enough for sockets.
+// A new folder, removed with its content when destroyed. Its path is short enough for sockets.
 class TemporaryFolder {
  public:
   static absl::StatusOr<TemporaryFolder> Make(const std::string& under = "/tmp");
@@ -42,20 +41,23 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// A server that said it is ready. Asked to stop when destroyed, and waited for.
+// A server that reported it is ready. Destroying it stops the server and waits for its end.
 class Server {
  public:
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Where its sockets are.
+  // The folder of its sockets.
   const std::string& folder() const { return folder_.path(); }
   int pid() const { return process_.pid(); }
-  // The daemon's vault that there is now: the process that was started, or one that followed it. Errors: kNotFound
-  // while there is none.
-  absl::StatusOr<pid_t> FindVault() const;
-  // Asks it to stop and waits for that. Returns the exit code, or 128 + the signal, of what was started. Once.
+  // Returns the daemon's current supervisor: the process that was started, or a replacement. Errors: kNotFound while
+  // there is none.
+  absl::StatusOr<pid_t> FindSupervisor() const;
+  // Returns the daemon's current broker. Errors: kNotFound while there is none.
+  absl::StatusOr<pid_t> FindBroker() const;
+  // Stops the server and waits for its end. Returns the exit code, or 128 + the signal, of the started process. Call
+  // once.
   int Stop();
 
  private:
@@ -70,11 +72,16 @@ class Server {
   bool stopped_ = false;
 };
 
-// Starts a daemon with a folder of its own. `flags` follow those of `programs`; `environment` is its BERTH_
-// variables.
+// Starts a daemon with a new folder. `flags` follow those of `programs`; `environment` holds its BERTH_ variables.
 absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs,
                                                     std::vector<std::string> flags = {},
                                                     std::vector<std::string> environment = {});
+
+// Lets users outside the daemon's groups use the sockets in its folder.
+void OpenToAllUsers(const std::string& folder);
+
+// Kills the process. Returns the time of its end, by MonotonicNanoseconds().
+absl::StatusOr<int64_t> KillAndAwait(pid_t pid);
 
 // Starts an echo server with `flags`; its socket is EchoSocket() of its folder.
 absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs,

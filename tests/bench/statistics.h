@@ -14,9 +14,9 @@ struct Estimate {
   double high = 0;
 };
 
-// The `q` quantile (0 < q < 1) of `samples` with the distribution-free interval of its order statistics: the
-// number of samples below the true quantile is binomial, whatever the samples' distribution. Where the sample
-// is too small for 95 %, the interval is all of it. Requires: not empty.
+// Returns the `q` quantile (0 < q < 1) of `samples` with the distribution-free interval of its order statistics. This
+// works for any distribution, because the number of samples below the true quantile is binomial. Where the sample is
+// too small for 95 %, the interval is the whole sample. Requires: not empty.
 Estimate Quantile(std::vector<double> samples, double q);
 
 inline Estimate Median(std::vector<double> samples) { return Quantile(std::move(samples), 0.5); }

@@ -15,19 +15,19 @@ std::vector<double> OneTo(int n) {
   return samples;
 }
 
-TEST(StatisticsTest, TheMedianOfAnEvenSampleLiesBetweenItsMiddleTwo) {
+TEST(StatisticsTest, MedianOfEvenSampleIsMeanOfMiddle) {
   EXPECT_DOUBLE_EQ(Median({4, 1, 3, 2}).value, 2.5);
   EXPECT_DOUBLE_EQ(Median({3, 1, 2}).value, 2);
   EXPECT_DOUBLE_EQ(Median({7}).value, 7);
 }
 
-TEST(StatisticsTest, ASmallSampleIsItsOwnInterval) {
+TEST(StatisticsTest, SmallSampleEqualsItsInterval) {
   const Estimate median = Median(OneTo(5));
   EXPECT_DOUBLE_EQ(median.low, 1);
   EXPECT_DOUBLE_EQ(median.high, 5);
 }
 
-TEST(StatisticsTest, TheMediansRanksAreThoseOfTheTables) {
+TEST(StatisticsTest, MedianRanksMatchTables) {
   // The textbook's 95 % interval of the median: ranks 2 and 9 of 10, 40 and 61 of 100.
   EXPECT_DOUBLE_EQ(Median(OneTo(10)).low, 2);
   EXPECT_DOUBLE_EQ(Median(OneTo(10)).high, 9);
@@ -35,14 +35,14 @@ TEST(StatisticsTest, TheMediansRanksAreThoseOfTheTables) {
   EXPECT_DOUBLE_EQ(Median(OneTo(100)).high, 61);
 }
 
-TEST(StatisticsTest, AHighQuantileHasALowerEndOfItsOwn) {
+TEST(StatisticsTest, HighQuantileHasItsOwnInterval) {
   const Estimate p99 = Quantile(OneTo(1000), 0.99);
   EXPECT_NEAR(p99.value, 990, 1);
   EXPECT_NEAR(p99.low, 984, 1);
   EXPECT_NEAR(p99.high, 996, 1);
 }
 
-TEST(StatisticsTest, TheIntervalCoversTheTrueMedianAsOftenAsItSays) {
+TEST(StatisticsTest, IntervalCoversMedianAtStatedRate) {
   std::mt19937_64 random(20240229);
   std::exponential_distribution<double> skewed(1.0);
   int covered = 0;

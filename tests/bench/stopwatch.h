@@ -13,7 +13,7 @@
 
 namespace berth::bench {
 
-// Of CLOCK_MONOTONIC, which is one for all processes.
+// Returns CLOCK_MONOTONIC, which is the same for all processes.
 inline int64_t MonotonicNanoseconds() {
   timespec now;
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -22,7 +22,7 @@ inline int64_t MonotonicNanoseconds() {
 
 using Step = absl::FunctionRef<absl::Status()>;
 
-// What `step` takes. Errors: its own.
+// Returns the duration of `step`. Errors: those of `step`.
 inline absl::StatusOr<double> Microseconds(Step step) {
   const int64_t start = MonotonicNanoseconds();
   BERTH_RETURN_IF_ERROR(step());

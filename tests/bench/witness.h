@@ -1,4 +1,4 @@
-// What a bench_client tells on its pipe.
+// The reports of a bench_client on its pipe.
 
 #ifndef TESTS_BENCH_WITNESS_H_
 #define TESTS_BENCH_WITNESS_H_
@@ -7,26 +7,25 @@
 
 namespace berth::bench {
 
-// One fact, smaller than PIPE_BUF, so that many processes share a pipe and their facts arrive whole and in
-// the order in which they were told.
+// One fact, smaller than PIPE_BUF: many processes share a pipe, and their facts arrive whole and in order.
 struct Fact {
   enum class Kind : uint32_t {
-    // Has a permit, told after the grant.
+    // Has a permit; reported after the grant.
     kHolds = 1,
-    // Will release it, told before the release. So what is told lies inside what is true.
+    // Will release it; reported before the release. So the reported time lies inside the true time.
     kReleases = 2,
-    // Is connected, and will ask from now on.
+    // Is connected, and sends requests from now on.
     kReady = 3,
-    // Asks now.
+    // Sends a request now.
     kAsks = 4,
-    // Has done what it was told.
+    // Has carried out a command.
     kDone = 5,
-    // Could not.
+    // Failed to carry it out.
     kFailed = 6,
   };
   Kind kind;
   int32_t pid;
-  // Of MonotonicNanoseconds().
+  // By MonotonicNanoseconds().
   int64_t nanoseconds;
 };
 

@@ -1,19 +1,23 @@
-// chaos_client: a client that uses all that Berth leases, one thing after the other as chance has it, and looks at
-// every byte that is its own. It reads commands from standard input, one per line and each only after the last was
-// answered, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its end.
+// chaos_client: a client that uses all kinds of leases, one after the other in random order, and checks every byte of
+// its own. It reads commands from standard input, one per line and each only after the last was answered, and answers
+// each on standard output (tests/support/actor/actor_wire.h). It ends at the end of its input.
 //
-//   open [cache]            opens a session, which keeps its permit between uses or does not
-//   setup SEED DEVICES      leases what it keeps; blocks are of so many devices
+//   open [cache]            opens a session, with or without caching its permit between uses
+//   setup SEED DEVICES      leases its lasting blocks, on so many devices; with 0 it leases only permits and plans
 //   publish NAME SEED       leases a block, fills it by the seed and publishes it
-//   share                   a handle, and the seed of what is in it: for any session of this user
-//   take HANDLE SEED        imports what another one shared
-//   setuid UID              becomes that user, before anything else
-//   reuse COUNT             leases so many blocks, finds each empty, fills it, and gives it back or goes on with it
+//   share                   answers a handle that any session of this user may import, and the seed of its content
+//   take HANDLE SEED        imports a block that another client shared
+//   setuid UID              becomes that user; must be the first command
+//   reuse COUNT             leases so many blocks, finds each empty, fills it, and releases or keeps using it
 //   go HISTORY PUBLISHED    begins, writes the file HISTORY, and uses blocks published as "w1" … "wPUBLISHED"
-//   halt                    ends what it began and gives back all but what it keeps.
-//                           Answers how many blocks that is and of how many bytes, and how many of its requests were
-//                           refused because a worker had died, or given up because three brokers had; or what went
-//                           wrong first
+//   halt                    ends its work and releases everything except its lasting blocks.
+//                           Answers the number of these blocks and their bytes, and the number of requests that were
+//                           refused because of a worker's death, or given up because of three brokers' deaths; or the
+//                           first error
+//
+//   chaos_client hold HISTORY POOL UNITS MS
+//
+// Records in the file HISTORY that so many units of a pool are held for so long.
 
 #include <errno.h>
 #include <poll.h>
@@ -29,29 +33,30 @@
 #include <utility>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/block_handle.h>
+#include <berth/bytes.h>
+#include <berth/error.h>
+#include <berth/gpu_ref.h>
+#include <berth/permit.h>
+#include <berth/plan.h>
+#include <berth/session.h>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/block.h"
-#include "client/gpu_ref.h"
-#include "client/permit.h"
-#include "client/plan.h"
-#include "client/session.h"
-#include "common/block_handle.h"
-#include "common/bytes.h"
-#include "common/error.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "tests/chaos/chaos_pools.h"
 #include "tests/chaos/history.h"
 #include "tests/gpu/compute.h"
-#include "tests/support/actor_wire.h"
+#include "tests/support/actor/actor_wire.h"
 
 namespace berth::testing {
 namespace {
@@ -60,15 +65,15 @@ using gpu::Compute;
 using gpu::PatternSum;
 using gpu::PatternWord;
 
-constexpr size_t kKept = 2;
+constexpr size_t kHeldBlocks = 2;
 constexpr uint64_t kLargest = 1 << 18;
-// What is left in memory for whoever comes next.
+// The content left in memory before its release.
 constexpr uint8_t kDirt = 0xdb;
-// How long a permit is waited for, and held, at most.
+// The longest wait for a permit, and the longest time to hold it.
 constexpr uint64_t kLongestWaitMs = 2'000;
 constexpr uint64_t kLongestHoldUs = 10'000;
 
-// Several brokers may come and go while one call waits, on a machine that is busy with other tests.
+// On a machine that is busy with other tests, several brokers may die during one waiting call.
 constexpr absl::Duration kCallPatience = absl::Seconds(60);
 
 void Pause(uint64_t microseconds) {
@@ -76,22 +81,22 @@ void Pause(uint64_t microseconds) {
   ::ppoll(nullptr, 0, &pause, nullptr);
 }
 
-// What a request may meet that has to wait for others.
+// Whether the request was refused because it would have to wait for others.
 bool IsOthersTurn(const absl::Status& status) {
   return IsRefusal(status, Reason::kWaitTimedOut) || IsRefusal(status, Reason::kNoPermit);
 }
 
-// What came of giving something back: what no broker heard in time is said again until one has.
+// The result of a release: the SDK repeats a release that no broker received in time.
 absl::Status GivenBack(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
 }
 
-// An error of what is named.
+// Returns the error with the name of the step.
 absl::Status Naming(const char* step, const absl::Status& status) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(step, ": ", status.message()));
 }
 
-// What a request may meet whose worker dies.
+// Whether the request was refused because of a worker's death.
 bool IsWorkersDeath(const absl::Status& status) {
   return IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
 }
@@ -117,7 +122,7 @@ class ChaosClient {
   }
 
   bool going() const { return history_.has_value(); }
-  // One thing more.
+  // Makes one more step.
   void Step() {
     if (failed_.ok()) failed_ = StepOnce();
     if (!failed_.ok()) return Pause(kLongestHoldUs);
@@ -141,7 +146,7 @@ class ChaosClient {
     BERTH_ASSIGN_OR_RETURN(const uint64_t uid, Number(words[1]));
     const auto user = static_cast<uid_t>(uid);
     if (::setresgid(user, user, user) < 0 || ::setresuid(user, user, user) < 0) return OsError("setresuid", errno);
-    // A change of user clears it: the test's end is this process's.
+    // Set again, because a change of user clears it: this process ends with the test.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     return "";
   }
@@ -158,9 +163,9 @@ class ChaosClient {
     BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words[1]));
     BERTH_ASSIGN_OR_RETURN(devices_, Number(words[2]));
     random_.seed(seed);
-    while (kept_.size() < kKept) {
+    while (devices_ > 0 && held_.size() < kHeldBlocks) {
       BERTH_ASSIGN_OR_RETURN(Held held, Lease(ExportKind::kFd));
-      kept_.push_back(std::move(held));
+      held_.push_back(std::move(held));
     }
     return "";
   }
@@ -203,17 +208,17 @@ class ChaosClient {
       if (!block.ok() && IsWorkersDeath(block.status())) continue;
       BERTH_RETURN_IF_ERROR(block.status());
       absl::StatusOr<Mapping> mapping = block->Map();
-      // Its memory went with its worker.
+      // Its memory was lost with its worker.
       if (!mapping.ok() && kind == ExportKind::kCudaIpc) continue;
       BERTH_RETURN_IF_ERROR(mapping.status());
       BERTH_RETURN_IF_ERROR(MakeCompute(*block));
       BERTH_RETURN_IF_ERROR(Check(*mapping, /*expected=*/0));
       BERTH_RETURN_IF_ERROR(compute_->Fill(*mapping, kDirt));
       Held held = {.block = *std::move(block), .mapping = *std::move(mapping), .sum = 0};
-      if (passing_.size() < kKept) {
+      if (passing_.size() < kHeldBlocks) {
         passing_.push_back(std::move(held));
       } else if (random_() % 2 == 0) {
-        std::swap(passing_[random_() % kKept], held);
+        std::swap(passing_[random_() % kHeldBlocks], held);
       }
     }
     return "";
@@ -232,25 +237,26 @@ class ChaosClient {
     for (Held& held : passing_) BERTH_RETURN_IF_ERROR(Check(held));
     passing_.clear();
     uint64_t bytes = 0;
-    for (Held& held : kept_) {
+    for (Held& held : held_) {
       BERTH_RETURN_IF_ERROR(Check(held));
       bytes += held.block.bytes().count();
     }
-    return absl::StrCat(kept_.size(), " ", bytes, " ", refused_);
+    return absl::StrCat(held_.size(), " ", bytes, " ", refused_);
   }
 
   absl::Status StepOnce() {
     const absl::Status done = AnyStep();
-    // A call that three brokers were killed right after might be what they died of, for all that its client can tell.
+    // A client cannot know whether a call that three brokers received right before their deaths caused these deaths.
     const bool given_up = absl::IsUnavailable(done) && absl::StrContains(done.message(), "ended 3 times");
     return given_up ? Refused() : done;
   }
 
   absl::Status AnyStep() {
     const uint64_t draw = random_() % 20;
+    if (devices_ == 0) return draw < 17 ? Naming("permit", UsePermit()) : Naming("plan", UsePlan());
     if (draw < 8) return Naming("permit", UsePermit());
     if (draw < 10) return Naming("block", UseBlock());
-    if (draw < 13) return Naming("kept", CheckAny(kept_));
+    if (draw < 13) return Naming("held", CheckAny(held_));
     if (draw < 14) return Naming("passing", CheckAny(passing_));
     if (draw < 16) return Naming("published", UsePublished());
     if (draw < 17) return Naming("plan", UsePlan());
@@ -259,17 +265,17 @@ class ChaosClient {
   }
 
   absl::Status UsePermit() {
-    if (!history_->has_room()) return absl::OkStatus();
+    if (!history_->has_capacity()) return absl::OkStatus();
     const ChaosPool& pool = kChaosPools[random_() % std::size(kChaosPools)];
     PermitOptions options = {.pool = pool.name, .units = random_() % pool.most_units + 1};
     options.max_wait = absl::Milliseconds(static_cast<int64_t>(random_() % kLongestWaitMs));
     options.exclusive = pool.exclusive && random_() % 8 == 0;
     absl::StatusOr<Permit> permit = Permit::Acquire(session_, options);
     if (!permit.ok()) return IsOthersTurn(permit.status()) ? absl::OkStatus() : permit.status();
-    const uint64_t holding = history_->Granted(pool.number, options.exclusive ? pool.cap : options.units);
+    const uint64_t interval = history_->Granted(pool.number, options.exclusive ? pool.cap : options.units);
     Pause(random_() % kLongestHoldUs);
-    const absl::Status checked = random_() % 2 == 0 ? CheckAny(kept_) : absl::OkStatus();
-    history_->Releasing(holding);
+    const absl::Status checked = random_() % 2 == 0 ? CheckAny(held_) : absl::OkStatus();
+    history_->Releasing(interval);
     BERTH_RETURN_IF_ERROR(GivenBack(permit->Release()));
     return checked;
   }
@@ -278,11 +284,11 @@ class ChaosClient {
     absl::StatusOr<Held> held = Lease(ExportKind::kFd);
     if (!held.ok()) return IsWorkersDeath(held.status()) ? Refused() : held.status();
     BERTH_RETURN_IF_ERROR(Check(*held));
-    // Freed as it goes, or in so many words.
+    // Freed by its destructor, or explicitly.
     return random_() % 2 == 0 ? absl::OkStatus() : GivenBack(held->block.Free());
   }
 
-  // Its memory ends with its worker, of which it is told; until then it is its own.
+  // The memory ends with its worker, and the client is notified of that; until then no other client uses the memory.
   absl::Status UseIpcBlock() {
     absl::StatusOr<Block> block = Allocate(ExportKind::kCudaIpc);
     if (!block.ok()) return IsWorkersDeath(block.status()) ? Refused() : block.status();
@@ -300,7 +306,7 @@ class ChaosClient {
     return stale ? Refused() : checked;
   }
 
-  // Whether `look` comes to say that the memory went with its worker: who uses it may find out a moment sooner.
+  // Whether `look` comes to report that the memory was lost with its worker: a use may fail a moment before that.
   static bool GoesStale(absl::FunctionRef<absl::Status()> look) {
     absl::Status seen = look();
     for (const absl::Time end = absl::Now() + kCallPatience; seen.ok() && absl::Now() < end; seen = look()) {
@@ -317,7 +323,7 @@ class ChaosClient {
   }
 
   absl::Status UsePlan() {
-    if (!history_->has_room()) return absl::OkStatus();
+    if (!history_->has_capacity()) return absl::OkStatus();
     const ChaosPool& pool = kChaosPools[0];
     PlanOptions options = {.units = random_() % 1'000 + 1, .label = "chaos", .bytes_per_unit = KiB(64)};
     options.reserve = true;
@@ -327,28 +333,28 @@ class ChaosClient {
       const bool others = IsOthersTurn(plan.status()) || IsRefusal(plan.status(), Reason::kConstraint);
       return others ? absl::OkStatus() : plan.status();
     }
-    const uint64_t holding = history_->Granted(pool.number, plan->permit_units() * plan->tiles().size());
+    const uint64_t interval = history_->Granted(pool.number, plan->permit_units() * plan->tiles().size());
     uint64_t end = 0;
     for (const PlanTile& tile : plan->tiles()) {
       if (tile.begin != end) return absl::DataLossError("a plan's tiles leave something out");
       end = tile.end;
     }
     if (end != options.units) return absl::DataLossError("a plan's tiles end elsewhere");
-    history_->Releasing(holding);
+    history_->Releasing(interval);
     return GivenBack(plan->Release());
   }
 
-  // Gives one back that it kept, and keeps another.
+  // Releases one of its lasting blocks, and leases another.
   absl::Status Exchange() {
     absl::StatusOr<Held> next = Lease(ExportKind::kFd);
     if (!next.ok()) return IsWorkersDeath(next.status()) ? Refused() : next.status();
-    Held& last = kept_[random_() % kept_.size()];
+    Held& last = held_[random_() % held_.size()];
     BERTH_RETURN_IF_ERROR(Check(last));
     last = *std::move(next);
     return absl::OkStatus();
   }
 
-  // Of a size that others have, too, or of any.
+  // Allocates a size that others use, too, or any size.
   absl::StatusOr<Block> Allocate(ExportKind kind) {
     const uint64_t bytes = random_() % 2 == 0 ? kLargest >> random_() % 3 : random_() % kLargest + 1;
     BlockOptions options = {.bytes = Bytes(bytes), .label = "chaos", .export_kinds = {kind}};
@@ -356,7 +362,7 @@ class ChaosClient {
     return Block::Allocate(session_, options);
   }
 
-  // A new block with something in it.
+  // Leases a new block and fills it.
   absl::StatusOr<Held> Lease(ExportKind kind) {
     BERTH_ASSIGN_OR_RETURN(Block block, Allocate(kind));
     return Fill(std::move(block), static_cast<uint32_t>(random_()));
@@ -397,12 +403,12 @@ class ChaosClient {
   std::mt19937_64 random_;
   uint64_t devices_ = 1;
   uint64_t published_ = 0;
-  // The context goes last: memory is unmapped before.
+  // Destroyed last: memory is unmapped before the context.
   std::unique_ptr<Compute> compute_;
-  // What stays until the end, and what was shared with others or by them.
-  std::vector<Held> kept_;
+  // Blocks that stay until the end, and blocks shared with others or by them.
+  std::vector<Held> held_;
   std::vector<Held> passing_;
-  // While it goes.
+  // Set while the client works.
   std::optional<History> history_;
   absl::Status failed_;
   uint64_t refused_ = 0;
@@ -413,10 +419,24 @@ bool HasInput() {
   return ::poll(&input, 1, 0) > 0;
 }
 
+int Hold(char** words) {
+  uint64_t pool = 0, units = 0, milliseconds = 0;
+  absl::StatusOr<History> history = History::Create(words[0]);
+  if (!history.ok() || !absl::SimpleAtoi(words[1], &pool) || !absl::SimpleAtoi(words[2], &units) ||
+      !absl::SimpleAtoi(words[3], &milliseconds)) {
+    return 1;
+  }
+  const uint64_t interval = history->Granted(static_cast<uint32_t>(pool), units);
+  Pause(milliseconds * 1'000);
+  history->Releasing(interval);
+  return 0;
+}
+
 }  // namespace
 }  // namespace berth::testing
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 6 && absl::string_view(argv[1]) == "hold") return berth::testing::Hold(argv + 2);
   berth::testing::ChaosClient client;
   std::string line;
   while (true) {

@@ -1,4 +1,4 @@
-// What those who make chaos and those who look at it agree on.
+// The pools that the chaos and its checks share.
 
 #ifndef TESTS_CHAOS_CHAOS_POOLS_H_
 #define TESTS_CHAOS_CHAOS_POOLS_H_
@@ -9,12 +9,12 @@ namespace berth::testing {
 
 struct ChaosPool {
   const char* name;
-  // In histories.
+  // The pool's number in histories.
   uint32_t number;
   uint64_t cap;
-  // That one acquire asks for.
+  // The most units of one acquire.
   uint64_t most_units;
-  // Whether some acquires want it for themselves.
+  // Whether some acquires are exclusive.
   bool exclusive;
 };
 
@@ -23,7 +23,7 @@ inline constexpr ChaosPool kChaosPools[] = {
     {.name = "weighted", .number = 1, .cap = 6, .most_units = 4, .exclusive = true},
 };
 
-// Of each block that is published.
+// Size of each published block.
 inline constexpr uint64_t kPublishedBytes = 2 << 20;
 
 }  // namespace berth::testing

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "common/os_error.h"
-#include "common/unique_fd.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 
 namespace berth::testing {
 
@@ -21,8 +21,8 @@ int64_t MonotonicNanoseconds() {
 
 struct History::File {
   std::atomic<uint64_t> steps;
-  std::atomic<uint64_t> holdings;
-  // An event counts once it is here: a process may end at any instruction.
+  std::atomic<uint64_t> intervals;
+  // An event counts once this count includes it: a process may end at any instruction.
   std::atomic<uint64_t> count;
   HistoryEvent events[kMaxEvents];
 };
@@ -45,20 +45,20 @@ History::~History() {
   if (file_ != nullptr) ::munmap(file_, sizeof(File));
 }
 
-bool History::has_room() const { return file_->count.load() + 2 <= kMaxEvents; }
+bool History::has_capacity() const { return file_->count.load() + 2 <= kMaxEvents; }
 
 uint64_t History::Granted(uint32_t pool, uint64_t units) {
-  const uint64_t holding = file_->holdings.fetch_add(1);
+  const uint64_t interval = file_->intervals.fetch_add(1);
   Write({.kind = HistoryEvent::Kind::kGranted,
          .pool = pool,
          .at = MonotonicNanoseconds(),
-         .holding = holding,
+         .interval = interval,
          .units = units});
-  return holding;
+  return interval;
 }
 
-void History::Releasing(uint64_t holding) {
-  Write({.kind = HistoryEvent::Kind::kReleasing, .at = MonotonicNanoseconds(), .holding = holding});
+void History::Releasing(uint64_t interval) {
+  Write({.kind = HistoryEvent::Kind::kReleasing, .at = MonotonicNanoseconds(), .interval = interval});
 }
 
 void History::Write(const HistoryEvent& event) {

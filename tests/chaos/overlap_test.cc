@@ -18,33 +18,33 @@ namespace {
 constexpr uint32_t kPool = 1;
 constexpr int64_t kAlive = std::numeric_limits<int64_t>::max();
 
-HistoryEvent Granted(int64_t at, uint64_t holding, uint64_t units = 1) {
-  return {.kind = HistoryEvent::Kind::kGranted, .pool = kPool, .at = at, .holding = holding, .units = units};
+HistoryEvent Granted(int64_t at, uint64_t interval, uint64_t units = 1) {
+  return {.kind = HistoryEvent::Kind::kGranted, .pool = kPool, .at = at, .interval = interval, .units = units};
 }
-HistoryEvent Releasing(int64_t at, uint64_t holding) {
-  return {.kind = HistoryEvent::Kind::kReleasing, .at = at, .holding = holding};
+HistoryEvent Releasing(int64_t at, uint64_t interval) {
+  return {.kind = HistoryEvent::Kind::kReleasing, .at = at, .interval = interval};
 }
 
-// Of several processes, each with when it was last seen alive.
+// For several processes, each with the time at which it was last seen alive.
 uint64_t MostOf(const std::vector<std::pair<std::vector<HistoryEvent>, int64_t>>& processes) {
-  std::vector<Holding> all;
+  std::vector<HeldInterval> all;
   for (const auto& [events, last_alive] : processes) {
-    const std::vector<Holding> holdings = Must(HoldingsOf(events, last_alive));
-    all.insert(all.end(), holdings.begin(), holdings.end());
+    const std::vector<HeldInterval> intervals = Must(HeldIntervalsOf(events, last_alive));
+    all.insert(all.end(), intervals.begin(), intervals.end());
   }
   return GreatestOverlap(all, kPool);
 }
 
-TEST(OverlapTest, OneAfterTheOtherIsOne) {
+TEST(OverlapTest, ConsecutiveIntervalsDoNotOverlap) {
   EXPECT_EQ(MostOf({{{Granted(10, 0), Releasing(20, 0), Granted(30, 1), Releasing(40, 1)}, kAlive},
                     {{Granted(20, 0), Releasing(30, 0)}, kAlive}}),
             1u);
 }
 
-TEST(OverlapTest, ABadHistoryIsFound) {
-  // The second was granted one nanosecond before the first gave back.
+TEST(OverlapTest, OverlappingHistoryIsFound) {
+  // The second was granted one nanosecond before the first released.
   EXPECT_EQ(MostOf({{{Granted(10, 0), Releasing(20, 0)}, kAlive}, {{Granted(19, 0), Releasing(30, 0)}, kAlive}}), 2u);
-  // The same, of units, hidden among many that are right.
+  // The same with several units, among many correct intervals.
   std::vector<HistoryEvent> right;
   for (int i = 0; i < 1000; ++i) {
     right.push_back(Granted(i * 10, static_cast<uint64_t>(i), 2));
@@ -55,27 +55,27 @@ TEST(OverlapTest, ABadHistoryIsFound) {
   EXPECT_EQ(MostOf({{right, kAlive}, {{Granted(5004, 0, 3), Releasing(5010, 0)}, kAlive}}), 5u);
 }
 
-TEST(OverlapTest, WhoIsKilledHoldsAsLongAsItWasSeenAlive) {
+TEST(OverlapTest, KilledHolderHoldsWhileSeenAlive) {
   const std::vector<HistoryEvent> killed = {Granted(10, 0)};
   EXPECT_EQ(MostOf({{killed, 25}, {{Granted(20, 0)}, kAlive}}), 2u) << "granted before the holder's death";
   EXPECT_EQ(MostOf({{killed, 20}, {{Granted(20, 0)}, kAlive}}), 1u);
   EXPECT_EQ(MostOf({{killed, 5}, {{Granted(20, 0)}, kAlive}}), 1u) << "it may have been dead by then";
 }
 
-TEST(OverlapTest, OtherPoolsDoNotCount) {
-  std::vector<Holding> holdings = Must(HoldingsOf({Granted(10, 0), Granted(10, 1)}, kAlive));
-  EXPECT_EQ(GreatestOverlap(holdings, kPool), 2u);
-  EXPECT_EQ(GreatestOverlap(holdings, kPool + 1), 0u);
+TEST(OverlapTest, OverlapIgnoresOtherPools) {
+  std::vector<HeldInterval> intervals = Must(HeldIntervalsOf({Granted(10, 0), Granted(10, 1)}, kAlive));
+  EXPECT_EQ(GreatestOverlap(intervals, kPool), 2u);
+  EXPECT_EQ(GreatestOverlap(intervals, kPool + 1), 0u);
 }
 
-TEST(OverlapTest, WhatNobodyCanHaveWrittenIsNoHistory) {
-  EXPECT_TRUE(absl::IsDataLoss(HoldingsOf({Releasing(10, 0)}, kAlive).status()));
-  EXPECT_TRUE(absl::IsDataLoss(HoldingsOf({Granted(10, 0), Releasing(9, 0)}, kAlive).status()));
+TEST(OverlapTest, ImpossibleHistoryIsDataLoss) {
+  EXPECT_TRUE(absl::IsDataLoss(HeldIntervalsOf({Releasing(10, 0)}, kAlive).status()));
+  EXPECT_TRUE(absl::IsDataLoss(HeldIntervalsOf({Granted(10, 0), Releasing(9, 0)}, kAlive).status()));
   EXPECT_TRUE(
-      absl::IsDataLoss(HoldingsOf({Granted(10, 0), Releasing(11, 0), Releasing(12, 0)}, kAlive).status()));
+      absl::IsDataLoss(HeldIntervalsOf({Granted(10, 0), Releasing(11, 0), Releasing(12, 0)}, kAlive).status()));
 }
 
-TEST(OverlapTest, WhatAKilledProcessWroteIsThere) {
+TEST(OverlapTest, HistoryOfKilledProcessIsReadable) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/history-", ::getpid());
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -92,11 +92,11 @@ TEST(OverlapTest, WhatAKilledProcessWroteIsThere) {
   const History history = Must(History::Open(path));
   ::unlink(path.c_str());
   EXPECT_EQ(history.steps(), 1u);
-  const std::vector<Holding> holdings = Must(HoldingsOf(history.Read(), MonotonicNanoseconds()));
-  ASSERT_EQ(holdings.size(), 2u);
-  EXPECT_EQ(holdings[0].units, 2u);
-  EXPECT_EQ(holdings[1].units, 3u);
-  EXPECT_LE(holdings[0].until, holdings[1].from);
+  const std::vector<HeldInterval> intervals = Must(HeldIntervalsOf(history.Read(), MonotonicNanoseconds()));
+  ASSERT_EQ(intervals.size(), 2u);
+  EXPECT_EQ(intervals[0].units, 2u);
+  EXPECT_EQ(intervals[1].units, 3u);
+  EXPECT_LE(intervals[0].until, intervals[1].from);
 }
 
 }  // namespace

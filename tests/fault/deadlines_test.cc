@@ -1,7 +1,7 @@
-// Calls that end close to their grant: no permit is left over, whoever saw what.
+// Calls that end close to their grant: no permit is left over, whichever side saw the end first.
 //
 // BERTH_FAULT_CALLS sets how many calls are made (2,000, and 400 of the SDK's; in the soak ten times as many),
-// BERTH_FAULT_SEED replays the draws of a run.
+// BERTH_FAULT_SEED replays the random choices of a run.
 
 #include <map>
 #include <memory>
@@ -10,14 +10,15 @@
 #include <thread>
 #include <vector>
 
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
 namespace {
@@ -25,14 +26,14 @@ namespace {
 using Permits = v1::PermitService::Stub;
 using Sessions = v1::SessionService::Stub;
 
-// A call that ends at its deadline resets its stream, and as many as these make would be a flood's.
+// A call that ends at its deadline resets its stream, and so many resets would count as a flood.
 constexpr char kManyResets[] = "[limits]\nresets_per_second = 100000\nresets_per_second_per_uid = 100000\n";
 
-// What became of calls, by name.
+// Number of calls by their outcome.
 using Outcomes = std::map<std::string, uint64_t>;
 
-// Calls AcquirePermit `count` times with a deadline of its own choice, gives back what it got, and forgets
-// what it cannot know. Its client lives on: nothing comes back by its death.
+// Calls AcquirePermit `count` times with a deadline of its own choice, releases its grants, and forgets calls with an
+// unknown outcome. The client lives on: its death releases nothing.
 class Hasty {
  public:
   Hasty(const TestDaemon& daemon, uint64_t seed) : client_(RawClient::Open(daemon.folder())), random_(seed) {}
@@ -62,7 +63,7 @@ class Hasty {
  private:
   bool failed() const { return !status_.ok(); }
 
-  // One call is under way at a time, so all earlier ones are settled.
+  // Only one call is pending at a time, so all earlier calls are settled.
   v1::RequestTag Tag() {
     v1::RequestTag tag = client_.NextTag();
     tag.set_answered_below(tag.sequence());
@@ -88,14 +89,14 @@ class Hasty {
 
   RawClient client_;
   std::mt19937_64 random_;
-  // What a call takes here: found by aiming at as many that come too late as do not.
+  // The duration of a call here, adjusted until as many calls are late as are not.
   absl::Duration around_ = absl::Microseconds(500);
   Outcomes outcomes_;
   absl::Status status_;
 };
 
-TEST(DeadlinesTest, NoPermitIsLeftOverOfCallsAroundTheirDeadline) {
-  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", ByLane(2'000, 20'000));
+TEST(DeadlinesTest, CallsAroundDeadlineLeaveNoPermit) {
+  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(2'000, 20'000));
   const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
@@ -116,21 +117,21 @@ TEST(DeadlinesTest, NoPermitIsLeftOverOfCallsAroundTheirDeadline) {
       printf("%s: %lu\n", name.c_str(), count);
       RecordProperty(name, absl::StrCat(count));
     }
-    // Both ways of ending happened, or the test tries nothing.
+    // Both outcomes must occur, or the test checks nothing.
     EXPECT_GT(all["granted"], 0u);
     EXPECT_GT(all["UNDONE"] + all["CANCELLED"] + all["REMEMBERED"] + all["NOTHING_TO_DO"], 0u);
-    // Every client lives and has settled all of its calls: the pool is free, without anybody's death.
-    const Books books = daemon.TakeBooks();
-    EXPECT_EQ(books.permits, 0u);
-    EXPECT_EQ(books.units, 0u);
-    EXPECT_EQ(books.waiters, 0u);
-    EXPECT_EQ(books.processes, daemon.books_at_start().processes + kClients);
+    // Every client lives and has settled all of its calls: the pool is free without any death.
+    const Accounts accounts = daemon.TakeAccounts();
+    EXPECT_EQ(accounts.permits, 0u);
+    EXPECT_EQ(accounts.units, 0u);
+    EXPECT_EQ(accounts.waiters, 0u);
+    EXPECT_EQ(accounts.processes, daemon.accounts_at_start().processes + kClients);
   }
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(DeadlinesTest, TheSdksOwnDeadlinesLeaveNothingEither) {
-  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", ByLane(400, 4'000));
+TEST(DeadlinesTest, SdkDeadlinesLeaveNothing) {
+  const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(400, 4'000));
   const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
   SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
@@ -138,17 +139,17 @@ TEST(DeadlinesTest, TheSdksOwnDeadlinesLeaveNothingEither) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (uint64_t i = 0; i < kActors; ++i) actors.push_back(std::make_unique<Actor>(daemon));
   for (uint64_t i = 0; i < kActors; ++i) {
-    actors[i]->Tell(absl::StrCat("rush ", calls / kActors, " 1000 ", seed + i));
+    actors[i]->SendLine(absl::StrCat("rush ", calls / kActors, " 1000 ", seed + i));
   }
   for (const auto& actor : actors) {
     const absl::StatusOr<std::string> granted = actor->Answer(absl::Minutes(5));
     EXPECT_TRUE(Ok(granted));
   }
-  const Books books = daemon.TakeBooks();
-  EXPECT_EQ(books.permits, 0u);
-  EXPECT_EQ(books.waiters, 0u);
+  const Accounts accounts = daemon.TakeAccounts();
+  EXPECT_EQ(accounts.permits, 0u);
+  EXPECT_EQ(accounts.waiters, 0u);
   for (const auto& actor : actors) actor->Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace

@@ -1,32 +1,33 @@
-// What clients can use up, they use up: file descriptors, the broker's memory. Operators are served all the same, and
-// leases stay.
+// Clients exhaust every resource that they can: file descriptors, the broker's memory. The daemon still serves
+// operators, and leases stay.
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.grpc.pb.h"
-#include "client/inspector.h"
-#include "client/session.h"
-#include "common/session_capsule.h"
+#include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
+#include "common/wire/session_credentials.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
-#include "tests/support/answer_times.h"
-#include "tests/support/flood.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/wire/answer_times.h"
+#include "tests/support/wire/flood.h"
+#include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
 namespace {
 
-// Runs `berth` as an operator. Returns what it printed; fails where it does not end well.
+// Runs `berth` as an operator. Returns its output; fails where the command fails.
 std::string Berth(const TestDaemon& daemon, const std::string& verb) {
   Subprocess berth = Subprocess::Start(
       {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), verb}});
@@ -35,8 +36,8 @@ std::string Berth(const TestDaemon& daemon, const std::string& verb) {
   return said;
 }
 
-// An operator who has just come, with a session of its own: looks, changes something, and watches, which is all within
-// the time of one answer. Errors: whatever keeps it from that.
+// A new operator opens a session, reads, changes a setting and watches, all within the time of one answer. Errors: the
+// first failure.
 absl::Status Come(const TestDaemon& daemon, AnswerTimes* times) {
   BERTH_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                          Session::Open({.folder = daemon.folder(), .admin = true, .always_new = true}));
@@ -45,32 +46,38 @@ absl::Status Come(const TestDaemon& daemon, AnswerTimes* times) {
   times->Saw(node.pressure());
   BERTH_RETURN_IF_ERROR(inspector.DrainDevice(0, "to look at it").status());
   BERTH_RETURN_IF_ERROR(inspector.UndrainDevice(0).status());
-  bool told = false;
+  bool received = false;
   const absl::Status watched = inspector.WatchDevices([&](const v1::WatchDevicesResponse&) {
-    told = true;
+    received = true;
     return false;
   });
-  return told ? absl::OkStatus() : watched;
+  return received ? absl::OkStatus() : watched;
 }
 
 absl::Status ComeAsOperator(const TestDaemon& daemon, AnswerTimes* times) {
   return times->Time([&] { return Come(daemon, times); });
 }
 
-TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
+TEST(FdExhaustionTest, OperatorsAreServedDespiteExhaustedClientFds) {
   TestDaemon daemon({.fd_limit = 400});
   Actor holder(daemon);
   holder.Do("acquire p");
+  // The first call over gRPC connects.
+  holder.Do("allocate b 4096");
+  std::shared_ptr<Session> unconnected =
+      Must(Session::Open({.folder = daemon.folder(), .always_new = true, .timeout = absl::Seconds(2)}));
   Flood calls = Flood::Start("silent", daemon.folder() + "/berthd.sock", 300);
   Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 300);
-  // Nobody else gets in.
+  // No other client gets a session.
   ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
-  // Nor does who is in get more than clients may have, whatever it is.
+  // A client with a session does not exceed the clients' limit either, by any resource.
   absl::Status refused;
   for (int i = 0; i < 400 && refused.ok(); ++i) {
     refused = holder.Ask(absl::StrCat("allocate b", i, " 4096")).status();
   }
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  const absl::Status no_connection = Inspector(unconnected).GetNode().status();
+  EXPECT_TRUE(absl::StrContains(no_connection.message(), "accepted no connection on")) << no_connection;
   AnswerTimes times;
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
@@ -78,18 +85,20 @@ TEST(FdExhaustionTest, OperatorsAreServedWhenClientsHaveTakenEveryFd) {
     EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
   }
   times.ExpectInTime("every fd taken");
-  // Who was there goes on.
+  // An existing client continues.
   EXPECT_TRUE(Ok(holder.Ask("release p")));
   EXPECT_TRUE(Ok(holder.Ask("acquire p")));
   EXPECT_GT(calls.Stop().ended, 0u);
   EXPECT_GT(sessions.Stop().ended, 0u);
+  EXPECT_TRUE(Eventually([&] { return Inspector(unconnected).GetNode().ok(); }));
+  unconnected.reset();
   holder.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
   Actor later(daemon);
   EXPECT_TRUE(Ok(later.Ask("acquire p")));
 }
 
-TEST(FdExhaustionTest, WhoGotNoPageForItsStreamsGetsOneOnceThereIsRoom) {
+TEST(FdExhaustionTest, StreamWithoutPageGetsItWhenFdsAreFree) {
   TestDaemon daemon({.fd_limit = 400});
   Actor actor(daemon);
   absl::Status refused;
@@ -100,15 +109,15 @@ TEST(FdExhaustionTest, WhoGotNoPageForItsStreamsGetsOneOnceThereIsRoom) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   const absl::Status without = actor.Ask("stream s").status();
   EXPECT_TRUE(absl::IsResourceExhausted(without)) << without;
-  // The last of them was not made.
+  // The last allocation failed.
   for (int i = 0; i < blocks - 1; ++i) actor.Do(absl::StrCat("free b", i));
   EXPECT_TRUE(Eventually([&] { return actor.Ask("stream s").ok(); }));
   EXPECT_TRUE(Ok(actor.Ask("sync s")));
   actor.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
+TEST(PlacesTest, OperatorsConnectWhenTheirUserIsAtLimit) {
   TestDaemon daemon({.config = "[limits]\nconnections = 24\nconnections_per_uid = 12\nattach_fds_per_uid = 24\n"});
   Actor holder(daemon);
   holder.Do("acquire p");
@@ -118,7 +127,7 @@ TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
   AnswerTimes times;
   for (int i = 0; i < 10 && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
   times.ExpectInTime("every place of one's user taken");
-  // More of them at once than their user has places.
+  // More operators at once than their user's places.
   std::vector<std::shared_ptr<Session>> operators;
   for (int i = 0; i < 20; ++i) {
     operators.push_back(Must(Session::Open({.folder = daemon.folder(), .admin = true, .always_new = true})));
@@ -129,10 +138,10 @@ TEST(PlacesTest, OperatorsComeInWhenTheirOwnUserHasTakenAllOfItsPlaces) {
   calls.Stop();
   sessions.Stop();
   holder.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(PlacesTest, OperatorsWatchWhenTheirOwnUserHasTakenAllOfItsWatches) {
+TEST(PlacesTest, OperatorsWatchWhenTheirUserIsAtLimit) {
   TestDaemon daemon;
   struct Watch {
     grpc::ClientContext context;
@@ -140,7 +149,7 @@ TEST(PlacesTest, OperatorsWatchWhenTheirOwnUserHasTakenAllOfItsWatches) {
   };
   std::vector<RawClient> clients;
   std::vector<std::unique_ptr<Watch>> watches;
-  // Returns whether it was told of the devices.
+  // Returns whether it received the devices.
   const auto watch = [&](const RawClient& client, const std::string& credentials) {
     auto& open = *watches.emplace_back(std::make_unique<Watch>());
     open.context.AddMetadata(kCredentialsHeader, credentials);
@@ -166,7 +175,7 @@ TEST(PlacesTest, OperatorsWatchWhenTheirOwnUserHasTakenAllOfItsWatches) {
   }
 }
 
-TEST(MemoryExhaustionTest, ABrokerPastItsBoundIsFollowedByOneThatGoesOnWithEverything) {
+TEST(MemoryExhaustionTest, BrokerPastMemoryBoundRestartsWithItsState) {
 #ifdef BERTH_SANITIZED
   GTEST_SKIP() << "a sanitizer's memory is more than the bound";
 #endif
@@ -174,7 +183,7 @@ TEST(MemoryExhaustionTest, ABrokerPastItsBoundIsFollowedByOneThatGoesOnWithEvery
   Actor holder(daemon);
   holder.Do("acquire p");
   holder.Allocate("b", 4096);
-  const auto look = [&] { return Must(daemon.inspector().GetNode()); };
+  const auto look = [&] { return daemon.GetNode(); };
   const v1::Node before = look();
   EXPECT_EQ(before.pressure().memory_bound_bytes(), 24u << 20);
   EXPECT_EQ(before.pressure().memory_restarts(), 0u);
@@ -183,20 +192,20 @@ TEST(MemoryExhaustionTest, ABrokerPastItsBoundIsFollowedByOneThatGoesOnWithEvery
   flood.Stop();
   EXPECT_TRUE(Ok(holder.Ask("release p")));
   EXPECT_TRUE(Ok(holder.Ask("acquire p")));
-  EXPECT_TRUE(daemon.BooksBecome(
-      [](const Books& books) { return books.units == 1 && books.blocks == 1 && books.waiters == 0; }));
+  EXPECT_TRUE(daemon.AccountsBecome(
+      [](const Accounts& accounts) { return accounts.units == 1 && accounts.blocks == 1 && accounts.waiters == 0; }));
   const v1::Node after = look();
   EXPECT_EQ(after.incarnation(), before.incarnation());
-  // It is not one after the other: a broker has its time before it may end so.
+  // Restarts do not follow each other directly: a broker runs for a minimum time before it may end this way.
   EXPECT_LE(after.pressure().memory_restarts(), 2u);
   EXPECT_EQ(after.epoch(), before.epoch() + after.pressure().memory_restarts());
-  EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "of memory, bound 24 MiB"));
+  EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "of memory, limit 24 MiB"));
   holder.Quit();
-  EXPECT_TRUE(daemon.BooksBecome(
-      [](const Books& books) { return books.units == 0 && books.blocks == 0 && books.live == 0; }));
+  EXPECT_TRUE(daemon.AccountsBecome(
+      [](const Accounts& accounts) { return accounts.units == 0 && accounts.blocks == 0 && accounts.live == 0; }));
 }
 
-TEST(MemoryExhaustionTest, ABoundWithoutRoomIsRefusedAtTheStartWithWhatIsNeeded) {
+TEST(MemoryExhaustionTest, MemoryBoundBelowNeedIsRejectedAtStart) {
   TestDaemon other;
   const std::string config = absl::StrCat(other.folder(), "/berthd.toml");
   Subprocess berthd = Subprocess::Start(
@@ -206,7 +215,7 @@ TEST(MemoryExhaustionTest, ABoundWithoutRoomIsRefusedAtTheStartWithWhatIsNeeded)
                 ProgramPath("daemon/berthd"), config}});
   const std::string said = berthd.ReadAll();
   EXPECT_EQ(berthd.Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(said, "limits.broker_memory: 1 MiB, but a broker that serves nobody has")) << said;
+  EXPECT_TRUE(absl::StrContains(said, "limits.broker_memory: 1 MiB, but a broker without clients uses")) << said;
 }
 
 }  // namespace

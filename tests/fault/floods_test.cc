@@ -1,5 +1,5 @@
-// Clients that send what costs them nothing and the daemon much, on as many connections as they like: operators are
-// answered meanwhile, others keep what they have, and the daemon is afterwards what it was.
+// Clients that send requests cheap for them and expensive for the daemon, on any number of connections. Meanwhile
+// operators get answers and other clients retain their leases; afterwards the daemon is unchanged.
 
 #include <algorithm>
 #include <fstream>
@@ -10,44 +10,45 @@
 #include <string>
 #include <vector>
 
+#include <berth/error.h>
+#include <berth/session.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/inspector.h"
-#include "client/session.h"
-#include "common/error.h"
+#include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
-#include "tests/support/answer_times.h"
-#include "tests/support/flood.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/wire/answer_times.h"
+#include "tests/support/wire/flood.h"
 
 namespace berth::testing {
 namespace {
 
 constexpr int kConnections = 16;
 constexpr absl::Duration kFlood = absl::Seconds(3);
-// An answer that is not there then does not come while the flood goes on; it is to be there sooner (AnswerTimes).
+// An answer still missing then would not come before the flood's end; it is expected sooner (AnswerTimes).
 constexpr absl::Duration kAnswer = absl::Seconds(10);
-// Of the broker, over what it had before: what may be on its way when a connection is ended, and what an allocator
-// makes of it. A flood that nothing bounds is past this in a second.
+// The broker's allowed growth: data in transit when a connection is ended, and the allocator's overhead. An unbounded
+// flood exceeds this in a second.
 constexpr uint64_t kGrowth = 256 << 20;
 
 struct Kind {
   const char* name;
   const char* socket;
-  // Whether each of its connections is more than a connection may be.
+  // Whether each of its connections exceeds a connection's limits.
   bool ends;
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << " on " << kind.socket; }
 
 class FloodTest : public ::testing::TestWithParam<Kind> {
  protected:
-  // An operator who has just come, and needs no session.
+  // A new operator, who needs no session.
   absl::StatusOr<v1::Node> Look() {
     const auto session = Session::Open(
         {.folder = daemon_.folder(), .admin = true, .observer = true, .always_new = true, .timeout = kAnswer});
@@ -58,7 +59,7 @@ class FloodTest : public ::testing::TestWithParam<Kind> {
   TestDaemon daemon_;
 };
 
-TEST_P(FloodTest, OperatorsAreAnsweredOthersGoOnAndNothingIsLeft) {
+TEST_P(FloodTest, OperatorsAreAnsweredDuringFloodWithoutLeaks) {
   auto holder = std::make_unique<Actor>(daemon_);
   holder->Do("acquire p");
   [[maybe_unused]] const uint64_t before = ResidentBytes(daemon_.broker());
@@ -86,7 +87,7 @@ TEST_P(FloodTest, OperatorsAreAnsweredOthersGoOnAndNothingIsLeft) {
     EXPECT_GT(outcome.ended, 0u);
   }
   EXPECT_EQ(daemon_.broker(), broker) << "the broker has ended";
-  // Who was there goes on; whoever is of the flood's user may have to wait a moment to come.
+  // An existing client continues; a new client of the flood's user may have to wait a moment.
   EXPECT_TRUE(Ok(holder->Ask("release p")));
   EXPECT_TRUE(Ok(holder->Ask("acquire p")));
   if (!attach) {
@@ -94,7 +95,7 @@ TEST_P(FloodTest, OperatorsAreAnsweredOthersGoOnAndNothingIsLeft) {
     EXPECT_TRUE(Ok(later.Ask("acquire p")));
   }
   holder.reset();
-  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.units == 0; }));
+  EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.units == 0; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -115,18 +116,18 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(FloodOfOneUserTest, TheConnectionThatIsEndedIsSaidInTheAuditLogAndInTheStatus) {
+TEST(FloodOfOneUserTest, EndedConnectionIsShownInAuditLogAndStatus) {
   TestDaemon daemon({.config = "[limits]\nresets_per_second = 10\n"});
   Flood flood = Flood::Start("resets", daemon.folder() + "/berthd.sock", 1);
-  const auto ended = [&] { return Must(daemon.inspector().GetNode()).pressure().ended_connections() > 0; };
+  const auto ended = [&] { return daemon.GetNode().pressure().ended_connections() > 0; };
   ASSERT_TRUE(Eventually(ended));
   flood.Stop();
   Subprocess status = Subprocess::Start(
       {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), "status"}});
   const std::string said = status.ReadAll();
   EXPECT_EQ(status.Wait(), 0);
-  EXPECT_TRUE(absl::StrContains(said, "ended because too many calls came on them")) << said;
-  // Its disk is written to behind everybody's back.
+  EXPECT_TRUE(absl::StrContains(said, "closed because their calls exceeded the rate limit")) << said;
+  // The daemon writes its disk asynchronously.
   std::string log;
   EXPECT_TRUE(Eventually([&] {
     std::ifstream file(daemon.folder() + "/state/audit.jsonl");
@@ -135,12 +136,12 @@ TEST(FloodOfOneUserTest, TheConnectionThatIsEndedIsSaidInTheAuditLogAndInTheStat
   })) << log;
 }
 
-TEST(AcceptRateTest, WhoComesTooFastIsHungUpOnAndAnOperatorIsNot) {
+TEST(AcceptRateTest, FastConnectorIsRejectedOperatorIsNot) {
   TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 5\n"});
   Flood flood = Flood::Start("connects", daemon.folder() + "/berthd.sock", 4);
-  const auto refused = [&] { return Must(daemon.inspector().GetNode()).pressure().refused_connections() > 0; };
+  const auto refused = [&] { return daemon.GetNode().pressure().refused_connections() > 0; };
   EXPECT_TRUE(Eventually(refused));
-  // Each of these is a connection of its own.
+  // Each of these is a separate connection.
   for (int i = 0; i < 30 && !HasFailure(); ++i) {
     Subprocess status = Subprocess::Start(
         {.argv = {ProgramPath("client/cli/berth"), "--admin", absl::StrCat("--folder=", daemon.folder()), "health"}});
@@ -149,8 +150,8 @@ TEST(AcceptRateTest, WhoComesTooFastIsHungUpOnAndAnOperatorIsNot) {
   flood.Stop();
 }
 
-TEST(AcceptRateTest, ACrowdOfSessionsComesInOneAfterTheOther) {
-  // 82 at once; each session is two connections.
+TEST(AcceptRateTest, SessionsAboveAcceptRateOpenInTurn) {
+  // 82 at once; each session has two connections.
   TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 20\n"});
   std::vector<std::future<absl::Status>> crowd;
   for (int i = 0; i < 60; ++i) {
@@ -161,17 +162,17 @@ TEST(AcceptRateTest, ACrowdOfSessionsComesInOneAfterTheOther) {
     const absl::Status status = opened.get();
     EXPECT_TRUE(status.ok()) << status;
   }
-  EXPECT_GT(Must(daemon.inspector().GetNode()).pressure().refused_connections(), 0u);
+  EXPECT_GT(daemon.GetNode().pressure().refused_connections(), 0u);
 }
 
-TEST(AcceptRateTest, WhoMayNotComeForTooLongIsToldWhy) {
+TEST(AcceptRateTest, RejectedConnectorTimesOutWithReason) {
   TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 1\n"});
   absl::Status status;
   for (int i = 0; i < 10 && status.ok(); ++i) {
     status = Session::Open({.folder = daemon.folder(), .timeout = absl::Milliseconds(50)}).status();
   }
   EXPECT_TRUE(IsRefusal(status, Reason::kLimit)) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "1 a second have come")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "1 a second")) << status;
 }
 
 }  // namespace

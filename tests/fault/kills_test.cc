@@ -1,8 +1,9 @@
-// Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own
-// processes. The count never exceeds the cap, by a witness of its own, and everything comes back.
+// Random SIGKILLs: of permit holders and waiters, of owners and importers of blocks, of the daemon's own processes. By
+// an independent witness the count never exceeds the cap, and everything comes back.
 //
 // BERTH_FAULT_KILLS sets how many clients are killed over permits (60, in the soak 500) and over blocks (20, in the
-// soak 120), BERTH_FAULT_SEED replays a run.
+// soak 120). It also sets how many clients and daemons are killed where the whole daemon is killed and stopped (40, in
+// the soak 200). BERTH_FAULT_SEED replays a run.
 
 #include <poll.h>
 #include <signal.h>
@@ -14,13 +15,14 @@
 #include <string>
 #include <vector>
 
+#include <berth/block_handle.h>
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/block_handle.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -35,29 +37,29 @@ class KillsTest : public ::testing::Test {
     if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
   }
 
-  // One chance in `n`.
+  // Returns true with a chance of one in `n`.
   bool OneIn(uint64_t n) { return random_() % n == 0; }
 
   const uint64_t seed_;
   std::mt19937_64 random_;
 };
 
-// A client that opens a session, waits for a permit, and holds it until something is done with it.
+// A client that opens a session, waits for a permit, and holds it until the test acts on it.
 struct Client {
   explicit Client(const TestDaemon& daemon) : actor(daemon, {.open = false}) {
-    actor.Tell("open");
-    actor.Tell("acquire p");
+    actor.SendLine("open");
+    actor.SendLine("acquire p");
   }
   enum class State { kOpening, kWaiting, kHolding, kReleasing, kDying };
   Actor actor;
   State state = State::kOpening;
-  // It was seen to hold; so it may use the GPU until it gave that back, or is gone.
+  // The client was seen to hold; so it may use the GPU until it has released the permit, or has ended.
   bool held = false;
 };
 
-// Keeps a crowd of clients over one pool and kills them. It is the witness: it counts those that said that
-// they hold and are neither released nor proved gone by their pidfd. The daemon acts on the same proof and
-// the client speaks after it, so whoever is counted when a new holder speaks does hold at that moment.
+// Runs a crowd of clients over one pool and kills them. The crowd is the witness: it counts clients that reported a
+// permit and are neither released nor proved dead by their pidfd. The daemon acts on the same proof, and the client
+// reports after that. So each counted client does hold at the moment when a new holder reports.
 class Crowd {
  public:
   Crowd(const TestDaemon& daemon, size_t size, uint64_t cap) : daemon_(daemon), size_(size), cap_(cap) {}
@@ -66,7 +68,7 @@ class Crowd {
   uint64_t grants() const { return grants_; }
   uint64_t most() const { return most_; }
 
-  // Waits until some client says something, and takes it in; sends new ones for those that are gone.
+  // Waits for a report of some client and processes it; starts new clients for those that ended.
   void Step(std::mt19937_64& random) {
     Bury();
     while (clients_.size() < size_) clients_.emplace_back(daemon_);
@@ -91,6 +93,21 @@ class Crowd {
     }
   }
 
+  // Ends the whole daemon by SIGKILL or a stop, and starts another one. Clients die before it serves, too.
+  void EndDaemon(TestDaemon& daemon, std::mt19937_64& random) {
+    daemon_ends_ = true;
+    if (random() % 2 == 0) {
+      daemon.KillSupervisorAndBroker();
+      ++kills_;
+    } else {
+      daemon.Stop();
+    }
+    ++ends_;
+    for (uint64_t deaths = random() % 3; deaths > 0; --deaths) KillAny(random);
+    daemon.StartAgain();
+  }
+  uint64_t ends() const { return ends_; }
+
   void KillAny(std::mt19937_64& random) {
     auto it = clients_.begin();
     std::advance(it, static_cast<ptrdiff_t>(random() % clients_.size()));
@@ -113,6 +130,9 @@ class Crowd {
 
   void Hear(Client& client, std::mt19937_64& random) {
     const absl::StatusOr<std::string> answer = client.actor.Answer();
+    // No daemon was there to open a session with, or three died right after they received the same call.
+    const bool given_up = client.state == Client::State::kOpening || absl::IsUnavailable(answer.status());
+    if (daemon_ends_ && !answer.ok() && given_up) return Kill(client);
     ASSERT_TRUE(Ok(answer));
     switch (client.state) {
       case Client::State::kOpening:
@@ -123,18 +143,18 @@ class Crowd {
         client.held = true;
         ++grants_;
         Witness();
-        // Most die holding; some give back, and ask again.
+        // Most die while holding; some release, and request again.
         if (random() % 4 != 0) {
           Kill(client);
         } else {
           client.held = false;
           client.state = Client::State::kReleasing;
-          client.actor.Tell("release p");
+          client.actor.SendLine("release p");
         }
         return;
       case Client::State::kReleasing:
         client.state = Client::State::kWaiting;
-        client.actor.Tell("acquire p");
+        client.actor.SendLine("acquire p");
         return;
       default:
         FAIL() << "unexpected: " << *answer;
@@ -153,19 +173,21 @@ class Crowd {
   const uint64_t cap_;
   std::list<Client> clients_;
   uint64_t kills_ = 0;
+  uint64_t ends_ = 0;
   uint64_t grants_ = 0;
+  bool daemon_ends_ = false;
   uint64_t most_ = 0;
 };
 
-TEST_F(KillsTest, NeverMoreThanTheCapOfKilledClientsHold) {
+TEST_F(KillsTest, KilledClientsNeverExceedCap) {
   TestDaemon daemon;
-  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", ByLane(60, 500));
+  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(60, 500));
   {
     Crowd crowd(daemon, /*size=*/8, /*cap=*/2);
     while (crowd.kills() < wanted) {
       crowd.Step(random_);
       if (HasFatalFailure()) return;
-      // Waiters, and those that are still opening, die too.
+      // Waiters and clients that are still opening a session die, too.
       if (OneIn(6)) crowd.KillAny(random_);
     }
     EXPECT_LE(crowd.most(), 2u);
@@ -175,24 +197,44 @@ TEST_F(KillsTest, NeverMoreThanTheCapOfKilledClientsHold) {
   }
   const v1::ListPoolsResponse pools = Must(daemon.inspector().ListPools());
   EXPECT_EQ(pools.pools(0).peak(), 2u);
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
+TEST_F(KillsTest, DaemonEndsGrantNoUnitTwice) {
   TestDaemon daemon;
-  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", ByLane(20, 120));
+  const uint64_t wanted = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(40, 200));
+  {
+    Crowd crowd(daemon, /*size=*/8, /*cap=*/2);
+    while (crowd.kills() < wanted) {
+      crowd.Step(random_);
+      if (HasFatalFailure()) return;
+      if (OneIn(6)) crowd.KillAny(random_);
+      if (OneIn(24)) crowd.EndDaemon(daemon, random_);
+    }
+    EXPECT_LE(crowd.most(), 2u);
+    printf("%lu kills, %lu ends of the daemon, %lu grants, at most %lu held at once\n", crowd.kills(), crowd.ends(),
+           crowd.grants(), crowd.most());
+  }
+  EXPECT_TRUE(
+      daemon.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0 && accounts.waiters == 0; }));
+  daemon.ExpectAccountsBack();
+}
+
+TEST_F(KillsTest, KilledOwnersAndImportersLeaveNoBytes) {
+  TestDaemon daemon;
+  const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(20, 120));
   for (uint64_t killed = 0; killed < kills; killed += 2) {
     Actor owner(daemon);
     Actor importer(daemon);
     const BlockHandle handle = owner.Allocate("b", 1 << 20);
     owner.Do(absl::StrCat("grant-session b ", importer.session().value()));
-    // Both work on; each dies after as many answers as chance has it, so the deaths fall anywhere in between.
+    // Both continue to work; each dies after a random number of answers, so that the deaths fall anywhere in between.
     const std::vector<std::string> owners = {"map b",  "fill b 1",        "unmap b",
                                              "free b", "allocate c 4096", "drop c"};
     const std::vector<std::string> importers = {absl::StrCat("import b ", FormatHandle(handle)), "map b",
                                                 "drop b", "allocate d 4096", "map d"};
-    for (const std::string& command : owners) owner.Tell(command);
-    for (const std::string& command : importers) importer.Tell(command);
+    for (const std::string& command : owners) owner.SendLine(command);
+    for (const std::string& command : importers) importer.SendLine(command);
     const size_t owner_lives = random_() % owners.size();
     const size_t importer_lives = random_() % importers.size();
     const bool owner_first = OneIn(2);
@@ -202,7 +244,7 @@ TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
       const size_t lives = owners_turn ? owner_lives : importer_lives;
       for (size_t i = 0; i < lives; ++i) {
         const absl::Status status = actor.Answer().status();
-        // A block that its owner freed meanwhile is not for the importer any more.
+        // The importer cannot get a block that its owner has freed meanwhile.
         if (owners_turn) {
           EXPECT_TRUE(Ok(status)) << owners[i];
         }
@@ -210,27 +252,27 @@ TEST_F(KillsTest, OwnersAndImportersKilledAnywhereLeaveNoBytes) {
       actor.process().Kill();
     }
   }
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST_F(KillsTest, ABrokerKilledAnywhereIsReplacedAndNoClientHangs) {
+TEST_F(KillsTest, KilledBrokerIsReplacedAndNoClientHangs) {
   TestDaemon daemon;
-  const uint64_t rounds = ByLane(4, 12);
-  // None ends holding, so whoever waits is served in the end.
+  const uint64_t rounds = GateOrSoak(4, 12);
+  // None ends while holding, so every waiter is served in the end.
   const std::vector<std::string> commands = {"open",     "acquire p", "allocate b 4096", "map b",
                                              "fill b 1", "release p", "drop b",          "allocate c 8192"};
   for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<std::unique_ptr<Actor>> actors;
     for (int i = 0; i < 4; ++i) {
       actors.push_back(std::make_unique<Actor>(daemon, ActorOptions{.open = false}));
-      for (const std::string& command : commands) actors.back()->Tell(command);
+      for (const std::string& command : commands) actors.back()->SendLine(command);
     }
     const size_t before = random_() % commands.size();
     for (size_t i = 0; i < before; ++i) EXPECT_TRUE(Ok(actors[0]->Answer())) << commands[i];
     ASSERT_EQ(::kill(daemon.broker(), SIGKILL), 0);
     for (size_t k = 0; k < actors.size(); ++k) {
       for (size_t i = k == 0 ? before : 0; i < commands.size(); ++i) {
-        // An error is an answer too; only silence is none.
+        // An error is an answer, too; only the end of the process is none.
         const absl::Status status = actors[k]->Answer().status();
         EXPECT_FALSE(absl::IsOutOfRange(status)) << status << " to " << commands[i];
       }
@@ -238,7 +280,7 @@ TEST_F(KillsTest, ABrokerKilledAnywhereIsReplacedAndNoClientHangs) {
     Actor next(daemon);
     EXPECT_TRUE(Ok(next.Ask("acquire p wait_ms=20000")));
   }
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
-// A client that tells what is not so: it can hurt itself, and those who share a block with it, and nobody else.
+// A client that makes false statements: it can hurt only itself, and clients that share a block with it.
 
 #include <string>
 
+#include <berth/block_handle.h>
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/block_handle.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
-#include "tests/support/test_daemon.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -15,7 +16,7 @@ namespace {
 
 constexpr uint64_t kBytes = 1 << 20;
 
-// A liar and somebody honest, who share the block "b" of a third; the honest one has a block "own" too.
+// A liar and an honest client, who share the block "b" of a third; the honest client also has a block "own".
 struct Sharers {
   explicit Sharers(const TestDaemon& daemon) : owner(daemon), liar(daemon), honest(daemon) {
     const BlockHandle handle = owner.Allocate("b", kBytes);
@@ -31,7 +32,7 @@ struct Sharers {
     honest.Allocate("own", kBytes);
     honest.Do("map own");
   }
-  // The honest one works on its own block, on another stream, as if nothing were.
+  // The honest client works on its own block, on another stream, undisturbed.
   void WorkElsewhere() {
     honest.Do("preflight e t own:w");
     honest.Do("queue-fill t own 3");
@@ -43,38 +44,38 @@ struct Sharers {
   Actor honest;
 };
 
-TEST(LyingClientTest, AValueThatNoStreamWritesHoldsUpThoseWhoShareTheBlockUntilItsTellerDies) {
+TEST(LyingClientTest, FalseFenceValueBlocksSharersUntilItsSenderDies) {
   TestDaemon daemon;
   Sharers sharers(daemon);
-  sharers.liar.Do("tell-finish b 1000000");
+  sharers.liar.Do("claim-finish b 1000000");
   EXPECT_EQ(sharers.honest.Do("preflight r s b:r"), "");
   sharers.honest.Do("queue-check s b 1");
   sharers.honest.Do("commit r");
   sharers.WorkElsewhere();
-  sharers.honest.Tell("sync s");
+  sharers.honest.SendLine("sync s");
   sharers.liar.Kill();
   EXPECT_TRUE(Ok(sharers.honest.Answer()));
   EXPECT_EQ(sharers.honest.Do("preflight r s b:r"), "torn");
   sharers.honest.Do("commit r");
   sharers.honest.Quit();
   sharers.owner.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(LyingClientTest, WhatIsNoValueOrNotItsOwnIsRefusedAndChangesNothing) {
+TEST(LyingClientTest, InvalidFenceValueIsRejectedAndChangesNothing) {
   TestDaemon daemon;
   Sharers sharers(daemon);
   for (const char* const value : {"0", "9223372036854775807", "18446744073709551615"}) {
-    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("tell-finish b ", value)), Reason::kInvalidField))
+    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("claim-finish b ", value)), Reason::kInvalidField))
         << value;
   }
-  // Uses and streams that are another process's, or nobody's, are not there.
+  // Uses and streams of another process, or that do not exist, are not found.
   sharers.honest.Do("preflight r s b:r");
   for (int use = 0; use < 10; ++use) {
-    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("tell-use ", use, " 1")), Reason::kNotFound)) << use;
+    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("claim-use ", use, " 1")), Reason::kNotFound)) << use;
   }
   for (const int slot : {9, 251, 252, 1'000'000}) {
-    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("tell-prepare b ", slot)), Reason::kNotFound)) << slot;
+    EXPECT_TRUE(Refused(sharers.liar.Ask(absl::StrCat("claim-prepare b ", slot)), Reason::kNotFound)) << slot;
   }
   sharers.honest.Do("commit r");
   sharers.liar.Quit();
@@ -82,13 +83,13 @@ TEST(LyingClientTest, WhatIsNoValueOrNotItsOwnIsRefusedAndChangesNothing) {
   sharers.honest.Do("commit r");
   sharers.honest.Quit();
   sharers.owner.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(LyingClientTest, WhoAcknowledgesAndKeepsItsMappingHasItsOwnOldMemoryAndNobodyElses) {
+TEST(LyingClientTest, RetainedMappingExposesNoForeignMemory) {
   TestDaemon daemon;
   Sharers sharers(daemon);
-  sharers.liar.Do("keep b");
+  sharers.liar.Do("retain b");
   sharers.liar.Do("unmap b");
   sharers.liar.Do("drop b");
   sharers.honest.Do("unmap b");
@@ -96,18 +97,19 @@ TEST(LyingClientTest, WhoAcknowledgesAndKeepsItsMappingHasItsOwnOldMemoryAndNobo
   sharers.owner.Do("unmap b");
   sharers.owner.Do("free b");
   sharers.owner.Do("drop b");
-  // By the books the bytes are back, and somebody else gets as many.
-  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.quarantined + books.retired == 0; }));
+  // By the accounting the bytes are back, and another client can allocate as many.
+  ASSERT_TRUE(
+      daemon.AccountsBecome([](const Accounts& accounts) { return accounts.quarantined + accounts.retired == 0; }));
   sharers.owner.Allocate("next", kBytes);
   sharers.owner.Do("map next");
   sharers.owner.Do("fill next 9");
-  EXPECT_TRUE(Ok(sharers.liar.Ask("check-kept b 1")));
-  sharers.liar.Do("fill-kept b 7");
+  EXPECT_TRUE(Ok(sharers.liar.Ask("check-retained b 1")));
+  sharers.liar.Do("fill-retained b 7");
   EXPECT_TRUE(Ok(sharers.owner.Ask("check next 9")));
   sharers.honest.Quit();
   sharers.owner.Quit();
   sharers.liar.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace

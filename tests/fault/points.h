@@ -1,10 +1,10 @@
-// Points: where a process of the daemon's can be made to die, or a call of its to fail: between what it hears and what
-// it says; or to get no memory. The test has them in a file that it shares with tests/fault/points_library.cc, which is
-// loaded into the daemon's processes before anything else.
+// Points: the places, between received and sent messages, where the test makes a process of the daemon die or one of
+// its calls fail. An allocation can fail, too. The test sets the points in a file that it shares with
+// tests/fault/points_library.cc, which is loaded first into the daemon's processes.
 //
-// What a process does between two messages nobody outside can tell from what it does at once; the ledger's commits are
-// stores to memory. So to die before each message that is sent, after each, and after each that is received, is to die
-// at every boundary between commit, custody, reply and what a worker is told.
+// No outside process can distinguish the single steps of a process between two messages; the ledger's commits are
+// stores to memory. So a death before each sent message, after each, and after each received message covers every
+// boundary between commit, fd store, reply and worker command.
 
 #ifndef TESTS_FAULT_POINTS_H_
 #define TESTS_FAULT_POINTS_H_
@@ -15,32 +15,32 @@
 namespace berth::testing {
 
 enum class PointMode : uint32_t {
-  // Counts alone.
+  // Only counts.
   kCount = 0,
-  // SIGKILL at the target.
+  // Sends SIGKILL at the target.
   kDie = 1,
-  // The call at the target fails.
+  // Fails the call at the target.
   kFail = 2,
-  // SIGSTOP at the target, a point of kDie's.
+  // Sends SIGSTOP at the target, a point of kDie's.
   kStop = 3,
-  // Counts what is asked of operator new, and no more; there is no memory at the target.
+  // Only counts requests to operator new; kFailNew fails the one at the target.
   kCountNew = 4,
   kFailNew = 5,
-  // No process can be started as long as it is set, whatever the target; counts who tried.
+  // Fails every process start while it is set, whatever the target; counts the attempts.
   kFailStarts = 6,
 };
 
-// As it lies in the file. The name is written before the mode, and no process looks at it before.
+// The file's layout. The name is written before the mode, and no process reads the name before that.
 struct Points {
-  // Whose calls count, by the process's name.
+  // The name of the process whose calls count.
   char process[16];
   std::atomic<PointMode> mode;
-  // Points passed since it was set to 0, and the one that is meant.
+  // Points passed since the reset to 0, and the point to act on.
   std::atomic<uint64_t> passed;
   std::atomic<uint64_t> target;
 };
 
-// Names the file, in the daemon's environment.
+// Environment variable of the daemon with the file's name.
 inline constexpr char kPointsVariable[] = "BERTH_TEST_POINTS";
 
 }  // namespace berth::testing

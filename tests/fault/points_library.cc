@@ -1,9 +1,9 @@
-// Stands between a process of the daemon's and the C library's calls that it speaks to others by, and asks the kernel
-// for memory, fds and files by (points.h). Loaded by LD_PRELOAD.
+// Intercepts the C library's calls by which a process of the daemon communicates, and by which it requests memory, fds
+// and files from the kernel (points.h). Loaded by LD_PRELOAD.
 //
-// Of the calls that libraries make of their own, too (open, write, mmap, epoll_ctl), those count that the program makes
-// itself; gRPC is part of an optimised one (docs/design/0021). SQLite, which is part of the program, names them
-// otherwise (open64).
+// Libraries also make some of these calls themselves (open, write, mmap, epoll_ctl); of these only the program's own
+// calls count. In an optimised build gRPC is part of the program (docs/design/0021). SQLite, which is also part of it,
+// uses other names for them (open64).
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ Points* MapPoints() {
   return memory == MAP_FAILED ? nullptr : static_cast<Points*>(memory);
 }
 
-// Whether this process is, by its first thread's name: others have names of their own.
+// Whether this process is the target, by its first thread's name: other threads have other names.
 bool IsMeant(const Points& points) {
   char name[16] = {};
   const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC));
@@ -53,7 +53,7 @@ bool IsMeant(const Points& points) {
   return strcmp(name, points.process) == 0;
 }
 
-// Returns whether the call is to fail.
+// Returns whether the call must fail.
 bool Pass(PointMode mode) {
   static Points* const points = MapPoints();
   if (points == nullptr) return false;
@@ -74,10 +74,10 @@ bool Fails(int error) {
   return true;
 }
 
-// Whether a process cannot be started.
+// Whether a process start must fail.
 bool StartFails() { return Pass(PointMode::kFailStarts) || Pass(PointMode::kFail); }
 
-// Whether the program itself calls, and no library.
+// Whether the program itself makes the call, and no library.
 bool IsProgram(const void* caller) {
   Dl_info program;
   Dl_info library;
@@ -86,8 +86,8 @@ bool IsProgram(const void* caller) {
 }
 #define BERTH_FAILS_HERE(error) (IsProgram(__builtin_return_address(0)) && Fails(error))
 
-// Where there may be no room: what is written to a log or into memory, and not who is woken or told something.
-bool TakesRoom(int fd) {
+// Whether writing to the fd needs space: a log or memory, but no wake-up and no message.
+bool TakesCapacity(int fd) {
   struct stat info;
   return fd > STDERR_FILENO && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
@@ -99,7 +99,7 @@ Function* Next(const char* name) {
 
 }  // namespace
 
-// What libstdc++'s does, of which all its other ones are made.
+// Like libstdc++'s own, on which all its other variants are based.
 void* operator new(size_t size) {
   while (true) {
     void* const memory = Pass(PointMode::kFailNew) ? nullptr : ::malloc(size == 0 ? 1 : size);
@@ -128,7 +128,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const ssize_t got = next(fd, message, flags);
   if (got <= 0) return got;
   Pass(PointMode::kDie);
-  // There was no room for the fds.
+  // Simulates that there was no space for the fds.
   if (message->msg_controllen > 0 && Fails(0)) {
     for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
       if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
@@ -209,15 +209,15 @@ int rename(const char* from, const char* to) noexcept {
 
 ssize_t write(int fd, const void* bytes, size_t size) {
   static auto* const next = Next<ssize_t(int, const void*, size_t)>("write");
-  return TakesRoom(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size);
+  return TakesCapacity(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size);
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
   static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
-  return TakesRoom(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size, offset);
+  return TakesCapacity(fd) && BERTH_FAILS_HERE(ENOSPC) ? -1 : next(fd, bytes, size, offset);
 }
 
-// Of what others have, too: where memory itself comes from so, there is operator new.
+// Only for shared mappings: operator new covers the allocation of memory itself.
 void* mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) noexcept {
   static auto* const next = Next<void*(void*, size_t, int, int, int, off_t)>("mmap");
   const bool shared = fd >= 0 && (flags & MAP_SHARED) != 0;
@@ -240,7 +240,7 @@ int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
 
 long syscall(long number, ...) noexcept {
   using Function = long(long, ...);
-  // Whoever waits until such a variable is made comes here: so it is made before anything runs.
+  // Code that waits for the initialisation of such a variable ends up here: so it is initialised before anything runs.
   static std::atomic<Function*> next = nullptr;
   if (next == nullptr) next = Next<Function>("syscall");
   va_list arguments;

@@ -1,11 +1,12 @@
-// Broker and vault die at every point between what they hear and what they say, each in the middle of the same play:
-// it is played to its end as if nothing had been, and nothing is lost, left or out twice. And every call by which a
-// process of the daemon's speaks, asks the kernel for memory or fds, opens, writes, maps or renames a file, or has one
-// looked at, fails once: whatever that costs is given back.
-// And there is once no memory for each thing that broker, vault and worker make by operator new, of which they end.
+// Broker and supervisor die at every point between the messages that they receive and send, each during the same
+// scenario. The scenario runs to its end undisturbed, and nothing is lost, left over or granted twice.
+// Each call of these kinds fails once, in each process of the daemon: communication, requests of memory or fds, and the
+// open, write, map, rename and stat of files. Everything affected is released.
+// Each allocation by operator new in broker, supervisor and worker fails once, which ends that process.
 //
-// Every so many points are tried, with a first one by chance; BERTH_FAULT_POINTS=1 tries each of them, =N each Nth, and
-// BERTH_FAULT_FROM=N none before that. BERTH_FAULT_SEED replays the draws of a run.
+// Every Nth point is tried, starting at a random one: about four in the gate, more in the soak. BERTH_FAULT_POINTS=1
+// tries each point, =N each Nth, and BERTH_FAULT_FROM=N none before that. BERTH_FAULT_SEED replays the random choices
+// of a run.
 
 #include "tests/fault/points.h"
 
@@ -25,23 +26,27 @@
 #include <utility>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/block_handle.h>
+#include <berth/error.h>
+
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/block.h"
-#include "common/block_handle.h"
-#include "common/error.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
 #include "tests/support/proc.h"
-#include "tests/support/test_daemon.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
 
-// What outlives who published it.
+// A name that outlives its publisher.
 constexpr char kPublished[] = "of-a-play";
 
 // The test's end of the file.
@@ -58,7 +63,7 @@ class SharedPoints {
     ::munmap(points_, sizeof(Points));
     ::unlink(path_.c_str());
   }
-  // Of a daemon whose points these are.
+  // Environment of the daemon that these points control.
   std::vector<std::string> environment() const {
     return {absl::StrCat("LD_PRELOAD=",
                          std::filesystem::canonical(ProgramPath("tests/fault/libpoints.so")).string()),
@@ -73,7 +78,7 @@ class SharedPoints {
     points_->mode = mode;
   }
   uint64_t passed() const { return points_->passed; }
-  // Nothing more happens. Returns how many were passed.
+  // Disables all points. Returns how many were passed.
   uint64_t Clear() {
     const uint64_t passed = points_->passed;
     Set("", PointMode::kCount, 0);
@@ -96,16 +101,25 @@ class PointsTest : public ::testing::Test {
     if (HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed_;
   }
 
-  // How far apart the points are that a run tries of `all`: eight of them in the gate, each `soak`th in the soak.
+  // Returns the distance between two tried points of `all`: the gate tries about four, the soak each `soak`th.
   uint64_t Stride(uint64_t all, uint64_t soak) const {
-    return FromEnvironment("BERTH_FAULT_POINTS", ByLane(all / 8 + 1, soak));
+    return FromEnvironment("BERTH_FAULT_POINTS", GateOrSoak(all / 4 + 1, soak));
+  }
+  // As above, where a try restarts the daemon: one point in the gate.
+  uint64_t RestartStride(uint64_t all, uint64_t soak) const {
+    return FromEnvironment("BERTH_FAULT_POINTS", GateOrSoak(std::max<uint64_t>(all, 1), soak));
+  }
+  // Returns the processes of whose calls one fails while the daemon is replaced, stopped or started.
+  static std::vector<std::string> ReplacedProcesses() {
+    if (!Soaks()) return {"berthd", "berth-broker"};
+    return {"berthd", "exe", "berth-launcher", "berth-broker"};
   }
 
   uint64_t First(uint64_t stride) { return FromEnvironment("BERTH_FAULT_FROM", 1) + random_() % stride; }
 
-  // A session comes and goes, a block is leased, filled, lent, used on streams of both, looked at and given back, and a
-  // permit goes from one to the other; bytes are reserved, and what is drawn from them is published, looked at and
-  // deleted; a plan takes permit and bytes. Returns the first thing that went wrong, at which it ends.
+  // Runs the scenario: a session opens and ends. A block is leased, filled, shared, used on streams of both clients,
+  // checked and released, and a permit moves from one client to the other. Bytes are reserved, and a block drawn from
+  // them is published, checked and deleted. A plan takes permit and bytes. Ends at the first error, and returns it.
   absl::Status Play(Actor& owner, Actor& importer, SessionId lent_to) const {
     Actor guest(daemon_, {.open = false});
     absl::Status status = guest.Ask("open").status();
@@ -157,19 +171,20 @@ class PointsTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  // Every permit and byte is back.
+  // Expects every permit and byte back.
   void ExpectBack() {
-    EXPECT_TRUE(daemon_.BooksBecome([this](const Books& books) {
-      const Books& start = daemon_.books_at_start();
-      return books.permits == 0 && books.units == 0 && books.waiters == 0 && books.blocks == start.blocks &&
-             books.live == start.live && books.retired == 0 && books.quarantined == 0 && books.reserved == 0;
-    })) << Describe(daemon_.TakeBooks());
+    EXPECT_TRUE(daemon_.AccountsBecome([this](const Accounts& accounts) {
+      const Accounts& start = daemon_.accounts_at_start();
+      return accounts.permits == 0 && accounts.units == 0 && accounts.waiters == 0 && accounts.blocks == start.blocks &&
+             accounts.live == start.live && accounts.retired == 0 && accounts.quarantined == 0 &&
+             accounts.reserved == 0;
+    })) << Describe(daemon_.TakeAccounts());
   }
 
-  // The same after a play that ended early: what it has published is deleted for it.
+  // As above, after a scenario that ended early: deletes its published block first.
   void ExpectBackWithoutPublished() {
-    EXPECT_TRUE(daemon_.BooksBecome([this](const Books& books) {
-      if (books.blocks <= daemon_.books_at_start().blocks) return true;
+    EXPECT_TRUE(daemon_.AccountsBecome([this](const Accounts& accounts) {
+      if (accounts.blocks <= daemon_.accounts_at_start().blocks) return true;
       const absl::Status deleted = Block::Unpublish(daemon_.admin_session(), kPublished);
       EXPECT_TRUE(deleted.ok() || IsRefusal(deleted, Reason::kNotFound)) << deleted;
       return false;
@@ -177,8 +192,8 @@ class PointsTest : public ::testing::Test {
     ExpectBack();
   }
 
-  // Plays it with `process` dying at each `soak`th point, of those that `mode` has it die at and `counts` counts; 0
-  // tries some thirty. Returns how often one died.
+  // Runs the scenario with `process` dying at each `soak`th point, 0 for some thirty points; `mode` is how it dies and
+  // `counts` what counts as a point. Returns the number of deaths.
   uint64_t DieEverywhere(const std::string& process, uint64_t soak, PointMode mode = PointMode::kDie,
                          PointMode counts = PointMode::kCount) {
     Actor owner(daemon_);
@@ -190,19 +205,20 @@ class PointsTest : public ::testing::Test {
     const uint64_t stride = Stride(all, soak == 0 ? all / 30 + 1 : soak);
     uint64_t deaths = 0;
     for (uint64_t point = First(stride); point <= all && !HasFailure(); point += stride) {
-      const pid_t vault = daemon_.vault_pid();
+      const pid_t supervisor = daemon_.supervisor_pid();
       points_.Set(process, mode, point);
       EXPECT_TRUE(Ok(Play(owner, importer, lent_to))) << process << " dies at " << point << " of " << all;
       const bool died = points_.Clear() >= point;
       deaths += died ? 1 : 0;
-      // The next one is there before any other dies.
+      // The next one runs before any other dies.
       if (died && process == "berthd") {
-        EXPECT_TRUE(Eventually([&] { return daemon_.vault_pid() != vault && IsAlive(daemon_.vault_pid()); }))
-            << point;
+        EXPECT_TRUE(Eventually([&] {
+          return daemon_.supervisor_pid() != supervisor && IsAlive(daemon_.supervisor_pid());
+        })) << point;
       }
       ExpectBack();
-      // A worker is followed by another three times in a minute, which the next vault counts anew.
-      if (died && process == "berth-worker0" && deaths % 3 == 0) daemon_.KillVault();
+      // The supervisor replaces a worker at most three times in a minute, and a new supervisor starts a new count.
+      if (died && process == "berth-worker0" && deaths % 3 == 0) daemon_.KillSupervisor();
     }
     std::cout << process << ": " << deaths << " deaths over " << all << " points\n";
     owner.Quit();
@@ -210,7 +226,7 @@ class PointsTest : public ::testing::Test {
     return deaths;
   }
 
-  // Plays it with each call of `process` failing once.
+  // Runs the scenario with each `soak`th call of `process` failing once.
   void FailEverywhere(const std::string& process, uint64_t soak) {
     const auto play = [this] {
       Actor owner(daemon_, {.open = false});
@@ -233,14 +249,14 @@ class PointsTest : public ::testing::Test {
       refused += played.ok() ? 0 : 1;
       points_.Clear();
       ExpectBackWithoutPublished();
-      // One that ended is followed by another three times in a minute, which the next vault counts anew.
+      // The supervisor replaces a worker at most three times in a minute, and a new supervisor starts a new count.
       if (daemon_.workers() != workers) {
-        daemon_.KillVault();
+        daemon_.KillSupervisor();
         workers = daemon_.workers();
       }
     }
     std::cout << process << ": over " << all << " calls, " << refused << " plays were refused\n";
-    // As if nothing had been.
+    // The scenario succeeds as before.
     EXPECT_TRUE(Ok(play()));
   }
 
@@ -250,35 +266,35 @@ class PointsTest : public ::testing::Test {
   TestDaemon daemon_;
 };
 
-TEST_F(PointsTest, ABrokerThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berth-broker", 12), ByLane(1, 5));
-  daemon_.ExpectBooksBack();
+TEST_F(PointsTest, BrokerDeathAtAnyPointLosesNothing) {
+  EXPECT_GT(DieEverywhere("berth-broker", 12), GateOrSoak(1, 5));
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, AVaultThatDiesAtAnyPointLosesNothing) {
-  EXPECT_GT(DieEverywhere("berthd", 2), ByLane(0, 2));
-  daemon_.ExpectBooksBack();
+TEST_F(PointsTest, SupervisorDeathAtAnyPointLosesNothing) {
+  EXPECT_GT(DieEverywhere("berthd", 2), GateOrSoak(0, 2));
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, ABrokerThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berth-broker", 0, PointMode::kFailNew, PointMode::kCountNew), ByLane(1, 5));
-  daemon_.ExpectBooksBack();
+TEST_F(PointsTest, BrokerWithoutMemoryEndsAndLosesNothing) {
+  EXPECT_GT(DieEverywhere("berth-broker", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(1, 5));
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, AVaultThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berthd", 0, PointMode::kFailNew, PointMode::kCountNew), ByLane(0, 2));
-  daemon_.ExpectBooksBack();
+TEST_F(PointsTest, SupervisorWithoutMemoryEndsAndLosesNothing) {
+  EXPECT_GT(DieEverywhere("berthd", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(0, 2));
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, AWorkerThatGetsNoMemoryEndsAndNothingIsLost) {
-  EXPECT_GT(DieEverywhere("berth-worker0", 0, PointMode::kFailNew, PointMode::kCountNew), ByLane(1, 5));
-  daemon_.ExpectBooksBack();
+TEST_F(PointsTest, WorkerWithoutMemoryEndsAndLosesNothing) {
+  EXPECT_GT(DieEverywhere("berth-worker0", 0, PointMode::kFailNew, PointMode::kCountNew), GateOrSoak(1, 5));
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, AWorkerThatTwoBrokersBeginWithMakesABlockOnce) {
+TEST_F(PointsTest, WorkerSharedByTwoBrokersMakesBlockOnce) {
   Actor owner(daemon_);
   Actor importer(daemon_);
-  // Another one follows it, and stops once it has read that the broker begins.
+  // A replacement follows it, and stops once it has read that the broker begins.
   points_.Set("berth-worker0", PointMode::kStop, 1);
   const pid_t first = daemon_.workers().at(0);
   ::kill(first, SIGKILL);
@@ -289,17 +305,17 @@ TEST_F(PointsTest, AWorkerThatTwoBrokersBeginWithMakesABlockOnce) {
     return worker != 0 && worker != first && StateOf(worker) == 'T';
   }));
   points_.Clear();
-  // It is asked for a block; then another broker begins, too.
-  owner.Tell("allocate b 65536");
-  ASSERT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.reserved > 0; }));
+  // The broker requests a block from it; then another broker begins, too.
+  owner.SendLine("allocate b 65536");
+  ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.reserved > 0; }));
   daemon_.KillBroker();
-  daemon_.TakeBooks();
+  daemon_.TakeAccounts();
   ::kill(worker, SIGCONT);
   const std::string handle = Must(owner.Answer());
-  // What it may have made a second time has come by then.
+  // A block that the worker made a second time would have arrived by now.
   owner.Do("allocate c 65536");
-  EXPECT_EQ(daemon_.TakeBooks().blocks, 2u);
-  // Whoever has nothing but the handle gets to it, also of the next broker.
+  EXPECT_EQ(daemon_.TakeAccounts().blocks, 2u);
+  // A client that has only the handle can get the block, also from the next broker.
   for (int life = 0; life < 2; ++life) {
     EXPECT_TRUE(Ok(owner.Ask(absl::StrCat("grant-session b ", importer.session().value()))));
     EXPECT_TRUE(Ok(importer.Ask(absl::StrCat("import b ", handle))));
@@ -311,59 +327,60 @@ TEST_F(PointsTest, AWorkerThatTwoBrokersBeginWithMakesABlockOnce) {
   ExpectBack();
 }
 
-TEST_F(PointsTest, WhatCannotBeStartedIsTriedAgainAndNoLeaseEnds) {
+TEST_F(PointsTest, FailedStartIsRetriedWithoutEndingLeases) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  // `starter` cannot start what follows the dead for a while.
-  const auto refuse = [&](const std::string& starter, pid_t dead) {
-    points_.Set(starter, PointMode::kFailStarts, 0);
+  // `launcher` cannot start a replacement of the dead process for a while.
+  const auto refuse = [&](const std::string& launcher, pid_t dead) {
+    points_.Set(launcher, PointMode::kFailStarts, 0);
     ::kill(dead, SIGKILL);
-    EXPECT_TRUE(Eventually([&] { return points_.passed() >= 3; })) << starter << " has given up";
+    EXPECT_TRUE(Eventually([&] { return points_.passed() >= 3; })) << launcher << " has given up";
     points_.Clear();
-    EXPECT_TRUE(Eventually([&] { return IsAlive(daemon_.vault_pid()); }));
-    EXPECT_TRUE(Ok(holder.Ask("status"))) << starter;
-    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << starter;
+    EXPECT_TRUE(Eventually([&] { return IsAlive(daemon_.supervisor_pid()); }));
+    EXPECT_TRUE(Ok(holder.Ask("status"))) << launcher;
+    EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 1; })) << launcher;
   };
   refuse("berthd", daemon_.broker());
-  // By which a broker's name begins.
+  // A broker's process name begins with this.
   refuse("exe", daemon_.broker());
   refuse("berthd", daemon_.workers().at(0));
   EXPECT_TRUE(Ok(holder.Ask("allocate b 65536")));
   EXPECT_TRUE(Ok(holder.Ask("free b")));
   const pid_t broker = daemon_.broker();
-  refuse("berth-starter", daemon_.vault_pid());
+  refuse("berth-launcher", daemon_.supervisor_pid());
   EXPECT_EQ(daemon_.broker(), broker) << "it has served all the while";
   holder.Do("release p");
   holder.Quit();
-  daemon_.ExpectBooksBack();
+  daemon_.ExpectAccountsBack();
 }
 
-TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
+TEST_F(PointsTest, FailedCallDuringReplacementEndsNoLease) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  // With the call of `process` that comes at `point` failing, 0 for none. Returns how many there were.
-  const auto kill = [&](bool vault, const std::string& process, uint64_t point) {
+  // Kills with the call of `process` at `point` failing, 0 for none. Returns the number of points.
+  const auto kill = [&](bool supervisor, const std::string& process, uint64_t point) {
     points_.Set(process, point == 0 ? PointMode::kCount : PointMode::kFail, point);
-    if (vault) {
-      daemon_.KillVault();
+    if (supervisor) {
+      daemon_.KillSupervisor();
     } else {
       daemon_.KillBroker();
     }
-    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 1; })) << process << " " << point;
+    EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 1; }))
+        << process << " " << point;
     const uint64_t passed = points_.Clear();
-    // A vault may have said who it is, and have ended since.
-    EXPECT_TRUE(Eventually([&] { return IsAlive(daemon_.vault_pid()); })) << process << " " << point;
+    // A supervisor may have published its pid, and have ended since.
+    EXPECT_TRUE(Eventually([&] { return IsAlive(daemon_.supervisor_pid()); })) << process << " " << point;
     EXPECT_TRUE(Ok(holder.Ask("status"))) << process << " " << point;
     return passed;
   };
-  for (const std::string process : {"berthd", "exe", "berth-starter", "berth-broker"}) {
-    for (const bool vault : {false, true}) {
-      const uint64_t all = kill(vault, process, 0);
-      const uint64_t stride = FromEnvironment("BERTH_FAULT_POINTS", ByLane(std::max<uint64_t>(all, 1), all / 4 + 1));
+  for (const std::string& process : ReplacedProcesses()) {
+    for (const bool supervisor : {false, true}) {
+      const uint64_t all = kill(supervisor, process, 0);
+      const uint64_t stride = RestartStride(all, all / 4 + 1);
       for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
-        kill(vault, process, point);
+        kill(supervisor, process, point);
       }
-      std::cout << process << ": " << all << " calls as a " << (vault ? "vault" : "broker") << " follows\n";
+      std::cout << process << ": " << all << " calls as a " << (supervisor ? "supervisor" : "broker") << " follows\n";
     }
   }
   holder.Do("release p");
@@ -371,15 +388,66 @@ TEST_F(PointsTest, ACallThatFailsWhileAnotherFollowsEndsNoLease) {
   ExpectBack();
 }
 
-TEST_F(PointsTest, ACallOfTheBrokersThatFailsCostsARequestAtMost) {
+TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  // Holds a permit only by the inherited credentials and lifeline.
+  ASSERT_EQ(BerthCommand(daemon_.folder()).Run({"--admin", "permits", "set", "gpu-tests", "2"}), 0);
+  Subprocess job = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), "run", "--until=tree", "--", "/bin/sh", "-c", "echo $$; read line"},
+       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  int32_t command;
+  ASSERT_TRUE(absl::SimpleAtoi(Must(job.ReadLine()), &command));
+  job.Kill();
+  job.Wait();
+  // Ends and restarts the daemon, with the call of `process` at `point` failing, or with `process` dying there. Returns
+  // the number of points.
+  const auto restart = [&](bool stop, const std::string& process, PointMode mode, uint64_t point) {
+    SCOPED_TRACE(absl::StrCat(process, " ", point, stop ? ", a stop" : ", a start"));
+    if (stop) points_.Set(process, mode, point);
+    if (stop && mode == PointMode::kCount) {
+      daemon_.Stop();
+    } else if (stop) {
+      // Its exit may differ from the promised one.
+      ::kill(daemon_.supervisor_pid(), SIGTERM);
+      daemon_.Abandon();
+    } else {
+      daemon_.KillSupervisorAndBroker();
+      points_.Set(process, mode, point);
+    }
+    const bool served = daemon_.TryStartAgain();
+    const uint64_t passed = points_.Clear();
+    // The failed resource is available again.
+    if (!served) daemon_.StartAgain();
+    EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 2; }));
+    EXPECT_TRUE(Ok(holder.Ask("status")));
+    return passed;
+  };
+  for (const bool stop : {false, true}) {
+    for (const std::string& process : ReplacedProcesses()) {
+      const uint64_t all = restart(stop, process, PointMode::kCount, 0);
+      const uint64_t stride = RestartStride(all, all / 3 + 1);
+      for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
+        restart(stop, process, PointMode::kFail, point);
+      }
+      std::cout << process << ": " << all << " calls at a " << (stop ? "stop and start" : "start") << "\n";
+    }
+  }
+  holder.Do("release p");
+  holder.Quit();
+  ::kill(command, SIGKILL);
+  ExpectBack();
+}
+
+TEST_F(PointsTest, FailedBrokerCallFailsSingleRequestAtMost) {
   FailEverywhere("berth-broker", 16);
 }
 
-TEST_F(PointsTest, ACallOfAWorkersThatFailsCostsARequestAtMost) {
+TEST_F(PointsTest, FailedWorkerCallFailsSingleRequestAtMost) {
   FailEverywhere("berth-worker0", 2);
 }
 
-TEST_F(PointsTest, ACallOfTheVaultsThatFailsCostsARequestAtMost) { FailEverywhere("berthd", 4); }
+TEST_F(PointsTest, FailedSupervisorCallFailsSingleRequestAtMost) { FailEverywhere("berthd", 4); }
 
 }  // namespace
 }  // namespace berth::testing

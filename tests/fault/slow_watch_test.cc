@@ -1,4 +1,4 @@
-// A watcher that takes nothing: it is told nothing more, holds nobody up, and is dropped.
+// A watcher that reads nothing gets no further updates, delays no other client, and is dropped.
 
 #include <poll.h>
 #include <string.h>
@@ -12,20 +12,21 @@
 #include <thread>
 #include <vector>
 
+#include <berth/cancellation.h>
+#include <berth/session.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "berth/v1/device.grpc.pb.h"
-#include "client/cancellation.h"
-#include "client/inspector.h"
-#include "client/session.h"
-#include "common/unique_fd.h"
+#include "client/sdk/admin/inspector.h"
+#include "common/os/unique_fd.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
-#include "tests/support/http2.h"
-#include "tests/support/test_daemon.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/wire/http2.h"
 
 namespace berth::testing {
 namespace {
@@ -33,10 +34,10 @@ namespace {
 using http2::FrameType;
 
 constexpr uint32_t kStream = 1;
-// DeviceWatches::kSlow, and what this test may be behind the daemon.
+// DeviceWatches::kSlow, plus a tolerance for this test's lag behind the daemon.
 constexpr absl::Duration kSlow = absl::Seconds(9);
 
-// One call of WatchDevices, by one who gives its answers no room.
+// One WatchDevices call of a client that grants its answers no window.
 class DeafWatcher {
  public:
   explicit DeafWatcher(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -51,7 +52,7 @@ class DeafWatcher {
     EXPECT_EQ(::send(socket_.get(), call.data(), call.size(), MSG_NOSIGNAL), static_cast<ssize_t>(call.size()));
   }
 
-  // Frames of the call that have come, in their order, once nothing has come for a while.
+  // Returns the frames of the call so far, in order, once none has come for a while.
   const std::vector<FrameType>& Frames() {
     pollfd entry = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
     while (::poll(&entry, 1, 500) > 0) {
@@ -84,11 +85,11 @@ class DeafWatcher {
   std::vector<FrameType> frames_;
 };
 
-TEST(SlowWatchTest, WhoTakesNothingIsDroppedAtAChangeAndOthersAreTold) {
+TEST(SlowWatchTest, StalledWatcherIsDroppedOthersAreNotified) {
   TestDaemon daemon;
   const absl::Time begin = absl::Now();
   auto deaf = std::make_optional<DeafWatcher>(daemon.folder() + "/observer.sock");
-  // What its answer is headed by takes no room.
+  // The headers of an answer need no window.
   EXPECT_EQ(deaf->Frames(), std::vector<FrameType>{FrameType::kHeaders});
 
   auto session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
@@ -104,7 +105,7 @@ TEST(SlowWatchTest, WhoTakesNothingIsDroppedAtAChangeAndOthersAreTold) {
   });
   Must(daemon.inspector().DrainDevice(0, "for the test"));
   EXPECT_TRUE(Eventually([&] { return draining.load(); }));
-  // Each change finds it slow for longer.
+  // Each change finds it slow for a longer time.
   EXPECT_TRUE(Eventually([&] {
     Must(daemon.inspector().UndrainDevice(0));
     Must(daemon.inspector().DrainDevice(0, "for the test"));
@@ -117,10 +118,10 @@ TEST(SlowWatchTest, WhoTakesNothingIsDroppedAtAChangeAndOthersAreTold) {
   watcher.join();
   session = nullptr;
   deaf.reset();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(SlowWatchTest, WhoHasSeenWhatIsIsToldOnlyWhatIsNew) {
+TEST(SlowWatchTest, ResumedWatchSendsOnlyChanges) {
   TestDaemon daemon;
   const auto stub = v1::DeviceService::NewStub(grpc::CreateChannel(
       absl::StrCat("unix:", daemon.folder(), "/observer.sock"), grpc::InsecureChannelCredentials()));
@@ -135,7 +136,7 @@ TEST(SlowWatchTest, WhoHasSeenWhatIsIsToldOnlyWhatIsNew) {
   request.set_resume_token(seen.resume_token());
   grpc::ClientContext context;
   const auto reader = stub->WatchDevices(&context, request);
-  // Who has seen nothing is answered at once, and came after that one; the next that that one reads is the change.
+  // A watch without a token, opened later, is answered at once; the next answer of the first watch is the change.
   grpc::ClientContext other_context;
   const auto other = stub->WatchDevices(&other_context, v1::WatchDevicesRequest());
   ASSERT_TRUE(other->Read(&seen));
@@ -146,7 +147,7 @@ TEST(SlowWatchTest, WhoHasSeenWhatIsIsToldOnlyWhatIsNew) {
   EXPECT_EQ(next.devices(0).drain_reason(), "for the test");
   EXPECT_NE(next.resume_token(), seen.resume_token());
   context.TryCancel();
-  // Whose token is an earlier one has missed something.
+  // A watch with an earlier token has missed a change.
   grpc::ClientContext again;
   const auto late = stub->WatchDevices(&again, request);
   ASSERT_TRUE(late->Read(&seen));

@@ -1,24 +1,25 @@
-// A holder that is stopped, and does not die: it holds, everybody sees since when, and it goes on as if
-// nothing had been.
+// A holder that is stopped without dying: it retains its permit, every client sees since when, and it continues as if
+// nothing had happened.
 
 #include <signal.h>
 
 #include <string>
 
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/proc.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 namespace {
 
-TEST(StoppedHolderTest, AStoppedHolderKeepsItsPermitAndIsSeenWithItsAge) {
+TEST(StoppedHolderTest, StoppedHolderRetainsPermitAndShowsAge) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   Actor holder(daemon);
   const absl::Time before = absl::Now();
@@ -27,8 +28,8 @@ TEST(StoppedHolderTest, AStoppedHolderKeepsItsPermitAndIsSeenWithItsAge) {
   ASSERT_TRUE(Eventually([&] { return StateOf(holder.pid()) == 'T'; }));
   Actor waiter(daemon);
   EXPECT_TRUE(Refused(waiter.Ask("acquire p wait_ms=100"), Reason::kWaitTimedOut));
-  waiter.Tell("acquire p");
-  ASSERT_TRUE(daemon.BooksBecome([](const Books& books) { return books.waiters == 1; }));
+  waiter.SendLine("acquire p");
+  ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
 
   const v1::ListPermitsResponse permits = Must(daemon.inspector().ListPermits());
   ASSERT_EQ(permits.permits_size(), 1);
@@ -46,10 +47,10 @@ TEST(StoppedHolderTest, AStoppedHolderKeepsItsPermitAndIsSeenWithItsAge) {
   EXPECT_TRUE(Ok(waiter.Answer()));
   holder.Quit();
   waiter.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(StoppedHolderTest, AStoppedImporterKeepsItsBlockInQuarantineUntilItDies) {
+TEST(StoppedHolderTest, StoppedImporterQuarantinesBlockUntilDeath) {
   TestDaemon daemon;
   Actor owner(daemon);
   Actor importer(daemon);
@@ -59,20 +60,20 @@ TEST(StoppedHolderTest, AStoppedImporterKeepsItsBlockInQuarantineUntilItDies) {
   importer.process().Signal(SIGSTOP);
   ASSERT_TRUE(Eventually([&] { return StateOf(importer.pid()) == 'T'; }));
   EXPECT_TRUE(Ok(owner.Ask("free b")));
-  EXPECT_EQ(daemon.TakeBooks().quarantined, uint64_t{2} << 20);
+  EXPECT_EQ(daemon.TakeAccounts().quarantined, uint64_t{2} << 20);
   EXPECT_TRUE(Ok(owner.Ask("allocate c 1000000")));
   // SIGKILL ends a stopped process as well.
   importer.Kill();
-  EXPECT_TRUE(daemon.BooksBecome([](const Books& books) { return books.quarantined == 0; }));
+  EXPECT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.quarantined == 0; }));
   owner.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
-TEST(StoppedHolderTest, AStoppedClientThatTakesNothingInHoldsNobodyUp) {
+TEST(StoppedHolderTest, StoppedClientDelaysNoOthers) {
   TestDaemon daemon;
   Actor stopped(daemon);
   stopped.Do("allocate b 4096");
-  stopped.Tell("allocate c 4096");
+  stopped.SendLine("allocate c 4096");
   stopped.process().Signal(SIGSTOP);
   ASSERT_TRUE(Eventually([&] { return StateOf(stopped.pid()) == 'T'; }));
   Actor other(daemon);
@@ -86,7 +87,7 @@ TEST(StoppedHolderTest, AStoppedClientThatTakesNothingInHoldsNobodyUp) {
   EXPECT_TRUE(Ok(stopped.Answer()));
   stopped.Quit();
   other.Quit();
-  daemon.ExpectBooksBack();
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace

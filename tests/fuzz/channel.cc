@@ -1,12 +1,12 @@
-// What the daemon says to a process on its channel.
+// The daemon's messages to a process on its channel.
 
 #include <memory>
 #include <utility>
 
-#include "client/internal/channel.h"
-#include "client/internal/fences.h"
-#include "common/attach_wire.h"
+#include "client/sdk/fences/fences.h"
+#include "client/sdk/transport/side_channel.h"
 #include "common/notification.h"
+#include "common/wire/attach_wire.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/messages.h"
 
@@ -27,6 +27,8 @@ std::vector<std::string> Seeds() {
     all += AsInput(BytesOf(delivery), fd ? 1 : 0);
   }
   seeds.push_back(all + AsInput(BytesOf(attach::Resumed{})));
+  seeds.push_back(AsInput(BytesOf(attach::Answer{.number = 1}).substr(0, attach::Answer::BytesOf(0))));
+  seeds.push_back(AsInput(BytesOf(attach::Answer{.number = 1, .bytes = attach::Answer::kMaxBytes})));
   return seeds;
 }
 
@@ -37,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const UniqueFd socket = fuzz::SocketWith({reinterpret_cast<const char*>(data), size});
   internal::Fences fences;
   Notification lost;
-  auto channel = internal::Channel::Start(
+  auto channel = internal::SideChannel::Start(
       socket.get(), &fences,
       {.on_lost = [&lost](const absl::Status&) { lost.Notify(); }, .on_resumed = [] {}, .on_return = [] {}});
   if (!channel.ok()) return 0;

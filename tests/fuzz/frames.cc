@@ -1,5 +1,4 @@
-// What a client sends on a gRPC connection, as what it costs is read off its frames: the same in whatever pieces it
-// comes.
+// A client's bytes on a gRPC connection: the cost computed from its frames is the same however the bytes are split.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/service/frame_meter.h"
+#include "daemon/service/transport/frame_meter.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
@@ -19,14 +18,14 @@ constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kPrefaceBytes = sizeof(kPreface) - 1;
 constexpr size_t kHeaderBytes = 9;
 
-// A frame of `size` bytes, of which there may be fewer.
+// Returns a frame with a header for `size` bytes, of which fewer may follow.
 std::string Frame(uint8_t type, uint8_t flags, size_t size, const std::string& payload) {
   const auto byte = [&](int shift) { return static_cast<char>(size >> shift); };
   return std::string{byte(16), byte(8), byte(0), static_cast<char>(type), static_cast<char>(flags), 0, 0, 0, 1} +
          payload;
 }
 
-// The same as the meter's, of all of it at once.
+// Computes the meter's result from all bytes at once.
 service::FrameCost CostOf(std::span<const uint8_t> bytes) {
   service::FrameCost cost = {.load = bytes.size() / 1024 * service::FrameCost::kKib};
   bool acknowledged = false;
@@ -42,7 +41,7 @@ service::FrameCost CostOf(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-// The first byte says in what pieces the rest comes.
+// The first byte determines how the rest is split.
 std::vector<std::string> Seeds() {
   const std::string settings = Frame(4, 0, 0, "");
   const std::string acknowledged = Frame(4, 1, 0, "");
@@ -61,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> bytes(data + 1, size - 1);
   service::FrameMeter meter;
   service::FrameCost cost;
-  // No two pieces after one another are of one size.
+  // No two successive pieces have the same size.
   size_t piece = data[0];
   for (size_t at = 0; at < bytes.size(); at += piece) {
     piece = std::min(bytes.size() - at, piece * 7 % 251 + 1);

@@ -1,6 +1,6 @@
 """Fuzzers: as tests, and for libFuzzer."""
 
-load("//:berth.bzl", "berth_cc_library")
+load("//deploy/bazel:berth.bzl", "berth_cc_library")
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
 
 def berth_fuzzer(name, deps, data = []):
@@ -27,7 +27,7 @@ def berth_fuzzer(name, deps, data = []):
         name = name + "_fuzz",
         testonly = True,
         linkopts = ["-fsanitize=fuzzer"],
-        # What cannot be linked without clang's runtime is built where it is asked for.
+        # Linking needs clang's fuzzer runtime: built only by --config=fuzz.
         tags = ["manual"],
         deps = [":" + name],
     )

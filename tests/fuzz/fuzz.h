@@ -1,11 +1,11 @@
-// What every fuzzer of this folder is: a reader of what may be anybody's, given bytes that nobody chose. Whatever
-// comes, it answers; a sanitizer, an abort or a hang is a find.
+// The parts shared by the fuzzers of this folder. Each fuzzer gives arbitrary bytes to a reader of untrusted input,
+// which must return for any input; a sanitizer report, an abort or a hang is a finding.
 //
 //   tests/run --fuzz       libFuzzer, each for $BERTH_FUZZ_SECONDS (clang's runtime)
-//   NAME_test              as any test: the seeds, what was found before (corpus/NAME), and a short run of plain
-//                          mutations of both, without a word of what they reach
+//   NAME_test              as any test: the seeds, earlier findings (corpus/NAME), and a short run of plain mutations
+//                          of both, without feedback about coverage
 //
-// An input that was a find is kept in corpus/NAME once it is none any more.
+// An input that was a finding is added to corpus/NAME once it is fixed.
 
 #ifndef TESTS_FUZZ_FUZZ_H_
 #define TESTS_FUZZ_FUZZ_H_
@@ -16,15 +16,15 @@
 #include <type_traits>
 #include <vector>
 
-// Of each fuzzer, as libFuzzer wants it. Returns 0.
+// Defined by each fuzzer, with libFuzzer's signature. Returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace berth::fuzz {
 
-// Of each fuzzer: inputs that a well-meaning sender would send.
+// Defined by each fuzzer: valid inputs, as a correct sender would send them.
 std::vector<std::string> Seeds();
 
-// What lies in memory there.
+// Returns the bytes of the object.
 template <typename T>
 std::string BytesOf(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -1,6 +1,6 @@
 // Runs a fuzzer as a test, without libFuzzer. `--write-seeds=FOLDER` writes its seeds there instead.
 //
-// BERTH_FUZZ_SECONDS sets how long (0, in the soak 3; 200 mutations at least), BERTH_FAULT_SEED replays the mutations
+// BERTH_FUZZ_SECONDS sets how long (0, in the soak 3; at least 200 mutations), BERTH_FAULT_SEED replays the mutations
 // of a run.
 
 #include <signal.h>
@@ -30,11 +30,11 @@ namespace {
 
 std::string g_name;
 
-// What is being looked at.
+// The current input.
 const std::string* g_input = nullptr;
 
-// Says at which input the fuzzer died: `printf '…' >corpus/NAME/…` keeps it.
-void TellInput(int number) {
+// Prints the input at which the fuzzer died: `printf '…' >corpus/NAME/…` stores it.
+void PrintInput(int number) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "died at: printf '";
   for (const char byte : *g_input) {
@@ -80,7 +80,7 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
         input.insert(at, random() % 9, static_cast<char>(random()));
         break;
       case 4: {
-        // A number that is near a border of its type.
+        // A number near a limit of its type.
         const uint64_t number = (uint64_t{1} << random() % 64) - random() % 2;
         for (size_t i = 0; i < 8 && at + i < input.size(); ++i) input[at + i] = static_cast<char>(number >> (8 * i));
         break;
@@ -94,20 +94,20 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
   return input;
 }
 
-constexpr uint64_t kFewest = 200;
+constexpr uint64_t kFewestMutations = 200;
 
-TEST(FuzzTest, WhateverComesIsAnswered) {
+TEST(FuzzTest, EveryInputIsAnswered) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_FALSE(corpus.empty());
-  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, TellInput);
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, PrintInput);
   for (const std::string& input : corpus) RunOne(input);
   const uint64_t seed = testing::SeedFromEnvironment("BERTH_FAULT_SEED");
   const absl::Time end =
-      absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", testing::ByLane(0, 3)));
+      absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", testing::GateOrSoak(0, 3)));
   std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   uint64_t runs = 0;
-  for (; (runs < kFewest || absl::Now() < end) && !HasFailure(); ++runs) RunOne(Mutate(corpus, random));
+  for (; (runs < kFewestMutations || absl::Now() < end) && !HasFailure(); ++runs) RunOne(Mutate(corpus, random));
   std::cout << corpus.size() << " inputs, " << runs << " mutations\n";
 }
 

@@ -1,4 +1,4 @@
-// What a client is handed: the capsule of a session, the words of its environment, pages, handles.
+// Data that a client inherits: a session's credentials, its environment value, pages, handles.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,13 +8,14 @@
 #include <cstdlib>
 #include <string>
 
-#include "client/internal/environment.h"
-#include "common/block_handle.h"
-#include "common/fence_page.h"
-#include "common/memfd.h"
-#include "common/session_capsule.h"
-#include "common/state_page.h"
-#include "common/unique_fd.h"
+#include <berth/block_handle.h>
+
+#include "client/sdk/transport/environment.h"
+#include "common/os/memfd.h"
+#include "common/os/unique_fd.h"
+#include "common/wire/fence_page.h"
+#include "common/wire/session_credentials.h"
+#include "common/wire/state_page.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
@@ -28,7 +29,7 @@ std::string ContentOf(int fd) {
   return bytes;
 }
 
-// A memfd of these bytes, sealed as those that are handed over are, or in another way.
+// Returns a memfd of these bytes, sealed as a real one is, or in another way.
 UniqueFd FileOf(const std::string& bytes, uint8_t seals) {
   UniqueFd fd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (::pwrite(fd.get(), bytes.data(), bytes.size(), 0) < 0) std::abort();
@@ -42,11 +43,13 @@ UniqueFd FileOf(const std::string& bytes, uint8_t seals) {
 }  // namespace
 
 std::vector<std::string> Seeds() {
-  const UniqueFd capsule = *WriteCapsule({.session = SessionId(7), .folder = "/run/berth"});
+  const UniqueFd session_credentials = *WriteSessionCredentials({.session = SessionId(7), .folder = "/run/berth"});
   const Credentials credentials = {.session = SessionId(7), .channel = ChannelId(9)};
   const BlockHandle handle = {.node = 1, .incarnation = 2, .device_uuid = "GPU-1", .block = BlockId(3)};
-  return {std::string("\1\0", 2) + ContentOf(capsule.get()), std::string("\2\0", 2) + EncodeCredentials(credentials),
-          std::string("\3\0", 2) + "5,6,4711", std::string("\4\0", 2) + FormatHandle(handle),
+  return {std::string("\1\0", 2) + ContentOf(session_credentials.get()),
+          std::string("\2\0", 2) + EncodeCredentials(credentials),
+          std::string("\3\0", 2) + "5,6,4711",
+          std::string("\4\0", 2) + FormatHandle(handle),
           std::string("\5\0", 2) + ContentOf(CreateStatePage()->get()),
           std::string("\6\0", 2) + ContentOf(CreateFencePage(ChannelId(9))->get())};
 }
@@ -59,13 +62,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   switch (data[0] % 7) {
     case 1:
-      ReadCapsule(fuzz::FileOf(bytes, data[1]).get()).status().IgnoreError();
+      ReadSessionCredentials(fuzz::FileOf(bytes, data[1]).get()).status().IgnoreError();
       break;
     case 2:
       DecodeCredentials(bytes).status().IgnoreError();
       break;
     case 3:
-      internal::ParseInheritedFds(bytes).status().IgnoreError();
+      internal::ParseSessionName(bytes).status().IgnoreError();
       break;
     case 4:
       ParseHandle(bytes).status().IgnoreError();

@@ -1,4 +1,4 @@
-// Inputs that are messages of a SEQPACKET socket: for each how many fds come with it, its size, and its bytes.
+// Inputs that are messages of a SEQPACKET socket: for each the number of its fds, its size, and its bytes.
 
 #ifndef TESTS_FUZZ_MESSAGES_H_
 #define TESTS_FUZZ_MESSAGES_H_
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/fd_passing.h"
-#include "common/unique_fd.h"
+#include "common/os/fd_passing.h"
+#include "common/os/unique_fd.h"
 
 namespace berth::fuzz {
 
@@ -26,13 +26,13 @@ struct MessageHead {
   uint16_t size = 0;
 };
 
-// One message of an input.
+// Returns one message of an input.
 inline std::string AsInput(absl::string_view bytes, uint8_t fds = 0) {
   const MessageHead head = {.fds = fds, .size = static_cast<uint16_t>(bytes.size())};
   return std::string(reinterpret_cast<const char*>(&head), sizeof(head)).append(bytes.data(), bytes.size());
 }
 
-// Sends the input's messages, as many as the socket takes.
+// Sends the input's messages, as many as the socket accepts.
 inline void SendAll(int socket, absl::string_view input) {
   static const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   MessageHead head;
@@ -46,7 +46,7 @@ inline void SendAll(int socket, absl::string_view input) {
   }
 }
 
-// A socket from which the input's messages can be read, and then its end.
+// Returns a socket from which the input's messages can be read, followed by its end.
 inline UniqueFd SocketWith(absl::string_view input) {
   auto [ours, theirs] = *SocketPair();
   SetNonBlocking(ours.get()).IgnoreError();

@@ -1,5 +1,5 @@
-// Files in the folder of compiled modules: whatever is in them, none is taken for a module but one that was written as
-// such, and what is taken is what it says.
+// Files in the folder of compiled modules: whatever their content, only a file that was written as a module is accepted
+// as one, and an accepted module matches its record.
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "common/memfd.h"
+#include "common/os/memfd.h"
+#include "common/os/unique_fd.h"
 #include "common/sha256.h"
-#include "common/unique_fd.h"
 #include "daemon/broker/module_files.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::string_view kModule = "the code of a module";
 
-// A folder with one module in it, which goes with the program.
+// A folder with one module in it, removed when the program ends.
 class Folder {
  public:
   Folder() {
@@ -61,16 +61,16 @@ class Folder {
   }
   ~Folder() { fs::remove_all(path_); }
 
-  // What was written there first.
+  // The content that was written first.
   const std::string& whole() const { return whole_; }
 
-  // Has those bytes read in its place.
+  // Replaces the file's content with those bytes and has it read.
   void Read(const std::string& bytes) {
     std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
     const absl::StatusOr<UniqueFd> loaded = files_->Load(record_);
     if (loaded.ok()) CheckSealed(loaded->get());
     const ModuleFiles::Contents contents = files_->Scan();
-    // What is none of a module is removed.
+    // A file that is no valid module is removed.
     if (contents.records.size() + contents.corrupt != 1 || fs::exists(file_) == contents.records.empty()) std::abort();
     for (const core::ModuleRecord& record : contents.records) {
       const absl::StatusOr<UniqueFd> again = files_->Load(record);
@@ -102,7 +102,7 @@ constexpr size_t kLengthAt = 12;
 constexpr size_t kDigestAt = 16;
 constexpr size_t kHeadBytes = kDigestAt + Digest::kBytes;
 
-// The file with its record's digest made right.
+// Returns the file with a correct digest of its record.
 std::string Healed(std::string file) {
   uint32_t length = 0;
   if (file.size() < kHeadBytes) return file;
@@ -115,7 +115,7 @@ std::string Healed(std::string file) {
 
 }  // namespace
 
-// The first byte: whether the digest is made right.
+// The first byte: whether the digest is corrected.
 std::vector<std::string> Seeds() {
   const std::string& whole = TheFolder().whole();
   return {std::string("\0", 1) + whole, "\1" + whole, "\1" + whole.substr(0, whole.size() - 1), "\1" + whole + "x"};

@@ -1,15 +1,16 @@
-// What the monitor says to the broker.
+// The monitor's messages to the broker.
 
 #include <memory>
 #include <utility>
 
-#include "common/bytes.h"
+#include <berth/bytes.h>
+
 #include "daemon/broker/broker.h"
+#include "daemon/broker/device_monitor_client.h"
 #include "daemon/broker/event_loop.h"
-#include "daemon/broker/idle_sink.h"
-#include "daemon/broker/inventory_desk.h"
+#include "daemon/broker/testing/idle_sink.h"
 #include "daemon/core/core.h"
-#include "daemon/device/monitor_wire.h"
+#include "daemon/device/monitor/monitor_wire.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/messages.h"
 
@@ -22,22 +23,22 @@ core::Config ConfigOfOne() {
   return config;
 }
 
-class Desk {
+class MonitorClient {
  public:
-  Desk()
-      : core_(ConfigOfOne(), [this] { return ++last_id_; }, [](core::StreamKey) { return core::StreamWords(); }),
+  MonitorClient()
+      : core_(ConfigOfOne(), [this] { return ++last_id_; }, [](core::StreamKey) { return core::FenceValues(); }),
         broker_(&core_, &sink_),
         loop_(*EventLoop::Create()),
-        desk_(loop_.get(), &broker_, std::vector<DeviceRecord>(1)) {
+        monitor_client_(loop_.get(), &broker_, std::vector<DeviceRecord>(1)) {
     loop_->SetTimerCallback([] {});
     loop_->SetWakeCallback([this] { loop_->Stop(); });
   }
 
   void Hear(UniqueFd socket) {
-    if (!desk_.MonitorIsUp(std::move(socket)).ok()) return;
+    if (!monitor_client_.MonitorIsUp(std::move(socket)).ok()) return;
     loop_->Wake();
     loop_->Run();
-    desk_.Look(EventLoop::SteadyNow());
+    monitor_client_.Look(EventLoop::SteadyNow());
   }
 
  private:
@@ -46,7 +47,7 @@ class Desk {
   core::Core core_;
   Broker broker_;
   std::unique_ptr<EventLoop> loop_;
-  InventoryDesk desk_;
+  DeviceMonitorClient monitor_client_;
 };
 
 }  // namespace
@@ -63,6 +64,6 @@ std::vector<std::string> Seeds() {
 }  // namespace berth::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  berth::fuzz::Desk().Hear(berth::fuzz::SocketWith({reinterpret_cast<const char*>(data), size}));
+  berth::fuzz::MonitorClient().Hear(berth::fuzz::SocketWith({reinterpret_cast<const char*>(data), size}));
   return 0;
 }

@@ -1,4 +1,5 @@
-// What a broker finds of the one before: the ledger's file, and the rows in it, of today's schema or an earlier one.
+// The state that a broker finds from its predecessor: the ledger's file, and its records, of the current schema or an
+// earlier one.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,35 +14,36 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/archive.h"
-#include "common/bytes.h"
-#include "common/row.h"
+#include "daemon/base/archive.h"
+#include "daemon/base/ledger_record.h"
 #include "daemon/core/core.h"
-#include "daemon/core/core_harness.h"
-#include "daemon/core/row_kind.h"
+#include "daemon/core/testing/core_harness.h"
+#include "daemon/core/types/record_kind.h"
 #include "daemon/ledger/ledger.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
 namespace {
 
-// A ledger as the last program of schema 1 wrote it (daemon/core/core_migration_test).
-constexpr char kEarlier[] = "daemon/core/testdata/ledger_schema_1";
-const LedgerIdentity kIdentity = {.schema = core::kRowSchema,
-                                  .earliest_schema = core::kEarliestRowSchema,
+// A ledger written by the last program of schema 1 (daemon/core/recovery/core_migration_test).
+constexpr char kEarlier[] = "daemon/core/recovery/testdata/ledger_schema_1";
+const LedgerIdentity kIdentity = {.schema = core::kRecordSchema,
+                                  .earliest_schema = core::kEarliestRecordSchema,
                                   .node = 7,
                                   .incarnation = 9,
                                   .boot = "golden"};
-// Its times are read as of a boot that was 5,000 s before it ended.
+// Its times are read as of a boot that was 5,000 s before its end.
 const ArchiveOrigin kEarlierOrigin = {.schema = 1, .clock = absl::Seconds(5'000 - 1'772'366'415)};
 
-// What an input begins with.
-enum class Kind : uint8_t { kEarlierRows, kFile, kRows };
+// The first byte of an input.
+enum class Kind : uint8_t { kEarlierRecords, kFile, kRecords };
 
-// On a file system without a disk; gone with the process.
+// A folder on a file system without a disk; removed with the process.
 const std::string& Folder() {
   struct Scratch {
     Scratch() {
@@ -60,8 +62,8 @@ std::string FileAt(const std::string& path) {
   return text.str();
 }
 
-// A broker that had something of everything.
-Rows RowsOfABroker() {
+// Returns the records of a broker that had an object of each kind.
+LedgerRecords RecordsOfABroker() {
   core::CoreHarness h;
   core::Peer peer = h.Open();
   core::Peer other = h.Open(1001);
@@ -75,7 +77,7 @@ Rows RowsOfABroker() {
   h.Reserve(peer, {.items = {{.device = 0, .bytes = MiB(2)}}});
   h.MakePlan(peer, {.units = 10});
   h.OpenStream(peer);
-  return h.core->AllRows();
+  return h.core->AllRecords();
 }
 
 void Expect(bool holds, const char* what, const absl::Status& why = absl::OkStatus()) {
@@ -89,56 +91,57 @@ std::unique_ptr<core::Core> NewCore() {
   config.pools.push_back({.name = "placed", .cap = 4, .device_cap = 2});
   return std::make_unique<core::Core>(
       config, [last_id = uint64_t{0}]() mutable { return ++last_id; },
-      [](core::StreamKey) { return core::StreamWords(); });
+      [](core::StreamKey) { return core::FenceValues(); });
 }
 
-// The rows that are kept once `rows` are taken; none where they are not. What is kept the next broker takes as it is.
-std::optional<Rows> Take(const Rows& rows, const ArchiveOrigin& origin) {
+// Returns the records persisted after `records` are restored; none where they are rejected. The next broker restores
+// persisted records unchanged.
+std::optional<LedgerRecords> Take(const LedgerRecords& records, const ArchiveOrigin& origin) {
   const std::unique_ptr<core::Core> core = NewCore();
-  if (!core::Restore(rows, core.get(), origin).ok()) return std::nullopt;
-  Rows kept = core->AllRows();
+  if (!core::Restore(records, core.get(), origin).ok()) return std::nullopt;
+  LedgerRecords restored = core->AllRecords();
   const std::unique_ptr<core::Core> next = NewCore();
-  const absl::Status again = core::Restore(kept, next.get());
+  const absl::Status again = core::Restore(restored, next.get());
   Expect(again.ok(), "what was taken is not taken again", again);
-  Expect(next->AllRows() == kept, "what was taken is not the same when it is taken again");
-  return kept;
+  Expect(next->AllRecords() == restored, "what was taken is not the same when it is taken again");
+  return restored;
 }
 
 void OpenFile(const std::string& bytes) {
   std::ofstream(absl::StrCat(Folder(), "/", Ledger::kName), std::ios::binary) << bytes;
   const absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Open(Folder(), kIdentity);
   if (!ledger.ok()) return;
-  const Rows rows = (*ledger)->AllRows();
-  if ((*ledger)->schema() != core::kRowSchema) {
-    const std::optional<Rows> kept = Take(rows, kEarlierOrigin);
-    if (!kept.has_value()) return;
-    const absl::Status migrated = (*ledger)->Migrate(*kept);
-    Expect(migrated.ok(), "rows that were taken are not kept", migrated);
-    Expect((*ledger)->AllRows() == *kept, "others than were taken are kept");
+  const LedgerRecords records = (*ledger)->AllRecords();
+  if ((*ledger)->schema() != core::kRecordSchema) {
+    const std::optional<LedgerRecords> restored = Take(records, kEarlierOrigin);
+    if (!restored.has_value()) return;
+    const absl::Status migrated = (*ledger)->Migrate(*restored);
+    Expect(migrated.ok(), "restored records are not persisted", migrated);
+    Expect((*ledger)->AllRecords() == *restored, "other records than the restored ones are persisted");
   }
-  RowBatch batch;
-  batch.Put({.kind = 1, .id = 1}, "row");
+  RecordBatch batch;
+  batch.Put({.kind = 1, .id = 1}, "record");
   (*ledger)->Commit(batch).IgnoreError();
 }
 
 void Restore(const std::string& bytes, const ArchiveOrigin& origin) {
-  Rows rows;
-  const auto visit = [&rows](const RowKey& key, std::optional<absl::string_view> content) {
-    if (content.has_value()) rows[key] = std::string(*content);
+  LedgerRecords records;
+  const auto visit = [&records](const RecordKey& key, std::optional<absl::string_view> content) {
+    if (content.has_value()) records[key] = std::string(*content);
   };
-  if (RowBatch::Walk(bytes, visit).ok()) Take(rows, origin);
+  if (RecordBatch::Walk(bytes, visit).ok()) Take(records, origin);
 }
 
 std::string InputOf(Kind kind, absl::string_view bytes) {
   return absl::StrCat(std::string(1, static_cast<char>(kind)), bytes);
 }
 
-// All of `rows`, and each by itself.
-void AddSeeds(Kind kind, const Rows& rows, std::vector<std::string>* seeds) {
-  RowBatch all;
-  for (const auto& [key, content] : rows) {
+// Adds all of `records`, and each separately.
+void AddSeeds(Kind kind, const LedgerRecords& records, std::vector<std::string>* seeds) {
+  RecordBatch all;
+  for (const auto& [key, content] : records) {
     all.Put(key, content);
-    RowBatch one;
+    RecordBatch one;
     one.Put(key, content);
     seeds->push_back(InputOf(kind, one.bytes()));
   }
@@ -149,22 +152,22 @@ void AddSeeds(Kind kind, const Rows& rows, std::vector<std::string>* seeds) {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
-  const Rows rows = RowsOfABroker();
-  AddSeeds(Kind::kRows, rows, &seeds);
+  const LedgerRecords records = RecordsOfABroker();
+  AddSeeds(Kind::kRecords, records, &seeds);
   const std::string path = absl::StrCat(Folder(), "/", Ledger::kName);
   {
-    RowBatch all;
-    for (const auto& [key, content] : rows) all.Put(key, content);
+    RecordBatch all;
+    for (const auto& [key, content] : records) all.Put(key, content);
     const absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Create(Folder(), kIdentity);
     if (!ledger.ok() || !(*ledger)->Commit(all).ok()) std::abort();
-    // Its room is of no interest.
+    // The file's unused space does not matter.
     seeds.push_back(InputOf(Kind::kFile, FileAt(path).substr(0, (*ledger)->file_bytes() + 64)));
   }
   std::filesystem::copy_file(kEarlier, path, std::filesystem::copy_options::overwrite_existing);
   seeds.push_back(InputOf(Kind::kFile, FileAt(path)));
   const absl::StatusOr<std::unique_ptr<Ledger>> earlier = Ledger::Open(Folder(), kIdentity);
   Expect(earlier.ok() && (*earlier)->schema() == 1, "the ledger of schema 1", earlier.status());
-  AddSeeds(Kind::kEarlierRows, (*earlier)->AllRows(), &seeds);
+  AddSeeds(Kind::kEarlierRecords, (*earlier)->AllRecords(), &seeds);
   return seeds;
 }
 
@@ -175,14 +178,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (static_cast<Kind>(data[0] % 3)) {
-    case Kind::kEarlierRows:
+    case Kind::kEarlierRecords:
       Restore(bytes, kEarlierOrigin);
       break;
     case Kind::kFile:
       OpenFile(bytes);
       break;
-    case Kind::kRows:
-      Restore(bytes, {.schema = berth::core::kRowSchema});
+    case Kind::kRecords:
+      Restore(bytes, {.schema = berth::core::kRecordSchema});
       break;
   }
   return 0;

@@ -1,4 +1,4 @@
-// What clients ask: the bytes of each kind of message, and what the daemon makes of it.
+// Clients' requests: the bytes of each kind of message, and their conversion by the daemon.
 
 #include <cstdint>
 #include <iterator>
@@ -12,15 +12,15 @@
 #include "berth/v1/module.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/plan.pb.h"
-#include "daemon/core/caller.h"
-#include "daemon/service/conversion.h"
-#include "daemon/service/fence_conversion.h"
-#include "daemon/service/history_conversion.h"
-#include "daemon/service/memory_conversion.h"
-#include "daemon/service/module_conversion.h"
-#include "daemon/service/page.h"
-#include "daemon/service/permit_conversion.h"
-#include "daemon/service/plan_conversion.h"
+#include "daemon/core/types/caller.h"
+#include "daemon/service/conversion/history_conversion.h"
+#include "daemon/service/conversion/page.h"
+#include "daemon/service/conversion/permit_conversion.h"
+#include "daemon/service/rpc/fence_requests.h"
+#include "daemon/service/rpc/memory_requests.h"
+#include "daemon/service/rpc/module_requests.h"
+#include "daemon/service/rpc/permit_requests.h"
+#include "daemon/service/rpc/plan_requests.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
@@ -33,28 +33,46 @@ template <typename Message>
 void Convert(const std::string& bytes) {
   Message message;
   if (!message.ParseFromString(bytes)) return;
-  if constexpr (requires { service::FromProto(message, kNow); }) {
-    service::FromProto(message, kNow).status().IgnoreError();
-  } else if constexpr (requires { service::FromProto(message, core::Caller()); }) {
+  if constexpr (requires { service::FromProto(message, core::Caller()); }) {
     service::FromProto(message, core::Caller()).status().IgnoreError();
   } else {
     service::FromProto(message).status().IgnoreError();
   }
 }
 
-// Each list's, and those of lists within a scope.
+// Converts the message of a kind of request.
+template <typename Request, typename Message>
+void Decode(const std::string& bytes) {
+  Message message;
+  if (!message.ParseFromString(bytes)) return;
+  service::RpcTraits<Request>::Decode(message, kNow).status().IgnoreError();
+}
+
+// Reads the page tokens of each list, and those of lists within a scope.
 void ReadTokens(const std::string& bytes) {
   service::ReadPage(0, bytes).status().IgnoreError();
   service::ReadPage(0, bytes, kScope).status().IgnoreError();
 }
 
 constexpr void (*kConvert[])(const std::string&) = {
-    Convert<v1::AcquirePermitRequest>, Convert<v1::AcquireGangRequest>,    Convert<v1::SetPoolRequest>,
-    Convert<v1::AllocateBlockRequest>, Convert<v1::PublishBlockRequest>,   Convert<v1::UnpublishBlockRequest>,
-    Convert<v1::ReserveBytesRequest>,  Convert<v1::SetBudgetRequest>,      Convert<v1::FreeBlockRequest>,
-    Convert<v1::GrantBlockRequest>,    Convert<v1::ImportBlockRequest>,    Convert<v1::PrepareUseRequest>,
-    Convert<v1::ObtainModuleRequest>,  Convert<v1::StoreModuleRequest>,    Convert<v1::AbandonModuleRequest>,
-    Convert<v1::MakePlanRequest>,      Convert<v1::ListHistoryRequest>,    ReadTokens,
+    Decode<core::AcquireRequest, v1::AcquirePermitRequest>,
+    Decode<core::GangRequest, v1::AcquireGangRequest>,
+    Convert<v1::SetPoolRequest>,
+    Decode<core::AllocateRequest, v1::AllocateBlockRequest>,
+    Decode<core::PublishRequest, v1::PublishBlockRequest>,
+    Decode<core::UnpublishRequest, v1::UnpublishBlockRequest>,
+    Decode<core::ReserveRequest, v1::ReserveBytesRequest>,
+    Decode<core::SetBudgetRequest, v1::SetBudgetRequest>,
+    Decode<core::FreeRequest, v1::FreeBlockRequest>,
+    Decode<core::GrantRequest, v1::GrantBlockRequest>,
+    Decode<core::ImportRequest, v1::ImportBlockRequest>,
+    Decode<core::PrepareUseRequest, v1::PrepareUseRequest>,
+    Decode<core::ObtainModuleRequest, v1::ObtainModuleRequest>,
+    Decode<core::StoreModuleRequest, v1::StoreModuleRequest>,
+    Decode<core::AbandonModuleRequest, v1::AbandonModuleRequest>,
+    Decode<core::PlanRequest, v1::MakePlanRequest>,
+    Convert<v1::ListHistoryRequest>,
+    ReadTokens,
 };
 
 std::string AsSeed(size_t kind, const google::protobuf::Message& message) {
@@ -87,7 +105,7 @@ std::vector<std::string> Seeds() {
   std::vector<std::string> seeds = {AsSeed(0, acquire), AsSeed(3, allocate), AsSeed(6, reserve),
                                     AsSeed(15, plan),   AsSeed(16, history), "\x11" + service::PageToken(99),
                                     "\x11" + service::PageToken(99, kScope)};
-  // What is empty is one, too.
+  // An empty message is valid, too.
   for (size_t kind = 0; kind < std::size(kConvert); ++kind) seeds.emplace_back(1, static_cast<char>(kind));
   return seeds;
 }

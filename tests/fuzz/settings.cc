@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/core_config.h"
+#include "daemon/config/settings.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
@@ -19,7 +19,7 @@ std::vector<std::string> Seeds() {
       "cuda_ipc = true\npermit_reserve = \"1GiB\"\n[workers]\ncall_deadline = \"10s\"\ncontext_idle = \"30s\"\n",
       "[log]\nfile = \"/var/log/berth/memory.jsonl\"\nfences = true\n[modules]\ntotal = \"256MiB\"\n"
       "compile_patience = \"2m\"\n[limits]\nconnections = 4096\nimports_per_process = 4096\nstreams_per_device = 16\n",
-      // What toml++ took for a key.
+      // toml++ accepted this as a key.
       "[@]"};
 }
 
@@ -29,6 +29,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int file = ::memfd_create("settings", MFD_CLOEXEC);
   if (::ftruncate(file, 0) < 0 || ::pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
   const absl::StatusOr<berth::Settings> settings = berth::ReadSettings(absl::StrCat("/proc/self/fd/", file));
-  if (settings.ok()) berth::MakeCoreConfig(1, 1, std::vector<berth::DeviceRecord>(1), *settings);
+  if (settings.ok()) berth::BuildConfig(1, 1, std::vector<berth::DeviceRecord>(1), *settings);
   return 0;
 }

@@ -1,5 +1,5 @@
-// What the service manager hands to a vault that finds nobody: fds by their names, and the page that says whose they
-// are.
+// The fds that the service manager passes to a supervisor without a running daemon: their names, and the page that
+// records their owners.
 
 #include <fcntl.h>
 #include <string.h>
@@ -19,30 +19,30 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/memfd.h"
-#include "common/unique_fd.h"
-#include "daemon/vault/broker_link.h"
-#include "daemon/vault/custody_wire.h"
-#include "daemon/vault/fd_store.h"
-#include "daemon/vault/service_manager.h"
-#include "daemon/vault/store_record.h"
+#include "common/os/memfd.h"
+#include "common/os/unique_fd.h"
+#include "daemon/supervisor/broker_link.h"
+#include "daemon/supervisor/fd_store/fd_store_wire.h"
+#include "daemon/supervisor/fd_store/service_manager.h"
+#include "daemon/supervisor/fd_store/service_manager_fd_store.h"
+#include "daemon/supervisor/fd_store/store_record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace berth::fuzz {
 namespace {
 
-using custody::Key;
-using custody::KeyOf;
-using custody::Kind;
+using fd_store::Key;
+using fd_store::KeyOf;
+using fd_store::Kind;
 
 constexpr uint64_t kNode = 7;
-// Names that count, of one input.
+// Most names of one input that count.
 constexpr size_t kMaxNames = 64;
 
-// What an input begins with.
+// The first byte of an input.
 enum class What : uint8_t { kNames, kChangedRecord, kAnyFile };
 
-// One word of the page, as it was changed. Where a record's words lie is the record's own.
+// A changed word of the page. The record's class defines the positions of its words.
 struct Change {
   uint16_t word = 0;
   uint64_t value = 0;
@@ -54,7 +54,7 @@ void Expect(bool holds, const char* what) {
   std::abort();
 }
 
-// A manager that takes what it is told.
+// A manager that accepts every message.
 absl::Status Take(const std::string&, int) { return absl::OkStatus(); }
 
 UniqueFd AnyFd() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -62,37 +62,39 @@ UniqueFd AnyFd() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 void ReadNames(absl::string_view names) {
   std::vector<NamedFd> handed_over;
   for (const absl::string_view name : absl::StrSplit(names, ':')) {
-    const std::optional<Key> key = FdStore::KeyOfName(name);
-    Expect(!key.has_value() || FdStore::NameOf(*key) == name, "a key has another name than it was found by");
-    // What is not the daemon's is said to be that, each time.
+    const std::optional<Key> key = ServiceManagerFdStore::KeyOfName(name);
+    Expect(!key.has_value() || ServiceManagerFdStore::NameOf(*key) == name,
+           "a key has another name than it was found by");
+    // Leaves out names outside the daemon's: each would be reported as foreign.
     if (key.has_value() && handed_over.size() < kMaxNames) {
       handed_over.push_back({.name = std::string(name), .fd = AnyFd()});
     }
   }
-  FdStore::Forget(FdStore::Sort(std::move(handed_over), Take), Take);
+  ServiceManagerFdStore::Forget(ServiceManagerFdStore::Sort(std::move(handed_over), Take), Take);
 }
 
-// A vault goes by the page, as far as it can.
+// A supervisor uses the page as far as possible.
 void GoBy(int page) {
   absl::StatusOr<StoreRecord> record = StoreRecord::Map(page);
   if (!record.ok()) return;
   record->Check(kNode).IgnoreError();
   HeldFds held;
   for (const auto& [key, place] : record->places()) {
-    // Half of them were handed over.
-    if (held.size() < kMaxNames && place % 2 == 0 && FdStore::Keeps(key.kind)) held.emplace(key, AnyFd());
+    // The manager passed half of them.
+    if (held.size() < kMaxNames && place % 2 == 0 && ServiceManagerFdStore::Stores(key.kind))
+      held.emplace(key, AnyFd());
   }
   const auto now = std::chrono::steady_clock::time_point(std::chrono::hours(1));
-  FdStore store(*std::move(record), Take);
-  store.NoteKept(held);
+  ServiceManagerFdStore store(*std::move(record), Take);
+  store.RecordStored(held);
   Expect(store.record().places().size() == held.size(), "the record has others than the manager");
   store.Reconcile(now, held, /*again=*/true);
   store.Put(now, KeyOf(Kind::kLifeline, 7));
   held.emplace(KeyOf(Kind::kLifeline, 7), AnyFd());
-  store.Attend(now + FdStore::kPause, held);
+  store.Attend(now + ServiceManagerFdStore::kPause, held);
   store.Drop(now, KeyOf(Kind::kLifeline, 7));
   held.erase(KeyOf(Kind::kLifeline, 7));
-  store.Attend(now + 2 * FdStore::kPause, held);
+  store.Attend(now + 2 * ServiceManagerFdStore::kPause, held);
 }
 
 void ReadChangedRecord(absl::string_view changes) {
@@ -119,7 +121,7 @@ std::string InputOf(What what, absl::string_view bytes) {
   return std::string(1, static_cast<char>(what)) + std::string(bytes);
 }
 
-// Words that differ where one record was used and the other was not.
+// Returns the words that differ between a used and an unused record.
 std::string ChangesOf(int before, int after) {
   std::string changes;
   struct stat info = {};
@@ -138,11 +140,14 @@ std::string ChangesOf(int before, int after) {
 }  // namespace
 
 std::vector<std::string> Seeds() {
-  const std::vector<std::string> names = {
-      FdStore::NameOf(KeyOf(custody::Listener::kBerthd)), FdStore::NameOf(KeyOf(Kind::kStatePage)),
-      FdStore::NameOf(KeyOf(Kind::kStoreRecord)),         FdStore::NameOf(KeyOf(Kind::kLifeline, 0x4711)),
-      FdStore::NameOf(KeyOf(Kind::kChannel, UINT64_MAX)), FdStore::NameOf(KeyOf(Kind::kChannel, UINT64_MAX)),
-      "berth-block-1",                                    "elsewhere"};
+  const std::vector<std::string> names = {ServiceManagerFdStore::NameOf(KeyOf(fd_store::Listener::kBerthd)),
+                                          ServiceManagerFdStore::NameOf(KeyOf(Kind::kStatePage)),
+                                          ServiceManagerFdStore::NameOf(KeyOf(Kind::kStoreRecord)),
+                                          ServiceManagerFdStore::NameOf(KeyOf(Kind::kLifeline, 0x4711)),
+                                          ServiceManagerFdStore::NameOf(KeyOf(Kind::kChannel, UINT64_MAX)),
+                                          ServiceManagerFdStore::NameOf(KeyOf(Kind::kChannel, UINT64_MAX)),
+                                          "berth-block-1",
+                                          "elsewhere"};
   const auto before = StoreRecord::Create(kNode).value();
   auto after = StoreRecord::Create(kNode).value();
   after.second.Begin(9);

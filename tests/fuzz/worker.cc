@@ -1,20 +1,21 @@
-// What broker and worker say to each other, to either of them.
+// The messages between broker and worker, in both directions.
 
 #include <optional>
 #include <utility>
 
-#include "common/bytes.h"
-#include "daemon/device/host_backend.h"
-#include "daemon/device/worker.h"
-#include "daemon/device/worker_channel.h"
-#include "daemon/device/worker_wire.h"
+#include <berth/bytes.h>
+
+#include "daemon/device/memory/host_backend.h"
+#include "daemon/device/worker/worker.h"
+#include "daemon/device/worker/worker_channel.h"
+#include "daemon/device/worker/worker_wire.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/messages.h"
 
 namespace berth::fuzz {
 namespace {
 
-// The broker reads a worker.
+// The broker reads a worker's messages.
 void ReadWorker(UniqueFd socket) {
   WorkerChannel channel(std::move(socket));
   while (channel.Read().ok()) {
@@ -31,13 +32,14 @@ std::vector<std::string> Seeds() {
   const std::string created = AsInput(BytesOf(worker::Created{.block = 1}), 1);
   worker::Created refusal = {.block = 2};
   worker::SetStatus(absl::ResourceExhaustedError("no memory"), &refusal.outcome);
-  // A reason that nobody knows.
+  // An unknown reason.
   worker::Created unknown = refusal;
   unknown.outcome.reason = 1'000;
   const std::string begun = AsInput(BytesOf(worker::Begun{.epoch = 1, .context_bytes = 1}));
-  const std::string kept = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kKept, .block = 1}));
+  const std::string retained = AsInput(BytesOf(worker::BlockMessage{.kind = worker::Kind::kRetained, .block = 1}));
   const std::string released = AsInput(BytesOf(worker::Released{.block = 1}));
-  const std::string answers = kept + begun + created + AsInput(BytesOf(refusal)) + AsInput(BytesOf(unknown)) + released;
+  const std::string answers =
+      retained + begun + created + AsInput(BytesOf(refusal)) + AsInput(BytesOf(unknown)) + released;
   return {"\1" + answers, "\2" + begin + create + hold + release, "\3" + begin + create + release};
 }
 

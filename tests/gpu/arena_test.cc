@@ -1,7 +1,7 @@
-// An arena on device memory: that memory changes streams only when the first is done with it, which a stream
-// that is held up shows, and patterns that would be overwritten.
+// An arena on device memory: memory moves to another stream only after the first stream's work on it is complete. A
+// blocked stream shows this, and patterns that an early reuse would overwrite.
 
-#include "client/arena.h"
+#include <berth/arena.h>
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,10 +13,11 @@
 #include <memory>
 #include <vector>
 
-#include "client/pmr_resource.h"
-#include "client/session.h"
+#include <berth/error.h>
+#include <berth/pmr_resource.h>
+#include <berth/session.h>
+
 #include "common/cuda/driver.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/bench/servers.h"
 #include "tests/support/testing.h"
@@ -30,7 +31,7 @@ using testing::ProgramPath;
 using testing::Refused;
 
 constexpr Bytes kLimit = MiB(16);
-// More than half of it: two never fit at once.
+// More than half of the arena's limit: two never fit at once.
 constexpr Bytes kBuffer = MiB(12);
 
 class GpuArenaTest : public ::testing::Test {
@@ -47,7 +48,7 @@ class GpuArenaTest : public ::testing::Test {
                                       {"--warm-blocks=0", "--device-budget=1GiB"}));
     session_ = Must(Session::Open({.folder = daemon_->folder(), .label = "test"}));
     for (cuda::Stream& stream : streams_) stream = Must(driver_->CreateStream());
-    // A word that the host sets, for streams to wait for.
+    // A value that the host sets, and for which streams wait.
     gate_ = static_cast<std::atomic<uint64_t>*>(
         ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     device_gate_ = Must(driver_->RegisterHostMemory(gate_, Bytes(4096), /*read_only=*/false));
@@ -69,7 +70,7 @@ class GpuArenaTest : public ::testing::Test {
     Must(driver_->ReleasePrimaryContext(0));
   }
 
-  // An arena in which one buffer fits.
+  // Creates an arena in which one buffer fits.
   void Make(absl::Duration patience) {
     arena_ = Must(Arena::Create(
         session_, {.chunk_bytes = MiB(16), .limit = kLimit, .label = "test", .stream_patience = patience}));
@@ -81,7 +82,7 @@ class GpuArenaTest : public ::testing::Test {
   }
   static cuda::DevicePointer Device(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-  // Holds `stream` up until Open().
+  // Blocks `stream` until Open().
   void Close(cuda::Stream stream) { Must(driver_->WaitValue64(stream, device_gate_, ++closed_)); }
   void Open() { gate_->store(closed_); }
 
@@ -101,7 +102,7 @@ class GpuArenaTest : public ::testing::Test {
   uint64_t closed_ = 0;
 };
 
-TEST_F(GpuArenaTest, MemoryChangesStreamsOnlyWhenTheFirstIsDone) {
+TEST_F(GpuArenaTest, MemoryChangesStreamAfterFirstFinishes) {
   Make(absl::ZeroDuration());
   const auto [one, two] = std::pair(streams_[0], streams_[1]);
   void* const pointer = Must(arena_->Allocate(kBuffer, Name(one)));
@@ -109,7 +110,7 @@ TEST_F(GpuArenaTest, MemoryChangesStreamsOnlyWhenTheFirstIsDone) {
   Must(driver_->FillAsync(Device(pointer), 1, kBuffer, one));
   Must(arena_->Free(pointer, Name(one)));
   EXPECT_TRUE(Refused(arena_->Allocate(kBuffer, Name(two)).status(), Reason::kOverBudget));
-  // For its own stream there is nothing to wait for.
+  // The buffer's own stream need not wait.
   EXPECT_EQ(Must(arena_->Allocate(kBuffer, Name(one))), pointer);
   Must(arena_->Free(pointer, Name(one)));
   EXPECT_EQ(Must(arena_->Trim()), Bytes()) << "it is in use";
@@ -119,7 +120,7 @@ TEST_F(GpuArenaTest, MemoryChangesStreamsOnlyWhenTheFirstIsDone) {
   Must(arena_->Free(pointer, Name(two)));
 }
 
-TEST_F(GpuArenaTest, AUseOnAnotherStreamKeepsItToo) {
+TEST_F(GpuArenaTest, UseOnOtherStreamRetainsMemory) {
   Make(absl::ZeroDuration());
   const auto [one, two] = std::pair(streams_[0], streams_[1]);
   void* const pointer = Must(arena_->Allocate(kBuffer, Name(one)));
@@ -134,14 +135,14 @@ TEST_F(GpuArenaTest, AUseOnAnotherStreamKeepsItToo) {
   Must(arena_->Free(pointer, Name(one)));
 }
 
-TEST_F(GpuArenaTest, BuffersThatGoToAndFroKeepTheirPatterns) {
+TEST_F(GpuArenaTest, AlternatingBuffersRetainPatterns) {
   Make(absl::Seconds(30));
   constexpr int kRounds = 64;
   for (int round = 0; round < kRounds; ++round) {
     const cuda::Stream early = streams_[round % 2];
     const cuda::Stream late = streams_[(round + 1) % 2];
     {
-      // Freed while its stream still has to fill it, many times over.
+      // Freed many times while its stream has yet to fill it.
       auto buffer = Must(ArenaBuffer::Allocate(arena_, kBuffer, Name(early)));
       for (int i = 0; i < 32; ++i) Must(driver_->FillAsync(Device(buffer.data()), 0xEE, kBuffer, early));
     }
@@ -154,7 +155,7 @@ TEST_F(GpuArenaTest, BuffersThatGoToAndFroKeepTheirPatterns) {
   }
 }
 
-TEST_F(GpuArenaTest, TrimmedMemoryGoesBackToTheDaemon) {
+TEST_F(GpuArenaTest, TrimmedMemoryReturnsToDaemon) {
   Make(absl::Seconds(30));
   { const auto buffer = Must(ArenaBuffer::Allocate(arena_, kBuffer, Name(streams_[0]))); }
   Must(driver_->SynchronizeStream(streams_[0]));
@@ -166,7 +167,7 @@ TEST_F(GpuArenaTest, TrimmedMemoryGoesBackToTheDaemon) {
   EXPECT_TRUE(IsFilledWith(buffer.data(), 5));
 }
 
-TEST_F(GpuArenaTest, ContainersAreRefused) {
+TEST_F(GpuArenaTest, ContainersAreRejected) {
   Make(absl::ZeroDuration());
   EXPECT_TRUE(Refused(PmrResource::Create(arena_).status(), Reason::kUnsupported));
 }

@@ -19,7 +19,7 @@ using cuda::Driver;
 
 constexpr uint32_t kOrder = BatchedCholesky::kOrder;
 
-// What stands off the diagonal is less than 1, and on it more than all of a row together: positive definite.
+// Off-diagonal entries are less than 1, and the diagonal exceeds the sum of a row: positive definite.
 constexpr char kSource[] = R"(
 __device__ double Entry(unsigned long long unit, unsigned int row, unsigned int column) {
   const unsigned int low = row < column ? row : column, high = row < column ? column : row;
@@ -135,7 +135,7 @@ absl::Status BatchedCholesky::Load(const std::string& uuid) {
 
 BatchedCholesky::~BatchedCholesky() {
   for (const auto& [ordinal, loaded] : loaded_) {
-    // The module goes with its context.
+    // The module ends with its context.
     driver_->ReleasePrimaryContext(ordinal).IgnoreError();
   }
 }

@@ -1,5 +1,5 @@
-// BatchedCholesky: a real batch to split: many small matrices, each factorised by itself, on GPUs or with loops on
-// the host. A unit is a matrix; what it comes to is known of each without the others.
+// BatchedCholesky: a real batch to split: many small matrices, each factorised independently, on GPUs or by loops on
+// the host. A unit is a matrix; its result does not depend on the others.
 
 #ifndef TESTS_GPU_BATCHED_CHOLESKY_H_
 #define TESTS_GPU_BATCHED_CHOLESKY_H_
@@ -10,20 +10,21 @@
 #include <string>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/bytes.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/block.h"
-#include "common/bytes.h"
 #include "common/cuda/driver.h"
 
 namespace berth::gpu {
 
-// Thread-safe once made.
+// Thread-safe after construction.
 class BatchedCholesky {
  public:
   static constexpr uint32_t kOrder = 32;
-  // Of one matrix.
+  // Size of one matrix: kOrder × kOrder doubles.
   static constexpr Bytes kUnitBytes = KiB(8);
 
   // Compiles the kernels and loads them on each device, whose contexts it holds. No devices: loops on the host.
@@ -32,12 +33,12 @@ class BatchedCholesky {
   BatchedCholesky& operator=(const BatchedCholesky&) = delete;
   ~BatchedCholesky();
 
-  // Makes matrices `first`, `first` + 1, … in `memory`, which has room for them, factorises them `passes` times anew,
-  // and tells the logarithm of each determinant. On a GPU: in the current context, which is one of `ordinal`.
+  // Makes matrices `first`, `first` + 1, … in `memory`, which must be large enough, factorises them `passes` times
+  // anew, and stores the logarithm of each determinant. On a GPU: in the current context, which belongs to `ordinal`.
   absl::Status Run(int ordinal, const Mapping& memory, uint64_t first, int passes,
                    absl::Span<double> log_determinants) const;
 
-  // The same of one matrix, by the host alone.
+  // As above, for one matrix on the host.
   static double LogDeterminant(uint64_t unit);
 
  private:

@@ -18,7 +18,7 @@ using cuda::DeviceAttribute;
 using cuda::DevicePointer;
 using cuda::Driver;
 
-// Every thread sums a stride of its own first, so that few of them meet at the total.
+// Every thread first sums its own stride, so that few threads contend for the total.
 constexpr char kSumSource[] = R"(
 extern "C" __global__ void Sum(const unsigned int* words, unsigned long long count, unsigned long long* total,
                                unsigned long long nanoseconds) {
@@ -40,7 +40,7 @@ constexpr char kPoisonSource[] = R"(
 extern "C" __global__ void Poison() { *(volatile unsigned int*)64 = 1; }
 )";
 
-// Compiles a source of one function for the device and loads it into the current context.
+// Compiles a source with one function for the device and loads it into the current context.
 absl::StatusOr<cuda::Module> Load(Driver& driver, int ordinal, const char* source) {
   BERTH_ASSIGN_OR_RETURN(const int major,
                          driver.Attribute(ordinal, DeviceAttribute::kComputeCapabilityMajor));
@@ -153,7 +153,7 @@ class CudaCompute final : public Compute {
   const int ordinal_;
   cuda::Module module_ = nullptr;
   cuda::Function sum_ = nullptr;
-  // Where what was launched sums up.
+  // Device memory for the sum of a launch.
   DevicePointer total_ = 0;
 };
 
@@ -174,7 +174,7 @@ absl::Status Poison(Driver& driver, int ordinal) {
 }
 
 uint32_t PatternWord(uint32_t seed, uint64_t index) {
-  // Knuth's multiplicative hash: neighbours differ in all bytes.
+  // Knuth's multiplicative hash: neighbouring words differ in all bytes.
   return (static_cast<uint32_t>(index) + seed) * 2654435761u;
 }
 

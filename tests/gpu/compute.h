@@ -1,5 +1,5 @@
-// Compute: what a test's process does with a mapped block's memory: on a GPU with copies and a kernel
-// compiled there and then, on the host with loops, so that the same tests run on both.
+// Compute: a test process's work on a mapped block, so that the same tests run on both backends. On a GPU it uses
+// copies and a kernel compiled at run time, on the host loops.
 
 #ifndef TESTS_GPU_COMPUTE_H_
 #define TESTS_GPU_COMPUTE_H_
@@ -9,41 +9,42 @@
 #include <span>
 #include <string>
 
+#include <berth/block.h>
+#include <berth/bytes.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/block.h"
-#include "common/bytes.h"
 #include "common/cuda/driver.h"
 
 namespace berth::gpu {
 
-// Thread-compatible; CUDA work runs on the thread that made it.
+// Thread-compatible; CUDA work runs on the creating thread.
 class Compute {
  public:
-  // For blocks of `block`'s kind that are mapped for the device with that UUID, or for its own; retains a context
-  // there. Errors: those of the driver.
+  // Creates one for blocks of `block`'s kind, mapped for the device with that UUID, or for the block's own; retains a
+  // context there. Errors: those of the driver.
   static absl::StatusOr<std::unique_ptr<Compute>> For(const Block& block, const std::string& device = "");
   virtual ~Compute() = default;
 
   // Copies `words` to the start of the mapping.
   virtual absl::Status Write(const Mapping& mapping, std::span<const uint32_t> words) = 0;
-  // Sums the mapping's words where they are.
+  // Sums the mapping's words in place.
   virtual absl::StatusOr<uint64_t> Sum(const Mapping& mapping) = 0;
-  // The same in two halves: begins to sum, which takes at least `duration`, and awaits the sum.
+  // Sum() in two halves: begins to sum, for at least `duration`; waits for the sum.
   virtual absl::Status Launch(const Mapping& mapping, absl::Duration duration) = 0;
   virtual absl::StatusOr<uint64_t> Await() = 0;
   // Sets every byte. Errors: kPermissionDenied, or the driver's, on a read-only mapping.
   virtual absl::Status Fill(const Mapping& mapping, uint8_t value) = 0;
-  // Poisons the context, as a kernel that writes where nothing is: nothing of this process works there any more.
-  // Errors: what the driver says of that.
+  // Poisons the context with a kernel that writes to unmapped memory: no work of this process succeeds there any more.
+  // Errors: the driver's for that fault.
   virtual absl::Status Poison() = 0;
 };
 
 // Poisons the primary context of a device, as Compute::Poison().
 absl::Status Poison(cuda::Driver& driver, int ordinal);
 
-// The words that tests write, and so what their sum must be.
+// The words that tests write, and their sum.
 uint32_t PatternWord(uint32_t seed, uint64_t index);
 uint64_t PatternSum(uint32_t seed, Bytes bytes);
 

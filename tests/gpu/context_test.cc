@@ -1,6 +1,6 @@
-// Context workers on a GPU: what one costs and when, what its death and a poisoned context do to whom; and, on a
-// machine with two GPUs, blocks that another device maps. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory,
-// less what only a GPU can show.
+// Context workers on a GPU: their cost, and the effects of their death and of a poisoned context. On a machine with two
+// GPUs, also blocks that another device maps. $BERTH_GPU_TEST_BACKEND=host runs the same tests on host memory, except
+// those that need a GPU.
 
 #include <stdio.h>
 #include <string.h>
@@ -12,22 +12,23 @@
 #include <string>
 #include <thread>
 
+#include <berth/bytes.h>
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "berth/v1/inventory.pb.h"
-#include "client/inspector.h"
-#include "common/bytes.h"
+#include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
-#include "common/error.h"
-#include "common/fd_passing.h"
+#include "common/os/fd_passing.h"
 #include "common/status_macros.h"
-#include "daemon/device/direct_backend.h"
-#include "daemon/device/worker.h"
-#include "daemon/device/worker_channel.h"
-#include "daemon/device/worker_exit.h"
+#include "daemon/device/memory/direct_backend.h"
+#include "daemon/device/worker/worker.h"
+#include "daemon/device/worker/worker_channel.h"
+#include "daemon/device/worker/worker_exit.h"
 #include "gtest/gtest.h"
-#include "tests/bench/figure.h"
+#include "tests/bench/measurement.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
 #include "tests/support/testing.h"
@@ -42,10 +43,10 @@ using testing::Refused;
 
 class GpuContextTest : public GpuJob {
  protected:
-  // What a process's context is taken to take of the device.
+  // The assumed size of a process's context on the device.
   uint64_t ContextSaid() const { return Must(Inspector(session_).ListDevices()).devices(0).context_bytes(); }
 
-  // Has `owner` and `importer` share a block of each kind; "f" is the FD one, "block" the other.
+  // Makes `owner` and `importer` share a block of each kind; "f" is the FD block, "block" the other.
   static void ShareBoth(Actor* owner, Actor* importer) {
     const std::string handle = owner->Do(absl::StrCat("allocate f ", kBlock.count(), " fd"));
     owner->Do(absl::StrCat("write f ", kSeed));
@@ -55,7 +56,7 @@ class GpuContextTest : public GpuJob {
     importer->Do("sum block");
   }
 
-  // What the driver has reported of the device so far.
+  // Returns the driver's reports about the device so far.
   v1::Condition Reported() const {
     const v1::ListInventoryResponse inventory = Must(Inspector(session_).ListInventory());
     for (const v1::DeviceInventory& device : inventory.devices()) {
@@ -64,7 +65,7 @@ class GpuContextTest : public GpuJob {
     ADD_FAILURE() << "the daemon has no device " << uuids_[0];
     return {};
   }
-  // Prints the Xids that came on top of `before`, at `fault` or later. That none comes is no failure: containers may
+  // Prints the Xids beyond those in `before`, reported at `fault` or later. Their absence is no failure: containers may
   // hide them.
   void PrintXidsSince(const v1::Condition& before, absl::Time fault) const {
     constexpr absl::Duration kXidPatience = absl::Seconds(5);
@@ -92,7 +93,7 @@ class GpuContextTest : public GpuJob {
   }
 };
 
-TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
+TEST_F(GpuContextTest, ContextExistsWhileBlockNeedsIt) {
   Actor actor(folder());
   const Bytes without = DeviceUsed();
   const uint64_t at_start = ContextSaid();
@@ -100,18 +101,18 @@ TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
   EXPECT_EQ(BytesSaid("daemon"), 0u);
   actor.Do(absl::StrCat("allocate block ", kBlock.count(), " ipc"));
   if (cuda()) {
-    // Said is what NVML says of the process, or what the device has less.
+    // The charge is NVML's value for the process, or the decrease of the device's free memory.
     EXPECT_TRUE(Eventually([&] { return BytesSaid("daemon") > 0; }));
     const double said = InMiB(Bytes(BytesSaid("daemon")));
     const double taken = InMiB(DeviceUsed()) - InMiB(without) - 2 * InMiB(kBlock);
-    const bench::Figure figure = {.name = "a context worker's device memory, beside its blocks",
-                                  .value = {.value = taken, .low = taken, .high = taken},
-                                  .unit = "MiB",
-                                  .against = absl::StrCat(said, " MiB charged"),
-                                  .bound = 1024};
-    std::cout << bench::FormatFigure(figure, bench::Format::kTable) << std::endl;
+    const bench::Measurement measurement = {.name = "a context worker's device memory, beside its blocks",
+                                            .value = {.value = taken, .low = taken, .high = taken},
+                                            .unit = "MiB",
+                                            .against = absl::StrCat(said, " MiB charged"),
+                                            .bound = 1024};
+    std::cout << bench::FormatMeasurement(measurement, bench::Format::kTable) << std::endl;
     EXPECT_NEAR(said, taken, 64);
-    // A process had looked when the daemon started.
+    // A process measured a context at the daemon's start.
     std::cout << "a context when the daemon started | " << InMiB(Bytes(at_start)) << " MiB" << std::endl;
     EXPECT_NEAR(InMiB(Bytes(at_start)), taken, 64);
     EXPECT_NE(at_start, MiB(600).count()) << "that is said where nobody could look";
@@ -123,7 +124,7 @@ TEST_F(GpuContextTest, AContextIsThereWhileABlockNeedsIt) {
   EXPECT_TRUE(DeviceComesBackTo(without));
 }
 
-TEST_F(GpuContextTest, ItsDeathIsToldAndClientsThatComputeOnFdBlocksGoOn) {
+TEST_F(GpuContextTest, ContextWorkerDeathLeavesFdBlocksUsable) {
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
@@ -137,7 +138,7 @@ TEST_F(GpuContextTest, ItsDeathIsToldAndClientsThatComputeOnFdBlocksGoOn) {
   importer.Do("drop block");
   owner.Do("drop block");
   EXPECT_TRUE(BytesBecome("outstanding", kBlock));
-  // Another is there for who needs one.
+  // The next request starts another context worker.
   Share(&owner, &importer, "rw", "ipc");
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
   EXPECT_EQ(owner.Do("sum f"), ExpectedSum());
@@ -147,13 +148,13 @@ TEST_F(GpuContextTest, ItsDeathIsToldAndClientsThatComputeOnFdBlocksGoOn) {
   EXPECT_TRUE(DeviceComesBackTo(before));
 }
 
-TEST_F(GpuContextTest, AClientsPoisonedContextIsItsOwnTrouble) {
+TEST_F(GpuContextTest, PoisonedClientContextAffectsOnlyItsClient) {
   if (!cuda()) GTEST_SKIP() << "host memory has no context";
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
   ShareBoth(&owner, &importer);
-  // From its first reading on it is heard what the driver reports.
+  // The daemon receives the driver's reports from its first reading on.
   EXPECT_TRUE(Eventually([&] { return Reported().has_read_time(); }));
   const v1::Condition reported = Reported();
   const absl::Time fault = absl::Now();
@@ -161,7 +162,7 @@ TEST_F(GpuContextTest, AClientsPoisonedContextIsItsOwnTrouble) {
   PrintXidsSince(reported, fault);
   EXPECT_FALSE(importer.Ask("sum block").ok());
   EXPECT_FALSE(importer.Ask("sum f").ok());
-  // Its owner and the daemon's context never noticed.
+  // The owner and the daemon's context are unaffected.
   EXPECT_EQ(owner.Do("sum block"), ExpectedSum());
   EXPECT_EQ(owner.Do("sum f"), ExpectedSum());
   owner.Do(absl::StrCat("allocate more ", kBlock.count(), " ipc"));
@@ -178,7 +179,7 @@ TEST_F(GpuContextTest, AClientsPoisonedContextIsItsOwnTrouble) {
 constexpr char kWorkerFlag[] = "--poisoned-worker";
 constexpr int kWorkerFd = 3;
 
-// A context worker's loop over kWorkerFd, whose context a kernel poisons when a line comes in.
+// Runs a context worker's loop over kWorkerFd; a kernel poisons its context when a line comes in.
 int RunPoisonedWorker() {
   const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
   if (!driver.ok()) return 1;
@@ -188,7 +189,7 @@ int RunPoisonedWorker() {
   std::thread serving([&] { end = ServeWorker(kWorkerFd, **resource, MiB(1)); });
   if (::getchar() != EOF) Poison(**driver, 0).IgnoreError();
   serving.join();
-  // As a process that ends at once: what the driver's own clean-up does after this is of no interest.
+  // Exits at once: the driver's own clean-up after this is irrelevant.
   ::_exit(end.ok() ? static_cast<int>(end->exit) : 1);
 }
 
@@ -201,15 +202,15 @@ WorkerReply ReadReply(WorkerChannel& channel) {
   return Must(std::move(reply), "an answer of the worker's");
 }
 
-TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
+TEST(PoisonedWorkerTest, PoisonedWorkerAnswersEndsAndNextIsSound) {
   if (!cuda::Driver::Get().ok()) GTEST_SKIP() << "no GPU";
   auto sockets = Must(SocketPair());
-  int orders[2];
-  ASSERT_EQ(::pipe(orders), 0);
+  int commands[2];
+  ASSERT_EQ(::pipe(commands), 0);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    ::dup2(orders[0], STDIN_FILENO);
-    ::close(orders[1]);
+    ::dup2(commands[0], STDIN_FILENO);
+    ::close(commands[1]);
     ::dup2(sockets.second.get(), kWorkerFd);
     ::execl("/proc/self/exe", "context_test", kWorkerFlag, nullptr);
     ::_exit(1);
@@ -221,14 +222,14 @@ TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
   EXPECT_EQ(std::get<BegunWorker>(ReadReply(channel)).context, MiB(1));
   Must(channel.SendCreate(BlockId(1), MiB(2)));
   EXPECT_TRUE(std::get<CreatedBlock>(ReadReply(channel)).handle.has_value());
-  // The kernel that poisons it has run when this is answered, or this is answered once more.
-  ASSERT_EQ(::write(orders[1], "p\n", 2), 2);
+  // An answer to this may come before the poisoning kernel has run; then another request follows.
+  ASSERT_EQ(::write(commands[1], "p\n", 2), 2);
   absl::Status refused;
   for (uint64_t id = 2; refused.ok() && id < 100'000; ++id) {
     Must(channel.SendCreate(BlockId(id), MiB(2)));
     refused = std::get<CreatedBlock>(ReadReply(channel)).fd.status();
     if (!refused.ok()) break;
-    // It may be this that finds out.
+    // The release may be the call that fails.
     Must(channel.SendRelease(BlockId(id)));
     refused = std::get<ReleasedBlock>(ReadReply(channel)).status;
   }
@@ -237,8 +238,8 @@ TEST(PoisonedWorkerTest, IsAnsweredAndEndsItsProcessSoThatTheNextIsSound) {
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(WorkerExit::kPoisoned)) << refused;
-  ::close(orders[0]);
-  ::close(orders[1]);
+  ::close(commands[0]);
+  ::close(commands[1]);
 }
 
 // ---- Two GPUs -----------------------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ class TwoGpusTest : public GpuJob, public ::testing::WithParamInterface<const ch
     GpuJob::SetUp();
     if (!cuda()) GTEST_SKIP() << "host memory is every device's";
   }
-  // By the daemon's ordinal, which in its environment is CUDA's.
+  // Returns a UUID by the daemon's ordinal, which in its environment equals CUDA's.
   absl::StatusOr<std::string> DeviceUuid(int ordinal) {
     BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
     return driver->DeviceUuid(ordinal);
@@ -259,7 +260,7 @@ class TwoGpusTest : public GpuJob, public ::testing::WithParamInterface<const ch
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TwoGpusTest, ::testing::Values("fd", "ipc"));
 
-TEST_P(TwoGpusTest, TheOtherDeviceMapsTheBlockAndComputesOnIt) {
+TEST_P(TwoGpusTest, OtherDeviceMapsAndComputesOnBlock) {
   const std::string other = Must(DeviceUuid(1));
   Actor owner(folder());
   Actor importer(folder());
@@ -272,7 +273,7 @@ TEST_P(TwoGpusTest, TheOtherDeviceMapsTheBlockAndComputesOnIt) {
   EXPECT_TRUE(BytesBecome("outstanding", Bytes()));
 }
 
-TEST_P(TwoGpusTest, ReversedVisibilityChangesNothing) {
+TEST_P(TwoGpusTest, ReversedVisibleDevicesShareBlock) {
   const std::string reversed =
       absl::StrCat("CUDA_VISIBLE_DEVICES=", Must(DeviceUuid(1)), ",", Must(DeviceUuid(0)));
   Actor owner(folder());
@@ -283,12 +284,12 @@ TEST_P(TwoGpusTest, ReversedVisibilityChangesNothing) {
   owner.Quit();
 }
 
-TEST_P(TwoGpusTest, AProcessThatSeesOnlyTheOtherDeviceMapsItThere) {
+TEST_P(TwoGpusTest, ProcessSeeingOnlyOtherDeviceMapsThere) {
   const std::string other = Must(DeviceUuid(1));
   Actor owner(folder());
   Actor importer(folder(), {"CUDA_VISIBLE_DEVICES=" + other});
   Share(&owner, &importer, "rw", GetParam());
-  // Not on a device that it does not see.
+  // A process cannot use a device that it does not see.
   EXPECT_TRUE(Refused(importer.Ask("sum block"), Reason::kNotFound));
   importer.Do("drop block");
   Share(&owner, &importer, "on=" + other, GetParam());

@@ -1,15 +1,16 @@
-// The daemon dies while an importer's kernel runs on its memory: broker, vault and worker, one by one and all at once.
-// What the kernel reads is what was written, and so is what the next one reads. $BERTH_GPU_TEST_BACKEND=host plays the
-// same on host memory.
+// The daemon dies while an importer's kernel runs on its memory: broker, supervisor and worker, one by one and all at
+// once. This kernel and the next one read the data as written. $BERTH_GPU_TEST_BACKEND=host runs the same tests on host
+// memory.
 
 #include <signal.h>
 
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/bytes.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
@@ -23,13 +24,13 @@ using testing::ChildInfo;
 using testing::Eventually;
 using testing::Ok;
 
-// Longer than the daemon takes to die, and to come back.
+// Longer than the daemon takes to die and to restart.
 constexpr int kKernelMs = 2'000;
 constexpr Bytes kShared = MiB(16);
-// No process is called so: it is the one whose pid is in the folder.
-constexpr char kVault[] = "vault";
+// Not a process name: it stands for the process whose pid is in the folder.
+constexpr char kSupervisor[] = "supervisor";
 
-// `importer` has what `owner` leased and filled, both as "block". Returns what its words sum up to.
+// Gives `importer` a block that `owner` leased and filled, in both as "block". Returns the sum of its words.
 std::string ShareBlock(Actor& owner, Actor& importer) {
   const std::string handle = owner.Do(absl::StrCat("allocate block ", kShared.count(), " fd"));
   owner.Do(absl::StrCat("write block ", kSeed));
@@ -40,20 +41,20 @@ std::string ShareBlock(Actor& owner, Actor& importer) {
 
 class GpuDaemonDeathTest : public GpuJob {
  protected:
-  // By what all of them were started with.
+  // Finds the processes by the argument that all of them were started with.
   std::vector<ChildInfo> Processes() const {
     std::vector<ChildInfo> all = testing::ProcessesWith("berthd", absl::StrCat("--folder=", folder()));
-    if (testing::IsAlive(daemon_->pid())) all.push_back({.pid = daemon_->pid(), .name = kVault});
+    if (testing::IsAlive(daemon_->pid())) all.push_back({.pid = daemon_->pid(), .name = kSupervisor});
     return all;
   }
   pid_t Find(const std::string& prefix) const {
-    if (prefix == kVault) return daemon_->FindVault().value_or(0);
+    if (prefix == kSupervisor) return daemon_->FindSupervisor().value_or(0);
     for (const ChildInfo& process : Processes()) {
       if (absl::StartsWith(process.name, prefix)) return process.pid;
     }
     return 0;
   }
-  // SIGKILL, and waits until another one is there.
+  // Sends SIGKILL, and waits for the next process of that name.
   void KillAndAwaitNext(const std::string& prefix) const {
     const pid_t before = Find(prefix);
     ASSERT_EQ(::kill(before, SIGKILL), 0);
@@ -64,12 +65,12 @@ class GpuDaemonDeathTest : public GpuJob {
   }
 };
 
-TEST_F(GpuDaemonDeathTest, AKernelThatRunsMeanwhileReadsWhatWasWritten) {
+TEST_F(GpuDaemonDeathTest, RunningKernelSurvivesDaemonProcessDeath) {
   Actor owner(folder());
   Actor importer(folder());
   const std::string sum = ShareBlock(owner, importer);
   ASSERT_EQ(importer.Do("sum block"), sum);
-  for (const char* const victim : {"berth-broker", "berth-worker", kVault}) {
+  for (const char* const victim : {"berth-broker", "berth-worker", kSupervisor}) {
     importer.Do(absl::StrCat("launch block ", kKernelMs));
     KillAndAwaitNext(victim);
     EXPECT_EQ(importer.Do("await block"), sum) << victim;
@@ -80,22 +81,22 @@ TEST_F(GpuDaemonDeathTest, AKernelThatRunsMeanwhileReadsWhatWasWritten) {
   importer.Quit();
 }
 
-TEST_F(GpuDaemonDeathTest, TheWholeDaemonsDeathLeavesItsMappingsToThem) {
+TEST_F(GpuDaemonDeathTest, MappingsSurviveDeathOfEntireDaemon) {
   Actor owner(folder());
   Actor importer(folder());
   const std::string sum = ShareBlock(owner, importer);
   ASSERT_EQ(importer.Do("sum block"), sum);
   importer.Do(absl::StrCat("launch block ", kKernelMs));
-  // Neither is to start the other one anew.
+  // Neither may restart the other.
   ::kill(daemon_->pid(), SIGSTOP);
   ::kill(Find("berth-broker"), SIGKILL);
   ::kill(daemon_->pid(), SIGKILL);
-  // Workers end by themselves.
+  // The workers end by themselves.
   EXPECT_TRUE(Eventually([this] { return Processes().empty(); }));
   owner.Kill();
   EXPECT_EQ(importer.Do("await block"), sum);
   EXPECT_EQ(importer.Do("sum block"), sum);
-  EXPECT_FALSE(Ok(importer.Ask("access block"))) << "the lease is over, and says so";
+  EXPECT_TRUE(Ok(importer.Ask("access block"))) << "the lease is suspended until the next daemon";
   importer.Kill();
   EXPECT_TRUE(DeviceComesBackTo(before_));
 }

@@ -1,18 +1,18 @@
 // fence_actor: a client process with CUDA streams whose work on blocks is ordered by fences. It reads commands from
-// standard input, one per line, and answers each on standard output (tests/support/actor_wire.h). The end of its
-// input is its end.
+// standard input, one per line, and answers each on standard output (tests/support/actor/actor_wire.h). It ends at the
+// end of its input.
 //
 //   session                    its session's id
 //   allocate B BYTES           import B HANDLE [ro]       grant-session B SESSION     drop B
 //   stream S                   opens a CUDA stream
 //   fill S B SEED [raw]        check S B SEED [raw]       spin S B        fault S B       pass S B
-//                              each one use of the block, or none where it is raw; says "torn" if it was. A fill
-//                              stands behind a gate, a spin's kernel runs until a gate is opened
+//                              each is one use of the block, or none where it is raw; answers "torn" if it was torn.
+//                              A fill waits behind a gate; a spin's kernel runs until a gate is opened
 //   open S                     opens the oldest gate
-//   sync S                     waits for the stream; says how many wrong words its checks have seen
-//   words PATH                 registers a page of words, for
-//   answer S COUNT AFTER       that many times: waits for the page's first word, writes the one 64 bytes on, each 1
-//                              above the last
+//   sync S                     waits for the stream; answers how many wrong words its checks have seen
+//   words PATH                 registers a page of values for `answer`
+//   answer S COUNT AFTER       COUNT times: waits for the page's first value, writes the value 64 bytes further; each
+//                              is 1 above the last
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,18 +24,19 @@
 #include <utility>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/block_handle.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/block.h"
-#include "client/session.h"
-#include "common/block_handle.h"
+#include "common/os/unique_fd.h"
 #include "common/status_macros.h"
-#include "common/unique_fd.h"
-#include "tests/gpu/fence_lane.h"
-#include "tests/support/actor_wire.h"
+#include "tests/gpu/fenced_stream.h"
+#include "tests/support/actor/actor_wire.h"
 
 namespace berth::gpu {
 namespace {
@@ -43,7 +44,7 @@ namespace {
 using Answer = absl::StatusOr<std::string>;
 using Words = std::vector<std::string>;
 
-constexpr uint64_t kSecondWord = 64;
+constexpr uint64_t kSecondValue = 64;
 
 absl::StatusOr<uint64_t> Number(const std::string& word) {
   uint64_t number = 0;
@@ -68,22 +69,22 @@ class FenceActor {
     if (verb == "allocate" || verb == "import") return Hold(words);
     if (verb == "grant-session" || verb == "drop") return DoWithBlock(words);
     if (verb == "stream") {
-      BERTH_ASSIGN_OR_RETURN(lanes_[words[1]], FenceLane::Open(session_));
+      BERTH_ASSIGN_OR_RETURN(fenced_streams_[words[1]], FencedStream::Open(session_));
       return "";
     }
-    if (verb == "words") return Said(RegisterWords(words[1]));
-    const auto lane = lanes_.find(words[1]);
-    if (lane == lanes_.end()) return absl::NotFoundError(line);
-    if (verb == "answer") return Said(QueueAnswers(*lane->second, words));
+    if (verb == "words") return Said(RegisterValues(words[1]));
+    const auto fenced = fenced_streams_.find(words[1]);
+    if (fenced == fenced_streams_.end()) return absl::NotFoundError(line);
+    if (verb == "answer") return Said(QueueAnswers(*fenced->second, words));
     if (verb == "sync") {
-      BERTH_ASSIGN_OR_RETURN(const uint64_t wrong, lane->second->Sync());
+      BERTH_ASSIGN_OR_RETURN(const uint64_t wrong, fenced->second->Sync());
       return absl::StrCat(wrong);
     }
     if (verb == "open") {
-      lane->second->OpenGate();
+      fenced->second->OpenGate();
       return "";
     }
-    return Queue(*lane->second, words);
+    return Queue(*fenced->second, words);
   }
 
  private:
@@ -116,7 +117,7 @@ class FenceActor {
     return Said(held->second.block.GrantToSession(SessionId(session)));
   }
 
-  Answer Queue(FenceLane& lane, const Words& words) {
+  Answer Queue(FencedStream& fenced, const Words& words) {
     const auto held = held_.find(words[2]);
     if (held == held_.end()) return absl::NotFoundError(words[2]);
     const Mapping& mapping = held->second.mapping;
@@ -126,45 +127,45 @@ class FenceActor {
     }
     const auto work = [&]() -> absl::Status {
       if (words[0] == "pass") return absl::OkStatus();
-      if (words[0] == "spin") return lane.QueueSpin();
-      if (words[0] == "fault") return lane.QueueFault();
-      if (words[0] == "check") return lane.QueueCheck(mapping, seed);
+      if (words[0] == "spin") return fenced.QueueSpin();
+      if (words[0] == "fault") return fenced.QueueFault();
+      if (words[0] == "check") return fenced.QueueCheck(mapping, seed);
       if (words[0] != "fill") return absl::InvalidArgumentError(words[0]);
-      BERTH_RETURN_IF_ERROR(lane.QueueGate());
-      return lane.QueueFill(mapping, seed);
+      BERTH_RETURN_IF_ERROR(fenced.QueueGate());
+      return fenced.QueueFill(mapping, seed);
     };
     if (words[4] == "raw") return Said(work());
-    auto use = FenceLane::Use::kWrite;
-    if (words[0] == "check") use = FenceLane::Use::kRead;
-    if (words[0] == "pass") use = FenceLane::Use::kReadWrite;
-    BERTH_ASSIGN_OR_RETURN(const bool torn, lane.Queue(use, mapping, work));
+    auto use = FencedStream::Use::kWrite;
+    if (words[0] == "check") use = FencedStream::Use::kRead;
+    if (words[0] == "pass") use = FencedStream::Use::kReadWrite;
+    BERTH_ASSIGN_OR_RETURN(const bool torn, fenced.Queue(use, mapping, work));
     return torn ? "torn" : "";
   }
 
-  absl::Status RegisterWords(const std::string& path) {
+  absl::Status RegisterValues(const std::string& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (page == MAP_FAILED) return absl::NotFoundError(path);
     BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
-    BERTH_ASSIGN_OR_RETURN(words_, driver->RegisterHostMemory(page, Bytes(4096), /*read_only=*/false));
+    BERTH_ASSIGN_OR_RETURN(values_, driver->RegisterHostMemory(page, Bytes(4096), /*read_only=*/false));
     return absl::OkStatus();
   }
 
-  absl::Status QueueAnswers(FenceLane& lane, const Words& words) {
+  absl::Status QueueAnswers(FencedStream& fenced, const Words& words) {
     BERTH_ASSIGN_OR_RETURN(const uint64_t count, Number(words[2]));
     BERTH_ASSIGN_OR_RETURN(const uint64_t after, Number(words[3]));
     for (uint64_t value = after + 1; value <= after + count; ++value) {
-      BERTH_RETURN_IF_ERROR(lane.driver().WaitValue64(lane.stream(), words_, value));
-      BERTH_RETURN_IF_ERROR(lane.driver().WriteValue64(lane.stream(), words_ + kSecondWord, value));
+      BERTH_RETURN_IF_ERROR(fenced.driver().WaitValue64(fenced.stream(), values_, value));
+      BERTH_RETURN_IF_ERROR(fenced.driver().WriteValue64(fenced.stream(), values_ + kSecondValue, value));
     }
     return absl::OkStatus();
   }
 
   const std::shared_ptr<Session> session_;
-  cuda::DevicePointer words_ = 0;
+  cuda::DevicePointer values_ = 0;
   std::map<std::string, Held> held_;
-  // They go first: nothing runs on memory that is unmapped.
-  std::map<std::string, std::unique_ptr<FenceLane>> lanes_;
+  // Destroyed first: no work runs on unmapped memory.
+  std::map<std::string, std::unique_ptr<FencedStream>> fenced_streams_;
 };
 
 }  // namespace

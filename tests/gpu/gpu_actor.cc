@@ -1,12 +1,11 @@
-// gpu_actor: a client process that leases blocks and computes on them. It reads commands from standard input,
-// one per line, and answers each on standard output (tests/support/actor_wire.h). The end of its input is its
-// end.
+// gpu_actor: a client process that leases blocks and computes on them. It reads commands from standard input, one per
+// line, and answers each on standard output (tests/support/actor/actor_wire.h). It ends at the end of its input.
 //
 //   session                          its session's id
-//   devices                          how many devices CUDA shows it, and the UUID of the first
+//   devices                          how many devices CUDA lists for it, and the UUID of the first
 //   allocate NAME BYTES [ipc]        import NAME HANDLE [ro|on=UUID]      grant NAME SESSION     drop NAME
-//   write NAME SEED, answered by how many bytes                     sum NAME      overwrite NAME
-//   launch NAME MILLISECONDS, which begins a sum that takes as long; await NAME, answered by the sum
+//   write NAME SEED                  answers the number of bytes     sum NAME      overwrite NAME
+//   launch NAME MILLISECONDS         begins a sum that takes so long; await NAME answers the sum
 //   access NAME                      poison NAME
 //   acquire NAME                     try NAME                     release NAME
 
@@ -18,21 +17,22 @@
 #include <utility>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/block_handle.h>
+#include <berth/gpu_ref.h>
+#include <berth/permit.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/block.h"
-#include "client/gpu_ref.h"
-#include "client/permit.h"
-#include "client/session.h"
-#include "common/block_handle.h"
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 #include "tests/gpu/compute.h"
-#include "tests/support/actor_wire.h"
+#include "tests/support/actor/actor_wire.h"
 
 namespace berth::gpu {
 namespace {
@@ -68,7 +68,7 @@ class GpuActor {
  private:
   struct Held {
     Block block;
-    // The device that it is mapped for; empty for its own.
+    // The device that it is mapped for; empty for the block's own.
     std::string device;
     std::optional<Mapping> mapping;
   };
@@ -164,7 +164,7 @@ class GpuActor {
 
   const std::shared_ptr<Session> session_;
   std::map<std::string, Permit> permits_;
-  // The context goes last: memory is unmapped before.
+  // Destroyed last: memory is unmapped before the context.
   std::unique_ptr<Compute> compute_;
   std::map<std::string, Held> held_;
 };

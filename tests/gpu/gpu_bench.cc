@@ -1,16 +1,18 @@
-// The figures that need a GPU: prints one line for each (tests/bench/figure.h). tests/gpu/run starts this.
+// The measurements that need a GPU: prints one line for each (tests/bench/measurement.h). tests/gpu/run starts this
+// program.
 //
-//   gpu_bench [REGEX]   only the figures whose name it finds
+//   gpu_bench [REGEX]   only the measurements whose name matches
 
 #include <iostream>
 
-#include "tests/bench/figures.h"
-#include "tests/gpu/arena_figures.h"
-#include "tests/gpu/fence_figures.h"
-#include "tests/gpu/lease_figures.h"
-#include "tests/gpu/memory_figures.h"
-#include "tests/gpu/module_figures.h"
-#include "tests/gpu/scatter_figures.h"
+#include "tests/bench/measurements/measurements.h"
+#include "tests/gpu/arena_measurements.h"
+#include "tests/gpu/fence_measurements.h"
+#include "tests/gpu/lease_measurements.h"
+#include "tests/gpu/memory_measurements.h"
+#include "tests/gpu/module_measurements.h"
+#include "tests/gpu/publish_measurements.h"
+#include "tests/gpu/scatter_measurements.h"
 #include "tests/support/testing.h"
 
 int main(int argc, char** argv) {
@@ -18,13 +20,14 @@ int main(int argc, char** argv) {
   const bench::Programs programs = {.berthd = berth::testing::ProgramPath("daemon/berthd"),
                                     .echo_server = berth::testing::ProgramPath("tests/bench/echo_server"),
                                     .backend = "cuda"};
-  return bench::RunFigures({{"arena", berth::gpu::ArenaFigures},
-                            {"fence", berth::gpu::FenceFigures},
-                            {"lease", berth::gpu::LeaseFigures},
-                            {"block memory", berth::gpu::MemoryFigures},
-                            {"scatter", berth::gpu::ScatterFigures},
-                            {"module", berth::gpu::ModuleFigures}},
-                           programs, argc > 1 ? argv[1] : "", bench::Format::kTable) == 0
+  return bench::RunMeasurements({{"arena", berth::gpu::ArenaMeasurements},
+                                 {"fence", berth::gpu::FenceMeasurements},
+                                 {"lease", berth::gpu::LeaseMeasurements},
+                                 {"block memory", berth::gpu::MemoryMeasurements},
+                                 {"publish", berth::gpu::PublishMeasurements},
+                                 {"scatter", berth::gpu::ScatterMeasurements},
+                                 {"module", berth::gpu::ModuleMeasurements}},
+                                programs, argc > 1 ? argv[1] : "", bench::Format::kTable) == 0
              ? 0
              : 1;
 }

@@ -8,7 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/compute.h"
-#include "tests/support/actor_wire.h"
+#include "tests/support/actor/actor_wire.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/testing.h"
 
@@ -26,7 +27,14 @@ std::vector<std::string> WithFolder(const std::string& folder, std::vector<std::
   return environment;
 }
 
+std::string Backend() {
+  const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
+  return backend == nullptr ? "cuda" : backend;
+}
+
 }  // namespace
+
+const Bytes kBlock = Backend() == "host" && !testing::Soaks() ? MiB(32) : MiB(256);
 
 double InMiB(Bytes bytes) { return static_cast<double>(bytes.count()) / MiB(1).count(); }
 
@@ -35,11 +43,11 @@ Actor::Actor(const std::string& folder, const std::vector<std::string>& environm
           {.argv = {ProgramPath("tests/gpu/gpu_actor")}, .environment = WithFolder(folder, environment)})) {}
 
 absl::StatusOr<std::string> Actor::Ask(const std::string& command) {
-  Tell(command);
+  SendLine(command);
   return Answer();
 }
 
-void Actor::Tell(const std::string& command) { process_.WriteLine(command); }
+void Actor::SendLine(const std::string& command) { process_.WriteLine(command); }
 
 absl::StatusOr<std::string> Actor::Answer() {
   const absl::StatusOr<std::string> line = process_.ReadLine(absl::Minutes(1));
@@ -60,17 +68,16 @@ void Actor::Quit() {
 }
 
 void GpuJob::SetUp() {
-  const char* const backend = getenv("BERTH_GPU_TEST_BACKEND");
-  if (backend != nullptr) backend_ = backend;
+  backend_ = Backend();
   if (cuda()) RequireCuda();
   if (IsSkipped() || HasFatalFailure()) return;
-  // What an earlier test's processes had is on its way back.
+  // Memory of an earlier test's processes may still be in release.
   static const Bytes idle = DeviceUsed();
   ASSERT_TRUE(DeviceComesBackTo(idle));
   before_ = DeviceUsed();
   processes_before_ = DeviceProcesses();
-  // Nothing warm and no context longer than it is needed, so that every byte on the device is a block that somebody
-  // holds.
+  // Nothing stays warm, and no context stays longer than needed, so that every byte on the device belongs to a held
+  // block.
   daemon_ = Must(bench::StartDaemon({.berthd = ProgramPath("daemon/berthd"), .backend = backend_},
                                     {"--warm-blocks=0", "--context-idle=100ms", "--device-budget=4GiB"}));
   session_ = Must(Session::Open({.folder = folder(), .label = "test"}));
@@ -84,7 +91,7 @@ void GpuJob::RequireCuda() {
     uuids_ = *uuids;
     return;
   }
-  // Without a GPU there is nothing to test: said aloud, and a failure where one was promised.
+  // Without a GPU the test prints a message and skips; it fails where GPUs were promised.
   const std::string why = !uuids.ok() ? absl::StrCat("no GPU: ", uuids.status().ToString())
                                       : absl::StrCat("of ", devices_, " GPUs there are ", uuids->size());
   if (getenv("BERTH_REQUIRE_CUDA") != nullptr && devices_ == 1) FAIL() << why;

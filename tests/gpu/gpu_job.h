@@ -1,5 +1,5 @@
-// GpuJob: a daemon on the GPU's memory and clients that compute on its blocks, as processes. Tests of them derive
-// from it. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory.
+// GpuJob: a test fixture with a daemon on the GPU's memory and client processes that compute on its blocks.
+// $BERTH_GPU_TEST_BACKEND=host runs the same on host memory.
 
 #ifndef TESTS_GPU_GPU_JOB_H_
 #define TESTS_GPU_GPU_JOB_H_
@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+#include <berth/session.h>
+
 #include "absl/status/statusor.h"
-#include "client/session.h"
-#include "common/bytes.h"
 #include "common/cuda/nvml.h"
 #include "gtest/gtest.h"
 #include "tests/bench/servers.h"
@@ -19,9 +20,10 @@
 
 namespace berth::gpu {
 
-inline constexpr Bytes kBlock = MiB(256);
+// 256 MiB; 32 MiB on host memory in the gate.
+extern const Bytes kBlock;
 inline constexpr uint32_t kSeed = 7;
-// What the daemon's driver may take of a device beside the blocks.
+// Device memory that the daemon's driver may use in addition to the blocks.
 inline constexpr Bytes kOverhead = MiB(8);
 
 double InMiB(Bytes bytes);
@@ -29,14 +31,14 @@ double InMiB(Bytes bytes);
 // A client process (gpu_actor.cc).
 class Actor {
  public:
-  // `environment` is added to its own.
+  // `environment` is added to its environment.
   explicit Actor(const std::string& folder, const std::vector<std::string>& environment = {});
 
   absl::StatusOr<std::string> Ask(const std::string& command);
-  // The two halves of Ask(): commands are answered in their order.
-  void Tell(const std::string& command);
+  // The two halves of Ask(): commands are answered in order.
+  void SendLine(const std::string& command);
   absl::StatusOr<std::string> Answer();
-  // Ask(), fatal on an error.
+  // As Ask(), fatal on an error.
   std::string Do(const std::string& command);
   void Kill();
   void Quit();
@@ -47,35 +49,35 @@ class Actor {
 
 class GpuJob : public ::testing::Test {
  protected:
-  // Skipped where there are not so many GPUs, and a failure where they were promised.
+  // Skips the test where there are fewer GPUs; fails it where they were promised.
   explicit GpuJob(size_t devices = 1) : devices_(devices) {}
   void SetUp() override;
 
   bool cuda() const { return backend_ == "cuda"; }
   const std::string& folder() const { return daemon_->folder(); }
 
-  // Bytes of the device that are in use, by whomever; 0 without one.
+  // Bytes of the device in use by any process; 0 without a device.
   Bytes DeviceUsed() const;
   size_t DeviceProcesses() const;
   bool DeviceComesBackTo(Bytes used) const;
 
-  // What `berth bytes` says of device 0.
+  // Returns the value that `berth bytes` prints for device 0.
   uint64_t BytesSaid(const std::string& state) const;
   bool BytesBecome(const std::string& state, Bytes bytes) const;
 
-  // Kills those of the daemon's processes whose names begin so. Returns how many there were.
+  // Kills the daemon's processes whose names begin with `prefix`. Returns their number.
   int KillDaemons(const std::string& prefix) const;
 
-  // `owner` leases a block of `kind` ("fd", "ipc"), fills it and lets `importer` have it, under the name "block" in
-  // both.
+  // Makes `owner` lease a block of `kind` ("fd", "ipc"), fill it and share it with `importer`, under the name "block"
+  // in both.
   static void Share(Actor* owner, Actor* importer, const std::string& how, const std::string& kind = "fd");
   static std::string ExpectedSum();
 
   std::string backend_ = "cuda";
   cuda::Nvml* nvml_ = nullptr;
-  // By NVML's ordinal; the first is the one that is looked at.
+  // By NVML's ordinal; the first is the measured device.
   std::vector<std::string> uuids_;
-  // Of the device, before the daemon started.
+  // Use of the device before the daemon started.
   Bytes before_;
   size_t processes_before_ = 0;
   std::unique_ptr<bench::Server> daemon_;

@@ -1,9 +1,8 @@
-// gpu_test SEED BYTES [--permit] [--declare] [--stay]: what a test that uses a GPU is to a node: a process that makes a
-// context, takes memory past Berth, computes, and ends. With --permit it takes its own permit; without, it knows
-// nothing of Berth and is run under `berth run`. With --declare it says before how many bytes it will take, of
-// whatever device has them. With --stay it has them until its input is closed. Prints "right" where every byte that it
-// looked at was as it had written it, and "wrong: …" else. $BERTH_GPU_TEST_BACKEND=host plays the same on host
-// memory.
+// gpu_test SEED BYTES [--permit] [--declare] [--stay]: a typical test that uses a GPU: a process that creates a
+// context, allocates memory without Berth, computes, and ends. With --permit it acquires its own permit; without, it
+// knows nothing of Berth and runs under `berth run`. With --declare it first declares its bytes, on any device that has
+// them. With --stay it holds them until its input is closed. Prints "right" where every checked byte was as written,
+// and "wrong: …" otherwise. $BERTH_GPU_TEST_BACKEND=host runs the same on host memory.
 
 #include <stdlib.h>
 
@@ -16,26 +15,27 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+#include <berth/permit.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/permit.h"
-#include "client/session.h"
-#include "common/bytes.h"
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
 
 namespace berth::gpu {
 namespace {
 
-// Looked at in one piece, at the start, in the middle and at the end.
+// The size of each checked window: at the start, in the middle and at the end.
 constexpr Bytes kWindow = MiB(4);
 constexpr int kRounds = 4;
 
 absl::Status Wrong(uint64_t at) { return absl::DataLossError(absl::StrCat("byte ", at, " is another's")); }
 
-// While who started this process has more to say.
+// Waits until the starting process closes the input.
 void Stay() {
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -80,7 +80,7 @@ absl::Status ComputeIn(cuda::Driver& driver, uint8_t value, Bytes bytes, bool st
   return status;
 }
 
-// Leaves no context behind, so that who counts contexts counts permits.
+// Leaves no context behind, so that the number of contexts equals the number of permits.
 absl::Status ComputeOnGpu(uint8_t value, Bytes bytes, const std::string& uuid, bool stay) {
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   int ordinal = 0;

@@ -1,5 +1,5 @@
-// What the inventory says of real devices, against what nvidia-smi and the driver say; what looking costs; and whom
-// NVML charges for a block that a process maps.
+// The inventory of real devices, compared with nvidia-smi and the driver; the cost of reading it; and the process that
+// NVML charges for a mapped block.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,14 +10,15 @@
 #include <string>
 #include <vector>
 
+#include <berth/block.h>
+#include <berth/bytes.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/block.h"
-#include "client/inspector.h"
-#include "common/bytes.h"
+#include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/gpu_job.h"
@@ -31,7 +32,7 @@ using testing::Eventually;
 using testing::Must;
 using testing::Subprocess;
 
-// What a shell command prints.
+// Returns a shell command's output.
 std::string Shell(const std::string& command) {
   Subprocess shell = Subprocess::Start({.argv = {"/bin/sh", "-c", command}});
   std::string said = shell.ReadAll();
@@ -39,7 +40,7 @@ std::string Shell(const std::string& command) {
   return said;
 }
 
-// The cells of each line of nvidia-smi's csv, by the first of them.
+// Returns the cells of each line of nvidia-smi's csv, by the first cell.
 std::map<std::string, std::vector<std::string>> Smi(const std::string& fields) {
   std::map<std::string, std::vector<std::string>> rows;
   const std::string said =
@@ -54,16 +55,16 @@ std::map<std::string, std::vector<std::string>> Smi(const std::string& fields) {
   return rows;
 }
 
-// Where nvidia-smi has a number, so has Berth, and no further from it than `slack`; where it has none, so has Berth.
-void ExpectNear(const v1::Figure& figure, const std::string& smi, double scale, double slack,
+// Expects Berth to have a number exactly where nvidia-smi has one, within `slack` of it.
+void ExpectNear(const v1::Figure& measurement, const std::string& smi, double scale, double slack,
                 const std::string& what) {
   double expected = 0;
   if (!absl::SimpleAtod(smi, &expected)) {
-    EXPECT_FALSE(figure.absent().empty()) << what << ": nvidia-smi says " << smi;
+    EXPECT_FALSE(measurement.absent().empty()) << what << ": nvidia-smi says " << smi;
     return;
   }
-  ASSERT_EQ(figure.known_case(), v1::Figure::kValue) << what << ": " << figure.absent();
-  EXPECT_NEAR(static_cast<double>(figure.value()) / scale, expected, slack) << what;
+  ASSERT_EQ(measurement.known_case(), v1::Figure::kValue) << what << ": " << measurement.absent();
+  EXPECT_NEAR(static_cast<double>(measurement.value()) / scale, expected, slack) << what;
 }
 
 class GpuInventoryTest : public GpuJob {
@@ -84,12 +85,12 @@ class GpuInventoryTest : public GpuJob {
     return inventory;
   }
 
-  // Every pair, against CUDA's word and nvidia-smi's.
+  // Compares every pair with CUDA's and nvidia-smi's values.
   void CheckTopology() {
     Read();
     const v1::Topology topology = Must(Inspector(session_).GetTopology());
     cuda::Driver* const driver = Must(cuda::Driver::Get());
-    // Its own order, which is CUDA's where CUDA_DEVICE_ORDER=PCI_BUS_ID; rows are found by their bus.
+    // In nvidia-smi's own order, which is CUDA's where CUDA_DEVICE_ORDER=PCI_BUS_ID; rows are found by their bus.
     std::vector<std::string> smi_uuids;
     for (const absl::string_view line : absl::StrSplit(
              Shell("nvidia-smi --query-gpu=uuid --format=csv,noheader"), '\n', absl::SkipEmpty())) {
@@ -100,7 +101,7 @@ class GpuInventoryTest : public GpuJob {
     for (const absl::string_view line : absl::StrSplit(said, '\n')) {
       std::vector<std::string> cells = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
       size_t row = 0;
-      absl::string_view head = cells.empty() ? "" : cells[0];
+      const absl::string_view head = cells.empty() ? absl::string_view() : absl::string_view(cells[0]);
       if (cells.size() <= smi_uuids.size() || !absl::StartsWith(head, "GPU") ||
           !absl::SimpleAtoi(head.substr(3), &row) || row >= matrix.size() || cells[1] == "GPU1") {
         continue;
@@ -146,7 +147,7 @@ class FourGpusInventoryTest : public GpuInventoryTest {
   FourGpusInventoryTest() : GpuInventoryTest(4) {}
 };
 
-TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
+TEST_F(GpuInventoryTest, DeviceHardwareMatchesNvidiaSmi) {
   const auto smi =
       Smi("name,pci.bus_id,compute_cap,memory.total,ecc.mode.current,mig.mode.current,clocks.max.sm");
   const v1::ListInventoryResponse inventory = Read();
@@ -164,7 +165,7 @@ TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
     EXPECT_GT(device.hardware().shared_bytes_per_block(), 0u);
     EXPECT_GT(device.hardware().l2_bytes(), 0u);
     const v1::Condition& condition = device.condition();
-    // What the driver keeps for itself is in one and not in the other.
+    // Only one of the two totals includes the driver's reserved memory.
     ExpectNear(condition.total_bytes(), said[4], MiB(1).count(), 1'500, "memory.total");
     EXPECT_EQ(condition.ecc_mode().value(), said[5] == "Enabled" ? 1u : 0u) << said[5];
     EXPECT_EQ(condition.mig_mode().value(), said[6] == "Enabled" ? 1u : 0u) << said[6];
@@ -173,8 +174,8 @@ TEST_F(GpuInventoryTest, WhatDevicesAreIsWhatNvidiaSmiSays) {
   }
 }
 
-TEST_F(GpuInventoryTest, HowDevicesFeelIsWhatNvidiaSmiSays) {
-  // One is read a moment after the other.
+TEST_F(GpuInventoryTest, DeviceHealthMatchesNvidiaSmi) {
+  // The two readings are not simultaneous.
   const v1::ListInventoryResponse inventory = Read();
   const auto smi =
       Smi("temperature.gpu,power.draw,enforced.power.limit,clocks.mem,ecc.errors.uncorrected.volatile.total");
@@ -191,20 +192,20 @@ TEST_F(GpuInventoryTest, HowDevicesFeelIsWhatNvidiaSmiSays) {
   }
 }
 
-TEST_F(GpuInventoryTest, LookingTakesNoDeviceMemoryAndNoContext) {
+TEST_F(GpuInventoryTest, InventoryTakesNoDeviceMemoryOrContext) {
   Read();
   EXPECT_EQ(DeviceProcesses(), processes_before_) << "nobody of the daemon's has a context";
   const Bytes with = DeviceUsed();
   ASSERT_EQ(KillDaemons("berth-monitor"), 1);
-  // Another one follows, which is as light.
+  // Another monitor follows, which uses as little.
   const Bytes without = DeviceUsed();
-  // What is free moves by itself by less than a context takes.
+  // Free memory varies by less than a context takes.
   EXPECT_LE(SaturatingSub(with, without), MiB(4));
   std::cout << "device memory of the monitor | " << SaturatingSub(with, without).count() << " bytes"
             << std::endl;
 }
 
-TEST_F(GpuInventoryTest, WhomNvmlChargesForAMappedBlock) {
+TEST_F(GpuInventoryTest, DeviceHoldsMappedBlockOnce) {
   cuda::Driver* const driver = Must(cuda::Driver::Get());
   const int ordinal = Must(cuda::FindDevice(*driver, uuids_[0]));
   const cuda::Context context = Must(driver->RetainPrimaryContext(ordinal));
@@ -233,9 +234,9 @@ TEST_F(GpuInventoryTest, WhomNvmlChargesForAMappedBlock) {
   Must(driver->ReleasePrimaryContext(ordinal));
 }
 
-TEST_F(TwoGpusInventoryTest, WhoReachesWhomIsWhatCudaAndNvidiaSmiSay) { CheckTopology(); }
+TEST_F(TwoGpusInventoryTest, TopologyMatchesCudaAndNvidiaSmi) { CheckTopology(); }
 
-TEST_F(FourGpusInventoryTest, WhoReachesWhomIsWhatCudaAndNvidiaSmiSay) { CheckTopology(); }
+TEST_F(FourGpusInventoryTest, TopologyMatchesCudaAndNvidiaSmi) { CheckTopology(); }
 
 }  // namespace
 }  // namespace berth::gpu

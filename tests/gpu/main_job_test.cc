@@ -1,18 +1,19 @@
-// The main job on a GPU: a block made by a daemon without a context, filled by one process, summed by
-// another, over the death of the first. $BERTH_GPU_TEST_BACKEND=host plays the same on host memory, less what
-// only a GPU can show.
+// The main job on a GPU: a daemon without a context makes a block, one process fills it, another one sums it, even
+// after the death of the first. $BERTH_GPU_TEST_BACKEND=host runs the same tests on host memory, except those that need
+// a GPU.
 
 #include <iostream>
 #include <string>
 
+#include <berth/bytes.h>
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/bytes.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
-#include "tests/bench/figure.h"
+#include "tests/bench/measurement.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
-#include "tests/support/actor_wire.h"
+#include "tests/support/actor/actor_wire.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -25,16 +26,16 @@ using testing::Refused;
 
 using GpuMainJobTest = GpuJob;
 
-// Over both kinds of blocks.
+// Tests of both kinds of blocks.
 class GpuEachKindTest : public GpuJob, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuEachKindTest, ::testing::Values("fd", "ipc"));
 
-TEST_P(GpuEachKindTest, ASecondProcessComputesOnTheBlockThatTheFirstFilled) {
+TEST_P(GpuEachKindTest, SecondProcessComputesOnFirstsBlock) {
   Actor owner(folder());
   Actor importer(folder());
   Share(&owner, &importer, "rw", GetParam());
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
-  // The other way round too: it is one memory.
+  // The reverse direction works, too: it is one memory.
   importer.Do("write block 8");
   EXPECT_EQ(owner.Do("sum block"), absl::StrCat(PatternSum(8, kBlock)));
   importer.Quit();
@@ -42,7 +43,7 @@ TEST_P(GpuEachKindTest, ASecondProcessComputesOnTheBlockThatTheFirstFilled) {
   EXPECT_TRUE(BytesBecome("outstanding", Bytes()));
 }
 
-TEST_F(GpuMainJobTest, AReadOnlyImportReadsAndDoesNotWrite) {
+TEST_F(GpuMainJobTest, ReadOnlyImportReadsAndDoesNotWrite) {
   Actor owner(folder());
   Actor importer(folder());
   Share(&owner, &importer, "ro");
@@ -52,7 +53,7 @@ TEST_F(GpuMainJobTest, AReadOnlyImportReadsAndDoesNotWrite) {
   EXPECT_EQ(owner.Do("sum block"), ExpectedSum());
 }
 
-TEST_P(GpuEachKindTest, TheImporterGoesOnAfterItsOwnerIsKilledAndTheBytesComeBackAfterIt) {
+TEST_P(GpuEachKindTest, ImporterSurvivesOwnersDeathAndBytesReturn) {
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
@@ -69,7 +70,7 @@ TEST_P(GpuEachKindTest, TheImporterGoesOnAfterItsOwnerIsKilledAndTheBytesComeBac
       << DeviceUsed().count() << " bytes in use, " << before.count() << " before";
 }
 
-TEST_P(GpuEachKindTest, AKilledImporterGivesItsBytesBackToo) {
+TEST_P(GpuEachKindTest, KilledImporterReturnsItsBytes) {
   const Bytes before = DeviceUsed();
   Actor owner(folder());
   Actor importer(folder());
@@ -83,7 +84,7 @@ TEST_P(GpuEachKindTest, AKilledImporterGivesItsBytesBackToo) {
       << DeviceUsed().count() << " bytes in use, " << before.count() << " before";
 }
 
-TEST_F(GpuMainJobTest, ABlockOutlivesTheWorkerThatMadeIt) {
+TEST_F(GpuMainJobTest, BlockOutlivesItsWorker) {
   Actor owner(folder());
   Actor importer(folder());
   Share(&owner, &importer, "ro");
@@ -93,31 +94,31 @@ TEST_F(GpuMainJobTest, ABlockOutlivesTheWorkerThatMadeIt) {
   EXPECT_EQ(importer.Do("sum block"), ExpectedSum());
 }
 
-TEST_F(GpuMainJobTest, TheDaemonCostsTheGpuNothingBesideThePayload) {
+TEST_F(GpuMainJobTest, DaemonTakesNoGpuMemoryBesidePayload) {
   if (!cuda()) GTEST_SKIP() << "host memory shows no context";
   constexpr Bytes kPayload = GiB(1);
   Actor actor(folder());
   const Bytes started = DeviceUsed();
-  // Leased, not mapped: whatever context there is now, it is the daemon's.
+  // The block is leased but not mapped: any context would be the daemon's.
   actor.Do(absl::StrCat("allocate block ", kPayload.count()));
   const Bytes with_payload = DeviceUsed();
   const double beside = InMiB(with_payload) - InMiB(before_) - InMiB(kPayload);
-  const bench::Figure figure = {
+  const bench::Measurement measurement = {
       .name = "daemon's device memory beside 1 GiB of payload",
       .value = {.value = beside, .low = beside, .high = beside},
       .unit = "MiB",
       .against = absl::StrCat(InMiB(started) - InMiB(before_), " MiB before the payload"),
       .bound = 8};
-  std::cout << bench::FormatFigure(figure, bench::Format::kTable) << std::endl;
+  std::cout << bench::FormatMeasurement(measurement, bench::Format::kTable) << std::endl;
   EXPECT_GE(with_payload.count(), before_.count() + kPayload.count());
   EXPECT_LE(with_payload.count(), before_.count() + kPayload.count() + kOverhead.count());
-  // A process with a context would be listed.
+  // NVML would list a process with a context.
   EXPECT_EQ(DeviceProcesses(), processes_before_);
   actor.Quit();
   EXPECT_TRUE(DeviceComesBackTo(before_));
 }
 
-TEST_F(GpuMainJobTest, PermitsCountAndReturnAsTheyDoOnTheHost) {
+TEST_F(GpuMainJobTest, PermitsCountAndReturnLikeOnHost) {
   Actor first(folder());
   Actor second(folder());
   Actor third(folder());
@@ -132,16 +133,16 @@ TEST_F(GpuMainJobTest, PermitsCountAndReturnAsTheyDoOnTheHost) {
   third.Do("release a");
 }
 
-TEST_F(GpuMainJobTest, ARunsCommandSeesTheDeviceThatItIsGivenAndNoOther) {
+TEST_F(GpuMainJobTest, RunCommandSeesOnlyItsDevice) {
   testing::Subprocess command = testing::Subprocess::Start(
       {.argv = {testing::ProgramPath("client/cli/berth"), "run", "--mem", "64MiB", "--", "/bin/sh", "-c",
                 "echo $BERTH_DEVICE ${CUDA_VISIBLE_DEVICES-none} ${CUDA_DEVICE_ORDER-none}; exec $0",
                 testing::ProgramPath("tests/gpu/gpu_actor")},
        .environment = {absl::StrCat("BERTH_FOLDER=", folder()), "BERTH_SESSION", "CUDA_VISIBLE_DEVICES",
                        "CUDA_DEVICE_ORDER"}});
-  const std::string told = testing::Must(command.ReadLine());
-  const std::string uuid = told.substr(0, told.find(' '));
-  EXPECT_EQ(told, absl::StrCat(uuid, cuda() ? absl::StrCat(" ", uuid, " PCI_BUS_ID") : " none none"));
+  const std::string line = testing::Must(command.ReadLine());
+  const std::string uuid = line.substr(0, line.find(' '));
+  EXPECT_EQ(line, absl::StrCat(uuid, cuda() ? absl::StrCat(" ", uuid, " PCI_BUS_ID") : " none none"));
   command.WriteLine("devices");
   const absl::StatusOr<std::string> seen = testing::DecodeAnswer(testing::Must(command.ReadLine()));
   if (cuda()) {
@@ -151,7 +152,7 @@ TEST_F(GpuMainJobTest, ARunsCommandSeesTheDeviceThatItIsGivenAndNoOther) {
   EXPECT_EQ(command.Wait(), 0);
 }
 
-TEST_F(GpuMainJobTest, MoreThanTheBudgetIsRefusedAndChangesNothing) {
+TEST_F(GpuMainJobTest, RequestAboveBudgetIsRejected) {
   Actor actor(folder());
   EXPECT_TRUE(Refused(actor.Ask(absl::StrCat("allocate block ", GiB(5).count())), Reason::kOverBudget));
   EXPECT_EQ(BytesSaid("outstanding"), 0u);

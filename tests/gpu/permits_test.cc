@@ -1,8 +1,9 @@
-// What permits are for, on a GPU: many test processes and two at a time, and jobs that say how many bytes they take.
-// $BERTH_GPU_TEST_BACKEND=host plays the same on host memory, less what only a GPU can show. $BERTH_STORM_SEED replays
-// the draws of a run.
+// The purpose of permits, on a GPU: many test processes, two at a time, and jobs that declare how many bytes they take.
+// $BERTH_GPU_TEST_BACKEND=host runs the same tests on host memory, except those that need a GPU. $BERTH_STORM_SEED
+// replays the random choices of a run.
 
 #include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -12,9 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/strings/str_cat.h"
-#include "client/inspector.h"
-#include "common/bytes.h"
+#include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/gpu_job.h"
 #include "tests/support/environment.h"
@@ -36,8 +38,6 @@ constexpr int kJobs = 40;
 
 class GpuPermitsTest : public GpuJob {
  protected:
-  GpuPermitsTest() {
-  }
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "BERTH_STORM_SEED=" << seed_;
     GpuJob::TearDown();
@@ -53,11 +53,11 @@ class GpuPermitsTest : public GpuJob {
   }
 
   enum class Kind {
-    // Takes a permit of its own.
+    // Acquires its own permit.
     kOfBerth,
-    // Knows nothing of Berth, and is run under `berth run`.
+    // Knows nothing of Berth, and runs under `berth run`.
     kUnder,
-    // So, and by the CUDA runtime instead of the driver's own interface.
+    // As kUnder, with the CUDA runtime instead of the driver's own interface.
     kRuntimeUnder,
   };
   Subprocess StartTest(const std::vector<std::string>& arguments, Kind kind) const {
@@ -73,7 +73,7 @@ class GpuPermitsTest : public GpuJob {
     return Subprocess::Start({.argv = argv, .environment = {"BERTH_FOLDER=" + folder()}});
   }
 
-  // Whether there are clients of a second kind here.
+  // Whether clients with the CUDA runtime can run here.
   bool HaveRuntime() const {
     if (!cuda()) return false;
     Subprocess have = Subprocess::Start(
@@ -81,7 +81,7 @@ class GpuPermitsTest : public GpuJob {
     return have.Wait() == 0;
   }
 
-  // While `work` is at it: the most permits out by the daemon, and the most processes with a context by NVML.
+  // Maxima while `work` runs: the permits granted by the daemon, and the processes with a context by NVML.
   struct Most {
     uint64_t permits = 0;
     size_t contexts = 0;
@@ -110,8 +110,8 @@ class GpuPermitsTest : public GpuJob {
   const uint64_t seed_ = testing::SeedFromEnvironment("BERTH_STORM_SEED");
 };
 
-TEST_F(GpuPermitsTest, TestProcessesTwentyAtATimeAreNeverMoreThanTwoAtTheGpu) {
-  const auto tests = static_cast<int>(testing::ByLane(30, 200));
+TEST_F(GpuPermitsTest, ConcurrentTestsNeverExceedPermitCap) {
+  const auto tests = static_cast<int>(testing::GateOrSoak(30, 200));
   std::atomic<int> next = 0;
   std::atomic<int> right = 0, of_runtime = 0, killed = 0;
   const bool have_runtime = HaveRuntime();
@@ -127,7 +127,7 @@ TEST_F(GpuPermitsTest, TestProcessesTwentyAtATimeAreNeverMoreThanTwoAtTheGpu) {
           Subprocess test =
               StartTest({absl::StrCat(number), absl::StrCat(MiB(64 + random() % 192).count())}, kind);
           if (random() % 4 == 0) {
-            // Somewhere in its life; what runs under `berth run` may go on without it.
+            // Killed at any point of its life; a command under `berth run` may outlive the wrapper.
             pollfd end = {.fd = test.pidfd(), .events = POLLIN, .revents = 0};
             if (::poll(&end, 1, static_cast<int>(random() % 2'000)) == 0) ++killed;
             test.Kill();
@@ -158,16 +158,16 @@ TEST_F(GpuPermitsTest, TestProcessesTwentyAtATimeAreNeverMoreThanTwoAtTheGpu) {
   ExpectNothingLost();
 }
 
-TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemory) {
+TEST_F(GpuPermitsTest, JobsDeclaringBytesNeverRunOutOfMemory) {
   Subprocess raise = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "--admin", "permits", "set",
                                                  "gpu-tests", absl::StrCat(kJobs)},
                                         .environment = {"BERTH_FOLDER=" + folder()}});
   ASSERT_EQ(raise.Wait(), 0);
   const v1::Usage usage = Must(Inspector(session_).GetUsage());
   const uint64_t total = usage.devices(0).total_bytes();
-  // 20 GiB of a card of 139; of another one as much less.
+  // 20 GiB of a card with 139 GiB; proportionally less of another card.
   const Bytes bytes = cuda() && total >= GiB(130).count() ? GiB(20) : Bytes(total / 139 * 20);
-  // Six and their contexts have room where a context takes what it is taken to.
+  // Six jobs with their contexts fit where a context has its assumed size.
   constexpr uint64_t kOnACard = 6;
   const uint64_t at_a_time = std::min<uint64_t>(kJobs, kOnACard * usage.devices_size());
   const Most most = During([&] {
@@ -185,15 +185,15 @@ TEST_F(GpuPermitsTest, JobsThatDeclareTheirBytesStartTogetherAndNoneIsOutOfMemor
     }
   });
   EXPECT_LE(most.permits, at_a_time);
-  // NVML is asked for the first card alone.
+  // NVML is queried only for the first card.
   EXPECT_LE(most.contexts, kOnACard);
-  EXPECT_EQ(Pool().peak(), at_a_time) << "as many as have room are let in";
+  EXPECT_EQ(Pool().peak(), at_a_time) << "as many as have capacity are let in";
   std::cout << kJobs << " jobs of " << bytes.count() << " bytes, started together | at most " << Pool().peak()
             << " at a time, " << most.contexts << " contexts" << std::endl;
   ExpectNothingLost();
 }
 
-TEST_F(GpuPermitsTest, WhoHoldsAGpuThatIsAtNothingIsShownAsIdleUntilItComputes) {
+TEST_F(GpuPermitsTest, IdleHolderIsShownUntilItComputes) {
   if (!cuda()) GTEST_SKIP() << "nobody says what host memory is at";
   Subprocess warn = Subprocess::Start(
       {.argv = {ProgramPath("client/cli/berth"), "--admin", "permits", "set", "gpu-tests", "--idle-warning", "2s"},
@@ -213,7 +213,7 @@ TEST_F(GpuPermitsTest, WhoHoldsAGpuThatIsAtNothingIsShownAsIdleUntilItComputes) 
   ExpectNothingLost();
 }
 
-TEST_F(GpuPermitsTest, WhoIsAtAGpuWithoutAPermitIsListed) {
+TEST_F(GpuPermitsTest, ProcessWithoutPermitIsListedAsStray) {
   if (!cuda()) GTEST_SKIP() << "nobody says who is at host memory";
   const auto strays = [this] {
     std::vector<std::string> names;

@@ -1,9 +1,9 @@
 // probe_actor: a client process that probes a device and computes with a compiled module. It reads commands from
-// standard input, one per line, and answers each on standard output (tests/support/actor_wire.h). The end of its input
-// is its end.
+// standard input, one per line, and answers each on standard output (tests/support/actor/actor_wire.h). It ends at the
+// end of its input.
 //
 //   probe LABEL          the device's UUID and capability
-//   add LABEL N          compiles a kernel that adds N, loads and launches it, and looks at what it made: answers
+//   add LABEL N          compiles a kernel that adds N, loads and launches it, and checks its result: answers
 //                        "node", "compiled" or "alone"
 
 #include <iostream>
@@ -12,17 +12,18 @@
 #include <string>
 #include <vector>
 
+#include <berth/module.h>
+#include <berth/probe.h>
+#include <berth/session.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/module.h"
-#include "client/probe.h"
-#include "client/session.h"
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
-#include "tests/support/actor_wire.h"
+#include "tests/support/actor/actor_wire.h"
 
 namespace berth::gpu {
 namespace {
@@ -34,7 +35,7 @@ extern "C" __global__ void Add(unsigned int* words) { words[threadIdx.x] += AMOU
 )";
 constexpr uint32_t kWords = 256;
 
-// A module that is loaded, and where it came from.
+// A loaded module, and its origin.
 struct Adder {
   LoadedModule module;
   CompiledModule::Origin origin;

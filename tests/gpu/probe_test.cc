@@ -8,16 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include <berth/error.h>
+#include <berth/module.h>
+#include <berth/probe.h>
+#include <berth/session.h>
+
 #include "absl/strings/str_cat.h"
-#include "client/inspector.h"
-#include "client/module.h"
-#include "client/probe.h"
-#include "client/session.h"
+#include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
 #include "tests/bench/servers.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
 #include "tests/support/testing.h"
 
 namespace berth::gpu {
@@ -50,7 +51,7 @@ class GpuProbeTest : public ::testing::Test {
   std::shared_ptr<Session> session_;
 };
 
-TEST_F(GpuProbeTest, SixLabelsAtOnceAreGivenOneDeviceAndOneContext) {
+TEST_F(GpuProbeTest, ConcurrentProbesShareDeviceAndContext) {
   const auto prober = Prober::Create(session_, {.policy = DevicePolicy::kRequired});
   std::vector<absl::StatusOr<OrAbsent<ProbedDevice>>> found(6, absl::UnknownError("not probed"));
   std::atomic<int> ready = 0;
@@ -82,7 +83,7 @@ TEST_F(GpuProbeTest, SixLabelsAtOnceAreGivenOneDeviceAndOneContext) {
   EXPECT_EQ(prober->looks(), 1u);
 }
 
-TEST_F(GpuProbeTest, EveryDeviceOfTheNodeIsFoundByItsUuid) {
+TEST_F(GpuProbeTest, EachDeviceIsFoundByUuid) {
   const auto prober = Prober::Create(session_);
   const v1::ListDevicesResponse devices = Must(Inspector(session_).ListDevices());
   for (const v1::Device& device : devices.devices()) {
@@ -92,7 +93,7 @@ TEST_F(GpuProbeTest, EveryDeviceOfTheNodeIsFoundByItsUuid) {
   }
 }
 
-TEST_F(GpuProbeTest, ASourceThatDoesNotCompileIsRefusedWithTheCompilersLog) {
+TEST_F(GpuProbeTest, InvalidSourceIsRejectedWithCompilerLog) {
   const auto prober = Prober::Create(session_, {.policy = DevicePolicy::kRequired});
   const auto built = ProbeAndBuild(*prober, "sphere", [&](const ProbedDevice& device) {
     return CompileModule(session_, "sphere", device, {.code = "__global__ void Bad() { int x = ; }"});
@@ -110,7 +111,7 @@ TEST_F(GpuProbeTest, SixteenProcessesCompileOnceAndAllCompute) {
         daemon_->folder(), testing::ActorOptions{.open = false, .program = "tests/gpu/probe_actor"}));
   }
   for (uint64_t round = 1; round <= 3; ++round) {
-    for (const auto& actor : actors) actor->Tell(absl::StrCat("add sphere ", 40 + round));
+    for (const auto& actor : actors) actor->SendLine(absl::StrCat("add sphere ", 40 + round));
     int compiled = 0;
     for (const auto& actor : actors) {
       const absl::StatusOr<std::string> answer = actor->Answer(absl::Minutes(1));

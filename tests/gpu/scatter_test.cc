@@ -1,7 +1,7 @@
-// A batch that is split over all the GPUs there are, checked against the CPU; and a worker that is killed in the
-// middle of it. $BERTH_GPU_TEST_BACKEND=host plays the same on one device of host memory.
+// A batch that is split over all available GPUs, checked against the CPU; and a worker that is killed during it.
+// $BERTH_GPU_TEST_BACKEND=host runs the same tests on one device of host memory.
 
-#include "client/scatter.h"
+#include <berth/scatter.h>
 
 #include <cmath>
 #include <iostream>
@@ -11,12 +11,13 @@
 #include <string>
 #include <vector>
 
+#include <berth/bandwidth.h>
+#include <berth/bytes.h>
+#include <berth/error.h>
+#include <berth/plan.h>
+
 #include "absl/strings/str_cat.h"
-#include "client/bandwidth.h"
-#include "client/inspector.h"
-#include "client/plan.h"
-#include "common/bytes.h"
-#include "common/error.h"
+#include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/batched_cholesky.h"
 #include "tests/gpu/gpu_job.h"
@@ -30,7 +31,7 @@ using testing::Must;
 using testing::Ok;
 using testing::Refused;
 
-// Over so many devices.
+// The parameter: the number of devices.
 class GpuScatterTest : public GpuJob, public ::testing::WithParamInterface<int> {
  protected:
   GpuScatterTest() : GpuScatterTest(GetParam()) {}
@@ -46,7 +47,7 @@ class GpuScatterTest : public GpuJob, public ::testing::WithParamInterface<int> 
     batch_ = Must(BatchedCholesky::For(cuda() ? used_ : std::vector<std::string>()));
   }
 
-  // 1 GiB on each device; less on the host, which is not what this is about.
+  // 1 GiB on each device; less on the host, where memory size does not matter for the test.
   uint64_t units() const { return count_ * (cuda() ? 131'072 : 1'024); }
 
   Plan MakePlan() const {
@@ -69,7 +70,7 @@ class GpuScatterTest : public GpuJob, public ::testing::WithParamInterface<int> 
     return batch_->Run(run.ordinal(), *mapping, run.tile().begin + done, /*passes=*/1, rest);
   }
 
-  // Every 61st, so that the CPU takes seconds and no tile is left out.
+  // Every 61st, so that the CPU takes seconds and every tile is checked.
   static void ExpectAsOnTheCpu(const std::vector<double>& log_determinants) {
     for (size_t unit = 0; unit < log_determinants.size(); unit += 61) {
       const double expected = BatchedCholesky::LogDeterminant(unit);
@@ -83,7 +84,7 @@ class GpuScatterTest : public GpuJob, public ::testing::WithParamInterface<int> 
 };
 INSTANTIATE_TEST_SUITE_P(Devices, GpuScatterTest, ::testing::Values(1, 2, 4, 8));
 
-TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
+TEST_P(GpuScatterTest, BatchMatchesCpuResult) {
   const Plan plan = MakePlan();
   EXPECT_EQ(plan.tiles().size(), count_);
   std::vector<double> log_determinants(units(), 0);
@@ -104,7 +105,7 @@ TEST_P(GpuScatterTest, ABatchComesOutAsOnTheCpu) {
   ExpectAsOnTheCpu(log_determinants);
 }
 
-TEST_P(GpuScatterTest, BandwidthIsMeasuredAndWeighs) {
+TEST_P(GpuScatterTest, MeasuredBandwidthWeighsDevices) {
   const std::vector<double> measured = Must(MeasureBandwidth(session_, used_), "bandwidth");
   ASSERT_EQ(measured.size(), count_);
   for (size_t i = 0; i < count_; ++i) {
@@ -130,7 +131,7 @@ class GpuScatterFaultTest : public GpuScatterTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, GpuScatterFaultTest, ::testing::Values(2));
 
-TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
+TEST_P(GpuScatterFaultTest, KilledWorkerIsNamedAndReplanContinues) {
   Plan plan = MakePlan();
   std::vector<double> log_determinants(units(), 0);
   const auto stopped = [&] {
@@ -142,8 +143,8 @@ TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
                                         [&](const TileRun& run, absl::Span<double> mine) -> absl::Status {
                                           absl::Status status = RunTile(plan, run, mine);
                                           if (run.tile().device_uuid != used_[1]) return status;
-                                          // Until none follows: the device is out of service, though what ran on it
-                                          // has ended well.
+                                          // Waits until no worker follows: the device is out of service, though its
+                                          // work has completed.
                                           if (!Eventually(stopped))
                                             return absl::DeadlineExceededError("the device goes on");
                                           return Eventually([&] { return run.cancelled(); })
@@ -160,7 +161,7 @@ TEST_P(GpuScatterFaultTest, AWorkerKilledInTheMiddleIsNamedAndTheReplanGoesOn) {
     moved += move.units();
   }
   EXPECT_EQ(moved, report.tiles.size() == 2 ? units() / 2 : 0);
-  // What is done is not done again: of a reservation there is only what was not drawn yet.
+  // Completed work is not repeated: only the undrawn part of a reservation is left.
   report = ScatterBatched(plan, absl::MakeSpan(log_determinants),
                           [&](const TileRun& run, absl::Span<double> mine) {
                             return RunTile(plan, run, mine, moved == 0 ? 0 : mine.size() - moved);

@@ -1,5 +1,6 @@
-// Many processes on one GPU at once: what they write stays theirs, and what the killed held comes back.
-// $BERTH_GPU_TEST_BACKEND=host plays the same on host memory. $BERTH_STORM_SEED replays the draws of a run.
+// Many processes on one GPU at once: their data stays intact, and leases of killed processes come back.
+// $BERTH_GPU_TEST_BACKEND=host runs the same tests on host memory. $BERTH_STORM_SEED replays the random choices of a
+// run.
 
 #include <algorithm>
 #include <deque>
@@ -9,10 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/bytes.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/compute.h"
 #include "tests/gpu/gpu_job.h"
@@ -32,8 +34,6 @@ constexpr Bytes kLargest = MiB(16);
 
 class GpuStormTest : public GpuJob {
  protected:
-  GpuStormTest() {
-  }
   void SetUp() override {
     GpuJob::SetUp();
     idle_ = DeviceUsed();
@@ -43,7 +43,7 @@ class GpuStormTest : public GpuJob {
     GpuJob::TearDown();
   }
 
-  // Runs `work` in a thread for each of kPairs, each with draws of its own, and waits for all.
+  // Runs `work` in kPairs threads, each with its own random choices, and waits for all.
   void InParallel(const std::function<void(std::mt19937_64&)>& work) const {
     std::vector<std::thread> threads;
     for (int pair = 0; pair < kPairs; ++pair) {
@@ -67,7 +67,7 @@ class GpuStormTest : public GpuJob {
   Bytes idle_;
 };
 
-// Both have a block "b" that `owner` leased and filled. Returns what its words sum up to.
+// Gives both a block "b" that `owner` leased and filled. Returns the sum of its words.
 std::string ShareAny(Actor& owner, Actor& importer, std::mt19937_64& random) {
   const uint64_t bytes = random() % kLargest.count() + 1;
   const auto seed = static_cast<uint32_t>(random());
@@ -89,9 +89,9 @@ void ShareOnce(Actor& owner, Actor& importer, std::mt19937_64& random) {
   owner.Do("drop b");
 }
 
-TEST_F(GpuStormTest, SixteenProcessesFindWhatWasWritten) {
-  const uint64_t rounds = testing::ByLane(2, 64);
-  InParallel([&, this](std::mt19937_64& random) {
+TEST_F(GpuStormTest, ImportersReadWrittenDataInEveryRound) {
+  const uint64_t rounds = testing::GateOrSoak(2, 64);
+  InParallel([&](std::mt19937_64& random) {
     Actor first(folder());
     Actor second(folder());
     for (uint64_t round = 0; round < rounds; ++round) {
@@ -104,11 +104,11 @@ TEST_F(GpuStormTest, SixteenProcessesFindWhatWasWritten) {
   ExpectEverythingBack();
 }
 
-TEST_F(GpuStormTest, ProcessesKilledAnywhereInTheirWorkLeaveNothing) {
+TEST_F(GpuStormTest, ProcessesKilledAtAnyPointLeaveNothing) {
   const std::vector<std::string> work = {"sum b",     "overwrite b", "sum b", "allocate d 4194304 ipc",
                                          "write d 3", "drop b"};
-  // The kills within each pair of processes.
-  const uint64_t kills = testing::ByLane(2, 26);
+  // Kills by each thread.
+  const uint64_t kills = testing::GateOrSoak(2, 26);
   InParallel([&](std::mt19937_64& random) {
     for (uint64_t killed = 0; killed < kills; killed += 2) {
       Actor owner(folder());
@@ -117,9 +117,9 @@ TEST_F(GpuStormTest, ProcessesKilledAnywhereInTheirWorkLeaveNothing) {
       std::deque<Actor*> dying = {&owner, &importer};
       if (random() % 2 == 0) std::swap(dying.front(), dying.back());
       for (Actor* const actor : dying) {
-        for (const std::string& command : work) actor->Tell(command);
+        for (const std::string& command : work) actor->SendLine(command);
       }
-      // Each is killed after as many answers as chance has it: inside of what comes next.
+      // Each process is killed after a random number of answers, during its next command.
       for (Actor* const actor : dying) {
         const size_t lives = random() % work.size();
         for (size_t i = 0; i < lives; ++i) EXPECT_TRUE(Ok(actor->Answer())) << work[i];
@@ -130,7 +130,7 @@ TEST_F(GpuStormTest, ProcessesKilledAnywhereInTheirWorkLeaveNothing) {
   ExpectEverythingBack();
 }
 
-TEST_F(GpuStormTest, WhoComputesDoesNotNoticeThatWorkersDie) {
+TEST_F(GpuStormTest, ComputingProcessesSurviveWorkerDeaths) {
   constexpr int kSums = 32;
   std::deque<Actor> actors;
   for (int i = 0; i < kPairs; ++i) {
@@ -138,10 +138,10 @@ TEST_F(GpuStormTest, WhoComputesDoesNotNoticeThatWorkersDie) {
     actor.Do(absl::StrCat("allocate b ", kLargest.count(), " fd"));
     actor.Do(absl::StrCat("write b ", i));
   }
-  // There is a context worker, too.
+  // A context worker runs, too.
   actors.front().Do(absl::StrCat("allocate d ", MiB(4).count(), " ipc"));
   for (Actor& actor : actors) {
-    for (int i = 0; i < kSums; ++i) actor.Tell("sum b");
+    for (int i = 0; i < kSums; ++i) actor.SendLine("sum b");
   }
   for (int i = 0; i < kSums; ++i) {
     for (size_t k = 0; k < actors.size(); ++k) {
@@ -149,7 +149,7 @@ TEST_F(GpuStormTest, WhoComputesDoesNotNoticeThatWorkersDie) {
       ASSERT_TRUE(Ok(sum));
       EXPECT_EQ(*sum, absl::StrCat(PatternSum(static_cast<uint32_t>(k), kLargest)));
     }
-    // Three times, which is what a device goes through without being stopped.
+    // Three times, the number of deaths that do not yet stop a device.
     if (i % 12 != 0) continue;
     EXPECT_TRUE(Eventually([this] { return KillDaemons("berth-worker") > 0; }));
     KillDaemons("berth-context");
@@ -159,10 +159,10 @@ TEST_F(GpuStormTest, WhoComputesDoesNotNoticeThatWorkersDie) {
   ExpectEverythingBack();
 }
 
-TEST_F(GpuStormTest, AllWhoAskFirstAtOnceShareOneContext) {
+TEST_F(GpuStormTest, ConcurrentFirstRequestsShareContext) {
   std::deque<Actor> actors;
   for (int i = 0; i < 2 * kPairs; ++i) actors.emplace_back(folder());
-  for (Actor& actor : actors) actor.Tell(absl::StrCat("allocate b ", MiB(4).count(), " ipc"));
+  for (Actor& actor : actors) actor.SendLine(absl::StrCat("allocate b ", MiB(4).count(), " ipc"));
   for (Actor& actor : actors) EXPECT_TRUE(Ok(actor.Answer()));
   const std::vector<testing::ChildInfo> children = testing::ChildrenOf(daemon_->pid());
   EXPECT_EQ(std::count_if(children.begin(), children.end(),

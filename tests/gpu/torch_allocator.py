@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Allocate and free of PyTorch's caching allocator, in lines like those of the benchmarks (tests/bench/figure.h):
+"""Allocate and free of PyTorch's caching allocator, in lines like those of the benchmarks (tests/bench/measurement.h):
 
   name | value | unit | against | ratio | bound | holds or short
 

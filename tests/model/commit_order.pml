@@ -1,21 +1,22 @@
 /* What a broker does in which order, and dies in between (docs/design/0012 and 0014): a step of the core, fds into
- * custody, the commit to the ledger, then what others hear and see of it. Two clients over one unit, so that one waits.
+ * fd store , the commit to the ledger, then what others hear and see of it. Two clients over one unit, so that one waits.
  *
  * The broker may die before and after each of these, CRASHES times. Its memory is gone then, what was sent to it is lost,
- * and any reply that it had sent may be; the next one begins with the ledger and with what is in custody. A client that
+ * and any reply that it had sent may be; the next one begins with the ledger and with what is in the fd store. A client that
  * hears nothing of a call sends it again, by its number. Asserted:
  *
  *   exclusion         never more than one uses the unit
- *   custody           who uses has its fd in custody, and the ledger's holder has when a broker begins
- *   conservation      when all is over nobody holds, and nothing is in custody
+ *   fd store           who uses has its fd in the fd store, and the ledger's holder has when a broker begins
+ *   conservation      when all is over nobody holds, and nothing is in the fd store
  *   no lost wake-up,  nobody waits when all that is going to happen has happened (no invalid end state); a release that
  *   no lost release   is lost would have the other one wait
  *
- * DIES: a client may end while it waits or uses, which the broker is told, and looks for when it begins.
+ * DIES: a client may end while it waits or uses, which the broker is notified of, and looks for when it begins.
  *
- * Broken on purpose, each of these must be found: EFFECT_FIRST (what is heard before it is kept), REPLY_FIRST (the same of
- * the one who releases alone), DROP_FIRST (out of custody before the ledger has it), PUT_LAST (into custody after the
- * reply), NO_ANSWERS (the ledger has no answers), NO_LOOK (a broker that begins does not look who is gone: with DIES).
+ * Broken on purpose, each of these must be found: EFFECT_FIRST (an effect is visible before its step is persisted),
+ * REPLY_FIRST (the same of the reply to a release alone), DROP_FIRST (out of the fd store before the ledger has it),
+ * PUT_LAST (into the fd store after the reply), NO_ANSWERS (the ledger has no answers), NO_LOOK (a broker that begins
+ * does not look which clients are gone: with DIES).
  */
 #ifndef ROUNDS
 #define ROUNDS 2
@@ -29,12 +30,12 @@
 mtype = { ACQUIRE, RELEASE, GONE };
 
 /* In the file: whose the unit is, who waits, and which call of each was the last to be answered. */
-byte kept_holder = NOBODY;
-bit kept_waits[2];
-byte kept_answered[2];
+byte persisted_holder = NOBODY;
+bit persisted_waits[2];
+byte persisted_answered[2];
 
-/* With the vault. */
-bit custody[2];
+/* With the supervisor. */
+bit fd_store[2];
 
 byte epoch;
 bit idle;
@@ -73,7 +74,7 @@ send:
   if
   :: number % 2 == 1 ->
      atomic { users++; assert(users == 1) };
-     assert(custody[id]);
+     assert(fd_store[id]);
 #ifdef DIES
      if
      :: skip
@@ -100,41 +101,41 @@ proctype Broker() {
   byte answered[2];
   /* Which call of each it has on the line; 0 for none. */
   byte line[2];
-  /* Of the step: who is put into custody and who is dropped, and who is told. */
+  /* Of the step: who is put into the fd store and who is dropped, and who is notified. */
   bit puts[2];
   bit drops[2];
-  bit tells[2];
+  bit notifies[2];
 
 #define CRASH                                                        \
   if                                                                 \
   :: skip                                                            \
   :: crashes < CRASHES -> crashes++; goto crashed                    \
   fi
-#define PUT(n) if :: puts[n] -> custody[n] = 1 :: else -> skip fi
-#define DROP(n) if :: drops[n] -> custody[n] = 0 :: else -> skip fi
+#define PUT(n) if :: puts[n] -> fd_store[n] = 1 :: else -> skip fi
+#define DROP(n) if :: drops[n] -> fd_store[n] = 0 :: else -> skip fi
 /* Its own reply, or the one that another one waited for. */
-#define TELL(n)                                                      \
+#define NOTIFY(n)                                                    \
   if                                                                 \
-  :: tells[n] && !dead[n] -> reply[n]!answered[n]; tells[n] = 0      \
+  :: notifies[n] && !dead[n] -> reply[n]!answered[n]; notifies[n] = 0      \
   :: else -> skip                                                    \
   fi
 #ifdef NO_ANSWERS
-#define KEEP_ANSWERS skip
+#define PERSIST_ANSWERS skip
 #else
-#define KEEP_ANSWERS kept_answered[0] = answered[0]; kept_answered[1] = answered[1]
+#define PERSIST_ANSWERS persisted_answered[0] = answered[0]; persisted_answered[1] = answered[1]
 #endif
 #define COMMIT                                                       \
   atomic {                                                           \
-    kept_holder = holder;                                            \
-    kept_waits[0] = waits[0]; kept_waits[1] = waits[1];              \
-    KEEP_ANSWERS                                                     \
+    persisted_holder = holder;                                       \
+    persisted_waits[0] = waits[0]; persisted_waits[1] = waits[1];    \
+    PERSIST_ANSWERS                                                  \
   }
 /* The unit goes to `n`. */
 #define GRANT(n)                                                     \
   holder = n; waits[n] = 0; puts[n] = 1; drops[n] = 0;               \
-  answered[n] = line[n]; tells[n] = 1; line[n] = 0
+  answered[n] = line[n]; notifies[n] = 1; line[n] = 0
 #define FREE(n) if :: holder == n -> holder = NOBODY; drops[n] = 1 :: else -> skip fi
-/* Who waits and can be told. */
+/* The clients that wait and can be notified. */
 #define SERVE                                                        \
   if                                                                 \
   :: holder == NOBODY && waits[0] && line[0] != 0 -> GRANT(0)        \
@@ -144,17 +145,17 @@ proctype Broker() {
 
 begin:
   atomic {
-    holder = kept_holder;
-    waits[0] = kept_waits[0]; waits[1] = kept_waits[1];
-    answered[0] = kept_answered[0]; answered[1] = kept_answered[1];
+    holder = persisted_holder;
+    waits[0] = persisted_waits[0]; waits[1] = persisted_waits[1];
+    answered[0] = persisted_answered[0]; answered[1] = persisted_answered[1];
     line[0] = 0; line[1] = 0;
-    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; tells[0] = 0; tells[1] = 0;
-    /* A row whose fd is gone is a lease that is lost. */
-    assert(holder == NOBODY || custody[holder]);
-    /* An fd without a row goes. */
+    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; notifies[0] = 0; notifies[1] = 0;
+    /* A record whose fd is missing is a lease that is lost. */
+    assert(holder == NOBODY || fd_store[holder]);
+    /* An fd without a record is closed. */
     i = 0;
     do
-    :: i < 2 -> if :: custody[i] && holder != i -> custody[i] = 0 :: else -> skip fi; i++
+    :: i < 2 -> if :: fd_store[i] && holder != i -> fd_store[i] = 0 :: else -> skip fi; i++
     :: else -> break
     od
   };
@@ -181,9 +182,9 @@ end_idle:
   /* One step of the core. */
   atomic {
     if
-    :: kind != GONE && answered[id] == number -> tells[id] = 1
+    :: kind != GONE && answered[id] == number -> notifies[id] = 1
     :: kind == ACQUIRE && answered[id] != number -> waits[id] = 1; line[id] = number
-    :: kind == RELEASE && answered[id] != number -> FREE(id); answered[id] = number; tells[id] = 1
+    :: kind == RELEASE && answered[id] != number -> FREE(id); answered[id] = number; notifies[id] = 1
     :: kind == GONE -> waits[id] = 0; line[id] = 0; FREE(id)
     fi;
     SERVE
@@ -196,21 +197,21 @@ end_idle:
   PUT(0); PUT(1); CRASH;
 #endif
 #ifdef EFFECT_FIRST
-  TELL(0); CRASH; TELL(1); CRASH;
+  NOTIFY(0); CRASH; NOTIFY(1); CRASH;
 #endif
 #ifdef REPLY_FIRST
-  if :: kind == RELEASE -> TELL(id) :: else -> skip fi; CRASH;
+  if :: kind == RELEASE -> NOTIFY(id) :: else -> skip fi; CRASH;
 #endif
   COMMIT;
   CRASH;
   DROP(0); DROP(1); CRASH;
-  TELL(0); CRASH;
-  TELL(1); CRASH;
+  NOTIFY(0); CRASH;
+  NOTIFY(1); CRASH;
 #ifdef PUT_LAST
   PUT(0); PUT(1); CRASH;
 #endif
   atomic {
-    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; tells[0] = 0; tells[1] = 0;
+    puts[0] = 0; puts[1] = 0; drops[0] = 0; drops[1] = 0; notifies[0] = 0; notifies[1] = 0;
     idle = 1
   };
   goto end_idle;
@@ -242,7 +243,7 @@ crashed:
 proctype Auditor() {
   atomic {
     done == 2 && idle && empty(ask) ->
-    assert(kept_holder == NOBODY && users == 0 && !custody[0] && !custody[1])
+    assert(persisted_holder == NOBODY && users == 0 && !fd_store[0] && !fd_store[1])
   }
 }
 

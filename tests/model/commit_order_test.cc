@@ -1,6 +1,6 @@
-// Has spin look at every run of the model of what a broker does in which order, with its death in between, and sees
-// that it finds what is broken on purpose. The soak looks at more calls and deaths than the gate; BERTH_MODEL_FULL=1 at
-// more still, which takes minutes.
+// Makes spin search every run of the model of the order of a broker's actions, with its death in between. Checks that
+// spin finds the errors of deliberately broken variants. The soak searches more calls and deaths than the gate.
+// BERTH_MODEL_FULL=1 searches even more; that takes minutes.
 
 #include <cstdlib>
 #include <string>
@@ -19,30 +19,30 @@ class CommitOrderModelTest : public SpinTest {
 
   void ExpectHolds(const std::string& variant) {
     const bool full = std::getenv("BERTH_MODEL_FULL") != nullptr;
-    const char* const bound = full ? "-DROUNDS=4 -DCRASHES=4 " : testing::Soaks() ? "" : "-DROUNDS=1 -DCRASHES=1 ";
-    SpinTest::ExpectHolds(absl::StrCat(bound, variant), full);
+    const char* const bounds = full ? "-DROUNDS=4 -DCRASHES=4 " : testing::Soaks() ? "" : "-DROUNDS=1 -DCRASHES=1 ";
+    SpinTest::ExpectHolds(absl::StrCat(bounds, variant), full);
   }
 };
 
-TEST_F(CommitOrderModelTest, ExclusionConservationAndWakeUpsHoldOverABrokersDeathAnywhere) { ExpectHolds(""); }
+TEST_F(CommitOrderModelTest, InvariantsHoldAcrossBrokerDeathAnywhere) { ExpectHolds(""); }
 
-TEST_F(CommitOrderModelTest, TheyHoldWhereClientsDieToo) { ExpectHolds("-DDIES"); }
+TEST_F(CommitOrderModelTest, InvariantsHoldWhereClientsDie) { ExpectHolds("-DDIES"); }
 
-TEST_F(CommitOrderModelTest, WhatIsHeardBeforeItIsKeptIsLost) {
+TEST_F(CommitOrderModelTest, EffectOrAnswerBeforePersistenceIsFound) {
   ExpectFound("-DEFFECT_FIRST", "assertion violated");
   ExpectFound("-DREPLY_FIRST", "assertion violated");
 }
 
-TEST_F(CommitOrderModelTest, AnFdHasToBeInCustodyForAsLongAsItsRowMayBeRead) {
+TEST_F(CommitOrderModelTest, FdMissingWhileRecordIsReadableIsFound) {
   ExpectFound("-DDROP_FIRST", "assertion violated ((holder");
-  ExpectFound("-DPUT_LAST", "assertion violated custody");
+  ExpectFound("-DPUT_LAST", "assertion violated fd_store");
 }
 
-TEST_F(CommitOrderModelTest, WithoutItsAnswerInTheLedgerACallWaitsForItself) {
+TEST_F(CommitOrderModelTest, CallWithoutLedgerAnswerWaitsForItself) {
   ExpectFound("-DNO_ANSWERS", "invalid end state");
 }
 
-TEST_F(CommitOrderModelTest, WhoDiesWhileThereIsNoBrokerHasToBeLookedFor) {
+TEST_F(CommitOrderModelTest, UnnoticedDeathWithoutBrokerIsFound) {
   ExpectFound("-DDIES -DNO_LOOK", "invalid end state");
 }
 

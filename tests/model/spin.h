@@ -1,4 +1,4 @@
-// SpinTest: has spin look at every run of a model of this folder.
+// SpinTest: runs spin over a model of this folder.
 
 #ifndef TESTS_MODEL_SPIN_H_
 #define TESTS_MODEL_SPIN_H_
@@ -20,7 +20,7 @@
 
 namespace berth {
 
-class SpinTest : public testing::Test {
+class SpinTest : public ::testing::Test {
  protected:
   explicit SpinTest(const std::string& model) {
     char name[] = "/tmp/berth-model-XXXXXX";
@@ -30,17 +30,17 @@ class SpinTest : public testing::Test {
   }
   ~SpinTest() override { std::filesystem::remove_all(folder_); }
 
-  // What spin says of the model with these definitions. For few runs the compiler would take longer than the search if
-  // it optimised.
+  // Returns spin's output for the model with these definitions. For few runs, optimised compilation would take longer
+  // than the search.
   std::string Search(const std::string& definitions, bool many_runs) {
     const std::string steps =
-        absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_, " && gcc ", many_runs ? "-O2" : "-O1",
+        absl::StrCat("cd ", folder_, " && spin ", definitions, " -a ", model_, " && gcc ", many_runs ? "-O2" : "-O0",
                      " -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000");
     const int status = std::system(absl::StrCat("(", steps, ") >", folder_, "/said 2>&1").c_str());
     std::stringstream said;
     said << std::ifstream(folder_ + "/said").rdbuf();
     EXPECT_EQ(status, 0) << "is the package spin installed?\n" << said.str();
-    // A search that was cut short says nothing.
+    // A truncated search proves nothing.
     EXPECT_FALSE(absl::StrContains(said.str(), "max search depth too small")) << said.str();
     return said.str();
   }

@@ -1,4 +1,4 @@
-// replay_log: runs a recorded log against a backend. See tests/replay/replay.h.
+// replay_log: replays a recorded log against a backend. See tests/replay/replay.h.
 //
 //   replay_log --backend=host|vmm|direct [--ordinal=N] [--device=N] [--bytes=N] < memory.jsonl
 
@@ -10,15 +10,16 @@
 #include <string>
 #include <vector>
 
+#include <berth/bytes.h>
+
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/bytes.h"
 #include "common/cuda/driver.h"
 #include "common/status_macros.h"
-#include "daemon/device/direct_backend.h"
-#include "daemon/device/host_backend.h"
-#include "daemon/device/vmm_backend.h"
+#include "daemon/device/memory/direct_backend.h"
+#include "daemon/device/memory/host_backend.h"
+#include "daemon/device/memory/vmm_backend.h"
 #include "tests/replay/replay.h"
 
 namespace berth::replay {
@@ -31,7 +32,7 @@ absl::StatusOr<std::unique_ptr<MemoryResource>> Open(const std::string& backend,
   return VmmBackend::Open(*driver, ordinal);
 }
 
-// "p50 3.2us, p99 17us, max 40us".
+// Formats "p50 3.2us, p99 17us, max 40us".
 std::string Spread(std::vector<absl::Duration> times) {
   if (times.empty()) return "none";
   std::sort(times.begin(), times.end());

@@ -4,11 +4,12 @@
 #include <set>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "berth/v1/resources.pb.h"
-#include "common/error.h"
+#include "berth/v1/memory.pb.h"
 #include "common/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -32,12 +33,12 @@ class Replayer {
     return std::move(result_);
   }
 
-  void NoteMissing(uint64_t count) { result_.missing += count; }
+  void RecordMissing(uint64_t count) { result_.missing += count; }
 
-  // The broker whose records these were is gone, and its blocks with it.
+  // Releases the blocks of an ended broker incarnation.
   void EndIncarnation() {
     for (auto& [generation, block] : blocks_) {
-      if (const absl::Status status = resource_.Deallocate(block); !status.ok()) NoteFailure(status);
+      if (const absl::Status status = resource_.Deallocate(block); !status.ok()) RecordFailure(status);
     }
     blocks_.clear();
     failed_.clear();
@@ -54,7 +55,7 @@ class Replayer {
     result_.allocate_times.push_back(absl::Now() - start);
     if (!block.ok()) {
       ++result_.failed_allocations;
-      NoteFailure(block.status());
+      RecordFailure(block.status());
       failed_.insert(record.block_generation());
       return;
     }
@@ -75,14 +76,14 @@ class Replayer {
     result_.release_times.push_back(absl::Now() - start);
     if (!status.ok()) {
       ++result_.failed_releases;
-      return NoteFailure(status);
+      return RecordFailure(status);
     }
     ++result_.releases;
     blocks_.erase(found);
   }
 
-  // Each kind once.
-  void NoteFailure(const absl::Status& status) {
+  // Records the first failure of each kind.
+  void RecordFailure(const absl::Status& status) {
     const std::optional<ErrorDetails> details = GetErrorDetails(status);
     const std::string kind = details.has_value() ? std::string(ReasonName(details->reason))
                                                  : absl::StatusCodeToString(status.code());
@@ -112,13 +113,13 @@ absl::StatusOr<Result> Replay(std::istream& log, uint32_t device, MemoryResource
     if (!google::protobuf::util::JsonStringToMessage(line, &record).ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", count, " is no record of the log"));
     }
-    // Numbers begin with 1 again with the next broker.
+    // A new incarnation starts its numbers at 1.
     if (incarnation != 0 && record.incarnation() != incarnation) {
       replayer.EndIncarnation();
       last = 0;
     }
     incarnation = record.incarnation();
-    if (last != 0 && record.number() > last + 1) replayer.NoteMissing(record.number() - last - 1);
+    if (last != 0 && record.number() > last + 1) replayer.RecordMissing(record.number() - last - 1);
     last = record.number();
     if (record.device() == device) replayer.Take(record);
   }

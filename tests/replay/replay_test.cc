@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "daemon/device/host_backend.h"
+#include "daemon/device/memory/host_backend.h"
 #include "gtest/gtest.h"
 
 namespace berth::replay {
@@ -15,7 +15,7 @@ Result MustReplay(const std::string& log, MemoryResource& resource) {
   return result.value_or(Result());
 }
 
-TEST(ReplayTest, AllocatesAndGivesBackAsTheLogSays) {
+TEST(ReplayTest, ReplayFollowsAllocationsAndReleases) {
   HostBackend backend("HOST-0", GiB(1));
   const Result result = MustReplay(
       R"({"number":"1","action":"ALLOCATE","block_generation":"1","bytes":"2097152"}
@@ -39,7 +39,7 @@ TEST(ReplayTest, AllocatesAndGivesBackAsTheLogSays) {
   EXPECT_EQ(backend.outstanding(), Bytes(0));
 }
 
-TEST(ReplayTest, WhatTheBackendRefusesIsCountedAndItsReleaseIsNone) {
+TEST(ReplayTest, FailedAllocationIsCountedAndItsReleaseIgnored) {
   HostBackend backend("HOST-0", MiB(4));
   const Result result = MustReplay(
       R"({"number":"1","action":"ALLOCATE","block_generation":"1","bytes":"8388608"}
@@ -52,7 +52,7 @@ TEST(ReplayTest, WhatTheBackendRefusesIsCountedAndItsReleaseIsNone) {
   EXPECT_EQ(result.failures[0].substr(0, 13), "OUT_OF_MEMORY");
 }
 
-TEST(ReplayTest, WithTheNextIncarnationTheBlocksOfTheLastAreGoneAndNumbersBeginAnew) {
+TEST(ReplayTest, NextIncarnationDiscardsBlocksAndRestartsNumbers) {
   HostBackend backend("HOST-0", GiB(1));
   const Result result = MustReplay(
       R"({"number":"41","incarnation":"1","action":"ALLOCATE","block_generation":"1","bytes":"8388608"}
@@ -68,7 +68,7 @@ TEST(ReplayTest, WithTheNextIncarnationTheBlocksOfTheLastAreGoneAndNumbersBeginA
   EXPECT_EQ(result.left, Bytes(0));
 }
 
-TEST(ReplayTest, ALineThatIsNoRecordIsNamed) {
+TEST(ReplayTest, InvalidLineIsNamed) {
   HostBackend backend("HOST-0", MiB(4));
   std::istringstream lines("{\"number\":\"1\"}\nnonsense\n");
   EXPECT_EQ(Replay(lines, 0, backend).status().message(), "line 2 is no record of the log");

@@ -1,4 +1,4 @@
-// `bazel test --run_under` with the real Bazel: a small workspace as users have, whose tests take turns.
+// `bazel test --run_under` with the real Bazel: a small workspace, as users have it, whose tests take turns.
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -33,14 +33,14 @@ class BazelTest : public ::testing::Test {
     fs::create_directories(folder_ / "tests");
   }
 
-  void TearDown() override { daemon_.ExpectBooksBack(); }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
 
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
     fs::permissions(folder_ / name, fs::perms::owner_all);
   }
 
-  // Bazel without a network: its rules are the system's packages and this project's stand-ins.
+  // Bazel without a network: its rules come from the system's packages and this project's stand-ins.
   void WriteWorkspace() const {
     const std::string ours = fs::canonical(g_workspace_file).parent_path().string() + "/third_party/";
     std::string text;
@@ -57,6 +57,7 @@ class BazelTest : public ::testing::Test {
   }
 
   int Bazel(const std::string& words) {
+    GiveToClients(folder_);
     Subprocess bazel = Subprocess::Start(
         {.argv = {"/bin/sh", "-c",
                   absl::StrCat("cd ", folder_.string(), " && exec bazel --batch --output_user_root=",
@@ -72,9 +73,9 @@ class BazelTest : public ::testing::Test {
   std::string said_;
 };
 
-TEST_F(BazelTest, TestsUnderATargetThatTakesPermitsTakeTurns) {
+TEST_F(BazelTest, TestsUnderPermitTargetTakeTurns) {
   WriteWorkspace();
-  // As docs/testing.md has it.
+  // As documented in docs/guides/ci.md.
   Write("tools/BUILD", "sh_binary(name = \"gpu_slot\", srcs = [\"gpu_slot.sh\"])\n");
   Write("tools/gpu_slot.sh",
         absl::StrCat("#!/bin/sh\nexec ", fs::absolute(ProgramPath("client/cli/berth")).string(),

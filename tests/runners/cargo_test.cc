@@ -1,4 +1,4 @@
-// client/testing/cargo_runner as Cargo and nextest call it; and under the real Cargo, where there is one.
+// client/testing/cargo_runner as Cargo and nextest call it; and under the real Cargo, where it is installed.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -30,7 +30,7 @@ class CargoTest : public ::testing::Test {
     fs::create_directory(folder_);
   }
 
-  void TearDown() override { daemon_.ExpectBooksBack(); }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
 
   Subprocess Start(std::vector<std::string> argv, std::vector<std::string> environment = {}) {
     argv.insert(argv.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
@@ -38,12 +38,13 @@ class CargoTest : public ::testing::Test {
         environment.end(),
         {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION",
          absl::StrCat("BERTH_COMMAND=", fs::absolute(ProgramPath("client/cli/berth")).string())});
+    GiveToClients(folder_);
     return Subprocess::Start({.argv = std::move(argv), .environment = std::move(environment)});
   }
 
   static std::string Runner() { return fs::absolute(ProgramPath("client/testing/cargo_runner")).string(); }
 
-  // A file of the package, by its path there.
+  // Writes a file of the package, by its path in the package.
   void Write(const std::string& name, const std::string& text) const {
     fs::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name) << text;
@@ -53,7 +54,7 @@ class CargoTest : public ::testing::Test {
   const fs::path folder_;
 };
 
-TEST_F(CargoTest, ATestRunsWithAPermitAndAListingWithout) {
+TEST_F(CargoTest, TestRunsWithPermitListingWithout) {
   Write("binary", "#!/bin/sh\necho \"ran with $*\"\nexit 3\n");
   const std::string binary = (folder_ / "binary").string();
   fs::permissions(binary, fs::perms::owner_all);
@@ -72,8 +73,8 @@ TEST_F(CargoTest, ATestRunsWithAPermitAndAListingWithout) {
   holder.Quit();
 }
 
-TEST_F(CargoTest, UnderTheRealCargo) {
-  // Not where a test's PATH has it, if it was installed for a user.
+TEST_F(CargoTest, RealCargoRunsTests) {
+  // A test's PATH does not contain a Cargo that was installed for a user.
   const char* const home = ::getenv("CARGO_HOME");
   const std::string cargo = home == nullptr ? "/usr/bin/cargo" : absl::StrCat(home, "/bin/cargo");
   if (::access(cargo.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no Cargo: " << cargo;
@@ -86,7 +87,7 @@ TEST_F(CargoTest, UnderTheRealCargo) {
       "  std::fs::remove_dir(std::env::var(\"ALONE\").unwrap()).unwrap();\n}\n";
   Write("src/lib.rs", test);
   Write("tests/more.rs", test);
-  // Two at once, as of two projects on a node.
+  // Two runs at once, as of two projects on a node.
   const auto start = [&](const std::string& target) {
     return Start(
         {"/bin/sh", "-c",

@@ -13,9 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -35,14 +35,15 @@ class CtestTest : public ::testing::Test {
     fs::create_directory(folder_ / "inside");
   }
 
-  void TearDown() override { daemon_.ExpectBooksBack(); }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
 
   Subprocess Start(std::vector<std::string> argv, std::vector<std::string> environment = {}) {
     environment.insert(environment.end(), {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
                                            "BERTH_SESSION", absl::StrCat("BERTH_FOLDER=", daemon_.folder()),
                                            absl::StrCat("INSIDE=", inside().string())});
-    // What ctest sets for a test of its own must not be taken for what it gives one of ours.
+    // The variables of a CTest run that contains this test must not reach the inner runs.
     environment.insert(environment.begin(), {"CTEST_RESOURCE_GROUP_COUNT"});
+    GiveToClients(folder_);
     return Subprocess::Start({.argv = std::move(argv), .environment = std::move(environment)});
   }
   Subprocess Berth(const std::string& words, std::vector<std::string> environment = {}) {
@@ -56,8 +57,8 @@ class CtestTest : public ::testing::Test {
 
   fs::path inside() const { return folder_ / "inside"; }
 
-  // A project of tests that each tell the device they were given and how many were inside with them, and stay until a
-  // second one is or enough time went by that another could have come.
+  // A project of tests that each print their device and the number of tests inside at once. A test stays until a second
+  // test is inside, or until enough time has passed for one to come.
   fs::path MakeProject() {
     const fs::path source = folder_ / "source";
     fs::create_directory(source);
@@ -82,7 +83,7 @@ class CtestTest : public ::testing::Test {
     return source;
   }
 
-  // One ctest run of the project, in a build folder of its own.
+  // Starts one ctest run of the project, in its own build folder.
   Subprocess StartCtest(const fs::path& source, const std::string& name, const fs::path& spec) {
     const std::string build = (folder_ / name).string();
     return Start({"/bin/sh", "-c",
@@ -97,7 +98,7 @@ class CtestTest : public ::testing::Test {
   std::string said_;
 };
 
-TEST_F(CtestTest, TwoRunsAtOnceDoNotCollide) {
+TEST_F(CtestTest, ConcurrentRunsDoNotCollide) {
   const fs::path spec = folder_ / "spec.json";
   ASSERT_EQ(Run(absl::StrCat("ctest-spec --output ", spec.string())), 0) << said_;
   const fs::path source = MakeProject();
@@ -118,7 +119,7 @@ TEST_F(CtestTest, TwoRunsAtOnceDoNotCollide) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ');
       ASSERT_EQ(words.size(), 6u) << line;
       devices.insert(words[1]);
-      // The device is the one that CTest gave.
+      // The device is the one that CTest assigned.
       EXPECT_EQ(words[3], absl::StrCat("id:", words[1] == "HOST-0" ? "host_0" : "host_1", ",slots:1"))
           << line;
       most = std::max(most, std::stoi(words[5]));
@@ -126,14 +127,14 @@ TEST_F(CtestTest, TwoRunsAtOnceDoNotCollide) {
   }
   EXPECT_EQ(lines, 2 * kTests);
   EXPECT_EQ(devices, (std::set<std::string>{"HOST-0", "HOST-1"}));
-  // Each run alone would have had four at once by CTest's count.
+  // By CTest's count, each run alone would have had four tests at once.
   EXPECT_LE(most, 3);
   const v1::ListPoolsResponse pools = Must(daemon_.inspector().ListPools());
   EXPECT_EQ(pools.pools(0).peak(), 3u);
   EXPECT_EQ(pools.pools(0).granted_total(), uint64_t{2 * kTests});
 }
 
-TEST_F(CtestTest, TheSpecificationHasTheDevicesThatServe) {
+TEST_F(CtestTest, SpecificationHasServingDevices) {
   const std::string one = "{\"id\": \"host_0\", \"slots\": 2}";
   ASSERT_EQ(Run("ctest-spec"), 0) << said_;
   EXPECT_TRUE(absl::StrContains(said_, one) && absl::StrContains(said_, "\"host_1\"")) << said_;
@@ -142,7 +143,7 @@ TEST_F(CtestTest, TheSpecificationHasTheDevicesThatServe) {
   EXPECT_EQ(Run("--folder /nowhere ctest-spec"), 69) << said_;
 }
 
-TEST_F(CtestTest, ATestTakesTheSlotsThatItWasGiven) {
+TEST_F(CtestTest, TestTakesGivenSlots) {
   const std::vector<std::string> given = {"CTEST_RESOURCE_GROUP_COUNT=1", "CTEST_RESOURCE_GROUP_0=gpus",
                                           "CTEST_RESOURCE_GROUP_0_GPUS=id:host_1,slots:2"};
   const auto start = [&](const std::string& words) {
@@ -151,8 +152,8 @@ TEST_F(CtestTest, ATestTakesTheSlotsThatItWasGiven) {
   };
   Subprocess test = start("ctest-run -- sh -c 'echo on $BERTH_DEVICE; read line; exit 4'");
   EXPECT_EQ(Must(test.ReadLine()), "on HOST-1");
-  EXPECT_EQ(daemon_.TakeBooks().units, 2u);
-  // Two of three are out.
+  EXPECT_EQ(daemon_.TakeAccounts().units, 2u);
+  // Two of three permits are granted.
   Subprocess beside = start("ctest-run --no-wait -- true");
   EXPECT_EQ(beside.Wait(), 75);
   test.CloseInput();
@@ -162,7 +163,7 @@ TEST_F(CtestTest, ATestTakesTheSlotsThatItWasGiven) {
   EXPECT_EQ(any.Wait(), 0);
 }
 
-TEST_F(CtestTest, ATestThatWasGivenTwoDevicesHasBoth) {
+TEST_F(CtestTest, TestGivenTwoDevicesHasBoth) {
   const std::vector<std::string> given = {"CTEST_RESOURCE_GROUP_COUNT=2", "CTEST_RESOURCE_GROUP_0=gpus",
                                           "CTEST_RESOURCE_GROUP_0_GPUS=id:host_1,slots:1",
                                           "CTEST_RESOURCE_GROUP_1=gpus",
@@ -174,17 +175,17 @@ TEST_F(CtestTest, ATestThatWasGivenTwoDevicesHasBoth) {
   };
   Subprocess named = start("2", "");
   EXPECT_EQ(Must(named.ReadLine()), "on HOST-0,HOST-1");
-  EXPECT_EQ(daemon_.TakeBooks().units, 3u);
+  EXPECT_EQ(daemon_.TakeAccounts().units, 3u);
   named.CloseInput();
   EXPECT_EQ(named.Wait(), 0);
   Subprocess any = start("1", "--any-device");
   EXPECT_EQ(Must(any.ReadLine()).size(), std::string("on HOST-0,HOST-1").size());
-  EXPECT_EQ(daemon_.TakeBooks().units, 2u);
+  EXPECT_EQ(daemon_.TakeAccounts().units, 2u);
   any.CloseInput();
   EXPECT_EQ(any.Wait(), 0);
 }
 
-TEST_F(CtestTest, WhatCtestHasSaidNobodyElseSays) {
+TEST_F(CtestTest, OptionsThatCtestDeterminesAreRejected) {
   const auto run = [&](const std::string& words) {
     Subprocess command = Start(
         {"/bin/sh", "-c",
@@ -197,28 +198,28 @@ TEST_F(CtestTest, WhatCtestHasSaidNobodyElseSays) {
   for (const char* const option : {"--gpus 2", "--permits 2", "--device HOST-0", "--min-capability 9.0",
                                    "--island-of HOST-0", "--any-device --gpus 2", "--any-device --permits 2"}) {
     EXPECT_EQ(run(option), 64) << option;
-    EXPECT_TRUE(absl::StrContains(said_, "CTest has said that for this test")) << said_;
+    EXPECT_TRUE(absl::StrContains(said_, "not allowed here, as CTest assigns the devices")) << said_;
   }
-  // Which of any is another thing, and so is what comes with the device.
+  // A preference among any devices is allowed, and so are options that add to the assigned device.
   EXPECT_EQ(run("--any-device --device best"), 0) << said_;
   EXPECT_EQ(run("--mem 1MiB --label mine"), 0) << said_;
   EXPECT_EQ(said_, "on HOST-1\n");
   EXPECT_EQ(Run("ctest-run --gpus 2 -- true"), 0) << said_;
 }
 
-TEST_F(CtestTest, WithoutASpecificationATestTakesOnePermit) {
-  EXPECT_EQ(Run("ctest-run -- sh -c 'echo on ${BERTH_DEVICE-none}; $BERTH permits | tail -1'"), 0) << said_;
+TEST_F(CtestTest, TestWithoutSpecificationTakesSinglePermit) {
+  EXPECT_EQ(Run("ctest-run -- sh -c 'echo on ${BERTH_DEVICE-none}; $BERTH permits | grep gpu-tests'"), 0) << said_;
   EXPECT_TRUE(absl::StartsWith(said_, "on none\n") && absl::StrContains(said_, "gpu-tests")) << said_;
   EXPECT_EQ(Run("ctest-run -- true", {"CTEST_RESOURCE_GROUP_0=gpus"}), 0) << said_;
 }
 
-TEST_F(CtestTest, WhatIsNotHereOrMakesNoSenseIsRefused) {
+TEST_F(CtestTest, InvalidOrMissingCtestDeviceIsRejected) {
   Subprocess gone = Start({"/usr/bin/env", "CTEST_RESOURCE_GROUP_COUNT=1", "CTEST_RESOURCE_GROUP_0=gpus",
                            "CTEST_RESOURCE_GROUP_0_GPUS=id:host_9,slots:1", "/bin/sh", "-c",
                            "exec $BERTH ctest-run -- true 2>&1"});
   EXPECT_EQ(
       gone.ReadAll(),
-      "berth: CTest gave device host_9, which is not here: write the file of `berth ctest-spec` again\n");
+      "berth: CTest gave device host_9, which this node does not have: write the file again with `berth ctest-spec`\n");
   EXPECT_EQ(gone.Wait(), 125);
   Subprocess wrong = Start({"/usr/bin/env", "CTEST_RESOURCE_GROUP_COUNT=many", "/bin/sh", "-c",
                             "exec $BERTH ctest-run -- true 2>&1"});

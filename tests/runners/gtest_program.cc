@@ -1,12 +1,15 @@
-// A test program as users write them, with tests that leak and tests that do not. gtest_test.cc runs it.
+// A test program as users write it, with tests that leak and tests that do not. gtest_test.cc runs it.
+
+#include <sched.h>
 
 #include <memory>
 #include <optional>
 
-#include "client/block.h"
-#include "client/inspector.h"
-#include "client/permit.h"
-#include "client/reservation.h"
+#include <berth/block.h>
+#include <berth/permit.h>
+#include <berth/reservation.h>
+
+#include "client/sdk/admin/inspector.h"
 #include "client/testing/environment.h"
 #include "client/testing/permit_fixture.h"
 #include "gtest/gtest.h"
@@ -20,30 +23,37 @@ using berth::Reservation;
 
 std::shared_ptr<berth::Session> TheSession() { return berth::testing::Environment::Get()->session(); }
 
-// Keeps what is given to it for the rest of the program, as a forgotten static does.
+// Retains the lease for the rest of the program, as a forgotten static does.
 template <typename T>
 void Leak(absl::StatusOr<T> lease) {
   ASSERT_TRUE(lease.ok()) << lease.status();
-  static auto* const kept = new std::vector<T>;
-  kept->push_back(*std::move(lease));
+  static auto* const leaked = new std::vector<T>;
+  leaked->push_back(*std::move(lease));
 }
 
 class HeldTest : public berth::testing::PermitTest {};
 
-TEST_F(HeldTest, HasAPermitThatIsNamedAfterIt) {
+TEST_F(HeldTest, PermitHasNameOfTest) {
   ASSERT_TRUE(permit());
   const auto permits = berth::Inspector(session()).ListPermits();
   ASSERT_TRUE(permits.ok()) << permits.status();
   ASSERT_EQ(permits->permits_size(), 1);
-  EXPECT_EQ(permits->permits(0).label(), "HeldTest.HasAPermitThatIsNamedAfterIt");
+  EXPECT_EQ(permits->permits(0).label(), "HeldTest.PermitHasNameOfTest");
 }
 
-TEST_F(HeldTest, WhatItAcquiresItselfNests) {
+TEST_F(HeldTest, OwnAcquireNests) {
   const absl::StatusOr<Permit> nested = Permit::TryAcquire(session());
   EXPECT_TRUE(nested.ok()) << nested.status();
 }
 
-// Asks for what it wants, and sets up more of its own.
+class TakenTest : public berth::testing::PermitTest {};
+
+TEST_F(TakenTest, LosesItsPermitWhileItRuns) {
+  // The test that runs this program revokes every permit.
+  while (!permit().revoked()) ::sched_yield();
+}
+
+// Requests a device by its options, and sets up further state.
 class PlacedTest : public berth::testing::PermitTest {
  protected:
   berth::PermitOptions options() const override { return {.label = "placed", .device = "any"}; }
@@ -59,12 +69,12 @@ class PlacedTest : public berth::testing::PermitTest {
   std::optional<Block> block_;
 };
 
-TEST_F(PlacedTest, HasItsDevice) {
+TEST_F(PlacedTest, DeviceIsAssigned) {
   EXPECT_EQ(permit().device_uuid(), "HOST-0");
   EXPECT_TRUE(block_->Map().ok());
 }
 
-TEST(CleanTest, GivesBackWhatItTakes) {
+TEST(CleanTest, EverythingIsReturned) {
   const absl::StatusOr<Permit> permit = Permit::Acquire(TheSession());
   const absl::StatusOr<Block> block = Block::Allocate(TheSession(), {.bytes = MiB(2)});
   const absl::StatusOr<Reservation> reservation =
@@ -74,7 +84,7 @@ TEST(CleanTest, GivesBackWhatItTakes) {
 
 TEST(CleanTest, NeedsNoDaemon) { EXPECT_NE(berth::testing::Environment::Get(), nullptr); }
 
-// What a suite holds is no leak of its tests.
+// A lease that a suite holds is no leak of its tests.
 class SuiteTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -113,6 +123,6 @@ TEST(LeakyTest, AMapping) {
 
 TEST(LeakyTest, AReservation) { Leak(Reservation::Make(TheSession(), {.items = {{.bytes = MiB(2)}}})); }
 
-TEST(LeakyTest, ThoseAfterItAreNotToBlame) {}
+TEST(LeakyTest, LaterTestIsNotBlamed) {}
 
 }  // namespace

@@ -1,15 +1,16 @@
-// GoogleTest with client/testing: a program as users write it is run, with a daemon and without.
+// GoogleTest with client/testing: runs a program as users write it, with a daemon and without.
 
 #include "gtest/gtest.h"
 
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -17,12 +18,14 @@ namespace {
 
 class GtestTest : public ::testing::Test {
  protected:
-  // Runs the program's tests of that filter; by way of `berth run` where that is wanted.
+  // Runs the program's tests that match the filter, under `berth run` where `under_run` is set.
   int Run(const std::string& filter, std::vector<std::string> environment = {}, bool under_run = false) {
     std::vector<std::string> argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"};
     if (under_run) argv.insert(argv.end(), {ProgramPath("client/cli/berth"), "run", "--"});
     argv.push_back(ProgramPath("tests/runners/gtest_program"));
     argv.push_back("--gtest_filter=" + filter);
+    // The program must not write this test's own reports.
+    environment.insert(environment.end(), {"XML_OUTPUT_FILE", "TEST_PREMATURE_EXIT_FILE"});
     environment.push_back("BERTH_FOLDER=" + (daemon_.has_value() ? daemon_->folder() : "/nowhere"));
     if (environment.empty() || !absl::StartsWith(environment[0], "BERTH_SESSION="))
       environment.push_back("BERTH_SESSION");
@@ -36,8 +39,8 @@ class GtestTest : public ::testing::Test {
       EXPECT_EQ(Run(filter, {}, under_run), 1) << said_;
       for (const std::string& text : said)
         EXPECT_TRUE(absl::StrContains(said_, text)) << text << " in\n" << said_;
-      // Whatever it leaked came back when it ended.
-      daemon_->ExpectBooksBack();
+      // Its leaked leases came back when it ended.
+      daemon_->ExpectAccountsBack();
     }
   }
 
@@ -49,22 +52,34 @@ class GtestTest : public ::testing::Test {
   std::string said_;
 };
 
-TEST_F(GtestTest, TestsThatGiveBackPass) {
+TEST_F(GtestTest, TestsReturningEverythingPass) {
   StartDaemon();
   for (const bool under_run : {false, true}) {
-    // Under `berth run` the permit is that one's, with its label and without a device.
+    // Under `berth run` the permit is that of the wrapper, with its label and without a device.
     const std::string filter =
-        under_run ? "HeldTest.WhatIt*:CleanTest*:SuiteTest*" : "Held*:Placed*:Clean*:SuiteTest*";
+        under_run ? "HeldTest.OwnAcquire*:CleanTest*:SuiteTest*" : "Held*:Placed*:Clean*:SuiteTest*";
     EXPECT_EQ(Run(filter, {"BERTH_REQUIRE=1"}, under_run), 0) << said_;
     EXPECT_TRUE(Said(under_run ? "[  PASSED  ] 4 tests" : "[  PASSED  ] 6 tests")) << said_;
   }
-  daemon_->ExpectBooksBack();
+  daemon_->ExpectAccountsBack();
 }
 
-TEST_F(GtestTest, ATestThatLeaksFailsAndIsToldWhat) {
+TEST_F(GtestTest, TestWithEndedPermitFails) {
+  StartDaemon();
+  for (const bool under_run : {false, true}) {
+    const std::jthread revoker = daemon_->RevokePermits();
+    // The revoked permit is the wrapper's.
+    EXPECT_EQ(Run("TakenTest*", {}, under_run), under_run ? 79 : 1) << said_;
+    EXPECT_TRUE(Said("the permit ended before its release: an operator (uid ")) << said_;
+    EXPECT_TRUE(Said("[  FAILED  ] 1 test,")) << said_;
+  }
+  daemon_->ExpectAccountsBack();
+}
+
+TEST_F(GtestTest, LeakingTestFailsAndNamesLeak) {
   StartDaemon();
   ExpectLeak(
-      "LeakyTest.APermit:LeakyTest.ThoseAfterIt*",
+      "LeakyTest.APermit:LeakyTest.LaterTest*",
       {"LeakyTest.APermit leaks 1 permit", "pool gpu-tests", "[  FAILED  ] 1 test,", "[  PASSED  ] 1 test."});
   ExpectLeak("LeakyTest.ABlock", {"LeakyTest.ABlock leaks 1 block of 6 MiB", "6 MiB, \"forgotten block\""});
   ExpectLeak("LeakyTest.AMapping", {"LeakyTest.AMapping leaks 1 block of 2 MiB"});
@@ -72,7 +87,7 @@ TEST_F(GtestTest, ATestThatLeaksFailsAndIsToldWhat) {
   ExpectLeak("LeakySuiteTest*", {"test suite LeakySuiteTest leaks 1 block of 4 MiB", "[  PASSED  ] 1 test."});
 }
 
-TEST_F(GtestTest, WithoutADaemonTestsAreSkippedAloudUnlessOneIsRequired) {
+TEST_F(GtestTest, TestsWithoutDaemonSkipUnlessRequired) {
   const std::string filter = "HeldTest*:CleanTest.NeedsNoDaemon";
   EXPECT_EQ(Run(filter), 0) << said_;
   EXPECT_TRUE(Said("SKIPPED; BERTH_REQUIRE=1 makes that a failure")) << said_;
@@ -84,9 +99,9 @@ TEST_F(GtestTest, WithoutADaemonTestsAreSkippedAloudUnlessOneIsRequired) {
   EXPECT_FALSE(Said("[       OK ]")) << "nothing ran\n" << said_;
 }
 
-TEST_F(GtestTest, ADaemonThatRefusesIsNoReasonToSkip) {
+TEST_F(GtestTest, InvalidSessionFailsInsteadOfSkipping) {
   StartDaemon();
-  // As where a runner closed the fds of a session and kept its variable.
+  // As where a runner closed a session's fds but left its variable.
   EXPECT_EQ(Run("CleanTest.NeedsNoDaemon", {"BERTH_SESSION=98,99"}), 1) << said_;
   EXPECT_TRUE(Said("no Berth session: ")) << said_;
 }

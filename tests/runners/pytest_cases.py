@@ -76,6 +76,13 @@ class TestWithTheFixture:
         assert beside() == FREE
 
 
+class TestThatLosesItsPermit:
+    def test_does_not_notice(self, gpu_permit):
+        # The runner's test revokes every permit.
+        while beside() != FREE:
+            pass
+
+
 class TestThatDies:
     def test_dies_with_its_permit(self, gpu_permit):
         print("holding", flush=True)

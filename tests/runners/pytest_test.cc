@@ -4,14 +4,15 @@
 
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -21,9 +22,9 @@ class PytestTest : public ::testing::Test {
  protected:
   PytestTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
 
-  void TearDown() override { daemon_.ExpectBooksBack(); }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
 
-  // pytest with those words behind a wrapper.
+  // Starts pytest with these cases under a wrapper.
   Subprocess Start(std::vector<std::string> wrapper, const std::string& cases,
                    std::vector<std::string> environment = {}) {
     wrapper.insert(wrapper.end(),
@@ -58,31 +59,39 @@ class PytestTest : public ::testing::Test {
   std::string said_;
 };
 
-TEST_F(PytestTest, UnderARunNothingLeaksAndNothingIsFreedEarly) {
+TEST_F(PytestTest, TestsUnderRunLeakAndFreeNothingEarly) {
   const std::string berth = ProgramPath("client/cli/berth");
   for (const char* const way : {"--until=command", "--until=tree", "--exec"}) {
     EXPECT_EQ(Run({berth, "run", way, "--"}, "::TestUnderRun"), 0) << way << said_;
     EXPECT_TRUE(Said("4 passed")) << said_;
-    EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; })) << way;
+    EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; })) << way;
   }
 }
 
-TEST_F(PytestTest, WithTheFixtureEachTestHoldsItsOwn) {
+TEST_F(PytestTest, EachTestHoldsItsOwnPermitWithFixture) {
   EXPECT_EQ(Run({}, "::TestWithTheFixture"), 0) << said_;
   EXPECT_TRUE(Said("6 passed, 1 xfailed")) << said_;
-  // Inside a run the fixture nests.
+  // Inside a run the fixture's permit nests.
   EXPECT_EQ(Run({ProgramPath("client/cli/berth"), "run", "--"},
                 "::TestWithTheFixture::test_it_is_held_while_the_test_runs"),
             0)
       << said_;
 }
 
-TEST_F(PytestTest, APytestThatIsKilledHoldsNothing) {
-  EXPECT_EQ(Run({}, "::TestThatDies"), 128 + SIGKILL) << said_;
-  EXPECT_TRUE(daemon_.BooksBecome([](const Books& books) { return books.permits == 0; }));
+TEST_F(PytestTest, TestWithEndedPermitFails) {
+  const std::jthread revoker = daemon_.RevokePermits();
+  EXPECT_EQ(Run({}, "::TestThatLosesItsPermit"), 1) << said_;
+  EXPECT_TRUE(Said("1 passed, 1 error")) << said_;
+  EXPECT_TRUE(Said("the permit ended before its release: an operator (uid ")) << said_;
+  EXPECT_TRUE(Said("berth release ended with 79: the permit was lost while the test ran")) << said_;
 }
 
-TEST_F(PytestTest, WithoutADaemonTheFixtureSkipsUnlessOneIsRequired) {
+TEST_F(PytestTest, KilledPytestHoldsNothing) {
+  EXPECT_EQ(Run({}, "::TestThatDies"), 128 + SIGKILL) << said_;
+  EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+}
+
+TEST_F(PytestTest, FixtureWithoutDaemonSkipsUnlessRequired) {
   const std::string one = "::TestWithTheFixture::test_it_is_held_while_the_test_runs";
   Subprocess skipped = Start({}, one, {"BERTH_FOLDER=/nowhere"});
   EXPECT_TRUE(absl::StrContains(skipped.ReadAll(), "1 skipped"));
@@ -90,6 +99,18 @@ TEST_F(PytestTest, WithoutADaemonTheFixtureSkipsUnlessOneIsRequired) {
   Subprocess failed = Start({}, one, {"BERTH_FOLDER=/nowhere", "BERTH_REQUIRE=1"});
   EXPECT_TRUE(absl::StrContains(failed.ReadAll(), "1 error"));
   EXPECT_EQ(failed.Wait(), 1);
+}
+
+TEST_F(PytestTest, RefusingDaemonFailsFixture) {
+  const std::string socket = daemon_.folder() + "/berthd.sock";
+  const std::filesystem::perms before = std::filesystem::status(socket).permissions();
+  std::filesystem::permissions(socket, std::filesystem::perms::none);
+  // Without its capabilities, root is subject to a file's mode like any other user.
+  std::vector<std::string> wrapper;
+  if (IsRoot()) wrapper = {"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"};
+  EXPECT_EQ(Run(wrapper, "::TestWithTheFixture::test_it_is_held_while_the_test_runs"), 1) << said_;
+  EXPECT_TRUE(Said("berth acquire ended with 69")) << said_;
+  std::filesystem::permissions(socket, before);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `berth acquire` and `berth release` in real shells: what they hold, and that it comes back however the shell ends.
+// `berth acquire` and `berth release` in real shells: the leases they hold, and their release however the shell ends.
 
 #include <signal.h>
 #include <unistd.h>
@@ -15,9 +15,9 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/support/actor_handle.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_daemon.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -28,12 +28,12 @@ using Json = nlohmann::json;
 constexpr char kAcquire[] = "eval \"$($BERTH acquire --shell)\"; ";
 constexpr char kRelease[] = "eval \"$($BERTH release --shell)\"; ";
 
-// A shell that does what it is told, line by line.
+// A shell that runs the test's commands, line by line.
 class ShellTest : public ::testing::TestWithParam<const char*> {
  protected:
   ShellTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
 
-  void TearDown() override { daemon_.ExpectBooksBack(); }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
 
   Subprocess Start(std::vector<std::string> argv) {
     return Subprocess::Start({.argv = std::move(argv),
@@ -42,15 +42,15 @@ class ShellTest : public ::testing::TestWithParam<const char*> {
                                               "BERTH_SESSION", "BERTH_PERMIT_KEEPER", "BERTH_DEVICE"}});
   }
   Subprocess StartShell() { return Start({GetParam(), "-s"}); }
-  // What a script prints, stderr too; its exit code is in code_.
+  // Returns a script's output, with stderr; its exit code is in code_.
   std::string Script(const std::string& script) {
     Subprocess shell = Start({GetParam(), "-c", absl::StrCat("exec 2>&1; ", script)});
     std::string said = shell.ReadAll();
     code_ = shell.Wait();
     return said;
   }
-  // Tells a shell what to do, and returns the line that it prints.
-  static std::string Tell(Subprocess& shell, const std::string& line) {
+  // Sends a line to a shell, and returns the line that the shell prints.
+  static std::string RunLine(Subprocess& shell, const std::string& line) {
     shell.WriteLine(line);
     return Must(shell.ReadLine(), line);
   }
@@ -59,13 +59,13 @@ class ShellTest : public ::testing::TestWithParam<const char*> {
     return Start({ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"}).Wait();
   }
 
-  // Has permits that are held for a second shown as overdue.
+  // Sets a hold limit, so that permits held for a second show as overdue.
   void Warn() {
     Subprocess set = Start({ProgramPath("client/cli/berth"), "--admin", "permits", "set", "gpu-tests", "--hold-warning",
                             "1s"});
     EXPECT_EQ(set.Wait(), 0);
   }
-  // Takes the one permit that is out away.
+  // Revokes the one granted permit.
   void Revoke() {
     const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
     Subprocess revoke =
@@ -73,82 +73,82 @@ class ShellTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(revoke.Wait(), 0);
   }
 
-  bool BooksBecome(uint64_t permits, uint64_t waiters = 0) {
-    return daemon_.BooksBecome(
-        [=](const Books& books) { return books.permits == permits && books.waiters == waiters; });
+  bool AccountsBecome(uint64_t permits, uint64_t waiters = 0) {
+    return daemon_.AccountsBecome(
+        [=](const Accounts& accounts) { return accounts.permits == permits && accounts.waiters == waiters; });
   }
 
   TestDaemon daemon_;
   int code_ = -1;
 };
 
-TEST_P(ShellTest, APermitIsHeldUntilTheShellEnds) {
+TEST_P(ShellTest, PermitIsHeldUntilShellEnds) {
   Subprocess shell = StartShell();
-  EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, "echo $?")), "0");
   EXPECT_EQ(RunBeside(), 75);
-  // Whatever the shell starts nests in it.
-  EXPECT_EQ(Tell(shell, "$BERTH run --no-wait -- $BERTH run --no-wait -- echo nested"), "nested");
-  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
+  // Any process that the shell starts nests in it.
+  EXPECT_EQ(RunLine(shell, "$BERTH run --no-wait -- $BERTH run --no-wait -- echo nested"), "nested");
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
   const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
   EXPECT_EQ(permits.permits(0).label(), std::filesystem::path(GetParam()).filename().string());
-  EXPECT_EQ(permits.permits(0).process().name(), "berth-keeper");
+  EXPECT_EQ(permits.permits(0).process().name(), "berth-holder");
   shell.WriteLine("exit 5");
   EXPECT_EQ(shell.Wait(), 5);
-  EXPECT_TRUE(BooksBecome(0));
+  EXPECT_TRUE(AccountsBecome(0));
 }
 
-TEST_P(ShellTest, AKilledShellHoldsNothing) {
+TEST_P(ShellTest, KilledShellHoldsNothing) {
   for (const int signal : {SIGKILL, SIGTERM, SIGHUP}) {
     Subprocess shell = StartShell();
-    EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+    EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, "echo $?")), "0");
     EXPECT_EQ(RunBeside(), 75);
     shell.Signal(signal);
     EXPECT_EQ(shell.Wait(), 128 + signal);
-    EXPECT_TRUE(BooksBecome(0));
+    EXPECT_TRUE(AccountsBecome(0));
   }
 }
 
-TEST_P(ShellTest, AReleaseLeavesTheShellAsItWas) {
+TEST_P(ShellTest, ReleaseRestoresShellVariables) {
   Subprocess shell = StartShell();
   const std::string before =
-      Tell(shell, "export BERTH_DEVICE=\"mine'\"; env | grep ^BERTH | sort | tr '\\n' ' '; echo");
-  EXPECT_EQ(Tell(shell, "eval \"$($BERTH acquire --shell --gpus 1)\"; echo $?:$BERTH_DEVICE"), "0:HOST-0");
-  EXPECT_EQ(daemon_.TakeBooks().permits, 1u);
-  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
-  // When release has ended, the permit is back.
-  EXPECT_EQ(daemon_.TakeBooks().permits, 0u);
-  EXPECT_EQ(Tell(shell, "env | grep ^BERTH | sort | tr '\\n' ' '; echo"), before);
-  EXPECT_EQ(Tell(shell, "$BERTH run --no-wait -- echo free"), "free");
+      RunLine(shell, "export BERTH_DEVICE=\"mine'\"; env | grep ^BERTH | sort | tr '\\n' ' '; echo");
+  EXPECT_EQ(RunLine(shell, "eval \"$($BERTH acquire --shell --gpus 1)\"; echo $?:$BERTH_DEVICE"), "0:HOST-0");
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  // The permit is back once `berth release` has ended.
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 0u);
+  EXPECT_EQ(RunLine(shell, "env | grep ^BERTH | sort | tr '\\n' ' '; echo"), before);
+  EXPECT_EQ(RunLine(shell, "$BERTH run --no-wait -- echo free"), "free");
   shell.CloseInput();
   shell.Wait();
 }
 
-TEST_P(ShellTest, WhatNestsIsReleasedOneByOne) {
+TEST_P(ShellTest, NestedAcquiresAreReleasedInTurn) {
   Subprocess shell = StartShell();
-  EXPECT_EQ(Tell(shell, absl::StrCat(kAcquire, kAcquire, "echo $?")), "0");
-  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, kAcquire, "echo $?")), "0");
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "0");
   EXPECT_EQ(RunBeside(), 75);
-  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "0");
   EXPECT_EQ(RunBeside(), 0);
-  EXPECT_EQ(Tell(shell, absl::StrCat("exec 2>&1; ", kRelease, "echo $?")),
-            "berth: nothing was acquired here: BERTH_PERMIT_KEEPER is not set");
+  EXPECT_EQ(RunLine(shell, absl::StrCat("exec 2>&1; ", kRelease, "echo $?")),
+            "berth: no permit of `berth acquire` in this environment: BERTH_PERMIT_KEEPER is not set");
   EXPECT_EQ(Must(shell.ReadLine()), "1");
   shell.CloseInput();
   shell.Wait();
 }
 
-TEST_P(ShellTest, InsideARunItNestsInThatOnes) {
+TEST_P(ShellTest, AcquireInsideRunNests) {
   Subprocess run = Start({ProgramPath("client/cli/berth"), "run", "--", GetParam(), "-s"});
-  const std::string session = Tell(run, "echo $BERTH_SESSION");
-  EXPECT_EQ(Tell(run, absl::StrCat(kAcquire, "echo $?:$BERTH_SESSION")), "0:" + session);
-  EXPECT_EQ(Tell(run, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION")), "0:" + session);
-  EXPECT_EQ(Tell(run, "$BERTH run --no-wait -- echo still in"), "still in");
+  const std::string session = RunLine(run, "echo $BERTH_SESSION");
+  EXPECT_EQ(RunLine(run, absl::StrCat(kAcquire, "echo $?:$BERTH_SESSION")), "0:" + session);
+  EXPECT_EQ(RunLine(run, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION")), "0:" + session);
+  EXPECT_EQ(RunLine(run, "$BERTH run --no-wait -- echo still in"), "still in");
   EXPECT_EQ(RunBeside(), 75);
   run.CloseInput();
   run.Wait();
 }
 
-TEST_P(ShellTest, EvalEndsAsTheAcquireDid) {
+TEST_P(ShellTest, EvalReturnsStatusOfAcquire) {
   Actor holder(daemon_);
   holder.Do("acquire p");
   EXPECT_EQ(
@@ -164,48 +164,47 @@ TEST_P(ShellTest, EvalEndsAsTheAcquireDid) {
   EXPECT_EQ(why.find('\n'), why.size() - 1) << "once: " << why;
   EXPECT_EQ(code_, 75);
   const std::string said = Script("$BERTH acquire");
-  EXPECT_TRUE(absl::StrContains(said, "say --shell")) << said;
+  EXPECT_TRUE(absl::StrContains(said, "expected one of --shell")) << said;
   EXPECT_EQ(code_, 64);
   holder.Quit();
 }
 
-TEST_P(ShellTest, AWaitEndsWithTheShellAndWithItsCommand) {
+TEST_P(ShellTest, WaitEndsWithShellAndItsCommand) {
   Actor holder(daemon_);
   holder.Do("acquire p");
   Subprocess shell = StartShell();
   shell.WriteLine(kAcquire);
-  ASSERT_TRUE(BooksBecome(1, 1));
+  ASSERT_TRUE(AccountsBecome(1, 1));
   shell.Kill();
   shell.Wait();
-  EXPECT_TRUE(BooksBecome(1, 0));
-  // Without a shell between: the command itself is interrupted.
+  EXPECT_TRUE(AccountsBecome(1, 0));
+  // Without a shell in between: the command itself is interrupted.
   Subprocess command = Start({ProgramPath("client/cli/berth"), "acquire", "--shell"});
-  ASSERT_TRUE(BooksBecome(1, 1));
+  ASSERT_TRUE(AccountsBecome(1, 1));
   command.Signal(SIGINT);
   EXPECT_EQ(command.Wait(), 128 + SIGINT);
-  EXPECT_TRUE(BooksBecome(1, 0));
+  EXPECT_TRUE(AccountsBecome(1, 0));
   holder.Quit();
 }
 
-TEST_P(ShellTest, AShellThatWasMadeForTheAcquireAloneIsNoOwner) {
+TEST_P(ShellTest, ShellMadeForAcquireIsNoOwner) {
   const std::string said = Script("eval \"$(: first; $BERTH acquire --shell; : last)\"; echo $?");
   EXPECT_TRUE(absl::StrContains(said, "has ended: use --owner $$") && absl::EndsWith(said, "\n125\n"))
       << said;
-  EXPECT_TRUE(BooksBecome(0));
-  EXPECT_EQ(
-      Script(
-          "eval \"$(: first; $BERTH acquire --shell --owner $$; : last)\"; $BERTH permits | wc -l; echo $?"),
-      "2\n0\n");
+  EXPECT_TRUE(AccountsBecome(0));
+  EXPECT_EQ(Script("eval \"$(: first; $BERTH acquire --shell --owner $$; : last)\"; $BERTH permits | grep -c "
+                   "holder; echo $?"),
+            "1\n0\n");
   const std::string gone = Script("eval \"$($BERTH acquire --shell --owner 999999999)\"; echo $?");
   EXPECT_TRUE(absl::StrContains(gone, "process 999999999") && absl::EndsWith(gone, "\n125\n")) << gone;
 }
 
-TEST_P(ShellTest, TheKeeperKeepsNothingOfTheShellOpen) {
+TEST_P(ShellTest, OwnerProcessHoldsNoShellFds) {
   const std::string file = daemon_.folder() + "/../held";
   Subprocess shell = StartShell();
-  EXPECT_EQ(Tell(shell, absl::StrCat("cd ", daemon_.folder(), "; exec 7>", file, "; ", kAcquire, "echo $?")),
+  EXPECT_EQ(RunLine(shell, absl::StrCat("cd ", daemon_.folder(), "; exec 7>", file, "; ", kAcquire, "echo $?")),
             "0");
-  const std::vector<std::string> named = absl::StrSplit(Tell(shell, "echo $BERTH_PERMIT_KEEPER"), ' ');
+  const std::vector<std::string> named = absl::StrSplit(RunLine(shell, "echo $BERTH_PERMIT_KEEPER"), ' ');
   const std::string proc = "/proc/" + named[0];
   EXPECT_EQ(std::filesystem::read_symlink(proc + "/cwd"), "/");
   for (const auto& entry : std::filesystem::directory_iterator(proc + "/fd")) {
@@ -214,48 +213,49 @@ TEST_P(ShellTest, TheKeeperKeepsNothingOfTheShellOpen) {
     EXPECT_FALSE(absl::StartsWith(target, "pipe:") || absl::EndsWith(target, "/held"))
         << entry.path() << target;
   }
-  // One that is killed takes the permit along; the release says that it was none.
-  pid_t keeper = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(named[0], &keeper));
-  ::kill(keeper, SIGKILL);
-  EXPECT_TRUE(BooksBecome(0));
-  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION:")), "1::");
+  // A killed owner process ends its permit; the release reports that none was held.
+  pid_t holder_pid = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(named[0], &holder_pid));
+  ::kill(holder_pid, SIGKILL);
+  EXPECT_TRUE(AccountsBecome(0));
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?:$BERTH_SESSION:")), "1::");
   shell.CloseInput();
   shell.Wait();
 }
 
-TEST_P(ShellTest, AShellIsSentTheSignalWhenItsPermitIsTakenAway) {
+TEST_P(ShellTest, RevocationSignalsShell) {
   Subprocess shell = StartShell();
   Warn();
-  EXPECT_EQ(Tell(shell, "trap 'echo told' USR1; eval \"$($BERTH acquire --shell --on-revoke USR1)\"; echo $?"), "0");
+  EXPECT_EQ(RunLine(shell, "trap 'echo told' USR1; eval \"$($BERTH acquire --shell --on-revoke USR1)\"; echo $?"), "0");
   EXPECT_TRUE(Eventually([&] { return Must(daemon_.inspector().ListPools()).pools(0).overdue() == 1; }));
-  EXPECT_EQ(Tell(shell, "echo no signal"), "no signal") << "it is only overdue";
+  EXPECT_EQ(RunLine(shell, "echo no signal"), "no signal") << "it is only overdue";
   Revoke();
   EXPECT_EQ(RunBeside(), 0);
-  // A shell looks at its traps between two commands; the signal is on its way.
+  // A shell runs its traps between two commands; the signal may still be pending.
   std::string said;
   EXPECT_TRUE(Eventually([&] {
-    said = Tell(shell, "echo still");
+    said = RunLine(shell, "echo still");
     return said == "told";
   }));
   EXPECT_EQ(Must(shell.ReadLine()), "still");
-  EXPECT_EQ(Tell(shell, absl::StrCat(kRelease, "echo $?")), "0") << "which gives nothing back";
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "79") << "which gives nothing back";
   shell.CloseInput();
   shell.Wait();
   EXPECT_EQ(Start({ProgramPath("client/cli/berth"), "acquire", "--shell", "--on-revoke", "KILL"}).Wait(), 64);
 }
 
-TEST_P(ShellTest, OnATerminalItIsSaidWhenThePermitIsTakenAway) {
+TEST_P(ShellTest, RevocationIsShownOnTerminal) {
   Subprocess terminal = Start({"/usr/bin/script", "--quiet", "--flush", "--return", "--command",
                                absl::StrCat("exec ", GetParam(), " -c '", kAcquire, "echo held; read line; exit 5'"),
                                "/dev/null"});
   EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())), "held");
   Warn();
   EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())),
-            "berth: the permit is held for longer than its pool expects");
+            "berth: the permit is overdue: held longer than its pool's hold_warning");
   Revoke();
   EXPECT_EQ(absl::StripTrailingAsciiWhitespace(Must(terminal.ReadLine())),
-            "berth: the permit was taken away: its units may be somebody else's");
+            absl::StrCat("berth: the permit has ended: an operator (uid ", ::getuid(),
+                         ") revoked it; other jobs may use its units now"));
   terminal.WriteLine("");
   EXPECT_EQ(terminal.Wait(), 5);
 }
@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Shells, ShellTest, ::testing::Values("/bin/sh", "/bin/b
 
 class ProgramTest : public ShellTest {};
 
-TEST_P(ProgramTest, AProgramAcquiresForItselfAndItsChildrenJoinWithoutFds) {
+TEST_P(ProgramTest, ProgramAcquiresAndChildrenJoinWithoutFds) {
   Subprocess owner = Start({"/bin/cat"});
   Subprocess acquire = Start({ProgramPath("client/cli/berth"), "--json", "acquire", "--owner",
                               absl::StrCat(owner.pid()), "--label", "tool"});
@@ -283,9 +283,9 @@ TEST_P(ProgramTest, AProgramAcquiresForItselfAndItsChildrenJoinWithoutFds) {
   EXPECT_EQ(RunBeside(), 75);
   owner.CloseInput();
   owner.Wait();
-  EXPECT_TRUE(BooksBecome(0));
-  // The session is over, and who still has its name is told so.
-  EXPECT_EQ(Subprocess::Start(nested).Wait(), 125);
+  EXPECT_TRUE(AccountsBecome(0));
+  // The session has ended: its name is no longer that of a session.
+  EXPECT_EQ(Subprocess::Start(nested).Wait(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Once, ProgramTest, ::testing::Values("/bin/sh"));

@@ -1,11 +1,12 @@
-// What the simulated clients, kernels and workers do.
+// The actions of the simulated clients, kernels and workers.
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "tests/sim/simulation.h"
 
 namespace berth::core {
@@ -52,9 +53,14 @@ void Simulation::OpenOrJoin() {
     ++counts_.sessions;
     clients_.emplace(*session, client);
     fresh_session_ = *session;
+    if (!options_.stops) return;
+    const bool no_credentials = clients_.at(*session).no_credentials = Chance(10);
+    if (!no_credentials) core_->RecordSessionCredentials(now_, *session, session->value());
     return;
   }
   const auto client = clients_.Nth(Draw(clients_.size()));
+  // No process has the credentials to join.
+  if (client->second.unsaid_end) return;
   uint64_t joined = 0;
   for (const auto& [channel, process] : processes_) joined += process.session == client->first ? 1 : 0;
   if (joined >= options_.channels_per_session) return;
@@ -75,7 +81,7 @@ void Simulation::JoinAgain(ChannelId channel) {
   for (auto it = processes_.begin(); it != processes_.end(); ++it) {
     if (it->first == channel || it->second.session != process.session || !it->second.hung_up) continue;
     core_->ReplaceChannel(now_, it->first, channel, &effects_);
-    // One whose streams are at work is kept until its process ends.
+    // A channel with work on its streams stays until its process ends.
     const bool replaced = std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
       const auto* const dropped = std::get_if<DropChannel>(&effect.what);
       return dropped != nullptr && dropped->channel == it->first;
@@ -93,16 +99,18 @@ Simulation::Client Simulation::NewClient() {
   return client;
 }
 
-DeviceWish Simulation::NewWish() {
-  DeviceWish wish;
-  if (!Chance(30)) return wish;
-  wish.pick = static_cast<DevicePick>(1 + Draw(5));
-  if (wish.pick == DevicePick::kNamed) wish.uuid = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
-  if (Chance(50)) wish.min_free = MiB(Draw(40));
-  if (Chance(70)) wish.declared = MiB(Draw(Chance(95) ? 40 : 80));
-  if (Chance(10)) wish.min_capability = Chance(90) ? 90 : 91;
-  if (Chance(10)) wish.island_of = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
-  return wish;
+DeviceConstraint Simulation::NewConstraint() {
+  DeviceConstraint constraint;
+  if (!Chance(30)) return constraint;
+  constraint.pick = static_cast<DevicePick>(1 + Draw(5));
+  if (constraint.pick == DevicePick::kNamed) constraint.uuid = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
+  if (Chance(50)) constraint.min_free = MiB(Draw(40));
+  if (Chance(70)) constraint.declared = MiB(Draw(Chance(95) ? 40 : 80));
+  if (Chance(10)) constraint.min_capability = Chance(90) ? 90 : 91;
+  if (Chance(10)) constraint.island_of = Chance(95) ? absl::StrCat("HOST-", Draw(2)) : "HOST-9";
+  if (Chance(10)) constraint.among.push_back(Chance(50) ? absl::StrCat("HOST-", Draw(2)) : absl::StrCat(Draw(2)));
+  constraint.wait_for_device = Chance(20);
+  return constraint;
 }
 
 AcquireRequest Simulation::NewAcquire() {
@@ -117,7 +125,7 @@ AcquireRequest Simulation::NewAcquire() {
       .independent = Chance(20),
       .priority = Chance(70) ? 0 : static_cast<int32_t>(Draw(21)) - 10,
       .exclusive = Chance(5),
-      .device = NewWish()};
+      .device = NewConstraint()};
 }
 
 GangRequest Simulation::NewGang() {
@@ -133,7 +141,7 @@ GangRequest Simulation::NewGang() {
     request.members.push_back({.pool = Chance(50) ? "gpu-tests" : Chance(80) ? "wide" : Chance(90) ? "third" : "none",
                                .units = Chance(80) ? 1 : Draw(5),
                                .client_cap = Chance(90) ? 0 : Draw(4),
-                               .device = NewWish()});
+                               .device = NewConstraint()});
   }
   for (uint64_t items = Chance(30) ? 1 + Draw(2) : 0; items > 0; --items) {
     request.reserve.push_back({.device = static_cast<uint32_t>(Draw(2)), .bytes = Bytes(1 + Draw(12 << 20))});
@@ -156,8 +164,8 @@ AllocateRequest Simulation::NewAllocate(const Client& client) {
   } else if (Chance(1)) {
     request.reservation = ReservationId(Draw(1'000));
   } else if (Chance(30)) {
-    request.wish = NewWish();
-    request.wish.declared = Bytes();
+    request.constraint = NewConstraint();
+    request.constraint.declared = Bytes();
   }
   return request;
 }
@@ -170,14 +178,6 @@ ReserveRequest Simulation::NewReserve() {
   return request;
 }
 
-PublishRequest Simulation::NewPublish(const Process& process, const Client& client) {
-  PublishRequest request{.handle = SomeHandle(client), .name = absl::StrCat("name ", Draw(6))};
-  for (const auto& [import, block] : process.mapped) {
-    if (block == request.handle.block && Chance(90)) request.let_go.push_back(import);
-  }
-  return request;
-}
-
 bool Simulation::IsMade(BlockId block) const {
   return std::any_of(workers_.begin(), workers_.end(),
                      [&](const auto& worker) { return worker.second.made.contains(block); });
@@ -185,7 +185,7 @@ bool Simulation::IsMade(BlockId block) const {
 
 BlockHandle Simulation::SomeHandle(const Client& client) {
   BlockHandle handle;
-  // Mostly one's own that is there.
+  // Mostly a block of its own that exists.
   if (!handles_.empty()) handle = handles_[Draw(handles_.size())];
   for (int tries = 0; tries < 4 && !client.blocks.empty() && Chance(90); ++tries) {
     handle = client.blocks[Draw(client.blocks.size())];
@@ -208,28 +208,32 @@ Simulation::Payload Simulation::NewPayload(Process& process) {
     if (client.acquisitions.empty()) return NewAcquire(process);
     const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
     const AcquisitionId acquisition = *at;
-    // Sometimes it is released again later.
+    // Sometimes the acquisition is released again later.
     if (!Chance(10)) client.acquisitions.erase(at);
     return acquisition;
   }
   if (die < 68) return NewAllocate(client);
   if (die < 71) return NewReserve();
   if (die < 72 && !client.reservations.empty()) return client.reservations[Draw(client.reservations.size())];
-  if (die < 80) {
+  if (die < 78) {
     FreeRequest request{.handle = SomeHandle(client)};
     for (const auto& [import, block] : process.mapped) {
       if (block == request.handle.block && Chance(60)) request.let_go.push_back(import);
     }
     return request;
   }
-  if (die < 83) return NewPublish(process, client);
-  if (die < 84) return UnpublishRequest{.name = absl::StrCat("name ", Draw(6))};
+  if (die < 85) return NewPublish(process, client);
+  if (die < 86) return UnpublishRequest{.name = SomeName()};
   if (die < 90) {
     GrantRequest request{.handle = SomeHandle(client), .grantee = TenantOf(Draw(4))};
     if (Chance(50)) request.grantee = clients_.Nth(Draw(clients_.size()))->first;
     return request;
   }
-  if (Chance(25)) return ImportRequest{.name = absl::StrCat("name ", Draw(6))};
+  if (Chance(25)) {
+    ImportRequest named{.name = SomeName()};
+    if (Chance(30)) named.publisher = TenantOf(Draw(4));
+    return named;
+  }
   return ImportRequest{.handle = SomeHandle(client),
                        .read_only = Chance(30),
                        .kinds = {.fd = Chance(95), .cuda_ipc = Chance(90)}};
@@ -242,8 +246,7 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
   }
   if (process.mapped.empty() && Chance(90)) {
     Client& client = clients_.at(process.session);
-    // What is gone is of no more use.
-    std::erase_if(client.blocks, [this](const BlockHandle& own) { return !IsMade(own.block) && Chance(80); });
+    ForgetGone(client);
     if (client.blocks.empty() && Chance(80)) return NewAllocate(client);
     return ImportRequest{.handle = SomeHandle(client),
                          .read_only = Chance(20),
@@ -255,14 +258,14 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
     const auto use = std::next(process.uses.begin(), Draw(process.uses.size()));
     if (Chance(20)) return AbandonUseRequest{.use = use->first};
     uint64_t& queued = queued_[{channel, use->second.slot}];
-    // Few lie about what they write.
+    // A few clients report false values.
     const uint64_t value = Chance(3) ? Draw(10) : queued + 1;
     queued = std::max(queued, value);
     return FinishUseRequest{.use = use->first, .value = value};
   }
   if (Chance(3)) {
     if (process.streams.contains(slot) && Chance(80)) {
-      alone_.Drain({channel, slot}, &words_[{channel, slot}]);
+      alone_.Drain({channel, slot}, &fence_values_[{channel, slot}]);
     }
     return CloseStreamRequest{.slot = slot};
   }
@@ -278,26 +281,26 @@ Simulation::Payload Simulation::NewFencePayload(ChannelId channel, Process& proc
 }
 
 void Simulation::RunStreams() {
-  for (auto& [stream, words] : words_) {
+  for (auto& [stream, fence_values] : fence_values_) {
     const uint64_t queued = queued_[stream];
-    if (Chance(5) && words.done < queued) words.done += 1 + Draw(queued - words.done);
-    if (Chance(2)) alone_.Run(stream, &words, [this](uint64_t percent) { return Chance(percent); });
+    if (Chance(5) && fence_values.done < queued) fence_values.done += 1 + Draw(queued - fence_values.done);
+    if (Chance(2)) alone_.Run(stream, &fence_values, [this](uint64_t percent) { return Chance(percent); });
   }
   for (auto& [channel, process] : processes_) {
     if (process.hung_up || process.streams.empty()) continue;
     UseAlone(channel, process);
-    // Sometimes one hands over what nobody asked for.
+    // Sometimes a process hands over a block that was not requested.
     if (process.wanted.empty() ? Chance(1) : Chance(70)) return HandOver(channel, process);
   }
 }
 
 void Simulation::UseAlone(ChannelId channel, Process& process) {
   for (const auto& [import, block] : process.mapped) {
-    // A block that is wanted is the daemon's to order.
+    // The daemon orders the uses of a block whose hand-over is requested.
     if (!Chance(60) || !alone_.Tracks(channel, block) || process.wanted.contains(block)) continue;
     const uint32_t slot = *std::next(process.streams.begin(), Draw(process.streams.size()));
     const bool writes = process.Writes(import) && Chance(60);
-    alone_.Use({channel, slot}, block, writes, &words_[{channel, slot}]);
+    alone_.Use({channel, slot}, block, writes, &fence_values_[{channel, slot}]);
   }
 }
 
@@ -328,16 +331,16 @@ void Simulation::Ask() {
                     : Chance(8)           ? NewModulePayload(*channel)
                     : Chance(2)           ? Payload(KeepPermitsRequest())
                                           : NewPayload(process);
-  // A client may be late in saying what it has, and settle much at once.
+  // A client may acknowledge late, and settle many requests at once.
   request.answered_below = Chance(50) ? answered_below : 0;
-  // Sometimes the request is overtaken by what its client does next.
+  // Sometimes a later action of its client overtakes the request.
   if (!Chance(5)) Send(*channel, sequence, request.payload, /*reused=*/false);
 }
 
 bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& payload, bool reused) {
   Process& process = processes_.at(channel);
   Request& request = process.requests.at(sequence);
-  // What the request lets go of is let go before it is sent.
+  // The client gives up the request's objects before the request is sent.
   const auto* const freed = std::get_if<FreeRequest>(&payload);
   const auto* const published = std::get_if<PublishRequest>(&payload);
   Caller caller = CallerOf(channel);
@@ -412,7 +415,7 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
 }
 
 uint64_t Simulation::SomeSequence(const Process& process) {
-  // A client sees to what it does not know, or does something odd.
+  // A client repeats a request whose outcome it does not know, or does something odd.
   for (const auto& [sequence, request] : process.requests) {
     if (!request.settled && Chance(50)) return sequence;
   }
@@ -449,7 +452,7 @@ void Simulation::ForgetOne() {
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (process.requests.empty()) return;
-  // Sometimes one that was never sent.
+  // Sometimes a request that was never sent.
   const uint64_t sequence = Chance(10) ? process.last_sequence + 1 + Draw(20) : SomeSequence(process);
   if (const auto request = process.requests.find(sequence); request != process.requests.end()) {
     const auto& first = request->second.first;
@@ -467,6 +470,14 @@ void Simulation::CancelOne() {
   core_->CancelCall(now_, std::next(calls_.begin(), Draw(calls_.size()))->first, &effects_);
 }
 
+void Simulation::CancelCallsOf(ChannelId channel) {
+  std::vector<CallId> calls;
+  for (const auto& [call, what] : calls_) {
+    if (what.channel == channel) calls.push_back(call);
+  }
+  for (const CallId call : calls) core_->CancelCall(now_, call, &effects_);
+}
+
 void Simulation::EndSomething() {
   const uint64_t die = Draw(100);
   if (die < 60) {
@@ -474,17 +485,26 @@ void Simulation::EndSomething() {
   } else if (die < 75) {
     const std::optional<ChannelId> channel = SomeChannel();
     if (!channel.has_value()) return;
-    processes_.at(*channel).hung_up = true;
-    core_->ChannelHungUp(now_, *channel, &effects_);
+    Process& process = processes_.at(*channel);
+    process.hung_up = true;
+    // No socket reports it.
+    if (!process.away) core_->ChannelHungUp(now_, *channel, &effects_);
   } else if (!clients_.empty()) {
     const auto client = clients_.Nth(Draw(clients_.size()));
     const SessionId session = client->first;
     if (Chance(70)) {
       client->second.ended = client->second.hung_up = true;
+      if (client->second.detached && Chance(50)) {
+        client->second.unsaid_end = true;
+        return;
+      }
+      client->second.unsaid_end = false;
       return core_->LifelineHungUp(now_, session, &effects_);
     }
-    OnceKept([this, session] {
-      if (clients_.contains(session)) clients_.at(session).ended = true;
+    OncePersisted([this, session] {
+      if (!clients_.contains(session)) return;
+      clients_.at(session).ended = true;
+      clients_.at(session).unsaid_end = false;
     });
     const Caller caller{.credentials = {.session = session, .secret = client->second.secret},
                         .tenant = client->second.tenant};
@@ -493,12 +513,16 @@ void Simulation::EndSomething() {
 }
 
 void Simulation::Kill(ChannelId channel) {
+  if (processes_.at(channel).away || processes_.at(channel).unproven) {
+    Die(channel);
+    return ghosts_.contains(channel) ? void() : core_->ProcessGone(now_, channel, &effects_);
+  }
   // The kernel closes a dying process's sockets before or after its pidfd fires.
   const bool before = Chance(50);
   if (before) {
     processes_.at(channel).hung_up = true;
     core_->ChannelHungUp(now_, channel, &effects_);
-    Carry();
+    Apply();
   }
   Die(channel);
   core_->ProcessGone(now_, channel, &effects_);
@@ -506,7 +530,7 @@ void Simulation::Kill(ChannelId channel) {
 }
 
 void Simulation::Die(ChannelId channel) {
-  // It may have been dropped alive before.
+  // The channel may have been dropped while its process lived.
   if (const auto process = processes_.find(channel); process != processes_.end()) {
     alone_.Die(
         channel,
@@ -516,8 +540,13 @@ void Simulation::Die(ChannelId channel) {
             return import.second == block && process->second.Writes(import.first);
           });
         },
-        [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
-    if (process->second.kept.has_value()) left_kept_.emplace(channel, *process->second.kept);
+        [this](const FenceWait& wait) { return fence_values_[wait.stream].done >= wait.value; });
+    if (process->second.unproven) {
+      ghosts_.insert_or_assign(channel, process->second);
+      ++counts_.ghosts;
+      CancelCallsOf(channel);
+    }
+    if (process->second.cached.has_value()) left_cached_.emplace(channel, *process->second.cached);
     processes_.erase(process);
   }
 }
@@ -527,6 +556,7 @@ void Simulation::PassTime() {
   if (Chance(70)) core_->Tick(now_, &effects_);
   if (core_->next_deadline() <= now_) core_->Tick(now_, &effects_);
   if (core_->next_deadline() <= now_) Fail("a deadline has passed and is still due");
+  CheckDetached();
 }
 
 void Simulation::Look() {
@@ -539,7 +569,7 @@ void Simulation::Look() {
     if (session.tenant != caller.tenant) Fail("a tenant sees another's session");
   }
   const std::vector<WaiterView> waiters = core_->ListWaiters(caller, "");
-  // Each is a walk past all who wait: of many, a few.
+  // Each check walks past all waiters: of many waiters, only a few are checked.
   const size_t first = waiters.empty() ? 0 : Draw(waiters.size());
   for (size_t i = 0; i < std::min<size_t>(waiters.size(), 4); ++i) {
     ++counts_.explained;

@@ -6,24 +6,24 @@
 
 namespace berth::core {
 
-void AloneUses::Use(StreamKey stream, BlockId block, bool writes, StreamWords* words) {
+void AloneUses::Use(StreamKey stream, BlockId block, bool writes, FenceValues* fence_values) {
   queued_[stream].push_back({.block = block, .writes = writes});
-  if (writes) ++words->begun;
+  if (writes) ++fence_values->begun;
 }
 
-void AloneUses::Run(StreamKey stream, StreamWords* words, Chance chance) {
+void AloneUses::Run(StreamKey stream, FenceValues* fence_values, Chance chance) {
   std::deque<Queued>& queue = queued_[stream];
   while (!queue.empty() && chance(50)) {
     unseen_[stream] += queue.front().writes ? 1 : 0;
     queue.pop_front();
   }
-  if (chance(30)) words->ended += std::exchange(unseen_[stream], 0);
+  if (chance(30)) fence_values->ended += std::exchange(unseen_[stream], 0);
 }
 
-void AloneUses::Drain(StreamKey stream, StreamWords* words) {
+void AloneUses::Drain(StreamKey stream, FenceValues* fence_values) {
   queued_.erase(stream);
   unseen_.erase(stream);
-  words->ended = words->begun;
+  fence_values->ended = fence_values->begun;
 }
 
 std::vector<HandedMark> AloneUses::HandOver(ChannelId channel, BlockId block,
@@ -62,7 +62,7 @@ void AloneUses::Forget(ChannelId channel) {
   std::erase_if(queued_, of_channel);
   std::erase_if(unseen_, of_channel);
   std::erase_if(alone_, [channel](const auto& entry) { return entry.first == channel; });
-  std::erase_if(untold_, [channel](const auto& entry) { return entry.first.first == channel; });
+  std::erase_if(unnotified_, [channel](const auto& entry) { return entry.first.first == channel; });
   for (auto& [block, marks] : handed_) {
     std::erase_if(marks, [channel](const Handed& mark) { return mark.end.stream.channel == channel; });
   }
@@ -72,15 +72,15 @@ std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses
                              Reached reached) {
   for (const BlockUse& use : uses) {
     if (const auto torn = torn_.find(use.block); torn != torn_.end()) {
-      const bool told = std::find(prepared.torn.begin(), prepared.torn.end(), use.block) != prepared.torn.end();
-      // Decided before the core knew of its end, the launch is told when it has finished.
+      const bool notified = std::find(prepared.torn.begin(), prepared.torn.end(), use.block) != prepared.torn.end();
+      // A launch decided before the core knew of that end is notified when it finishes.
       const bool waits = std::any_of(prepared.waits.begin(), prepared.waits.end(),
                                      [&](const FenceWait& wait) { return wait.stream.channel == torn->second; });
-      if (!told && !waits) return "a block that its only process left torn is not told to be";
-      if (told) {
-        ++told_;
+      if (!notified && !waits) return "a block that its only process left torn is not told to be";
+      if (notified) {
+        ++notified_;
       } else {
-        untold_[{stream.channel, prepared.use}].insert(use.block);
+        unnotified_[{stream.channel, prepared.use}].insert(use.block);
       }
     }
     const auto handed = handed_.find(use.block);
@@ -98,7 +98,7 @@ std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses
       }
       ++waited_;
     }
-    // Whoever comes next waits for this one.
+    // Every later use waits for this one.
     if (Writes(use.access)) handed_.erase(handed);
   }
   return "";
@@ -106,7 +106,7 @@ std::string AloneUses::Check(StreamKey stream, const std::vector<BlockUse>& uses
 
 void AloneUses::ClearTorn(BlockId block) {
   torn_.erase(block);
-  for (auto& [use, blocks] : untold_) blocks.erase(block);
+  for (auto& [use, blocks] : unnotified_) blocks.erase(block);
 }
 
 std::string AloneUses::Finish(ChannelId channel, UseId use, const std::vector<BlockUse>& uses,
@@ -114,13 +114,13 @@ std::string AloneUses::Finish(ChannelId channel, UseId use, const std::vector<Bl
   for (const BlockUse& own : uses) {
     if (own.access == Access::kWrite) ClearTorn(own.block);
   }
-  const auto untold = untold_.extract({channel, use});
-  if (untold.empty()) return "";
-  for (const BlockId block : untold.mapped()) {
+  const auto unnotified = unnotified_.extract({channel, use});
+  if (unnotified.empty()) return "";
+  for (const BlockId block : unnotified.mapped()) {
     if (std::find(torn.begin(), torn.end(), block) == torn.end()) {
       return "a launch that was let on beside a process's end is not told what that left torn";
     }
-    ++told_;
+    ++notified_;
   }
   return "";
 }

@@ -1,5 +1,5 @@
-// AloneUses: what simulated processes do with blocks that each maps alone. The core never hears of it until such a
-// block is handed over or its process dies; then this says what the core has to know, and checks that it does.
+// AloneUses: the uses of blocks that only one simulated process maps. The core sees none of them until such a block is
+// handed over or its process dies. Then this class reports what the core has to know, and checks the core's answers.
 
 #ifndef TESTS_SIM_ALONE_USES_H_
 #define TESTS_SIM_ALONE_USES_H_
@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <berth/ids.h>
+
 #include "absl/functional/function_ref.h"
-#include "common/ids.h"
-#include "daemon/core/fence_types.h"
+#include "daemon/core/types/fence_types.h"
 
 namespace berth::core {
 
@@ -24,40 +25,40 @@ class AloneUses {
   using Chance = absl::FunctionRef<bool(uint64_t percent)>;
   using Reached = absl::FunctionRef<bool(const FenceWait&)>;
 
-  // The process maps the block, and tracks it by itself from now on, or does not any more.
+  // The process starts, or stops, mapping the block and tracking its uses by itself.
   void Map(ChannelId channel, BlockId block) { alone_.emplace(channel, block); }
   void Unmap(ChannelId channel, BlockId block) { alone_.erase({channel, block}); }
   bool Tracks(ChannelId channel, BlockId block) const { return alone_.contains({channel, block}); }
 
-  // A use is queued on the stream. `words` are the stream's.
-  void Use(StreamKey stream, BlockId block, bool writes, StreamWords* words);
-  // Some of what is queued ends, and some of what has ended is seen to have.
-  void Run(StreamKey stream, StreamWords* words, Chance chance);
-  // All of it does.
-  void Drain(StreamKey stream, StreamWords* words);
+  // Queues a use on the stream, whose fence values are `fence_values`.
+  void Use(StreamKey stream, BlockId block, bool writes, FenceValues* fence_values);
+  // Completes some queued uses, and observes some completions.
+  void Run(StreamKey stream, FenceValues* fence_values, Chance chance);
+  // Completes and observes all of them.
+  void Drain(StreamKey stream, FenceValues* fence_values);
 
-  // The process hands the block over. `publish` gives a stream's next value, which its word then comes to.
+  // Hands over the process's block. `publish` returns the stream's next value, which its fence value reaches later.
   std::vector<HandedMark> HandOver(ChannelId channel, BlockId block,
                                    absl::FunctionRef<uint64_t(StreamKey)> publish);
-  // The process dies. `writable` says whether it could write a block.
+  // The process dies. `writable` returns whether it could write a block.
   void Die(ChannelId channel, absl::FunctionRef<bool(BlockId)> writable, Reached reached);
-  // Its words are gone too.
+  // Forgets the process together with its fence page.
   void Forget(ChannelId channel);
 
-  // A launch may be made: what is wrong with that, or nothing.
+  // Checks the core's answer that a launch may run. Returns an error text, or an empty one.
   std::string Check(StreamKey stream, const std::vector<BlockUse>& uses, const Prepared& prepared,
                     Reached reached);
-  // The block is whole: somebody says so, or has written all of it.
+  // Marks the block as whole: a client declared it, or has written all of it.
   void ClearTorn(BlockId block);
-  // It was finished, and told of these torn blocks: what is wrong with that, or nothing.
+  // Checks the torn blocks in the core's answer to a finished use. Returns an error text, or an empty one.
   std::string Finish(ChannelId channel, UseId use, const std::vector<BlockUse>& uses,
                      const std::vector<BlockId>& torn);
-  // It never was made.
-  void Abandon(ChannelId channel, UseId use) { untold_.erase({channel, use}); }
+  // The use never ran.
+  void Abandon(ChannelId channel, UseId use) { unnotified_.erase({channel, use}); }
 
-  // Launches that were found to wait for what was handed over, or to be told of what was torn.
+  // Launches that waited for a handed-over use, or that were to be notified of a torn block.
   uint64_t waited() const { return waited_; }
-  uint64_t told() const { return told_; }
+  uint64_t notified() const { return notified_; }
 
  private:
   struct Queued {
@@ -69,19 +70,19 @@ class AloneUses {
     bool writes = false;
   };
 
-  // Processes with blocks that they map alone.
+  // Processes with the blocks that only they map.
   std::set<std::pair<ChannelId, BlockId>> alone_;
   std::map<StreamKey, std::deque<Queued>> queued_;
-  // Writes that have ended and were not seen to.
+  // Writes that completed without being observed.
   std::map<StreamKey, uint64_t> unseen_;
-  // What had not ended at the hand-over, until somebody else writes.
+  // Uses that had not completed at the hand-over, until another process writes.
   std::map<BlockId, std::vector<Handed>> handed_;
-  // By whose end.
+  // Torn blocks, with the process whose end tore them.
   std::map<BlockId, ChannelId> torn_;
-  // Of launches that were let on before the core knew of that end: what they are to be told once they have finished.
-  std::map<std::pair<ChannelId, UseId>, std::set<BlockId>> untold_;
+  // Torn blocks of launches that were decided before the core knew of that end; reported once the launch finishes.
+  std::map<std::pair<ChannelId, UseId>, std::set<BlockId>> unnotified_;
   uint64_t waited_ = 0;
-  uint64_t told_ = 0;
+  uint64_t notified_ = 0;
 };
 
 }  // namespace berth::core

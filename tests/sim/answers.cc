@@ -1,18 +1,20 @@
-// What clients are answered: the same again to a repeat, and what it changes in the world.
+// Answers to clients: identical for a repeat, and their effects on the simulated world.
 
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
 
+#include <berth/error.h>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "tests/sim/simulation.h"
 
 namespace berth::core {
 namespace {
 
-// What of an answer must be the same when it is given again.
+// The parts of an answer that a repeat must reproduce.
 std::string Gist(const absl::StatusOr<Response>& response) {
   if (!response.ok()) {
     return absl::StrCat(absl::StatusCodeToString(response.status().code()), ": ", response.status().message());
@@ -55,7 +57,7 @@ std::string NameOf(const absl::Status& status) {
                                            : std::string(ReasonName(details->reason));
 }
 
-// Refusals of the call rather than answers of the request.
+// Refusals of the call rather than answers to the request.
 bool IsAboutTheCall(const absl::Status& status) {
   for (const Reason reason : {Reason::kCancelled, Reason::kBadCredentials, Reason::kSessionEnded,
                               Reason::kNotJoined, Reason::kRequestReused, Reason::kRequestForgotten}) {
@@ -67,9 +69,16 @@ bool IsAboutTheCall(const absl::Status& status) {
          details->metadata.at("what") == "answers_per_channel";
 }
 
+// Whether the response is about blocks, pages or modules.
+bool IsOfMemory(const Response& response) {
+  return !std::holds_alternative<AcquireResult>(response) && !std::holds_alternative<GangResult>(response) &&
+         !std::holds_alternative<ReleaseResult>(response) && !std::holds_alternative<PlanResult>(response) &&
+         !std::holds_alternative<ReleasePlanResult>(response) && !std::holds_alternative<ReserveResult>(response);
+}
+
 }  // namespace
 
-void Simulation::CarryReply(const Reply& reply) {
+void Simulation::ApplyReply(const Reply& reply) {
   if (reaps_.erase(reply.call) > 0) return;
   const auto found = calls_.find(reply.call);
   if (found == calls_.end()) return Fail("a call is answered twice");
@@ -80,9 +89,14 @@ void Simulation::CarryReply(const Reply& reply) {
 }
 
 void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
-  const auto found = processes_.find(call.channel);
-  if (found == processes_.end()) return;
-  Process& process = found->second;
+  const auto living = processes_.find(call.channel);
+  const auto ghost = ghosts_.find(call.channel);
+  const bool lives = living != processes_.end();
+  if (!lives && ghost == ghosts_.end()) return;
+  Process& process = lives ? living->second : ghost->second;
+  // The calls of a dead process are cancelled one by one. Its later requests may be granted the permits that its
+  // earlier ones waited for. No process receives these answers, but the permits are out until an operator acts.
+  lost = lost || !lives;
   Request& request = process.requests[call.sequence];
   const bool ok = reply.response.ok();
   if (call.forget) {
@@ -98,7 +112,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
           if (permits_.contains(permit.permit)) permits_.at(permit.permit).second.erase(permit.acquisition);
         }
       } else if (const auto* planned = std::get_if<PlanResult>(&**request.first)) {
-        // The same is said again to who asks again.
+        // A repeated Forget has the same outcome: only the first one ends the plan.
         if (!request.forgotten) ForgetPlan(planned->layout->id);
       }
     }
@@ -125,7 +139,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
     const auto* const planned = std::get_if<PlanRequest>(&request.payload);
     const auto* const module = std::get_if<ObtainModuleRequest>(&request.payload);
-    // What was decided before the last attempt was decided by the one before.
+    // A decision from before the last attempt used the earlier attempt's deadline.
     const absl::Time earlier = late_ ? request.earlier_deadline : absl::InfiniteFuture();
     const absl::Time deadline = asked != nullptr     ? std::min(asked->deadline, earlier)
                                 : gang != nullptr    ? gang->deadline
@@ -137,6 +151,8 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
       Fail("a wait ends before its deadline");
     }
     request.first = reply.response;
+    // The memory in that answer, or the page that it was about, no longer exists.
+    if (ok && (request.of_earlier || !lives) && IsOfMemory(*reply.response)) return;
     if (ok) CheckPlaced(request, *reply.response);
     if (ok) Learn(call.channel, process, request, reply.response);
   }
@@ -144,8 +160,8 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
   const bool fresh = !std::exchange(request.settled, true);
   if (!ok) return;
   Client& client = clients_.at(process.session);
-  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response); acquired != nullptr && acquired->kept) {
-    if (fresh) LearnKept(call.channel, process, *acquired);
+  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response); acquired != nullptr && acquired->cached) {
+    if (fresh) LearnCached(call.channel, process, *acquired);
   } else if (acquired != nullptr) {
     client.acquisitions.push_back(acquired->acquisition);
   } else if (const auto* gang = std::get_if<GangResult>(&*reply.response)) {
@@ -160,7 +176,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     client.reservations.push_back(reserved->reservation.id);
   } else if (const auto* planned = std::get_if<PlanResult>(&*reply.response)) {
     client.plans.push_back(planned->layout->id);
-    // Some give a part of it back by itself, or draw on it.
+    // Some clients release a part of it separately, or draw on it.
     for (const PlanDevice& device : planned->layout->devices) {
       if (device.permit && Chance(5)) client.acquisitions.push_back(device.acquisition);
     }
@@ -199,38 +215,50 @@ void Simulation::CheckUndone(const Request& request) {
   }
 }
 
-// What the first answer changes in the world, whether or not its client hears of it.
+// Checks the first answer's effects on the world, whether or not the client receives it.
 void Simulation::CheckPlaced(const Request& request, const Response& response) {
   if (const auto* const permit = std::get_if<AcquireResult>(&response)) {
     const bool placed = permit->device.has_value() && !permit->nested;
     if (placed && drained_.contains(permit->device->ordinal)) Fail("a permit names a device that is drained");
     const auto* const asked = std::get_if<AcquireRequest>(&request.payload);
+    if (asked != nullptr && !permit->nested && !permit->device.has_value()) {
+      const PoolView pool = *core_->GetPool(asked->pool);
+      const uint64_t most = pool.config.no_device_cap == 0 ? pool.out : pool.config.no_device_cap;
+      if (pool.out_without_device > most) Fail("a permit without a device is granted over the cap of such");
+    }
     if (placed && asked->device.min_capability > 0 && permit->device->ordinal == 0) {
       Fail("a permit names a device that is not what was asked");
+    }
+    const auto is_it = [&](const std::string& name) {
+      return name == permit->device->uuid || name == absl::StrCat(permit->device->ordinal);
+    };
+    if (placed && !asked->device.among.empty() && !absl::c_any_of(asked->device.among, is_it)) {
+      Fail("a permit names a device that is not among those that were asked");
     }
   }
   const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
   const auto* const block = std::get_if<AllocateResult>(&response);
-  if (wanted == nullptr || block == nullptr || wanted->wish.pick == DevicePick::kNone) return;
+  if (wanted == nullptr || block == nullptr || wanted->constraint.pick == DevicePick::kNone) return;
   ++counts_.picked;
-  if (wanted->wish.min_capability > 0 && block->block.device == 0) {
+  if (wanted->constraint.min_capability > 0 && block->block.device == 0) {
     Fail("a block is on a device that is not what was asked");
   }
 }
 
 void Simulation::CheckMemory(const BlockView& block) {
-  const Worker& worker = workers_[{block.device, LaneOf(block.export_kind)}];
+  const Worker& worker = workers_[{block.device, WorkerKindOf(block.export_kind)}];
   const auto memory = worker.made.find(block.handle.block);
-  const bool over = LaneOf(block.export_kind) == Lane::kContext && block.handle.generation < worker.generation;
-  // The core may have decided before it was told that the worker is gone with it.
+  const bool over =
+      WorkerKindOf(block.export_kind) == WorkerKind::kContext && block.handle.generation < worker.generation;
+  // The core may have decided before it was notified that the worker, and the memory with it, is lost.
   if (memory == worker.made.end() && over) return;
   if (memory == worker.made.end()) return Fail("memory is given out that is not there");
   if (memory->second.generation != block.handle.generation) Fail("lost memory is given out as if it were there");
 }
 
 void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
-  // What was kept beside it and idle may have been taken back with it.
-  SettleKept();
+  // Idle cached permits may have been taken back with it.
+  SettleCached();
   bool found = false;
   for (auto& [permit, held] : permits_) {
     if (held.second.erase(acquisition) == 0) continue;
@@ -253,7 +281,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (const auto* gang = std::get_if<GangResult>(&*response)) {
     LearnGang(process, std::get<GangRequest>(request.payload), *gang);
   } else if (const auto* released = std::get_if<ReleaseResult>(&*response)) {
-    // What is idle its word says.
+    // The permit slot shows whether it is idle.
     if (std::holds_alternative<ReleaseIfIdleRequest>(request.payload)) return;
     LearnReleased(process.session, std::get<AcquisitionId>(request.payload), *released);
   } else if (std::holds_alternative<KeepPermitsResult>(*response)) {
@@ -268,7 +296,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     const BlockView& block = imported->block;
     if (imported->read_only != ReadOnly::kNo) process.read_only.insert(imported->import);
     CheckMemory(block);
-    const uint64_t generation = workers_[{block.device, LaneOf(block.export_kind)}].generation;
+    const uint64_t generation = workers_[{block.device, WorkerKindOf(block.export_kind)}].generation;
     if (block.handle.generation != generation && !late_) Fail("a stale block is imported");
     const bool by_handle = block.export_kind == ExportKind::kCudaIpc;
     if (by_handle != imported->ipc_handle.has_value()) Fail("a handle is told of another kind");
@@ -285,10 +313,10 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     process.uses[prepared->use] = asked;
     const std::string wrong =
         alone_.Check({channel, asked.slot}, asked.uses, *prepared,
-                     [this](const FenceWait& wait) { return words_[wait.stream].done >= wait.value; });
+                     [this](const FenceWait& wait) { return fence_values_[wait.stream].done >= wait.value; });
     if (!wrong.empty()) Fail(wrong);
     counts_.handed_waits = alone_.waited();
-    counts_.torn_alone = alone_.told();
+    counts_.torn_alone = alone_.notified();
     counts_.waits += prepared->waits.size();
     counts_.torn += prepared->torn.size();
   } else if (const auto* finished = std::get_if<FinishUseResult>(&*response)) {
@@ -297,7 +325,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     if (use == process.uses.end()) return;
     const std::string wrong = alone_.Finish(channel, use->first, use->second.uses, finished->torn);
     if (!wrong.empty()) Fail(wrong);
-    counts_.torn_alone = alone_.told();
+    counts_.torn_alone = alone_.notified();
     process.uses.erase(use);
   } else if (std::holds_alternative<AbandonUseResult>(*response)) {
     const UseId use = std::get<AbandonUseRequest>(request.payload).use;
@@ -308,14 +336,19 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
   } else if (std::holds_alternative<ReleasePlanResult>(*response)) {
     ForgetPlan(std::get<PlanId>(request.payload));
   } else if (const auto* module = std::get_if<ObtainModuleResult>(&*response)) {
-    // What it was given is gone with the keeper where nobody has heard of it before.
+    // The module of a late answer was lost with the module store.
     if (!late_) LearnModule(channel, process, std::get<ObtainModuleRequest>(request.payload), *module);
   } else if (std::holds_alternative<ReserveResult>(*response)) {
     ++counts_.reservations;
   } else if (const auto* published = std::get_if<PublishResult>(&*response)) {
     ++counts_.published;
+    counts_.replaced += published->replaced ? 1 : 0;
     for (const BlockView& block : core_->ListBlocks(Admin())) {
-      if (block.handle != published->block.handle) continue;
+      const bool same = block.handle == published->block.handle;
+      if (!same && block.name == published->block.name && block.tenant == published->block.tenant && !late_) {
+        Fail("a name names two blocks");
+      }
+      if (!same) continue;
       for (const ImportView& import : block.imports) {
         if (import.read_only == ReadOnly::kNo) Fail("a block is published that somebody can write to");
       }

@@ -1,4 +1,4 @@
-// What the simulated markets of permits expect of a tenant's share.
+// The expected share of a tenant in the simulated markets of permits.
 
 #ifndef TESTS_SIM_FAIR_SHARE_H_
 #define TESTS_SIM_FAIR_SHARE_H_
@@ -10,8 +10,8 @@
 
 namespace berth::sim {
 
-// Has 400 more granted of those who wait at `market` already, and expects user `uid` of that weight, beside two others
-// of weight 1, to be never more than one grant of each tenant away from what is due.
+// Grants 400 more requests of the waiters at `market`. Expects user `uid` with that weight, beside two others of weight
+// 1, to stay within one grant of each tenant of its due share.
 template <typename Market, typename Draw>
 void ExpectItsShareAndNoBurst(Market* market, uint32_t uid, uint32_t weight, Draw& draw) {
   const size_t from = market->granted.size();

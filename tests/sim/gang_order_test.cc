@@ -1,5 +1,6 @@
-// What docs/fairness.md promises of order where gangs and wishes for devices wait among others, in two pools of a whole
-// node, over many random runs. BERTH_SIM_SEED replays one.
+// The order that docs/concepts/fairness.md promises where gangs and device constraints wait among others, in two pools
+// of a whole node, over many random runs. BERTH_SIM_SEED replays one. The cases that take minutes are a separate
+// target, gang_order_soak_test.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,11 +12,12 @@
 #include <variant>
 #include <vector>
 
+#include <berth/bytes.h>
+#include <berth/ids.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/bytes.h"
-#include "common/ids.h"
 #include "daemon/core/core.h"
-#include "daemon/core/effects.h"
+#include "daemon/core/types/effects.h"
 #include "gtest/gtest.h"
 #include "tests/sim/fair_share.h"
 #include "tests/sim/seeds.h"
@@ -34,7 +36,7 @@ constexpr Bytes kOnADevice = GiB(8);
 struct Ask {
   uint32_t uid = 0;
   int32_t priority = 0;
-  // One is an ordinary acquire, more are a gang.
+  // One member is an ordinary acquire, several are a gang.
   std::vector<GangMember> members;
 
   uint64_t UnitsOf(const std::string& pool) const {
@@ -44,7 +46,7 @@ struct Ask {
   }
 };
 
-// A node of two pools and four devices, and everybody at it. Each request is of a holder of its own.
+// A node of two pools and four devices, with all its requests. Each request has a separate holder.
 class Market {
  public:
   struct Held {
@@ -56,9 +58,9 @@ class Market {
   Market(const PoolConfig& a, const PoolConfig& b, uint64_t passes_before_hold = 16)
       : core_(
             ConfigOf(a, b, passes_before_hold), [this] { return ++last_id_; },
-            [](StreamKey) { return StreamWords(); }) {
+            [](StreamKey) { return FenceValues(); }) {
     for (uint32_t ordinal = 0; ordinal < kDevices; ++ordinal) {
-      Do([&](Effects* effects) { core_.WorkerUp(now, ordinal, Lane::kMain, effects); });
+      Do([&](Effects* effects) { core_.WorkerUp(now, ordinal, WorkerKind::kMain, effects); });
     }
   }
 
@@ -86,7 +88,7 @@ class Market {
     });
     return number;
   }
-  // Gives back all that one request was granted.
+  // Releases all permits of one request.
   void Release(size_t index) {
     const Held one = held[index];
     held.erase(held.begin() + static_cast<int64_t>(index));
@@ -98,18 +100,20 @@ class Market {
   }
   const Ask& AskOf(uint64_t number) const { return asked_.at(number); }
   bool Waits(uint64_t number) const { return asked_.contains(number); }
-  absl::Status CheckBooks() const { return core_.CheckBooks(); }
+  absl::Status CheckInvariants() const { return core_.CheckInvariants(); }
 
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   std::vector<Held> held;
-  // Everybody ever granted, in order.
+  // All grants ever made, in order.
   std::vector<Held> granted;
 
  private:
   static Config ConfigOf(const PoolConfig& a, const PoolConfig& b, uint64_t passes_before_hold) {
     Config config{.node = 1, .incarnation = 1, .pools = {a, b}, .warm_blocks_per_size = 0};
     config.limits.passes_before_hold = passes_before_hold;
-    config.limits.answers_per_channel = 10'000'000;
+    config.limits.answers = {
+        .per_channel = 10'000'000, .bytes_per_channel = GiB(64), .bytes_per_session = GiB(64)};
+    config.limits.answer_bytes = GiB(128);
     for (uint32_t ordinal = 0; ordinal < kDevices; ++ordinal) {
       config.devices.push_back({.ordinal = ordinal,
                                 .uuid = absl::StrCat("DEVICE-", ordinal),
@@ -119,7 +123,7 @@ class Market {
     return config;
   }
 
-  // The session of a user, opened when it first asks.
+  // Returns the session of a user, opened at the user's first request.
   const Caller& Of(uint32_t uid) {
     const auto found = callers_.find(uid);
     if (found != callers_.end()) return found->second;
@@ -135,7 +139,7 @@ class Market {
   void Do(const std::function<void(Effects*)>& act) {
     Effects effects;
     act(&effects);
-    RowBatch changes;
+    RecordBatch changes;
     core_.TakeChanges(&changes);
     for (const auto& effect : effects) {
       const auto* const reply = std::get_if<Reply>(&effect.what);
@@ -157,29 +161,29 @@ class Market {
 
   uint64_t last_id_ = 0;
   Core core_;
-  // By user.
+  // Sessions by user.
   std::map<uint32_t, Caller> callers_;
   uint64_t last_ = 0;
-  // Of releases, whose answers nobody looks at.
+  // Call ids of releases, whose answers are ignored.
   uint64_t last_call_ = uint64_t{1} << 40;
-  // Not granted yet.
+  // Requests that are not granted yet.
   std::map<uint64_t, Ask> asked_;
 };
 
 using Draw = std::function<uint64_t(uint64_t)>;
 
-DeviceWish AnyDevice(const Draw& draw) {
-  DeviceWish wish = {.pick = DevicePick::kAny, .declared = draw(2) == 0 ? Bytes() : GiB(1 + draw(4))};
-  if (draw(2) == 0) return wish;
-  wish.pick = DevicePick::kNamed;
-  wish.uuid = absl::StrCat("DEVICE-", draw(kDevices));
-  return wish;
+DeviceConstraint AnyDevice(const Draw& draw) {
+  DeviceConstraint constraint = {.pick = DevicePick::kAny, .declared = draw(2) == 0 ? Bytes() : GiB(1 + draw(4))};
+  if (draw(2) == 0) return constraint;
+  constraint.pick = DevicePick::kNamed;
+  constraint.uuid = absl::StrCat("DEVICE-", draw(kDevices));
+  return constraint;
 }
 
-// What somebody may want of one pool, with and without devices and their bytes; at most `most` units, of which there
-// are two.
+// Returns a possible request of one pool, with and without devices and their bytes; at most `most` units, of which
+// there are two.
 constexpr uint64_t kKinds = 4;
-std::vector<GangMember> WishOf(uint64_t kind, const std::string& pool, uint64_t most, const Draw& draw) {
+std::vector<GangMember> GangMembersOf(uint64_t kind, const std::string& pool, uint64_t most, const Draw& draw) {
   const GangMember with_any = {.pool = pool, .device = {.pick = DevicePick::kAny, .declared = GiB(draw(4))}};
   switch (kind) {
     case 0:
@@ -193,18 +197,19 @@ std::vector<GangMember> WishOf(uint64_t kind, const std::string& pool, uint64_t 
   }
 }
 
-// The same of either pool, or of both.
-std::vector<GangMember> AnyWish(uint64_t most, const Draw& draw) {
+// As above, for either pool, or for both.
+std::vector<GangMember> AnyMembers(uint64_t most, const Draw& draw) {
   const uint64_t kind = draw(kKinds + 2);
-  if (kind < kKinds) return WishOf(kind, kPool[draw(kPools)], most, draw);
+  if (kind < kKinds) return GangMembersOf(kind, kPool[draw(kPools)], most, draw);
   const bool placed = kind == kKinds;
-  const DeviceWish wish = placed ? DeviceWish{.pick = DevicePick::kAny, .declared = GiB(draw(4))} : DeviceWish();
-  return {{.pool = "a", .units = 1 + draw(most), .device = wish},
-          {.pool = "b", .units = 1 + draw(most), .device = wish}};
+  const DeviceConstraint constraint =
+      placed ? DeviceConstraint{.pick = DevicePick::kAny, .declared = GiB(draw(4))} : DeviceConstraint();
+  return {{.pool = "a", .units = 1 + draw(most), .device = constraint},
+          {.pool = "b", .units = 1 + draw(most), .device = constraint}};
 }
 
-// Lets every tenant have as many that wait at all times, until 10,000 were granted, and expects each to have had the
-// units of its weight, give or take such a part of them, in each pool that it wants.
+// Lets every tenant have equally many waiters at all times, until 10,000 requests were granted. Expects each tenant to
+// get the units of its weight, within a tolerance of `part`, in each pool that it requests.
 void ExpectShares(Market* market, const std::map<uint32_t, uint32_t>& weights, double part,
                   const std::function<void(uint32_t)>& ask, const Draw& draw) {
   double all_weights = 0;
@@ -234,7 +239,7 @@ void ExpectShares(Market* market, const std::map<uint32_t, uint32_t>& weights, d
       EXPECT_NEAR(had[pool][uid] / all[pool], due, part * due) << "uid " << uid << " in pool " << kPool[pool];
     }
   }
-  EXPECT_TRUE(market->CheckBooks().ok()) << market->CheckBooks();
+  EXPECT_TRUE(market->CheckInvariants().ok()) << market->CheckInvariants();
 }
 
 std::map<uint32_t, uint32_t> SomeWeights(const Draw& draw) {
@@ -243,36 +248,36 @@ std::map<uint32_t, uint32_t> SomeWeights(const Draw& draw) {
   return weights;
 }
 
-TEST(GangOrderTest, SharesInAPoolAreThoseOfTheWeightsWhateverEachWantsOfIt) {
+TEST(GangOrderTest, PoolSharesFollowWeightsForMixedRequests) {
   Seeds(3, [](auto draw) {
     const std::map<uint32_t, uint32_t> weights = SomeWeights(draw);
     const uint64_t cap = 2 + draw(7);
     Market market({.name = "a", .cap = cap, .weights = weights}, {.name = "b", .cap = 1});
-    // One wants gangs where another wants single permits.
+    // Some tenants request gangs, others single permits.
     std::map<uint32_t, std::vector<uint64_t>> kinds;
     for (const auto& [uid, weight] : weights) {
       for (uint64_t i = 1 + draw(2); i > 0; --i) kinds[uid].push_back(draw(kKinds));
     }
     const auto ask = [&](uint32_t uid) {
       const uint64_t kind = kinds[uid][draw(kinds[uid].size())];
-      market.Request({.uid = uid, .members = WishOf(kind, "a", std::min<uint64_t>(cap, 3), draw)});
+      market.Request({.uid = uid, .members = GangMembersOf(kind, "a", std::min<uint64_t>(cap, 3), draw)});
     };
     ExpectShares(&market, weights, 0.05, ask, draw);
   });
 }
 
-TEST(GangOrderTest, SharesInEachOfTwoPoolsAreThoseOfTheWeightsWhereAllWantTheSame) {
+TEST(GangOrderTest, SharesFollowWeightsInBothPools) {
   Seeds(1, [](auto draw) {
     const std::map<uint32_t, uint32_t> weights = SomeWeights(draw);
     const uint64_t cap[kPools] = {2 + draw(7), 2 + draw(7)};
     const uint64_t most = std::min<uint64_t>({cap[0], cap[1], 3});
     Market market({.name = "a", .cap = cap[0], .weights = weights}, {.name = "b", .cap = cap[1], .weights = weights});
-    const auto ask = [&](uint32_t uid) { market.Request({.uid = uid, .members = AnyWish(most, draw)}); };
+    const auto ask = [&](uint32_t uid) { market.Request({.uid = uid, .members = AnyMembers(most, draw)}); };
     ExpectShares(&market, weights, 0.1, ask, draw);
   });
 }
 
-TEST(GangOrderTest, TheLeastGangOfAllIsServedWithinTheAgeingTimeAndABoundedNumberOfGrants) {
+TEST(GangOrderTest, LowestGangIsServedWithinAgeingTime) {
   Seeds(8, [](auto draw) {
     const uint64_t cap[kPools] = {2 + draw(6), 2 + draw(6)};
     const uint64_t most = std::min(cap[0], cap[1]);
@@ -284,10 +289,10 @@ TEST(GangOrderTest, TheLeastGangOfAllIsServedWithinTheAgeingTimeAndABoundedNumbe
     const auto others = [&] {
       market.Request({.uid = static_cast<uint32_t>(draw(tenants)),
                       .priority = static_cast<int32_t>(1 + draw(10)),
-                      .members = AnyWish(most, draw)});
+                      .members = AnyMembers(most, draw)});
     };
     for (int i = 0; i < 40; ++i) others();
-    // It is of one of the others' tenants, and wants all of both pools, and half of the devices.
+    // The request belongs to a tenant that has other requests. It needs all of both pools, and half of the devices.
     const uint64_t least = market.Request(
         {.uid = 0,
          .priority = -10,
@@ -299,8 +304,8 @@ TEST(GangOrderTest, TheLeastGangOfAllIsServedWithinTheAgeingTimeAndABoundedNumbe
     while (market.Waits(least)) {
       market.now += absl::Milliseconds(1 + draw(50));
       if (market.now >= aged && bound == 0) {
-        // Before it, in each pool: what its own tenant asked for earlier; what each other tenant may have until it
-        // has had as much, and a request more (two, as it may have been one behind). Then its own turn.
+        // Served before it, in each pool: the earlier requests of its own tenant. Each other tenant goes first until it
+        // has had as much, plus one request (two, as it may have been one behind). Then its own turn.
         uint64_t turns = 0;
         for (int pool = 0; pool < kPools; ++pool) {
           uint64_t own = 0;
@@ -326,32 +331,32 @@ TEST(GangOrderTest, TheLeastGangOfAllIsServedWithinTheAgeingTimeAndABoundedNumbe
   });
 }
 
-TEST(GangOrderTest, WhoWaitsForAllOfAPoolOrADeviceIsPassedNoMoreThanTheStatedNumberOfTimes) {
-  const DeviceWish whole = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0", .declared = kOnADevice};
+TEST(GangOrderTest, LargeGangIsPassedNoMoreThanLimit) {
+  const DeviceConstraint whole = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0", .declared = kOnADevice};
   Seeds(60, [&](auto draw) {
     const uint64_t cap = 2 + draw(7);
     const uint64_t passes = draw(20);
     Market market({.name = "a", .cap = cap}, {.name = "b", .cap = cap}, passes);
-    // In the way, in one pool or both: of what it wants each has a part.
+    // A holder in one pool that has a part of everything that the large request needs.
     market.Request({.members = {{.pool = kPool[draw(kPools)],
                                  .units = cap - 1,
                                  .device = {.pick = DevicePick::kNamed, .uuid = "DEVICE-0", .declared = GiB(1)}}}});
-    const std::vector<std::vector<GangMember>> wishes = {
+    const std::vector<std::vector<GangMember>> constraints = {
         {{.pool = "a", .units = cap}, {.pool = "b", .units = cap}},
         {{.pool = "a", .device = whole}, {.pool = "b", .units = cap}},
         {{.pool = "a", .device = whole}},
         {{.pool = "b", .units = cap, .device = whole}}};
-    const Ask asked = {.members = wishes[draw(wishes.size())]};
+    const Ask asked = {.members = constraints[draw(constraints.size())]};
     const uint64_t large = market.Request(asked);
     uint64_t passed[kPools] = {};
     while (market.Waits(large)) {
       const size_t before = market.granted.size();
       if (draw(2) == 0) {
-        market.Request({.priority = static_cast<int32_t>(draw(2)) - 1, .members = AnyWish(1, draw)});
+        market.Request({.priority = static_cast<int32_t>(draw(2)) - 1, .members = AnyMembers(1, draw)});
       } else {
         market.Release(draw(market.held.size()));
       }
-      // Until its own turn: who is granted after it in the same step did not pass it.
+      // Counts until its own turn: requests granted after it in the same step did not pass it.
       for (size_t i = before; i < market.granted.size() && market.granted[i].number != large; ++i) {
         for (int pool = 0; pool < kPools; ++pool) {
           const bool later = market.granted[i].number > large;
@@ -362,16 +367,16 @@ TEST(GangOrderTest, WhoWaitsForAllOfAPoolOrADeviceIsPassedNoMoreThanTheStatedNum
       }
       for (const uint64_t in_pool : passed) ASSERT_LE(in_pool, passes);
     }
-    ASSERT_TRUE(market.CheckBooks().ok()) << market.CheckBooks();
+    ASSERT_TRUE(market.CheckInvariants().ok()) << market.CheckInvariants();
   });
 }
 
-TEST(GangOrderTest, ATenantOfGangsThatComesBackGetsItsShareAndNoBurst) {
+TEST(GangOrderTest, ReturningGangTenantGetsShareWithoutBurst) {
   Seeds(4, [](auto draw) {
     const uint32_t weight = 1 + draw(4);
     const std::map<uint32_t, uint32_t> weights = {{1, weight}};
     const uint64_t cap = 1 + draw(8);
-    // With more than half of a device's bytes each, the four devices are what is short where the cap is more.
+    // With more than half of a device's bytes each, the four devices are the scarce resource where the cap is higher.
     const Bytes declared = GiB(1 + draw(6));
     Market market({.name = "a", .cap = cap, .weights = weights}, {.name = "b", .cap = cap, .weights = weights});
     const auto ask = [&](uint32_t uid) {

@@ -1,4 +1,5 @@
-// IndexedMap: a std::map whose n-th entry is found at once, for a world that draws one of thousands at every step.
+// IndexedMap: a std::map with fast access to its n-th entry, for a simulation that draws one of thousands at every
+// step.
 
 #ifndef TESTS_SIM_INDEXED_MAP_H_
 #define TESTS_SIM_INDEXED_MAP_H_
@@ -11,7 +12,7 @@
 
 namespace berth::core {
 
-// What std::map has, as far as it is asked for here. Iterators and references stay good while their entry stays.
+// The parts of std::map's interface that are used here. Iterators and references stay valid while their entry exists.
 template <typename Key, typename Value>
 class IndexedMap {
  public:
@@ -30,7 +31,7 @@ class IndexedMap {
   }
   void erase(iterator at) { erase(Key(at->first)); }
 
-  // The entry that so many are before. Requires: n < size().
+  // Returns the entry that has `n` entries before it. Requires: n < size().
   iterator Nth(size_t n) { return map_.find(keys_[n]); }
 
   Value& at(const Key& key) { return map_.at(key); }
@@ -47,7 +48,7 @@ class IndexedMap {
 
  private:
   Map map_;
-  // In their order.
+  // The keys, in order.
   std::vector<Key> keys_;
 };
 

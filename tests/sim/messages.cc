@@ -1,4 +1,4 @@
-// What simulated processes say on their channels, which a broker that follows may hear once more.
+// The messages of simulated processes on their channels, which a next broker may receive again.
 
 #include <iterator>
 #include <utility>
@@ -17,7 +17,7 @@ void Simulation::Acknowledge() {
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
-  if (process.acknowledged == process.last_delivery || process.hung_up) return;
+  if (process.acknowledged == process.last_delivery || process.hung_up || process.away) return;
   process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
   process.fds_under_way.erase(process.fds_under_way.begin(),
                               process.fds_under_way.upper_bound(process.acknowledged));
@@ -30,10 +30,10 @@ void Simulation::GiveBack() {
   const std::optional<ChannelId> channel = SomeChannel();
   if (!channel.has_value()) return;
   const Process& process = processes_.at(*channel);
-  if (process.hung_up) return;
+  if (process.hung_up || process.away) return;
   const SessionId session = process.session;
   Client& client = clients_.at(session);
-  // Somebody else's, if it is anybody's.
+  // Another client's, or no existing acquisition.
   AcquisitionId acquisition(Draw(1'000));
   if (!client.acquisitions.empty() && !Chance(5)) {
     const auto at = client.acquisitions.begin() + Draw(client.acquisitions.size());
@@ -42,7 +42,7 @@ void Simulation::GiveBack() {
   }
   Say(*channel, [this, id = *channel, session, acquisition] {
     const absl::StatusOr<ReleaseResult> given = core_->GiveBack(now_, id, acquisition, /*if_idle=*/false, &effects_);
-    if (given.ok()) OnceKept([=, this] { LearnReleased(session, acquisition, *given); });
+    if (given.ok()) OncePersisted([=, this] { LearnReleased(session, acquisition, *given); });
     if (Chance(20) && core_->GiveBack(now_, id, acquisition, /*if_idle=*/false, &effects_).ok()) {
       Fail("something is given back twice");
     }
@@ -54,17 +54,18 @@ void Simulation::LetGo() {
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (Chance(3)) {
-    // Somebody else's, if it is anybody's.
+    // Another client's, or no existing import.
     ImportId import(Draw(200));
     if (!process.mapped.contains(import)) core_->ImportLetGo(now_, *channel, import, &effects_);
   }
   if (Chance(10) && !process.requests.empty() && !process.hung_up) {
-    // What it was told of, whether or not it has the fd yet.
+    // An import from an answer, whether or not its fd has arrived yet.
     const Request& request = process.requests.at(SomeSequence(process));
     if (!request.first.has_value() || !request.first->ok()) return;
     const auto* const imported = std::get_if<ImportResult>(&**request.first);
     if (imported == nullptr) return;
     process.mapped.erase(imported->import);
+    if (process.away) return process.unsaid.push_back(imported->import);
     return Say(*channel, [this, id = *channel, import = imported->import] {
       core_->ImportLetGo(now_, id, import, &effects_);
     });
@@ -72,6 +73,7 @@ void Simulation::LetGo() {
   if (process.mapped.empty() || process.hung_up) return;
   const ImportId import = std::next(process.mapped.begin(), Draw(process.mapped.size()))->first;
   process.mapped.erase(import);
+  if (process.away) return process.unsaid.push_back(import);
   Say(*channel, [this, id = *channel, import] { core_->ImportLetGo(now_, id, import, &effects_); });
 }
 

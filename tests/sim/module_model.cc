@@ -2,7 +2,7 @@
 
 namespace berth::core {
 
-std::string ModuleModel::Carry(const ModuleWork& work) {
+std::string ModuleModel::Apply(const ModuleWork& work) {
   const Key key(work.record.tenant, work.record.key);
   switch (work.what) {
     case ModuleWork::What::kMakePlace:
@@ -32,7 +32,7 @@ ModuleWork ModuleModel::TakeWork() {
   return work;
 }
 
-void ModuleModel::Keep(const ModuleWork& work) {
+void ModuleModel::Store(const ModuleWork& work) {
   const Key key(work.record.tenant, work.record.key);
   memory_[work.module] = {key, work.record.content};
   disk_[key] = work.record;
@@ -57,15 +57,15 @@ std::string ModuleModel::Learn(absl::Time now, ChannelId channel, const Tenant& 
   const Key key(tenant, asked.key);
   if (!result.compile) {
     ++hits_;
-    const auto kept = memory_.find(result.module);
-    if (kept == memory_.end()) return "a module is given that is not there";
-    if (kept->second.first != key) return "a module is given that is another's, or of another key";
-    if (kept->second.second != result.content) return "a module is given as what it is not";
+    const auto found = memory_.find(result.module);
+    if (found == memory_.end()) return "a module is given that is not there";
+    if (found->second.first != key) return "a module is given that is another's, or of another key";
+    if (found->second.second != result.content) return "a module is given as what it is not";
     return "";
   }
   ++given_;
   if (!places_.contains(result.compile)) return "there is no place for what is to be compiled";
-  // Who is gone says nothing any more.
+  // An ended process can send nothing any more.
   std::erase_if(rights_, [&](const auto& right) { return !lives(right.second.channel); });
   for (const auto& [compile, right] : rights_) {
     if (right.key == key && right.expires > now) return "two compile the same at a time";

@@ -1,5 +1,5 @@
-// ModuleModel: what there is of compiled modules outside the core: the keeper's memory, places and disk, what it is
-// to do, and who has been told that he may compile. It says what is wrong with what the core wants or answers.
+// ModuleModel: the state of compiled modules outside the core: the module store's memory, places, disk and work, and
+// the processes that may compile. It reports errors in the core's effects and answers.
 
 #ifndef TESTS_SIM_MODULE_MODEL_H_
 #define TESTS_SIM_MODULE_MODEL_H_
@@ -14,44 +14,44 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "daemon/core/effects.h"
-#include "daemon/core/module_types.h"
+#include "daemon/core/types/effects.h"
+#include "daemon/core/types/module_types.h"
 
 namespace berth::core {
 
-// Thread-compatible. Methods that return text say what is wrong; it is empty if nothing is.
+// Thread-compatible. Methods that return text return the error, or an empty text.
 class ModuleModel {
  public:
   using Key = std::pair<Tenant, Digest>;
-  // Whether that process may still use what it was given.
+  // Returns whether that process may still use its results.
   using Lives = absl::FunctionRef<bool(ChannelId)>;
 
-  // An earlier daemon has left that on disk.
+  // Records a file that an earlier daemon has left on disk.
   void Leave(const ModuleRecord& record) { disk_[{record.tenant, record.key}] = record; }
-  // What is on disk, for the broker that follows.
+  // Returns the files on disk, for the next broker.
   std::vector<ModuleRecord> OnDisk() const;
-  // The keeper is gone with the broker: what it had in memory, places, and what it was to do. Nobody may compile by
-  // what the broker before has said.
+  // The module store dies with the broker: its memory, places and pending work are lost. Rights to compile from that
+  // broker end.
   void Die();
 
-  std::string Carry(const ModuleWork& work);
+  std::string Apply(const ModuleWork& work);
   bool has_work() const { return !work_.empty(); }
-  // What the keeper does next.
+  // Returns the module store's next work.
   ModuleWork TakeWork();
-  // It came to that: the memory holds it from now on. Of kStore and kLoad that went well.
-  void Keep(const ModuleWork& work);
-  // The file is not what it was.
+  // The work succeeded: the memory holds the module from now on. For kStore and kLoad.
+  void Store(const ModuleWork& work);
+  // The file on disk has changed.
   void Corrupt(const ModuleWork& work) { disk_.erase({work.record.tenant, work.record.key}); }
 
-  // A process was answered.
+  // A process received an answer.
   std::string Learn(absl::Time now, ChannelId channel, const Tenant& tenant, const ObtainModuleRequest& asked,
                     const ObtainModuleResult& result, Lives lives);
-  // It has said something that gives the right up.
+  // The process has sent a message that gives up its right to compile.
   void Release(CompileId compile) { rights_.erase(compile); }
-  // One that the process was told of and has not released; 0 for none.
+  // Returns a compile right that the process got and has not released; 0 for none.
   CompileId RightOf(ChannelId channel) const;
 
-  // Places that are made and not over.
+  // Places that were created and have not ended.
   size_t places() const { return places_.size(); }
   uint64_t hits() const { return hits_; }
   uint64_t rights() const { return given_; }
@@ -65,7 +65,7 @@ class ModuleModel {
 
   std::deque<ModuleWork> work_;
   std::set<CompileId> places_;
-  // What each module in memory is, and what is on disk.
+  // The modules in memory, and the files on disk.
   std::map<ModuleId, std::pair<Key, Digest>> memory_;
   std::map<Key, ModuleRecord> disk_;
   std::map<CompileId, Right> rights_;

@@ -1,13 +1,14 @@
-// Compiled modules: what simulated processes want, what the keeper does, and what becomes of it.
+// Compiled modules: the requests of simulated processes, the module store's actions, and their results.
+
+#include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
 #include "tests/sim/simulation.h"
 
 namespace berth::core {
 namespace {
 
-// So few that they are asked for again and again.
+// So few that each is requested repeatedly.
 constexpr uint64_t kKeys = 6;
 
 Digest DigestOf(uint64_t draw) {
@@ -29,7 +30,7 @@ void Simulation::LeaveModules() {
       if (module.record.content == record.content) modules_.Leave(record);
     }
   }
-  Carry();
+  Apply();
 }
 
 Simulation::Payload Simulation::NewModulePayload(ChannelId channel) {
@@ -39,7 +40,7 @@ Simulation::Payload Simulation::NewModulePayload(ChannelId channel) {
     return StoreModuleRequest{
         .compile = right, .bytes = Bytes(Draw(45)), .content = DigestOf(1 + Draw(UINT64_MAX - 1))};
   }
-  // Somebody else's, as a rule.
+  // Usually another client's compile right.
   if (Chance(3))
     return StoreModuleRequest{.compile = CompileId(Draw(200)), .bytes = Bytes(1), .content = DigestOf(1)};
   if (Chance(2)) return AbandonModuleRequest{.compile = CompileId(Draw(200))};
@@ -65,26 +66,26 @@ void Simulation::LearnModule(ChannelId channel, const Process& process, const Ob
   ++(result.compile ? counts_.rights_to_compile : counts_.modules);
 }
 
-void Simulation::CarryModuleWork(const ModuleWork& work) {
-  const std::string wrong = modules_.Carry(work);
+void Simulation::ApplyModuleWork(const ModuleWork& work) {
+  const std::string wrong = modules_.Apply(work);
   if (!wrong.empty()) Fail(wrong);
 }
 
-void Simulation::KeepModules() {
+void Simulation::UseModules() {
   if (!modules_.has_work()) return;
   const ModuleWork work = modules_.TakeWork();
   if (work.what == ModuleWork::What::kStore) {
     const absl::Status status = Chance(85) || !workers_fail_
                                     ? absl::OkStatus()
                                     : Refuse(Reason::kInvalidField, "{field}", {{"field", "content"}});
-    if (status.ok()) modules_.Keep(work);
+    if (status.ok()) modules_.Store(work);
     core_->ModuleStored(now_, work.module, work.compile, status, &effects_);
   } else if (work.what == ModuleWork::What::kLoad) {
     const uint64_t die = workers_fail_ ? Draw(100) : 99;
     absl::Status status;
     if (die < 30) status = absl::DataLossError("it is not what was written");
     if (die >= 30 && die < 40) status = Refuse(Reason::kLimit, "{what}", {{"what", "fds"}});
-    if (status.ok()) modules_.Keep(work);
+    if (status.ok()) modules_.Store(work);
     if (absl::IsDataLoss(status)) {
       modules_.Corrupt(work);
       ++counts_.corrupt_modules;
@@ -95,8 +96,8 @@ void Simulation::KeepModules() {
 
 void Simulation::FinishModules() {
   while (status_.ok() && modules_.has_work()) {
-    KeepModules();
-    Carry();
+    UseModules();
+    Apply();
   }
   if (modules_.places() > 0) Fail("places for modules are left");
   for (const ModuleView& module : core_->ListModules(Admin())) {

@@ -1,8 +1,9 @@
-// What operators do to the node in a simulation: to its devices, blocks, caps and budgets.
+// Operators' actions in a simulation: on devices, blocks, caps and budgets.
 
 #include <iterator>
 
-#include "common/error.h"
+#include <berth/error.h>
+
 #include "tests/sim/simulation.h"
 
 namespace berth::core {
@@ -17,7 +18,7 @@ void Simulation::OperateDevice() {
     return;
   }
   if (Chance(5)) {
-    // The node's cards were reset, all of them.
+    // A reset concerns all cards of the node.
     for (const DeviceView& each : core_->ListDevices()) {
       if (each.state != DeviceState::kDropped && !core_->ResetDevice(now_, each.ordinal, &effects_).ok()) {
         Fail("a device cannot be reset");
@@ -31,8 +32,8 @@ void Simulation::OperateDevice() {
   const uint64_t die = Draw(16);
   if (die >= 12) return ChangeDevice(device);
   if (die < 7) {
-    const bool stuck = (stopped && workers_[{device, Lane::kMain}].abandoned) ||
-                       (context_stopped && workers_[{device, Lane::kContext}].abandoned);
+    const bool stuck = (stopped && workers_[{device, WorkerKind::kMain}].abandoned) ||
+                       (context_stopped && workers_[{device, WorkerKind::kContext}].abandoned);
     if (core_->EnableDevice(now_, device, &effects_).ok() == stuck) Fail("enabling is judged wrongly");
   } else if (die < 9) {
     const auto restarted = core_->RestartDevice(now_, device, &effects_);
@@ -48,13 +49,13 @@ void Simulation::OperateDevice() {
 void Simulation::ChangeDevice(uint32_t device) {
   if (Chance(20)) {
     ++counts_.drained;
-    OnceKept([this, device] { drained_[device] = "a reason"; });
+    OncePersisted([this, device] { drained_[device] = "a reason"; });
     if (!core_->DrainDevice(now_, device, "a reason", &effects_).ok()) Fail("a device cannot be drained");
   } else if (Chance(65)) {
-    drained_.erase(device);
+    OncePersisted([this, device] { drained_.erase(device); });
     if (!core_->UndrainDevice(now_, device, &effects_).ok()) Fail("a device cannot be undrained");
   } else {
-    // What the monitor says: it has left the bus, or is there again.
+    // The monitor reports that the device has left the bus, or has returned.
     const bool lost = Chance(60);
     counts_.lost_devices += lost ? 1 : 0;
     core_->DeviceSurveyed(now_, device,
@@ -79,7 +80,7 @@ void Simulation::OperateBlock() {
   }
   if (handles_.empty()) return;
   BlockId block = handles_[Draw(handles_.size())].block;
-  if (Chance(40)) {
+  if (Chance(60)) {
     for (const BlockView& torn : core_->ListBlocks(Admin())) {
       if (torn.torn && Chance(90)) block = torn.handle.block;
     }
@@ -88,7 +89,7 @@ void Simulation::OperateBlock() {
     if (whole.ok() && !caller.admin && whole->owner != session) Fail("a stranger says that a block is whole");
     if (!whole.ok()) return;
     ++counts_.cleared;
-    return OnceKept([this, block] { alone_.ClearTorn(block); });
+    return OncePersisted([this, block] { alone_.ClearTorn(block); });
   }
   const absl::StatusOr<BlockView> view = die < 9 ? core_->Recall(now_, caller, block, &effects_)
                                                  : core_->FreeById(now_, caller, block, &effects_);
@@ -98,6 +99,7 @@ void Simulation::OperateBlock() {
 PoolChange Simulation::NewPoolChange() {
   PoolChange change{.cap = Draw(9)};
   if (Chance(20)) change.device_cap = Chance(50) ? 0 : 1 + Draw(4);
+  if (Chance(15)) change.no_device_cap = Draw(4);
   if (Chance(10)) change.device_caps["HOST-1"] = Draw(3);
   if (Chance(20)) change.device_caps["HOST-1"] = std::nullopt;
   return change;
@@ -109,7 +111,7 @@ void Simulation::Operate() {
   if (Chance(20)) return OperateBlock();
   if (Chance(10)) {
     const uint32_t device = static_cast<uint32_t>(Draw(config_.devices.size()));
-    // A broker that follows goes by the configuration as it is then.
+    // A next broker uses the configuration at its start.
     config_.devices[device].budget = MiB(8 + Draw(56));
     return core_->ConfigureBudget(now_, device, config_.devices[device].budget, &effects_);
   }
@@ -117,7 +119,7 @@ void Simulation::Operate() {
     if (permits_.empty()) return;
     const PermitId permit = std::next(permits_.begin(), Draw(permits_.size()))->first;
     if (!core_->RevokePermit(now_, permit, &effects_).ok()) return Fail("a permit cannot be revoked");
-    return OnceKept([this, permit] { permits_.erase(permit); });
+    return OncePersisted([this, permit] { permits_.erase(permit); });
   }
   if (Chance(50)) {
     const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", NewPoolChange(), &effects_);
@@ -132,7 +134,7 @@ void Simulation::Operate() {
     SetBudgetRequest request{.device = static_cast<uint32_t>(Draw(2)), .limit = MiB(Draw(70))};
     if (Chance(60)) request.of = client.tenant;
     if (Chance(40)) request.of = session;
-    // Back to none, so that inner layers don't end up as small as they were ever made.
+    // Removes the limit again, so that inner layers do not end up as small as they ever were.
     if (Chance(40) && request.of.index() != 0) request.limit.reset();
     const auto changed = core_->SetBudget(now_, caller, request, &effects_);
     const bool may = admin || request.of == BudgetOwner(session);

@@ -1,4 +1,4 @@
-// What docs/fairness.md promises of a pool's order, over many random runs. BERTH_SIM_SEED replays one.
+// The order in a pool that docs/concepts/fairness.md promises, over many random runs. BERTH_SIM_SEED replays one.
 
 #include <deque>
 #include <map>
@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <berth/error.h>
+#include <berth/ids.h>
+
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/ids.h"
-#include "daemon/core/permit_pool.h"
-#include "daemon/core/permit_types.h"
+#include "daemon/core/permits/permit_pool.h"
+#include "daemon/core/types/permit_types.h"
 #include "gtest/gtest.h"
 #include "tests/sim/fair_share.h"
 #include "tests/sim/seeds.h"
@@ -29,7 +30,7 @@ struct Ask {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// One pool and everybody at it. Each request is of a holder of its own.
+// One pool with all its requests. Each request has a separate holder.
 class Market {
  public:
   struct Held {
@@ -42,7 +43,7 @@ class Market {
       : pool_({.config = std::move(config), .max_waiters = 100'000, .passes_before_hold = passes_before_hold},
               &ids_, &placement_, &journal_) {}
 
-  // Returns the request's number, which is the waiter's, too.
+  // Returns the request's number, which is also the waiter's.
   uint64_t Request(const Ask& ask) {
     const uint64_t number = ++last_;
     asked_.emplace(number, ask);
@@ -91,7 +92,7 @@ class Market {
 
   absl::Time now = absl::UnixEpoch();
   std::vector<Held> held;
-  // Everybody ever granted, in order.
+  // All grants ever made, in order.
   std::vector<Held> granted;
   uint64_t refused = 0;
 
@@ -116,11 +117,11 @@ class Market {
   Journal journal_;
   PermitPool pool_;
   uint64_t last_ = 0;
-  // Neither granted nor refused yet.
+  // Requests neither granted nor refused yet.
   std::map<uint64_t, Ask> asked_;
 };
 
-TEST(PermitOrderTest, SharesOfBackloggedTenantsAreWithinFivePercentOfTheirWeights) {
+TEST(PermitOrderTest, BackloggedTenantSharesMatchWeightsWithin5Percent) {
   Seeds(20, [](auto draw) {
     const uint64_t cap = 1 + draw(8);
     const bool mixed = draw(2) == 0;
@@ -145,7 +146,7 @@ TEST(PermitOrderTest, SharesOfBackloggedTenantsAreWithinFivePercentOfTheirWeight
     while (market.granted.size() < 10'000) {
       market.now += absl::Milliseconds(draw(200));
       market.Release(draw(market.held.size()));
-      // Each tenant always has twenty at it.
+      // Each tenant always has twenty requests waiting.
       for (; counted < market.granted.size(); ++counted) {
         const Ask& got = market.granted[counted].ask;
         had[got.uid] += got.units;
@@ -160,7 +161,7 @@ TEST(PermitOrderTest, SharesOfBackloggedTenantsAreWithinFivePercentOfTheirWeight
   });
 }
 
-TEST(PermitOrderTest, ATenantThatComesBackGetsItsShareAndNoBurst) {
+TEST(PermitOrderTest, ReturningTenantGetsShareWithoutBurst) {
   Seeds(20, [](auto draw) {
     const uint32_t weight = 1 + draw(4);
     Market market({.name = "p", .cap = 1 + draw(4), .weights = {{1, weight}}});
@@ -172,13 +173,13 @@ TEST(PermitOrderTest, ATenantThatComesBackGetsItsShareAndNoBurst) {
   });
 }
 
-TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberOfGrants) {
+TEST(PermitOrderTest, LowestRequestIsServedWithinAgeingTime) {
   Seeds(40, [](auto draw) {
     const uint64_t cap = 1 + draw(8);
     const uint64_t passes = draw(20);
     const uint32_t tenants = 1 + draw(5);
     const absl::Duration ageing = absl::Seconds(1 + draw(60));
-    // Where all want everything, nobody fits past another.
+    // Where all requests take the whole cap, none fits past another.
     const bool alike = draw(2) == 0;
     Market market({.name = "p", .cap = cap, .ageing = ageing}, passes);
     const auto others = [&] {
@@ -187,14 +188,14 @@ TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberO
                       .priority = static_cast<int32_t>(1 + draw(10))});
     };
     for (int i = 0; i < 50; ++i) others();
-    // It is of one of the others' tenants, and wants everything.
+    // The request belongs to a tenant that has other requests, and needs the whole cap.
     const uint64_t least = market.Request({.uid = 0, .units = cap, .priority = -10});
     const absl::Time aged = market.now + ageing;
     uint64_t after = 0;
-    // Of its own tenant, asked for before it and not granted when it has aged.
+    // Earlier requests of its own tenant that are not granted when it has aged.
     std::optional<uint64_t> own;
     uint64_t own_units = 0;
-    // How many requests, and units, its tenant has had more than each other one that is behind.
+    // How many more requests, and units, its tenant has had than each tenant that is behind.
     uint64_t ahead = 0;
     uint64_t ahead_units = 0;
     while (market.Waits(least)) {
@@ -221,19 +222,19 @@ TEST(PermitOrderTest, TheLeastOfAllIsServedWithinTheAgeingTimeAndABoundedNumberO
       if (market.now >= aged) after += market.granted.size() - before;
       for (uint64_t i = draw(4); i > 0; --i) others();
       if (!own.has_value()) continue;
-      // In its tenant only those go first that came before it; another tenant until it has had as much in all, and one
-      // request more (two, as it may have been one behind); and past each of these, and past it, that is the first of
-      // all and does not fit, at most `passes`.
+      // In its tenant, only earlier requests go first. Another tenant goes first until it has had as much in all, plus
+      // one request (two, as it may have been one behind). Past each of these, and past the request itself, which is
+      // first but does not fit, at most `passes` requests go.
       const uint64_t each = alike ? *own + 2 : own_units + 2 * cap;
       const uint64_t before_it = *own + (tenants - 1) * each + (alike ? ahead : ahead_units);
-      // With its own.
+      // Including its own turn.
       const uint64_t turns = before_it + 1;
       ASSERT_LE(after, alike ? turns : turns + turns * passes) << "cap " << cap << ", tenants " << tenants;
     }
   });
 }
 
-TEST(PermitOrderTest, NobodyIsPassedMoreThanTheStatedNumberOfTimesByThoseThatFit) {
+TEST(PermitOrderTest, WaiterIsPassedNoMoreThanLimit) {
   Seeds(40, [](auto draw) {
     const uint64_t cap = 2 + draw(7);
     const uint64_t passes = draw(20);
@@ -256,7 +257,7 @@ TEST(PermitOrderTest, NobodyIsPassedMoreThanTheStatedNumberOfTimesByThoseThatFit
   });
 }
 
-TEST(PermitOrderTest, NoWakeUpIsLostWhateverRacesWithAGrant) {
+TEST(PermitOrderTest, WakeUpSurvivesRacesWithGrants) {
   Seeds(60, [](auto draw) {
     PoolConfig config{.name = "p",
                       .cap = 1 + draw(8),
@@ -286,10 +287,10 @@ TEST(PermitOrderTest, NoWakeUpIsLostWhateverRacesWithAGrant) {
       } else if (die >= 95) {
         market.SetCap(1 + draw(9));
       }
-      // Among all else: nobody waits who could be granted.
-      ASSERT_TRUE(market.pool().CheckBooks().ok()) << market.pool().CheckBooks();
+      // Among other invariants: no request waits that could be granted.
+      ASSERT_TRUE(market.pool().CheckInvariants().ok()) << market.pool().CheckInvariants();
     }
-    // Everybody who still waits is served by releases alone.
+    // Releases alone serve every remaining waiter.
     while (!market.held.empty()) market.Release(draw(market.held.size()));
     EXPECT_EQ(market.pool().View().waiters, 0u);
     EXPECT_EQ(market.pool().View().out, 0u);

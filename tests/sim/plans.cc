@@ -1,4 +1,4 @@
-// How simulated clients split work over devices, and what they may expect of a split.
+// How simulated clients split work over devices, and the guarantees of a split.
 
 #include <algorithm>
 #include <map>
@@ -79,7 +79,7 @@ void Simulation::LearnPlan(const Process& process, const PlanResult& result) {
   for (const PlanMove& move : result.moves) moved += move.from != move.to ? move.end - move.begin : 0;
   if (result.from_revision != 0 && moved != must_move) Fail("more units move than must");
   counts_.moves += result.moves.empty() ? 0 : 1;
-  // What the new revision has no use for is back.
+  // Permits that the new revision does not use are back.
   for (const auto& [permit, acquisition] : permits) {
     if (permits_.contains(permit)) permits_.at(permit).second.erase(acquisition);
   }
@@ -102,8 +102,8 @@ void Simulation::CheckPlans() {
     Fail(absl::StrCat(there.size(), " plans are there, ", plans_.size(), " were told of"));
   }
   for (const PlanView& view : there) {
-    const auto told = plans_.find(view.layout->id);
-    if (told == plans_.end() || told->second->revision != view.layout->revision) Fail("a plan is not as told");
+    const auto known = plans_.find(view.layout->id);
+    if (known == plans_.end() || known->second->revision != view.layout->revision) Fail("a plan is not as told");
     if (!clients_.contains(view.layout->session)) Fail("a plan outlives its session");
   }
 }

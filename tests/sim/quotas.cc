@@ -23,7 +23,7 @@ void Simulation::ChangeQuotas() {
 }
 
 void Simulation::CheckQuotas() {
-  // Between two looks too much may have come and gone.
+  // Between two checks too much may have changed.
   if (config_.quotas == QuotaTable() || options_.check_every > 8) return;
   enum Which { kPermits, kWaiters, kSessions, kBlocks, kNames };
   std::map<Tenant, std::array<uint64_t, 5>> has;
@@ -37,21 +37,21 @@ void Simulation::CheckQuotas() {
   }
   for (const SessionView& session : core_->ListSessions(Admin())) ++has[session.tenant][kSessions];
   for (const BlockView& block : core_->ListBlocks(Admin())) {
-    // What the daemon makes for itself, and nobody has.
+    // Blocks that the daemon makes for itself have no owner.
     if (block.tenant == Tenant()) continue;
     ++has[block.tenant][kBlocks];
     if (!block.name.empty()) ++has[block.tenant][kNames];
   }
-  for (const auto& [tenant, figures] : has) {
+  for (const auto& [tenant, named_values] : has) {
     std::array<uint64_t, 5> most = {};
     for (const QuotaTable& table : quotas_since_) {
       const TenantQuota quota = table.Of(tenant);
       const std::array limits = {quota.permits, quota.waiters, quota.sessions, quota.blocks, quota.names};
       for (size_t i = 0; i < limits.size(); ++i) most[i] = std::max(most[i], limits[i].value_or(UINT64_MAX));
     }
-    for (size_t i = 0; i < figures.size(); ++i) {
-      if (figures[i] > most[i] && figures[i] > had_before_[tenant][i] && !settling_) {
-        Fail(absl::StrCat("tenant ", tenant.uid, " has ", figures[i], " of figure ", i, ", quota ", most[i]));
+    for (size_t i = 0; i < named_values.size(); ++i) {
+      if (named_values[i] > most[i] && named_values[i] > had_before_[tenant][i] && !settling_) {
+        Fail(absl::StrCat("tenant ", tenant.uid, " has ", named_values[i], " of named value ", i, ", quota ", most[i]));
       }
     }
   }

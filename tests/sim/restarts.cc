@@ -1,65 +1,83 @@
-// The broker dies: before a step is written down, or after any of the effects of those that are. Another follows.
+// The broker dies: before a step is persisted, or after any of the effects of persisted steps. Another one follows.
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/core/row_kind.h"
+#include "daemon/core/types/record_kind.h"
 #include "tests/sim/simulation.h"
 
 namespace berth::core {
 namespace {
 
-std::string NameOf(const RowKey& key) { return absl::StrCat("row ", key.kind, "/", key.id, "/", key.part); }
+std::string NameOf(const RecordKey& key) { return absl::StrCat("record ", key.kind, "/", key.id, "/", key.part); }
 
 }  // namespace
 
-void Simulation::Keep() {
-  RowBatch changes;
-  core_->TakeChanges(&changes);
-  changes.ApplyTo(&rows_);
-  kept_steps_.push_back(effects_.size());
-  for (const std::function<void()>& then : std::exchange(once_kept_, {})) then();
+void Simulation::Digest(size_t begin, size_t end) {
+  if (options_.digest == nullptr) return;
+  for (size_t i = begin; i < end; ++i) options_.digest->Add(effects_[i]);
 }
 
-void Simulation::CheckRows() {
-  const Rows all = core_->AllRows();
-  if (all == rows_) return;
+void Simulation::Persist() {
+  RecordBatch changes;
+  core_->TakeChanges(&changes);
+  if (options_.digest != nullptr) options_.digest->AddRecords(changes.bytes());
+  changes.ApplyTo(&records_);
+  persisted_steps_.push_back(effects_.size());
+  for (const std::function<void()>& then : std::exchange(once_persisted_, {})) then();
+}
+
+void Simulation::CheckRecords() {
+  const LedgerRecords all = core_->AllRecords();
+  if (all == records_) return;
   for (const auto& [key, content] : all) {
-    const auto kept = rows_.find(key);
-    if (kept == rows_.end()) return Fail(absl::StrCat(NameOf(key), " was never written down"));
-    if (kept->second != content) return Fail(absl::StrCat(NameOf(key), " is not what was written down"));
+    const auto found = records_.find(key);
+    if (found == records_.end()) return Fail(absl::StrCat(NameOf(key), " was never written down"));
+    if (found->second != content) return Fail(absl::StrCat(NameOf(key), " is not what was written down"));
   }
-  for (const auto& [key, content] : rows_) {
+  for (const auto& [key, content] : records_) {
     if (!all.contains(key)) return Fail(absl::StrCat(NameOf(key), " is written down and gone"));
   }
 }
 
 void Simulation::TakeUncarriedSteps() {
   stalled_ = true;
-  Act();
+  // Operators act so rarely that their commands would hardly ever be lost.
+  if (Chance(5)) {
+    BeginAct();
+    Operate();
+  } else {
+    Act();
+  }
   for (uint64_t more = Chance(40) ? Draw(3) : 0; more > 0; --more) {
-    Keep();
+    Persist();
     ActSafely();
   }
-  const bool kept = Chance(60);
-  if (kept) {
-    Keep();
+  const bool persisted = Chance(60);
+  if (persisted) {
+    Persist();
   } else {
     ++counts_.lost_steps;
   }
-  // What was not kept never was: it is heard once more. Of what was, what was said last may be.
-  if (kept && Chance(50)) said_.clear();
-  once_kept_.clear();
-  effects_.resize(kept_steps_.empty() ? 0 : kept_steps_.back());
+  // A message of an unpersisted step counts as unreceived, and is received again. The last message of a persisted step
+  // may be, too.
+  if (persisted && Chance(50)) said_.clear();
+  once_persisted_.clear();
+  Digest(persisted_steps_.empty() ? 0 : persisted_steps_.back(), effects_.size());
+  effects_.resize(persisted_steps_.empty() ? 0 : persisted_steps_.back());
   stalled_ = false;
 }
 
-void Simulation::ActSafely() {
+void Simulation::BeginAct() {
   said_.clear();
   fresh_session_ = SessionId();
   fresh_channel_ = ChannelId();
+}
+
+void Simulation::ActSafely() {
+  BeginAct();
   const uint64_t die = Draw(100);
   if (die < 40) return Ask();
   if (die < 50) return Repeat();
@@ -72,16 +90,17 @@ void Simulation::ActSafely() {
 }
 
 void Simulation::LoseEffects() {
-  const size_t carried = Draw(effects_.size() + 1);
+  const size_t applied = Draw(effects_.size() + 1);
+  Digest(0, effects_.size());
   late_ = true;
   size_t next = 0;
-  for (const size_t end : kept_steps_) {
-    NoteExpired(next, end);
-    for (; next < end; ++next) next < carried ? CarryEffect(effects_[next]) : LoseEffect(effects_[next]);
+  for (const size_t end : persisted_steps_) {
+    RecordExpired(next, end);
+    for (; next < end; ++next) next < applied ? ApplyEffect(effects_[next]) : LoseEffect(effects_[next]);
   }
   late_ = false;
   effects_.clear();
-  kept_steps_.clear();
+  persisted_steps_.clear();
 }
 
 void Simulation::LoseEffect(const Effect& effect) {
@@ -94,16 +113,16 @@ void Simulation::LoseEffect(const Effect& effect) {
     ++counts_.lost_deliveries;
   } else if (std::holds_alternative<CreateBlock>(effect.what) || std::holds_alternative<ReleaseBlock>(effect.what)) {
     ++counts_.lost_jobs;
-  } else if (std::holds_alternative<OrderDevice>(effect.what)) {
-    ++counts_.lost_orders;
+  } else if (std::holds_alternative<SendWorkerCommand>(effect.what)) {
+    ++counts_.lost_commands;
   } else if (std::holds_alternative<ModuleWork>(effect.what)) {
     ++counts_.lost_module_work;
   } else if (const auto* const page = std::get_if<MakeFencePage>(&effect.what)) {
-    ++counts_.lost_custody;
+    ++counts_.lost_fd_changes;
     if (!pages_.contains(page->channel)) unmade_pages_.insert(page->channel);
   } else if (std::holds_alternative<DropFencePage>(effect.what) || std::holds_alternative<CloseChannel>(effect.what) ||
              std::holds_alternative<DropChannel>(effect.what) || std::holds_alternative<DropSession>(effect.what)) {
-    ++counts_.lost_custody;
+    ++counts_.lost_fd_changes;
   }
 }
 
@@ -112,7 +131,7 @@ void Simulation::PassBrokerless() {
     const uint64_t die = Draw(100);
     const std::optional<ChannelId> channel = SomeChannel();
     if (die < 40) {
-      UseKept();
+      UseCached();
     } else if (die < 48 && channel.has_value()) {
       Die(*channel);
     } else if (die < 54 && channel.has_value()) {
@@ -123,7 +142,7 @@ void Simulation::PassBrokerless() {
     } else if (die < 67) {
       Work();
     } else if (die < 80) {
-      FollowOrder();
+      FollowCommand();
     } else if (die < 85) {
       BreakWorker();
     } else if (die < 92) {
@@ -144,74 +163,80 @@ void Simulation::Restart() {
   lost_.clear();
   dead_ = true;
   PassBrokerless();
-  // The words may tell of what the broker before had not written down.
-  SettleKept();
+  // The permit slots may show changes that the previous broker had not persisted.
+  SettleCached();
   Restore(/*untold=*/settled_);
   dead_ = false;
   if (!status_.ok()) return;
-  const Standing standing = core_->WhatStands();
-  MatchSessions(standing);
-  MatchProcesses(standing);
-  resuming_ = true;
-  TakeUpModules();
-  MatchLeases();
-  settling_ = true;
-  TellLosses(standing);
-  TellWorkers();
+  const RestoredState restored_state = MatchRestored();
+  NotifyLosses(restored_state);
+  NotifyWorkers();
   core_->Resume(now_, &effects_);
-  Carry();
-  LetPagesGo(standing);
+  Apply();
+  LetPagesGo(restored_state);
   CheckPools();
   CheckDevices();
   CheckQuotas();
   settling_ = resuming_ = false;
   counts_.waited_on += core_->ListWaiters(Admin(), "").size();
+  detached_until_ = now_ + kAbsence;
   for (const auto& [channel, what] : std::exchange(said_, {})) {
     if (!processes_.contains(channel) || processes_.at(channel).hung_up) continue;
     ++counts_.heard_again;
     what();
-    Carry();
+    Apply();
   }
   AskAgain();
 }
 
-void Simulation::Restore(bool untold) {
+RestoredState Simulation::MatchRestored() {
+  RestoredState restored_state = core_->WhatStands();
+  MatchSessions(restored_state);
+  MatchProcesses(restored_state);
+  resuming_ = true;
+  TakeUpModules();
+  MatchLeases();
+  settling_ = true;
+  return restored_state;
+}
+
+void Simulation::Restore(bool unnotified) {
   last_effect_ = 0;
   records_lost_ = true;
   ++config_.epoch;
   for (DeviceConfig& device : config_.devices) {
-    device.generation = workers_[{device.ordinal, Lane::kMain}].generation;
-    device.context_generation = workers_[{device.ordinal, Lane::kContext}].generation;
+    device.generation = workers_[{device.ordinal, WorkerKind::kMain}].generation;
+    device.context_generation = workers_[{device.ordinal, WorkerKind::kContext}].generation;
   }
   if (Chance(10)) config_.warm_sizes = static_cast<uint32_t>(Draw(3));
   core_ = NewCore();
-  // Which pages a process was sent is not written down: it is sent them again, which it does not mind.
+  // The pages sent to a process are not persisted: they are sent again, which is harmless.
   for (auto& [id, process] : processes_) process.pages.clear();
-  absl::Status restored = core_->Restore(ViewsOf(rows_));
-  if (restored.ok()) restored = core_->CheckBooks();
+  absl::Status restored = core_->Restore(ViewsOf(records_));
+  if (restored.ok()) restored = core_->CheckInvariants();
   if (!restored.ok()) return Fail(absl::StrCat("a broker cannot go on: ", restored.message()));
-  // What waited in no place that outlives the broker is as if it had never come; all else is as it was.
-  const Rows all = core_->AllRows();
-  for (const auto& [key, content] : rows_) {
-    const auto row = all.find(key);
-    if (row != all.end() && row->second == content) continue;
-    const bool of_permits = key.kind == static_cast<uint32_t>(RowKind::kPermit) ||
-                            key.kind == static_cast<uint32_t>(RowKind::kAcquisition) ||
-                            key.kind == static_cast<uint32_t>(RowKind::kPoolFigures);
-    // That its process may keep it may be over without that process's having heard of it.
-    const bool lent = key.kind == static_cast<uint32_t>(RowKind::kPermit) && row != all.end();
-    if ((untold && of_permits) || lent) continue;
-    if (key.kind != static_cast<uint32_t>(RowKind::kRequest) || row != all.end()) {
+  // Requests in waiting places that do not outlive the broker are as if never sent; all else is unchanged.
+  const LedgerRecords all = core_->AllRecords();
+  for (const auto& [key, content] : records_) {
+    const auto ledger_record = all.find(key);
+    if (ledger_record != all.end() && ledger_record->second == content) continue;
+    const bool of_permits = key.kind == static_cast<uint32_t>(RecordKind::kPermit) ||
+                            key.kind == static_cast<uint32_t>(RecordKind::kAcquisition) ||
+                            key.kind == static_cast<uint32_t>(RecordKind::kPoolCounters);
+    // The process's right to cache it may have ended without a notification.
+    const bool lent = key.kind == static_cast<uint32_t>(RecordKind::kPermit) && ledger_record != all.end();
+    if ((unnotified && of_permits) || lent) continue;
+    if (key.kind != static_cast<uint32_t>(RecordKind::kRequest) || ledger_record != all.end()) {
       return Fail(absl::StrCat(NameOf(key), " is not what it was"));
     }
   }
-  Keep();
-  CheckRows();
+  Persist();
+  CheckRecords();
 }
 
-void Simulation::MatchSessions(const Standing& standing) {
+void Simulation::MatchSessions(const RestoredState& restored_state) {
   std::set<SessionId> there;
-  for (const Standing::Lifeline& lifeline : standing.lifelines) there.insert(lifeline.session);
+  for (const RestoredState::Lifeline& lifeline : restored_state.lifelines) there.insert(lifeline.session);
   std::vector<SessionId> gone;
   for (const auto& [session, client] : clients_) {
     if (there.contains(session)) continue;
@@ -222,13 +247,14 @@ void Simulation::MatchSessions(const Standing& standing) {
   for (const auto& [channel, process] : processes_) {
     if (!there.contains(process.session)) left.push_back(channel);
   }
-  for (const ChannelId channel : left) CarryDropChannel(channel);
-  for (const SessionId session : gone) CarryDropSession(session);
+  for (const ChannelId channel : left) ApplyDropChannel(channel);
+  for (const SessionId session : gone) ApplyDropSession(session);
 }
 
-void Simulation::MatchProcesses(const Standing& standing) {
+void Simulation::MatchProcesses(const RestoredState& restored_state) {
   std::set<ChannelId> there;
-  for (const Standing::Process& process : standing.processes) there.insert(process.channel);
+  for (const RestoredState::Process& process : restored_state.processes) there.insert(process.channel);
+  std::erase_if(ghosts_, [&](const auto& ghost) { return !there.contains(ghost.first); });
   std::vector<ChannelId> gone;
   for (auto& [channel, process] : processes_) {
     if (there.contains(channel)) {
@@ -241,7 +267,7 @@ void Simulation::MatchProcesses(const Standing& standing) {
     if (channel == fresh_channel_) {
       processes_.erase(channel);
     } else {
-      CarryDropChannel(channel);
+      ApplyDropChannel(channel);
     }
   }
 }
@@ -258,36 +284,51 @@ void Simulation::MatchLeases() {
 void Simulation::TakeUpModules() {
   modules_.Die();
   for (const ModuleRecord& record : modules_.OnDisk()) core_->RestoreModule(now_, record, &effects_);
-  Carry();
+  Apply();
 }
 
-void Simulation::TellLosses(const Standing& standing) {
-  for (const Standing::LeasedBlock& block : standing.blocks) {
+void Simulation::NotifyLosses(const RestoredState& restored_state) {
+  for (const RestoredState::LeasedBlock& block : restored_state.blocks) {
     if (InTheMaking(block.phase) || block.phase == BlockPhase::kRetired) continue;
-    // A context worker's is in nobody's custody.
-    if (!workers_[{block.device, Lane::kMain}].made.contains(block.block)) {
+    // The fd store has no fd of a context worker's block.
+    if (!workers_[{block.device, WorkerKind::kMain}].made.contains(block.block)) {
       core_->BlockLost(now_, block.block, &effects_);
     }
   }
-  for (const Standing::Process& process : standing.processes) {
-    if (!processes_.contains(process.channel)) core_->ProcessGone(now_, process.channel, &effects_);
+  Core::Detached still;
+  for (const RestoredState::Process& process : restored_state.processes) {
+    const auto here = processes_.find(process.channel);
+    if (here != processes_.end() && here->second.away && process.detached && !process.hung_up) {
+      still.processes.push_back(process.channel);
+    }
   }
-  for (const Standing::Process& process : standing.processes) {
-    const bool here = processes_.contains(process.channel);
-    if (!process.hung_up && here && processes_.at(process.channel).hung_up) {
+  core_->Detach(now_, still, &effects_);
+  for (const RestoredState::Process& process : restored_state.processes) {
+    const bool unseen = ghosts_.contains(process.channel);
+    if (!processes_.contains(process.channel) && !unseen) core_->ProcessGone(now_, process.channel, &effects_);
+  }
+  for (const RestoredState::Process& process : restored_state.processes) {
+    const auto here = processes_.find(process.channel);
+    if (here == processes_.end() || process.hung_up) continue;
+    // A process without a socket that is not detached has hung up.
+    if (here->second.away ? !process.detached : here->second.hung_up) {
+      here->second.hung_up = true;
       core_->ChannelHungUp(now_, process.channel, &effects_);
     }
   }
-  for (const auto& [session, client] : clients_) {
-    if (client.hung_up) core_->LifelineHungUp(now_, session, &effects_);
+  for (auto& [session, client] : clients_) {
+    if (!client.hung_up) continue;
+    client.unsaid_end = client.detached && Chance(50);
+    if (client.unsaid_end) continue;
+    core_->LifelineHungUp(now_, session, &effects_);
   }
-  Carry();
+  Apply();
 }
 
-void Simulation::LetPagesGo(const Standing& standing) {
+void Simulation::LetPagesGo(const RestoredState& restored_state) {
   std::set<ChannelId> orphans = pages_;
-  for (const Standing::Process& process : standing.processes) orphans.erase(process.channel);
-  for (const ChannelId channel : orphans) CarryDropPage(channel);
+  for (const RestoredState::Process& process : restored_state.processes) orphans.erase(process.channel);
+  for (const ChannelId channel : orphans) ApplyDropPage(channel);
   unmade_pages_.clear();
 }
 
@@ -302,20 +343,20 @@ void Simulation::CatchUp(Worker& worker) {
   }
 }
 
-void Simulation::TellWorkers() {
+void Simulation::NotifyWorkers() {
   for (auto& [key, worker] : workers_) {
     Report(key);
     if (worker.state != DeviceState::kReady) {
-      TellDown(key);
+      NotifyDown(key);
     } else if (worker.hung || worker.behind || Chance(60)) {
       worker.behind = true;
       core_->WorkerAtWork(now_, key.first, key.second, &effects_);
     } else {
       CatchUp(worker);
-      TellUp(key);
+      NotifyUp(key);
     }
   }
-  Carry();
+  Apply();
 }
 
 void Simulation::AskAgain() {

@@ -24,7 +24,7 @@ Config MakeConfig(const Simulation::Options& options) {
                                           .facts = {.sm_count = 10 * ordinal, .cc_major = 9 * ordinal}});
   }
   if (seed % 7 == 3 && !options.wide) {
-    // One that an operator takes out of the node.
+    // A device that an operator removes from the node.
     config.devices.push_back(config.devices.front());
     config.devices.back().ordinal = 2;
     config.devices.back().uuid = "HOST-2";
@@ -40,9 +40,9 @@ Config MakeConfig(const Simulation::Options& options) {
                            .tenant = Bytes(60),
                            .modules = 8,
                            .compile_patience = absl::Seconds(2)};
-  // Of some permits are held for so long and no longer.
+  // Some runs have a hold limit for permits.
   if (seed % 3 == 1 && !options.wide) config.pools[1].hold_limit = absl::Milliseconds(1'500);
-  // In some each tenant's own, too.
+  // In some runs quotas apply to each tenant, too.
   if (seed % 5 == 2 && !options.wide) {
     config.quotas = {.all = {.permits = 4, .waiters = 5, .sessions = 6, .blocks = 5, .names = 2},
                      .users = {{1001, {.permits = 2, .blocks = 4}}}};
@@ -51,7 +51,7 @@ Config MakeConfig(const Simulation::Options& options) {
     config.devices[1].cuda_ipc = false;
     config.devices[1].why_no_cuda_ipc = "it cannot";
   }
-  // Half of the runs live within limits so small that each is met.
+  // Half of the runs have limits so small that each is reached.
   if (seed % 2 == 0 && !options.wide) {
     config.limits = Limits{.sessions = 20,
                            .channels_per_session = 3,
@@ -60,22 +60,22 @@ Config MakeConfig(const Simulation::Options& options) {
                            .imports_per_block = 2,
                            .imports_per_channel = 3,
                            .grants_per_block = 2,
-                           .answers_per_channel = 20,
+                           .answers = {.per_channel = 20},
                            .queued_deliveries_per_channel = 1,
                            .unacknowledged_fds_per_channel = 2,
                            .unacknowledged_fds_per_tenant = 4,
                            .passes_before_hold = 3,
                            .waiting_allocations_per_device = 1,
-                           .passes_before_keep = 2,
-                           .longest_keep = absl::Milliseconds(300),
+                           .passes_before_reserve = 2,
+                           .longest_reserve = absl::Milliseconds(300),
                            .reservations_per_session = 2,
                            .plans_per_session = 1,
                            .modules = {.largest = Bytes(40),
                                        .total = Bytes(100),
                                        .tenant = Bytes(60),
                                        .modules = 5,
-                                       .compiles_per_tenant = 2,
-                                       .waiters_per_tenant = 1,
+                                       .compiles_per_user = 2,
+                                       .waiters_per_user = 1,
                                        .compile_patience = absl::Seconds(2)}};
   }
   return config;
@@ -98,8 +98,8 @@ Simulation::Simulation(const Options& options)
   quotas_since_ = {config_.quotas};
   core_ = NewCore();
   for (const DeviceConfig& device : config_.devices) {
-    workers_[{device.ordinal, Lane::kMain}];
-    Worker& context = workers_[{device.ordinal, Lane::kContext}];
+    workers_[{device.ordinal, WorkerKind::kMain}];
+    Worker& context = workers_[{device.ordinal, WorkerKind::kContext}];
     context.state = DeviceState::kIdle;
     context.generation = 0;
   }
@@ -110,15 +110,16 @@ std::unique_ptr<Core> Simulation::NewCore() {
   return std::make_unique<Core>(
       config_, [this] { return Mix(++last_drawn_) | 1; },
       [this](StreamKey stream) {
-        if (!MayRead(stream.channel)) Fail("words are read of a page that is not there");
-        return words_[stream];
+        if (pages_lost_) return FenceValues();
+        if (!MayRead(stream.channel)) Fail("values are read of a page that is not there");
+        return fence_values_[stream];
       },
-      [this](ChannelId channel) { return FindWord(channel); });
+      [this](ChannelId channel) { return FindPermitSlot(channel); });
 }
 
 bool Simulation::MayRead(ChannelId channel) const {
   if (pages_.contains(channel) || unmade_pages_.contains(channel)) return true;
-  // It is to be made by what has not been carried out yet.
+  // A pending effect makes the page.
   return std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
     const auto* const made = std::get_if<MakeFencePage>(&effect.what);
     return made != nullptr && made->channel == channel;
@@ -168,22 +169,24 @@ void Simulation::Step() {
   ++step_;
   if (options_.restarts && Draw(1000) < 12) {
     Restart();
+  } else if (options_.stops && Draw(1000) < 6) {
+    StopAndStart();
+  } else if (options_.stops && Chance(10)) {
+    Resume();
   } else {
     Act();
   }
-  Carry();
+  Apply();
   Check();
 }
 
 void Simulation::Act() {
-  said_.clear();
-  fresh_session_ = SessionId();
-  fresh_channel_ = ChannelId();
-  if (options_.only_permits && Chance(20)) return UseKept();
+  BeginAct();
+  if (options_.only_permits && Chance(20)) return UseCached();
   const uint64_t die = Draw(1000);
   if (die < 40) return OpenOrJoin();
   if (die < 410) return Ask();
-  if (die < 430) return UseKept();
+  if (die < 430) return UseCached();
   if (die < 470) return Repeat();
   if (die < 505) return ForgetOne();
   if (die < 517) return CancelOne();
@@ -194,44 +197,45 @@ void Simulation::Act() {
   if (die < 912) return Work();
   if (die < 917) return BreakWorker();
   if (die < 931) return MendWorker();
-  if (die < 946) return FollowOrder();
+  if (die < 946) return FollowCommand();
   if (die < 953) return Operate();
-  if (die < 963) return KeepModules();
+  if (die < 963) return UseModules();
   if (die < 978) return RunStreams();
   if (die < 982) return Monitor();
   if (die < 993) return PassTime();
   Look();
 }
 
-void Simulation::Carry() {
+void Simulation::Apply() {
   if (dead_) return;
-  Keep();
+  Persist();
   if (stalled_) return;
-  NoteExpired(0, effects_.size());
+  Digest(0, effects_.size());
+  RecordExpired(0, effects_.size());
   for (const Effect& effect : effects_) {
     if (effect.number != ++last_effect_) Fail("an effect's number is not the next");
-    CarryEffect(effect);
+    ApplyEffect(effect);
   }
   effects_.clear();
-  kept_steps_.clear();
+  persisted_steps_.clear();
   while (!lost_.empty()) {
     const BlockId block = lost_.front();
     lost_.pop_front();
     core_->BlockReleased(now_, block, absl::OkStatus(), &effects_);
   }
-  if (!effects_.empty()) Carry();
+  if (!effects_.empty()) Apply();
 }
 
-void Simulation::CarryEffect(const Effect& effect) {
+void Simulation::ApplyEffect(const Effect& effect) {
   if (const auto* reply = std::get_if<Reply>(&effect.what)) {
-    CarryReply(*reply);
+    ApplyReply(*reply);
   } else if (const auto* create = std::get_if<CreateBlock>(&effect.what)) {
-    Worker& worker = workers_[{create->device, create->lane}];
+    Worker& worker = workers_[{create->device, create->worker_kind}];
     if (IsThere(worker)) worker.jobs.push_back({.block = create->block, .create = create->bytes});
   } else if (const auto* release = std::get_if<ReleaseBlock>(&effect.what)) {
-    CarryRelease(*release);
+    ApplyRelease(*release);
   } else if (const auto* deliver = std::get_if<Deliver>(&effect.what)) {
-    CarryDeliver(*deliver);
+    ApplyDeliver(*deliver);
   } else if (const auto* closed = std::get_if<CloseChannel>(&effect.what)) {
     const auto process = processes_.find(closed->channel);
     if (process != processes_.end() && !process->second.hung_up) Fail("a channel is closed that is in use");
@@ -239,15 +243,15 @@ void Simulation::CarryEffect(const Effect& effect) {
     unmade_pages_.erase(made->channel);
     if (!pages_.insert(made->channel).second && !resuming_) Fail("a page is made twice");
   } else if (const auto* gone = std::get_if<DropFencePage>(&effect.what)) {
-    CarryDropPage(gone->channel);
+    ApplyDropPage(gone->channel);
   } else if (const auto* channel = std::get_if<DropChannel>(&effect.what)) {
-    CarryDropChannel(channel->channel);
+    ApplyDropChannel(channel->channel);
   } else if (const auto* session = std::get_if<DropSession>(&effect.what)) {
-    CarryDropSession(session->session);
-  } else if (const auto* order = std::get_if<OrderDevice>(&effect.what)) {
-    CarryOrder(*order);
+    ApplyDropSession(session->session);
+  } else if (const auto* command = std::get_if<SendWorkerCommand>(&effect.what)) {
+    ApplyCommand(*command);
   } else if (const auto* work = std::get_if<ModuleWork>(&effect.what)) {
-    CarryModuleWork(*work);
+    ApplyModuleWork(*work);
   } else if (const auto* record = std::get_if<LogRecord>(&effect.what)) {
     if (records_lost_ ? record->number <= last_record_ : record->number != last_record_ + 1) {
       Fail("a log record's number is not the next");
@@ -255,48 +259,52 @@ void Simulation::CarryEffect(const Effect& effect) {
     last_record_ = record->number;
     records_lost_ = false;
   } else if (const auto* lease = std::get_if<LeaseRecord>(&effect.what)) {
-    NoteLease(*lease);
+    RecordLease(*lease);
   }
 }
 
-void Simulation::CarryDropPage(ChannelId channel) {
-  const bool unmade = unmade_pages_.erase(channel) > 0;
+void Simulation::ApplyDropPage(ChannelId channel) {
+  const bool unmade = unmade_pages_.erase(channel) > 0 || resuming_;
   if (!unmade && !pages_.contains(channel)) return Fail("a page is dropped that is not there");
-  SettleKept();
-  left_kept_.erase(channel);
+  SettleCached();
+  left_cached_.erase(channel);
   if (const auto process = processes_.find(channel); process != processes_.end()) {
-    process->second.kept.reset();
+    process->second.cached.reset();
     process->second.in_use = process->second.owes_look = process->second.keeps = false;
+    // A process that has not rejoined may have opened streams already. They end with the page.
+    process->second.streams.clear();
+    process->second.uses.clear();
   }
   pages_.erase(channel);
-  permit_words_.erase(channel);
-  const auto theirs = [&](const auto& word) { return word.first.channel == channel; };
-  std::erase_if(words_, theirs);
+  permit_slots_.erase(channel);
+  const auto theirs = [&](const auto& entry) { return entry.first.channel == channel; };
+  std::erase_if(fence_values_, theirs);
   std::erase_if(queued_, theirs);
   alone_.Forget(channel);
 }
 
-void Simulation::CarryDropSession(SessionId session) {
+void Simulation::ApplyDropSession(SessionId session) {
   if (clients_.erase(session) == 0) Fail("a session is dropped twice");
   std::erase_if(permits_, [&](const auto& permit) { return permit.second.first == session; });
   std::erase_if(plans_, [&](const auto& plan) { return plan.second->session == session; });
 }
 
-void Simulation::CarryOrder(const OrderDevice& order) {
-  const bool both = order.order == DeviceOrder::kReset || order.order == DeviceOrder::kDrop ||
-                    order.order == DeviceOrder::kLose;
-  const bool context = order.order == DeviceOrder::kStart || order.order == DeviceOrder::kEnd;
-  if (order.order == DeviceOrder::kEnable && workers_[{order.device, order.lane}].abandoned) {
+void Simulation::ApplyCommand(const SendWorkerCommand& command) {
+  const bool both = command.command == WorkerCommand::kReset || command.command == WorkerCommand::kDrop ||
+                    command.command == WorkerCommand::kLose;
+  const bool context = command.command == WorkerCommand::kStart || command.command == WorkerCommand::kEnd;
+  if (command.command == WorkerCommand::kEnable && workers_[{command.device, command.worker_kind}].abandoned) {
     Fail("a device is enabled whose worker is not gone");
   }
-  for (const Lane lane : kLanes) {
-    if (both || lane == (context ? Lane::kContext : order.lane)) {
-      workers_[{order.device, lane}].orders.push_back(order.order);
+  for (const WorkerKind worker_kind : kWorkerKinds) {
+    if (both || worker_kind == (context ? WorkerKind::kContext : command.worker_kind)) {
+      workers_[{command.device, worker_kind}].commands.push_back(command.command);
     }
   }
 }
 
-void Simulation::CarryDropChannel(ChannelId channel) {
+void Simulation::ApplyDropChannel(ChannelId channel) {
+  ghosts_.erase(channel);
   const auto found = processes_.find(channel);
   if (found == processes_.end()) return;
   if (const ChannelId now = found->second.replaced_by) {
@@ -305,7 +313,7 @@ void Simulation::CarryDropChannel(ChannelId channel) {
     processes_.erase(found);
     return;
   }
-  // Its process lives; then it has to be out of everything.
+  // Its process lives; then its session must hold nothing.
   const Process& process = found->second;
   if (!process.hung_up) Fail("a channel is dropped whose process lives and holds it");
   if (!process.mapped.empty()) Fail("a channel is dropped whose process may have memory mapped");
@@ -318,32 +326,38 @@ void Simulation::CarryDropChannel(ChannelId channel) {
   processes_.erase(found);
 }
 
-void Simulation::CarryDeliver(const Deliver& deliver) {
+void Simulation::ApplyDeliver(const Deliver& deliver) {
   const auto found = processes_.find(deliver.channel);
+  if (ghosts_.contains(deliver.channel) || (found != processes_.end() && found->second.away)) return;
   if (found == processes_.end() || found->second.hung_up) {
-    // It may have ended since that was decided.
+    // The process may have ended since the decision.
     if (!late_) Fail("a delivery goes to nobody");
     return;
   }
   Process& process = found->second;
-  if (resuming_ && deliver.delivery.number <= process.last_delivery) return;
-  if (deliver.delivery.number != ++process.last_delivery) Fail("a delivery's number is not the next");
+  if ((resuming_ || process.may_skip) && deliver.delivery.number <= process.last_delivery) {
+    process.acknowledged = std::min(process.acknowledged, deliver.delivery.number - 1);
+    return;
+  }
+  const bool skips = process.may_skip && deliver.delivery.number > process.last_delivery;
+  if (deliver.delivery.number != ++process.last_delivery && !skips) Fail("a delivery's number is not the next");
+  process.last_delivery = deliver.delivery.number;
   if (deliver.delivery.what == attach::DeliveryKind::kEnded) {
     if (!clients_.at(process.session).ended) Fail("a session is said to have ended that goes on");
     return;
   }
-  // A recall may come late, for a block that is gone.
+  // A recall may come late, for a block that no longer exists.
   if (deliver.delivery.what == attach::DeliveryKind::kRecall) return;
   if (deliver.delivery.what == attach::DeliveryKind::kAskBack) return;
   if (deliver.delivery.what == attach::DeliveryKind::kOverdue) return;
   if (deliver.delivery.what == attach::DeliveryKind::kRevoked) {
-    ++counts_.told_revoked;
+    ++counts_.notified_revoked;
     if (permits_.contains(PermitId(deliver.delivery.permit)))
       Fail("a permit is said to be revoked that is not");
     return;
   }
   if (deliver.delivery.what == attach::DeliveryKind::kPlanStale) {
-    ++counts_.told_stale;
+    ++counts_.notified_stale;
     return;
   }
   if (deliver.delivery.what == attach::DeliveryKind::kHandOver) {
@@ -351,7 +365,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
     return;
   }
   if (deliver.delivery.what == attach::DeliveryKind::kHandleBlock) {
-    // It may be gone already.
+    // The block may no longer exist.
     process.mapped.emplace(ImportId(deliver.delivery.import), BlockId(deliver.delivery.block));
     return;
   }
@@ -359,7 +373,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (module && !deliver.read_only) Fail("a process could write a module that others are given");
   const bool page = deliver.delivery.what == attach::DeliveryKind::kOwnPage ||
                     deliver.delivery.what == attach::DeliveryKind::kForeignPage;
-  if (page) CarryPage(process, deliver);
+  if (page) ApplyPage(process, deliver);
   if (deliver.delivery.what == attach::DeliveryKind::kBlock) {
     const BlockId block(deliver.delivery.block);
     if (!IsMade(block)) Fail("a delivery names a block that is not there");
@@ -382,7 +396,7 @@ void Simulation::CarryDeliver(const Deliver& deliver) {
   if (fds > config_.limits.unacknowledged_fds_per_tenant) Fail("too many fds for a tenant");
 }
 
-void Simulation::CarryPage(Process& process, const Deliver& deliver) {
+void Simulation::ApplyPage(Process& process, const Deliver& deliver) {
   if (deliver.delivery.what == attach::DeliveryKind::kOwnPage) {
     if (deliver.read_only) Fail("a process cannot write its own page");
     return;
@@ -392,13 +406,13 @@ void Simulation::CarryPage(Process& process, const Deliver& deliver) {
 }
 
 void Simulation::Check() {
-  SettleKept();
+  SettleCached();
   std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
   CheckPools();
   CheckDevices();
-  if (step_ % options_.check_rows_every == 0) CheckRows();
+  if (step_ % options_.check_records_every == 0) CheckRecords();
   if (step_ % options_.check_every != 0) return;
-  if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
+  if (const absl::Status accounts = core_->CheckInvariants(); !accounts.ok()) Fail(std::string(accounts.message()));
   CheckPlans();
   CheckQuotas();
   CheckLeases();
@@ -407,15 +421,15 @@ void Simulation::Check() {
     Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));
   }
   for (const PermitView& permit : out) {
-    const auto told = permits_.find(permit.id);
-    if (told == permits_.end() || told->second.second.size() != permit.depth) {
+    const auto known = permits_.find(permit.id);
+    if (known == permits_.end() || known->second.second.size() != permit.depth) {
       Fail(absl::StrCat("permit ", permit.id.value(), " is not as deep as told"));
     }
   }
 }
 
-void Simulation::NoteExpired(size_t begin, size_t end) {
-  // Its record comes last of all that a step does.
+void Simulation::RecordExpired(size_t begin, size_t end) {
+  // The lease's record comes after all other effects of a step.
   for (size_t i = begin; i < end; ++i) {
     const auto* const lease = std::get_if<LeaseRecord>(&effects_[i].what);
     if (lease == nullptr || lease->kind != LeaseKind::kPermit || lease->end != LeaseEnd::kExpired) continue;
@@ -424,12 +438,12 @@ void Simulation::NoteExpired(size_t begin, size_t end) {
   }
 }
 
-void Simulation::NoteLease(const LeaseRecord& lease) {
+void Simulation::RecordLease(const LeaseRecord& lease) {
   const auto key = std::make_pair(lease.kind, lease.id);
   if (lease.end == LeaseEnd::kNone) {
     if (!leases_.insert(key).second) Fail("a lease is said to be granted that is out");
   } else if (leases_.erase(key) == 0 && !(resuming_ && !settling_)) {
-    // Until the broker has told what is out, who has not heard of a grant may hear of its end.
+    // Until the broker has reported the granted leases, the end of a lease may arrive without its grant.
     Fail("a lease is said to have ended that was not out");
   }
 }
@@ -461,12 +475,12 @@ void Simulation::CheckDevices() {
   for (const DeviceView& device : core_->ListDevices()) {
     const uint64_t charged = device.bytes.charged().count();
     uint64_t made = 0;
-    for (const Lane lane : kLanes) {
-      for (const auto& [block, memory] : workers_[{device.ordinal, lane}].made) made += memory.bytes.count();
+    for (const WorkerKind worker_kind : kWorkerKinds) {
+      for (const auto& [block, memory] : workers_[{device.ordinal, worker_kind}].made) made += memory.bytes.count();
     }
     if (made > charged) Fail("the driver has given out more than is charged");
   }
-  // Between two looks a limit may have moved twice.
+  // Between two checks a limit may have changed twice.
   if (options_.check_every > 8) return;
   auto before = std::exchange(charged_before_, {});
   for (const BudgetView& view : core_->ListBudgets(Admin())) {
@@ -474,7 +488,7 @@ void Simulation::CheckDevices() {
     const std::array<uint64_t, 3> key = {static_cast<uint64_t>(view.layer), view.device, owner};
     const uint64_t charged = view.bytes.charged().count() - view.bytes.daemon.count();
     charged_before_[key] = charged;
-    // Nothing but quarantine charges a tenant past its limit, and that asks nobody.
+    // Only quarantine charges a tenant past its limit, because it needs no request.
     if (view.layer == Layer::kTenant && view.bytes.quarantined.count() > 0) continue;
     if (view.limit.has_value() && charged > view.limit->count() && charged > before[key] && !settling_) {
       Fail(absl::StrCat("a ", LayerName(view.layer), " is over its budget"));
@@ -503,51 +517,52 @@ void Simulation::DeletePublished() {
     core_->Unpublish(now_, call, caller, {.sequence = sequence}, {.name = block.name, .tenant = block.tenant},
                      &effects_);
   }
-  Carry();
+  Apply();
   clients_.at(*session).ended = true;
   core_->LifelineHungUp(now_, *session, &effects_);
-  Carry();
+  Apply();
   if (processes_.contains(*channel)) Kill(*channel);
-  Carry();
+  Apply();
 }
 
 void Simulation::Finish() {
-  // Everything that is under way ends, in some order.
+  // All pending work ends, in some order.
   while (status_.ok() && !(processes_.empty() && clients_.empty())) {
     ++step_;
+    if (!ghosts_.empty()) EndByOperator(ghosts_.begin()->second.session);
     const uint64_t before = processes_.size() + clients_.size();
     if (Chance(50)) {
       Work();
     } else {
       EndSomething();
     }
-    Carry();
+    Apply();
     Check();
     if (processes_.size() + clients_.size() > before) Fail("something comes while everything ends");
   }
   DeletePublished();
-  // What was freed while its uses went on is looked at once more.
+  // Blocks freed while their uses continued are checked again.
   now_ += absl::Seconds(1);
   core_->Tick(now_, &effects_);
-  Carry();
-  // Workers start anew, and release what they could not before.
+  Apply();
+  // Workers restart, and release the blocks that they could not release before.
   workers_fail_ = false;
   for (auto& [key, worker] : workers_) {
     if (worker.abandoned) EndWorker(key, /*stopped=*/true);
-    Carry();
+    Apply();
     worker.hung = false;
-    worker.orders.clear();
-    const bool serves = key.second == Lane::kMain || worker.state == DeviceState::kReady;
+    worker.commands.clear();
+    const bool serves = key.second == WorkerKind::kMain || worker.state == DeviceState::kReady;
     if (serves && !worker.dropped) {
       worker.state = DeviceState::kReady;
       if (std::exchange(worker.behind, false)) CatchUp(worker);
-      TellUp(key);
+      NotifyUp(key);
     }
-    Carry();
+    Apply();
     while (status_.ok() && !worker.jobs.empty()) {
       ++step_;
       Work();
-      Carry();
+      Apply();
       Check();
     }
   }
@@ -560,7 +575,7 @@ void Simulation::Finish() {
   }
   bool dropped = false;
   for (const DeviceView& device : core_->ListDevices()) {
-    // What is left there has nowhere to go back to.
+    // Memory that remains there cannot be returned.
     if (device.state == DeviceState::kDropped) {
       dropped = true;
       continue;
@@ -576,7 +591,7 @@ void Simulation::Finish() {
   if (!core_->ListPlans(Admin()).empty()) Fail("plans are left");
   const bool blocks = !core_->GetUsage(Admin()).rows.empty() || !core_->ListBlocks(Admin()).empty();
   if (blocks && !dropped) Fail("blocks are left");
-  if (const absl::Status books = core_->CheckBooks(); !books.ok()) Fail(std::string(books.message()));
+  if (const absl::Status accounts = core_->CheckInvariants(); !accounts.ok()) Fail(std::string(accounts.message()));
 }
 
 }  // namespace berth::core

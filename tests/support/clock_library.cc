@@ -1,6 +1,6 @@
-// Sets the wall clock for one process and those that it starts, and no other: by so many seconds as the file that
-// BERTH_TEST_CLOCK names has, at any time. Loaded by LD_PRELOAD. Waits that go by it, as abseil's do, end when it says
-// so, as they do where the machine's is set.
+// Offsets the wall clock of one process and its descendants by the number of seconds in the file named by
+// BERTH_TEST_CLOCK, which may change at any time. Loaded by LD_PRELOAD. Waits on that clock, as abseil's, expire as
+// they do where the machine's clock is set.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* now) {
   return result;
 }
 
-// A futex's wait for a time of the wall clock is one for many short whiles, after each of which it is looked at.
+// Splits a futex wait for a wall-clock time into many short waits, and checks the clock after each.
 extern "C" long syscall(long number, ...) {
   va_list list;
   va_start(list, number);
@@ -64,7 +64,7 @@ extern "C" long syscall(long number, ...) {
       errno = ETIMEDOUT;
       return -1;
     }
-    // By a clock that nobody sets.
+    // By a clock that no process sets.
     constexpr long kLook = 5'000'000;
     timespec look;
     clock_gettime(CLOCK_MONOTONIC, &look);

@@ -45,7 +45,7 @@ std::optional<Stat> ReadStat(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  // "pid (name) state ppid …", and the name may hold anything.
+  // "pid (name) state ppid …"; the name may contain any character.
   const size_t open = text.find('(');
   const size_t close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return std::nullopt;
@@ -62,7 +62,7 @@ std::vector<ChildInfo> ProcessesWith(const std::string& program, const std::stri
   for (const std::string& name : ListFolder("/proc")) {
     pid_t pid;
     if (!absl::SimpleAtoi(name, &pid)) continue;
-    // Empty of a zombie; of one that ends meanwhile reading fails, which an iterator of the file's would throw.
+    // Empty for a zombie. Reading fails where the process ends meanwhile; an iterator of the file would throw then.
     const std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"));
     std::ostringstream text;
     text << file.rdbuf();
@@ -112,7 +112,7 @@ std::string DescribeFds(pid_t pid) {
   std::map<std::string, int> counts;
   for (const std::string& name : ListFolder(folder)) {
     std::string what = TargetOf(absl::StrCat(folder, "/", name));
-    // Sockets differ in their numbers alone.
+    // Sockets differ only in their numbers.
     if (what.rfind("socket:", 0) == 0) what = "socket";
     ++counts[what];
   }

@@ -1,4 +1,4 @@
-// A moment that nobody chose, for a test that kills whoever is at work just then.
+// Random delays, for tests that kill a process at an arbitrary moment of its work.
 
 #ifndef TESTS_SUPPORT_RANDOM_MOMENT_H_
 #define TESTS_SUPPORT_RANDOM_MOMENT_H_
@@ -11,7 +11,7 @@
 
 namespace berth::testing {
 
-// Waits for less than `most`, as long as `random` says.
+// Sleeps for a random time below `most`.
 inline void AwaitRandomMoment(std::mt19937_64& random, absl::Duration most) {
   absl::SleepFor(absl::Microseconds(random() % static_cast<uint64_t>(absl::ToInt64Microseconds(most))));
 }

@@ -16,12 +16,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/os_error.h"
+#include "common/os/os_error.h"
 
 extern char** environ;
 
@@ -40,6 +41,35 @@ Pipe MakePipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "subprocess");
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// The verbs of `berth` that only operators may use, with the sub-verb where that decides.
+constexpr std::pair<absl::string_view, absl::string_view> kOperatorVerbs[] = {
+    {"budget", "set"},     {"blocks", "clear-torn"}, {"config", ""}, {"device", ""},  {"permits", "revoke"},
+    {"permits", "set"},    {"reap", ""},             {"reset", ""},  {"stop", ""},    {"sessions", "end"},
+    {"upgrade", ""},
+};
+
+// Whether the words start a daemon, or a `berth` command for operators.
+bool IsOperators(const std::vector<std::string>& argv) {
+  if (std::find(argv.begin(), argv.end(), "--admin") != argv.end()) return true;
+  const auto is_daemon = [](const std::string& word) { return absl::EndsWith(word, "/berthd"); };
+  if (std::any_of(argv.begin(), argv.end(), is_daemon)) return true;
+  auto word = std::find_if(argv.begin(), argv.end(), [](const std::string& each) {
+    return absl::EndsWith(each, "/client/cli/berth");
+  });
+  if (word == argv.end()) return false;
+  const auto skip_options = [&] {
+    while (++word != argv.end() && absl::StartsWith(*word, "--")) {
+    }
+  };
+  skip_options();
+  if (word == argv.end()) return false;
+  const std::string verb = *word;
+  skip_options();
+  return std::any_of(std::begin(kOperatorVerbs), std::end(kOperatorVerbs), [&](const auto& each) {
+    return each.first == verb && (each.second.empty() || (word != argv.end() && each.second == *word));
+  });
 }
 
 std::vector<std::string> MakeEnvironment(const std::vector<std::string>& changes) {
@@ -64,7 +94,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Everything that the child needs, made before it is: between clone and exec nothing may allocate.
+// Everything that the child needs, prepared before it starts: nothing may allocate between clone and exec.
 struct ChildPlan {
   char* const* argv;
   char* const* environment;
@@ -75,15 +105,18 @@ struct ChildPlan {
   int inherited_fd;
   const char* errors;
   rlim_t fd_limit;
+  // The user to become; 0 for the test's own user.
+  uid_t user;
+  gid_t extra_group;
   int go_ahead;
   int parent;
-  // To be 3 and on; and where the environment says whose they are. Null for none.
+  // The fds to become 3 and up, and the places in the environment that name the pid that owns them. Null for none.
   const int* listen_fds;
   size_t listen_count;
   char* listen_pid;
 };
 
-// Writes `number` and a zero; async-signal-safe. Requires: 11 bytes of room.
+// Writes `number` and a terminating zero; async-signal-safe. Requires: 11 bytes of space.
 void WriteNumber(pid_t number, char* out) {
   char digits[11];
   size_t count = 0;
@@ -92,10 +125,21 @@ void WriteNumber(pid_t number, char* out) {
   *out = '\0';
 }
 
+// Not glibc's setresuid(), which signals threads that do not exist here.
+void BecomeUser(uid_t user, bool outlives) {
+  // The current folder may be closed to that user.
+  if (::chdir("/") < 0 || ::syscall(SYS_setresgid, user, user, user) < 0 ||
+      ::syscall(SYS_setresuid, user, user, user) < 0) {
+    ::_exit(126);
+  }
+  // Set again, because a change of user clears it.
+  if (!outlives) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 [[noreturn]] void BecomeProgram(const ChildPlan& plan) {
   char byte;
-  // Comes once the namespace's users are mapped. A byte, not the end of the pipe: a child that another thread starts at
-  // the same time has that pipe too, and may wait for this one.
+  // Waits for the byte that comes once the namespace's users are mapped. The end of the pipe would not do: a child that
+  // another thread starts at the same time has that pipe, too, and may wait for this child.
   if (::read(plan.go_ahead, &byte, 1) != 1) ::_exit(127);
   if (!plan.outlives) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!plan.pid_namespace && ::getppid() != plan.parent) ::_exit(127);
@@ -113,10 +157,13 @@ void WriteNumber(pid_t number, char* out) {
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
   const rlimit fds = {.rlim_cur = plan.fd_limit, .rlim_max = plan.fd_limit};
   if (plan.fd_limit > 0 && ::setrlimit(RLIMIT_NOFILE, &fds) < 0) ::_exit(126);
+  if (plan.extra_group != 0) ::syscall(SYS_setgroups, 1, &plan.extra_group);
+  if (plan.user != 0) BecomeUser(plan.user, plan.outlives);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
+  // A test may start with some signals ignored, as a shell that runs it in the background does with SIGINT.
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   ::execve(plan.argv[0], plan.argv, plan.environment);
   ::_exit(127);
 }
@@ -152,7 +199,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
   std::vector<int> listen_fds;
   if (!options.listen_fds.empty()) {
     std::vector<std::string> names;
-    // Beyond the numbers that they are to have.
+    // Moves the fd beyond the numbers that the passed fds are to have.
     const int beyond = kFirstListenFd + static_cast<int>(options.listen_fds.size());
     for (const ListenFd& each : options.listen_fds) {
       names.push_back(each.name);
@@ -163,6 +210,13 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
     changes.push_back(absl::StrCat("LISTEN_FDS=", listen_fds.size()));
     changes.push_back(absl::StrCat("LISTEN_FDNAMES=", absl::StrJoin(names, ":")));
     changes.push_back("LISTEN_PID=0000000000");
+  }
+  const std::optional<uid_t> other = OtherUser();
+  const bool of_operator = options.of_operator || IsOperators(argv);
+  // Another user may not enter the folders of the test's own user. An execvp() that meets such a folder in PATH fails.
+  if (other.has_value() && !of_operator) {
+    changes.insert(changes.end(),
+                   {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"});
   }
   std::vector<std::string> environment = MakeEnvironment(changes);
   char* const listen_pid = listen_fds.empty() ? nullptr : &environment.back()[strlen("LISTEN_PID=")];
@@ -187,13 +241,14 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .inherited_fd = options.inherited_fd,
                           .errors = options.errors.c_str(),
                           .fd_limit = options.fd_limit,
+                          .user = of_operator ? 0 : other.value_or(0),
+                          .extra_group = other.has_value() ? kClientsGroup : 0,
                           .go_ahead = go_ahead.read.get(),
                           .parent = ::getpid(),
                           .listen_fds = listen_fds.data(),
                           .listen_count = listen_fds.size(),
                           .listen_pid = listen_pid};
-  // Not fork(): this process has threads, and the handlers that run at a fork are for those who go on without
-  // exec.
+  // Not fork(): this process has threads, and fork's handlers are for children that continue without exec.
   const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
   if (pid < 0) Fatal(OsError("clone3", errno), options.argv[0]);
   if (pid == 0) BecomeProgram(plan);
@@ -220,7 +275,7 @@ Subprocess::~Subprocess() {
 
 void Subprocess::WriteLine(absl::string_view line) {
   const std::string text = absl::StrCat(line, "\n");
-  // SIGPIPE would end the test; a process that is gone is noticed when its answer is read.
+  // SIGPIPE would end the test; the test notices a dead process when it reads the answer.
   sigset_t pipe;
   sigset_t before;
   sigemptyset(&pipe);

@@ -1,4 +1,5 @@
-// Subprocess: a process that a test starts, watches by its pidfd, and that cannot outlive the test unless it is to.
+// Subprocess: a process that a test starts and watches by its pidfd. It cannot outlive the test unless `outlives` is
+// set.
 
 #ifndef TESTS_SUPPORT_SUBPROCESS_H_
 #define TESTS_SUPPORT_SUBPROCESS_H_
@@ -12,41 +13,44 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/unique_fd.h"
+#include "common/os/unique_fd.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
 
-// An fd that a process is started with, by its name, as systemd does (sd_listen_fds(3)).
+// A named fd that a process inherits, as from systemd (sd_listen_fds(3)).
 struct ListenFd {
   std::string name;
   int fd = -1;
 };
 
 struct SubprocessOptions {
-  // The program's path first.
+  // The program's path comes first.
   std::vector<std::string> argv;
-  // Set or replaced in the test's own environment, "NAME=value"; or taken out of it, "NAME".
+  // Changes to the test's own environment: "NAME=value" sets or replaces a variable, "NAME" removes it.
   std::vector<std::string> environment;
-  // Its own PID namespace, with a /proc of it. Needs root.
+  // Runs it in a new PID namespace with its own /proc. Needs root.
   bool pid_namespace = false;
-  // A user namespace that maps only uid and gid 0, so that every other user reads as the overflow uid. Needs
+  // Runs it in a user namespace that maps only uid and gid 0, so that every other user reads as the overflow uid. Needs
   // root.
   bool user_namespace = false;
-  // Handed to the process under the same number.
+  // Inherited under the same number; -1 for none.
   int inherited_fd = -1;
-  // A file that what it says on its standard error is appended to; the test's own standard error where empty.
+  // The file to which its standard error is appended; empty for the test's own standard error.
   std::string errors;
-  // Handed to it from number 3 on. `inherited_fd` is beyond them, then.
+  // Inherited from number 3 on; `inherited_fd` must then be beyond them.
   std::vector<ListenFd> listen_fds;
-  // Goes on where the test program ends without having ended it.
+  // Continues to run where the test program ends without ending it.
   bool outlives = false;
-  // File descriptors that it may have; 0 for as many as the test.
+  // Limit of its file descriptors; 0 for the test's own limit.
   uint64_t fd_limit = 0;
+  // Runs as the test's user where clients run as another user (OtherUser()). The same holds for `berth` commands that
+  // only operators may use, and for any argv with "--admin".
+  bool of_operator = false;
 };
 
-// Move-only. Destroying it kills the process and waits for its end. Starts processes that the kernel kills
-// when the starting thread ends.
+// Move-only. Destroying it kills the process and waits for its end. The kernel kills the process when the starting
+// thread ends.
 class Subprocess {
  public:
   // Fatal where it cannot be started. Thread-safe.
@@ -57,28 +61,28 @@ class Subprocess {
   ~Subprocess();
 
   pid_t pid() const { return pid_; }
-  // Readable once the process is gone.
+  // Readable once the process has ended.
   int pidfd() const { return pidfd_.get(); }
-  // What it prints; readable by poll(), but for a line that was read together with an earlier one.
+  // Its standard output; readable by poll(), except for a line that was read together with an earlier line.
   int output_fd() const { return output_.get(); }
   bool has_line() const { return unread_.find('\n') != std::string::npos; }
-  // Lines that it has printed by now and that are not read yet; does not wait.
+  // Counts the lines that it has printed and that are not read yet; does not wait.
   size_t LinesByNow();
 
-  // Writes a line to its standard input. A process that is gone takes nothing.
+  // Writes a line to its standard input; no effect after the process has ended.
   void WriteLine(absl::string_view line);
   void CloseInput() { input_.reset(); }
-  // The next line of its standard output.
-  // Errors: kOutOfRange at the end of it; kDeadlineExceeded.
+  // Returns the next line of its standard output.
+  // Errors: kOutOfRange at its end; kDeadlineExceeded.
   absl::StatusOr<std::string> ReadLine(absl::Duration patience = kPatience);
-  // Everything up to the end of its standard output.
+  // Returns everything up to the end of its standard output.
   std::string ReadAll();
 
   void Signal(int number) const;
   void Kill() const;
   // Whether it has ended, by its pidfd.
   bool IsGone() const;
-  // Waits for its end. Returns: its exit code, or 128 + the signal that ended it. Fatal where it goes on for
+  // Waits for its end. Returns: its exit code, or 128 + the signal that ended it. Fatal where it still runs after
   // `patience`.
   int Wait(absl::Duration patience = kPatience);
 

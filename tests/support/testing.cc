@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <optional>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,8 +17,51 @@
 namespace berth::testing {
 namespace {
 
-// Between two looks at a condition.
+// Interval between two checks of a condition, in milliseconds.
 constexpr int kLookAgainMs = 2;
+// The other user's uid for clients: no system user, and not the overflow uid, which Berth refuses.
+constexpr uid_t kOtherUser = 65533;
+
+std::string DataPath(absl::string_view name) {
+  const char* const folder = getenv("TEST_SRCDIR");
+  const char* const workspace = getenv("TEST_WORKSPACE");
+  if (folder != nullptr && workspace != nullptr) return absl::StrCat(folder, "/", workspace, "/", name);
+  char here[4096];
+  if (::getcwd(here, sizeof(here)) == nullptr) Fatal(absl::InternalError("getcwd"), name);
+  return absl::StrCat(here, "/", name);
+}
+
+// A folder of copies that is removed when the test program ends.
+class Copies {
+ public:
+  static Copies& Get() {
+    static Copies copies;
+    return copies;
+  }
+
+  std::string Of(absl::string_view name) {
+    const std::lock_guard lock(mu_);
+    const std::filesystem::path copy = absl::StrCat(folder_, "/", name);
+    if (std::filesystem::exists(copy)) return copy;
+    std::filesystem::create_directories(copy.parent_path());
+    std::filesystem::copy_file(std::filesystem::canonical(DataPath(name)), copy);
+    return copy;
+  }
+  void Remove() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+ private:
+  Copies() {
+    if (::mkdtemp(folder_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder_);
+    ::chmod(folder_.c_str(), 0755);
+  }
+  ~Copies() { Remove(); }
+
+  std::mutex mu_;
+  std::string folder_ = "/tmp/berth-programs-XXXXXX";
+};
 
 }  // namespace
 
@@ -30,22 +76,22 @@ void Fatal(const absl::Status& status, absl::string_view what) {
 }
 
 ::testing::AssertionResult Refused(const absl::Status& status, Reason reason,
-                                   const std::map<std::string, std::string>& figures) {
+                                   const std::map<std::string, std::string>& named_values) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value() || details->reason != reason) {
     return ::testing::AssertionFailure()
            << "expected " << ReasonName(reason) << ", got " << status.ToString();
   }
-  for (const auto& [name, value] : figures) {
+  for (const auto& [name, value] : named_values) {
     const auto it = details->metadata.find(name);
     if (it == details->metadata.end() || it->second != value) {
       return ::testing::AssertionFailure()
-             << "expected figure " << name << " to be \"" << value << "\", got "
+             << "expected named value " << name << " to be \"" << value << "\", got "
              << (it == details->metadata.end() ? "none" : it->second) << " in " << status.ToString();
     }
     if (!absl::StrContains(status.message(), value)) {
       return ::testing::AssertionFailure()
-             << "figure " << name << " (" << value << ") is missing in the text: " << status.ToString();
+             << "named value " << name << " (" << value << ") is missing in the text: " << status.ToString();
     }
   }
   return ::testing::AssertionSuccess();
@@ -62,13 +108,28 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration patience)
 
 bool IsRoot() { return ::geteuid() == 0; }
 
+std::optional<uid_t> OtherUser() {
+  const char* const asked = getenv("BERTH_TEST_OTHER_USER");
+  if (asked == nullptr || *asked == '\0') return std::nullopt;
+  if (!IsRoot()) Fatal(absl::PermissionDeniedError("needs root"), "BERTH_TEST_OTHER_USER");
+  return kOtherUser;
+}
+
+uid_t ClientUid() { return OtherUser().value_or(::geteuid()); }
+gid_t ClientGid() { return OtherUser().has_value() ? static_cast<gid_t>(*OtherUser()) : ::getegid(); }
+
+void GiveToClients(const std::string& path) {
+  if (!OtherUser().has_value()) return;
+  const auto give = [](const std::filesystem::path& each) {
+    if (::lchown(each.c_str(), ClientUid(), ClientGid()) < 0) Fatal(absl::InternalError("lchown"), each.string());
+  };
+  give(path);
+  if (!std::filesystem::is_directory(path)) return;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) give(entry.path());
+}
+
 std::string ProgramPath(absl::string_view name) {
-  const char* const folder = getenv("TEST_SRCDIR");
-  const char* const workspace = getenv("TEST_WORKSPACE");
-  if (folder != nullptr && workspace != nullptr) return absl::StrCat(folder, "/", workspace, "/", name);
-  char here[4096];
-  if (::getcwd(here, sizeof(here)) == nullptr) Fatal(absl::InternalError("getcwd"), name);
-  return absl::StrCat(here, "/", name);
+  return OtherUser().has_value() ? Copies::Get().Of(name) : DataPath(name);
 }
 
 }  // namespace berth::testing

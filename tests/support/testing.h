@@ -1,27 +1,31 @@
-// What tests across processes say often: must work, was refused for a reason, becomes true in time.
+// Common test helpers: a call must succeed, is refused for a reason, or a condition becomes true in time.
 
 #ifndef TESTS_SUPPORT_TESTING_H_
 #define TESTS_SUPPORT_TESTING_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
+
+#include <berth/error.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/error.h"
 #include "gtest/gtest.h"
 
 namespace berth::testing {
 
-// How long a condition is waited for on a machine that is busy with other tests. A healthy one needs
+// How long a test waits for a condition on a machine that is busy with other tests. A healthy machine needs
 // milliseconds.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// Ends the test program: for what no test is about and none can go on without.
+// Ends the test program after a failure of its environment, which no test is about and without which none can continue.
 [[noreturn]] void Fatal(const absl::Status& status, absl::string_view what);
 
 inline void Must(const absl::Status& status, absl::string_view what = "") {
@@ -42,24 +46,37 @@ template <typename T>
   return Ok(result.status());
 }
 
-// Whether `status` is a refusal for `reason` that carries at least these figures, each of them in its text
-// too.
+// Whether `status` is a refusal for `reason` that carries at least these values, each of them in its text, too.
 ::testing::AssertionResult Refused(const absl::Status& status, Reason reason,
-                                   const std::map<std::string, std::string>& figures = {});
+                                   const std::map<std::string, std::string>& named_values = {});
 
 template <typename T>
 ::testing::AssertionResult Refused(const absl::StatusOr<T>& result, Reason reason,
-                                   const std::map<std::string, std::string>& figures = {}) {
-  return Refused(result.status(), reason, figures);
+                                   const std::map<std::string, std::string>& named_values = {}) {
+  return Refused(result.status(), reason, named_values);
 }
 
-// Looks at `condition` again and again until it holds. Returns whether it did within `patience`.
+// Polls `condition` until it holds. Returns whether it did within `patience`.
 bool Eventually(const std::function<bool()>& condition, absl::Duration patience = kPatience);
 
 // Whether this process may change users and namespaces.
 bool IsRoot();
 
-// The path of a program that the test has as data, e.g. "daemon/berthd".
+// Returns the user that a test's clients run as, beside a daemon of root's: where BERTH_TEST_OTHER_USER is set to
+// anything but "", as `tests/run --other-user` does. Returns nothing where clients run as the test does.
+std::optional<uid_t> OtherUser();
+// Return the user and the group of clients: another user's, or the test's own.
+uid_t ClientUid();
+gid_t ClientGid();
+// Gives a file, or a folder with all its contents, to clients of another user; does nothing where clients run as the
+// test.
+void GiveToClients(const std::string& path);
+// The group whose members reach the sockets then, as group `berth` does on a node. A client has it beside its own
+// group.
+inline constexpr gid_t kClientsGroup = 65532;
+
+// Returns the path of a program or file that is data of the test, e.g. "daemon/berthd". Where clients are another
+// user's, returns the path of a copy that every user may read: the test's data often lies below a home folder.
 std::string ProgramPath(absl::string_view name);
 
 }  // namespace berth::testing

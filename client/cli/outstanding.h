@@ -1,0 +1,47 @@
+// The leases that a verb would end, and the user's confirmation.
+
+#ifndef CLIENT_CLI_OUTSTANDING_H_
+#define CLIENT_CLI_OUTSTANDING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "client/sdk/admin/inspector.h"
+
+namespace berth::cli {
+
+struct Outstanding {
+  v1::ListPermitsResponse permits;
+  // Number of live blocks; number of those that are published under a name; bytes of the live blocks.
+  uint64_t blocks = 0;
+  uint64_t named = 0;
+  uint64_t bytes = 0;
+
+  bool empty() const { return permits.permits().empty() && permits.waiters().empty() && blocks == 0; }
+};
+
+// Reads the leases of all tenants, or with `device` only those on that device. With `device` waiters are omitted, as
+// another device may serve them. Requires: an operator's inspector.
+absl::StatusOr<Outstanding> LookAtOutstanding(const Inspector& inspector,
+                                              std::optional<uint32_t> device = std::nullopt);
+
+// "out: 2 permits, 1 waiting request, 3 blocks of 96.0 MiB (1 named)", and a line for each holder.
+std::string Describe(const Outstanding& out, absl::Time now);
+
+// "1 block", "2 blocks".
+std::string CountOf(uint64_t count, absl::string_view noun);
+
+// Prints `effect`, and asks `question` if stdin is a terminal. With `yes` it does not ask.
+// Errors: kFailedPrecondition naming --yes if stdin is no terminal; kCancelled if the answer is not y.
+absl::Status Confirm(absl::string_view effect, absl::string_view question, bool yes);
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_OUTSTANDING_H_

@@ -1,0 +1,63 @@
+// Starts a command and waits for it, with the semantics of execvp() in every mode. Does not use fork(): this process
+// has gRPC threads, whose state a fork() would break.
+
+#ifndef CLIENT_CLI_RUN_CHILD_H_
+#define CLIENT_CLI_RUN_CHILD_H_
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/exit_status.h"
+
+namespace berth::cli {
+
+// Returns the environment of this process, with `entries` ("NAME=value") replacing entries of the same names.
+std::vector<std::string> EnvironmentWith(const std::vector<std::string>& entries);
+
+// The signals that a process blocks and ignores; an executed program inherits both sets.
+struct SignalSettings {
+  sigset_t blocked;
+  sigset_t ignored;
+};
+
+// Reads the blocked signals of this thread and the ignored signals of this process.
+SignalSettings ReadSignalSettings();
+// Applies `settings`. Every signal that is not ignored gets its default action.
+void SetSignalSettings(const SignalSettings& settings);
+
+struct SpawnOptions {
+  SignalSettings signals;
+  // An open fd of the folder of the command's control group; negative: this process's own group.
+  int cgroup = -1;
+  // Runs in the new process before the command, with every signal blocked. Must not allocate: the new process shares
+  // this process's memory, and the calling thread is suspended meanwhile. Null: nothing runs.
+  void (*before)(void*) = nullptr;
+  void* argument = nullptr;
+};
+
+// Starts `command`, found along PATH, in this process's process group and on its terminal. Errors: kNotFound if the
+// command does not exist; kFailedPrecondition if it cannot be executed, or not in that control group.
+absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
+                                   const std::vector<std::string>& environment, const SpawnOptions& options);
+
+// Replaces this process by `command`, found along PATH. Returns only on failure, with SpawnCommand()'s errors.
+absl::Status ExecCommand(const std::vector<std::string>& command,
+                         const std::vector<std::string>& environment);
+
+// Waits until the child has ended, and leaves it a zombie. Until Reap() no other process gets its pid, so a signal that
+// is still forwarded to the pid has no effect. Calls `stopped` with the signal each time a signal has stopped the
+// child.
+void AwaitEnd(pid_t child, const std::function<void(int)>& stopped = nullptr);
+
+// Reaps the child. Returns its exit code, or the signal that killed it.
+ExitStatus Reap(pid_t child);
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_RUN_CHILD_H_

@@ -1,0 +1,65 @@
+// GroupWitness distinguishes a signal sent to a whole process group from a signal sent only to this process.
+//
+// The kernel does not mark the difference. The witness is a process of the same group that blocks every signal and does
+// nothing else. A signal that reached both processes was sent to the group: by a terminal, by `kill 0` or by
+// `kill -- -PGID`.
+
+#ifndef CLIENT_CLI_RUN_GROUP_WITNESS_H_
+#define CLIENT_CLI_RUN_GROUP_WITNESS_H_
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <array>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/os/unique_fd.h"
+
+namespace berth::cli {
+
+// Number of deliveries of each signal, indexed by signal number.
+using SignalCounts = std::array<uint32_t, NSIG + 1>;
+
+// One caller at a time. Cheap to start: the witness shares this process's memory and file descriptors.
+class GroupWitness {
+ public:
+  // Requires: the calling thread blocks every signal and lives as long as the witness; the kernel kills the witness
+  // when the thread ends.
+  static absl::StatusOr<std::unique_ptr<GroupWitness>> Start();
+  // Ends the witness process. Call it before an exec.
+  ~GroupWitness();
+  GroupWitness(const GroupWitness&) = delete;
+  GroupWitness& operator=(const GroupWitness&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  // Returns the signals that have reached the witness since the last call. They include every group signal that this
+  // process has already received: the call waits until a running kill() has reached every process. Async-signal-safe; a
+  // process made by vfork() from this process may call it, too.
+  const SignalCounts& Take();
+  // Resumes a witness that a group SIGSTOP has stopped. Take() does not count the SIGCONT of this call. A group SIGCONT
+  // that this process has received reached the witness earlier, and is counted.
+  void Continue() const;
+
+ private:
+  // Waits for a running kill(). kill() holds the kernel's task-list lock for reading until it has reached the whole
+  // group; this function's system call first acquires the same lock for writing.
+  void AwaitKill() const;
+  GroupWitness(UniqueFd ask, UniqueFd answer, void* stack);
+  static int Run(void* self);
+
+  const UniqueFd ask_;
+  const UniqueFd answer_;
+  void* const stack_;
+  const pid_t parent_;
+  pid_t pid_ = -1;
+  // Written by the witness.
+  SignalCounts counts_ = {};
+};
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_RUN_GROUP_WITNESS_H_

@@ -1,0 +1,323 @@
+#include "client/cli/run/holder_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <berth/permit.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/run/permit_notice.h"
+#include "client/cli/run/signal_relay.h"
+#include "client/sdk/transport/environment.h"
+#include "client/sdk/transport/session_entry.h"
+#include "common/notification.h"
+#include "common/os/os_error.h"
+#include "common/status_macros.h"
+#include "common/thread.h"
+
+namespace berth::cli {
+namespace {
+
+// Maximum wait for ends that the end of this process brings about anyway.
+constexpr absl::Duration kEndPatience = absl::Seconds(2);
+constexpr char kKeepOption[] = "--keep=";
+// Name of the holder process's memfd. At its end it writes there why its permit ended early.
+constexpr char kVerdictName[] = "berth-keeper-verdict";
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Returns nothing if the process has ended or is not visible.
+std::optional<uid_t> EffectiveUidOf(pid_t pid) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    // "Uid:", then the real uid and the effective uid.
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
+    uid_t uid = 0;
+    if (fields[0] == "Uid:" && fields.size() > 2 && absl::SimpleAtoi(fields[2], &uid)) return uid;
+  }
+  return std::nullopt;
+}
+
+// Returns the value of NAME in entries of NAME=VALUE; nothing without such an entry.
+std::optional<std::string> ValueIn(const std::vector<std::string>& entries, absl::string_view name) {
+  for (const std::string& entry : entries) {
+    const size_t end = entry.find('=');
+    if (end != std::string::npos && absl::string_view(entry).substr(0, end) == name)
+      return entry.substr(end + 1);
+  }
+  return std::nullopt;
+}
+
+// Closes all inherited fds that the holder process does not need. Another process may wait for them to be closed.
+void CloseInherited(const HolderTask& task) {
+  std::vector<int> needed = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, task.owner, task.report};
+  // The owner may have opened other files under these numbers since.
+  const auto session = internal::SessionNameFromEnvironment();
+  if (session.ok() && session->has_value() && internal::HasInherited(**session)) {
+    needed.insert(needed.end(), {(*session)->lifeline, (*session)->session_credentials});
+  }
+  std::sort(needed.begin(), needed.end());
+  int next = 0;
+  for (const int fd : needed) {
+    if (fd > next) ::close_range(static_cast<unsigned>(next), static_cast<unsigned>(fd - 1), 0);
+    next = std::max(next, fd + 1);
+  }
+  ::close_range(static_cast<unsigned>(next), ~0U, 0);
+}
+
+// Detaches from the owner's terminal, pipes and working directory. With `say`, a terminal on stderr stays, reopened in
+// non-blocking mode so that a write never blocks.
+void Detach(bool say) {
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  UniqueFd terminal;
+  if (say && ::isatty(STDERR_FILENO) != 0) {
+    terminal = UniqueFd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(null.get(), fd);
+  ::dup2(terminal ? terminal.get() : null.get(), STDERR_FILENO);
+  [[maybe_unused]] const int moved = ::chdir("/");
+}
+
+// Opens the verdict of a running holder process, to be read at its end; none if it is not found.
+UniqueFd OpenVerdict(pid_t holder) {
+  const std::string fds = absl::StrCat("/proc/", holder, "/fd");
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(fds, error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (!absl::StartsWith(target, absl::StrCat("/memfd:", kVerdictName))) continue;
+    return UniqueFd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  return UniqueFd();
+}
+
+// Cancels when the owner ends, or when the starting process ends before it has passed the report on.
+class Watch {
+ public:
+  static absl::StatusOr<std::unique_ptr<Watch>> Start(const HolderTask& task, Cancellation* cancellation) {
+    UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
+    if (!stop) return OsError("eventfd", errno);
+    std::unique_ptr<Watch> watch(new Watch(std::move(stop)));
+    BERTH_ASSIGN_OR_RETURN(watch->thread_, Thread::Start("the permit's owner", [raw = watch.get(), task, cancellation] {
+                             raw->Run(task, cancellation);
+                           }));
+    return watch;
+  }
+  ~Watch() {
+    if (!thread_.joinable()) return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+    thread_.join();
+  }
+
+ private:
+  explicit Watch(UniqueFd stop) : stop_(std::move(stop)) {}
+
+  void Run(const HolderTask& task, Cancellation* cancellation) {
+    pollfd fds[3] = {{.fd = stop_.get(), .events = POLLIN},
+                     {.fd = task.owner, .events = POLLIN},
+                     {.fd = task.report, .events = POLLIN}};
+    while (true) {
+      if (::poll(fds, 3, -1) < 0) continue;
+      if (fds[0].revents != 0) return;
+      char passed_on;
+      const bool over = fds[1].revents != 0 ||
+                        (fds[2].revents != 0 && ::recv(task.report, &passed_on, sizeof(passed_on), 0) <= 0);
+      if (over) {
+        cancellation->Cancel();
+        return;
+      }
+      if (fds[2].revents != 0) fds[2].fd = -1;
+    }
+  }
+
+  const UniqueFd stop_;
+  Thread thread_;
+};
+
+void Send(int report, const HolderReport& what) {
+  const std::string text = FormatHolderReport(what);
+  [[maybe_unused]] const ssize_t sent = ::send(report, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+absl::StatusOr<HolderTask> ParseHolderTask(absl::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ',');
+  HolderTask task;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &task.owner) ||
+      !absl::SimpleAtoi(parts[1], &task.report)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a holder process's task"));
+  }
+  task.token = parts[2];
+  return task;
+}
+
+std::string FormatHolderTask(const HolderTask& task) {
+  return absl::StrCat(task.owner, ",", task.report, ",", task.token);
+}
+
+std::string FormatHolderReport(const HolderReport& report) {
+  std::string text = absl::StrCat(report.code, absl::string_view("\0", 1), report.reason);
+  for (const std::string& entry : report.environment)
+    absl::StrAppend(&text, absl::string_view("\0", 1), entry);
+  return text;
+}
+
+absl::StatusOr<HolderReport> ParseHolderReport(absl::string_view text) {
+  std::vector<std::string> parts = absl::StrSplit(text, '\0');
+  HolderReport report;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &report.code)) {
+    return absl::InvalidArgumentError("the text is not a holder process's report");
+  }
+  report.reason = parts[1];
+  report.environment.assign(std::make_move_iterator(parts.begin() + 2), std::make_move_iterator(parts.end()));
+  return report;
+}
+
+ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, const HolderNotices& notices,
+                            const HolderTask& task) {
+  CloseInherited(task);
+  PermitRequest request = asked;
+  const auto notice = std::make_shared<PermitNotice>(notices.on_revoke, [owner = task.owner](int signal) {
+    ::syscall(SYS_pidfd_send_signal, owner, signal, nullptr, 0);
+  });
+  request.on_event = [notice](const PermitEvent& event) { notice->Take(event); };
+  const UniqueFd verdict(::memfd_create(kVerdictName, MFD_CLOEXEC));
+  const int no_verdict = errno;
+  ::prctl(PR_SET_NAME, "berth-holder");
+  const auto fail = [&](const ExitStatus& end) {
+    Send(task.report, {.code = end.code, .reason = std::string(end.not_run)});
+    return end;
+  };
+  if (!verdict) return fail(FailedToAcquire(OsError("memfd_create", no_verdict), request));
+  const absl::StatusOr<std::unique_ptr<SignalRelay>> relay = SignalRelay::Start();
+  if (!relay.ok()) return fail(FailedToAcquire(relay.status(), request));
+  Cancellation& cancellation = (*relay)->cancellation();
+  const absl::StatusOr<std::unique_ptr<Watch>> watch = Watch::Start(task, &cancellation);
+  if (!watch.ok()) return fail(FailedToAcquire(watch.status(), request));
+  Notification over;
+  const Cancellation::Hook hook(&cancellation, [&over] { over.Notify(); });
+
+  const absl::StatusOr<std::shared_ptr<Session>> session =
+      Session::Open({.folder = globals.folder,
+                     .label = request.label,
+                     .admin = globals.admin,
+                     .observer = globals.observer});
+  if (!session.ok()) return fail(FailedToAcquire(session.status(), request));
+  absl::StatusOr<HeldPermits> permits = AcquirePermits(*session, request, request.label, &cancellation);
+  if (over.HasBeenNotified()) return fail({.code = kRunFailed, .not_run = "interrupted"});
+  if (!permits.ok()) return fail(FailedToAcquire(permits.status(), request));
+  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits, request);
+  if (!environment.ok()) return fail(FailedToAcquire(environment.status(), request));
+
+  HolderReport report = {.environment = *environment};
+  std::string named = absl::StrCat(kHolderVariable, "=", ::getpid(), " ", task.token);
+  for (const std::string& entry : *environment) {
+    absl::StrAppend(&named, " ", absl::string_view(entry).substr(0, entry.find('=')));
+  }
+  report.environment.push_back(std::move(named));
+  Detach(notices.say);
+  Send(task.report, report);
+  over.WaitForNotification();
+  const std::optional<EndNotice> ended = permits->end();
+  const absl::Status released = permits->Release();
+  std::string why = ended.has_value() ? Describe(*ended) : "";
+  // A daemon that does not know the session reports this to the first caller, which may be this release.
+  if (why.empty() && absl::IsUnauthenticated(released)) why = Describe({.reason = EndReason::kNotResumed});
+  [[maybe_unused]] const ssize_t written = ::write(verdict.get(), why.data(), why.size());
+  if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
+  return {};
+}
+
+absl::StatusOr<std::vector<std::string>> NamesOfHolder(absl::string_view value) {
+  std::vector<std::string> words = absl::StrSplit(value, ' ', absl::SkipEmpty());
+  pid_t pid = 0;
+  if (words.size() < 2 || !absl::SimpleAtoi(words[0], &pid) || pid <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kHolderVariable, "=\"", value, "\" does not name a holder process; run `berth acquire` again"));
+  }
+  words.erase(words.begin(), words.begin() + 2);
+  words.push_back(kHolderVariable);
+  return words;
+}
+
+absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
+  BERTH_RETURN_IF_ERROR(NamesOfHolder(value).status());
+  const std::vector<std::string> words = absl::StrSplit(value, ' ', absl::SkipEmpty());
+  FoundHolder found;
+  if (!absl::SimpleAtoi(words[0], &found.pid)) return absl::InvalidArgumentError("unreachable");
+  found.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, found.pid, 0)));
+  const absl::Status gone =
+      absl::NotFoundError(absl::StrCat("the permit's holder process ", found.pid, " has ended"));
+  if (!found.pidfd) return gone;
+  // Any user can start a process with such a command line: the holder process must belong to this user.
+  if (EffectiveUidOf(found.pid) != ::geteuid()) return gone;
+  // The pid may belong to another process by now. Data read after opening the pidfd belongs to the pidfd's process, or
+  // the read fails.
+  const std::vector<std::string> arguments =
+      absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/cmdline")), '\0');
+  const bool ours = std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return absl::StartsWith(argument, kKeepOption) && absl::EndsWith(argument, "," + words[1]);
+  });
+  if (!ours) return gone;
+  found.verdict = OpenVerdict(found.pid);
+  found.environment =
+      absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/environ")), '\0', absl::SkipEmpty());
+  return found;
+}
+
+std::string ShellQuote(absl::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+std::string ShellExports(const std::vector<std::string>& entries) {
+  std::string text;
+  for (const std::string& entry : entries) {
+    const size_t end = entry.find('=');
+    absl::StrAppend(&text, "export ", entry.substr(0, end), "=", ShellQuote(entry.substr(end + 1)), "\n");
+  }
+  return text;
+}
+
+std::string ShellRestore(const std::vector<std::string>& names, const std::vector<std::string>& before) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (const std::optional<std::string> value = ValueIn(before, name)) {
+      absl::StrAppend(&text, ShellExports({absl::StrCat(name, "=", *value)}));
+    } else {
+      absl::StrAppend(&text, "unset ", name, "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace berth::cli

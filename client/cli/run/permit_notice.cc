@@ -1,0 +1,61 @@
+#include "client/cli/run/permit_notice.h"
+
+#include <signal.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/exit_status.h"
+
+namespace berth::cli {
+namespace {
+
+// The signals that `berth run` forwards, by name.
+const std::map<std::string, int>& RevokeSignals() {
+  static const auto* const signals =
+      new std::map<std::string, int>{{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},
+                                     {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
+  return *signals;
+}
+
+// Returns 0 for the empty name.
+int SignalOf(const std::string& name) {
+  const auto found = RevokeSignals().find(name);
+  return found == RevokeSignals().end() ? 0 : found->second;
+}
+
+}  // namespace
+
+CLI::Option* AddOnRevoke(CLI::App* verb, const std::string& whom, std::string* name) {
+  return verb
+      ->add_option("--on-revoke", *name,
+                   absl::StrCat("Send ", whom,
+                                " this signal when its permit ends before its release: HUP, INT, QUIT, TERM, USR1 or "
+                                "USR2"))
+      ->check(CLI::IsMember(RevokeSignals()));
+}
+
+PermitNotice::PermitNotice(const std::string& on_revoke, std::function<void(int)> send)
+    : signal_(SignalOf(on_revoke)), send_(std::move(send)) {}
+
+void PermitNotice::Take(const PermitEvent& event) {
+  MutexLock lock(&mu_);
+  if (event.what == PermitEvent::kOverdue) {
+    Complain("the permit is overdue: held longer than its pool's hold_warning");
+    return;
+  }
+  if (std::exchange(ended_, true)) return;
+  // Signal first: writing to a terminal may block for any time.
+  if (signal_ != 0 && send_) send_(signal_);
+  Complain(absl::StrCat("the permit has ended: ", Describe(event.end), "; ",
+                        FreesUnits(event.end.reason) ? "other jobs may use its units now"
+                                                     : "its units return when the job's processes have ended"));
+}
+
+void PermitNotice::StopSending() {
+  MutexLock lock(&mu_);
+  send_ = nullptr;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,262 @@
+#include "client/cli/run/permit_request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <berth/bytes.h>
+#include <berth/error.h>
+#include <berth/gang.h>
+#include <berth/visible_devices.h>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/format.h"
+#include "client/cli/run/local_rank.h"
+#include "client/cli/run/wait_notice.h"
+#include "client/cli/verbs.h"
+#include "client/sdk/transport/session_core.h"
+#include "common/label.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+constexpr char kAnyDevice[] = "any";
+constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
+// Device names that are no UUID.
+constexpr absl::string_view kPicks[] = {kAnyDevice, "best", "highest-score", "round-robin"};
+// The maximum number of devices of a node and of members of a gang.
+constexpr uint64_t kMaxGpus = 64;
+
+// If the request is for any one device of the lease that this process is in, names the device of the process's rank.
+void ChooseByRank(const Session& session, PermitRequest* request) {
+  const bool any = request->device.empty() || request->device == kAnyDevice;
+  const bool plain = any && request->gpus == 1 && request->min_capability.empty() && request->island_of.empty();
+  if (!session.joined() || request->independent || !plain || !request->among.empty()) return;
+  const char* const devices = ::getenv(kDeviceVariable);
+  // A launcher that sets the rank's device itself has chosen: the value differs both from Berth's and from the original
+  // one.
+  const char* const visible = ::getenv(kCudaVariable);
+  const char* const outer = ::getenv(kVisibleVariable);
+  const bool is_launchers = visible != nullptr && (devices == nullptr || absl::string_view(visible) != devices) &&
+                            (outer == nullptr || absl::string_view(visible) != outer);
+  if (devices == nullptr || is_launchers) return;
+  const std::optional<RankedDevice> mine = DeviceOfRank(devices, ::getenv);
+  if (!mine.has_value()) return;
+  request->device = mine->uuid;
+  if (mine->rank < mine->devices || request->quiet) return;
+  Complain(absl::StrCat(mine->variable, " ", mine->rank, ": shares device ", mine->uuid, " with rank ",
+                        mine->rank % mine->devices, ": the lease has ", mine->devices, " devices"));
+}
+
+// Returns one member for each requested device; one without a device if none is requested.
+std::vector<GangMember> MembersOf(const PermitRequest& request) {
+  const Bytes declared = request.mem.empty() ? Bytes() : *ParseBytes(request.mem);
+  std::vector<GangMember> members;
+  for (const auto& [uuid, units] : request.placed) {
+    members.push_back({.pool = request.pool,
+                       .units = units,
+                       .device = uuid,
+                       .declared = declared,
+                       .wait_for_device = request.wait_for_device});
+  }
+  if (!members.empty()) return members;
+  std::string device = request.device;
+  if (device.empty() && (request.gpus > 0 || !request.mem.empty())) device = kAnyDevice;
+  const bool asks = !request.min_capability.empty() || !request.island_of.empty() || !request.among.empty();
+  if (device.empty() && asks) device = kAnyDevice;
+  const uint32_t capability = request.min_capability.empty() ? 0 : *ParseCapability(request.min_capability);
+  members.resize(std::max<uint64_t>(request.gpus, 1), {.pool = request.pool,
+                                                       .units = request.units,
+                                                       .device = device,
+                                                       .declared = declared,
+                                                       .min_capability = capability,
+                                                       .island_of = request.island_of,
+                                                       .among = request.among,
+                                                       .wait_for_device = request.wait_for_device});
+  return members;
+}
+
+}  // namespace
+
+void AddPermitOptions(CLI::App* verb, PermitRequest* request) {
+  verb->add_option("--pool", request->pool, "The pool (default: gpu-tests)");
+  verb->add_option("--permits", request->units, "Units of the pool (default: 1)")->check(CheckCount);
+  verb->add_flag("--exclusive", request->exclusive,
+                 "Acquire only while no other permit of the pool is out, and let none be granted meanwhile");
+  verb->add_option("--priority", request->priority, "From -10 to 10; the higher priority is first (default: 0)");
+  verb->add_option("--gpus", request->gpus,
+                   "Name this many devices in BERTH_DEVICE and CUDA_VISIBLE_DEVICES, all or none; --permits and --mem "
+                   "count for each")
+      ->check(CheckCount);
+  verb->add_option(
+      "--device", request->device,
+      "any (default: least loaded), best (most free bytes), highest-score, round-robin, or an ordinal, a UUID or a "
+      "unique prefix of one; implies --gpus 1");
+  verb->add_option("--devices", request->among,
+                   "Choose among these devices only, e.g. 0,1 (named as in --device); CUDA_VISIBLE_DEVICES also limits "
+                   "the choice; implies --gpus 1")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb->add_flag("--wait-for-device", request->wait_for_device, "Wait for a device that is out of service");
+  verb->add_flag("--ordinals", request->ordinals,
+                 "Name devices to the command by ordinals in PCI order instead of UUIDs");
+  verb->add_option("--min-capability", request->min_capability,
+                   "The least compute capability of the devices, e.g. 9.0; implies --gpus 1");
+  verb->add_option("--island-of", request->island_of,
+                   "Only devices in this device's NVLink island (named as in --device); implies --gpus 1");
+  verb->add_option(
+      "--mem", request->mem,
+      "Bytes that the command takes on its device, e.g. 20GiB: wait until they are free, and reserve them; implies "
+      "--gpus 1");
+  auto* const timeout =
+      verb->add_option("--timeout", request->timeout, "The longest wait, e.g. 90, 5m (default: no limit)");
+  verb->add_flag("--no-wait", request->no_wait, "Do not wait")->excludes(timeout);
+  verb->add_option("--label", request->label, "The name that lists show (default: the command's name)");
+  verb->add_flag("--independent", request->independent,
+                 "Inside another `berth run`: acquire permits in addition to its own");
+  verb->add_flag("--quiet", request->quiet, "Do not report the cause of a wait after 2 s");
+}
+
+absl::Status Check(const PermitRequest& request) {
+  if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(ParseWait(request.timeout).status());
+  if (!request.mem.empty()) BERTH_RETURN_IF_ERROR(ParseBytes(request.mem).status());
+  if (request.gpus > kMaxGpus) {
+    return absl::InvalidArgumentError(absl::StrCat("--gpus ", request.gpus, ": the maximum is ", kMaxGpus));
+  }
+  const bool named = !request.device.empty() && !absl::c_linear_search(kPicks, request.device);
+  if (request.gpus > 1 && named) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gpus ", request.gpus, " needs a choice such as any or best, not the one device ", request.device));
+  }
+  if (!request.min_capability.empty()) BERTH_RETURN_IF_ERROR(ParseCapability(request.min_capability).status());
+  return absl::OkStatus();
+}
+
+absl::Duration MaxWait(const PermitRequest& request) {
+  if (request.no_wait) return absl::ZeroDuration();
+  return request.timeout.empty() ? absl::InfiniteDuration() : *ParseWait(request.timeout);
+}
+
+std::string LabelOf(const PermitRequest& request, absl::string_view program) {
+  if (!request.label.empty()) return request.label;
+  return ToLabel(program.substr(program.rfind('/') + 1));
+}
+
+absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& session, const PermitRequest& requested,
+                                           absl::string_view label, Cancellation* cancellation) {
+  PermitRequest request = requested;
+  ChooseByRank(*session, &request);
+  const std::string key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId()));
+  const absl::Duration max_wait = MaxWait(request);
+  std::optional<WaitNotice> notice;
+  if (!request.quiet && max_wait > WaitNotice::kPatience) notice.emplace(session, request.pool, key);
+  const std::vector<GangMember> members = MembersOf(request);
+  // Next to an existing adoptable permit, a second one would make it undefined which permit is adopted.
+  const bool adoptable = !(request.independent && session->joined());
+  if (members.size() > 1) {
+    const GangOptions options = {.members = members,
+                                 .label = std::string(label),
+                                 .priority = request.priority,
+                                 .max_wait = max_wait,
+                                 .holder_key = key,
+                                 .exclusive = request.exclusive,
+                                 .independent = request.independent,
+                                 .adoptable = adoptable,
+                                 .on_event = request.on_event,
+                                 .cancellation = cancellation};
+    BERTH_ASSIGN_OR_RETURN(Gang gang, Gang::Acquire(session, options));
+    return HeldPermits(session, std::move(gang.permits()), gang.environment());
+  }
+  const PermitOptions options = {.pool = request.pool,
+                                 .units = members[0].units,
+                                 .label = std::string(label),
+                                 .priority = request.priority,
+                                 .max_wait = max_wait,
+                                 .holder_key = key,
+                                 .exclusive = request.exclusive,
+                                 .device = members[0].device,
+                                 .declared = members[0].declared,
+                                 .min_capability = members[0].min_capability,
+                                 .island_of = members[0].island_of,
+                                 .among = members[0].among,
+                                 .wait_for_device = members[0].wait_for_device,
+                                 .independent = request.independent,
+                                 .adoptable = adoptable,
+                                 .on_event = request.on_event,
+                                 .cancellation = cancellation};
+  BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session, options));
+  std::vector<std::string> environment = permit.environment();
+  std::vector<Permit> permits;
+  permits.push_back(std::move(permit));
+  return HeldPermits(session, std::move(permits), std::move(environment));
+}
+
+ExitStatus FailedToAcquire(const absl::Status& status, const PermitRequest& request) {
+  // A zero wait can end with either refusal; the exit code depends on the option that requested it.
+  if (IsRefusal(status, Reason::kNoPermit) || IsRefusal(status, Reason::kWaitTimedOut)) {
+    Complain(status.message());
+    if (request.no_wait) return {.code = kNotGranted, .not_run = "not-free"};
+    return {.code = kTimedOut, .not_run = "timed-out"};
+  }
+  ExitStatus end = Report(status);
+  if (end.code == kFailed) end.code = kRunFailed;
+  return end;
+}
+
+absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const HeldPermits& permits,
+                                                       const PermitRequest& request) {
+  BERTH_ASSIGN_OR_RETURN(std::string inherited, session.Inherit());
+  std::vector<std::string> entries = permits.environment();
+  entries.push_back(std::move(inherited));
+  entries.push_back(absl::StrCat("BERTH_FOLDER=", session.folder()));
+  const std::string devices = permits.Devices(request.ordinals);
+  if (devices.empty()) return entries;
+  entries.push_back(absl::StrCat(kDeviceVariable, "=", devices));
+  for (std::string& entry : entries) {
+    if (absl::StartsWith(entry, absl::StrCat(kCudaVariable, "="))) entry = absl::StrCat(kCudaVariable, "=", devices);
+  }
+  if (const std::optional<std::string> bound = VisibleDevices(); bound.has_value()) {
+    entries.push_back(absl::StrCat(kVisibleVariable, "=", *bound));
+  }
+  return entries;
+}
+
+std::string HeldPermits::Devices(bool ordinals) const {
+  std::map<uint32_t, std::string> devices;
+  for (const Permit& permit : permits_) {
+    if (const auto ordinal = permit.device_ordinal()) {
+      devices.emplace(*ordinal, ordinals ? absl::StrCat(*ordinal) : permit.device_uuid());
+    }
+  }
+  return absl::StrJoin(devices, ",", [](std::string* out, const auto& device) { absl::StrAppend(out, device.second); });
+}
+
+std::optional<EndNotice> HeldPermits::end() const {
+  session_->core()->channel().TakeIn();
+  for (const Permit& permit : permits_) {
+    if (std::optional<EndNotice> ended = permit.end()) return ended;
+  }
+  return std::nullopt;
+}
+
+absl::Status HeldPermits::Release() {
+  absl::Status first;
+  for (Permit& permit : permits_) first.Update(permit.Release());
+  return first;
+}
+
+void HeldPermits::Leave() {
+  for (Permit& permit : permits_) permit.Leave();
+}
+
+}  // namespace berth::cli

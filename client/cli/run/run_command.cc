@@ -1,0 +1,183 @@
+#include "client/cli/run/run_command.h"
+
+#include <stdio.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <berth/permit.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/run/cgroup.h"
+#include "client/cli/run/child.h"
+#include "client/cli/run/permit_notice.h"
+#include "client/cli/run/permit_request.h"
+#include "client/cli/run/signal_relay.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+// Maximum wait for ends that the end of this process brings about anyway.
+constexpr absl::Duration kEndPatience = absl::Seconds(2);
+
+// Prints the error, and returns how `run` ends for it.
+ExitStatus Fail(const absl::Status& status, int code = kRunFailed, absl::string_view reason = "failed") {
+  Complain(status.message());
+  return {.code = code, .not_run = reason};
+}
+
+ExitStatus FailedToStart(const absl::Status& status) {
+  if (absl::IsNotFound(status)) return Fail(status, kCommandNotFound, "not-found");
+  if (absl::IsFailedPrecondition(status)) return Fail(status, kCannotExecute, "not-executable");
+  return Fail(status);
+}
+
+ExitStatus InterruptedBy(int signal) {
+  return {.code = 128 + signal, .signal = signal, .not_run = "interrupted"};
+}
+
+// Replaces this process by the command; the daemon already knows its pid. The permit stays in use until the command has
+// ended, whatever fds it closes, and until every process that inherits the session from it has ended.
+ExitStatus Become(const RunOptions& options, const std::vector<std::string>& environment,
+                  SignalRelay& relay, RunReport& report) {
+  relay.Stop();
+  if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
+  report.Becomes();
+  return FailedToStart(ExecCommand(options.command, environment));
+}
+
+// Runs the command, and waits for the processes it leaves in its cgroup, if it has one.
+ExitStatus Attend(const RunOptions& options, const std::vector<std::string>& environment,
+                  SignalRelay& relay, RunReport& report, PermitNotice& notice) {
+  std::optional<Cgroup> cgroup;
+  if (options.cgroup) {
+    absl::StatusOr<Cgroup> made = Cgroup::Make();
+    if (!made.ok()) return Fail(made.status());
+    cgroup.emplace(*std::move(made));
+  }
+  const absl::StatusOr<pid_t> child =
+      relay.StartCommand(options.command, EnvironmentWith(environment), cgroup ? cgroup->fd() : -1);
+  if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
+  if (!child.ok()) return FailedToStart(child.status());
+  report.Started();
+  AwaitEnd(*child, [&relay](int signal) { relay.StopAs(signal); });
+  if (cgroup) {
+    relay.PassTo([&](int signal, bool to_group) { cgroup->Signal(signal, to_group); });
+    cgroup->AwaitEmpty();
+  }
+  notice.StopSending();
+  relay.Stop();
+  return Reap(*child);
+}
+
+// Reports on stderr that the permit ended before the command, which ended with `status`.
+void SayPermitEnded(const ExitStatus& status, const std::optional<EndNotice>& ended, PermitNotice& notice) {
+  if (!ended.has_value()) return;
+  // In case the SDK's thread has not delivered the event yet.
+  notice.Take({.what = PermitEvent::kEnded, .end = *ended});
+  Complain(
+      absl::StrCat("exit code ", kPermitEnded, ": the permit ended before the command, which ended with ",
+                   status.signal == 0 ? absl::StrCat("code ", status.code) : absl::StrCat("signal ", status.signal)));
+}
+
+// Implements RunCommand() except for the report of a command that did not run.
+ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunReport& report) {
+  const absl::Status sensible = Check(options.request);
+  if (!sensible.ok()) return Fail(sensible, kUsage, "usage");
+  const absl::StatusOr<std::unique_ptr<SignalRelay>> started = SignalRelay::Start();
+  if (!started.ok()) return Fail(started.status());
+  SignalRelay& relay = **started;
+
+  PermitRequest request = options.request;
+  const std::string label = LabelOf(request, options.command[0]);
+  const absl::StatusOr<std::shared_ptr<Session>> session =
+      Session::Open({.folder = globals.folder, .label = label, .admin = globals.admin, .observer = globals.observer});
+  if (!session.ok()) return FailedToAcquire(session.status(), options.request);
+  if (options.complete != nullptr) {
+    const absl::Status completed = options.complete(*session, &request);
+    if (!completed.ok()) return FailedToAcquire(completed, request);
+  }
+  const auto notice =
+      std::make_shared<PermitNotice>(options.on_revoke, [&relay](int signal) { relay.Send(signal); });
+  request.on_event = [notice](const PermitEvent& event) { notice->Take(event); };
+  absl::StatusOr<HeldPermits> permits = AcquirePermits(*session, request, label, &relay.cancellation());
+  if (const int signal = relay.interrupted_by(); signal != 0) return InterruptedBy(signal);
+  if (!permits.ok()) return FailedToAcquire(permits.status(), request);
+
+  const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits, request);
+  if (!environment.ok()) return Fail(environment.status());
+  if (options.exec) return Become(options, EnvironmentWith(*environment), relay, report);
+  const ExitStatus ran = Attend(options, *environment, relay, report, *notice);
+  if (!ran.not_run.empty()) return ran;
+  const std::optional<EndNotice> ended = permits->end();
+  SayPermitEnded(ran, ended, *notice);
+  if (options.until == "tree") {
+    // The last process that holds the lifeline ends the session, and with it the permit.
+    permits->Leave();
+    return report.Ran(ran, ended.has_value());
+  }
+  // Ending the session returns its permits.
+  if (!(*session)->joined() && (*session)->End(kEndPatience).ok()) ExitNow(report.Ran(ran, ended.has_value()));
+  permits->Release().IgnoreError();
+  return report.Ran(ran, ended.has_value());
+}
+
+}  // namespace
+
+ExitStatus DidNotRun(const RunOptions& options, const ExitStatus& end) {
+  RunReport report(options.report);
+  if (const absl::Status opened = report.Open(); !opened.ok()) Complain(opened.message());
+  return report.NotRun(end);
+}
+
+ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
+  RunReport report(options.report);
+  if (const absl::Status opened = report.Open(); !opened.ok()) return report.NotRun(Fail(opened));
+  const ExitStatus end = RunHolding(globals, options, report);
+  return end.not_run.empty() ? end : report.NotRun(end);
+}
+
+void AddRunOptions(CLI::App* verb, const Globals& globals, RunOptions* options, Verb* chosen, Verb run) {
+  verb->footer(absl::StrCat("Ends with the command's exit code, or by its signal. Else with\n", kPermitExitCodes,
+                            "  79   the permit ended before the command: revoked, held too long, or lost\n"
+                            "  126  the command cannot be executed; 127: the command was not found\n"
+                            "  125  anything else"));
+  AddPermitOptions(verb, &options->request);
+  auto* const until =
+      verb->add_option(
+              "--until", options->until,
+              "command (default): hold the permit until the command ends; tree: until its whole process tree has "
+              "ended")
+          ->check(CLI::IsMember({"command", "tree"}));
+  auto* const exec = verb->add_flag("--exec", options->exec,
+                                    "Become the command; hold as --until=tree does, and until the command ends");
+  verb->add_flag("--cgroup", options->cgroup,
+                 "Run the command in a control group of its own, and hold until the group is empty")
+      ->excludes(until)
+      ->excludes(exec);
+  AddOnRevoke(verb, "the command", &options->on_revoke)->excludes(exec);
+  AddRunReportOptions(verb, &options->report);
+  exec->excludes(until);
+  // All arguments from the first one that is no option of the verb belong to the command, with and without "--".
+  verb->fallthrough(false);
+  verb->prefix_command();
+  verb->callback([&globals, chosen, options, verb, run = std::move(run)] {
+    // If the command started before the "--", the "--" is one of its arguments.
+    options->command = verb->remaining();
+    const bool ended = !globals.command.empty() && options->command.empty();
+    options->command.insert(options->command.end(), globals.command.begin() + (ended ? 1 : 0),
+                            globals.command.end());
+    if (!ended && !options->command.empty() && absl::StartsWith(options->command[0], "-")) {
+      throw CLI::ExtrasError({options->command[0]});
+    }
+    if (options->command.empty()) throw CLI::RequiredError("COMMAND");
+    *chosen = run;
+  });
+}
+
+}  // namespace berth::cli

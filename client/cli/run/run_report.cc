@@ -1,0 +1,141 @@
+#include "client/cli/run/run_report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/os/os_error.h"
+
+namespace berth::cli {
+namespace {
+
+constexpr char kNotRunOption[] = "--exit-code-not-run";
+
+// A process has at most one report.
+std::atomic<int> code_without_memory = kRunFailed;
+// Shells and wrappers use higher codes for commands that cannot be executed and for signals.
+constexpr int kMaxNotRunCode = 125;
+// Lowest number for the duplicate of the report's fd: above the numbers that scripts use.
+constexpr int kFirstFd = 10;
+
+// Returns the error that the parser prints; empty for a valid code.
+std::string CheckNotRunCode(const std::string& text) {
+  int code = 0;
+  if (absl::SimpleAtoi(text, &code) && code >= 1 && code <= kMaxNotRunCode) return "";
+  return absl::StrCat("\"", text, "\" is not an exit code from 1 to ", kMaxNotRunCode,
+                      ": 0 is success; from 126, codes mean a command that cannot be executed, or a signal");
+}
+
+std::string EndLine(const ExitStatus& end) {
+  return end.signal == 0 ? absl::StrCat("code=", end.code, "\n") : absl::StrCat("signal=", end.signal, "\n");
+}
+
+}  // namespace
+
+void AddRunReportOptions(CLI::App* verb, RunReportOptions* options) {
+  verb->add_option(
+          kNotRunOption, options->not_run_code,
+          "The exit code, 1 to 125, of every end at which the command did not run (125 for `git bisect run`); a "
+          "signal that ends the wait still ends this process")
+      ->check(CheckNotRunCode);
+  auto* const file = verb->add_option(
+      "--status-file", options->status_file,
+      "Write lines of NAME=VALUE about the end to this file: ran=yes, ran=no or ran=exec; code= or signal= "
+      "of the command; reason= if it did not run; permit=held or permit=ended; exit=");
+  verb->add_option("--status-fd", options->status_fd,
+                   "The same to the open fd of this number, which the command does not inherit")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(file);
+}
+
+int CodeOfUsageError(const CLI::App& app) {
+  for (const CLI::App* const verb : app.get_subcommands()) {
+    const CLI::Option* const option = verb->get_option_no_throw(kNotRunOption);
+    if (option == nullptr || option->results().empty()) continue;
+    const std::string& text = option->results().back();
+    int code = 0;
+    if (CheckNotRunCode(text).empty() && absl::SimpleAtoi(text, &code)) return code;
+  }
+  return kUsage;
+}
+
+absl::Status RunReport::Open() {
+  if (options_.not_run_code != 0) code_without_memory = options_.not_run_code;
+  if (!options_.status_file.empty()) {
+    absl::StatusOr<WholeFile> file = WholeFile::Create(options_.status_file, 0666);
+    if (!file.ok()) {
+      return absl::Status(file.status().code(),
+                          absl::StrCat("--status-file ", file.status().message(), " (--status-fd takes an open fd)"));
+    }
+    // Remove the file of an earlier run, so that it is not mistaken for this run's report.
+    if (::unlink(options_.status_file.c_str()) < 0 && errno != ENOENT) {
+      return OsError(absl::StrCat("--status-file ", options_.status_file), errno);
+    }
+    output_.reset(::fcntl(file->fd(), F_DUPFD_CLOEXEC, kFirstFd));
+    if (!output_) return OsError(absl::StrCat("--status-file ", options_.status_file), errno);
+    file_.emplace(*std::move(file));
+  }
+  if (options_.status_fd < 0) return absl::OkStatus();
+  const int mode = ::fcntl(options_.status_fd, F_GETFL);
+  if (mode >= 0) output_.reset(::fcntl(options_.status_fd, F_DUPFD_CLOEXEC, kFirstFd));
+  if (!output_) return OsError(absl::StrCat("--status-fd ", options_.status_fd), errno);
+  if ((mode & O_ACCMODE) == O_RDONLY) {
+    return absl::InvalidArgumentError(absl::StrCat("--status-fd ", options_.status_fd, " is open for reading only"));
+  }
+  // The reader waits for the end of this process, not of the command. The standard fds remain the command's.
+  if (options_.status_fd > STDERR_FILENO) ::close(options_.status_fd);
+  return absl::OkStatus();
+}
+
+ExitStatus RunReport::NotRun(const ExitStatus& end) {
+  ExitStatus chosen = end;
+  if (options_.not_run_code != 0 && end.signal == 0) chosen.code = options_.not_run_code;
+  Write(absl::StrCat("ran=no\nreason=", end.not_run, "\n", end.signal == 0 ? "" : EndLine(end), "exit=", chosen.code,
+                     "\n"));
+  return chosen;
+}
+
+ExitStatus RunReport::Ran(const ExitStatus& command, bool permit_ended) {
+  const ExitStatus end = permit_ended ? ExitStatus{.code = kPermitEnded} : command;
+  Write(absl::StrCat("ran=yes\n", EndLine(command), "permit=", permit_ended ? "ended" : "held", "\nexit=", end.code,
+                     "\n"));
+  return end;
+}
+
+void RunReport::Becomes() { Write("ran=exec\n"); }
+
+void RunReport::Started() { code_without_memory = kRunFailed; }
+
+int RunReport::CodeWithoutMemory() { return code_without_memory; }
+
+void RunReport::Write(const std::string& lines) {
+  if (!output_) return;
+  // A reader that closed its end must not end this process by SIGPIPE and hide the command's code.
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  struct sigaction before;
+  ::sigaction(SIGPIPE, &ignore, &before);
+  size_t written = 0;
+  while (written < lines.size()) {
+    const ssize_t wrote = ::write(output_.get(), lines.data() + written, lines.size() - written);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) {
+      Complain(absl::StrCat("cannot write the status: ", OsError("write", errno).message()));
+      break;
+    }
+    written += static_cast<size_t>(wrote);
+  }
+  if (file_.has_value()) {
+    if (const absl::Status placed = file_->Commit(); !placed.ok()) Complain(placed.message());
+    file_.reset();
+  }
+  ::sigaction(SIGPIPE, &before, nullptr);
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,109 @@
+// SignalRelay receives the signals that are meant for a command, on behalf of its wrapper process.
+//
+// Before the command runs, each signal has its normal effect on the wrapper: it ends the wait, stops the process or is
+// ignored. While the command runs, each signal sent only to the wrapper is forwarded to the command. A signal for the
+// whole process group (the terminal's ^C, `kill 0`) reaches the command directly, and is not forwarded
+// (client/cli/run/group_witness.h).
+
+#ifndef CLIENT_CLI_RUN_SIGNAL_RELAY_H_
+#define CLIENT_CLI_RUN_SIGNAL_RELAY_H_
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <berth/cancellation.h>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "client/cli/run/child.h"
+#include "client/cli/run/group_witness.h"
+#include "common/mutex.h"
+#include "common/os/unique_fd.h"
+#include "common/thread.h"
+
+namespace berth::cli {
+
+// Construct it before any other thread, so that every thread inherits the blocked signals. Thread-safe.
+class SignalRelay {
+ public:
+  // Blocks every signal in the calling thread. Resets SIGCHLD from ignored to its default.
+  static absl::StatusOr<std::unique_ptr<SignalRelay>> Start();
+  ~SignalRelay();
+  SignalRelay(const SignalRelay&) = delete;
+  SignalRelay& operator=(const SignalRelay&) = delete;
+
+  // Cancelled by the first signal that ends a wait.
+  Cancellation& cancellation() { return cancellation_; }
+
+  // The signal that ended the wait, or 0.
+  int interrupted_by() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Starts a command with the signal settings from before Start(), and forwards signals to it from then on. A signal
+  // either reaches the command or interrupts the wait, never both.
+  // Errors: SpawnCommand()'s; kCancelled if a signal interrupted the wait; then nothing was started.
+  absl::StatusOr<pid_t> StartCommand(const std::vector<std::string>& command,
+                                     const std::vector<std::string>& environment, int cgroup = -1)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Receives a signal. `to_group`: it was sent to the whole process group.
+  using Taker = std::function<void(int signal, bool to_group)>;
+  // From now on `take` receives the signals, for the work after the command's end. It runs on the relay's thread, under
+  // the relay's lock, until Stop().
+  void PassTo(Taker take) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Handles a signal from Berth itself as if it had been sent only to this process.
+  void Send(int signal) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Stops this process by the signal that has stopped the command, so that a shell sees its job stopped. Does nothing
+  // if the command has continued meanwhile. Call it on the thread that called Start().
+  void StopAs(int signal) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Restores the effect of signals from before Start(). An earlier signal that was not forwarded is reported by
+  // interrupted_by(). Call Stop() after the child has ended and before its pid is released (client/cli/run/child.h).
+  // Call Stop() and the destructor on the thread that called Start().
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Launch;
+
+  SignalRelay(UniqueFd signals, UniqueFd wake, const SignalSettings& original);
+  void Run();
+  // Reads the signals for this process, and separates the group signals from the others.
+  void TakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<signalfd_siginfo> Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(const signalfd_siginfo& info, bool to_group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeWaiting(int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Records signals that reached the group before this process reads them.
+  void RecordGroup(const SignalCounts& counts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether a signal read here was sent to the group; if so, decrements its count.
+  bool TakeOfGroup(const signalfd_siginfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives a signal of this process its default action on this thread.
+  void ActByDefault(int signal) const;
+  static void InCommand(void* launch);
+
+  const UniqueFd signals_;
+  const UniqueFd wake_;
+  const SignalSettings original_;
+  Cancellation cancellation_;
+
+  mutable Mutex mu_;
+  int interrupted_by_ ABSL_GUARDED_BY(mu_) = 0;
+  pid_t child_ ABSL_GUARDED_BY(mu_) = 0;
+  Taker take_ ABSL_GUARDED_BY(mu_);
+  // Null before the command starts, and if the witness cannot be started.
+  std::unique_ptr<GroupWitness> witness_ ABSL_GUARDED_BY(mu_);
+  // Signals that the witness has received and this process has not yet read.
+  SignalCounts of_group_ ABSL_GUARDED_BY(mu_) = {};
+
+  Thread thread_;
+};
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_RUN_SIGNAL_RELAY_H_

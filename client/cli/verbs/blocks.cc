@@ -1,0 +1,202 @@
+#include <stdio.h>
+
+#include <memory>
+#include <optional>
+
+#include <berth/block.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+#include "client/cli/verbs.h"
+#include "client/cli/verbs/publish.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
+  Table table({{"BLOCK"},
+               {"DEVICE", Table::Align::kRight},
+               {"BYTES", Table::Align::kRight},
+               {"KIND"},
+               {"STATE"},
+               {"AGE", Table::Align::kRight},
+               {"OWNER"},
+               {"TENANT"},
+               {"MAPPED BY"},
+               {"NAME"},
+               {"LABEL"}});
+  for (const v1::Block& block : answer.blocks()) {
+    table.AddRow({absl::StrCat(block.handle().block()), absl::StrCat(block.device()),
+                  FormatCount(block.bytes()), FormatExportKind(block.export_kind()),
+                  absl::StrCat(v1::Block::State_Name(block.state()), block.torn() ? ", torn" : "",
+                               block.lost() && block.state() != v1::Block::LOST ? ", lost" : "",
+                               block.release_error().empty() ? "" : ", stuck"),
+                  FormatSince(block.create_time(), now),
+                  block.owner() == 0 ? "" : absl::StrCat(block.owner()), FormatTenant(block.tenant()),
+                  absl::StrJoin(block.imports(), ",",
+                                [](std::string* out, const v1::Import& import) {
+                                  absl::StrAppend(out, FormatProcess(import.process()));
+                                }),
+                  block.name(), block.label()});
+  }
+  if (table.empty()) return "";
+  std::string text = table.Format();
+  for (const v1::Block& block : answer.blocks()) {
+    if (block.release_error().empty()) continue;
+    absl::StrAppend(&text, "block ", block.handle().block(), " is not released: ", block.release_error(), "\n");
+  }
+  return text;
+}
+
+std::string ImportsForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
+  Table table({{"BLOCK"},
+               {"NAME"},
+               {"IMPORT", Table::Align::kRight},
+               {"PROCESS"},
+               {"SESSION"},
+               {"ACCESS"},
+               {"SINCE", Table::Align::kRight},
+               {"RECALLED"}});
+  for (const v1::Block& block : answer.blocks()) {
+    for (const v1::Import& import : block.imports()) {
+      const bool writes = import.read_only() == v1::READ_ONLY_UNSPECIFIED;
+      table.AddRow({absl::StrCat(block.handle().block()), block.name().empty() ? block.label() : block.name(),
+                    absl::StrCat(import.id()), FormatProcess(import.process()),
+                    absl::StrCat(import.session()), writes ? "read-write" : "read-only",
+                    FormatSince(import.import_time(), now), import.recalled() ? "yes" : "no"});
+    }
+  }
+  return table.empty() ? "" : table.Format();
+}
+
+ExitStatus List(const Globals& globals, bool imports) {
+  return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::ListBlocksResponse answer, inspector.ListBlocks());
+    return Show(globals, answer, [&] {
+      const std::string rows = imports ? ImportsForPeople(answer, absl::Now()) : ForPeople(answer, absl::Now());
+      return rows.empty() ? NoneOf(imports ? "imports" : "blocks", sight) : rows + LacksOthers(sight);
+    });
+  });
+}
+
+ExitStatus Publish(const Globals& globals, Publication publication, const std::vector<std::string>& grantees) {
+  for (const std::string& grantee : grantees) {
+    const absl::StatusOr<std::vector<uint32_t>> uids = FindGrantees(grantee);
+    if (!uids.ok()) {
+      Report(uids.status());
+      return {.code = kUsage};
+    }
+    publication.grants.insert(publication.grants.end(), uids->begin(), uids->end());
+  }
+  const auto session = OpenFor(globals, /*admin=*/false);
+  if (!session.ok()) return Report(session.status());
+  const absl::StatusOr<PublishedFile> published = PublishFile(*session, publication);
+  if (!published.ok()) return Report(published.status());
+  if (!globals.json) {
+    Print(absl::StrCat(publication.name, ": ", FormatBytes(published->bytes), " on device ", published->device, "\n"));
+  }
+  return {};
+}
+
+struct UnpublishOptions {
+  std::string name;
+  std::string tenant;
+};
+
+ExitStatus Unpublish(const Globals& globals, const UnpublishOptions& options) {
+  std::optional<Block::Publisher> publisher;
+  if (!options.tenant.empty()) {
+    const absl::StatusOr<v1::Tenant> tenant = ParseTenant(options.tenant);
+    if (!tenant.ok()) {
+      Report(tenant.status());
+      return {.code = kUsage};
+    }
+    publisher = Block::Publisher{.uid = tenant->uid(), .container = tenant->container()};
+  }
+  const auto session = OpenFor(globals, publisher.has_value());
+  if (!session.ok()) return Report(session.status());
+  return Report(Block::Unpublish(*session, options.name, publisher));
+}
+
+// Recalls or frees a block; `change` is the method of Inspector.
+ExitStatus Change(const Globals& globals, const std::string& id,
+                  absl::StatusOr<v1::Block> (Inspector::*change)(BlockId) const) {
+  const absl::StatusOr<uint64_t> block = ParseId(id);
+  if (!block.ok()) {
+    Report(block.status());
+    return {.code = kUsage};
+  }
+  return Act(globals, [&](const Inspector& inspector) -> absl::Status {
+    v1::ListBlocksResponse changed;
+    BERTH_ASSIGN_OR_RETURN(*changed.add_blocks(), (inspector.*change)(BlockId(*block)));
+    return Show(globals, changed.blocks(0), [&] { return ForPeople(changed, absl::Now()); });
+  });
+}
+
+ExitStatus ClearTorn(const Globals& globals, const std::string& id) {
+  const absl::StatusOr<uint64_t> block = ParseId(id);
+  if (!block.ok()) {
+    Report(block.status());
+    return {.code = kUsage};
+  }
+  return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Block answer, inspector.ClearTorn(BlockId(*block)));
+    return Show(globals, answer, [&] { return absl::StrCat("block ", *block, " is marked as consistent\n"); });
+  });
+}
+
+}  // namespace
+
+void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("blocks", "Show blocks, with their owners and the processes that map them");
+  const auto imports = std::make_shared<bool>(false);
+  verb->add_flag("--imports", *imports,
+                 "Show each import: the process, the time since which it maps the block, and whether a recall is "
+                 "pending");
+  const auto published = std::make_shared<Publication>();
+  const auto grantees = std::make_shared<std::vector<std::string>>();
+  CLI::App* const publish =
+      verb->add_subcommand("publish", "Load a file into a block with a name, which this user's sessions can import");
+  publish->add_option("NAME", published->name, "The block's name")->required();
+  publish->add_option("FILE", published->path, "A regular file that no process is writing")->required();
+  publish->add_option("--device", published->device,
+                      "The device's ordinal, UUID or unique prefix (default: the device with the most free bytes)");
+  publish->add_flag("--replace", published->replace,
+                    "Move the name from its present block to the new one; an import gets either of the two");
+  publish
+      ->add_option("--grant", *grantees,
+                   "Grant the block to a user (name or uid) or a group (group:NAME, group:GID); may be repeated")
+      ->allow_extra_args(false);
+  const auto unpublished = std::make_shared<UnpublishOptions>();
+  CLI::App* const unpublish = verb->add_subcommand("unpublish", "Delete a published block");
+  unpublish->add_option("NAME", unpublished->name, "The block's name")->required();
+  unpublish->add_option("--tenant", unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER");
+  const auto id = std::make_shared<std::string>();
+  CLI::App* const recall = verb->add_subcommand("recall", "Request that importers unmap a block, without freeing it");
+  recall->add_option("BLOCK", *id, "The block's id")->required();
+  CLI::App* const free = verb->add_subcommand("free", "Free a block, whichever session made it");
+  free->add_option("BLOCK", *id, "The block's id")->required();
+  CLI::App* const clear_torn =
+      verb->add_subcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");
+  clear_torn->add_option("BLOCK", *id, "The block's id")->required();
+  verb->callback([=, &globals] {
+    if (recall->parsed()) {
+      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::RecallBlock); };
+    } else if (free->parsed()) {
+      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::FreeBlock); };
+    } else if (clear_torn->parsed()) {
+      *chosen = [&globals, id] { return ClearTorn(globals, *id); };
+    } else if (publish->parsed()) {
+      *chosen = [&globals, published, grantees] { return Publish(globals, *published, *grantees); };
+    } else if (unpublish->parsed()) {
+      *chosen = [&globals, unpublished] { return Unpublish(globals, *unpublished); };
+    } else {
+      *chosen = [&globals, imports] { return List(globals, *imports); };
+    }
+  });
+}
+
+}  // namespace berth::cli

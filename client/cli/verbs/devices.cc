@@ -1,0 +1,59 @@
+#include <stdio.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/device_table.h"
+#include "client/cli/format.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+// Prints the devices now and after each change, until the reader closes the output. Prints tables separated by an empty
+// line, or one JSON object per line.
+absl::Status Watch(const Globals& globals, const Inspector& inspector) {
+  absl::Status shown;
+  bool first = true;
+  const absl::Status watched = inspector.WatchDevices([&](const v1::WatchDevicesResponse& answer) {
+    const absl::StatusOr<std::string> text =
+        globals.json ? FormatJsonLine(answer)
+                     : absl::StrCat(first ? "" : "\n", DeviceTable(answer.devices()),
+                                    ReportTable(answer.reports(), absl::Now()));
+    first = false;
+    shown = text.status();
+    if (!shown.ok()) return false;
+    return Print(*text) && ::fflush(stdout) == 0;
+  });
+  BERTH_RETURN_IF_ERROR(shown);
+  return watched;
+}
+
+}  // namespace
+
+void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("devices", "Show devices, their state and budget");
+  const auto watch = std::make_shared<bool>(false);
+  const auto hardware = std::make_shared<bool>(false);
+  verb->add_flag("--watch", *watch, "Show the devices again after each change other than of their bytes");
+  verb->add_flag("--hardware", *hardware, "Show hardware and health from the last NVML sample")->excludes("--watch");
+  verb->callback([&globals, chosen, watch, hardware] {
+    *chosen = [&globals, watch, hardware] {
+      return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+        if (*watch) return Watch(globals, inspector);
+        if (*hardware) {
+          BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
+          return Show(globals, answer, [&] { return HardwareTable(answer); });
+        }
+        if (globals.json) {
+          BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
+          return Show(globals, answer, [] { return std::string(); });
+        }
+        BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
+        return Show(globals, answer, [&] { return DeviceTable(answer); });
+      });
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,149 @@
+#include "client/cli/verbs/history.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+#include "client/sdk/admin/history.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+using Lease = v1::HistoryLease;
+
+struct HistoryFilter {
+  std::string since;
+  std::string until;
+  std::string pool;
+  std::string kind;
+  std::string limit = "100";
+};
+
+std::string Words(const std::string& name) {
+  return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", " "}}));
+}
+
+// Parses a time; "2h" is two hours ago.
+absl::Status ReadTime(const std::string& text, absl::Time now, google::protobuf::Timestamp* out) {
+  absl::Time time;
+  std::string error;
+  if (const absl::StatusOr<absl::Duration> ago = ParseWait(text); ago.ok()) {
+    time = now - *ago;
+  } else if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is neither a duration such as 2h nor a time such as 2026-03-01T10:00:00Z"));
+  }
+  out->set_seconds(absl::ToUnixSeconds(time));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ListHistoryRequest> ReadRequest(const HistoryFilter& filter, absl::Time now) {
+  v1::ListHistoryRequest request;
+  if (!filter.since.empty()) BERTH_RETURN_IF_ERROR(ReadTime(filter.since, now, request.mutable_since()));
+  if (!filter.until.empty()) BERTH_RETURN_IF_ERROR(ReadTime(filter.until, now, request.mutable_until()));
+  request.set_pool(filter.pool);
+  Lease::Kind kind = Lease::KIND_UNSPECIFIED;
+  if (!filter.kind.empty() && !Lease::Kind_Parse(absl::AsciiStrToUpper(filter.kind), &kind)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", filter.kind, "\" is not a kind: expected permit, block, reservation or plan"));
+  }
+  request.set_kind(kind);
+  return request;
+}
+
+std::string Amount(const Lease& lease) {
+  if (lease.kind() == Lease::BLOCK || lease.kind() == Lease::RESERVATION) return FormatCount(lease.bytes());
+  return absl::StrCat(lease.units(), lease.pool().empty() ? "" : " of ", lease.pool());
+}
+
+std::string Held(const Lease& lease, absl::Time now) {
+  if (lease.has_held()) return FormatDuration(lease.held());
+  return lease.end() == Lease::END_UNSPECIFIED ? FormatSince(lease.grant_time(), now) : "";
+}
+
+std::string ForPeople(const v1::ListHistoryResponse& answer, Sight sight, absl::Time now) {
+  if (answer.leases().empty()) return NoneOf("leases", sight);
+  Table table({{"GRANTED"},
+               {"KIND"},
+               {"ID"},
+               {"WHAT"},
+               {"DEVICES"},
+               {"TENANT"},
+               {"PROCESS"},
+               {"WAITED", Table::Align::kRight},
+               {"HELD", Table::Align::kRight},
+               {"END"},
+               {"LABEL"}});
+  // In chronological order.
+  for (int i = answer.leases_size() - 1; i >= 0; --i) {
+    const Lease& lease = answer.leases(i);
+    const absl::Time granted =
+        absl::FromUnixSeconds(lease.grant_time().seconds()) + absl::Nanoseconds(lease.grant_time().nanos());
+    const bool out = lease.end() == Lease::END_UNSPECIFIED;
+    table.AddRow({absl::FormatTime("%Y-%m-%d %H:%M:%S", granted, absl::LocalTimeZone()),
+                  Words(Lease::Kind_Name(lease.kind())), absl::StrCat(lease.id()), Amount(lease),
+                  absl::StrJoin(lease.device_uuids(), ","), FormatTenant(lease.tenant()),
+                  lease.has_process() ? FormatProcess(lease.process()) : "", FormatDuration(lease.waited()),
+                  Held(lease, now), out ? "out" : Words(Lease::End_Name(lease.end())), lease.label()});
+  }
+  return table.Format() + LacksOthers(sight);
+}
+
+// Prints what the answer lacks, so that a reader does not take it for complete.
+void PrintMissing(const v1::ListHistoryResponse& answer, const HistoryFilter& filter) {
+  if (!answer.fault().empty()) {
+    PrintError(absl::StrCat("berth history: the daemon does not record leases now: ", answer.fault(), "\n"));
+  }
+  if (answer.unwritten_total() > 0) {
+    PrintError(absl::StrCat("berth history: ", answer.unwritten_total(),
+                            " grants and ends are missing: the history's disk was slow or full\n"));
+  }
+  if (!answer.next_page_token().empty()) {
+    PrintError(absl::StrCat("berth history: showing the last ", filter.limit, "; --limit shows more\n"));
+  }
+}
+
+ExitStatus PrintHistory(const Globals& globals, const HistoryFilter& filter) {
+  const absl::Time now = absl::Now();
+  const absl::StatusOr<v1::ListHistoryRequest> request = ReadRequest(filter, now);
+  const absl::StatusOr<uint64_t> limit = ParseCount(filter.limit);
+  if (!request.ok() || !limit.ok()) {
+    Report(request.ok() ? limit.status() : request.status());
+    return {.code = kUsage};
+  }
+  const absl::StatusOr<View> view = OpenView(globals);
+  if (!view.ok()) return Report(view.status());
+  const absl::StatusOr<v1::ListHistoryResponse> answer = ListHistory(view->session, *request, *limit);
+  if (!answer.ok()) return Report(answer.status());
+  const absl::Status shown = Show(globals, *answer, [&] { return ForPeople(*answer, view->sight, now); });
+  PrintMissing(*answer, filter);
+  return Report(shown);
+}
+
+}  // namespace
+
+void AddHistory(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb =
+      app.add_subcommand("history", "Show present and past leases: permits, blocks, reservations and plans");
+  const auto filter = std::make_shared<HistoryFilter>();
+  verb->add_option("--since", filter->since,
+                   "Leases that were out at some time from then on: a duration (2h) or a time (2026-03-01T10:00:00Z)");
+  verb->add_option("--until", filter->until, "Leases that were out before then (default: now)");
+  verb->add_option("--pool", filter->pool, "Only this pool");
+  verb->add_option("--kind", filter->kind, "Only this kind: permit, block, reservation or plan");
+  verb->add_option("--limit", filter->limit, "The last N leases")->capture_default_str();
+  verb->callback(
+      [&globals, chosen, filter] { *chosen = [&globals, filter] { return PrintHistory(globals, *filter); }; });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,16 @@
+// `berth history`: the past and current leases of the node, with their holders and times.
+
+#ifndef CLIENT_CLI_VERBS_HISTORY_H_
+#define CLIENT_CLI_VERBS_HISTORY_H_
+
+#include "CLI/CLI.hpp"
+#include "client/cli/verbs.h"
+
+namespace berth::cli {
+
+// As the Add…() functions in verbs.h.
+void AddHistory(CLI::App& app, const Globals& globals, Verb* chosen);
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_VERBS_HISTORY_H_

@@ -1,0 +1,86 @@
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/format.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+
+std::string CheckCount(const std::string& text) { return std::string(ParseCount(text).status().message()); }
+
+absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin) {
+  return Session::Open({.folder = globals.folder,
+                        .label = "berth",
+                        .admin = admin || globals.admin,
+                        .observer = globals.observer,
+                        .always_new = true});
+}
+
+absl::StatusOr<View> OpenView(const Globals& globals) {
+  if (!globals.admin) {
+    absl::StatusOr<std::shared_ptr<Session>> all = Session::Open({.folder = globals.folder, .observer = true});
+    if (all.ok()) return View{.session = *std::move(all), .sight = Sight::kAll};
+    if (globals.observer) return all.status();
+  }
+  BERTH_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenFor(globals, globals.admin));
+  return View{.session = std::move(session), .sight = globals.admin ? Sight::kAll : Sight::kOwn};
+}
+
+ExitStatus Look(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&, Sight)> look) {
+  const absl::StatusOr<View> view = OpenView(globals);
+  if (!view.ok()) return Report(view.status());
+  return Report(look(Inspector(view->session), view->sight));
+}
+
+namespace {
+
+constexpr absl::string_view kWhoSeesAll =
+    "--observer shows every tenant's to root, the daemon's user and its observer group";
+
+}  // namespace
+
+std::string NoneOf(absl::string_view what, Sight sight, absl::string_view where) {
+  return sight == Sight::kAll ? absl::StrCat("no ", what, where, "\n")
+                              : absl::StrCat("no ", what, " of yours", where, "; ", kWhoSeesAll, "\n");
+}
+
+std::string LacksOthers(Sight sight) {
+  return sight == Sight::kAll ? "" : absl::StrCat("the list shows your tenant only; ", kWhoSeesAll, "\n");
+}
+
+ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> look) {
+  const absl::StatusOr<std::shared_ptr<Session>> session =
+      Session::Open({.folder = globals.folder,
+                     .label = "berth",
+                     .admin = globals.admin && !globals.observer,
+                     .observer = globals.observer || globals.admin,
+                     .always_new = true});
+  if (!session.ok()) return Report(session.status());
+  return Report(look(Inspector(*session)));
+}
+
+ExitStatus Inspect(const Globals& globals, bool admin,
+                   absl::FunctionRef<absl::Status(const Inspector&)> look) {
+  const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, admin);
+  if (!session.ok()) return Report(session.status());
+  return Report(look(Inspector(*session)));
+}
+
+ExitStatus Act(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> act) {
+  absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/!globals.observer);
+  if (!session.ok() && !globals.admin && !globals.observer) session = OpenFor(globals, /*admin=*/false);
+  if (!session.ok()) return Report(session.status());
+  return Report(act(Inspector(*session)));
+}
+
+absl::Status Show(const Globals& globals, const google::protobuf::Message& message,
+                  absl::FunctionRef<std::string()> for_people) {
+  const absl::StatusOr<std::string> text = globals.json ? FormatJson(message) : for_people();
+  BERTH_RETURN_IF_ERROR(text.status());
+  Print(*text);
+  return absl::OkStatus();
+}
+
+}  // namespace berth::cli

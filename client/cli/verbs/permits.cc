@@ -1,0 +1,266 @@
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+struct Options {
+  std::string pool;
+  // A count, or "default".
+  std::string cap;
+  std::optional<uint64_t> tenant_cap;
+  std::string ageing;
+  std::string hold_warning;
+  std::string hold_limit;
+  std::string idle_warning;
+  // UID=WEIGHT.
+  std::vector<std::string> weights;
+  std::optional<uint64_t> no_device_cap;
+  // N, UUID=N, or UUID= to remove the device's cap.
+  std::vector<std::string> device_caps;
+  std::string permit;
+};
+
+// "2", "2 exclusive".
+std::string FormatUnits(uint64_t units, bool exclusive) {
+  return absl::StrCat(units, exclusive ? " exclusive" : "");
+}
+
+// "3m12s", "3m12s overdue", "3m12s idle 1m", "3m12s cached".
+std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
+  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
+                      permit.has_idle() ? absl::StrCat(" idle ", FormatDuration(permit.idle())) : "",
+                      permit.kept() ? " cached" : "");
+}
+
+// Returns one line for each pool selected by `selected` with units or waiters of other tenants; empty if there are
+// none.
+std::string Others(const v1::ListPoolsResponse& pools, const v1::ListPermitsResponse& own,
+                   const std::string& selected) {
+  std::string text;
+  for (const v1::Pool& pool : pools.pools()) {
+    if (!selected.empty() && pool.name() != selected) continue;
+    uint64_t units = 0, waiters = 0;
+    for (const v1::Permit& permit : own.permits()) units += permit.pool() == pool.name() ? permit.units() : 0;
+    for (const v1::Waiter& waiter : own.waiters()) waiters += waiter.pool() == pool.name() ? 1 : 0;
+    // The pools were listed after the permits: some of the caller's own units may have returned meanwhile.
+    const uint64_t others = pool.out() > units ? pool.out() - units : 0;
+    const uint64_t waiting = pool.waiters() > waiters ? pool.waiters() - waiters : 0;
+    if (others == 0 && waiting == 0) continue;
+    absl::StrAppend(&text, "pool ", pool.name(), ": ", others, " of ", pool.cap(), " units are held by other tenants",
+                    waiting == 0 ? "" : absl::StrCat(", and ", waiting, " of their requests wait"), "\n");
+  }
+  return text;
+}
+
+std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, const std::string& others, absl::Time now) {
+  Table holders({{"PERMIT", Table::Align::kRight},
+                 {"POOL"},
+                 {"UNITS", Table::Align::kRight},
+                 {"DEPTH", Table::Align::kRight},
+                 {"HELD", Table::Align::kRight},
+                 {"WAITED", Table::Align::kRight},
+                 {"AT WORK", Table::Align::kRight},
+                 {"SESSION"},
+                 {"PROCESS"},
+                 {"DEVICE"},
+                 {"DECLARED", Table::Align::kRight},
+                 {"LABEL"}});
+  for (const v1::Permit& permit : answer.permits()) {
+    holders.AddRow({absl::StrCat(permit.id()), permit.pool(), FormatUnits(permit.units(), permit.exclusive()),
+                    absl::StrCat(permit.depth()), FormatHeld(permit, now), FormatDuration(permit.waited()),
+                    permit.has_utilisation() ? absl::StrCat(permit.utilisation(), " %") : "-",
+                    absl::StrCat(permit.session()), FormatProcess(permit.process()), permit.device().uuid(),
+                    permit.declared_bytes() == 0 ? "" : FormatCount(permit.declared_bytes()),
+                    permit.label()});
+  }
+  Table waiters({{"WAITER", Table::Align::kRight},
+                 {"POOL"},
+                 {"POSITION", Table::Align::kRight},
+                 {"PRIORITY", Table::Align::kRight},
+                 {"UNITS", Table::Align::kRight},
+                 {"WAITING", Table::Align::kRight},
+                 {"SESSION"},
+                 {"PROCESS"},
+                 {"LABEL"}});
+  for (const v1::Waiter& waiter : answer.waiters()) {
+    waiters.AddRow({absl::StrCat(waiter.number()), waiter.pool(), absl::StrCat(waiter.position()),
+                    absl::StrCat(waiter.priority()), FormatUnits(waiter.units(), waiter.exclusive()),
+                    FormatSince(waiter.wait_start_time(), now), absl::StrCat(waiter.session()),
+                    FormatProcess(waiter.process()), waiter.label()});
+  }
+  const std::string none = sight == Sight::kAll ? "no permits are out\n" : "no permits of yours are out\n";
+  return absl::StrCat(holders.empty() ? none : holders.Format(),
+                      waiters.empty() ? "" : absl::StrCat("\n", waiters.Format()), others, LacksOthers(sight));
+}
+
+ExitStatus List(const Globals& globals, const Options& options) {
+  return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits(options.pool));
+    std::string others;
+    if (sight == Sight::kOwn && !globals.json) {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
+      others = Others(pools, answer, options.pool);
+    }
+    return Show(globals, answer, [&] { return ForPeople(answer, sight, others, absl::Now()); });
+  });
+}
+
+// Parses `text` if not empty: a time, or "never", which is zero.
+absl::Status ReadTime(const std::string& text, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
+                      v1::SetPoolRequest* change) {
+  if (text.empty()) return absl::OkStatus();
+  absl::Duration time;
+  if (text != "never") {
+    BERTH_ASSIGN_OR_RETURN(time, ParseWait(text));
+  }
+  google::protobuf::Duration* const out = (change->*field)();
+  absl::Duration rest;
+  out->set_seconds(absl::IDivDuration(time, absl::Seconds(1), &rest));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  return absl::OkStatus();
+}
+
+absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  uint64_t cap = 0;
+  const bool without = parts.size() == 2 && parts[1].empty();
+  if (!without && (parts.back().find('-') == 0 || !absl::SimpleAtoi(parts.back(), &cap))) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not N, UUID=N or UUID="));
+  }
+  if (parts.size() == 1) {
+    change->set_device_cap(cap);
+    return absl::OkStatus();
+  }
+  v1::DeviceCap* const to = change->add_device_caps();
+  to->set_uuid(parts[0]);
+  if (!without) to->set_cap(cap);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
+  v1::SetPoolRequest change;
+  change.set_pool(options.pool);
+  if (options.cap == "default") {
+    change.set_defaults(true);
+  } else if (!options.cap.empty()) {
+    BERTH_ASSIGN_OR_RETURN(const uint64_t cap, ParseCount(options.cap));
+    change.set_cap(cap);
+  }
+  if (options.no_device_cap.has_value()) change.set_no_device_cap(*options.no_device_cap);
+  if (options.tenant_cap.has_value()) change.set_tenant_cap(*options.tenant_cap);
+  BERTH_RETURN_IF_ERROR(ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change));
+  BERTH_RETURN_IF_ERROR(ReadTime(options.idle_warning, &v1::SetPoolRequest::mutable_idle_warning, &change));
+  for (const std::string& text : options.weights) {
+    const std::vector<std::string> parts = absl::StrSplit(text, '=');
+    uint32_t uid = 0, weight = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &uid) || !absl::SimpleAtoi(parts[1], &weight)) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID=WEIGHT"));
+    }
+    v1::TenantWeight* const to = change.add_weights();
+    to->set_uid(uid);
+    to->set_weight(weight);
+  }
+  for (const std::string& text : options.device_caps) BERTH_RETURN_IF_ERROR(ReadDeviceCap(text, &change));
+  return change;
+}
+
+// Formats the pool's settings, and its units in use.
+std::string DescribePool(const v1::Pool& pool) {
+  std::vector<std::string> parts = {absl::StrCat("cap ", pool.cap()), absl::StrCat("out ", pool.out()),
+                                    absl::StrCat("ageing ", FormatDuration(pool.ageing()))};
+  if (pool.no_device_cap() > 0) {
+    parts.push_back(absl::StrCat("without a device ", pool.out_without_device(), " of ", pool.no_device_cap()));
+  }
+  if (pool.device_cap() > 0) parts.push_back(absl::StrCat("device cap ", pool.device_cap()));
+  for (const v1::DeviceCap& cap : pool.device_caps()) {
+    parts.push_back(absl::StrCat("on ", cap.uuid(), " ", cap.cap()));
+  }
+  if (pool.tenant_cap() > 0) parts.push_back(absl::StrCat("tenant cap ", pool.tenant_cap()));
+  if (pool.has_hold_warning())
+    parts.push_back(absl::StrCat("hold warning ", FormatDuration(pool.hold_warning())));
+  if (pool.has_hold_limit()) parts.push_back(absl::StrCat("hold limit ", FormatDuration(pool.hold_limit())));
+  if (pool.has_idle_warning())
+    parts.push_back(absl::StrCat("idle warning ", FormatDuration(pool.idle_warning())));
+  for (const v1::TenantWeight& weight : pool.weights()) {
+    parts.push_back(absl::StrCat("uid ", weight.uid(), " weight ", weight.weight()));
+  }
+  return absl::StrCat("pool ", pool.name(), ": ", absl::StrJoin(parts, ", "), "\n");
+}
+
+ExitStatus Set(const Globals& globals, const Options& options) {
+  const absl::StatusOr<v1::SetPoolRequest> change = MakeChange(options);
+  if (!change.ok()) {
+    Report(change.status());
+    return {.code = kUsage};
+  }
+  return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPool(*change));
+    return Show(globals, pool, [&] { return DescribePool(pool); });
+  });
+}
+
+ExitStatus Revoke(const Globals& globals, const Options& options) {
+  const absl::StatusOr<uint64_t> permit = ParseId(options.permit);
+  if (!permit.ok()) {
+    Report(permit.status());
+    return {.code = kUsage};
+  }
+  return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+    BERTH_ASSIGN_OR_RETURN(const v1::Permit was, inspector.RevokePermit(PermitId(*permit)));
+    return Show(globals, was, [&] {
+      return absl::StrCat("permit ", was.id(), ": ", was.units(), " of pool ", was.pool(), " revoked from ",
+                          FormatProcess(was.process()), ", which continues to run\n");
+    });
+  });
+}
+
+}  // namespace
+
+void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand("permits", "Show holders of permits and waiters");
+  const auto options = std::make_shared<Options>();
+  verb->add_option("--pool", options->pool, "Only this pool");
+  CLI::App* const set =
+      verb->add_subcommand("set", "Change a pool while the daemon runs (operator); a lowered cap drains");
+  set->add_option("POOL", options->pool, "The pool")->required();
+  set->add_option("CAP", options->cap,
+                  "Units that may be out at once, at least 1; \"default\" discards all that operators changed")
+      ->check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
+  set->add_option("--tenant-cap", options->tenant_cap, "Units of one tenant; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
+  set->add_option("--ageing", options->ageing,
+                  "The wait after which a request counts as of the highest priority, e.g. 10m");
+  set->add_option("--hold-warning", options->hold_warning,
+                  "The time after which a held permit is shown as overdue; or never");
+  set->add_option("--hold-limit", options->hold_limit, "The time after which a held permit is revoked; or never");
+  set->add_option("--weight", options->weights,
+                  "UID=WEIGHT: the weight of a user's tenants (default: 1); may be repeated");
+  set->add_option("--idle-warning", options->idle_warning,
+                  "The time after which a permit with an unused device is shown as idle; or never");
+  set->add_option("--no-device-cap", options->no_device_cap,
+                  "Units of permits without a device; 0: no limit but the cap");
+  set->add_option("--device-cap", options->device_caps,
+                  "N: units on each device, 0: no limit; UUID=N: on this one; UUID=: as on the others");
+  CLI::App* const revoke =
+      verb->add_subcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
+  revoke->add_option("PERMIT", options->permit, "The permit's number in `berth permits`")->required();
+  verb->callback([&globals, chosen, options, set, revoke] {
+    const auto run = set->parsed() ? &Set : revoke->parsed() ? &Revoke : &List;
+    *chosen = [&globals, options, run] { return run(globals, *options); };
+  });
+}
+
+}  // namespace berth::cli

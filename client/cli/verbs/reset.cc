@@ -1,0 +1,49 @@
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/outstanding.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+namespace {
+
+constexpr char kEffect[] =
+    "The reset ends every session, permit, reservation and plan, frees every block and makes every handle stale. The "
+    "daemon cannot list them.\n"
+    "Processes continue to use the GPUs, while the daemon grants the same units and bytes to others.\n";
+
+absl::Status Reset(const Globals& globals, bool yes, const Inspector& inspector) {
+  BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+  // If the ledger is readable the daemon refuses the reset; its error names the alternatives.
+  if (node.ledger_fault().empty()) {
+    BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector));
+    PrintError(Describe(out, absl::Now()));
+  } else {
+    BERTH_RETURN_IF_ERROR(Confirm(absl::StrCat(node.ledger_fault(), "\n", kEffect), "Reset the node?", yes));
+  }
+  BERTH_ASSIGN_OR_RETURN(const v1::ResetNodeResponse answer, inspector.ResetNode());
+  return Show(globals, answer, [] { return std::string("every lease ended\n"); });
+}
+
+}  // namespace
+
+void AddReset(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb =
+      app.add_subcommand("reset", "Discard a ledger that cannot be read, with every lease (operator); asks first");
+  verb->footer(
+      "The daemon refuses while it can read the ledger. Then `berth stop --end-leases` ends every lease, and\n"
+      "`berth sessions end` and `berth permits revoke` end single leases.");
+  const auto yes = std::make_shared<bool>(false);
+  verb->add_flag("--yes", *yes, "Do not ask");
+  verb->callback([&globals, chosen, yes] {
+    *chosen = [&globals, yes] {
+      return Inspect(globals, /*admin=*/true,
+                     [&](const Inspector& inspector) { return Reset(globals, *yes, inspector); });
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,109 @@
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/format.h"
+#include "client/cli/outstanding.h"
+#include "client/cli/verbs.h"
+#include "common/os/unique_fd.h"
+#include "common/status_macros.h"
+#include "common/steady_clock.h"
+
+namespace berth::cli {
+namespace {
+
+// A stop takes the daemon at most a second, but the machine may be busy.
+constexpr absl::Duration kEndPatience = absl::Seconds(10);
+constexpr absl::Duration kPause = absl::Milliseconds(10);
+
+struct Options {
+  bool drain = false;
+  std::string timeout;
+  bool end_leases = false;
+  bool yes = false;
+};
+
+std::string Effect(const Options& options) {
+  if (options.end_leases) return "The stop ends every lease and notifies the holders; their processes continue.\n";
+  return "Permits and waiting requests survive the stop: the next daemon resumes them. Blocks are lost.\n";
+}
+
+// Returns whether a process accepts connections on the socket.
+bool Accepts(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EAGAIN;
+}
+
+absl::Status AwaitEnd(const std::string& folder) {
+  const absl::Time deadline = SteadyNow() + kEndPatience;
+  while (Accepts(folder + "/admin.sock")) {
+    if (SteadyNow() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("the daemon in ", folder, " still serves after ",
+                                                      absl::FormatDuration(kEndPatience), ": see the daemon's log"));
+    }
+    absl::SleepFor(kPause);
+  }
+  return absl::OkStatus();
+}
+
+// Returns how long to wait until no lease is left.
+absl::StatusOr<absl::Duration> DrainTime(const Options& options) {
+  if (!options.drain) return absl::ZeroDuration();
+  return options.timeout.empty() ? absl::InfiniteDuration() : ParseWait(options.timeout);
+}
+
+absl::Status Stop(const Globals& globals, const Options& options, absl::Duration drain, const Session& session,
+                  const Inspector& inspector) {
+  BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector));
+  if (!out.empty()) {
+    BERTH_RETURN_IF_ERROR(
+        Confirm(absl::StrCat(Describe(out, absl::Now()), Effect(options)), "Stop the daemon?", options.yes));
+  }
+  BERTH_ASSIGN_OR_RETURN(const v1::StopNodeResponse answer, inspector.StopNode(drain, options.end_leases));
+  BERTH_RETURN_IF_ERROR(AwaitEnd(session.folder()));
+  return Show(globals, answer, [&] {
+    return absl::StrCat("stopped with ", CountOf(answer.units(), "unit"), " and ", CountOf(answer.blocks(), "block"),
+                        options.end_leases ? " taken from " : " held by ", CountOf(answer.sessions(), "session"), "\n");
+  });
+}
+
+}  // namespace
+
+void AddStop(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb =
+      app.add_subcommand("stop", "Stop the daemon (operator); lists the leases that are out, and asks");
+  verb->footer(
+      "Permits survive a stop: jobs continue, and the next daemon resumes their leases. Blocks are lost.\n"
+      "Ends with 1 if leases are out, no terminal can answer, and --yes is not given.");
+  const auto options = std::make_shared<Options>();
+  auto* const drain = verb->add_flag("--drain", options->drain, "Grant no permit, and wait until no lease is out");
+  verb->add_option("--timeout", options->timeout,
+                   "The time after which the daemon stops nevertheless, e.g. 90, 5m (default: never)")
+      ->needs(drain);
+  verb->add_flag("--end-leases", options->end_leases, "End every lease, and notify the holders");
+  verb->add_flag("--yes", options->yes, "Do not ask");
+  verb->callback([&globals, chosen, options] {
+    *chosen = [&globals, options]() -> ExitStatus {
+      const absl::StatusOr<absl::Duration> drain = DrainTime(*options);
+      if (!drain.ok()) {
+        Report(drain.status());
+        return {.code = kUsage};
+      }
+      const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/true);
+      if (!session.ok()) return Report(session.status());
+      return Report(Stop(globals, *options, *drain, **session, Inspector(*session)));
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,45 @@
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/verbs.h"
+#include "common/status_macros.h"
+#include "common/steady_clock.h"
+
+namespace berth::cli {
+namespace {
+
+// Replacing a worker takes at most a second, and there are up to 64 devices.
+constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
+  BERTH_ASSIGN_OR_RETURN(const v1::Node before, inspector.GetNode());
+  BERTH_RETURN_IF_ERROR(inspector.UpgradeNode().status());
+  const absl::Time deadline = SteadyNow() + kPatience;
+  v1::Node node = before;
+  while (node.epoch() == before.epoch() || node.upgrading()) {
+    if (SteadyNow() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("the daemon was not replaced within ",
+                                                      absl::FormatDuration(kPatience), ": see the daemon's log"));
+    }
+    absl::SleepFor(kPause);
+    BERTH_ASSIGN_OR_RETURN(node, inspector.GetNode());
+  }
+  return Show(globals, node, [&] {
+    return absl::StrCat("upgraded from ", before.version(), " to ", node.version(), ", epoch ", node.epoch(), "\n");
+  });
+}
+
+}  // namespace
+
+void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen) {
+  CLI::App* const verb = app.add_subcommand(
+      "upgrade", "Replace the daemon by the program that is installed now (operator); no lease ends and no call fails");
+  verb->callback([&globals, chosen] {
+    *chosen = [&globals] {
+      return Inspect(globals, /*admin=*/true,
+                     [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
+    };
+  });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,38 @@
+// Options for opening a session.
+
+#ifndef BERTH_SESSION_OPTIONS_H_
+#define BERTH_SESSION_OPTIONS_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace berth {
+
+struct SessionOptions {
+  // The folder of the daemon's sockets. Empty: the first of $BERTH_FOLDER; the folder of an inherited session;
+  // /run/berth if it contains a daemon's socket; $XDG_RUNTIME_DIR/berth.
+  std::string folder;
+  // Free text for people; shown as ToLabel() of it (common/label.h).
+  std::string label;
+  // Connect to the operator's socket, which offers the admin verbs. Without access to it Open() returns
+  // kPermissionDenied.
+  bool admin = false;
+  // Connect to the observers' socket: an Inspector shows every tenant, and nothing can be requested
+  // (OBSERVER_ONLY_LOOKS). Neither opens nor joins a session. With `admin`, the same on the operator's socket, which is
+  // served even when no session can be opened any more.
+  bool observer = false;
+  // Open a new session even if the environment names a session to join.
+  bool always_new = false;
+  // Cache one permit between its uses: repeated acquires and releases then often need no call, while no other request
+  // waits. The cached permit is shown as in use and cached; another request gets it at once
+  // (docs/concepts/fairness.md).
+  bool cache_permits = false;
+  // Bounds each step of Open(), including its wait when this user's processes connect faster than the daemon accepts
+  // them. Also bounds every call that does not wait for a lease.
+  absl::Duration timeout = absl::Seconds(10);
+};
+
+}  // namespace berth
+
+#endif  // BERTH_SESSION_OPTIONS_H_

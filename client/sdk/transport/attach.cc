@@ -1,0 +1,226 @@
+#include "client/sdk/transport/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <berth/error.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/sdk/transport/high_fd.h"
+#include "common/label.h"
+#include "common/os/fd_passing.h"
+#include "common/os/os_error.h"
+#include "common/status_macros.h"
+#include "common/steady_clock.h"
+#include "common/wire/attach_wire.h"
+
+namespace berth::internal {
+namespace {
+
+// Number of brokers that receive a question before the client gives up. A broker with too many unknown connections also
+// ends connections.
+constexpr int kMaxAsked = 3;
+// Longest pause between two tries when the broker answers to retry later; the pause doubles up to this.
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+// Returns the reason why there is no connection to the socket at `path`.
+absl::Status NoConnection(const std::string& path, int error) {
+  const absl::Status status = OsError(path, error);
+  if (absl::IsPermissionDenied(status)) {
+    return absl::PermissionDeniedError(absl::StrCat("user ", ::geteuid(), " has no access to ", status.message()));
+  }
+  // A missing folder or socket, or a backlog that stays full, means that no daemon serves.
+  return absl::UnavailableError(absl::StrCat("no Berth daemon answers on ", status.message()));
+}
+
+absl::StatusOr<UniqueFd> Connect(const std::string& path, absl::Duration timeout) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} bytes, limit {limit}",
+                  {{"field", "the path of attach.sock"},
+                   {"value", path.size()},
+                   {"limit", sizeof(address.sun_path) - 1}});
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return OsError("socket", errno);
+  const timeval bound = absl::ToTimeval(timeout);
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    if (::setsockopt(socket.get(), SOL_SOCKET, option, &bound, sizeof(bound)) < 0)
+      return OsError("setsockopt", errno);
+  }
+  int connected;
+  do {
+    connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  } while (connected < 0 && errno == EINTR);
+  if (connected < 0) return NoConnection(path, errno);
+  return socket;
+}
+
+absl::Status FromRefused(const attach::Refused& refused) {
+  absl::Status status(static_cast<absl::StatusCode>(refused.code),
+                      absl::string_view(refused.text, strnlen(refused.text, sizeof(refused.text))));
+  if (status.ok()) return absl::InternalError("the daemon sent a malformed refusal: its code is OK");
+  if (const std::optional<Reason> reason = ReasonFromNumber(refused.reason)) {
+    ErrorDetails details = {.reason = *reason};
+    if (refused.retry_after > 0) details.retry_after = absl::Milliseconds(refused.retry_after);
+    SetErrorDetails(details, &status);
+  }
+  return status;
+}
+
+// The broker ended while it answered; the next broker can be asked.
+absl::Status Aborted() { return absl::AbortedError("the daemon ended before it answered on attach.sock"); }
+
+// Receives the answer to Hello or Join, which carries one fd.
+template <typename Answer>
+absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
+  absl::StatusOr<Message> message = ReceiveMessage(socket);
+  if (!message.ok()) {
+    if (IsWouldBlock(message.status()))
+      return absl::UnavailableError("the daemon did not answer on attach.sock");
+    if (IsEndOfStream(message.status())) return Aborted();
+    return message.status();
+  }
+  attach::Kind kind;
+  if (message->bytes.size() < sizeof(kind)) return absl::InternalError("attach.sock answered with a truncated message");
+  memcpy(&kind, message->bytes.data(), sizeof(kind));
+  if (kind == attach::Kind::kRefused && message->bytes.size() == sizeof(attach::Refused)) {
+    attach::Refused refused;
+    memcpy(&refused, message->bytes.data(), sizeof(refused));
+    return FromRefused(refused);
+  }
+  // Such messages belong to a channel that this process does not know of yet: the broker restarted before it answered.
+  if (kind == attach::Kind::kResumed || kind == attach::Kind::kDelivery) return Aborted();
+  Answer answer;
+  if (kind != answer.kind || message->bytes.size() != sizeof(answer) || message->fds.size() != 1) {
+    return absl::InternalError(absl::StrCat("attach.sock answered with an unexpected message: kind ",
+                                            static_cast<uint32_t>(kind), ", ", message->bytes.size(), " bytes and ",
+                                            message->fds.size(), " fds"));
+  }
+  memcpy(&answer, message->bytes.data(), sizeof(answer));
+  return std::pair(answer, std::move(message->fds[0]));
+}
+
+// Sends `question` on a new connection and receives the answer. Errors: kAborted where the next broker must be asked.
+template <typename Answer, typename Question>
+absl::StatusOr<std::pair<Answer, UniqueFd>> AskOn(int socket, const Question& question) {
+  if (const absl::Status sent = SendStruct(socket, question); !sent.ok()) {
+    // A daemon that refuses at once may have closed before the question arrived. The answer can be read all the same.
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = ReceiveAnswer<Answer>(socket);
+    if (answer.ok() || GetErrorDetails(answer.status()).has_value()) return answer;
+    return absl::IsUnavailable(sent) ? Aborted() : sent;
+  }
+  return ReceiveAnswer<Answer>(socket);
+}
+
+template <typename Answer>
+struct Asked {
+  // The connection on which the question was sent.
+  UniqueFd socket;
+  Answer answer;
+  UniqueFd fd;
+};
+
+// Sends the question, and repeats it where a broker ended without an answer: objects that this broker made for the
+// question end with its connection. A client that is refused for too many connections retries when the broker says so,
+// for up to `timeout`. `cancellation` ends the wait for an answer; it may be null.
+template <typename Answer, typename Question>
+absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& question, absl::Duration timeout,
+                                  Cancellation* cancellation = nullptr) {
+  const absl::Time deadline = SteadyNow() + timeout;
+  absl::Duration pause;
+  for (int asked = 1;;) {
+    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(path, timeout));
+    const Cancellation::Hook hook(cancellation, [fd = socket.get()] { ::shutdown(fd, SHUT_RDWR); });
+    if (cancellation != nullptr && cancellation->cancelled()) return absl::CancelledError("the session is closed");
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question);
+    if (answer.ok()) {
+      return Asked<Answer>{
+          .socket = std::move(socket), .answer = answer->first, .fd = std::move(answer->second)};
+    }
+    const std::optional<ErrorDetails> details = GetErrorDetails(answer.status());
+    if (details.has_value() && details->retry_after.has_value()) {
+      pause = std::clamp(2 * pause, *details->retry_after, std::max(*details->retry_after, kLongestPause));
+      if (SteadyNow() + pause >= deadline) return answer.status();
+      absl::SleepFor(pause);
+      continue;
+    }
+    if (!absl::IsAborted(answer.status())) return answer.status();
+    if (asked++ == kMaxAsked) return absl::UnavailableError(answer.status().message());
+  }
+}
+
+template <typename Question>
+absl::StatusOr<JoinedChannel> AskToJoin(const std::string& path, const Question& question, absl::Duration timeout,
+                                        Cancellation* cancellation = nullptr) {
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(path, question, timeout, cancellation));
+  BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(asked.fd.get()));
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(asked.socket.get()));
+  return JoinedChannel{
+      .socket = std::move(asked.socket), .channel = ChannelId(asked.answer.channel), .page = std::move(page)};
+}
+
+}  // namespace
+
+absl::Status CheckMayConnect(const std::string& path) {
+  if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return absl::OkStatus();
+  return NoConnection(path, errno);
+}
+
+std::string AttachPath(const std::string& folder, bool of_operator) {
+  return absl::StrCat(folder, of_operator ? "/admin-attach.sock" : "/attach.sock");
+}
+
+absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_view label,
+                                          absl::Duration timeout) {
+  attach::Hello hello;
+  const std::string shown = ToLabel(label);
+  memcpy(hello.label, shown.data(), shown.size());
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(path, hello, timeout));
+  BERTH_ASSIGN_OR_RETURN(SessionCredentials session_credentials, ReadSessionCredentials(asked.fd.get()));
+  // Descendants inherit both fds, and use low fd numbers for fds of their own.
+  return OpenedSession{.lifeline = MoveFarUp(std::move(asked.socket)),
+                       .credentials_fd = MoveFarUp(std::move(asked.fd)),
+                       .session_credentials = std::move(session_credentials)};
+}
+
+absl::StatusOr<JoinedChannel> JoinSession(const std::string& path, const SessionCredentials& session_credentials,
+                                          absl::Duration timeout) {
+  const attach::Join join = {.session = session_credentials.session.value(), .secret = session_credentials.secret};
+  return AskToJoin(path, join, timeout);
+}
+
+absl::StatusOr<JoinedChannel> RejoinSession(const std::string& path, const Credentials& credentials,
+                                            absl::Duration timeout, Cancellation* cancellation) {
+  const attach::Rejoin rejoin = {.session = credentials.session.value(),
+                                 .secret = credentials.secret,
+                                 .channel = credentials.channel.value()};
+  return AskToJoin(path, rejoin, timeout, cancellation);
+}
+
+bool IsRejoinRefused(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return false;
+  switch (details->reason) {
+    case Reason::kBadCredentials:
+    case Reason::kSessionEnded:
+    case Reason::kNotJoined:
+    // The daemon is too old to know the message.
+    case Reason::kInvalidField:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace berth::internal

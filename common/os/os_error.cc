@@ -1,0 +1,54 @@
+#include "common/os/os_error.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace berth {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC:
+      return absl::StatusCode::kResourceExhausted;
+    case ENOENT:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    case EAGAIN:
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+// Returns the exceeded limit, if it is this process's own, and how to raise it.
+std::string LimitOf(int error) {
+  rlimit limit = {};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    return absl::StrCat(" (RLIMIT_NOFILE is ", limit.rlim_cur, ": ulimit -n raises it)");
+  }
+  if (error == ENOMEM && ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    return absl::StrCat(" (RLIMIT_AS is ", limit.rlim_cur >> 10, " KiB: ulimit -v raises it)");
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status OsError(absl::string_view call, int error) {
+  return absl::Status(CodeOf(error), absl::StrCat(call, ": ", std::generic_category().message(error), LimitOf(error)));
+}
+
+}  // namespace berth

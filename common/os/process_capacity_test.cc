@@ -1,0 +1,93 @@
+#include "common/os/process_capacity.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/os/testing/free_fds.h"
+#include "common/thread.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+using ::testing::HasSubstr;
+
+// While it lives, the address space may grow by at most `more`.
+class FreeMemory {
+ public:
+  explicit FreeMemory(Bytes more) {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    if (::getrlimit(RLIMIT_AS, &before_) < 0) ::abort();
+    const rlimit limit = {.rlim_cur = pages * 4096 + more.count(), .rlim_max = before_.rlim_max};
+    if (::setrlimit(RLIMIT_AS, &limit) < 0) ::abort();
+  }
+  FreeMemory(const FreeMemory&) = delete;
+  FreeMemory& operator=(const FreeMemory&) = delete;
+  ~FreeMemory() {
+    if (::setrlimit(RLIMIT_AS, &before_) < 0) ::abort();
+  }
+
+ private:
+  rlimit before_;
+};
+
+TEST(ProcessCapacityTest, TooFewFdsAreAnErrorNamingLimit) {
+  absl::Status enough;
+  absl::Status lacking;
+  absl::Status none;
+  {
+    const FreeFds free(3);
+    enough = CheckCapacity("it", {.fds = 3});
+    lacking = CheckCapacity("it", {.fds = 4});
+  }
+  {
+    const FreeFds free(0);
+    none = CheckCapacity("it", {.fds = 1});
+  }
+  EXPECT_TRUE(enough.ok()) << enough;
+  for (const absl::Status& status : {lacking, none}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("file descriptors for it"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(": ulimit -n raises it"));
+  }
+}
+
+TEST(ProcessCapacityTest, ThreadWithoutMemoryFailsWithLimit) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "a sanitizer has mapped what it needs";
+#endif
+  absl::Status started;
+  absl::Status checked;
+  absl::Status memory;
+  {
+    const FreeMemory free(MiB(4));
+    started = Thread::Start("it", [] {}).status();
+    checked = CheckCapacity("it", {.threads = 1});
+    memory = CheckCapacity("it", {.memory = MiB(64)});
+  }
+  for (const absl::Status& status : {started, checked, memory}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("for it"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(": ulimit -v raises it"));
+  }
+}
+
+TEST(ProcessCapacityTest, CapacityCheckReleasesResources) {
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status status = CheckCapacity("it", {.threads = GrpcThreads(), .memory = MiB(16), .fds = 12});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  absl::StatusOr<Thread> thread = Thread::Start("it", [] {});
+  ASSERT_TRUE(thread.ok()) << thread.status();
+  thread->join();
+}
+
+}  // namespace
+}  // namespace berth

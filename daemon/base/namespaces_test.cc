@@ -1,0 +1,220 @@
+#include "daemon/base/namespaces.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/os/process.h"
+#include "common/os/testing/free_fds.h"
+#include "common/os/unique_fd.h"
+#include "gtest/gtest.h"
+
+namespace berth {
+namespace {
+
+constexpr uid_t kUser = 7001;
+constexpr uid_t kSubordinate = 100'000;
+
+TEST(NamespacesTest, CgroupNamesContainerOnlyInUnifiedHierarchy) {
+  const struct {
+    const char* name;
+    const char* text;
+    const char* path;
+  } rows[] = {
+      {"unified", "0::/kubepods/pod1/c1\n", "/kubepods/pod1/c1"},
+      {"no cgroup", "0::/\n", ""},
+      {"beside other hierarchies", "4:memory:/docker/c1\n0::/system.slice/docker.service\n", ""},
+      {"none unified", "4:memory:/docker/c1\n", ""},
+      {"a line end in its path", "0::/a\\012b\n", "/a\\012b"},
+      {"unreadable", "", ""},
+      {"outside this one's cgroup namespace", "0::/../c1\n", "/../c1"},
+  };
+  for (const auto& row : rows) EXPECT_EQ(DistinguishingCgroup(row.text), row.path) << row.name;
+}
+
+// A process that switches to a user and waits to be killed, in namespaces that root or the user creates; at most one of
+// them creates user namespaces.
+struct Stand {
+  const char* name;
+  bool roots_users = false;
+  bool roots_pids = false;
+  bool users = false;
+  bool pids = false;
+  bool subordinate = false;
+  // Whether the process is in a container, and whether root created it.
+  bool contained = false;
+  bool by_root = false;
+};
+
+void WriteTo(const std::string& path, const std::string& text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(file) << path;
+  ASSERT_EQ(::write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size())) << path;
+}
+
+void WriteMaps(pid_t pid, const std::string& map) {
+  WriteTo(absl::StrCat("/proc/", pid, "/uid_map"), map);
+  WriteTo(absl::StrCat("/proc/", pid, "/gid_map"), map);
+}
+
+class StandTest : public ::testing::TestWithParam<Stand> {
+ protected:
+  StandTest() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    go_read_.reset(ends[0]);
+    go_write_.reset(ends[1]);
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    said_read_.reset(ends[0]);
+    said_write_.reset(ends[1]);
+  }
+  ~StandTest() override {
+    if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+
+  // Exchange one byte in each direction. Return false if the other side has ended.
+  static bool Say(int fd) { return ::write(fd, "g", 1) == 1; }
+  static bool Hear(int fd) {
+    char byte;
+    return ::read(fd, &byte, 1) == 1;
+  }
+
+  [[noreturn]] void Run(const Stand& stand) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (stand.roots_users && (::unshare(CLONE_NEWUSER) < 0 || !Say(said_write_.get()) || !Hear(go_read_.get())))
+      ::_exit(1);
+    if (::setresgid(kUser, kUser, kUser) < 0 || ::setresuid(kUser, kUser, kUser) < 0) ::_exit(1);
+    if (stand.users && (::unshare(CLONE_NEWUSER) < 0 || !Say(said_write_.get()) || !Hear(go_read_.get()))) ::_exit(1);
+    if (stand.subordinate && ::setresuid(1, 1, 1) < 0) ::_exit(1);
+    if (stand.pids) {
+      if (::unshare(CLONE_NEWPID) < 0) ::_exit(1);
+      const pid_t inner = ::fork();
+      if (inner == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) ::pause();
+      }
+      const int32_t number = inner;
+      if (inner < 0 || ::write(said_write_.get(), &number, sizeof(number)) != sizeof(number)) ::_exit(1);
+      for (;;) ::pause();
+    }
+    const int32_t number = 0;
+    if (::write(said_write_.get(), &number, sizeof(number)) != sizeof(number)) ::_exit(1);
+    for (;;) ::pause();
+  }
+
+  // Starts the process as pid_, with the pidfd peer_. Returns whether the kernel allowed it.
+  bool Start(const Stand& stand) {
+    clone_args args = {};
+    args.exit_signal = SIGCHLD;
+    args.flags = CLONE_PIDFD | (stand.roots_pids ? CLONE_NEWPID : 0);
+    int pidfd = -1;
+    args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
+    child_ = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
+    if (child_ == 0) Run(stand);
+    if (child_ < 0) return false;
+    pidfd_.reset(pidfd);
+    said_write_.reset();
+    if (stand.users || stand.roots_users) {
+      if (!Hear(said_read_.get())) return false;
+      WriteMaps(child_, stand.users ? absl::StrCat("0 ", kUser, " 1\n1 ", kSubordinate, " 1\n") : "0 0 65536\n");
+      if (!Say(go_write_.get())) return false;
+    }
+    int32_t inner = 0;
+    if (::read(said_read_.get(), &inner, sizeof(inner)) != sizeof(inner)) return false;
+    pid_ = inner > 0 ? inner : child_;
+    peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    return static_cast<bool>(peer_);
+  }
+
+  // With few fds, the process must never be taken for another tenant's.
+  void ExpectTheSameOrWantOfFds(const std::string& container) {
+    const std::string root_made = *RootMadeContainerOf(peer_.get(), pid_);
+    for (rlim_t count = 0; count <= 4; ++count) {
+      SCOPED_TRACE(count);
+      const FreeFds few(count);
+      const absl::StatusOr<std::string> named = ContainerOf(peer_.get(), pid_);
+      const absl::StatusOr<uint32_t> user = UserBehind(peer_.get(), pid_, kUser);
+      const absl::StatusOr<std::string> charged = RootMadeContainerOf(peer_.get(), pid_);
+      EXPECT_TRUE(named.ok() ? *named == container : absl::IsResourceExhausted(named.status())) << named.status();
+      EXPECT_TRUE(user.ok() ? *user == kUser : absl::IsResourceExhausted(user.status())) << user.status();
+      EXPECT_TRUE(charged.ok() ? *charged == root_made : absl::IsResourceExhausted(charged.status()))
+          << charged.status();
+      EXPECT_TRUE(count != 0 || !named.ok());
+      EXPECT_TRUE(count != 4 || (named.ok() && user.ok() && charged.ok()));
+    }
+  }
+
+  UniqueFd go_read_, go_write_, said_read_, said_write_;
+  pid_t child_ = 0;
+  UniqueFd pidfd_;
+  pid_t pid_ = 0;
+  UniqueFd peer_;
+};
+
+TEST_P(StandTest, ProcessHasItsUserAndContainer) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: changes users and namespaces";
+  const Stand& stand = GetParam();
+  if (!Start(stand)) GTEST_SKIP() << "the kernel makes no such process here";
+  const absl::StatusOr<uint32_t> user = UserBehind(peer_.get(), pid_, stand.subordinate ? kSubordinate : kUser);
+  ASSERT_TRUE(user.ok()) << user.status();
+  EXPECT_EQ(*user, kUser);
+  const absl::StatusOr<std::string> container = ContainerOf(peer_.get(), pid_);
+  ASSERT_TRUE(container.ok()) << container.status();
+  EXPECT_EQ(!container->empty(), stand.contained) << *container;
+  struct stat ns = {};
+  ASSERT_EQ(::stat(absl::StrCat("/proc/", pid_, "/ns/pid").c_str(), &ns), 0);
+  EXPECT_EQ(*RootMadeContainerOf(peer_.get(), pid_), stand.by_root ? absl::StrCat("pid:", ns.st_ino) : "");
+  ExpectTheSameOrWantOfFds(*container);
+  // A process without a pid here has the same user, and in a container a name.
+  const absl::StatusOr<std::string> unseen = ContainerOf(peer_.get(), 0);
+  if (unseen.ok()) {
+    EXPECT_TRUE(absl::StartsWith(*unseen, "pidns:") || absl::StartsWith(*unseen, "mntns:")) << *unseen;
+    EXPECT_EQ(*UserBehind(peer_.get(), 0, *user), kUser);
+  } else {
+    EXPECT_TRUE(absl::IsUnimplemented(unseen.status())) << unseen.status();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Namespaces, StandTest,
+    ::testing::Values(Stand{.name = "Plain"}, Stand{.name = "UserNamespace", .users = true},
+                      Stand{.name = "UserAndPidNamespace", .users = true, .pids = true, .contained = true},
+                      Stand{.name = "SubordinateUid", .users = true, .subordinate = true},
+                      Stand{.name = "RootsPidNamespace", .roots_pids = true, .contained = true, .by_root = true},
+                      Stand{.name = "RootsUserNamespace", .roots_users = true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(NamespacesTest, EndedProcessHasNeitherUserNorContainer) {
+  const pid_t child = ::fork();
+  if (child == 0) ::pause();
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  // Another process may have its pid by now, such as this process.
+  for (const pid_t number : {0, child, ::getpid()}) {
+    EXPECT_TRUE(absl::IsNotFound(ContainerOf(pidfd.get(), number).status())) << number;
+    EXPECT_TRUE(absl::IsNotFound(UserBehind(pidfd.get(), number, 0).status())) << number;
+    EXPECT_EQ(*RootMadeContainerOf(pidfd.get(), number), "") << number;
+  }
+}
+
+TEST(NamespacesTest, OwnProcessHasNoContainer) {
+  const UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  EXPECT_EQ(*ContainerOf(self.get(), ::getpid()), "");
+  EXPECT_EQ(*UserBehind(self.get(), ::getpid(), ::geteuid()), ::geteuid());
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,165 @@
+#include "daemon/config/config_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <berth/error.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "daemon/config/config_table.h"
+#include "daemon/core/permits/pool_change.h"
+
+namespace berth {
+namespace {
+
+using service::ConfigChange;
+using service::ConfigOrigin;
+using service::ConfigValue;
+
+const core::PoolConfig* FindPool(const std::vector<core::PoolConfig>& pools, const std::string& name) {
+  const auto found = std::find_if(pools.begin(), pools.end(),
+                                  [&](const core::PoolConfig& pool) { return pool.name == name; });
+  return found == pools.end() ? nullptr : &*found;
+}
+
+const ConfigValue* Find(const std::vector<ConfigValue>& table, const std::string& key) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const ConfigValue& entry) { return entry.key == key; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+// Whether the key is a quota's; quotas come and go while the daemon runs.
+bool IsQuota(absl::string_view key) { return absl::StartsWith(key, "tenants."); }
+
+}  // namespace
+
+std::vector<ConfigValue> ConfigManager::Describe() {
+  MutexLock lock(&mu_);
+  std::vector<ConfigValue> table = TableOf(settings_, make_(settings_));
+  const std::vector<core::PoolView> pools =
+      broker_.Read([](const core::Core& core) -> std::vector<core::PoolView> { return core.ListPools(); });
+  for (const core::PoolView& pool : pools) {
+    for (const ConfigValue& now : TableOf(settings_, pool.config)) {
+      for (ConfigValue& entry : table) {
+        if (entry.key != now.key || entry.value == now.value) continue;
+        entry.value = now.value;
+        entry.origin = ConfigOrigin::kOperator;
+        entry.where = "berth permits set";
+      }
+    }
+  }
+  const core::Config config = make_(settings_);
+  const std::vector<core::DeviceView> devices = broker_.Read(
+      [](const core::Core& core) -> std::vector<core::DeviceView> { return core.ListDevices(); });
+  for (const core::DeviceView& device : devices) {
+    for (const core::DeviceConfig& configured : config.devices) {
+      if (configured.ordinal != device.ordinal || configured.budget == device.budget) continue;
+      table.push_back({.key = absl::StrCat("memory.device_budget (device ", device.ordinal, ")"),
+                       .value = FormatBytes(device.budget),
+                       .origin = ConfigOrigin::kOperator,
+                       .where = "berth budget set",
+                       .while_running = true});
+    }
+  }
+  for (ConfigValue& entry : table) {
+    if (const auto waits = pending_.find(entry.key); waits != pending_.end()) entry.pending = waits->second;
+  }
+  return table;
+}
+
+absl::StatusOr<std::vector<ConfigChange>> ConfigManager::Reload() {
+  MutexLock lock(&mu_);
+  absl::StatusOr<Settings> read = read_();
+  if (!read.ok()) {
+    return Refuse(
+        Reason::kInvalidField, "{field} is unchanged: {value}; expected {limit}",
+        {{"field", "the configuration"}, {"value", read.status().message()}, {"limit", "a file without a mistake"}});
+  }
+  const core::Config from = make_(settings_), to = make_(*read);
+  const std::vector<ConfigValue> before = TableOf(settings_, from), after = TableOf(*read, to);
+  std::vector<ConfigChange> changes;
+  pending_.clear();
+  for (const ConfigValue& entry : after) {
+    const ConfigValue* const was = Find(before, entry.key);
+    if (was != nullptr && was->value == entry.value) continue;
+    ConfigChange& change = changes.emplace_back(
+        ConfigChange{.key = entry.key, .from = was == nullptr ? "" : was->value, .to = entry.value});
+    if (entry.while_running && (was != nullptr || IsQuota(entry.key))) continue;
+    change.why_not = was == nullptr ? "a new pool needs a new daemon" : "the change needs a new daemon";
+    pending_[entry.key] = entry.value;
+  }
+  for (const ConfigValue& entry : before) {
+    if (Find(after, entry.key) != nullptr) continue;
+    if (IsQuota(entry.key)) {
+      changes.push_back({.key = entry.key, .from = entry.value, .to = "none"});
+      continue;
+    }
+    changes.push_back({.key = entry.key, .from = entry.value, .why_not = "the removal of a pool needs a new daemon"});
+    pending_[entry.key] = "gone";
+  }
+  for (const core::PoolConfig& pool : from.pools) {
+    if (const core::PoolConfig* const now = FindPool(to.pools, pool.name)) {
+      BERTH_RETURN_IF_ERROR(ChangePool(pool, *now));
+    }
+  }
+  if (settings_.device_budget != read->device_budget) ChangeDeviceBudget(to);
+  if (settings_.core.quotas != read->core.quotas) ChangeQuotas(to.quotas);
+  // The pools in effect from now on: the existing pools, with the settings that the file gives them.
+  std::vector<core::PoolConfig> pools;
+  for (const core::PoolConfig& pool : from.pools) {
+    const core::PoolConfig* const now = FindPool(read->core.pools, pool.name);
+    if (now != nullptr) {
+      pools.push_back(*now);
+    } else if (const core::PoolConfig* const stays = FindPool(settings_.core.pools, pool.name);
+               stays != nullptr && FindPool(to.pools, pool.name) == nullptr) {
+      pools.push_back(*stays);
+    }
+  }
+  settings_.core.pools = std::move(pools);
+  settings_.device_budget = read->device_budget;
+  settings_.core.quotas = read->core.quotas;
+  std::erase_if(settings_.origins, [&](const auto& origin) {
+    const ConfigValue* const entry = Find(after, origin.first);
+    return IsQuota(origin.first) || (entry != nullptr && entry->while_running);
+  });
+  for (const auto& [key, origin] : read->origins) {
+    const ConfigValue* const entry = Find(before, key);
+    if (IsQuota(key) || (entry != nullptr && entry->while_running)) settings_.origins[key] = origin;
+  }
+  return changes;
+}
+
+absl::Status ConfigManager::ReopenLogs() {
+  const absl::Status status = reopen_logs_();
+  if (status.ok()) return status;
+  return Refuse(Reason::kInvalidField, "cannot reopen {field}: {value}; {limit}",
+                {{"field", "a log"}, {"value", status.message()}, {"limit", "the open file stays in use"}});
+}
+
+absl::Status ConfigManager::ChangePool(const core::PoolConfig& from, const core::PoolConfig& to) {
+  core::PoolChange change = core::Difference(from, to);
+  change.configured = true;
+  absl::Status status;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    status = core.SetPool(now, from.name, change, effects).status();
+  });
+  return status;
+}
+
+void ConfigManager::ChangeQuotas(const core::QuotaTable& to) {
+  broker_.Step(
+      [&](core::Core& core, absl::Time now, core::Effects* effects) { core.SetQuotas(now, to, effects); });
+  set_quotas_(to);
+}
+
+void ConfigManager::ChangeDeviceBudget(const core::Config& to) {
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    for (const core::DeviceConfig& device : to.devices) {
+      core.ConfigureBudget(now, device.ordinal, device.budget, effects);
+    }
+  });
+}
+
+}  // namespace berth

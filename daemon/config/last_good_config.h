@@ -1,0 +1,57 @@
+// LastGoodConfig reads the daemon's configuration. It stores the file's text, as last read without a mistake, in the fd
+// store, so that a later broker can use it. A mistake in the file therefore costs no lease.
+//
+//   LastGoodConfig config(options, fd_store, &held);
+//   BERTH_ASSIGN_OR_RETURN(const Settings settings, config.ReadToStart());
+//   if (!config.mistake().ok()) ...                       // the file's; settings are from before the mistake
+//   absl::StatusOr<Settings> now = config.Read();         // to reload
+
+#ifndef DAEMON_CONFIG_LAST_GOOD_CONFIG_H_
+#define DAEMON_CONFIG_LAST_GOOD_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/os/unique_fd.h"
+#include "daemon/config/options.h"
+#include "daemon/config/settings.h"
+#include "daemon/supervisor/broker_link.h"
+#include "daemon/supervisor/fd_store/supervisor_fd_store.h"
+
+namespace berth {
+
+// Thread-compatible.
+class LastGoodConfig {
+ public:
+  // Takes the text that earlier brokers stored out of `held`. `fd_store` outlives this.
+  LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
+
+  // Reads flags, environment and file, and stores the file's text. Errors: CombineSettings()'s; the stored text is then
+  // unchanged.
+  absl::StatusOr<Settings> Read();
+  // Like Read(), but uses the stored text of an earlier broker if the file has a mistake. Errors: as Read(), if there
+  // is no stored text.
+  absl::StatusOr<Settings> ReadToStart();
+
+  // The mistake that ReadToStart() ignored; OK for none.
+  const absl::Status& mistake() const { return mistake_; }
+
+ private:
+  void TakeStored(HeldFds* held);
+  // Replaces the stored text. If that fails, a later broker uses the earlier text.
+  void Store(const std::string& text);
+
+  const Options options_;
+  SupervisorFdStore& fd_store_;
+  // Id of the text in the fd store: the greatest id is the newest; 0 for none.
+  uint64_t id_ = 0;
+  UniqueFd file_;
+  std::string text_;
+  absl::Status mistake_;
+};
+
+}  // namespace berth
+
+#endif  // DAEMON_CONFIG_LAST_GOOD_CONFIG_H_

@@ -1,0 +1,212 @@
+#include "daemon/config/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include <berth/ids.h>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/label.h"
+
+namespace berth {
+namespace {
+
+const std::map<std::string, Role>& Roles() {
+  static const auto* const kRoles = new std::map<std::string, Role>{
+      {"vault", Role::kSupervisor},    {"broker", Role::kBroker},
+      {"worker", Role::kWorker},       {"context-worker", Role::kContextWorker},
+      {"inventory", Role::kInventory}, {"clears-check", Role::kMemoryScrubCheck},
+      {"monitor", Role::kMonitor},     {"self-test", Role::kSelfTest}};
+  return *kRoles;
+}
+
+const std::map<std::string, BackendChoice>& Backends() {
+  static const auto* const kBackends = new std::map<std::string, BackendChoice>{
+      {"auto", BackendChoice::kAuto}, {"host", BackendChoice::kHost}, {"cuda", BackendChoice::kCuda}};
+  return *kBackends;
+}
+
+absl::string_view NameOf(BackendChoice backend) {
+  for (const auto& [name, value] : Backends()) {
+    if (value == backend) return name;
+  }
+  return "auto";
+}
+
+// Parses a number of bytes for CLI11, which requires errors as exceptions.
+Bytes ReadBytes(const std::string& text) {
+  const absl::StatusOr<Bytes> bytes = ParseBytes(text);
+  if (!bytes.ok()) throw CLI::ValidationError(std::string(bytes.status().message()));
+  return *bytes;
+}
+
+absl::Duration ReadDuration(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) {
+    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is not a time such as 30s"));
+  }
+  return duration;
+}
+
+// Parses a driver call's deadline, likewise.
+absl::Duration ReadCallDeadline(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < kLeastCallDeadline ||
+      duration == absl::InfiniteDuration()) {
+    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is not a time of at least ",
+                                            absl::FormatDuration(kLeastCallDeadline), ", such as 10s"));
+  }
+  return duration;
+}
+
+// Parses "NAME=CAP", split at the last "=".
+std::pair<std::string, uint64_t> ReadPool(const std::string& text) {
+  const size_t at = text.rfind('=');
+  const std::string name = text.substr(0, at);
+  const std::string cap = at == std::string::npos ? "" : text.substr(at + 1);
+  uint64_t number = 0;
+  const bool digits = !cap.empty() && cap.find_first_not_of("0123456789") == std::string::npos;
+  if (name.empty() || !ValidateLabel("pool", name).ok() || !digits || !absl::SimpleAtoi(cap, &number) || number == 0) {
+    throw CLI::ValidationError(absl::StrCat("\"", ToLabel(text), "\" is not NAME=CAP with a cap of at least 1"));
+  }
+  return {name, number};
+}
+
+}  // namespace
+
+std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options) {
+  options->folder = DefaultFolder();
+  CLI::App app("berthd: leases a GPU node's permits and memory to its processes.", "berthd");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--folder", options->folder, "The folder of the daemon's sockets");
+  app.add_option("--client-group", options->client_group,
+                 "The group, by name or number, that may lease from root's daemon; without such a group: root alone");
+  app.add_option("--observer-group", options->observer_group,
+                 "The group, by name or number, that may read everything on observer.sock; without such a group: this "
+                 "user");
+  app.add_option("--backend", options->backend, "The memory of blocks: auto, host or cuda")
+      ->transform(CLI::CheckedTransformer(Backends()))
+      ->default_str("auto");
+  app.add_option("--host-devices", options->host_devices, "Devices of host memory, if there is no GPU")
+      ->take_last()
+      ->check(CLI::Range(1u, kMaxDeviceOrdinals));
+  app.add_option_function<std::string>(
+      "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes(text); },
+      "Bytes of a host device, e.g. 4GiB (default: half of the available bytes, at most 8GiB)");
+  app.add_option(
+      "--host-devices-file", options->host_devices_file,
+      "A file that describes host devices as GPUs (docs/guides/simulated_nodes.md); replaces --host-devices");
+  app.add_flag(
+      "--clears-check,!--no-clears-check", options->memory_scrub_check,
+      "Run the memory-scrub check before GPUs are shared, and measure the bytes of a context; takes a second, and "
+      "1.5GiB of each GPU for that time");
+  app.add_option("--config", options->config, "The configuration file");
+  app.add_option(
+      "--state", options->state,
+      "The folder of data that outlives the daemon (default: $BERTH_STATE, $STATE_DIRECTORY, or state in the "
+      "folder of the sockets)");
+  app.add_option_function<std::vector<std::string>>(
+         "--pool",
+         [&](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const auto [name, cap] = ReadPool(text);
+             options->pools[name] = cap;
+           }
+         },
+         "NAME=CAP: the cap of a pool; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option_function<std::string>(
+      "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
+      "The budget of every device (default: the smaller of its free and half of its total bytes)");
+  app.add_option("--warm-blocks", options->warm_blocks, "Warm blocks per size and device");
+  app.add_option("--streams-per-device", options->streams_per_device,
+                 "Streams of a process on a device, besides the default stream")
+      ->check(CLI::PositiveNumber);
+  app.add_option_function<std::string>(
+      "--call-deadline", [&](const std::string& text) { options->call_deadline = ReadCallDeadline(text); },
+      "The longest driver call of a worker, e.g. 10s");
+  app.add_option_function<std::string>(
+      "--context-idle", [&](const std::string& text) { options->context_idle = ReadDuration(text); },
+      "The time that an unneeded context worker stays, e.g. 30s");
+  app.add_option("--max-connections", options->max_connections, "gRPC connections of clients")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--ready-fd", options->ready_fd,
+                 "The fd that receives \"ready\\n"
+                 "\" once the daemon serves");
+  app.add_flag("--version", options->version, "Print the version and the build's features");
+  // Internal options between the daemon's processes.
+  app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
+  app.add_option("--device", options->device, "")->check(CLI::Range(0u, kMaxDeviceOrdinals - 1))->group("");
+  app.add_option("--device-uuid", options->device_uuid, "")->group("");
+  app.add_option("--broker-fd", options->broker_fd, "")->group("");
+  app.add_flag("--renew", options->renew, "")->group("");
+  app.add_option("--parent", options->parent, "")->group("");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  if (options->state.empty()) options->state = DefaultState(options->folder);
+  return std::nullopt;
+}
+
+std::vector<std::string> FlagsForChildren(const Options& options) {
+  std::vector<std::string> flags = {
+      absl::StrCat("--folder=", options.folder),
+      absl::StrCat("--state=", options.state),
+      absl::StrCat("--client-group=", options.client_group),
+      absl::StrCat("--observer-group=", options.observer_group),
+      absl::StrCat("--backend=", NameOf(options.backend)),
+      absl::StrCat("--host-devices=", options.host_devices),
+      absl::StrCat("--host-bytes=", options.host_bytes.count()),
+  };
+  if (!options.host_devices_file.empty()) {
+    flags.push_back(absl::StrCat("--host-devices-file=", options.host_devices_file));
+  }
+  if (!options.memory_scrub_check) flags.push_back("--no-clears-check");
+  if (options.warm_blocks.has_value()) flags.push_back(absl::StrCat("--warm-blocks=", *options.warm_blocks));
+  if (options.streams_per_device.has_value()) {
+    flags.push_back(absl::StrCat("--streams-per-device=", *options.streams_per_device));
+  }
+  if (options.call_deadline.has_value()) {
+    flags.push_back(absl::StrCat("--call-deadline=", absl::FormatDuration(*options.call_deadline)));
+  }
+  if (options.context_idle.has_value()) {
+    flags.push_back(absl::StrCat("--context-idle=", absl::FormatDuration(*options.context_idle)));
+  }
+  if (options.max_connections.has_value()) {
+    flags.push_back(absl::StrCat("--max-connections=", *options.max_connections));
+  }
+  if (!options.config.empty()) flags.push_back(absl::StrCat("--config=", options.config));
+  for (const auto& [name, cap] : options.pools) flags.push_back(absl::StrCat("--pool=", name, "=", cap));
+  if (options.device_budget.has_value()) {
+    flags.push_back(absl::StrCat("--device-budget=", options.device_budget->count()));
+  }
+  return flags;
+}
+
+std::string DefaultState(const std::string& folder) {
+  if (const char* const state = getenv("BERTH_STATE"); state != nullptr && *state != '\0') return state;
+  if (const char* const state = getenv("STATE_DIRECTORY"); state != nullptr && *state != '\0') {
+    // For a service with several folders, the first.
+    return std::string(state, strcspn(state, ":"));
+  }
+  return absl::StrCat(folder, "/state");
+}
+
+std::string DefaultFolder() {
+  if (const char* const folder = getenv("BERTH_FOLDER"); folder != nullptr && *folder != '\0') return folder;
+  if (::geteuid() == 0) return "/run/berth";
+  const char* const runtime = getenv("XDG_RUNTIME_DIR");
+  return runtime != nullptr && *runtime != '\0' ? absl::StrCat(runtime, "/berth") : "";
+}
+
+}  // namespace berth

@@ -1,0 +1,102 @@
+#include "daemon/config/options.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+namespace berth {
+namespace {
+
+std::optional<int> Parse(std::vector<std::string> flags, Options* options) {
+  std::vector<const char*> argv = {"berthd"};
+  for (const std::string& flag : flags) argv.push_back(flag.c_str());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data(), options);
+}
+
+TEST(OptionsTest, NoFlagsMeanSupervisorOnDefaultFolder) {
+  Options options;
+  ASSERT_EQ(Parse({}, &options), std::nullopt);
+  EXPECT_EQ(options.role, Role::kSupervisor);
+  EXPECT_EQ(options.folder, DefaultFolder());
+  EXPECT_EQ(options.backend, BackendChoice::kAuto);
+  EXPECT_EQ(options.device_budget, std::nullopt);
+  EXPECT_TRUE(options.memory_scrub_check);
+  EXPECT_EQ(options.ready_fd, -1);
+  EXPECT_FALSE(options.version);
+}
+
+TEST(OptionsTest, SupervisorFlagsReachChildrenUnchanged) {
+  Options options;
+  ASSERT_EQ(Parse({"--folder=/tmp/with space", "--backend=host", "--host-devices=3", "--host-bytes=1.5GiB",
+                   "--host-devices-file=/tmp/node.toml", "--config=/etc/berth.toml", "--device-budget=256MiB",
+                   "--warm-blocks=0", "--no-clears-check", "--streams-per-device=5", "--max-connections=7",
+                   "--call-deadline=1.5s", "--ready-fd=9", "--state=/var/lib/berth", "--pool=a=3", "--pool",
+                   "b=c=4", "--pool=gpu-tests=5", "--pool=a=6"},
+                  &options),
+            std::nullopt);
+  Options child;
+  std::vector<std::string> flags = FlagsForChildren(options);
+  flags.push_back("--role=broker");
+  flags.push_back("--parent=12");
+  ASSERT_EQ(Parse(flags, &child), std::nullopt);
+  EXPECT_EQ(child.role, Role::kBroker);
+  EXPECT_EQ(child.parent, 12);
+  EXPECT_EQ(child.folder, "/tmp/with space");
+  EXPECT_EQ(child.state, "/var/lib/berth");
+  EXPECT_EQ(child.backend, BackendChoice::kHost);
+  EXPECT_EQ(child.host_devices, 3u);
+  EXPECT_EQ(child.host_bytes, MiB(1536));
+  EXPECT_EQ(child.host_devices_file, "/tmp/node.toml");
+  EXPECT_EQ(child.config, "/etc/berth.toml");
+  EXPECT_EQ(child.device_budget, MiB(256));
+  EXPECT_EQ(child.pools, (std::map<std::string, uint64_t>{{"a", 6}, {"b=c", 4}, {"gpu-tests", 5}}));
+  EXPECT_EQ(child.warm_blocks, 0u);
+  EXPECT_EQ(child.streams_per_device, 5u);
+  EXPECT_FALSE(child.memory_scrub_check);
+  EXPECT_EQ(child.max_connections, 7u);
+  EXPECT_EQ(child.call_deadline, absl::Milliseconds(1500));
+  EXPECT_EQ(child.ready_fd, -1) << "the supervisor alone says that it is ready";
+}
+
+TEST(OptionsTest, InvalidFlagEndsProgramWithError) {
+  for (const char* const flag :
+       {"--backend=vulkan", "--host-devices=0", "--host-devices=65", "--device-budget=much",
+        "--host-bytes=-1", "--device=64", "--max-connections=0", "--role=cook", "--nonsense",
+        "--warm-blocks=-1", "--pool=a", "--pool=a=", "--pool=a=0", "--pool=a=-1", "--pool=a=x", "--pool==2",
+        "--pool=a\n=2", "--pool=a=99999999999999999999", "--call-deadline=10", "--call-deadline=1ms",
+        "--call-deadline=inf"}) {
+    Options options;
+    const std::optional<int> code = Parse({flag}, &options);
+    ASSERT_TRUE(code.has_value()) << flag;
+    EXPECT_NE(*code, 0) << flag;
+  }
+}
+
+TEST(OptionsTest, HelpExitsSuccessfully) {
+  Options options;
+  EXPECT_EQ(Parse({"--help"}, &options), 0);
+}
+
+TEST(OptionsTest, StateFolderFollowsEnvironmentServiceAndSockets) {
+  ASSERT_EQ(::setenv("BERTH_STATE", "/somewhere", 1), 0);
+  ASSERT_EQ(::setenv("STATE_DIRECTORY", "/var/lib/berth:/var/lib/other", 1), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/somewhere");
+  ASSERT_EQ(::unsetenv("BERTH_STATE"), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/var/lib/berth");
+  ASSERT_EQ(::unsetenv("STATE_DIRECTORY"), 0);
+  EXPECT_EQ(DefaultState("/run/berth"), "/run/berth/state");
+  Options options;
+  ASSERT_EQ(Parse({"--folder=/run/mine"}, &options), std::nullopt);
+  EXPECT_EQ(options.state, "/run/mine/state");
+}
+
+TEST(OptionsTest, FolderFollowsEnvironmentThenUser) {
+  ASSERT_EQ(::setenv("BERTH_FOLDER", "/somewhere", 1), 0);
+  EXPECT_EQ(DefaultFolder(), "/somewhere");
+  ASSERT_EQ(::unsetenv("BERTH_FOLDER"), 0);
+  ASSERT_EQ(::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1), 0);
+  EXPECT_EQ(DefaultFolder(), ::geteuid() == 0 ? "/run/berth" : "/run/user/7/berth");
+}
+
+}  // namespace
+}  // namespace berth

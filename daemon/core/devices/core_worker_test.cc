@@ -1,0 +1,187 @@
+#include "daemon/core/testing/core_harness.h"
+
+namespace berth::core {
+namespace {
+
+TEST(CoreWorkerTest, DeviceIsRebuildingUntilWorkerIsUp) {
+  const Config config = CoreHarness::DefaultConfig();
+  Core core(
+      config, [] { return 1; }, [](StreamKey) { return FenceValues(); });
+  EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kRebuilding);
+  Effects effects;
+  core.WorkerUp(absl::UnixEpoch(), 0, WorkerKind::kMain, &effects);
+  core.WorkerUp(absl::UnixEpoch(), 77, WorkerKind::kMain, &effects);
+  EXPECT_EQ(core.ListDevices()[0].state, DeviceState::kReady);
+  EXPECT_EQ(core.ListDevices()[1].state, DeviceState::kRebuilding);
+}
+
+TEST(CoreWorkerTest, PendingWorkIsRepeatedToNextWorker) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult live = h.MustAllocate(a, MiB(2));
+  const AllocateResult freed = h.MustAllocate(a, MiB(4));
+  h.Free(a, freed.block.handle, {freed.import});
+  const CallId making = h.Allocate(a, MiB(6));
+  h.DropWorker();
+  EXPECT_EQ(h.core->ListDevices()[0].state, DeviceState::kRebuilding);
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(4)) << "nobody said that the memory is back";
+  EXPECT_EQ(h.BytesOf(0).live, live.block.bytes);
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(6));
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(making).ok());
+  EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
+}
+
+TEST(CoreWorkerTest, ReleaseByWorkerDeathIsNotRepeated) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult freed = h.MustAllocate(a, MiB(4));
+  h.Free(a, freed.block.handle, {freed.import});
+  h.DropWorker();
+  h.Do([&](Core& core, Effects* effects) {
+    core.BlockReleased(h.now, freed.block.handle.block, absl::OkStatus(), effects);
+  });
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  h.RaiseWorker();
+  EXPECT_EQ(h.last_effects, "");
+}
+
+TEST(CoreWorkerTest, StuckBlockEndsWithItsWorkerOnce) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult freed = h.MustAllocate(a, MiB(16));
+  const auto released = [&](const absl::Status& status) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.BlockReleased(h.now, freed.block.handle.block, status, effects);
+    });
+  };
+  h.Free(a, freed.block.handle, {freed.import});
+  h.WorkOnce(absl::InternalError("no"));
+  released(absl::InternalError("no"));
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  h.DropWorker();
+  released(absl::OkStatus());
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  h.RaiseWorker();
+  h.MustAllocate(a, MiB(16));
+}
+
+TEST(CoreWorkerTest, AllocationsWaitForRebuildUpToLimit) {
+  Config config = CoreHarness::DefaultConfig();
+  config.limits.waiting_allocations_per_device = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.DropWorker();
+  const CallId waiting = h.Allocate(a, MiB(2));
+  EXPECT_FALSE(h.Answered(waiting));
+  const std::string before = h.Accounts();
+  const CallId refused = h.Allocate(a, {.bytes = MiB(2)});
+  EXPECT_TRUE(h.Refused(refused, Reason::kDeviceRebuilding));
+  EXPECT_TRUE(GetErrorDetails(h.StatusOf(refused))->retry_after.has_value());
+  EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(20)), Reason::kOverBudget));
+  EXPECT_EQ(h.Accounts(), before);
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(waiting).ok());
+  // Retries the same request, whose refusal was not final.
+  const CallId retry = h.Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Allocate(h.now, call, a.caller(), {.sequence = 2}, {.bytes = MiB(2)}, effects);
+  });
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(retry).ok());
+}
+
+TEST(CoreWorkerTest, WarmBlocksAreServedWhileRebuilding) {
+  Config config = CoreHarness::DefaultConfig();
+  config.warm_blocks_per_size = 1;
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.MustAllocate(a, MiB(2));
+  h.DropWorker();
+  EXPECT_TRUE(h.StatusOf(h.Allocate(a, MiB(2))).ok());
+  EXPECT_EQ(h.last_effects, "deliver reply");
+}
+
+TEST(CoreWorkerTest, BlockFreedDuringRebuildIsReleasedLater) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult block = h.MustAllocate(a, MiB(2));
+  h.DropWorker();
+  h.Free(a, block.block.handle, {block.import});
+  EXPECT_EQ(h.last_effects, "reply");
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  h.RaiseWorker();
+  EXPECT_EQ(h.last_effects, "release");
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+}
+
+TEST(CoreWorkerTest, StoppedDeviceRejectsWaitingAndNewRequests) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult live = h.MustAllocate(a, MiB(2));
+  const CallId making = h.Allocate(a, MiB(2));
+  h.DropWorker();
+  const CallId waiting = h.Allocate(a, MiB(4));
+  h.DropWorker(/*stopped=*/true);
+  EXPECT_TRUE(h.Refused(making, Reason::kDeviceStopped));
+  EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
+  EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceStopped));
+  EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
+  // Its blocks stay usable for present and future importers.
+  EXPECT_TRUE(h.StatusOf(h.Import(a, live.block.handle)).ok());
+  h.MustAllocate(a, MiB(2), 1);
+  h.RaiseWorker();
+  h.MustAllocate(a, MiB(2));
+}
+
+TEST(CoreWorkerTest, RepliesOfEndedWorkerAreIgnored) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.Allocate(a, MiB(2));
+  const BlockId block = std::get<CreateBlock>(h.jobs.front()).block;
+  h.DropWorker();
+  const std::string before = h.Accounts();
+  for (const absl::Status& status : {absl::OkStatus(), absl::InternalError("late")}) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.BlockCreated(h.now, block, status, effects);
+      core.BlockReleased(h.now, block, status, effects);
+      core.BlockCreated(h.now, BlockId(5), status, effects);
+      core.BlockReleased(h.now, BlockId(5), status, effects);
+    });
+    EXPECT_EQ(h.last_effects, "");
+  }
+  EXPECT_EQ(h.Accounts(), before);
+}
+
+TEST(CoreWorkerTest, UnwantedBlockIsNotCreatedAnew) {
+  CoreHarness h;
+  Peer a = h.Open();
+  h.Allocate(a, MiB(2));
+  h.Forget(a, a.sequence);
+  EXPECT_EQ(h.BytesOf(0).reserved, MiB(2));
+  h.DropWorker();
+  EXPECT_EQ(h.BytesOf(0), ByteCounts());
+  const CallId call = h.Allocate(a, MiB(2));
+  h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, call, effects); });
+  h.RaiseWorker();
+  EXPECT_EQ(h.last_effects, "");
+}
+
+TEST(CoreWorkerTest, RetryAfterReapSurvivesWorkerDeath) {
+  CoreHarness h;
+  Peer a = h.Open();
+  const AllocateResult old = h.MustAllocate(a, MiB(4));
+  const CallId call = h.Allocate(a, MiB(2));
+  h.Free(a, old.block.handle, {old.import});
+  h.WorkOnce(Refuse(Reason::kOutOfMemory, "full"));
+  EXPECT_FALSE(h.Answered(call));
+  h.DropWorker();
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(call).ok());
+}
+
+}  // namespace
+}  // namespace berth::core

@@ -1,0 +1,267 @@
+#include "daemon/core/devices/workers.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <berth/error.h>
+
+#include "common/label.h"
+#include "daemon/core/managers.h"
+
+namespace berth::core {
+namespace {
+
+bool IsOutOfMemory(const absl::Status& status) { return IsRefusal(status, Reason::kOutOfMemory); }
+
+}  // namespace
+
+void Workers::BlockCreated(StepContext& step, BlockId block, const absl::Status& status, const IpcHandle& handle) {
+  Block* const made = core_.blocks.Find(block);
+  if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
+  made->asked = made->asked_earlier = false;
+  core_.devices.DeviceOf(*made).worker(made->worker_kind()).calls.OnAnswered(step.now, made->bytes);
+  if (!status.ok()) {
+    NotMade(step, *made, status);
+  } else {
+    made->ipc_handle = handle;
+    core_.blocks.Apply(step, *made, BlockEvent::kMade);
+    if (made->phase == BlockPhase::kLive) core_.allocations.FinishMaking(step, *made);
+  }
+  step.MarkCapacityChanged();
+}
+
+void Workers::NotMade(StepContext& step, Block& block, const absl::Status& status) {
+  Device& device = core_.devices.DeviceOf(block);
+  const bool wanted = block.phase == BlockPhase::kReserved;
+  if (wanted && !block.retried && IsOutOfMemory(status)) {
+    // The budget has capacity that the device lacks; freeing the warm blocks may provide it.
+    for (const BlockId warm : device.warm.All()) core_.blocks.Abandon(step, *core_.blocks.Find(warm));
+    if (device.releases_asked > device.releases_ended) {
+      block.retried = true;
+      device.retries.push_back({.after_release = device.releases_asked, .block = block.id});
+      return;
+    }
+  }
+  const RequestId request = block.request;
+  core_.blocks.Unmake(step, block);
+  if (wanted) core_.requests.Answer(step, request, status);
+}
+
+void Workers::BlockReleased(StepContext& step, BlockId block, const absl::Status& status) {
+  Block* const released = core_.blocks.Find(block);
+  if (released == nullptr || released->phase != BlockPhase::kRetired) return;
+  Device& device = core_.devices.DeviceOf(*released);
+  // `asked` is false if the death of its worker released the block.
+  const bool asked = std::exchange(released->asked, false);
+  if (asked) {
+    ++device.releases_ended;
+    device.worker(released->worker_kind()).calls.OnAnswered(step.now, released->bytes);
+  }
+  if (released->owned() && (status.ok() || asked))
+    core_.memory_log.Log(step, core_.memory_log.RecordOf(*released, LogAction::kRelease), status);
+  RecordReaped(step, *released, status.ok());
+  if (status.ok()) {
+    if (released->stuck) {
+      core_.budgets.ForEachBudget(*released, [&](ByteBudget& budget) { budget.UnmarkStuck(released->bytes); });
+    }
+    core_.blocks.Apply(step, *released, BlockEvent::kReleased);
+  } else if (asked) {
+    released->stuck = true;
+    released->release_error = ToMessage(status.message(), LogRecord::kMaxMessageBytes);
+    core_.budgets.ForEachBudget(*released, [&](ByteBudget& budget) { budget.MarkStuck(released->bytes); });
+  }
+  RunRetries(step, device);
+  step.MarkCapacityChanged();
+}
+
+void Workers::WorkerAtWork(StepContext& step, uint32_t device, WorkerKind worker_kind) {
+  const auto found = core_.devices.all().find(device);
+  if (found == core_.devices.all().end()) return;
+  // The worker may be executing the largest of them.
+  Bytes most;
+  for (const Block* const block : core_.blocks.table().OfDevice(device)) {
+    const bool under_way = InTheMaking(block->phase) || block->phase == BlockPhase::kRetired;
+    if (block->worker_kind() == worker_kind && under_way) most = std::max(most, block->bytes);
+  }
+  CallWatch& calls = found->second.worker(worker_kind).calls;
+  calls.Clear();
+  calls.OnAsked(step.now, most);
+}
+
+void Workers::WorkerUp(StepContext& step, uint32_t device, WorkerKind worker_kind) {
+  const auto found = core_.devices.all().find(device);
+  if (found == core_.devices.all().end()) return;
+  Device& served = found->second;
+  Worker& up = served.worker(worker_kind);
+  if (up.state == DeviceState::kDropped) return;
+  up.state = DeviceState::kReady;
+  up.calls.Clear();
+  if (worker_kind == WorkerKind::kMain) served.lost = served.tested = false;
+  core_.devices.MarkDevicesChanged(step);
+  for (const Block* const there : core_.blocks.table().OfDevice(device)) {
+    if (there->asked || there->worker_kind() != worker_kind) continue;
+    if (!InTheMaking(there->phase) && there->phase != BlockPhase::kRetired) continue;
+    Block* const block = core_.blocks.Find(there->id);
+    if (InTheMaking(block->phase)) {
+      AskCreate(step, *block);
+      continue;
+    }
+    if (block->stuck) {
+      // A new worker may succeed where the last one failed.
+      block->stuck = false;
+      core_.budgets.ForEachBudget(*block, [&](ByteBudget& budget) { budget.UnmarkStuck(block->bytes); });
+    }
+    AskRelease(step, *block);
+  }
+  if (worker_kind == WorkerKind::kContext) MarkContextNeed(step, served);
+  step.MarkCapacityChanged();
+}
+
+void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_kind, DeviceState state) {
+  const auto found = core_.devices.all().find(device);
+  if (found == core_.devices.all().end()) return;
+  Device& served = found->second;
+  Worker& down = served.worker(worker_kind);
+  if (worker_kind == WorkerKind::kMain) {
+    // The test found that the device does not work. A new test needs another loss and return of the device, or an
+    // operator's request.
+    if (state == DeviceState::kStopped && served.tested) served.lost = false;
+    served.tested = state == DeviceState::kProbation;
+  }
+  if (down.state != DeviceState::kDropped) down.state = state;
+  core_.devices.MarkDevicesChanged(step);
+  down.calls.Clear();
+  if (worker_kind == WorkerKind::kContext) {
+    MarkContextNeed(step, served);
+    if (!down.abandoned) {
+      down.lost_before = down.generation;
+      served.account.set_daemon(Bytes(0));
+    }
+  }
+  for (const Block* const there : core_.blocks.table().OfDevice(device)) {
+    const bool goes = there->phase == BlockPhase::kAbandoned || there->phase == BlockPhase::kRetired;
+    if (there->worker_kind() != worker_kind || !(there->asked || goes)) continue;
+    Block& block = *core_.blocks.Find(there->id);
+    const bool asked = std::exchange(block.asked, false);
+    RecordReaped(step, block, /*back=*/false);
+    if (block.phase == BlockPhase::kAbandoned) {
+      core_.blocks.Unmake(step, block);
+    } else if (block.phase == BlockPhase::kRetired) {
+      served.releases_ended += asked ? 1 : 0;
+      if (core_.blocks.IsLost(block)) AskRelease(step, block);
+    }
+  }
+  RunRetries(step, served);
+  if (!down.in_service()) RefuseWaiting(step, served, worker_kind);
+  StartContextIfWanted(step, served);
+  step.MarkCapacityChanged();
+}
+
+void Workers::RefuseWaiting(StepContext& step, Device& device, WorkerKind worker_kind) {
+  const absl::Status why = Devices::OutOfService(device, worker_kind);
+  for (const Block* const there : core_.blocks.table().OfDevice(device.config.ordinal)) {
+    if (there->worker_kind() != worker_kind || !InTheMaking(there->phase) || there->asked) continue;
+    NotMade(step, *core_.blocks.Find(there->id), why);
+  }
+  std::vector<RequestId> requests;
+  for (const uint64_t number : core_.byte_queue.table().Of(device.config.ordinal, worker_kind)) {
+    requests.push_back(core_.byte_queue.table().FindNumber(number)->request);
+  }
+  for (const RequestId& request : requests) core_.byte_queue.TurnAway(step, request, why);
+  step.MarkCapacityChanged();
+}
+
+void Workers::AskCreate(StepContext& step, Block& block) {
+  Worker& worker = core_.devices.DeviceOf(block).worker(block.worker_kind());
+  if (block.worker_kind() == WorkerKind::kMain && block.asked_earlier && block.memory_generation < worker.generation) {
+    // An earlier broker may have had the block created. The worker would return that memory as its answer, but it is
+    // lost.
+    const absl::Status lost =
+        Refuse(Reason::kDeviceRebuilding, "device {device} has lost its memory: send the request again",
+               {{"device", block.device}});
+    return NotMade(step, block, lost);
+  }
+  block.memory_generation = worker.generation;
+  if (worker.state != DeviceState::kReady) return;
+  block.asked = true;
+  worker.calls.OnAsked(step.now, block.bytes);
+  step.Emit(
+      CreateBlock{.device = block.device, .worker_kind = block.worker_kind(), .block = block.id, .bytes = block.bytes});
+}
+
+void Workers::AskRelease(StepContext& step, Block& block) {
+  Device& device = core_.devices.DeviceOf(block);
+  Worker& worker = device.worker(block.worker_kind());
+  const bool lost = core_.blocks.IsLost(block);
+  if (!lost && worker.state != DeviceState::kReady) return;
+  if (!core_.fences.MayGoBack(step, block)) return;
+  block.asked = true;
+  ++device.releases_asked;
+  if (!lost) worker.calls.OnAsked(step.now, block.bytes);
+  step.Emit(ReleaseBlock{.device = block.device, .worker_kind = block.worker_kind(), .block = block.id, .lost = lost});
+}
+
+void Workers::RunRetries(StepContext& step, Device& device) {
+  while (!device.retries.empty() && device.retries.front().after_release <= device.releases_ended) {
+    Block* const block = core_.blocks.Find(device.retries.front().block);
+    device.retries.pop_front();
+    if (block != nullptr && block->phase == BlockPhase::kReserved && !block->asked) AskCreate(step, *block);
+  }
+}
+
+void Workers::Reap(StepContext& step, CallId call, const Caller& caller) {
+  absl::Status may = core_.sessions.Authenticate(caller).status();
+  if (may.ok() && !caller.admin) {
+    may = Refuse(Reason::kAdminOnly, "{verb} needs admin.sock, which accepts operators only", {{"verb", "ReapBlocks"}});
+  }
+  if (may.ok() && core_.shutdown.begun()) may = Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  if (!may.ok()) return core_.requests.Reply(step, call, may);
+  Reaping reaping;
+  for (const auto& [ordinal, device] : core_.devices.all()) {
+    for (const Block* const there : core_.blocks.table().OfDevice(ordinal)) {
+      if (!there->stuck || device.worker(there->worker_kind()).state != DeviceState::kReady) continue;
+      Block& block = *core_.blocks.Find(there->id);
+      block.stuck = false;
+      core_.budgets.ForEachBudget(block, [&](ByteBudget& budget) { budget.UnmarkStuck(block.bytes); });
+      AskRelease(step, block);
+      reaping.open.insert(block.id);
+      ++reaping.result.tried;
+      reaping.result.tried_bytes = Bytes(reaping.result.tried_bytes.count() + block.bytes.count());
+    }
+  }
+  core_.memory_log.Log(step, {.action = LogAction::kReap,
+                              .session = caller.credentials.session,
+                              .tenant = caller.tenant,
+                              .bytes = reaping.result.tried_bytes});
+  if (reaping.open.empty()) return core_.requests.Reply(step, call, Response(reaping.result));
+  reapings_.emplace(call, std::move(reaping));
+}
+
+void Workers::RecordReaped(StepContext& step, const Block& block, bool back) {
+  for (auto it = reapings_.begin(); it != reapings_.end();) {
+    Reaping& reaping = it->second;
+    if (reaping.open.erase(block.id) > 0 && back) {
+      ++reaping.result.back;
+      reaping.result.back_bytes = Bytes(reaping.result.back_bytes.count() + block.bytes.count());
+    }
+    if (!reaping.open.empty()) {
+      ++it;
+      continue;
+    }
+    core_.requests.Reply(step, it->first, Response(reaping.result));
+    it = reapings_.erase(it);
+  }
+}
+
+bool Workers::CancelReap(StepContext& step, CallId call, const absl::Status& status) {
+  if (reapings_.erase(call) == 0) return false;
+  core_.requests.Reply(step, call, status);
+  return true;
+}
+
+void Workers::CancelReaps(StepContext& step, const absl::Status& status) {
+  for (const auto& [call, reaping] : std::exchange(reapings_, {})) core_.requests.Reply(step, call, status);
+}
+
+}  // namespace berth::core

@@ -1,0 +1,260 @@
+#include "daemon/core/memory/byte_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <berth/error.h>
+
+#include "common/status_macros.h"
+#include "daemon/core/managers.h"
+
+namespace berth::core {
+namespace {
+
+// Usual upper bound of a worker's restart.
+constexpr absl::Duration kRebuildRetry = absl::Seconds(1);
+
+}  // namespace
+
+ByteQueue::ByteQueue(Managers& core)
+    : core_(core),
+      byte_queue_(&core.journal, {.passes_before_reserve = core.config.limits.passes_before_reserve,
+                                  .reserve_time = core.config.limits.longest_reserve,
+                                  .places_per_device = core.config.limits.waiting_allocations_per_device,
+                                  .operator_places_per_device = core.config.limits.operator_allocations_per_device}) {}
+
+void ByteQueue::Enqueue(StepContext& step, Waiting waiting) {
+  const RequestId request = waiting.request;
+  const auto refuse = [&](const absl::Status& status) {
+    core_.reservations.ReturnDrawn(step, waiting);
+    core_.requests.Answer(step, request, status);
+  };
+  const Shortage shortage = Assess(waiting, {});
+  if (shortage.kind == Shortage::Kind::kTooLarge || (shortage.kind == Shortage::Kind::kHeld && !waiting.patient)) {
+    return refuse(RefuseOver(shortage));
+  }
+  if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
+  core_.requests.SetPlace(request, this);
+  core_.requests.MarkWaiting(request);
+  Device& first = core_.devices.At(waiting.asks.front().device);
+  const bool needs_context = WorkerKindOf(waiting.kind) == WorkerKind::kContext;
+  byte_queue_.Push(std::move(waiting));
+  if (needs_context) core_.workers.StartContextIfWanted(step, first);
+  step.MarkCapacityChanged();
+}
+
+absl::Status ByteQueue::MayWait(const Waiting& waiting, const Shortage& shortage) const {
+  // The request passes the queue without waiting.
+  if (shortage.kind == Shortage::Kind::kNone && MayServe(waiting)) return absl::OkStatus();
+  BERTH_RETURN_IF_ERROR(core_.sessions.tenant_use().CheckMayWait(waiting.tenant));
+  for (const ByteRequest& ask : waiting.asks) {
+    const absl::Status full = byte_queue_.CheckPlace(ask.device, waiting.claimant());
+    if (full.ok()) continue;
+    const Worker& worker = core_.devices.At(ask.device).worker(WorkerKindOf(waiting.kind));
+    const bool rebuilding = worker.state == DeviceState::kRebuilding || worker.state == DeviceState::kProbation;
+    if (!rebuilding) return full;
+    return RefuseWithRetry(
+        Reason::kDeviceRebuilding, kRebuildRetry, "device {device} is rebuilding: {why}",
+        {{"what", "waiting_allocations_per_device"}, {"device", ask.device}, {"why", full.message()}});
+  }
+  return absl::OkStatus();
+}
+
+void ByteQueue::ServeByteQueue(StepContext& step) {
+  byte_queue_.Wake();
+  // A refused request may free capacity for earlier requests.
+  while (std::exchange(step.dirty.bytes, false) && byte_queue_.size() > 0) Drain(step);
+}
+
+void ByteQueue::Drain(StepContext& step) {
+  ReservedBudgets reserved;
+  uint64_t number = 0;
+  while (Waiting* const waiting = byte_queue_.NextAwake(number)) {
+    number = waiting->number;
+    Consider(step, *waiting, &reserved);
+    byte_queue_.Wake();
+  }
+}
+
+void ByteQueue::Consider(StepContext& step, Waiting& waiting, ReservedBudgets* reserved) {
+  Shortage shortage = Assess(waiting, *reserved);
+  if (shortage.kind == Shortage::Kind::kComing && MayServe(waiting)) {
+    TrimFor(step, waiting, shortage);
+    // Trimmed blocks that were still being created return their bytes at once.
+    shortage = Assess(waiting, *reserved);
+  }
+  if (shortage.kind == Shortage::Kind::kNone) {
+    if (!MayServe(waiting)) {
+      // A detached request withholds its bytes from all later requests.
+      const std::vector<ByteBudget*> budgets = BudgetsOf(waiting);
+      if (!IsAttended(waiting)) reserved->insert(budgets.begin(), budgets.end());
+      return;
+    }
+    // The tenant's quota may have been lowered since the request arrived.
+    const absl::Status quota =
+        waiting.reserve_for.has_value()
+            ? absl::OkStatus()
+            : core_.allocations.CheckBlockQuota(waiting.tenant, core_.blocks.table().CountOf(waiting.tenant));
+    if (!quota.ok()) return TurnAway(step, waiting.request, quota);
+    RecordPasses(step, waiting, reserved);
+    return Serve(step, waiting.request);
+  }
+  const bool held = shortage.kind == Shortage::Kind::kHeld;
+  if (shortage.kind == Shortage::Kind::kTooLarge || (held && !waiting.patient)) {
+    return TurnAway(step, waiting.request, RefuseOver(shortage));
+  }
+  // Later requests wait, too: at most for the restart of a worker, or for the longest reservation of capacity.
+  if (!held || byte_queue_.Reserves(waiting)) reserved->insert(shortage.lacking.begin(), shortage.lacking.end());
+  if (!waiting.patient || byte_queue_.Reserves(waiting)) return;
+  if (held) {
+    byte_queue_.Park(waiting, shortage.held, BudgetsOf(waiting));
+  } else if (shortage.lacking.empty() && byte_queue_.IsReservedFrom(waiting, *shortage.reserved)) {
+    byte_queue_.Park(waiting, shortage.reserved, BudgetsOf(waiting));
+  }
+}
+
+std::vector<ByteBudget*> ByteQueue::BudgetsOf(const Waiting& waiting) {
+  std::vector<ByteBudget*> budgets;
+  for (const ByteRequest& ask : waiting.asks) {
+    for (const LayerBudget& layer : core_.budgets.LayersOf(ask.device, waiting.session, waiting.tenant)) {
+      budgets.push_back(layer.budget);
+    }
+  }
+  return budgets;
+}
+
+void ByteQueue::RecordPasses(StepContext& step, const Waiting& waiting, ReservedBudgets* reserved) {
+  for (const ByteBudget* const budget : BudgetsOf(waiting)) {
+    const Waiting* const passed = byte_queue_.RecordGrant(*budget, step.now);
+    if (passed == nullptr || passed->number > waiting.number) continue;
+    // From now on the bytes that the passed request lacks are withheld from later requests.
+    const Shortage shortage = Assess(*passed, {});
+    reserved->insert(shortage.lacking.begin(), shortage.lacking.end());
+  }
+}
+
+Shortage ByteQueue::Assess(const Waiting& waiting, const ReservedBudgets& reserved) {
+  Shortage shortage;
+  // Bytes drawn from a reservation are charged already.
+  if (waiting.drawn_from) return shortage;
+  const auto mark = [&](Shortage::Kind kind, const LayerBudget& layer, const ByteRequest& ask) {
+    if (kind <= shortage.kind) return;
+    shortage.kind = kind;
+    shortage.worst = layer;
+    shortage.ask = ask;
+  };
+  for (const ByteRequest& ask : waiting.asks) {
+    const bool warm = core_.allocations.FindWarm(waiting, ask).has_value();
+    for (const LayerBudget& layer : core_.budgets.LayersOf(ask.device, waiting.session, waiting.tenant)) {
+      // A warm block is already charged to its device.
+      if (warm && layer.layer == Layer::kDevice) continue;
+      switch (layer.budget->Judge(ask.bytes)) {
+        case ByteBudget::Verdict::kNow:
+          if (!reserved.contains(layer.budget)) continue;
+          shortage.reserved = layer.budget;
+          mark(Shortage::Kind::kComing, layer, ask);
+          continue;
+        case ByteBudget::Verdict::kAfterReclaim:
+          mark(Shortage::Kind::kComing, layer, ask);
+          break;
+        case ByteBudget::Verdict::kNever:
+          shortage.held = layer.budget;
+          mark(Shortage::Kind::kHeld, layer, ask);
+          break;
+        case ByteBudget::Verdict::kTooLarge:
+          mark(Shortage::Kind::kTooLarge, layer, ask);
+          break;
+      }
+      shortage.lacking.push_back(layer.budget);
+    }
+  }
+  return shortage;
+}
+
+bool ByteQueue::IsAttended(const Waiting& waiting) const {
+  const auto pending = core_.requests.pending().find(waiting.request);
+  return pending != core_.requests.pending().end() && pending->second.call;
+}
+
+bool ByteQueue::MayServe(const Waiting& waiting) const {
+  if (!IsAttended(waiting)) return false;
+  for (const ByteRequest& ask : waiting.asks) {
+    if (core_.devices.At(ask.device).main.state == DeviceState::kProbation) return false;
+  }
+  if (waiting.reserve_for.has_value()) return true;
+  const ByteRequest& ask = waiting.asks.front();
+  const Worker& worker = core_.devices.At(ask.device).worker(WorkerKindOf(waiting.kind));
+  return worker.state == DeviceState::kReady || core_.allocations.FindWarm(waiting, ask).has_value();
+}
+
+void ByteQueue::Serve(StepContext& step, const RequestId& request) {
+  const Waiting served = byte_queue_.Take(request);
+  if (served.reserve_for.has_value()) {
+    core_.reservations.MakeReservation(step, served);
+  } else {
+    core_.allocations.TakeOrMake(step, served);
+  }
+}
+
+void ByteQueue::TrimFor(StepContext& step, const Waiting& waiting, const Shortage& shortage) {
+  for (const ByteRequest& ask : waiting.asks) {
+    Device& device = core_.devices.At(ask.device);
+    const auto lacks = std::find(shortage.lacking.begin(), shortage.lacking.end(), &device.account);
+    if (lacks != shortage.lacking.end()) core_.allocations.Trim(step, device, ask.bytes);
+  }
+}
+
+absl::Status ByteQueue::RefuseOver(const Shortage& shortage) {
+  shortage.worst.budget->RecordRefused();
+  return shortage.worst.budget->OverBudget(LayerName(shortage.worst.layer), shortage.ask.device, shortage.ask.bytes);
+}
+
+void ByteQueue::Expire(StepContext& step) {
+  if (byte_queue_.next_deadline() > step.now && core_.reservations.table().next_deadline() > step.now) return;
+  for (const Waiting& expired : byte_queue_.TakeExpired(step.now)) {
+    const Shortage shortage = Assess(expired, {});
+    core_.reservations.ReturnDrawn(step, expired);
+    const ByteRequest& ask = shortage.worst.budget == nullptr ? expired.asks.front() : shortage.ask;
+    const ByteBudget& budget =
+        shortage.worst.budget == nullptr ? core_.devices.At(ask.device).account : *shortage.worst.budget;
+    const Bytes limit = budget.limit().value_or(Bytes(UINT64_MAX));
+    core_.requests.Answer(
+        step, expired.request,
+        Refuse(Reason::kWaitTimedOut,
+               "{layer} budget on device {device}: the wait for {requested} bytes timed out; current {current}, "
+               "remaining {remaining}, limit {limit}",
+               {{"layer", LayerName(shortage.worst.layer)},
+                {"device", ask.device},
+                {"requested", ask.bytes.count()},
+                {"current", budget.held().count()},
+                {"remaining", SaturatingSub(limit, budget.held()).count()},
+                {"limit", limit.count()}}));
+  }
+  byte_queue_.EndReserves(step.now);
+  core_.reservations.DropExpired(step);
+  step.MarkCapacityChanged();
+}
+
+void ByteQueue::TurnAway(StepContext& step, const RequestId& request, const absl::Status& why) {
+  const Waiting waiting = byte_queue_.Take(request);
+  core_.reservations.ReturnDrawn(step, waiting);
+  core_.requests.Answer(step, waiting.request, why);
+}
+
+bool ByteQueue::SetDeadline(const RequestId& request, const WaitTicket&, absl::Time deadline) {
+  byte_queue_.SetDeadline(request, deadline);
+  return true;
+}
+
+void ByteQueue::Leave(StepContext& step, const RequestId& request, const WaitTicket&) {
+  core_.reservations.ReturnDrawn(step, byte_queue_.Take(request));
+  step.MarkCapacityChanged();
+}
+
+absl::Time ByteQueue::next_deadline() const {
+  return std::min(byte_queue_.next_deadline(), core_.reservations.table().next_deadline());
+}
+
+void ByteQueue::Reattach(StepContext& step, const RequestId&, const WaitTicket&) { step.MarkCapacityChanged(); }
+
+}  // namespace berth::core

@@ -1,0 +1,303 @@
+#include "daemon/core/memory/byte_wait_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/core/types/invariant.h"
+
+namespace berth::core {
+
+// ---- Entries --------------------------------------------------------------------------------------------------
+
+Waiting& ByteWaitQueue::Push(Waiting waiting) {
+  BERTH_INVARIANT(!by_request_.contains(waiting.request));
+  BERTH_INVARIANT(!waiting.patient || waiting.asks.size() == 1);
+  waiting.number = ++last_number_;
+  journal_.Touch(RecordKind::kMemoryCounters);
+  Mark(waiting);
+  return Insert(std::move(waiting));
+}
+
+bool ByteWaitQueue::Restore(Waiting waiting) {
+  const bool asks = waiting.patient ? waiting.asks.size() == 1 : !waiting.asks.empty();
+  if (!asks || waiting.number > last_number_ || entries_.contains(waiting.number) ||
+      by_request_.contains(waiting.request)) {
+    return false;
+  }
+  Insert(std::move(waiting));
+  return true;
+}
+
+Waiting& ByteWaitQueue::Insert(Waiting waiting) {
+  const uint64_t number = waiting.number;
+  Waiting& entry = entries_.emplace(number, Entry{.waiting = std::move(waiting)}).first->second.waiting;
+  by_request_.emplace(entry.request, number);
+  awake_.insert(number);
+  Count(entry, &counts_, &blocks_);
+  return entry;
+}
+
+Waiting ByteWaitQueue::Remove(uint64_t number) {
+  Entry& entry = entries_.at(number);
+  Mark(entry.waiting);
+  if (entry.waiting.reserved_since.has_value()) EndReserve(entry);
+  if (entry.parked_on != nullptr) Unpark(entry);
+  Discount(entry.waiting);
+  awake_.erase(number);
+  by_request_.erase(entry.waiting.request);
+  return std::move(entries_.extract(number).mapped().waiting);
+}
+
+Waiting ByteWaitQueue::Take(const RequestId& request) {
+  const auto found = by_request_.find(request);
+  BERTH_INVARIANT(found != by_request_.end());
+  return Remove(found->second);
+}
+
+Waiting* ByteWaitQueue::Find(const RequestId& request) {
+  const auto found = by_request_.find(request);
+  return found == by_request_.end() ? nullptr : &entries_.at(found->second).waiting;
+}
+
+const Waiting* ByteWaitQueue::FindNumber(uint64_t number) const {
+  const auto found = entries_.find(number);
+  return found == entries_.end() ? nullptr : &found->second.waiting;
+}
+
+void ByteWaitQueue::ForEach(absl::FunctionRef<void(const Waiting&)> visit) const {
+  for (const auto& [number, entry] : entries_) visit(entry.waiting);
+}
+
+// ---- Deadlines ------------------------------------------------------------------------------------------------
+
+void ByteWaitQueue::SetDeadline(const RequestId& request, absl::Time deadline) {
+  Waiting* const waiting = Find(request);
+  if (waiting == nullptr || !waiting->patient) return;
+  counts_.deadlines.erase({waiting->deadline, waiting->number});
+  waiting->deadline = deadline;
+  counts_.deadlines.emplace(deadline, waiting->number);
+  Mark(*waiting);
+}
+
+std::vector<Waiting> ByteWaitQueue::TakeExpired(absl::Time now) {
+  std::set<uint64_t> numbers;
+  for (const auto& [deadline, number] : counts_.deadlines) {
+    if (deadline > now) break;
+    numbers.insert(number);
+  }
+  std::vector<Waiting> expired;
+  for (const uint64_t number : numbers) expired.push_back(Remove(number));
+  return expired;
+}
+
+absl::Time ByteWaitQueue::next_deadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  if (!counts_.deadlines.empty()) next = counts_.deadlines.begin()->first;
+  if (!counts_.reserves.empty()) next = std::min(next, counts_.reserves.begin()->first + options_.reserve_time);
+  return next;
+}
+
+// ---- Requests to judge ----------------------------------------------------------------------------------------
+
+void ByteWaitQueue::Wake() {
+  for (const ByteBudget* const budget : changes_.Take()) {
+    for (const uint64_t number : lines_.FindFitting(*budget)) Unpark(entries_.at(number));
+    if (!budget->limit().has_value()) continue;
+    // Wakes requests for more bytes than the limit, which can never be granted.
+    while (true) {
+      const auto larger = sizes_.upper_bound({budget->number(), *budget->limit(), UINT64_MAX});
+      if (larger == sizes_.end() || std::get<0>(*larger) != budget->number()) break;
+      Unpark(entries_.at(std::get<2>(*larger)));
+    }
+  }
+}
+
+Waiting* ByteWaitQueue::NextAwake(uint64_t after) {
+  const auto next = awake_.upper_bound(after);
+  return next == awake_.end() ? nullptr : &entries_.at(*next).waiting;
+}
+
+void ByteWaitQueue::Park(const Waiting& waiting, ByteBudget* on, std::vector<ByteBudget*> layers) {
+  Entry& entry = At(waiting);
+  BERTH_INVARIANT(entry.parked_on == nullptr && waiting.patient && !waiting.reserved_since.has_value());
+  const Bytes bytes = waiting.asks.front().bytes;
+  entry.parked_on = on;
+  entry.layers = std::move(layers);
+  lines_.Enter(*on, waiting.number, bytes, waiting.passes);
+  for (const ByteBudget* const layer : entry.layers) sizes_.emplace(layer->number(), bytes, waiting.number);
+  awake_.erase(waiting.number);
+}
+
+void ByteWaitQueue::Unpark(Entry& entry) {
+  Waiting& waiting = entry.waiting;
+  const Bytes bytes = waiting.asks.front().bytes;
+  for (const ByteBudget* const layer : entry.layers) sizes_.erase({layer->number(), bytes, waiting.number});
+  entry.layers.clear();
+  const uint64_t passes = lines_.Leave(*std::exchange(entry.parked_on, nullptr), waiting.number);
+  if (std::exchange(waiting.passes, passes) != passes) Mark(waiting);
+  awake_.insert(waiting.number);
+}
+
+Waiting* ByteWaitQueue::RecordGrant(const ByteBudget& budget, absl::Time now) {
+  const std::optional<uint64_t> oldest = lines_.RecordGrant(budget);
+  if (!oldest.has_value()) return nullptr;
+  Entry& entry = entries_.at(*oldest);
+  Waiting& waiting = entry.waiting;
+  entry.reserves = entry.parked_on;
+  lines_.Reserve(budget, *oldest);
+  Unpark(entry);
+  waiting.reserved_since = now;
+  counts_.reserves.emplace(now, waiting.number);
+  Mark(waiting);
+  return &waiting;
+}
+
+void ByteWaitQueue::ForEachReserved(absl::FunctionRef<void(const Waiting&)> visit) const {
+  for (const auto& [since, number] : counts_.reserves) visit(entries_.at(number).waiting);
+}
+
+bool ByteWaitQueue::EndReserves(absl::Time now) {
+  bool ended = false;
+  while (!counts_.reserves.empty() && counts_.reserves.begin()->first + options_.reserve_time <= now) {
+    EndReserve(entries_.at(counts_.reserves.begin()->second));
+    ended = true;
+  }
+  return ended;
+}
+
+void ByteWaitQueue::EndReserve(Entry& entry) {
+  Waiting& waiting = entry.waiting;
+  Mark(waiting);
+  counts_.reserves.erase({*waiting.reserved_since, waiting.number});
+  waiting.reserved_since.reset();
+  waiting.passes = 0;
+  // A reservation restored from an earlier broker has no line.
+  ByteBudget* const budget = std::exchange(entry.reserves, nullptr);
+  if (budget == nullptr) return;
+  lines_.EndReserve(*budget);
+  changes_.Mark(budget);
+}
+
+// ---- Counts ---------------------------------------------------------------------------------------------------
+
+SharedCount ByteWaitQueue::NewPlaces(uint32_t device) const {
+  return SharedCount("waiting_allocations_per_device", options_.places_per_device,
+                     options_.operator_places_per_device, absl::StrCat("device ", device));
+}
+
+void ByteWaitQueue::Count(const Waiting& waiting, Counts* counts, SharedCount* blocks) const {
+  for (const ByteRequest& ask : waiting.asks) {
+    auto places = counts->places.find(ask.device);
+    if (places == counts->places.end()) places = counts->places.emplace(ask.device, NewPlaces(ask.device)).first;
+    places->second.Take(waiting.claimant());
+    counts->by_worker_kind[{ask.device, WorkerKindOf(waiting.kind)}].insert(waiting.number);
+  }
+  if (waiting.reserve_for.has_value()) {
+    ++counts->reservations_of[waiting.session];
+  } else {
+    ++counts->blocks_of[waiting.tenant.account()];
+    blocks->Take(waiting.claimant());
+  }
+  if (waiting.patient) counts->deadlines.emplace(waiting.deadline, waiting.number);
+  if (waiting.reserved_since.has_value()) counts->reserves.emplace(*waiting.reserved_since, waiting.number);
+}
+
+void ByteWaitQueue::Discount(const Waiting& waiting) {
+  const auto less = [](auto& counted, const auto& key) {
+    const auto found = counted.find(key);
+    if (--found->second == 0) counted.erase(found);
+  };
+  for (const ByteRequest& ask : waiting.asks) {
+    counts_.places.at(ask.device).Give(waiting.claimant());
+    counts_.by_worker_kind.at({ask.device, WorkerKindOf(waiting.kind)}).erase(waiting.number);
+  }
+  if (waiting.reserve_for.has_value()) {
+    less(counts_.reservations_of, waiting.session);
+  } else {
+    less(counts_.blocks_of, waiting.tenant.account());
+    blocks_.Give(waiting.claimant());
+  }
+  counts_.deadlines.erase({waiting.deadline, waiting.number});
+}
+
+uint64_t ByteWaitQueue::CountOf(uint32_t device) const {
+  uint64_t count = 0;
+  for (const WorkerKind worker_kind : kWorkerKinds) count += Of(device, worker_kind).size();
+  return count;
+}
+
+const std::set<uint64_t>& ByteWaitQueue::Of(uint32_t device, WorkerKind worker_kind) const {
+  const auto found = counts_.by_worker_kind.find({device, worker_kind});
+  return found == counts_.by_worker_kind.end() ? none_ : found->second;
+}
+
+absl::Status ByteWaitQueue::CheckPlace(uint32_t device, const Claimant& claimant) const {
+  const auto found = counts_.places.find(device);
+  return found == counts_.places.end() ? NewPlaces(device).Check(claimant) : found->second.Check(claimant);
+}
+
+uint64_t ByteWaitQueue::CountBlocksFor(const Account& account) const {
+  const auto found = counts_.blocks_of.find(account);
+  return found == counts_.blocks_of.end() ? 0 : found->second;
+}
+
+uint64_t ByteWaitQueue::CountReservationsFor(SessionId session) const {
+  const auto found = counts_.reservations_of.find(session);
+  return found == counts_.reservations_of.end() ? 0 : found->second;
+}
+
+// ---- Checks ---------------------------------------------------------------------------------------------------
+
+absl::Status ByteWaitQueue::CheckInvariants() const {
+  Counts counts;
+  SharedCount blocks("blocks", SharedCount::kUnlimited, SharedCount::kUnlimited);
+  uint64_t parked = 0;
+  for (const auto& [number, entry] : entries_) {
+    Count(entry.waiting, &counts, &blocks);
+    const auto found = by_request_.find(entry.waiting.request);
+    if (found == by_request_.end() || found->second != number) {
+      return absl::InternalError("a request that waits for bytes is not found by its name");
+    }
+    if (awake_.contains(number) == (entry.parked_on != nullptr)) {
+      return absl::InternalError("a request that waits for bytes is neither parked nor scanned");
+    }
+    if (entry.parked_on == nullptr) continue;
+    ++parked;
+    if (const absl::Status status = CheckParked(entry); !status.ok()) return status;
+  }
+  // A key that was counted before may remain with a count of 0.
+  Counts ours = counts_;
+  std::erase_if(ours.by_worker_kind, [](const auto& of) { return of.second.empty(); });
+  std::erase_if(ours.places, [&](const auto& of) { return of.second == NewPlaces(of.first); });
+  if (!(ours == counts) || !(blocks == blocks_)) {
+    return absl::InternalError("the requests that wait for bytes are miscounted");
+  }
+  if (parked != lines_.size() || awake_.size() + parked != entries_.size() || by_request_.size() != entries_.size()) {
+    return absl::InternalError("an absent request waits for bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ByteWaitQueue::CheckParked(const Entry& entry) const {
+  const Waiting& waiting = entry.waiting;
+  const ByteBudget& on = *entry.parked_on;
+  const Bytes bytes = waiting.asks.front().bytes;
+  if (!lines_.Contains(on, waiting.number, bytes)) {
+    return absl::InternalError("a parked request is not in the line of its budget");
+  }
+  if (bytes <= on.capacity() && !lines_.IsReserved(on, waiting.number)) {
+    return absl::InternalError("a request is parked on a budget that has capacity for it");
+  }
+  for (const ByteBudget* const layer : entry.layers) {
+    if (!sizes_.contains({layer->number(), bytes, waiting.number})) {
+      return absl::InternalError("a parked request is unknown to a layer");
+    }
+    if (layer->Judge(bytes) == ByteBudget::Verdict::kTooLarge) {
+      return absl::InternalError("a parked request exceeds a limit by itself");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace berth::core

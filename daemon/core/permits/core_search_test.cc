@@ -1,0 +1,244 @@
+// Cost of a step with many waiters that cannot be served, measured as the number of judged waiters instead of time.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <berth/bytes.h>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/core/testing/core_harness.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+constexpr uint64_t kWaiters = 90;
+// Limit of waiters judged in one step, however many wait.
+constexpr uint64_t kFew = 12;
+
+// Device 0 has 40 MiB of its 64 MiB free for permits, the other devices 32 MiB.
+Config ConfigOf() {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools = {{.name = "p", .cap = 1'000},
+                  {.name = "capped", .cap = 3 * kWaiters + kWaiters / 2, .tenant_cap = kWaiters},
+                  {.name = "shared", .cap = 1'000, .device_cap = kWaiters + 1}};
+  config.devices.clear();
+  for (uint32_t ordinal = 0; ordinal < 4; ++ordinal) {
+    config.devices.push_back({.ordinal = ordinal,
+                              .uuid = absl::StrCat("DEVICE-", ordinal),
+                              .total = MiB(64),
+                              .budget = MiB(16),
+                              .others = ordinal == 0 ? MiB(24) : MiB(32)});
+    config.devices.back().facts.cc_major = 9;
+  }
+  config.limits.reservations_per_session = 2 * kWaiters;
+  return config;
+}
+
+struct Case {
+  const char* name;
+  // Prepares what is out before the waiters arrive.
+  std::function<void(CoreHarness&, Peer& waiting, Peer& other)> prepare;
+  // Adds waiter `i`, which differs from all others.
+  std::function<CallId(CoreHarness&, Peer& waiting, uint64_t i)> wait;
+  // Pool in which another session may get a unit while they wait.
+  const char* pool = "p";
+};
+
+Bytes More(Bytes bytes, uint64_t i) { return Bytes(bytes.count() + 1 + i); }
+
+CallId Acquire(CoreHarness& core, Peer& peer, AcquireRequest request, uint64_t i) {
+  request.holder_key = absl::StrCat(i);
+  return core.Acquire(peer, request);
+}
+
+CallId AcquireGang(CoreHarness& core, Peer& peer, GangRequest request, uint64_t i) {
+  request.holder_key = absl::StrCat(i);
+  return core.AcquireGang(peer, request);
+}
+
+std::vector<Case> Cases() {
+  const auto nothing = [](CoreHarness&, Peer&, Peer&) {};
+  const auto any = [](uint64_t i) { return DeviceConstraint{.pick = DevicePick::kAny, .min_free = More(MiB(40), i)}; };
+  return {
+      {"bytes of any device", nothing,
+       [=](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer, {.pool = "p", .device = any(i)}, i);
+       }},
+      {"bytes of one device", nothing,
+       [=](CoreHarness& core, Peer& peer, uint64_t i) {
+         DeviceConstraint constraint = any(i);
+         constraint.pick = DevicePick::kNamed;
+         constraint.uuid = absl::StrCat("DEVICE-", i % 4);
+         return Acquire(core, peer, {.pool = "p", .device = constraint}, i);
+       }},
+      {"declared bytes", nothing,
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer,
+                        {.pool = "p", .device = {.pick = DevicePick::kBest, .declared = More(MiB(40), i)}}, i);
+       }},
+      {"bytes of a device of some capability", nothing,
+       [=](CoreHarness& core, Peer& peer, uint64_t i) {
+         DeviceConstraint constraint = any(i);
+         constraint.min_capability = static_cast<uint32_t>(i % 90);
+         return Acquire(core, peer, {.pool = "p", .device = constraint}, i);
+       }},
+      {"bytes, with many priorities, client's caps, alone or not", nothing,
+       [=](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer,
+                        {.pool = "p",
+                         .units = 1 + i % 7,
+                         .client_cap = 1 + i,
+                         .priority = static_cast<int32_t>(i % 21) - 10,
+                         .exclusive = i % 2 == 0,
+                         .device = any(i)},
+                        i);
+       }},
+      {"units that the tenant's cap leaves nobody",
+       [](CoreHarness& core, Peer& peer, Peer&) {
+         core.MustAcquire(peer, {.pool = "capped", .units = kWaiters, .holder_key = "h"});
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer, {.pool = "capped", .units = 1 + i}, i);
+       },
+       "capped"},
+      {"units that are out",
+       [](CoreHarness& core, Peer&, Peer& other) {
+         core.MustAcquire(other, {.pool = "p", .units = 998, .holder_key = "h"});
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer, {.pool = "p", .units = 3 + i}, i);
+       }},
+      {"less to be out",
+       [](CoreHarness& core, Peer&, Peer& other) {
+         core.MustAcquire(other, {.pool = "p", .units = kWaiters, .holder_key = "h"});
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer, {.pool = "p", .client_cap = 1 + i}, i);
+       }},
+      {"the whole pool, with many priorities",
+       [](CoreHarness& core, Peer&, Peer& other) { core.MustAcquire(other, {.pool = "p", .holder_key = "h"}); },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer,
+                        {.pool = "p",
+                         .client_cap = i,
+                         .priority = static_cast<int32_t>(i % 21) - 10,
+                         .exclusive = true},
+                        i);
+       }},
+      {"bytes that permits have declared",
+       [](CoreHarness& core, Peer&, Peer& other) {
+         for (uint64_t i = 0; i < 4; ++i) {
+           const DeviceConstraint constraint = {.pick = DevicePick::kNamed,
+                                                .uuid = absl::StrCat("DEVICE-", i),
+                                                .declared = i == 0 ? MiB(38) : MiB(30)};
+           core.MustAcquire(other, {.pool = "p", .holder_key = absl::StrCat("h", i), .device = constraint});
+         }
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer,
+                        {.pool = "p", .device = {.pick = DevicePick::kAny, .declared = More(MiB(2), i)}}, i);
+       }},
+      {"units of a device, or its bytes",
+       [](CoreHarness& core, Peer&, Peer& other) {
+         for (uint64_t i = 0; i < 2; ++i) {
+           const DeviceConstraint constraint = {.pick = DevicePick::kNamed, .uuid = absl::StrCat("DEVICE-", i)};
+           core.MustAcquire(other, {.pool = "shared",
+                                    .units = kWaiters,
+                                    .holder_key = absl::StrCat("h", i),
+                                    .device = constraint});
+         }
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return Acquire(core, peer,
+                        {.pool = "shared",
+                         .units = 2 + i / 3,
+                         .device = {.pick = DevicePick::kAny, .min_free = More(MiB(32), i)}},
+                        i);
+       },
+       "p"},
+      {"a gang of one", nothing,
+       [=](CoreHarness& core, Peer& peer, uint64_t i) {
+         return AcquireGang(core, peer, {.members = {{.pool = "p", .device = any(i)}}}, i);
+       }},
+      {"two devices of which there is one", nothing,
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         const DeviceConstraint constraint = {.pick = DevicePick::kAny, .min_free = More(MiB(32), i)};
+         return AcquireGang(core, peer,
+                            {.members = {{.pool = "p", .device = constraint}, {.pool = "p", .device = constraint}}}, i);
+       }},
+      {"units of a pool, together with another's",
+       [](CoreHarness& core, Peer&, Peer& other) {
+         core.MustAcquire(other, {.pool = "capped", .units = kWaiters, .holder_key = "h"});
+         Peer third = core.Open(77);
+         Peer fourth = core.Open(78);
+         core.MustAcquire(third, {.pool = "capped", .units = kWaiters, .holder_key = "h"});
+         core.MustAcquire(fourth, {.pool = "capped", .units = kWaiters, .holder_key = "h"});
+       },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return AcquireGang(
+             core, peer, {.members = {{.pool = "p", .units = 1 + i}, {.pool = "capped", .units = 46 + i % 44}}}, i);
+       }},
+      {"bytes to be reserved",
+       [](CoreHarness& core, Peer&, Peer& other) { core.MustAllocate(other, MiB(14)); },
+       [](CoreHarness& core, Peer& peer, uint64_t i) {
+         return AcquireGang(core, peer,
+                            {.members = {{.pool = "p", .units = 1 + i}},
+                             .reserve = {{.device = 0, .bytes = MiB(4 + 2 * (i % 6))}}},
+                            i);
+       }},
+  };
+}
+
+TEST(CoreSearchTest, UnservableWaitersCostOthersNoSteps) {
+  for (const Case& one : Cases()) {
+    SCOPED_TRACE(one.name);
+    CoreHarness core(ConfigOf());
+    Peer waiting = core.Open(1), other = core.Open(2);
+    one.prepare(core, waiting, other);
+    for (uint64_t i = 0; i < kWaiters; ++i) {
+      const uint64_t before = core.core->CountJudged();
+      const CallId call = one.wait(core, waiting, i);
+      ASSERT_FALSE(core.Answered(call)) << i << ": " << core.StatusOf(call);
+      ASSERT_LE(core.core->CountJudged() - before, kFew) << "when " << i << " wait";
+    }
+    // In the first round some waiters may turn out to have another stall.
+    for (int round = 0; round < 4; ++round) {
+      const uint64_t before = core.core->CountJudged();
+      const AcquireResult had = core.MustAcquire(other, {.pool = one.pool, .holder_key = "another"});
+      const uint64_t acquired = core.core->CountJudged();
+      core.Release(other, had.acquisition);
+      EXPECT_LE(acquired - before, kFew) << round;
+      EXPECT_LE(core.core->CountJudged() - acquired, kFew) << round;
+    }
+  }
+}
+
+TEST(CoreSearchTest, ReturningUnitsServeWaiterWithoutFullSearch) {
+  CoreHarness core(ConfigOf());
+  Peer waiting = core.Open(1), other = core.Open(2);
+  // Each request takes most of a device: the first that fits is granted, and then none fits.
+  std::vector<AcquireResult> held;
+  for (uint64_t i = 0; i < 4; ++i) {
+    const DeviceConstraint constraint = {
+        .pick = DevicePick::kNamed, .uuid = absl::StrCat("DEVICE-", i), .declared = MiB(30)};
+    held.push_back(core.MustAcquire(other, {.pool = "p", .holder_key = absl::StrCat("h", i), .device = constraint}));
+  }
+  std::vector<CallId> calls;
+  for (uint64_t i = 0; i < kWaiters; ++i) {
+    const DeviceConstraint constraint = {.pick = DevicePick::kAny, .declared = Bytes(MiB(30).count() - i)};
+    calls.push_back(Acquire(core, waiting, {.pool = "p", .device = constraint}, i));
+  }
+  for (uint64_t i = 0; i < 4; ++i) {
+    const uint64_t before = core.core->CountJudged();
+    core.Release(other, held[i].acquisition);
+    EXPECT_TRUE(core.Answered(calls[i]));
+    EXPECT_FALSE(core.Answered(calls[i + 1]));
+    EXPECT_LE(core.core->CountJudged() - before, kFew);
+  }
+}
+
+}  // namespace
+}  // namespace berth::core

@@ -1,0 +1,190 @@
+// Verdicts on waiters, and the stalls of those that cannot be granted now.
+
+#include <algorithm>
+
+#include "daemon/core/permits/permit_pool.h"
+
+namespace berth::core {
+namespace {
+
+WaitQueue::Verdict ToQueue(Placement::Verdict verdict) {
+  switch (verdict) {
+    case Placement::Verdict::kFits:
+      return WaitQueue::Verdict::kFits;
+    case Placement::Verdict::kWaits:
+      return WaitQueue::Verdict::kWaits;
+    case Placement::Verdict::kSkipped:
+      break;
+  }
+  return WaitQueue::Verdict::kSkipped;
+}
+
+// A value above every count of outstanding units.
+constexpr uint64_t kAllOut = UINT64_MAX;
+
+// Returns the most units that may be out when a request for `units` of a pool of `cap` is granted; empty if never.
+std::optional<uint64_t> MostOut(uint64_t cap, uint64_t units, bool exclusive, uint64_t client_cap) {
+  if (units > cap) return std::nullopt;
+  uint64_t most = exclusive ? 0 : cap - units;
+  if (client_cap != 0) most = std::min(most, client_cap - 1);
+  return most;
+}
+
+}  // namespace
+
+uint64_t PermitPool::CapacityOf(const Account& tenant) const {
+  if (config_.tenant_cap == 0) return UINT64_MAX;
+  const auto found = out_by_tenant_.find(tenant);
+  const uint64_t out = found == out_by_tenant_.end() ? 0 : found->second;
+  return config_.tenant_cap - std::min(out, config_.tenant_cap);
+}
+
+uint64_t PermitPool::CapacityWithoutDevice() const {
+  if (config_.no_device_cap == 0) return UINT64_MAX;
+  return config_.no_device_cap - std::min(out_without_device_, config_.no_device_cap);
+}
+
+PermitPool::GangPart PermitPool::PartOf(const Waiter& waiter) {
+  const AcquireRequest& what = waiter.what;
+  return {.tenant = waiter.requester.tenant,
+          .units = what.units,
+          .exclusive = what.exclusive,
+          .client_cap = what.client_cap,
+          .without_device = what.device.pick == DevicePick::kNone ? what.units : 0};
+}
+
+Placement::Ask PermitPool::AskOf(const AcquireRequest& what) const {
+  return {.constraint = what.device, .units = what.units, .shares = &shares_};
+}
+
+WaitQueue::Verdict PermitPool::Judge(const Waiter& waiter, Gangs* gangs) const {
+  if (waiter.detached) return WaitQueue::Verdict::kSkipped;
+  if (!waiter.gang.empty()) return gangs->Judge(waiter);
+  const AcquireRequest& what = waiter.what;
+  const WaitQueue::Verdict units = JudgeUnits(PartOf(waiter));
+  if (units != WaitQueue::Verdict::kFits || what.device.pick == DevicePick::kNone) return units;
+  // If no released unit helps the waiter, other waiters need not wait for it.
+  return ToQueue(placement_->Choose(AskOf(what)).verdict);
+}
+
+WaitQueue::Verdict PermitPool::JudgeUnits(const GangPart& part) const {
+  if (!TenantMayHave(part.tenant, part.units) || !QuotaAllows(part.tenant, part.units)) {
+    return WaitQueue::Verdict::kSkipped;
+  }
+  // Permits with a device need not wait for this waiter.
+  if (part.without_device > CapacityWithoutDevice()) return WaitQueue::Verdict::kSkipped;
+  return MayHaveUnits(part.units, part.exclusive, part.client_cap) ? WaitQueue::Verdict::kFits
+                                                                   : WaitQueue::Verdict::kWaits;
+}
+
+bool PermitPool::MayHaveUnits(uint64_t units, bool exclusive, uint64_t client_cap) const {
+  if (paused_ || exclusive_out_ > 0) return false;
+  if (exclusive && out_ > 0) return false;
+  return out_ < config_.cap && units <= config_.cap - out_ && (client_cap == 0 || out_ < client_cap);
+}
+
+bool PermitPool::ReservedFrom(uint64_t number, Gangs* gangs) const {
+  return queue_.ReservedFrom(number, [&](const Waiter& waiter) {
+    if (waiter.detached) return WaitQueue::Verdict::kSkipped;
+    return waiter.gang.empty() ? Judge(waiter, nullptr) : gangs->JudgeParts(waiter);
+  });
+}
+
+Stalls PermitPool::WhyNot(const Waiter& waiter, WaitQueue::Verdict goal, Gangs* gangs) const {
+  if (waiter.detached) return StalledForGood();
+  if (!waiter.gang.empty()) return gangs->WhyNot(waiter, goal);
+  const AcquireRequest& what = waiter.what;
+  const GangPart part = PartOf(waiter);
+  // Device capacity returns less often than units do, so it is reported first.
+  Stalls stalls;
+  if (what.device.pick != DevicePick::kNone) {
+    const bool going = goal == WaitQueue::Verdict::kFits;
+    stalls = placement_->WhyNot(AskOf(what), going ? Placement::Verdict::kFits : Placement::Verdict::kWaits);
+    if (going && !stalls.empty()) return stalls;
+    // Without free units the verdict would be a wait for units.
+    const std::optional<uint64_t> most = MostOut(config_.cap, what.units, what.exclusive, what.client_cap);
+    if (!stalls.empty() && most.has_value() && Out() <= *most) {
+      stalls.push_back({.gauge = {.kind = Gauge::Kind::kOut, .of = this}, .threshold = *most + 1});
+      return stalls;
+    }
+  }
+  return WhyNoUnits(part);
+}
+
+Stalls PermitPool::WhyNoUnits(const GangPart& part) const {
+  if (!TenantMayHave(part.tenant, part.units) || !QuotaAllows(part.tenant, part.units)) {
+    return {{.gauge = {.kind = Gauge::Kind::kTenantUnits, .of = this}, .threshold = part.units}};
+  }
+  if (part.without_device > CapacityWithoutDevice()) {
+    return {{.gauge = {.kind = Gauge::Kind::kUnitsWithoutDevice, .of = this}, .threshold = part.without_device}};
+  }
+  if (MayHaveUnits(part.units, part.exclusive, part.client_cap)) return {};
+  const std::optional<uint64_t> most = MostOut(config_.cap, part.units, part.exclusive, part.client_cap);
+  if (!most.has_value()) return StalledForGood();
+  return {{.gauge = {.kind = Gauge::Kind::kUnits, .of = this}, .threshold = kAllOut - *most}};
+}
+
+uint64_t PermitPool::Out() const { return paused_ || exclusive_out_ > 0 ? kAllOut : out_; }
+
+uint64_t PermitPool::Read(const Account& tenant, Gauge::Kind kind) const {
+  switch (kind) {
+    case Gauge::Kind::kUnits:
+      return kAllOut - Out();
+    case Gauge::Kind::kOut:
+      return Out();
+    case Gauge::Kind::kUnitsWithoutDevice:
+      return CapacityWithoutDevice();
+    default:
+      return std::min(CapacityOf(tenant), tenants_ == nullptr ? UINT64_MAX : tenants_->CapacityOf(tenant));
+  }
+}
+
+uint64_t PermitPool::Arbiter::Read(const Account& tenant, const Gauge& gauge) {
+  switch (gauge.kind) {
+    case Gauge::Kind::kNever:
+      return 0;
+    case Gauge::Kind::kUnits:
+    case Gauge::Kind::kOut:
+    case Gauge::Kind::kTenantUnits:
+    case Gauge::Kind::kUnitsWithoutDevice:
+      return static_cast<const PermitPool*>(gauge.of)->Read(tenant, gauge.kind);
+    case Gauge::Kind::kDeviceNow:
+    case Gauge::Kind::kDeviceEver:
+    case Gauge::Kind::kDeviceShare:
+      return pool_.placement_->Read(gauge);
+    case Gauge::Kind::kQuota:
+    case Gauge::Kind::kHeld:
+    case Gauge::Kind::kBytes:
+    case Gauge::Kind::kReserved:
+      break;
+  }
+  return gangs_->Read(tenant, gauge);
+}
+
+uint64_t PermitPool::Arbiter::VersionOf(Gauge::Kind kind) {
+  switch (kind) {
+    case Gauge::Kind::kNever:
+      return 1;
+    case Gauge::Kind::kDeviceNow:
+    case Gauge::Kind::kDeviceEver:
+      return pool_.placement_->version();
+    case Gauge::Kind::kBytes:
+    case Gauge::Kind::kReserved:
+      return gangs_->VersionOf(kind);
+    case Gauge::Kind::kUnits:
+    case Gauge::Kind::kOut:
+    case Gauge::Kind::kTenantUnits:
+    case Gauge::Kind::kUnitsWithoutDevice:
+    case Gauge::Kind::kQuota:
+    case Gauge::Kind::kDeviceShare:
+    case Gauge::Kind::kHeld:
+      break;
+  }
+  return StallBoard::kUnknown;
+}
+
+void PermitPool::OpenChanged() {
+  if (std::exchange(placement_shape_, placement_->shape()) != placement_->shape()) queue_.Reopen();
+}
+
+}  // namespace berth::core

@@ -1,0 +1,144 @@
+// Permits: the permit pools, the gangs that wait in several of them, and the processes that cache a permit. A
+// PermitTransaction is one step over the pools.
+
+#ifndef DAEMON_CORE_PERMITS_PERMITS_H_
+#define DAEMON_CORE_PERMITS_PERMITS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <berth/end_notice.h>
+#include <berth/ids.h>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "daemon/base/archive.h"
+#include "daemon/base/ledger_record.h"
+#include "daemon/core/permits/gang_table.h"
+#include "daemon/core/permits/permit_pool.h"
+#include "daemon/core/permits/permit_slots.h"
+#include "daemon/core/requests/admitted.h"
+#include "daemon/core/requests/wait_place.h"
+#include "daemon/core/types/caller.h"
+#include "daemon/core/types/gang_types.h"
+#include "daemon/core/types/lease_record.h"
+#include "daemon/core/types/page.h"
+#include "daemon/core/types/permit_types.h"
+#include "daemon/core/types/request_id.h"
+#include "daemon/core/types/step_context.h"
+#include "daemon/core/types/tenant_quota.h"
+
+namespace berth::core {
+
+struct Managers;
+
+// Thread-compatible; part of the core.
+class Permits final : public WaitPlace {
+ public:
+  // `core` outlives the manager.
+  Permits(Managers& core, FindPermitSlot find);
+
+  // ---- Events and queries (core.h) ---------------------------------------------------------------------------
+
+  Page<PoolView> ListPools(const PageRequest& page) const;
+  Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool, const PageRequest& page) const;
+  std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool, uint64_t most) const;
+  void Acquire(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
+               const AcquireRequest& request);
+  void Release(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag, AcquisitionId acquisition);
+  void ReleaseIfIdle(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
+                     const ReleaseIfIdleRequest& request);
+  absl::StatusOr<ReleaseResult> GiveBack(StepContext& step, ChannelId channel, AcquisitionId acquisition, bool if_idle);
+  void KeepPermits(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
+                   const KeepPermitsRequest& request);
+  absl::StatusOr<PoolView> SetPool(StepContext& step, absl::string_view pool, const PoolChange& change);
+  absl::StatusOr<PermitView> RevokePermit(StepContext& step, PermitId permit, uint32_t by_uid);
+  void SetQuotas(StepContext& step, const QuotaTable& quotas);
+  absl::StatusOr<WaitView> ExplainWait(const Caller& caller, uint64_t waiter);
+  std::optional<uint64_t> FindWaiter(const Caller& caller, uint64_t sequence) const;
+  uint64_t CountJudged() const;
+  absl::StatusOr<PoolView> GetPool(absl::string_view pool);
+  void AcquireGang(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
+                   const GangRequest& request);
+
+  // ---- For the other managers -------------------------------------------------------------------------------
+
+  PermitPool* FindPool(absl::string_view name);
+  static absl::Status AlreadyHeld(const PermitView& permit);
+  // Starts the gang of a pending request: granted, refused, or waiting when this returns.
+  void StartGang(StepContext& step, const Admitted& admitted, const GangRequest& request);
+  // Returns a number for a waiter of a pool or a gang.
+  uint64_t NextWaiter();
+  // Releases warm blocks where that frees capacity for the gang's reservation.
+  void TrimForGang(StepContext& step, const Gang& gang);
+  // Serves waiting gangs whose reservation may fit now, and refuses those whose reservation never can.
+  void ServeGangBytes(StepContext& step);
+  bool HasPermit(SessionId session) const;
+  // Re-evaluates waiters after permits of other pools, blocks or devices came or went.
+  void ServePlaced(StepContext& step);
+  // The process caches no permit any more.
+  void EndCachingBy(StepContext& step, ChannelId channel);
+  absl::StatusOr<ReleaseResult> ReleaseAcquisition(StepContext& step, SessionId session, AcquisitionId acquisition,
+                                                   LeaseEnd how = LeaseEnd::kReleased);
+  void ListPermitRecords(std::vector<RecordKey>* keys) const;
+  bool WritePermitRecord(const RecordKey& key, ArchiveWriter& archive) const;
+  void ReadPermitRecord(const RecordKey& key, ArchiveReader& archive);
+  void AddPool(const PoolConfig& config);
+  // Called after the last record.
+  void FinishRestoringPermits();
+  void ResumePermits(StepContext& step);
+  absl::Status CheckPermits() const;
+
+  // By name.
+  using Pools = std::map<std::string, PermitPool, std::less<>>;
+  const Pools& pools() const { return pools_; }
+  const GangTable& gangs() const { return gangs_; }
+  // Last numbers of permits, acquisitions and waiters.
+  const PermitIds& ids() const { return permit_ids_; }
+  void RestoreIds(const PermitIds& ids) { permit_ids_ = ids; }
+  void BeginStep() { permit_slots_.BeginStep(); }
+  // Serves the waiters of all pools.
+  void ServeAll(StepContext& step);
+  // Returns all permits of a session that is over.
+  void ReturnAll(StepContext& step, SessionId session);
+  // Stops the grants of all pools, or resumes them.
+  void SetPaused(StepContext& step, bool paused);
+
+  // WaitPlace: single permits, whose ticket has a pool, and gangs.
+  bool SetDeadline(const RequestId& request, const WaitTicket& ticket, absl::Time deadline) override;
+  void Leave(StepContext& step, const RequestId& request, const WaitTicket& ticket) override;
+  void Expire(StepContext& step) override;
+  absl::Time next_deadline() const override;
+  void Reattach(StepContext& step, const RequestId& request, const WaitTicket& ticket) override;
+  bool ForUnits() const override { return true; }
+
+ private:
+  friend class PermitTransaction;
+
+  // Errors: INVALID_FIELD; NOT_FOUND (pool); the errors of a reservation.
+  absl::StatusOr<Gang> MakeGang(const Admitted& admitted, const GangRequest& request, absl::Time now);
+  // Errors: ALREADY_HELD.
+  absl::Status CheckNotHeld(const Gang& gang) const;
+  // Notifies every process of the permit's session; each knows which of its acquisitions nest in the permit.
+  void NotifyOverdue(StepContext& step, const PermitView& permit);
+  void NotifyRevoked(StepContext& step, const PermitView& permit, const EndNotice& end);
+  void ReadGang(uint64_t number, ArchiveReader& archive);
+
+  Managers& core_;
+  PermitIds permit_ids_;
+  PermitSlots permit_slots_;
+  Pools pools_;
+  absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
+  GangTable gangs_;
+};
+
+}  // namespace berth::core
+
+#endif  // DAEMON_CORE_PERMITS_PERMITS_H_

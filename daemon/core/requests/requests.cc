@@ -1,0 +1,196 @@
+#include "daemon/core/requests/requests.h"
+
+#include <memory>
+#include <utility>
+
+#include <berth/error.h>
+
+#include "common/status_macros.h"
+#include "daemon/core/managers.h"
+#include "daemon/core/plans/plan_transaction.h"
+#include "daemon/core/types/invariant.h"
+
+namespace berth::core {
+namespace {
+
+// Time for which a restored request waits for its client to send it again. Callers of a dead broker need only a
+// fraction of it to find the next broker.
+constexpr absl::Duration kGracePeriod = absl::Seconds(5);
+
+// Prefetches what the end of the request will touch. With thousands of waiting requests, none is in a near cache.
+void Prefetch(const Pending& pending) {
+  __builtin_prefetch(pending.memory);
+  __builtin_prefetch(&pending.session->tenant);
+  const WaitTicket& ticket = pending.ticket;
+  if (ticket.pool != nullptr) ticket.pool->Prefetch(ticket.waiter, ticket.number);
+}
+
+}  // namespace
+
+void Requests::Reply(StepContext& step, CallId call, absl::StatusOr<Response> response) {
+  calls_.erase(call);
+  step.Emit(core::Reply{.call = call, .response = std::move(response)});
+}
+
+absl::StatusOr<const Channel*> Requests::AdmitCaller(const Caller& caller) {
+  if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  BERTH_ASSIGN_OR_RETURN(const Session* const session, core_.sessions.Authenticate(caller));
+  if (session->state != SessionState::kActive) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session->id.value()}});
+  }
+  const Channel* const channel = core_.sessions.table().FindChannel(caller.credentials.channel);
+  if (channel == nullptr || channel->session != session->id || channel->hung_up) {
+    return Refuse(Reason::kNotJoined, "session {session}: channel {channel} has not joined or has disconnected",
+                  {{"session", session->id.value()}, {"channel", caller.credentials.channel.value()}});
+  }
+  return channel;
+}
+
+std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
+                                        uint64_t fingerprint, absl::Time deadline) {
+  const absl::StatusOr<const Channel*> channel = AdmitCaller(caller);
+  if (!channel.ok()) {
+    Reply(step, call, channel.status());
+    return std::nullopt;
+  }
+  RequestMemory& memory = core_.sessions.RequestsOf((*channel)->id);
+  const absl::StatusOr<RequestMemory::Admission> admission = memory.Admit(tag, fingerprint);
+  if (!admission.ok()) {
+    Reply(step, call, admission.status());
+    return std::nullopt;
+  }
+  if (admission->entry->state == RequestMemory::State::kAnswered) {
+    Reply(step, call, admission->entry->answer());
+    return std::nullopt;
+  }
+  const RequestId request{(*channel)->id, tag.sequence};
+  PendingRequest& known = *pending_.try_emplace(request).first;
+  const bool fresh_call = calls_.emplace(call, &known).second;
+  BERTH_INVARIANT(fresh_call);
+  Pending& pending = known.second;
+  const CallId replaced = std::exchange(pending.call, call);
+  if (admission->fresh) {
+    pending.memory = &memory;
+    pending.session = core_.sessions.table().Find((*channel)->session);
+    pending.since = step.now;
+    return Admitted{request, *pending.session, **channel};
+  }
+  if (replaced) {
+    Reply(step, replaced,
+          Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: a later call waits for the answer",
+                 {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
+  }
+  if (pending.place != nullptr && pending.place->SetDeadline(request, pending.ticket, deadline)) core_.Expire(step);
+  if (detached_requests_.erase(request) > 0) Reattach(step, request);
+  return std::nullopt;
+}
+
+void Requests::Answer(StepContext& step, const RequestId& request, absl::StatusOr<Response> response) {
+  auto pending = pending_.find(request);
+  BERTH_INVARIANT(pending != pending_.end());
+  core_.memory_log.LogAnswer(step, pending->second, response);
+  if (const std::unique_ptr<PlanDraft> draft = std::move(pending->second.plan); draft != nullptr && response.ok()) {
+    // Finish() may free resources for other requests.
+    response = PlanTransaction(core_, &step).Finish(request, *draft, *response);
+    pending = pending_.find(request);
+  }
+  const CallId call = pending->second.call;
+  RequestMemory& memory = *pending->second.memory;
+  MarkNotWaiting(pending->second);
+  pending_.erase(pending);
+  const bool unheard = detached_requests_.erase(request) > 0 && !call;
+  // Do not cache a refusal that no client received; a retry is evaluated again.
+  if (absl::IsUnavailable(response.status()) || (unheard && !response.ok())) {
+    memory.Erase(request.sequence);
+  } else {
+    memory.Answer(request.sequence, response);
+  }
+  if (call) Reply(step, call, std::move(response));
+}
+
+void Requests::Leave(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status) {
+  for (const RequestId& request : requests) {
+    const auto found = pending_.find(request);
+    BERTH_INVARIANT(found != pending_.end());
+    Pending pending = std::move(found->second);
+    MarkNotWaiting(pending);
+    pending_.erase(found);
+    detached_requests_.erase(request);
+    core_.memory_log.LogAnswer(step, pending, status);
+    pending.place->Leave(step, request, pending.ticket);
+    if (pending.call) Reply(step, pending.call, status);
+  }
+  core_.fences.AnswerLeft(step);
+  core_.permits.ServeAll(step);
+}
+
+void Requests::Dismiss(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status) {
+  // Erases first, so that Leave() finds no trace of the requests.
+  for (const RequestId& request : requests) pending_.at(request).memory->Erase(request.sequence);
+  Leave(step, requests, status);
+}
+
+std::vector<RequestId> Requests::PendingOf(const Channel& channel) const {
+  std::vector<RequestId> requests;
+  for (const uint64_t sequence : channel.requests.Pending()) requests.push_back({channel.id, sequence});
+  return requests;
+}
+
+void Requests::MarkWaiting(const RequestId& request) {
+  const auto found = pending_.find(request);
+  if (found == pending_.end() || found->second.counted) return;
+  Pending& pending = found->second;
+  pending.for_units = pending.place != nullptr && pending.place->ForUnits();
+  pending.counted = true;
+  core_.sessions.tenant_use().BeginWait(pending.session->tenant, pending.for_units);
+}
+
+void Requests::MarkNotWaiting(const Pending& pending) {
+  if (pending.counted) core_.sessions.tenant_use().EndWait(pending.session->tenant, pending.for_units);
+}
+
+void Requests::CancelCall(StepContext& step, CallId call) {
+  if (core_.shutdown.CancelDrain(step, call)) return;
+  if (core_.workers.CancelReap(step, call, Refuse(Reason::kCancelled, "the call was cancelled"))) return;
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  auto& [request, pending] = *found->second;
+  // The prefetches run while the refusal is built.
+  pending_.prefetch(request);
+  Prefetch(pending);
+  const absl::Status cancelled =
+      Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: the call was cancelled",
+             {{"channel", request.channel.value()}, {"sequence", request.sequence}});
+  if (pending.place != nullptr && pending.place->OutlivesCall(request)) {
+    pending.call = CallId();
+    Reply(step, call, cancelled);
+  } else {
+    Dismiss(step, {RequestId(request)}, cancelled);
+  }
+}
+
+void Requests::Reattach(StepContext& step, const RequestId& request) {
+  const auto pending = pending_.find(request);
+  if (pending == pending_.end() || pending->second.place == nullptr) return;
+  pending->second.place->Reattach(step, request, WaitTicket(pending->second.ticket));
+}
+
+void Requests::DropDetached(StepContext& step) {
+  if (step.now < detached_until_) return;
+  detached_until_ = absl::InfiniteFuture();
+  const std::vector<RequestId> requests(detached_requests_.begin(), detached_requests_.end());
+  detached_requests_.clear();
+  Dismiss(step, requests, Refuse(Reason::kCancelled, "no client repeated the request after the daemon's restart"));
+}
+
+void Requests::SetPlace(const RequestId& request, WaitPlace* place, const WaitTicket& ticket) {
+  Pending& pending = pending_.at(request);
+  pending.place = place;
+  pending.ticket = ticket;
+}
+
+void Requests::Resume(absl::Time now) {
+  if (!detached_requests_.empty()) detached_until_ = now + kGracePeriod;
+}
+
+}  // namespace berth::core

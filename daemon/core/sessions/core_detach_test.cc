@@ -1,0 +1,185 @@
+// The core after the daemon lost every socket: Detach() and Rejoined().
+
+#include <string>
+#include <vector>
+
+#include <berth/error.h>
+
+#include "daemon/core/testing/core_harness.h"
+#include "gtest/gtest.h"
+
+namespace berth::core {
+namespace {
+
+AcquireRequest One() { return {.pool = "gpu-tests"}; }
+
+class DetachTest : public testing::Test {
+ protected:
+  // A new daemon continues, without the peers' sockets.
+  void Detach(const std::vector<Peer>& peers, bool unproven = false) {
+    h_.Restart();
+    Core::Detached detached;
+    for (const Peer& peer : peers) {
+      detached.sessions.push_back(peer.session);
+      detached.processes.push_back(peer.channel);
+      if (unproven) detached.unproven.push_back(peer.channel);
+    }
+    h_.Do([&](Core& core, Effects* effects) { core.Detach(h_.now, detached, effects); });
+    EXPECT_TRUE(h_.core->CheckInvariants().ok()) << h_.core->CheckInvariants();
+  }
+  absl::Status CheckRejoin(const Peer& peer, const Secret& secret, ChannelId channel) {
+    return h_.core->CheckRejoin(peer.session, secret, peer.tenant, channel);
+  }
+  void EndByOperator(const Peer& peer) {
+    h_.Do([&](Core& core, Effects* effects) {
+      // An operator's caller needs a session of its own.
+      Caller caller = operator_.caller();
+      caller.admin = true;
+      ASSERT_TRUE(core.EndSession(h_.now, caller, peer.session, effects).ok());
+    });
+  }
+
+  CoreHarness h_;
+  Peer operator_ = h_.Open(7);
+};
+
+TEST_F(DetachTest, DetachedProcessKeepsAndReleasesPermit) {
+  Peer peer = h_.Open();
+  const AcquireResult held = h_.MustAcquire(peer, One());
+  Detach({peer});
+  EXPECT_EQ(h_.Pool().out, 1u);
+  EXPECT_TRUE(CheckRejoin(peer, peer.secret, peer.channel).ok());
+  h_.Get<ReleaseResult>(h_.Release(peer, held.acquisition));
+  EXPECT_EQ(h_.Pool().out, 0u);
+}
+
+TEST_F(DetachTest, ProcessEndReturnsItsPermits) {
+  Peer peer = h_.Open();
+  h_.MustAcquire(peer, One());
+  Detach({peer});
+  h_.HangUp(peer);
+  EXPECT_EQ(h_.Pool().out, 1u) << "the process lives";
+  h_.Gone(peer);
+  EXPECT_EQ(h_.Pool().out, 0u);
+}
+
+TEST_F(DetachTest, CachedPermitIsReleasedLikeAnyOther) {
+  Peer peer = h_.Open();
+  h_.KeepPermits(peer);
+  AcquireRequest keep = One();
+  keep.keep = true;
+  const AcquireResult held = h_.MustAcquire(peer, keep);
+  Detach({peer});
+  EXPECT_FALSE(h_.pages.contains(peer.channel)) << "its page is another's now";
+  EXPECT_EQ(h_.Pool().out, 1u);
+  h_.Get<ReleaseResult>(h_.Release(peer, held.acquisition));
+  EXPECT_EQ(h_.Pool().out, 0u);
+}
+
+TEST_F(DetachTest, LeaseDeliveriesAreResentAfterRejoin) {
+  Peer peer = h_.Open();
+  const AcquireResult held = h_.MustAcquire(peer, One());
+  Detach({peer});
+  h_.Do([&](Core& core, Effects* effects) { ASSERT_TRUE(core.RevokePermit(h_.now, held.permit, effects).ok()); });
+  h_.deliveries.clear();
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  ASSERT_EQ(h_.deliveries.size(), 1u);
+  EXPECT_EQ(h_.deliveries.front().delivery.what, attach::DeliveryKind::kRevoked);
+  EXPECT_EQ(h_.deliveries.front().delivery.number, 1u);
+}
+
+TEST_F(DetachTest, BlockDeliveriesAreDropped) {
+  Peer owner = h_.Open();
+  Peer importer = h_.JoinTo(owner);
+  const AllocateResult block = h_.MustAllocate(owner, MiB(2));
+  h_.Get<ImportResult>(h_.Import(importer, block.block.handle));
+  Detach({owner, importer});
+  h_.deliveries.clear();
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, importer.channel, effects); });
+  EXPECT_TRUE(h_.deliveries.empty());
+}
+
+TEST_F(DetachTest, BrokerContinuesAfterDroppedDeliveries) {
+  Peer owner = h_.Open();
+  Peer importer = h_.JoinTo(owner);
+  const AllocateResult block = h_.MustAllocate(owner, MiB(2));
+  const AcquireResult first = h_.MustAcquire(importer, {.pool = "wide"});
+  const auto revoke = [&](PermitId permit) {
+    h_.Do([&](Core& core, Effects* effects) { ASSERT_TRUE(core.RevokePermit(h_.now, permit, effects).ok()); });
+  };
+  revoke(first.permit);
+  h_.Get<ImportResult>(h_.Import(importer, block.block.handle));
+  revoke(h_.MustAcquire(importer, {.pool = "wide"}).permit);
+  Detach({owner, importer});
+  h_.Restart();
+  h_.deliveries.clear();
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, importer.channel, effects); });
+  ASSERT_EQ(h_.deliveries.size(), 2u) << "of the revocations, and not of the block in between";
+  EXPECT_EQ(h_.deliveries.front().delivery.number, 1u);
+  EXPECT_EQ(h_.deliveries.back().delivery.number, 3u);
+}
+
+TEST_F(DetachTest, RejectedRejoinNamesReason) {
+  Peer peer = h_.Open();
+  Peer other = h_.Open(2);
+  Peer hung_up = h_.JoinTo(peer);
+  h_.HangUpChannel(hung_up);
+  Detach({peer});
+  struct Case {
+    const char* name;
+    const Peer* session;
+    const Peer* secret;
+    ChannelId channel;
+    Reason reason;
+  };
+  for (const Case& test : {Case{"another's secret", &peer, &other, peer.channel, Reason::kBadCredentials},
+                           Case{"another's session", &other, &peer, other.channel, Reason::kBadCredentials},
+                           Case{"another session's channel", &peer, &peer, other.channel, Reason::kNotJoined},
+                           Case{"no channel", &peer, &peer, ChannelId(4711), Reason::kNotJoined},
+                           Case{"a channel that hung up", &peer, &peer, hung_up.channel, Reason::kNotJoined}}) {
+    SCOPED_TRACE(test.name);
+    const absl::Status refused = CheckRejoin(*test.session, test.secret->secret, test.channel);
+    EXPECT_TRUE(IsRefusal(refused, test.reason)) << refused;
+  }
+  EXPECT_TRUE(CheckRejoin(peer, peer.secret, ChannelId()).ok()) << "the lifeline";
+  h_.HangUp(peer);
+  EXPECT_TRUE(IsRefusal(CheckRejoin(peer, peer.secret, peer.channel), Reason::kSessionEnded));
+}
+
+TEST_F(DetachTest, OperatorReleasesLeaseWithoutProvableEnd) {
+  for (const bool unproven : {false, true}) {
+    SCOPED_TRACE(unproven);
+    Peer peer = h_.Open();
+    h_.MustAcquire(peer, One());
+    Detach({peer}, unproven);
+    EndByOperator(peer);
+    EXPECT_EQ(h_.Pool().out, unproven ? 0u : 1u);
+    if (!unproven) h_.Gone(peer);
+    EXPECT_EQ(h_.Pool().out, 0u);
+  }
+}
+
+TEST_F(DetachTest, RejoinedProcessIsProvableAgain) {
+  Peer peer = h_.Open();
+  h_.MustAcquire(peer, One());
+  Detach({peer}, /*unproven=*/true);
+  EXPECT_TRUE(h_.core->WhatStands().processes.back().unproven);
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  EndByOperator(peer);
+  EXPECT_EQ(h_.Pool().out, 1u) << "its end can be waited for";
+}
+
+TEST_F(DetachTest, DetachedMarksOutliveBroker) {
+  Peer peer = h_.Open();
+  h_.Do([&](Core& core, Effects*) { core.RecordSessionCredentials(h_.now, peer.session, 4711); });
+  Detach({peer}, /*unproven=*/true);
+  h_.Restart();
+  const RestoredState restored_state = h_.core->WhatStands();
+  EXPECT_EQ(restored_state.lifelines.back().session_credentials, 4711u);
+  EXPECT_TRUE(restored_state.lifelines.back().detached);
+  EXPECT_FALSE(restored_state.lifelines.front().detached);
+  EXPECT_TRUE(restored_state.processes.back().unproven);
+}
+
+}  // namespace
+}  // namespace berth::core

@@ -1,0 +1,166 @@
+// The end of sessions and of their processes, and the release of their leases.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <berth/error.h>
+
+#include "absl/status/statusor.h"
+#include "common/status_macros.h"
+#include "daemon/core/managers.h"
+#include "daemon/core/sessions/sessions.h"
+
+namespace berth::core {
+
+void Sessions::LifelineHungUp(StepContext& step, SessionId session, EndReason why) {
+  if (const Session* const found = sessions_.Find(session)) BeginEnd(step, *found, {.reason = why});
+}
+
+void Sessions::ChannelHungUp(StepContext& step, ChannelId channel) {
+  const Channel* const found = sessions_.FindChannel(channel);
+  if (found == nullptr || found->hung_up) return;
+  sessions_.ChangeChannel(channel).hung_up = true;
+  core_.requests.Dismiss(step, core_.requests.PendingOf(*found),
+                         Refuse(Reason::kNotJoined, "session {session}: channel {channel} has disconnected",
+                                {{"session", found->session.value()}, {"channel", channel.value()}}));
+  std::vector<Deliver> sends;
+  const std::vector<ImportId> unsent = mailboxes_.Close(channel, &sends);
+  step.EmitAll(std::move(sends));
+  for (const ImportId import : unsent) {
+    core_.blocks.EndImport(step, *core_.blocks.FindByImport(import), import, LogCause::kNeverSent);
+  }
+  core_.permits.EndCachingBy(step, channel);
+  core_.modules.EndCompilesOf(step, channel);
+  step.Emit(CloseChannel{.channel = channel});
+  FinishIfOver(step, *sessions_.Find(found->session));
+}
+
+// Ends a process that is dead or counts as dead.
+void Sessions::EndProcess(StepContext& step, ChannelId channel) {
+  const Channel* const found = sessions_.FindChannel(channel);
+  if (found == nullptr) return;
+  const Session& session = *sessions_.Find(found->session);
+  core_.requests.Dismiss(
+      step, core_.requests.PendingOf(*found),
+      Refuse(Reason::kCancelled, "the process of channel {channel} has ended", {{"channel", channel.value()}}));
+  std::vector<Deliver> sends;
+  mailboxes_.Close(channel, &sends);
+  step.EmitAll(std::move(sends));
+  core_.fences.EndFencesOf(step, channel);
+  core_.modules.EndCompilesOf(step, channel);
+  for (const ImportId import : core_.blocks.table().ImportsOf(channel)) {
+    core_.blocks.EndImport(step, *core_.blocks.FindByImport(import), import, LogCause::kProcessGone);
+  }
+  step.Emit(DropChannel{.channel = channel});
+  sessions_.EraseChannel(channel);
+  FinishIfOver(step, session);
+}
+
+// Treats the session's unproven processes (session_table.h) as dead.
+void Sessions::GiveUpUnproven(StepContext& step, SessionId session) {
+  const Session* const found = sessions_.Find(session);
+  if (found == nullptr) return;
+  std::vector<ChannelId> unproven;
+  for (const ChannelId channel : found->channels) {
+    if (sessions_.FindChannel(channel)->unproven) unproven.push_back(channel);
+  }
+  // The end of the last process ends the session, too.
+  for (const ChannelId channel : unproven) EndProcess(step, channel);
+}
+
+absl::StatusOr<SessionView> Sessions::EndSession(StepContext& step, const Caller& caller, SessionId session) {
+  BERTH_ASSIGN_OR_RETURN(const Session* const own, Authenticate(caller));
+  const SessionId id = session ? session : own->id;
+  const Session* const found = sessions_.Find(id);
+  if (found == nullptr || (found != own && !caller.admin)) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", id.value()}});
+  }
+  SessionView view = ViewSession(*found);
+  view.state = SessionState::kEnding;
+  if (found == own) {
+    BeginEnd(step, *found, {.reason = EndReason::kEndedByOwnProcess}, caller.credentials.channel);
+  } else {
+    BeginEnd(step, *found, {.reason = EndReason::kSessionEnded, .uid = caller.tenant.uid});
+  }
+  // An operator's request replaces the missing proof of death.
+  if (caller.admin) GiveUpUnproven(step, id);
+  // Waiters have left, and the session may have ended.
+  if (const Session* const ending = sessions_.Find(id)) view = ViewSession(*ending);
+  return view;
+}
+
+void Sessions::BeginEnd(StepContext& step, const Session& session, const EndNotice& end, ChannelId asked_by) {
+  if (session.state == SessionState::kEnding) return;
+  sessions_.Change(session.id).state = SessionState::kEnding;
+  std::vector<RequestId> requests;
+  for (const ChannelId channel : session.channels) {
+    for (const RequestId& request : core_.requests.PendingOf(*sessions_.FindChannel(channel)))
+      requests.push_back(request);
+  }
+  core_.requests.Dismiss(
+      step, requests, Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  for (const ChannelId channel : session.channels) {
+    core_.permits.EndCachingBy(step, channel);
+    core_.modules.EndCompilesOf(step, channel);
+  }
+  core_.reservations.DropAllOf(step, session.id);
+  std::vector<Deliver> sends;
+  for (const ChannelId channel : session.channels) {
+    attach::Delivery ended = {.what = attach::DeliveryKind::kEnded};
+    if (channel != asked_by) {
+      ended.owner = end.uid;
+      ended.why = static_cast<uint64_t>(end.reason);
+    }
+    mailboxes_.Post(Deliver{.channel = channel, .delivery = ended}, &sends);
+  }
+  step.EmitAll(std::move(sends));
+  FinishIfOver(step, session);
+}
+
+bool Sessions::HoldsNothing(const Session& session) const {
+  if (session.state != SessionState::kEnding) return false;
+  for (const ChannelId channel : session.channels) {
+    if (!sessions_.FindChannel(channel)->hung_up || core_.blocks.table().CountImportsOf(channel) != 0) return false;
+  }
+  if (session.channels.empty()) return true;
+  return !core_.permits.HasPermit(session.id);
+}
+
+bool Sessions::IsOver(const Session& session) const {
+  if (!HoldsNothing(session)) return false;
+  for (const ChannelId channel : session.channels) {
+    if (!core_.fences.Quiet(channel)) return false;
+  }
+  return true;
+}
+
+void Sessions::FinishIfOver(StepContext& step, const Session& session) {
+  if (!IsOver(session)) {
+    if (HoldsNothing(session)) core_.fences.LookAtLater(step, session.id);
+    return;
+  }
+  core_.fences.StopLooking(session.id);
+  while (!session.channels.empty()) {
+    const ChannelId channel = *session.channels.begin();
+    core_.fences.EndFencesOf(step, channel);
+    step.Emit(DropChannel{.channel = channel});
+    sessions_.EraseChannel(channel);
+  }
+  core_.plans.EndAllOf(step, session.id);
+  core_.permits.ReturnAll(step, session.id);
+  for (Block* const block : core_.blocks.OwnedBy(session.id)) {
+    if (block->phase == BlockPhase::kLive) core_.blocks.FreeBlock(step, *block, LogCause::kSessionEnd);
+    // Bytes in release stay charged to the tenant only.
+    if (block->charged_session) core_.budgets.ChargeTo(step, *block, SessionId(), block->charged_tenants);
+  }
+  core_.blocks.EndGrantsTo(session.id, session.tenant);
+  step.Emit(DropSession{.session = session.id});
+  const Tenant tenant = session.tenant;
+  core_.budgets.Delist(session.budgets);
+  session_places_.Give(session.claimant());
+  sessions_.Erase(session.id);
+  core_.budgets.RemoveSession(tenant);
+}
+
+}  // namespace berth::core

@@ -1,0 +1,210 @@
+#include "daemon/core/sessions/sessions.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <berth/error.h>
+
+#include "common/status_macros.h"
+#include "daemon/core/managers.h"
+
+namespace berth::core {
+
+Sessions::Sessions(Managers& core)
+    : core_(core),
+      sessions_(&core.journal, core.config.limits.answers, core.config.limits.answer_bytes.count(),
+                core.config.limits.operator_answer_bytes.count()),
+      session_places_("sessions", core.config.limits.sessions, SharedCount::kUnlimited),
+      tenant_use_(core.config.quotas),
+      mailboxes_(core.config.limits.unacknowledged_fds_per_channel, core.config.limits.unacknowledged_fds_per_tenant,
+                 &core.journal) {}
+
+absl::StatusOr<SessionId> Sessions::OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
+                                                absl::string_view label, const ProcessInfo& opener, bool of_operator) {
+  if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  BERTH_RETURN_IF_ERROR(session_places_.Check({.user = UserOf(tenant), .of_operator = of_operator}));
+  const uint64_t own = core_.budgets.CountSessionsOf(tenant);
+  const std::optional<uint64_t> quota = tenant_use_.QuotaOf(tenant).sessions;
+  if (!of_operator && quota.has_value() && own >= *quota) {
+    return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "sessions of the tenant: {current}, limit {limit}",
+                           {{"what", "sessions_of_tenant"}, {"current", own}, {"limit", *quota}});
+  }
+  const SessionId id = core_.NewId<SessionId>();
+  const Session& session = sessions_.Open(Session{.id = id,
+                                                  .secret = secret,
+                                                  .tenant = tenant,
+                                                  .label = std::string(label),
+                                                  .opened_at = now,
+                                                  .opener = opener,
+                                                  .of_operator = of_operator});
+  session_places_.Take(session.claimant());
+  core_.budgets.AddSession(tenant);
+  return id;
+}
+
+absl::StatusOr<ChannelId> Sessions::JoinSession(absl::Time, SessionId session, const Secret& secret,
+                                                const Tenant& tenant, const ProcessInfo& process) {
+  if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  const Session* const found = sessions_.Find(session);
+  // A wrong secret and an unknown session get the same answer, so that the answer does not reveal whether a session
+  // exists.
+  if (!sessions_.HasSecret(session, secret) || found->state != SessionState::kActive) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
+  }
+  // The caller has the secret, so it may learn which container or user owns the session.
+  if (found->tenant.container != tenant.container) {
+    return Refuse(Reason::kBadCredentials,
+                  "session {session} belongs to another container, or to a process outside this one: unset "
+                  "BERTH_SESSION to open another session",
+                  {{"session", session.value()}});
+  }
+  if (found->tenant != tenant) {
+    return Refuse(Reason::kBadCredentials,
+                  "session {session} belongs to user {owner}, and this process is user {user}: unset BERTH_SESSION "
+                  "to open another session",
+                  {{"session", session.value()}, {"owner", found->tenant.uid}, {"user", tenant.uid}});
+  }
+  const Limits& limits = core_.config.limits;
+  if (found->channels.size() >= limits.channels_per_session) {
+    return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}",
+                  {{"what", "channels_per_session"},
+                   {"current", found->channels.size()},
+                   {"limit", limits.channels_per_session}});
+  }
+  const ChannelId id = core_.NewId<ChannelId>();
+  sessions_.Join(session, id, process);
+  mailboxes_.Open(id, tenant);
+  return id;
+}
+
+void Sessions::RecordSessionCredentials(absl::Time, SessionId session, uint64_t inode) {
+  if (sessions_.Find(session) != nullptr) sessions_.Change(session).session_credentials = inode;
+}
+
+void Sessions::Detach(StepContext& step, const Core::Detached& detached) {
+  for (const SessionId session : detached.sessions) {
+    if (sessions_.Find(session) != nullptr) sessions_.Change(session).detached = true;
+  }
+  for (const ChannelId channel : detached.processes) {
+    if (sessions_.FindChannel(channel) == nullptr) continue;
+    core_.fences.EndFencesOf(step, channel);
+    core_.modules.EndCompilesOf(step, channel);
+    sessions_.ChangeChannel(channel).has_page = false;
+    std::vector<Deliver> sends;
+    const std::vector<ImportId> unsent = mailboxes_.DropMemory(channel, &sends);
+    step.EmitAll(std::move(sends));
+    for (const ImportId import : unsent) {
+      core_.blocks.EndImport(step, *core_.blocks.FindByImport(import), import, LogCause::kNeverSent);
+    }
+  }
+  for (const ChannelId channel : detached.unproven) {
+    if (sessions_.FindChannel(channel) != nullptr) sessions_.ChangeChannel(channel).unproven = true;
+  }
+}
+
+absl::Status Sessions::CheckRejoin(SessionId session, const Secret& secret, const Tenant& tenant,
+                                   ChannelId channel) const {
+  if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
+  BERTH_ASSIGN_OR_RETURN(const Session* const found, sessions_.Authenticate(session, secret, tenant));
+  if (found->state != SessionState::kActive) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
+  }
+  if (!channel) return absl::OkStatus();
+  const Channel* const joined = sessions_.FindChannel(channel);
+  if (joined == nullptr || joined->session != session || joined->hung_up) {
+    return Refuse(Reason::kNotJoined, "session {session}: channel {channel} has disconnected",
+                  {{"session", session.value()}, {"channel", channel.value()}});
+  }
+  return absl::OkStatus();
+}
+
+void Sessions::Rejoined(StepContext& step, ChannelId channel) {
+  const Channel* const found = sessions_.FindChannel(channel);
+  if (found == nullptr || found->hung_up) return;
+  if (found->unproven) sessions_.ChangeChannel(channel).unproven = false;
+  std::vector<Deliver> sends;
+  mailboxes_.SendAgain(channel, &sends);
+  step.EmitAll(std::move(sends));
+}
+
+void Sessions::ReplaceChannel(StepContext& step, ChannelId earlier, ChannelId channel) {
+  const Channel* const from = sessions_.FindChannel(earlier);
+  const Channel* const to = sessions_.FindChannel(channel);
+  if (from == nullptr || to == nullptr || from == to || !from->hung_up || from->session != to->session) return;
+  // Other processes may wait for work that the channel has begun, until that work or the process has ended.
+  if (!core_.fences.Quiet(earlier)) return;
+  core_.fences.EndFencesOf(step, earlier);
+  core_.blocks.MoveImports(earlier, channel);
+  step.Emit(DropChannel{.channel = earlier});
+  sessions_.EraseChannel(earlier);
+}
+
+void Sessions::DeliveryAcknowledged(StepContext& step, ChannelId channel, uint64_t number) {
+  std::vector<Deliver> sends;
+  mailboxes_.Acknowledge(channel, number, &sends);
+  step.EmitAll(std::move(sends));
+}
+
+absl::StatusOr<const Session*> Sessions::Authenticate(const Caller& caller) const {
+  if (caller.observer) {
+    return Refuse(Reason::kObserverOnlyLooks,
+                  "an observer's connection is read-only: connect to {socket}, or as an operator to {admin}",
+                  {{"socket", "berthd.sock"}, {"admin", "admin.sock"}});
+  }
+  return sessions_.Authenticate(caller.credentials.session, caller.credentials.secret, caller.tenant);
+}
+
+void Sessions::PostToSession(StepContext& step, SessionId session, const attach::Delivery& delivery) {
+  std::vector<Deliver> sends;
+  for (const ChannelId channel : sessions_.Find(session)->channels) {
+    mailboxes_.Post({.channel = channel, .delivery = delivery}, &sends);
+  }
+  step.EmitAll(std::move(sends));
+}
+
+absl::Status Sessions::MayDeliver(const Channel& channel) const {
+  const uint64_t queued = mailboxes_.Queued(channel.id);
+  const uint64_t limit = core_.config.limits.queued_deliveries_per_channel;
+  if (queued < limit) return absl::OkStatus();
+  return Refuse(Reason::kLimit, "{what}: {current}, limit {limit}; the process does not acknowledge its fds",
+                {{"what", "queued_deliveries_per_channel"}, {"current", queued}, {"limit", limit}});
+}
+
+absl::StatusOr<SessionView> Sessions::GetSession(const Caller& caller, SessionId session) const {
+  const SessionId id = session ? session : caller.credentials.session;
+  const Session* const found = sessions_.Find(id);
+  if (found == nullptr || (!caller.sees_all() && found->tenant != caller.tenant)) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "session"}, {"id", id.value()}});
+  }
+  return ViewSession(*found);
+}
+
+Page<SessionView> Sessions::ListSessions(const Caller& caller, const PageRequest& page) const {
+  PageBuilder<SessionView> builder(page);
+  sessions_.ForEachAfter(page.after, [&](const Session& session) {
+    if (!caller.sees_all() && session.tenant != caller.tenant) return true;
+    if (builder.Full()) return false;
+    builder.Add(session.number, session.channels.size(), ViewSession(session));
+    return true;
+  });
+  return builder.Build();
+}
+
+SessionView Sessions::ViewSession(const Session& session) const {
+  SessionView view{.id = session.id,
+                   .tenant = session.tenant,
+                   .label = session.label,
+                   .state = session.state,
+                   .opened_at = session.opened_at,
+                   .opener = session.opener};
+  for (const ChannelId channel : session.channels) view.processes.push_back(sessions_.FindChannel(channel)->process);
+  for (const auto& [name, pool] : core_.permits.pools()) {
+    view.permit_units += pool.UnitsOf(session.id);
+    view.waiters += pool.WaitersOf(session.id);
+  }
+  view.live = core_.blocks.table().LiveBytesOf(session.id);
+  return view;
+}
+
+}  // namespace berth::core

@@ -1,0 +1,42 @@
+// The inventory: finds the node's devices in a process of its own that ends afterwards. Neither the supervisor nor the
+// broker therefore ever loads a driver.
+
+#ifndef DAEMON_DEVICE_MONITOR_INVENTORY_H_
+#define DAEMON_DEVICE_MONITOR_INVENTORY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <berth/bytes.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/device/monitor/device_record.h"
+
+namespace berth {
+
+struct InventoryOptions {
+  BackendChoice backend = BackendChoice::kAuto;
+  // Number of host devices, if host devices are used: 1 to 64.
+  uint32_t host_devices = 1;
+  // Bytes of each; 0 means half of the available memory, at most 8 GiB.
+  Bytes host_bytes;
+  // File that describes the host devices instead (daemon/device/monitor/node_script.h); empty for none.
+  std::string host_devices_file;
+};
+
+// Finds the devices without a context on any. Ordinals rise; a missing ordinal is a device whose memory cannot be
+// shared. Logs each such device to stderr, and also why kAuto selected host devices. A device that fails, or does not
+// answer in 3 s, is listed as `failed`. Threads may then be stuck in its driver, so the process must end without
+// waiting for them.
+// Errors: UNSUPPORTED for kCuda without CUDA; DRIVER if the driver fails as a whole; kInvalidArgument for a file that
+// describes no devices.
+absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
+
+// Writes the records to `fd`, one after the other.
+absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
+
+}  // namespace berth
+
+#endif  // DAEMON_DEVICE_MONITOR_INVENTORY_H_

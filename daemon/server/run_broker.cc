@@ -1,0 +1,49 @@
+#include "daemon/server/run_broker.h"
+
+#include <signal.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/os/unique_fd.h"
+#include "common/status_macros.h"
+#include "daemon/server/broker_process.h"
+#include "daemon/server/confinement.h"
+#include "daemon/supervisor/processes/broker_environment.h"
+#include "daemon/supervisor/processes/child_process.h"
+#include "daemon/supervisor/processes/launcher.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace berth {
+
+namespace {
+
+// Serves until the supervisor ends the process. Returns only the error that keeps the broker from serving.
+absl::Status Serve(const Options& options) {
+  // These steps require a single thread and full privileges.
+  LeaveBrokerEnvironment();
+  BERTH_ASSIGN_OR_RETURN(Launcher launcher, Launcher::Fork(FlagsForChildren(options)));
+  BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
+  BERTH_RETURN_IF_ERROR(ConfineBroker());
+  return BrokerProcess::Run(UniqueFd(kChildFd), std::move(launcher), options);
+}
+
+}  // namespace
+
+int RunBroker(const Options& options) {
+  // The reader of the log may be dead; that must not end the leases.
+  ::signal(SIGPIPE, SIG_IGN);
+  // Reap a supervisor that is started from here and ends before this process.
+  ::signal(SIGCHLD, SIG_IGN);
+  // stdout is for the user who starts the daemon; the log goes to stderr.
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
+  const absl::Status why = Serve(options);
+  spdlog::critical("cannot serve: {}; exiting", std::string(why.message()));
+  return absl::IsResourceExhausted(why) ? kExitForWant : 1;
+}
+
+}  // namespace berth

@@ -1,0 +1,205 @@
+#include "daemon/service/audit/allocation_log.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "common/os/os_error.h"
+#include "common/status_macros.h"
+#include "common/steady_clock.h"
+#include "daemon/broker/needed_thread.h"
+#include "daemon/broker/node_clock.h"
+#include "daemon/service/conversion/memory_conversion.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace berth::service {
+namespace {
+
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
+  // A pipe without a reader is an error; a slow reader must not block the writer.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd file(::open(path.c_str(), kFlags | O_NOFOLLOW, 0640));
+  if (!file && errno == ELOOP) {
+    // /dev/stderr is root's link, and the operator may link to a log on another disk.
+    struct stat link;
+    if (::lstat(path.c_str(), &link) == 0 && link.st_uid != 0 && link.st_uid != ::geteuid()) {
+      return absl::FailedPreconditionError(absl::StrCat(path, " is a symbolic link of user ", link.st_uid, "'s"));
+    }
+    file.reset(::open(path.c_str(), kFlags, 0640));
+  }
+  if (!file) return OsError(path, errno);
+  return file;
+}
+
+bool IsSameFile(int a, int b) {
+  struct stat of_a, of_b;
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::optional<std::string>& path,
+                                                                   uint64_t incarnation) {
+  UniqueFd file;
+  if (path.has_value()) {
+    BERTH_ASSIGN_OR_RETURN(file, OpenFile(*path));
+  }
+  return std::unique_ptr<AllocationLog>(new AllocationLog(path, std::move(file), incarnation));
+}
+
+std::unique_ptr<AllocationLog> AllocationLog::WithoutItsFile(const std::string& path, uint64_t incarnation) {
+  return std::unique_ptr<AllocationLog>(new AllocationLog(path, UniqueFd(), incarnation));
+}
+
+AllocationLog::AllocationLog(std::optional<std::string> path, UniqueFd file, uint64_t incarnation)
+    : path_(std::move(path)), incarnation_(incarnation), operators_(::geteuid()), file_(std::move(file)) {
+  if (path_.has_value()) writer_ = NeededThread("the log of memory", [this] { Write(); });
+}
+
+absl::Status AllocationLog::Reopen() {
+  if (!path_.has_value()) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(*path_));
+  MutexLock lock(&file_mu_);
+  torn_ = torn_ && IsSameFile(file.get(), file_.get());
+  file_ = std::move(file);
+  return absl::OkStatus();
+}
+
+AllocationLog::~AllocationLog() {
+  if (!writer_.joinable()) return;
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    more_.Signal();
+  }
+  writer_.join();
+}
+
+void AllocationLog::Append(core::LogRecord record) {
+  record.time = NodeClock::Real().ToWall(record.time);
+  MutexLock lock(&mu_);
+  if (records_.size() == kMaxRecords) FreeCapacityLocked();
+  records_.push_back(record);
+  if (!path_.has_value()) return;
+  if (!places_.Take(ShareOf(record))) {
+    ++unwritten_;
+    return;
+  }
+  waiting_.push_back(record);
+  more_.Signal();
+}
+
+core::RingKey AllocationLog::ShareOf(const core::LogRecord& record) const {
+  return core::RingKeyOf(record.tenant, operators_);
+}
+
+void AllocationLog::FreeCapacityLocked() {
+  std::map<core::RingKey, uint64_t> held;
+  for (const core::LogRecord& record : records_) ++held[ShareOf(record)];
+  std::map<core::RingKey, uint64_t> excess;
+  for (const auto& [share, limit] : core::LimitRing(kMaxRecords - kMaxRecords / 8, held))
+    excess[share] = held[share] - limit;
+  absl::Time last_evicted = complete_since_;
+  std::erase_if(records_, [&](const core::LogRecord& record) {
+    uint64_t& left = excess[ShareOf(record)];
+    if (left == 0) return false;
+    --left;
+    last_evicted = std::max(last_evicted, record.time);
+    return true;
+  });
+  complete_since_ = last_evicted;
+}
+
+core::RingReach AllocationLog::reach() const {
+  MutexLock lock(&mu_);
+  return {.oldest = records_.empty() ? absl::InfiniteFuture() : records_.front().time,
+          .complete_since = complete_since_};
+}
+
+core::Page<core::LogRecord> AllocationLog::List(const core::Caller& caller,
+                                                const core::PageRequest& request) const {
+  core::Page<core::LogRecord> page;
+  page.last = request.after;
+  MutexLock lock(&mu_);
+  auto next = std::upper_bound(records_.begin(), records_.end(), request.after,
+                               [](uint64_t after, const core::LogRecord& record) { return after < record.number; });
+  for (; next != records_.end(); ++next) {
+    const core::LogRecord& record = *next;
+    if (!caller.sees_all() && record.tenant != caller.tenant) continue;
+    page.more = page.size() >= request.rows;
+    if (page.more) break;
+    page.last = record.number;
+    page.push_back(record);
+  }
+  return page;
+}
+
+void AllocationLog::Flush(absl::Duration patience) {
+  const absl::Time deadline = SteadyNow() + patience;
+  MutexLock lock(&mu_);
+  while (!waiting_.empty() || writing_ > 0) {
+    if (written_.WaitWithDeadline(&mu_, deadline)) return;
+  }
+}
+
+uint64_t AllocationLog::unwritten() const {
+  MutexLock lock(&mu_);
+  return unwritten_;
+}
+
+void AllocationLog::Write() {
+  // A pipe whose reader has closed it is an error of this file, not of the process.
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  std::deque<core::LogRecord> batch;
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      while (waiting_.empty() && !stop_) more_.Wait(&mu_);
+      if (waiting_.empty()) return;
+      batch.swap(waiting_);
+      writing_ = batch.size();
+    }
+    uint64_t unwritten = 0;
+    for (const core::LogRecord& record : batch) unwritten += WriteLine(record) ? 0 : 1;
+    MutexLock lock(&mu_);
+    for (const core::LogRecord& record : batch) places_.Return(ShareOf(record));
+    batch.clear();
+    writing_ = 0;
+    unwritten_ += unwritten;
+    written_.SignalAll();
+  }
+}
+
+bool AllocationLog::WriteLine(const core::LogRecord& record) {
+  v1::LogRecord message;
+  ToProto(record, &message);
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(message, &json, options).ok()) return false;
+  MutexLock lock(&file_mu_);
+  if (!file_) return false;
+  std::string line(torn_ ? 1 : 0, '\n');
+  line += json + '\n';
+  const ssize_t written = ::write(file_.get(), line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) {
+    torn_ = false;
+    return true;
+  }
+  // A full disk took a part of the line, which must not run into the next line.
+  if (written > 0) torn_ = true;
+  return false;
+}
+
+}  // namespace berth::service

@@ -1,0 +1,56 @@
+// AcceptGate: limits the rate at which users open connections. The gate closes a connection above the rate at once,
+// after reading only its uid: each connection costs the daemon more than its client.
+
+#ifndef DAEMON_SERVICE_LIMITS_ACCEPT_GATE_H_
+#define DAEMON_SERVICE_LIMITS_ACCEPT_GATE_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "daemon/service/limits/token_bucket.h"
+
+namespace berth::service {
+
+// Rates for one user's connections, and for all. The burst covers the reconnections after a broker restart.
+struct AcceptRates {
+  Rate per_uid = {.per_second = 2'000, .burst = 8'192};
+  Rate total = {.per_second = 8'000, .burst = 32'768};
+};
+
+// Thread-safe.
+class AcceptGate {
+ public:
+  // Number of new connections that one connection ended for misbehaviour counts as. With the rates above, a user can
+  // afford about one such connection a second, after the burst is used up.
+  static constexpr double kPenalty = 2'048;
+
+  explicit AcceptGate(const AcceptRates& rates) : rates_(rates), of_uid_(rates.per_uid), total_(rates.total) {}
+
+  // Time after which a refused client may retry.
+  static constexpr absl::Duration kPause = absl::Milliseconds(100);
+
+  // Counts a connection. A refused connection does not count.
+  // Errors: LIMIT, with kPause.
+  absl::Status Admit(uint32_t uid, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Charges the user kPenalty, because one of the user's connections was ended for what it sent.
+  void Punish(uint32_t uid, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Returns the number of refused connections.
+  uint64_t refused_total() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const AcceptRates rates_;
+
+  mutable Mutex mu_;
+  UidBuckets of_uid_ ABSL_GUARDED_BY(mu_);
+  TokenBucket total_ ABSL_GUARDED_BY(mu_);
+  uint64_t refused_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_LIMITS_ACCEPT_GATE_H_

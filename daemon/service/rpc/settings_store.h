@@ -1,0 +1,83 @@
+// SettingsStore: persists the operators' settings in a file of the state folder, across stops and reboots.
+
+#ifndef DAEMON_SERVICE_RPC_SETTINGS_STORE_H_
+#define DAEMON_SERVICE_RPC_SETTINGS_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "berth/state/operator_settings.pb.h"
+#include "common/mutex.h"
+#include "common/steady_cond_var.h"
+#include "common/thread.h"
+#include "daemon/broker/broker.h"
+#include "daemon/core/types/operator_settings.h"
+
+namespace berth::service {
+
+// Converts the core's value to the state file's message.
+state::OperatorSettings ToProto(const core::OperatorSettings& settings);
+
+// Thread-safe. A slow disk blocks no caller for longer than kPatience.
+class SettingsStore {
+ public:
+  static constexpr char kFileName[] = "operator_settings.json";
+  static constexpr absl::Duration kPatience = absl::Milliseconds(500);
+  // Time after a failure until the next attempt to write the file.
+  static constexpr absl::Duration kRetryAfter = absl::Seconds(10);
+
+  // `broker` must outlive the store. Starts the writing thread, which may be unavailable later; reads and writes
+  // nothing yet.
+  SettingsStore(std::string folder, Broker* broker);
+  ~SettingsStore();
+  SettingsStore(const SettingsStore&) = delete;
+  SettingsStore& operator=(const SettingsStore&) = delete;
+
+  // Reads the file, and applies its settings in the core; called once, before Save(). `begun_anew`: the core has none
+  // of them. Otherwise the ledger has restored them, and only the settings are applied that an earlier daemon could not
+  // apply. A setting that cannot be applied is logged, and stays in the file.
+  // Errors: kFailedPrecondition naming the file and the mistake; those of the system. The file then stays until the
+  // next Save(), which renames it to NAME.unreadable.
+  absl::Status Load(bool begun_anew);
+  // Writes the operators' current settings, if they differ from the file. Waits for the disk, at most `patience`. A
+  // failure is logged, reported by fault(), and retried.
+  void Save(absl::Duration patience = kPatience);
+  // Returns why the file lacks the operators' settings; empty if it has them.
+  std::string fault() const;
+
+ private:
+  // Applies `settings`; adds those that the core refuses to absent_.
+  void Make(const state::OperatorSettings& settings);
+  void Write();
+  absl::Status WriteFile(absl::string_view text);
+
+  const std::string path_;
+  Broker& broker_;
+  // Settings that the core refused.
+  state::OperatorSettings absent_;
+  // True if the existing file could not be read. The store renames it before it writes another, so nothing is lost.
+  std::atomic<bool> unreadable_ = false;
+  // Held while the settings are read from the core: an older reading never replaces a newer one.
+  Mutex reading_;
+  mutable Mutex mu_ ABSL_ACQUIRED_AFTER(reading_);
+  SteadyCondVar more_;
+  SteadyCondVar written_;
+  // Text to write; initially the file's, or that of empty settings.
+  std::string wanted_ ABSL_GUARDED_BY(mu_);
+  // Numbers of the texts: the last requested, attempted, and written.
+  uint64_t last_wanted_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_tried_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_written_ ABSL_GUARDED_BY(mu_) = 0;
+  // Outcome of the last attempt to write.
+  absl::Status attempt_ ABSL_GUARDED_BY(mu_);
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  Thread writer_;
+};
+
+}  // namespace berth::service
+
+#endif  // DAEMON_SERVICE_RPC_SETTINGS_STORE_H_

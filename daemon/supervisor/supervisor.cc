@@ -1,0 +1,419 @@
+#include "daemon/supervisor/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <berth/ids.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/os/fd_passing.h"
+#include "common/os/memfd.h"
+#include "common/os/os_error.h"
+#include "common/os/process.h"
+#include "common/secret.h"
+#include "common/status_macros.h"
+#include "daemon/base/standard_fds.h"
+#include "daemon/supervisor/fd_store/service_manager.h"
+#include "daemon/supervisor/processes/broker_environment.h"
+#include "daemon/supervisor/supervisor_log.h"
+
+namespace berth {
+namespace {
+
+using fd_store::Key;
+using fd_store::KeyOf;
+using fd_store::Kind;
+using fd_store::MessageKind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A clean stop takes at most the sum of these limits: the broker's time, the workers' time, and for each the time to
+// end after SIGKILL.
+constexpr milliseconds kBrokerStopLimit(500);
+constexpr milliseconds kWorkerStopLimit(200);
+constexpr milliseconds kKillLimit(100);
+static_assert(kBrokerStopLimit + kWorkerStopLimit + 2 * kKillLimit < seconds(1));
+// A higher limit is useless: the fds of the fd store are sent through a socket one by one.
+constexpr rlim_t kFdsMax = 65536;
+// Fds that the supervisor needs beside the fd store: children's pidfds, pages, fds just being received.
+constexpr rlim_t kFdHeadroom = 256;
+
+// Raises the fd limit for this process and its children. Returns the resulting limit.
+absl::StatusOr<rlim_t> LiftFdLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return OsError("getrlimit", errno);
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kFdsMax));
+  if (::setrlimit(RLIMIT_NOFILE, &limit) < 0) return OsError("setrlimit", errno);
+  return limit.rlim_cur;
+}
+
+// Blocks SIGHUP and the signals that end the daemon, except those that the parent made the daemon ignore. Returns an fd
+// to read them from.
+absl::StatusOr<UniqueFd> TakeSignals() {
+  // The reader of ready_fd may have ended.
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
+  for (const int number : {SIGTERM, SIGINT}) {
+    struct sigaction action;
+    // A shell without job control starts `berthd &` with SIGINT ignored, so that the shell's own ^C leaves the daemon
+    // alone. Blocking an ignored signal would queue it.
+    if (::sigaction(number, nullptr, &action) < 0) return OsError("sigaction", errno);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) < 0) return OsError("sigprocmask", errno);
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return OsError("signalfd", errno);
+  return fd;
+}
+
+// Returns the path that this program was started from; empty if the system does not report it.
+std::string ReadProgram() {
+  char path[PATH_MAX];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+  // A newer file may already have that path.
+  const absl::string_view whole(path, size > 0 ? static_cast<size_t>(size) : 0);
+  return std::string(absl::StripSuffix(whole, " (deleted)"));
+}
+
+}  // namespace
+
+absl::Status Supervisor::Run(const SupervisorOptions& options) {
+  UniqueFd ready;
+  if (options.ready_fd >= 0) {
+    BERTH_ASSIGN_OR_RETURN(ready, TakeOverFd(options.ready_fd));
+  }
+  BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
+  BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
+  if (options.broker_fd >= 0) return Succeed(options, fds, std::move(signals));
+  return Begin(options, fds, std::move(signals), std::move(ready));
+}
+
+Supervisor::Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
+    : options_(options),
+      program_(ReadProgram()),
+      folder_(std::move(folder)),
+      folder_watch_(options.folder),
+      signals_(std::move(signals)),
+      page_(std::move(page)),
+      fd_store_limit_(fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2),
+      incarnation_(RandomId()) {}
+
+absl::Status Supervisor::ServeAndStop() {
+  const absl::Status status = Serve();
+  Stop();
+  CloseRecord(status.ok());
+  return status;
+}
+
+absl::Status Supervisor::Start(UniqueFd page) {
+  held_[KeyOf(Kind::kStatePage)] = std::move(page);
+  BERTH_RETURN_IF_ERROR(HoldFolder());
+  page_.writable().node = folder_.node();
+  BERTH_RETURN_IF_ERROR(ContinueRecord());
+  BERTH_RETURN_IF_ERROR(FindDevices());
+  BERTH_ASSIGN_OR_RETURN(std::vector<RunFolder::Listening> sockets, folder_.Listen(options_.groups));
+  for (RunFolder::Listening& socket : sockets) held_[KeyOf(socket.listener)] = std::move(socket.fd);
+  OpenStore();
+  return StartProcesses();
+}
+
+absl::Status Supervisor::StartProcesses() {
+  for (Worker& worker : workers_) {
+    if (worker.worker_kind != WorkerKind::kMain || EntryOf(worker).dropped != 0) continue;
+    // A device's memory outlives its workers, so their later starts do not advance the generation.
+    ++EntryOf(worker).generation;
+    if (worker.record.failed != 0) {
+      worker.supervision.OnNotStarted(
+          absl::StrCat("the device failed at the daemon's start: ", worker.record.scrub.detail));
+      Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
+      continue;
+    }
+    if (worker.record.scrub.outcome == ScrubOutcome::kStale) {
+      worker.supervision.OnNotStarted(
+          absl::StrCat("the driver does not clear memory between processes: ", worker.record.scrub.detail));
+      Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
+      continue;
+    }
+    TryStartWorker(worker);
+  }
+  if (WantsMonitor()) StartMonitor();
+  return StartBroker();
+}
+
+absl::Status Supervisor::Serve() {
+  while (!StopAsked()) {
+    record_->Update(*page_);
+    AttendUpgrade();
+    AttendReload();
+    std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
+                                   {.fd = folder_watch_.folder_fd(), .events = POLLIN, .revents = 0},
+                                   {.fd = folder_watch_.mounts_fd(), .events = POLLPRI, .revents = 0}};
+    MonotonicTime wake = std::min(Now() + seconds(60), folder_watch_.due());
+    if (!broker_.has_value()) {
+      wake = broker_start_;
+    } else {
+      if (!broker_->served) wake = broker_->start_deadline;
+      BrokerLink& link = broker_->link;
+      link.Flush(held_);
+      const int events = (link.wants_read() ? POLLIN : 0) | (link.wants_write() ? POLLOUT : 0);
+      entries.push_back(
+          {.fd = link.ended() ? -1 : link.fd(), .events = static_cast<short>(events), .revents = 0});
+      entries.push_back({.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0});
+    }
+    for (const Worker& worker : workers_) {
+      wake = std::min({wake, worker.supervision.next_change(), worker.start});
+      if (worker.process.has_value()) {
+        entries.push_back({.fd = worker.process->pidfd(), .events = POLLIN, .revents = 0});
+      }
+      if (worker.test.has_value()) {
+        wake = std::min(wake, worker.test->deadline);
+        entries.push_back({.fd = worker.test->process.pidfd(), .events = POLLIN, .revents = 0});
+      }
+    }
+    wake = std::min(wake, monitor_wake());
+    if (store_.has_value()) {
+      wake = std::min(wake, store_->wake());
+      entries.push_back({.fd = store_->fd(), .events = 0, .revents = 0});
+    }
+    for (const std::optional<Monitor>* const monitor : {&monitor_, &abandoned_monitor_}) {
+      if (monitor->has_value()) {
+        entries.push_back({.fd = (*monitor)->process.pidfd(), .events = POLLIN, .revents = 0});
+      }
+    }
+    if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR) {
+      if (errno != ENOMEM && errno != EAGAIN) return OsError("poll", errno);
+      // Continue all the same: the checks below need no poll result.
+      std::this_thread::sleep_for(StartRetries::kFirstPause);
+    }
+
+    AttendFolder(/*changed=*/(entries[1].revents | entries[2].revents) != 0);
+    AttendWorkers();
+    AttendMonitor();
+    AttendStore();
+    if (!broker_.has_value()) {
+      if (Now() >= broker_start_) TryStartBroker();
+    } else if (broker_->process.IsGone()) {
+      BERTH_RETURN_IF_ERROR(OnBrokerDeath());
+    } else {
+      ReadFromBroker();
+      if (!broker_->served && Now() >= broker_->start_deadline) {
+        Log("broker did not serve within %d s of its start; killing it", static_cast<int>(kBrokerStartLimit.count()));
+        broker_->process.Kill();
+        broker_->start_deadline = MonotonicTime::max();
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::StartBroker() {
+  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
+  BERTH_RETURN_IF_ERROR(SetNonBlocking(sockets.first.get()));
+  ++epoch_;
+  // A Ready among a dead broker's last messages may have set it.
+  page_.writable().serving = 0;
+  page_.writable().epoch = epoch_;
+  page_.writable().incarnation = incarnation_;
+  std::vector<std::string> flags = options_.child_flags;
+  flags.push_back("--role=broker");
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process,
+                         ChildProcess::Start(flags, sockets.second.get(), BrokerEnvironment()));
+  // The broker does nothing before it has read the first message.
+  if (cgroups_.has_value()) RecordCgroup(cgroups_->PlaceBroker(PidOfPidfd(process.pidfd())));
+  broker_.emplace(Broker{.process = std::move(process),
+                         .link = BrokerLink(std::move(sockets.first)),
+                         .start_deadline = Now() + kBrokerStartLimit});
+  BrokerLink& link = broker_->link;
+  link.Queue(fd_store::Facts{.device_count = static_cast<uint32_t>(workers_.size() / kWorkerKinds.size()),
+                             .node = folder_.node(),
+                             .incarnation = incarnation_,
+                             .epoch = epoch_,
+                             .fd_store_limit = fd_store_limit_,
+                             .begun = !begun_      ? 0
+                                      : elsewhere_ ? fd_store::kBegunElsewhere
+                                      : lost_      ? fd_store::kBegunBeforeALoss
+                                                   : fd_store::kBegun});
+  link.QueueGiveAll(held_);
+  link.Queue(fd_store::Signal{.kind = MessageKind::kGiveEnd});
+  for (const Worker& worker : workers_) QueueStatus(worker);
+  link.Flush(held_);
+  return absl::OkStatus();
+}
+
+void Supervisor::DivideCgroup() {
+  const std::optional<std::string> folder = Cgroups::Find();
+  if (!folder.has_value()) return;
+  absl::StatusOr<Cgroups> divided = Cgroups::Divide(*folder);
+  RecordCgroup(divided.status());
+  if (divided.ok()) cgroups_.emplace(*std::move(divided));
+}
+
+void Supervisor::RecordCgroup(const absl::Status& status) {
+  if (status.ok() || std::exchange(said_no_cgroup_, true)) return;
+  Log("cannot limit the broker's memory by cgroup: %s; only limits.broker_memory applies",
+      std::string(status.message()).c_str());
+}
+
+void Supervisor::OnRequest(BoundRequest request) {
+  if (cgroups_.has_value()) RecordCgroup(cgroups_->BoundBroker(request.bytes));
+}
+
+void Supervisor::TryStartBroker() {
+  const absl::Status started = StartBroker();
+  if (started.ok()) return broker_retries_.OnSuccess();
+  Log("cannot start the broker: %s; retrying", std::string(started.message()).c_str());
+  broker_start_ = Now() + broker_retries_.OnFailure();
+}
+
+absl::Status Supervisor::OnBrokerDeath() {
+  page_.writable().serving = 0;
+  // Reads what the broker put before it died: those fds are held.
+  ReadFromBroker();
+  // Reaped once the next broker has been started.
+  const ChildProcess dead = std::move(broker_->process);
+  const ProcessEnd how = dead.End();
+  // While leases exist, a shortage of resources does not count as a failed start.
+  const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
+  const std::optional<milliseconds> pause =
+      wanted ? broker_retries_.OnFailure() : broker_restarts_.OnDeath(broker_->served);
+  const std::string end = how.ToString();
+  broker_.reset();
+  Log("broker exited: %s%s", end.c_str(), pause.has_value() ? "; restarting it" : "");
+  if (!pause.has_value()) {
+    return absl::UnavailableError(absl::StrCat(
+        BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
+  }
+  broker_start_ = Now() + *pause;
+  if (*pause == milliseconds(0)) TryStartBroker();
+  return absl::OkStatus();
+}
+
+void Supervisor::ReadFromBroker() {
+  while (!broker_->link.ended()) {
+    absl::StatusOr<BrokerRequest> request = broker_->link.Read();
+    if (!request.ok()) {
+      if (IsWouldBlock(request.status()) || IsEndOfStream(request.status())) return;
+      Log("cannot read from the broker: %s; killing it", request.status().ToString().c_str());
+      broker_->process.Kill();
+      // The fds that it put last were reported as held but are lost.
+      lost_ = true;
+      return;
+    }
+    std::visit([this](auto&& one) { OnRequest(std::move(one)); }, *std::move(request));
+  }
+}
+
+void Supervisor::OnRequest(PutRequest request) {
+  held_[request.key] = std::move(request.fd);
+  if (store_.has_value()) store_->Put(Now(), request.key);
+}
+
+void Supervisor::OnRequest(DropRequest request) {
+  held_.erase(request.key);
+  // If the service manager has a duplicate too, AttendStore() sends Dropped once that is closed.
+  if (store_.has_value() && store_->Drop(Now(), request.key)) return;
+  broker_->link.Queue(fd_store::KeyMessage{.kind = MessageKind::kDropped, .key = request.key});
+}
+
+void Supervisor::OnRequest(ReadySignal) {
+  broker_->served = true;
+  begun_ = true;
+  lost_ = elsewhere_ = false;
+  BeginRecord();
+  if (store_.has_value()) store_->record().SetServed();
+  page_.writable().serving = 1;
+  NotifyServiceManager("READY=1");
+  if (!ready_) return;
+  if (::write(ready_.get(), "ready\n", 6) < 0) Log("cannot write to the ready fd: %s", strerror(errno));
+  ready_.reset();
+}
+
+void Supervisor::OnRequest(ResetSignal) {
+  Log("reset: ending all leases and starting a new incarnation");
+  incarnation_ = RandomId();
+  begun_ = false;
+  lost_ = elsewhere_ = false;
+  BeginRecord();
+  if (store_.has_value()) store_->record().Begin(incarnation_);
+}
+
+bool Supervisor::StopAsked() {
+  if (stop_commanded_) return true;
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGHUP) return true;
+    reload_ = true;
+    folder_watch_.LookNow();
+  }
+  return false;
+}
+
+void Supervisor::AttendReload() {
+  if (!reload_ || !broker_.has_value()) return;
+  // If this program is newer than the broker's, the next broker reads the file anyway.
+  if (upgrade_ != Upgrade::kBroker) broker_->link.Queue(fd_store::Signal{.kind = MessageKind::kReload});
+  reload_ = false;
+}
+
+bool Supervisor::AwaitBroker(MonotonicTime deadline) {
+  while (!broker_->process.IsGone()) {
+    if (Now() >= deadline) return false;
+    broker_->link.Flush(held_);
+    pollfd entries[] = {
+        {.fd = broker_->process.pidfd(), .events = POLLIN, .revents = 0},
+        {.fd = broker_->link.ended() ? -1 : broker_->link.fd(), .events = POLLIN, .revents = 0}};
+    ::poll(entries, 2, PollTimeout(deadline));
+    ReadFromBroker();
+  }
+  return true;
+}
+
+void Supervisor::Stop() {
+  NotifyServiceManager("STOPPING=1");
+  // The monitor may hang and has no state to lose, so it ends while the others do.
+  if (monitor_.has_value()) monitor_->process.Kill();
+  for (const Worker& worker : workers_) EntryOf(worker).shutting_down = 1;
+  page_.writable().serving = 0;
+  if (record_.has_value()) {
+    record_->Update(*page_);
+    if (const absl::Status linked = record_->Relink(); !linked.ok()) {
+      Log("cannot persist the node record: %s; the next daemon cannot resume these leases",
+          std::string(linked.message()).c_str());
+    }
+  }
+  if (broker_.has_value()) {
+    broker_->link.Queue(fd_store::Signal{.kind = MessageKind::kStop});
+    if (!AwaitBroker(Now() + kBrokerStopLimit)) {
+      Log("broker did not stop within %d ms; killing it", static_cast<int>(kBrokerStopLimit.count()));
+      broker_->process.Kill();
+      broker_->process.WaitUntil(Now() + kKillLimit);
+    }
+    broker_.reset();
+  }
+  // After the broker's end these are the last other ends of the workers' sockets.
+  for (const Worker& worker : workers_) held_.erase(KeyOf(worker.worker_kind, worker.record.ordinal));
+  const MonotonicTime deadline = Now() + kWorkerStopLimit;
+  for (Worker& worker : workers_) {
+    if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();
+  }
+  for (const Worker& worker : workers_) {
+    if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
+  }
+  if (monitor_.has_value()) monitor_->process.WaitUntil(deadline + kKillLimit);
+}
+
+}  // namespace berth

@@ -1,0 +1,68 @@
+// The overhead of a wrapper for a short command: many started at once, beside the usual alternative.
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
+#include "common/status_macros.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/measurements/measurements.h"
+#include "tests/bench/stopwatch.h"
+
+namespace berth::bench {
+namespace {
+
+constexpr int kRounds = 6;
+constexpr int kCommands = 300;
+
+// Returns the milliseconds until all commands, started at once, have ended. Errors: one did not exit with 0.
+absl::StatusOr<double> RunAll(const std::vector<std::string>& command, const std::string& folder, int output) {
+  const int64_t start = MonotonicNanoseconds();
+  std::vector<ChildProcess> children;
+  for (int i = 0; i < kCommands; ++i) {
+    BERTH_ASSIGN_OR_RETURN(ChildProcess child,
+                           ChildProcess::Start({.command = command,
+                                                .environment = {absl::StrCat("BERTH_FOLDER=", folder)},
+                                                .output = output}));
+    children.push_back(std::move(child));
+  }
+  for (ChildProcess& child : children) {
+    if (const int code = child.Wait(); code != 0) {
+      return absl::InternalError(absl::StrCat(command[0], " ended with ", code));
+    }
+  }
+  return (MonotonicNanoseconds() - start) * 1e-6;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Measurement>> StartMeasurements(const Programs& programs) {
+  BERTH_ASSIGN_OR_RETURN(const TemporaryFolder locks, TemporaryFolder::Make());
+  BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {}));
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!nowhere) return OsError("/dev/null", errno);
+  const std::string lock = absl::StrCat(locks.path(), "/lock");
+  Pairs runs, versions;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& [command, times] :
+         {std::pair(std::vector<std::string>{programs.berth, "run", "--quiet", "--", "/bin/true"}, &runs.ours),
+          std::pair(std::vector<std::string>{"/usr/bin/flock", lock, "/bin/true"}, &runs.theirs),
+          std::pair(std::vector<std::string>{programs.berth, "--version"}, &versions.ours),
+          std::pair(std::vector<std::string>{"/bin/true"}, &versions.theirs)}) {
+      BERTH_ASSIGN_OR_RETURN(const double took, RunAll(command, daemon->folder(), nowhere.get()));
+      times->push_back(took);
+    }
+  }
+  return std::vector<Measurement>{
+      ComparePairs(absl::StrCat(kCommands, " times `berth run -- true` at once, in a pool of two"), runs, "ms",
+                   "`flock F true`", 2),
+      ComparePairs(absl::StrCat(kCommands, " times `berth --version` at once"), versions, "ms", "`true`", 2)};
+}
+
+}  // namespace berth::bench

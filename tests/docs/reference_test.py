@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""Compares docs with the help texts, the settings, the errors, the exit codes, the protos and the sources.
+
+    tests/docs/reference_test.py WORKSPACE BERTH BERTHD
+
+Each page of docs/reference names every item that the code has, and no other item. Links between pages lead to files and
+headings. Programs that a page quotes, and names of functions with their files, are those of the tree. The report for
+Bazel has the form of GoogleTest's, which tests/run counts.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import xml.sax.saxutils
+
+ROOT = BERTH = BERTHD = None
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def sources(folder, suffix):
+    """Returns the text of every source below a folder, except tests."""
+    files = sorted((ROOT / folder).rglob("*" + suffix))
+    return [file.read_text(encoding="utf-8") for file in files if not file.stem.endswith("_test")]
+
+
+def cells(line):
+    """Returns the cells of a table's row; empty for other lines."""
+    if not line.startswith("| ") or line.startswith("|---"):
+        return []
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def rows(page, first):
+    """Returns the rows of all tables of a page whose heading row begins with the cell `first`."""
+    found, inside, before = [], False, ""
+    for line in read(page).split("\n"):
+        if line.startswith("|---"):
+            inside = cells(before)[:1] == [first]
+            if inside:
+                found.pop()
+        row = cells(line)
+        if row and (inside or row[0] == first):
+            found.append(row)
+        if not line.startswith("|"):
+            inside = False
+        before = line
+    return found
+
+
+def compare(what, code, page):
+    """Returns the differences between two sets as lines of text."""
+    assert code, f"no {what} found in the code: the test must follow the code"
+    missing = [f"{what}: the page lacks {name}" for name in sorted(set(code) - set(page))]
+    return missing + [f"{what}: the code lacks {name}" for name in sorted(set(page) - set(code))]
+
+
+# ---- the programs ----
+
+
+def help_of(program, *words):
+    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def options_in_help(text):
+    found = set()
+    for line in text.split("\n"):
+        if not re.match(r"  -{1,2}[a-z]", line):
+            continue
+        for name in line.split()[0].split(","):
+            name = re.sub(r"[{=].*", "", name)
+            if name.startswith("--") and name != "--help":
+                found.add(name)
+    return found
+
+
+def subcommands_in_help(text):
+    _, _, rest = text.partition("\nSubcommands:\n")
+    names = []
+    for line in rest.split("\n"):
+        match = re.match(r"  ([a-z][a-z-]*)(\s|$)", line)
+        if match:
+            names.append(match.group(1))
+        elif not line.startswith("  "):
+            break
+    return names
+
+
+def commands():
+    """Returns the options of every command by its name, such as "berth permits set"."""
+    found = {"berthd": options_in_help(help_of(BERTHD))}
+    waiting = [()]
+    while waiting:
+        words = waiting.pop()
+        text = help_of(BERTH, *words)
+        found[" ".join(("berth",) + words)] = options_in_help(text)
+        waiting += [words + (name,) for name in subcommands_in_help(text)]
+    return found
+
+
+def commands_in_page():
+    options, links, name = {}, {}, ""
+    for line in read("docs/reference/cli.md").split("\n"):
+        heading = re.match(r"#+ (.*)", line)
+        if heading:
+            name = heading.group(1)
+            options[name], links[name] = set(), set()
+            continue
+        if name:
+            for cell in cells(line)[:1]:
+                options[name] |= set(re.findall(r"--[a-z][a-z0-9-]*", cell)) - {"--help"}
+            links[name] |= set(re.findall(r"\(#([a-z]+)-options\)", line))
+    for name, groups in links.items():
+        for group in groups:
+            options[name] |= options[group.capitalize() + " options"]
+    options["berth"] = options["Global options"]
+    return {name: found for name, found in options.items() if re.fullmatch(r"berthd?( [a-z-]+)*", name)}
+
+
+def test_commands():
+    code, page = commands(), commands_in_page()
+    lines = compare("command", code, page)
+    for name in sorted(set(code) & set(page)):
+        # `berth device` and such have no option; compare() demands one of the code.
+        if code[name] or page[name]:
+            lines += compare(f"option of {name}", code[name] or {"(none)"}, page[name] or {"(none)"})
+    return lines
+
+
+# ---- the settings ----
+
+
+def settings_in_code():
+    """Returns, by key, whether a reload applies it; keys of pools have NAME in the place of a pool's name."""
+    found = {}
+    for text in sources("daemon", ".cc"):
+        for key, rest in re.findall(r'\{\.key = "([a-z_]+\.[a-z_]+)",(.*?)\}', text, re.S):
+            found[key] = ".while_running = true" in rest
+        for key in re.findall(r'\badd\("([a-z_]+)",', text) if "void AddPool(" in text else ():
+            found["pools.NAME." + key] = True
+    for text in sources("daemon", ".h"):
+        for key in re.findall(r'visit\("([a-z_]+)", quota\.', text):
+            found["tenants." + key] = True
+    return found
+
+
+def test_settings():
+    code = settings_in_code()
+    page = {row[0].strip("`"): row for row in rows("docs/reference/configuration.md", "key")}
+    lines = compare("key", code, page)
+    for key in sorted(set(code) & set(page)):
+        said = page[key][4]
+        if said != ("yes" if code[key] else "no"):
+            lines.append(f"{key}: the page says reload {said!r}, and the code says {code[key]}")
+    # settings_test compares the sample's values with the defaults of the code.
+    table = ""
+    for line in read("deploy/berthd.toml").split("\n"):
+        heading = re.match(r"\[(.*)\]$", line)
+        value = re.match(r"([a-z_]+) = (.*)$", line)
+        if heading:
+            table = heading.group(1).replace("pools.gpu-tests", "pools.NAME")
+        elif value:
+            key, default = f"{table}.{value.group(1)}", value.group(2).strip('"')
+            if key in page and page[key][2] != default:
+                lines.append(f"{key}: the page has the default {page[key][2]!r}, and the sample {default!r}")
+    return lines
+
+
+# ---- errors, exit codes, protos ----
+
+
+def test_errors():
+    found = {}
+    for text in sources("common", ".cc"):
+        for name, code in re.findall(r'\{Reason::k\w+, "([A-Z_]+)", Code::k(\w+)\}', text):
+            found[name] = re.sub(r"(?<!^)([A-Z])", r"_\1", code).upper()
+    page = {row[0].strip("`"): row[1] for row in rows("docs/reference/errors.md", "reason")}
+    wire = set(re.findall(r"ERROR_REASON_([A-Z_]+) = [1-9]", read("proto/berth/v1/errors.proto")))
+    lines = compare("reason", found, page) + compare("reason of the wire", wire, page)
+    for name in sorted(set(found) & set(page)):
+        if found[name] != page[name]:
+            lines.append(f"{name}: the page has {page[name]}, and the code {found[name]}")
+    return lines
+
+
+def test_exit_codes():
+    header = next(text for text in sources("client/cli", ".h") if "inline constexpr int kUsage" in text)
+    code = set(re.findall(r"inline constexpr int k\w+ = (\d+);", header))
+    return compare("exit code", code, [row[0] for row in rows("docs/reference/exit_codes.md", "code")])
+
+
+def test_protos():
+    code, page = set(), set()
+    for text in sources("proto", ".proto"):
+        for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", text, re.S | re.M):
+            code |= {f"{service}.{name}" for name in re.findall(r"^  rpc (\w+)\(", body, re.M)}
+    for row in rows("docs/reference/protos.md", "service"):
+        page |= {f"{row[0].strip('`')}.{name}" for name in re.findall(r"`(\w+)`", row[2])}
+    return compare("RPC", code, page)
+
+
+# ---- adding an RPC ----
+
+MOST_PRODUCT_FILES = 11
+
+
+def is_product(path):
+    return "testing" not in path.parts and not path.stem.endswith("_test") and path.suffix in (".h", ".cc", ".proto")
+
+
+def test_adding_an_rpc():
+    """The page names every product file that has the verb of its RPC, and at most eleven."""
+    page = "docs/internals/adding_an_rpc.md"
+    verb = re.search(r"`\w+Service\.(Unpublish)Block`", read(page)).group(1)
+    named = {name for row in rows(page, "product file") for name in re.findall(r"`([^`]+)`", row[0])}
+    found = set()
+    for top in ("proto", "common", "daemon", "client"):
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.is_file() and is_product(path) and verb in path.read_text(encoding="utf-8"):
+                found.add(str(path.relative_to(ROOT)))
+    lines = compare("product file", found, named)
+    if len(named) > MOST_PRODUCT_FILES:
+        lines.append(f"a new RPC touches {len(named)} product files; the most are {MOST_PRODUCT_FILES}")
+    return lines
+
+
+def test_numbers_of_requests():
+    """Each kind of request has a number of its own: RequestTraits<>::kKind."""
+    kinds = []
+    for text in sources("daemon/core/types", ".h"):
+        kinds += [int(kind) for kind in re.findall(r"^  static constexpr uint64_t kKind = (\d+);", text, re.M)]
+    assert kinds, "no kKind found in the code: the test must follow the code"
+    return [f"kKind {kind} is taken twice" for kind in sorted(set(kinds)) if kinds.count(kind) > 1]
+
+
+# ---- the pages ----
+
+
+def headings(page):
+    """Returns the anchors of a page's headings."""
+    found, fenced = set(), False
+    for line in page.read_text(encoding="utf-8").split("\n"):
+        fenced ^= line.startswith("```")
+        heading = re.match(r"#+ (.*)", line)
+        if heading and not fenced:
+            found.add(re.sub(r"[^\w\- ]", "", heading.group(1).lower()).replace(" ", "-"))
+    return found
+
+
+def pages():
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests/bench").rglob("*.md")])
+
+
+def test_links():
+    lines = []
+    for page in pages():
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            target = pathlib.Path(os.path.normpath(page.parent / path)) if path else page
+            where = f"{page.relative_to(ROOT)}: {link}"
+            if not target.exists():
+                lines.append(f"{where}: no such file")
+            elif anchor and anchor not in headings(target):
+                lines.append(f"{where}: no such heading")
+    return lines
+
+
+def test_index():
+    """Every page of docs, except decision records, is named by the index."""
+    docs = ROOT / "docs"
+    code = {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
+    code = {name for name in code if not re.match(r"design/\d|index\.md$", name)}
+    links = re.findall(r"\]\(([^)\s#]+\.md)", read("docs/index.md"))
+    return compare("page", code, {link for link in links if not link.startswith("..")})
+
+
+def test_records():
+    """The index of docs/design has each record once, by number and title, and superseded ones with that mark."""
+    code, lines = {}, []
+    for file in (ROOT / "docs/design").glob("0*.md"):
+        text = file.read_text(encoding="utf-8")
+        mark = re.match(r"# .*\n\n(Superseded(?: in part)?) by \[", text)
+        code[f"{file.name} {text.splitlines()[0]}"] = mark.group(1).lower() if mark else ""
+    page = {}
+    for number, name, title, rest in re.findall(r"^- \[(\d+)\]\((\S+)\) (.*?)(?:; (superseded.*))?$",
+                                                read("docs/design/README.md"), re.M):
+        row = f"{name} # {number}: {title}"
+        lines += [f"record: twice in the index: {row}"] if row in page else []
+        page[row] = rest
+    lines += compare("record", code, page)
+    return lines + [f"record: {row}: the index disagrees whether it is superseded"
+                    for row in sorted(set(code) & set(page)) if code[row] != page[row]]
+
+
+def test_quoted_programs():
+    """Every C++ text in README and docs/getting-started is a part of a program in deploy/demo."""
+    programs = sources("deploy/demo", ".cc")
+    lines = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs/getting-started").glob("*.md"))]:
+        for quoted in re.findall(r"^```cpp\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M):
+            if not any(quoted in program for program in programs):
+                lines.append(f"{page.relative_to(ROOT)}: no program has the text that begins with {quoted[:60]!r}")
+    return lines
+
+
+def test_places():
+    """Every name in the tables of where_things_happen.md is in its file."""
+    page = "docs/internals/where_things_happen.md"
+    places = [row for first in ("where", "step") for row in rows(page, first)]
+    assert places, f"no table in {page}"
+    lines = []
+    for _, path, name in places:
+        path, name = path.strip("`"), name.strip("`")
+        if not (ROOT / path).is_file():
+            lines.append(f"{page}: no such file: {path}")
+        elif not re.search(rf"\b{re.escape(name)}\b", read(path)):
+            lines.append(f"{page}: {path} lacks {name}")
+    return lines
+
+
+def test_plot():
+    """The picture of measurements.md is the one of the rows in tests/bench/results."""
+    drawn = subprocess.run([sys.executable, ROOT / "tests/bench/plot_permits.py"], capture_output=True, text=True,
+                           check=True).stdout
+    picture = "docs/internals/permit_ratio.svg"
+    return [] if read(picture) == drawn else [f"tests/bench/plot_permits.py >{picture} draws another picture"]
+
+
+TESTS = [
+    test_commands,
+    test_settings,
+    test_errors,
+    test_exit_codes,
+    test_protos,
+    test_adding_an_rpc,
+    test_numbers_of_requests,
+    test_links,
+    test_index,
+    test_records,
+    test_quoted_programs,
+    test_places,
+    test_plot,
+]
+
+
+def report(results):
+    """Writes the report where Bazel expects it."""
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if not path:
+        return
+    failures = sum(bool(lines) for _, lines in results)
+    text = [f'<testsuites tests="{len(results)}" failures="{failures}" disabled="0" errors="0" name="AllTests">']
+    text.append(f'<testsuite name="ReferenceTest" tests="{len(results)}" failures="{failures}" errors="0">')
+    for name, lines in results:
+        text.append(f'<testcase name="{name}" status="run" classname="ReferenceTest">')
+        if lines:
+            text.append(f"<failure message={xml.sax.saxutils.quoteattr('; '.join(lines))}></failure>")
+        text.append("</testcase>")
+    text += ["</testsuite>", "</testsuites>", ""]
+    pathlib.Path(path).write_text("\n".join(text), encoding="utf-8")
+
+
+def main():
+    global ROOT, BERTH, BERTHD
+    if len(sys.argv) != 4:
+        print("usage: reference_test.py WORKSPACE BERTH BERTHD", file=sys.stderr)
+        return 2
+    ROOT = pathlib.Path(sys.argv[1]).resolve().parent
+    BERTH, BERTHD = (os.path.abspath(program) for program in sys.argv[2:])
+    results = []
+    for test in TESTS:
+        lines = test()
+        print(f"{'FAILED' if lines else 'OK'} {test.__name__}")
+        for line in lines:
+            print("  " + line)
+        results.append((test.__name__, lines))
+    report(results)
+    return 1 if any(lines for _, lines in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

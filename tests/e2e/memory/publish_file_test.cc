@@ -1,0 +1,268 @@
+// Files that become published blocks, across real processes: files with concurrent writers, names replaced under
+// readers, grants to users, device capacity, and lost devices.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <berth/block.h>
+#include <berth/session.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/node_file.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr char kNode[] = "[[device]]\ncount = 3\nuuid = \"GPU\"\nmemory = \"1GiB\"\n";
+
+class PublishFileTest : public ::testing::Test {
+ protected:
+  PublishFileTest()
+      : node_(kNode),
+        daemon_({.flags = {node_.flag()}}),
+        berth_(daemon_.folder()),
+        folder_(daemon_.folder() + "/files") {
+    std::filesystem::create_directories(folder_);
+    GiveToClients(folder_);
+  }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  // Writes a file that consists of one letter.
+  std::string File(const std::string& name, char letter, size_t bytes) const {
+    std::ofstream(Path(name), std::ios::binary) << std::string(bytes, letter);
+    GiveToClients(Path(name));
+    return Path(name);
+  }
+  struct Ended {
+    int code;
+    std::string said;
+  };
+  Ended Publish(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"blocks", "publish"});
+    Subprocess process = berth_.Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    std::string said = process.ReadAll();
+    return {.code = process.Wait(), .said = std::move(said)};
+  }
+  bool HasNoBlocks() const { return berth_.ShowJson({"blocks"})["blocks"].empty(); }
+
+  NodeFile node_;
+  TestDaemon daemon_;
+  BerthCommand berth_;
+  const std::string folder_;
+};
+
+TEST_F(PublishFileTest, FileWrittenDuringPublishMakesNoName) {
+  struct Case {
+    const char* what;
+    // A script that another process runs; $F is the file. It prints a line once it has begun.
+    const char* writer;
+    // A refusal contains one of these texts. A file that only loses its name is published whole.
+    std::vector<std::string> says;
+  };
+  const Case cases[] = {
+      {"append",
+       "echo x >> $F; echo up; while :; do echo x >> $F; done",
+       {"changed while it was read", "open for writing"}},
+      {"append by a writer that pauses",
+       "exec 9>>$F; echo x >&9; echo up; while :; do sleep 1; done",
+       {"open for writing"}},
+      {"write in place",
+       "echo x 1<> $F; echo up; while :; do echo x 1<> $F; done",
+       {"changed while it was read", "open for writing"}},
+      {"truncate",
+       "truncate -s 1M $F; echo up; while :; do truncate -s 1M $F; truncate -s 64M $F; done",
+       {"changed while it was read", "open for writing"}},
+      {"rename over", "echo up; while :; do cp $F.same $F.next; mv -f $F.next $F; done", {}},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.what);
+    const std::string path = File("w", 'w', 64 << 20);
+    File("w.same", 'w', 64 << 20);
+    Subprocess writer = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("F=", path, "; ", each.writer)}, .of_operator = true});
+    ASSERT_TRUE(writer.ReadLine().ok());
+    const Ended ended = Publish({"w", path});
+    writer.Kill();
+    if (each.says.empty()) {
+      EXPECT_EQ(ended.code, 0) << ended.said;
+      EXPECT_EQ(berth_.Run({"blocks", "unpublish", "w"}), 0);
+      continue;
+    }
+    EXPECT_EQ(ended.code, 1) << ended.said;
+    bool said = false;
+    for (const std::string& text : each.says) said = said || absl::StrContains(ended.said, text);
+    EXPECT_TRUE(said) << ended.said;
+    EXPECT_TRUE(Eventually([&] { return HasNoBlocks(); })) << "nothing is left behind";
+  }
+}
+
+TEST_F(PublishFileTest, OnlyRegularFileIsPublished) {
+  ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0666), 0);
+  File("empty", 'e', 0);
+  const struct {
+    std::string path;
+    const char* says;
+  } cases[] = {{Path("fifo"), "is a FIFO"},     {folder_, "is a directory"},
+               {"/dev/zero", "is a device"},    {Path("empty"), "is empty"},
+               {"/proc/version", "the kernel"}, {Path("none"), "No such file"}};
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.path);
+    const Ended ended = Publish({"w", each.path});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_TRUE(absl::StrContains(ended.said, each.says)) << ended.said;
+    EXPECT_TRUE(HasNoBlocks());
+  }
+}
+
+TEST_F(PublishFileTest, TakenNameIsRejectedBeforeLeasing) {
+  const std::string path = File("w", 'w', 1 << 20);
+  ASSERT_EQ(Publish({"w", path}).code, 0);
+  const Ended ended = Publish({"w", path});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_TRUE(absl::StrContains(ended.said, "--replace")) << ended.said;
+  const std::string log = berth_.Show({"log"});
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "  allocate  ")).size(), 2u) << log;
+}
+
+TEST_F(PublishFileTest, ReplacedNameGivesOldOrNewBlock) {
+  if (OtherUser().has_value()) GTEST_SKIP() << "the reader is this process, whose user may not import the block";
+  const std::string a = File("a", 'a', 4 << 20), b = File("b", 'b', 4 << 20);
+  ASSERT_EQ(Publish({"w", a}).code, 0);
+  std::atomic<bool> stop = false;
+  std::string fault;
+  std::set<char> seen;
+  uint64_t attached = 0;
+  std::thread reader([&] {
+    const std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon_.folder(), .label = "reader"}));
+    while (!stop && fault.empty()) {
+      const absl::StatusOr<Block> block = Block::ImportPublished(session, "w");
+      if (!block.ok()) {
+        fault = block.status().ToString();
+        break;
+      }
+      const Mapping mapping = Must(block->Map());
+      const char* const data = static_cast<const char*>(mapping.data());
+      for (size_t i = 0; i < mapping.size(); i += 4096) {
+        if (data[i] != data[0]) fault = absl::StrCat("byte ", i, " is of another file than byte 0");
+      }
+      seen.insert(data[0]);
+      ++attached;
+    }
+  });
+  for (int round = 0; round < 8; ++round) {
+    const Ended ended = Publish({"--replace", "w", round % 2 == 0 ? b : a});
+    EXPECT_EQ(ended.code, 0) << ended.said;
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(fault, "");
+  EXPECT_EQ(seen, (std::set<char>{'a', 'b'}));
+  EXPECT_GT(attached, 8u);
+}
+
+TEST_F(PublishFileTest, GrantedUserImportsByPublishersName) {
+  if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "needs root, to be other users";
+  const std::string path = File("w", 'w', 1 << 20);
+  const Ended unknown = Publish({"--grant", "nobody-of-this-name", "w", path});
+  EXPECT_EQ(unknown.code, 64) << unknown.said;
+  EXPECT_EQ(Publish({"--grant", "4711", "--grant", "group:0", "w", path}).code, 0);
+  const struct {
+    uid_t uid;
+    bool granted;
+  } cases[] = {{4711, true}, {4712, false}};
+  for (const auto& each : cases) {
+    Actor actor(daemon_, {.uid = each.uid});
+    EXPECT_EQ(Ok(actor.Ask("import-published-of w w 0")), each.granted) << each.uid;
+    EXPECT_FALSE(Ok(actor.Ask("import-published v w"))) << "it is no name of its own";
+    actor.Quit();
+  }
+}
+
+TEST_F(PublishFileTest, DeviceWithCapacityIsChosen) {
+  const std::string path = File("w", 'w', 300 << 20);
+  // Berth may lease half of each device: one such file fits on each.
+  std::set<uint32_t> devices;
+  for (const char* const name : {"one", "two", "three"}) {
+    const Ended ended = Publish({name, path});
+    EXPECT_EQ(ended.code, 0) << ended.said;
+  }
+  const auto shown = berth_.ShowJson({"blocks"});
+  for (const auto& block : shown["blocks"]) devices.insert(block["device"].get<uint32_t>());
+  EXPECT_EQ(devices.size(), 3u);
+  const Ended full = Publish({"four", path});
+  EXPECT_EQ(full.code, 1) << full.said;
+  // A named device is used, whatever its free capacity.
+  EXPECT_EQ(Publish({"--device", "GPU-1", "small", File("small", 's', 4096)}).code, 0);
+}
+
+TEST_F(PublishFileTest, LostBlocksAreShownAndLoseTheirNames) {
+  struct Case {
+    const char* what;
+    // The state that the driver reports; whether an operator drops the device; the device's final state.
+    const char* now;
+    bool drop;
+    const char* state;
+  };
+  const Case cases[] = {
+      {"lost by the driver", "[now.1]\nlost = true\n", false, "STOPPED"},
+      {"fell off the bus", "[now.1]\nxids = [79]\n", false, "STOPPED"},
+      {"back after it was lost", "", false, "READY"},
+      {"dropped by an operator", "", true, "DROPPED"},
+  };
+  const std::string path = File("w", 'w', 1 << 20);
+  int round = 0;
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.what);
+    const bool back = absl::StrContains(each.what, "back");
+    if (++round > 1) {
+      node_.Now("");
+      ASSERT_TRUE(Eventually(
+          [&] { return berth_.ShowJson({"devices"})["devices"][1]["state"] == "READY"; }));
+    }
+    ASSERT_EQ(Publish({"--device", "1", "w", path}).code, 0);
+    node_.Now(back ? "[now.1]\nlost = true\n" : each.now);
+    if (each.drop) {
+      EXPECT_TRUE(Ok(daemon_.inspector().DropDevice(1)));
+    }
+    const auto block = [&] { return berth_.ShowJson({"blocks"})["blocks"][0]; };
+    ASSERT_TRUE(Eventually([&] { return block()["state"] == "LOST"; })) << block();
+    if (back) node_.Now("");
+    EXPECT_TRUE(Eventually([&] {
+      return berth_.ShowJson({"status"})["devices"]["devices"][1]["state"] == each.state;
+    }));
+    EXPECT_TRUE(block()["lost"].get<bool>());
+    EXPECT_TRUE(absl::StrContains(berth_.Show({"blocks"}), "LOST"));
+    EXPECT_EQ(berth_.ShowJson({"status"})["devices"]["devices"][1]["lost_blocks"], "1");
+    EXPECT_TRUE(absl::StrContains(berth_.Show({"status"}), "1 block is LOST with device memory: 1 on device 1"));
+    Subprocess health = berth_.Start({"health"});
+    const std::string said = health.ReadAll();
+    EXPECT_TRUE(absl::StrContains(said, "1 block lost") || absl::StrContains(said, "1 block is LOST")) << said;
+    // The name is free for memory of another device; the lost block no longer exists.
+    const Ended again = Publish({"--device", "0", "w", path});
+    EXPECT_EQ(again.code, 0) << again.said;
+    EXPECT_EQ(berth_.ShowJson({"status"})["devices"]["devices"][1]["lost_blocks"], "0");
+    Actor reader(daemon_);
+    EXPECT_TRUE(Ok(reader.Ask("import-published r w")));
+    reader.Quit();
+    EXPECT_EQ(berth_.Run({"blocks", "unpublish", "w"}), 0);
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,197 @@
+// A full or read-only disk below the run folder or the state folder, at the daemon's start and while it serves. Nothing
+// is granted twice, and nothing is forgotten once the disk works again. A daemon that cannot continue reports why. A
+// run folder that runs full under load is in surroundings_test.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <string>
+
+#include <berth/error.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/client_folder.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Fault { kFull, kReadOnly };
+
+struct Case {
+  const char* name;
+  // "run" or "state".
+  const char* folder;
+  Fault fault;
+  // The fault is there at the daemon's start, not while it serves.
+  bool at_start;
+  // The daemon does not serve, and reports why.
+  bool ends;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class BadDiskTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!IsRoot()) GTEST_SKIP() << "needs root: mounts small disks";
+    std::string parent = "/tmp/berth-disks-XXXXXX";
+    if (::mkdtemp(parent.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), parent);
+    parent_ = parent;
+    ::chmod(parent_.c_str(), 0755);
+    for (const char* const name : {"run", "state"}) {
+      fs::create_directory(Disk(name));
+      if (::mount("berth-test", Disk(name).c_str(), "tmpfs", 0, "size=16m,mode=0755") < 0) {
+        GTEST_SKIP() << "needs the right to mount small disks";
+      }
+    }
+    fs::create_directory(Folder("state"));
+    fs::permissions(Folder("state"), fs::perms::owner_all);
+    ASSERT_TRUE(Start()) << Log();
+  }
+  void TearDown() override {
+    if (daemon_.has_value()) Stop();
+    if (parent_.empty()) return;
+    for (const char* const name : {"run", "state"}) ::umount2(Disk(name).c_str(), MNT_DETACH);
+    fs::remove_all(parent_);
+  }
+
+  std::string Disk(const std::string& name) const { return absl::StrCat(parent_, "/", name); }
+  std::string Folder(const std::string& name) const { return Disk(name) + "/folder"; }
+
+  // Returns whether the daemon serves; otherwise it has ended.
+  bool Start() {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) < 0) Fatal(absl::InternalError("pipe2"), "berthd");
+    daemon_.emplace(Subprocess::Start(
+        {.argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", Folder("run")),
+                  absl::StrCat("--state=", Folder("state")), "--backend=host", "--warm-blocks=0",
+                  absl::StrCat("--ready-fd=", ready[1])},
+         .environment = {"BERTH_GPU_TEST_CONCURRENCY=1", "BERTH_SESSION"},
+         .inherited_fd = ready[1],
+         .errors = parent_ + "/log",
+         .of_operator = true}));
+    ::close(ready[1]);
+    char text[6] = {};
+    const bool serves = ::read(ready[0], text, sizeof(text)) == sizeof(text);
+    ::close(ready[0]);
+    if (serves) {
+      OpenToClients(Folder("run"));
+    } else {
+      EXPECT_NE(daemon_->Wait(), 0);
+      daemon_.reset();
+    }
+    return serves;
+  }
+  void Stop() {
+    daemon_->Signal(SIGTERM);
+    EXPECT_EQ(daemon_->Wait(), 0);
+    daemon_.reset();
+  }
+  std::string Log() const {
+    std::ostringstream text;
+    text << std::ifstream(parent_ + "/log").rdbuf();
+    return text.str();
+  }
+
+  void Break() {
+    const std::string disk = Disk(GetParam().folder);
+    if (GetParam().fault == Fault::kReadOnly) {
+      ASSERT_EQ(::mount("", disk.c_str(), "", MS_REMOUNT | MS_RDONLY, ""), 0);
+      return;
+    }
+    std::ofstream file(disk + "/filler");
+    while (file << std::string(4096, 'x') << std::flush) {
+    }
+  }
+  void Mend() {
+    const std::string disk = Disk(GetParam().folder);
+    if (GetParam().fault == Fault::kReadOnly) {
+      ASSERT_EQ(::mount("", disk.c_str(), "", MS_REMOUNT, ""), 0);
+    } else {
+      fs::remove(disk + "/filler");
+    }
+  }
+  // Returns the exit code of a new client that requests the one unit.
+  int TryRun() {
+    return Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"},
+                              .environment = {absl::StrCat("BERTH_FOLDER=", Folder("run")), "BERTH_SESSION"}})
+        .Wait();
+  }
+
+  // Expects the daemon to count the records that do not fit on the state folder's disk, and to show the count to an
+  // operator.
+  void ExpectLossIsShown() {
+    if (GetParam().fault != Fault::kFull || GetParam().folder != absl::string_view("state")) return;
+    const BerthCommand berth(Folder("run"));
+    EXPECT_TRUE(Eventually([&] {
+      TryRun();
+      return absl::StrContains(berth.Show({"--admin", "status"}), "decisions are missing from the audit log");
+    }));
+  }
+
+  std::string parent_;
+  std::optional<Subprocess> daemon_;
+};
+
+TEST_P(BadDiskTest, DiskFailureGrantsNothingTwiceAndForgetsNothing) {
+  Actor holder(Folder("run"));
+  holder.Do("acquire p");
+  if (GetParam().at_start) {
+    Stop();
+    Break();
+    if (Start()) {
+      EXPECT_FALSE(GetParam().ends) << Log();
+      EXPECT_EQ(TryRun(), 75) << "the unit is out still";
+      ExpectLossIsShown();
+      Stop();
+    } else {
+      EXPECT_TRUE(GetParam().ends) << Log();
+    }
+    if (GetParam().fault == Fault::kReadOnly) {
+      const std::string log = Log();
+      EXPECT_TRUE(absl::StrContains(log, Disk(GetParam().folder))) << log;
+      EXPECT_TRUE(absl::StrContains(log, "Read-only file system")) << log;
+    }
+    Mend();
+    ASSERT_TRUE(Start()) << Log();
+  } else {
+    Break();
+    EXPECT_EQ(TryRun(), 75) << "the unit is out still";
+    EXPECT_TRUE(Ok(holder.Ask("status")));
+    ExpectLossIsShown();
+    Mend();
+  }
+  EXPECT_EQ(TryRun(), 75) << "the unit is out still";
+  EXPECT_TRUE(Eventually([&] { return Ok(holder.Ask("release p")); }));
+  EXPECT_TRUE(Eventually([&] { return TryRun() == 0; }));
+  holder.Quit();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadDiskTest,
+    ::testing::Values(Case{"FullRunFolderAtStart", "run", Fault::kFull, true, false},
+                      Case{"ReadOnlyRunFolderAtStart", "run", Fault::kReadOnly, true, true},
+                      Case{"FullStateAtStart", "state", Fault::kFull, true, false},
+                      Case{"ReadOnlyStateAtStart", "state", Fault::kReadOnly, true, false},
+                      Case{"FullRunFolder", "run", Fault::kFull, false, false},
+                      Case{"FullState", "state", Fault::kFull, false, false}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,107 @@
+// A lease of a whole node's GPUs, as a training job uses it: a stock daemon of eight devices, and ranks inside the
+// lease.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr char kAll[] = "HOST-0,HOST-1,HOST-2,HOST-3,HOST-4,HOST-5,HOST-6,HOST-7";
+
+class RanksTest : public ::testing::Test {
+ protected:
+  RanksTest() : daemon_({.flags = {"--host-devices=8", "--host-bytes=64MiB"}}) {}
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
+
+  // Returns the output of `berth run WORDS... -- sh -c SCRIPT`, and expects it to succeed. "$BERTH" in the script is
+  // `berth`.
+  std::string Run(std::vector<std::string> words, const std::string& script) {
+    std::vector<std::string> argv = {"/bin/sh", "-c", "exec \"$BERTH\" run \"$@\" 2>&1", "sh"};
+    argv.insert(argv.end(), words.begin(), words.end());
+    argv.insert(argv.end(), {"--", "/bin/sh", "-c", script});
+    Subprocess command =
+        Subprocess::Start({.argv = argv,
+                           .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
+                                           absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION",
+                                           "LOCAL_RANK", "SLURM_LOCALID", "CUDA_VISIBLE_DEVICES=7,3"}});
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 0) << said;
+    return said;
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(RanksTest, NodeLeasesAllDevicesInOrdinalOrder) {
+  EXPECT_EQ(Run({"--gpus", "8"}, "echo $BERTH_DEVICE"), absl::StrCat(kAll, "\n"));
+  const v1::ListPoolsResponse pools = Must(daemon_.inspector().ListPools());
+  EXPECT_EQ(pools.pools(0).cap(), 8u);
+  EXPECT_EQ(pools.pools(0).no_device_cap(), 2u);
+}
+
+TEST_F(RanksTest, PermitsWithoutDeviceHaveOwnCapOfTwo) {
+  Actor first(daemon_), second(daemon_);
+  first.Do("acquire p");
+  second.Do("acquire p");
+  Subprocess third = Subprocess::Start(
+      {.argv = {ProgramPath("client/cli/berth"), "run", "--no-wait", "--", "/bin/true"},
+       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  EXPECT_EQ(third.Wait(), 75);
+  EXPECT_EQ(Run({"--gpus", "6", "--no-wait"}, "echo $BERTH_DEVICE | tr , '\\n' | wc -l"), "6\n");
+  first.Quit();
+  second.Quit();
+}
+
+TEST_F(RanksTest, NestingWithoutDeviceOptionsChangesNothing) {
+  const std::string shown = "echo $BERTH_DEVICE ${CUDA_VISIBLE_DEVICES-unset} ${CUDA_DEVICE_ORDER-unset}";
+  const std::string twice = absl::StrCat(shown, "; \"$BERTH\" run -- /bin/sh -c '", shown, "'");
+  for (const auto& words : {std::vector<std::string>{"--gpus", "8"}, {"--gpus", "1"}, {}}) {
+    const std::string said = Run(words, twice);
+    const size_t half = said.size() / 2;
+    EXPECT_EQ(said.substr(0, half), said.substr(half)) << absl::StrJoin(words, " ") << ": " << said;
+    EXPECT_TRUE(absl::StrContains(said, "7,3 unset")) << said;
+  }
+}
+
+TEST_F(RanksTest, EachRankTakesDeviceOfItsNumber) {
+  const std::string ranks =
+      "for rank in 0 1 2 3 4 5 6 7; do"
+      "  LOCAL_RANK=$rank \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE'; "
+      "done";
+  std::string one_each;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&one_each, "HOST-", i, "\n");
+  EXPECT_EQ(Run({"--gpus", "8"}, ranks), one_each);
+  const std::string beyond =
+      Run({"--gpus", "2"}, "SLURM_LOCALID=3 \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE'");
+  EXPECT_TRUE(absl::StrContains(beyond, "SLURM_LOCALID 3: shares device HOST-1 with rank 1")) << beyond;
+  EXPECT_TRUE(absl::EndsWith(beyond, "\nHOST-1\n")) << beyond;
+}
+
+TEST_F(RanksTest, UnnumberedRanksSpreadOverDevices) {
+  // Each rank stays until all have their devices.
+  const std::string ranks =
+      "folder=$(mktemp -d); mkfifo $folder/there $folder/end; exec 3<>$folder/there 4<>$folder/end; rm -r $folder;"
+      "for rank in 1 2 3 4; do"
+      "  \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE; echo >&3; read line <&4' &"
+      "done;"
+      "for rank in 1 2 3 4; do read line <&3; done; printf '\\n\\n\\n\\n' >&4; wait";
+  const std::string said = Run({"--gpus", "2"}, ranks);
+  int first = 0, second = 0;
+  for (size_t at = 0; (at = said.find("HOST-0\n", at)) != std::string::npos; ++at) ++first;
+  for (size_t at = 0; (at = said.find("HOST-1\n", at)) != std::string::npos; ++at) ++second;
+  EXPECT_EQ(first, 2) << said;
+  EXPECT_EQ(second, 2) << said;
+}
+
+}  // namespace
+}  // namespace berth::testing

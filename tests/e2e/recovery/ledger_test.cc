@@ -1,0 +1,214 @@
+// A ledger that a new broker, or a restarted daemon, cannot read: the daemon grants nothing and reports why. `berth
+// reset` is the remedy.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <berth/error.h>
+#include <berth/session.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/sdk/admin/inspector.h"
+#include "common/os/unique_fd.h"
+#include "daemon/base/boot_id.h"
+#include "daemon/core/types/record_kind.h"
+#include "daemon/ledger/ledger_file.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  std::string path() const { return daemon_.folder() + "/ledger"; }
+
+  std::string Content() const {
+    std::ostringstream text;
+    text << std::ifstream(path(), std::ios::binary).rdbuf();
+    return text.str();
+  }
+  // Kills the broker, damages its ledger, and lets the supervisor start the next broker.
+  void KillBrokerAnd(const std::function<void()>& damage) {
+    daemon_.supervisor().Signal(SIGSTOP);
+    ASSERT_EQ(::kill(daemon_.broker(), SIGKILL), 0);
+    damage();
+    daemon_.supervisor().Signal(SIGCONT);
+  }
+  // Returns the output of `berth` with these words, and its exit code.
+  std::pair<std::string, int> Run(const std::string& words) { return RunScript(absl::StrCat("\"$0\" ", words)); }
+  // As above, for a shell script in which `berth` is $0.
+  std::pair<std::string, int> RunScript(const std::string& script) {
+    Subprocess command = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("{ ", script, "; } 2>&1"), ProgramPath("client/cli/berth")},
+         .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"},
+         .of_operator = true});
+    std::string text = command.ReadAll();
+    return {text, command.Wait()};
+  }
+
+  TestDaemon daemon_;
+};
+
+// The parameters: the damage to the ledger, and whether the whole daemon is stopped meanwhile or its broker killed.
+class UnreadableLedgerTest : public LedgerTest,
+                             public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+
+TEST_P(UnreadableLedgerTest, UnreadableLedgerIsReportedAndResetRecovers) {
+  const auto [text, stopped] = GetParam();
+  const std::string what = text;
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  holder.Do("allocate b 1048576");
+  holder.Do("map b");
+  holder.Do("fill b 4");
+  const v1::Node node = daemon_.GetNode();
+  const uint64_t incarnation = node.incarnation();
+  const auto damage = [&] {
+    LedgerIdentity identity = {.schema = core::kRecordSchema, .node = node.id(), .incarnation = incarnation};
+    const UniqueFd file(::open(path().c_str(), O_RDWR));
+    ASSERT_TRUE(file);
+    // Writes in place: the daemon has this file open, and a new file under its name would have no effect on it.
+    const auto overwrite = [&] {
+      const std::string other = path() + ".other";
+      ASSERT_TRUE(Ok(LedgerFile::Create(other, identity)));
+      std::string header(sizeof(LedgerHeader), '\0');
+      std::ifstream(other, std::ios::binary).read(header.data(), static_cast<std::streamsize>(header.size()));
+      ASSERT_EQ(::pwrite(file.get(), header.data(), header.size(), 0), static_cast<ssize_t>(header.size()));
+      ::unlink(other.c_str());
+    };
+    if (what == "version 1.99") {
+      identity.schema = 99;
+      identity.boot = Must(ReadBootId());
+      overwrite();
+    } else if (what == "another boot") {
+      identity.boot = "00000000-0000-0000-0000-000000000000";
+      overwrite();
+    } else if (what == "truncated") {
+      ASSERT_EQ(::ftruncate(file.get(), 200), 0);
+    } else if (what == "is damaged") {
+      ASSERT_EQ(::pwrite(file.get(), "\xff\xff", 2, 230), 2);
+    } else {
+      ASSERT_EQ(::pwrite(file.get(), "something", 9, 0), 9);
+    }
+  };
+  if (stopped) {
+    daemon_.Stop();
+    damage();
+    daemon_.StartAgain();
+  } else {
+    KillBrokerAnd(damage);
+  }
+  const std::string found = Content();
+  Actor other(daemon_);
+  const absl::Status refused = other.Ask("acquire p").status();
+  EXPECT_TRUE(Refused(refused, Reason::kLedgerUnreadable, {{"path", path()}})) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "berth reset")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), what)) << refused;
+  EXPECT_TRUE(Refused(other.Ask("allocate b 4096"), Reason::kLedgerUnreadable));
+  const auto [health, sick] = Run("health");
+  EXPECT_EQ(sick, 1) << health;
+  EXPECT_TRUE(absl::StrContains(health, path())) << health;
+  const auto [status, looked] = Run("status");
+  EXPECT_EQ(looked, 0) << status;
+  EXPECT_TRUE(absl::StrContains(status, "The daemon grants nothing")) << status;
+  // Another broker finds the same damage.
+  KillBrokerAnd([] {});
+  EXPECT_TRUE(Eventually([&] { return Run("health").second == 1; }));
+  EXPECT_EQ(Content(), found) << "what cannot be read is left as it is";
+
+  const auto [asks, unasked] = Run("reset < /dev/null");
+  EXPECT_EQ(unasked, 1) << asks;
+  EXPECT_TRUE(absl::StrContains(asks, path())) << asks;
+  EXPECT_TRUE(absl::StrContains(asks, "The reset ends every session")) << asks;
+  EXPECT_TRUE(absl::StrContains(asks, "--yes")) << asks;
+  EXPECT_EQ(Content(), found) << "nothing is begun before the answer";
+  EXPECT_EQ(Run("reset --yes").second, 0);
+  EXPECT_TRUE(Eventually([&] { return Run("health").second == 0; }));
+  EXPECT_NE(daemon_.GetNode().incarnation(), incarnation);
+  EXPECT_TRUE(Eventually([&] { return !holder.Ask("status").ok(); }));
+  EXPECT_TRUE(Refused(holder.Ask("access b"), Reason::kStale));
+  // Its mapped memory is still its own.
+  EXPECT_TRUE(Ok(holder.Ask("check b 4")));
+  Actor next(daemon_);
+  EXPECT_TRUE(Ok(next.Ask("acquire p try")));
+  next.Quit();
+  other.Quit();
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+INSTANTIATE_TEST_SUITE_P(Damage, UnreadableLedgerTest,
+                         ::testing::Combine(::testing::Values("truncated", "is damaged", "not a ledger", "version 1.99",
+                                                              "another boot"),
+                                            ::testing::Bool()),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param);
+                           for (char& c : name) c = c == ' ' || c == '.' ? '_' : c;
+                           return name + (std::get<1>(info.param) ? "_at_a_start" : "");
+                         });
+
+TEST_F(LedgerTest, ResetIsRejectedWhileLedgerIsReadable) {
+  Actor holder(daemon_);
+  holder.Do("acquire p label=nightly");
+  holder.Do("allocate b 1048576");
+  holder.Do("map b");
+  const uint64_t incarnation = daemon_.GetNode().incarnation();
+  for (const char* const words : {"reset < /dev/null", "reset --yes"}) {
+    const auto [said, code] = Run(words);
+    EXPECT_EQ(code, 1) << said;
+    for (const char* const part : {"out: 1 permit, 0 waiting requests, 1 block of", "label nightly",
+                                   "berth stop --end-leases", "berth sessions end", "berth permits revoke"}) {
+      EXPECT_TRUE(absl::StrContains(said, part)) << said << " lacks " << part;
+    }
+  }
+  EXPECT_EQ(daemon_.inspector().ResetNode().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(daemon_.GetNode().incarnation(), incarnation);
+  EXPECT_TRUE(Ok(holder.Ask("access b")));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+// On a terminal the verb prompts, and the answer decides.
+TEST_F(LedgerTest, DeviceDropPromptsOnTerminal) {
+  const auto typed = [&](const char* answer) {
+    return RunScript(absl::StrCat("printf '", answer, "\\n' | script -qec \"$0 device drop 0\" /dev/null"));
+  };
+  const auto [answer, cancelled] = typed("n");
+  EXPECT_EQ(cancelled, 1) << answer;
+  EXPECT_TRUE(absl::StrContains(answer, "device 0 has out: 0 permits")) << answer;
+  EXPECT_TRUE(absl::StrContains(answer, "Drop the device? [y/N]")) << answer;
+  EXPECT_TRUE(absl::StrContains(answer, "nothing changed: not confirmed")) << answer;
+  EXPECT_EQ(Must(daemon_.inspector().ListDevices()).devices(0).state(), v1::Device::READY);
+  const auto [dropped, code] = typed("y");
+  EXPECT_EQ(code, 0) << dropped;
+  EXPECT_EQ(Must(daemon_.inspector().ListDevices()).devices(0).state(), v1::Device::DROPPED);
+}
+
+TEST_F(LedgerTest, ResetNeedsOperator) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  {
+    const Inspector inspector(Must(Session::Open({.folder = daemon_.folder()})));
+    EXPECT_TRUE(Refused(inspector.ResetNode().status(), Reason::kAdminOnly));
+  }
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+}  // namespace
+}  // namespace berth::testing

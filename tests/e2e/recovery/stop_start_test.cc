@@ -1,0 +1,454 @@
+// A daemon that is stopped, or killed with all its processes, and restarted: leases continue, and the count is true.
+
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <berth/block_handle.h>
+#include <berth/error.h>
+#include <berth/permit.h>
+#include <berth/session.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/sdk/admin/inspector.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+enum class Way { kStopped, kKilled };
+std::ostream& operator<<(std::ostream& out, Way way) {
+  return out << (way == Way::kStopped ? "Stopped" : "Killed");
+}
+
+class StopStartTest : public ::testing::TestWithParam<Way> {
+ protected:
+  explicit StopStartTest(const std::vector<std::string>& flags = {})
+      : daemon_({.flags = flags, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), berth_(daemon_.folder()) {}
+
+  void End() {
+    if (GetParam() == Way::kStopped) {
+      daemon_.Stop();
+    } else {
+      daemon_.KillSupervisorAndBroker();
+    }
+  }
+  void Restart() {
+    End();
+    daemon_.StartAgain();
+  }
+
+  // In a new session: an earlier one may have ended with its daemon.
+  Inspector Look() {
+    return Inspector(Must(Session::Open({.folder = daemon_.folder(), .admin = true, .always_new = true})));
+  }
+  // Starts `berth run` with these words, with stderr redirected to stdout.
+  Subprocess Run(const std::vector<std::string>& words) {
+    std::vector<std::string> argv = {"/bin/sh", "-c", "exec \"$0\" run \"$@\" 2>&1", ProgramPath("client/cli/berth")};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return Subprocess::Start(
+        {.argv = argv, .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  }
+  // Whether a newcomer is refused because no permit is free.
+  bool IsFull() { return Run({"--no-wait", "--", "/bin/true"}).Wait() == 75; }
+  bool PermitsBecome(uint64_t count) {
+    return daemon_.AccountsBecome([count](const Accounts& accounts) { return accounts.permits == count; });
+  }
+
+  TestDaemon daemon_;
+  BerthCommand berth_;
+};
+
+TEST_P(StopStartTest, PermitSurvivesRestartAndIsReleased) {
+  for (const char* const open : {"", "cache"}) {
+    SCOPED_TRACE(open);
+    Actor holder(daemon_, {.open = false});
+    holder.Do(absl::StrCat("open ", open));
+    holder.Do("acquire p");
+    Restart();
+    EXPECT_TRUE(IsFull()) << "the permit is out still";
+    EXPECT_TRUE(Ok(holder.Ask("status")));
+    EXPECT_TRUE(Ok(holder.Ask("acquire nested"))) << "nests in the permit that it has";
+    EXPECT_TRUE(Ok(holder.Ask("release nested")));
+    EXPECT_TRUE(Ok(holder.Ask("release p")));
+    EXPECT_TRUE(PermitsBecome(0));
+    EXPECT_TRUE(Ok(holder.Ask("acquire again"))) << "the session goes on as before";
+    EXPECT_TRUE(Ok(holder.Ask("release again")));
+    holder.Quit();
+    EXPECT_TRUE(PermitsBecome(0));
+  }
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, PermitOfProcessEndedDuringStopReturns) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  End();
+  holder.Kill();
+  daemon_.StartAgain();
+  EXPECT_TRUE(PermitsBecome(0));
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, UnresumedProcessCountsUntilItEnds) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  holder.process().Signal(SIGSTOP);
+  Restart();
+  EXPECT_TRUE(IsFull());
+  holder.Kill();
+  EXPECT_TRUE(PermitsBecome(0));
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, WaiterSurvivesRestartAndIsGranted) {
+  Actor holder(daemon_);
+  Actor waiter(daemon_);
+  holder.Do("acquire p");
+  waiter.Do("begin q");
+  ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
+  Restart();
+  EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(waiter.Ask("join q")));
+  EXPECT_TRUE(Ok(waiter.Ask("release q")));
+  holder.Quit();
+  waiter.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, LeasesOutliveTwoRestartsAndBrokerDeath) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Restart();
+  daemon_.KillBroker();
+  EXPECT_TRUE(IsFull());
+  daemon_.KillSupervisor();
+  Restart();
+  EXPECT_TRUE(IsFull());
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  EXPECT_TRUE(PermitsBecome(0));
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, BrokerDeathBeforeResumeLosesNothing) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  holder.process().Signal(SIGSTOP);
+  Restart();
+  daemon_.KillBroker();
+  EXPECT_TRUE(IsFull());
+  holder.process().Signal(SIGCONT);
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  EXPECT_TRUE(PermitsBecome(0));
+  daemon_.ExpectAccountsBack();
+}
+
+// A job of `berth run`: its options, and whether the wrapper is killed before the daemon ends.
+struct Job {
+  const char* name;
+  std::vector<std::string> words;
+  bool kill_wrapper;
+};
+
+TEST_P(StopStartTest, JobCountsUntilItsLastHolderEnds) {
+  const std::vector<Job> jobs = {{"command", {}, false},
+                                 {"tree", {"--until=tree"}, false},
+                                 {"tree without its wrapper", {"--until=tree"}, true},
+                                 {"exec", {"--exec"}, false}};
+  for (const Job& job : jobs) {
+    SCOPED_TRACE(job.name);
+    std::vector<std::string> words = job.words;
+    words.insert(words.end(), {"--", "/bin/sh", "-c", "echo $$; read line; exit 9"});
+    Subprocess run = Run(words);
+    int32_t command;
+    ASSERT_TRUE(absl::SimpleAtoi(Must(run.ReadLine()), &command));
+    if (job.kill_wrapper) {
+      run.Kill();
+      run.Wait();
+    }
+    Restart();
+    EXPECT_TRUE(IsFull());
+    if (job.kill_wrapper) {
+      ::kill(command, SIGKILL);
+    } else {
+      run.WriteLine("go");
+      EXPECT_EQ(run.Wait(), 9) << "the command's own code";
+      EXPECT_EQ(run.ReadAll(), "") << "nothing was said";
+    }
+    EXPECT_TRUE(PermitsBecome(0));
+    daemon_.ExpectAccountsBack();
+  }
+}
+
+TEST_P(StopStartTest, RestartIsNotReportedAsRevocation) {
+  Subprocess run = Run({"--on-revoke", "TERM", "--", "/bin/sh", "-c",
+                        "trap 'echo told; exit 3' TERM; echo in; read line; echo untold"});
+  ASSERT_EQ(Must(run.ReadLine()), "in");
+  Restart();
+  EXPECT_TRUE(IsFull());
+  run.WriteLine("go");
+  EXPECT_EQ(Must(run.ReadLine()), "untold");
+  EXPECT_EQ(run.Wait(), 0);
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, OwnerProcessOfShellKeepsItsPermit) {
+  Subprocess shell = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c",
+                absl::StrCat("b=", ProgramPath("client/cli/berth"),
+                             "; eval \"$($b acquire --shell)\" || exit 1; echo in; read line; "
+                             "eval \"$($b release --shell)\"; echo $?; read line")},
+       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  ASSERT_EQ(Must(shell.ReadLine()), "in");
+  Restart();
+  EXPECT_TRUE(IsFull());
+  shell.WriteLine("go");
+  EXPECT_EQ(Must(shell.ReadLine()), "0");
+  EXPECT_TRUE(PermitsBecome(0));
+  shell.CloseInput();
+  shell.Wait();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, SessionClosedWithoutDaemonEndsAtRestart) {
+  std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
+  Permit permit = Must(Permit::Acquire(session));
+  End();
+  permit.Release().IgnoreError();
+  session.reset();
+  daemon_.StartAgain();
+  // This process lives on.
+  EXPECT_TRUE(PermitsBecome(0));
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, LaterAcquireJoinsThroughOwnerProcess) {
+  Subprocess shell = Subprocess::Start(
+      {.argv = {"/bin/sh", "-s"},
+       .environment = {absl::StrCat("b=", ProgramPath("client/cli/berth")),
+                       absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION", "BERTH_PERMIT_KEEPER"}});
+  const auto says = [&](const std::string& line) {
+    shell.WriteLine(line + " 2>&1; echo $?");
+    return Must(shell.ReadLine());
+  };
+  ASSERT_EQ(says("eval \"$($b acquire --shell)\""), "0");
+  const std::string outer = (shell.WriteLine("echo $BERTH_SESSION"), Must(shell.ReadLine()));
+  Restart();
+  EXPECT_TRUE(IsFull());
+  // The acquire nests: the pool has one unit.
+  EXPECT_EQ(says("eval \"$($b acquire --shell --no-wait)\""), "0");
+  EXPECT_EQ((shell.WriteLine("echo $BERTH_SESSION"), Must(shell.ReadLine())), outer) << "the same session";
+  EXPECT_EQ(says("$b run --no-wait -- /bin/true"), "0");
+  Restart();
+  EXPECT_EQ(says("eval \"$($b release --shell)\""), "0") << "the inner permit";
+  EXPECT_TRUE(IsFull()) << "the outer permit is out still";
+  EXPECT_EQ(says("eval \"$($b release --shell)\""), "0");
+  EXPECT_TRUE(PermitsBecome(0));
+  shell.CloseInput();
+  shell.Wait();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, RestartLosesBlocksAndFreesTheirNames) {
+  Actor owner(daemon_);
+  Actor importer(daemon_);
+  const BlockHandle handle = owner.Allocate("b", 4194304);
+  owner.Do("map b");
+  owner.Do("fill b 3");
+  owner.Do(absl::StrCat("grant-session b ", importer.session().value()));
+  importer.Do(absl::StrCat("import b ", FormatHandle(handle)));
+  importer.Do("map b");
+  Restart();
+  const auto says_lost = [&](Actor& actor, const std::string& command) {
+    const absl::Status status = actor.Ask(command).status();
+    return Refused(status, Reason::kStale) &&
+           absl::StrContains(status.message(), "lost: its memory ended with the daemon that held it");
+  };
+  for (Actor* const actor : {&owner, &importer}) {
+    EXPECT_TRUE(Eventually([&] { return says_lost(*actor, "access b"); }));
+    EXPECT_TRUE(Ok(actor->Ask("check b 3"))) << "the process keeps what it has mapped";
+  }
+  const std::string blocks = berth_.Show({"--admin", "blocks"});
+  EXPECT_TRUE(absl::StrContains(blocks, "QUARANTINED, lost")) << blocks;
+  EXPECT_TRUE(says_lost(owner, "grant-session b 1"));
+  EXPECT_TRUE(says_lost(owner, "free b"));
+  importer.Quit();
+  EXPECT_TRUE(Ok(owner.Ask("allocate c 4194304")));
+  EXPECT_TRUE(Ok(owner.Ask("map c")));
+  EXPECT_TRUE(Ok(owner.Ask("fill c 3")));
+  EXPECT_TRUE(Ok(owner.Ask("access c")));
+  owner.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(StopStartTest, OperatorSettingsStayUntilDefault) {
+  const auto set = [&](const std::vector<std::string>& words) { EXPECT_EQ(berth_.Run(words), 0) << words.back(); };
+  const auto settings = [&] {
+    Inspector look = Look();
+    std::string text;
+    const v1::ListPoolsResponse pools = Must(look.ListPools());
+    const v1::ListBudgetsResponse budgets = Must(look.ListBudgets());
+    for (const v1::Pool& pool : pools.pools()) {
+      absl::StrAppend(&text, pool.name(), " cap ", pool.cap(), ", hold limit ", pool.hold_limit().seconds());
+      for (const v1::TenantWeight& weight : pool.weights()) absl::StrAppend(&text, ", weight ", weight.weight());
+      absl::StrAppend(&text, "\n");
+    }
+    absl::StrAppend(&text, "drained: ", Must(look.ListDevices()).devices(0).drain_reason(), "\n");
+    for (const v1::Budget& budget : budgets.budgets()) {
+      const bool of_session = budget.layer() == v1::Budget::SESSION;
+      if (!of_session) absl::StrAppend(&text, v1::Budget::Layer_Name(budget.layer()), " ", budget.limit_bytes(), "\n");
+    }
+    return text;
+  };
+  const std::string configured = settings();
+  set({"--admin", "permits", "set", "gpu-tests", "3", "--hold-limit", "2h", "--weight", "4711=5"});
+  set({"device", "drain", "0", "--reason", "fan"});
+  set({"--admin", "budget", "set", "3GiB"});
+  set({"--admin", "budget", "set", "1GiB", "--tenant", "4711"});
+  const std::string by_operator = settings();
+  EXPECT_NE(by_operator, configured);
+  Restart();
+  EXPECT_EQ(settings(), by_operator) << "after a stop";
+  End();
+  daemon_.ForgetBoot();
+  daemon_.StartAgain();
+  EXPECT_EQ(settings(), by_operator) << "after a boot";
+  set({"--admin", "permits", "set", "gpu-tests", "default"});
+  set({"device", "undrain", "0"});
+  set({"--admin", "budget", "set", "default"});
+  set({"--admin", "budget", "set", "default", "--tenant", "4711"});
+  EXPECT_EQ(settings(), configured);
+  Restart();
+  EXPECT_EQ(settings(), configured) << "after a stop";
+  End();
+  daemon_.ForgetBoot();
+  daemon_.StartAgain();
+  EXPECT_EQ(settings(), configured) << "after a boot";
+}
+
+TEST_P(StopStartTest, UnreadableSettingsPreventFirstStartOfBoot) {
+  EXPECT_EQ(berth_.Run({"device", "drain", "0", "--reason", "fan"}), 0);
+  const std::string path = daemon_.folder() + "/state/operator_settings.json";
+  const auto damage = [&] { std::ofstream(path, std::ios::trunc) << "{\"devices\": ["; };
+  // After a stop the ledger has the settings.
+  End();
+  damage();
+  daemon_.StartAgain();
+  EXPECT_EQ(Must(Look().ListDevices()).devices(0).drain_reason(), "fan");
+  End();
+  damage();
+  daemon_.ForgetBoot();
+  Subprocess berthd = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", ProgramPath("daemon/berthd"),
+                absl::StrCat("--folder=", daemon_.folder()), "--backend=host"}});
+  const std::string said = berthd.ReadAll();
+  EXPECT_NE(berthd.Wait(), 0);
+  EXPECT_TRUE(absl::StrContains(said, path)) << said;
+  // Removing the file is the remedy that the text names.
+  std::filesystem::remove(path);
+  daemon_.StartAgain();
+  EXPECT_EQ(Must(Look().ListDevices()).devices(0).drain_reason(), "");
+}
+
+TEST_P(StopStartTest, OtherBootOrNodeForgetsLeases) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  End();
+  daemon_.ForgetBoot();
+  daemon_.StartAgain();
+  EXPECT_TRUE(PermitsBecome(0));
+  EXPECT_TRUE(Eventually([&] { return !Ok(holder.Ask("status")); })) << "the session is over";
+  holder.Quit();
+}
+
+class StopStartOnTwoDevicesTest : public StopStartTest {
+ protected:
+  StopStartOnTwoDevicesTest() : StopStartTest({"--host-devices=2"}) {}
+};
+
+TEST_P(StopStartOnTwoDevicesTest, LeasesWaitForTheirDevices) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  End();
+  daemon_.AddFlag("--host-devices=1");
+  daemon_.StartAgain();
+  const std::string fault = Must(Look().GetNode()).ledger_fault();
+  EXPECT_TRUE(absl::StrContains(fault, "device 1 was")) << fault;
+  EXPECT_TRUE(absl::StrContains(fault, "start the daemon with the previous devices")) << fault;
+  EXPECT_FALSE(Run({"--no-wait", "--", "/bin/true"}).Wait() == 0) << "a permit that is out was granted twice";
+  End();
+  daemon_.AddFlag("--host-devices=2");
+  daemon_.StartAgain();
+  EXPECT_TRUE(PermitsBecome(1));
+  EXPECT_TRUE(IsFull());
+  holder.Do("release p");
+  EXPECT_TRUE(PermitsBecome(0));
+  holder.Quit();
+}
+
+TEST_P(StopStartOnTwoDevicesTest, OperatorSettingsOutliveUnreadableLedger) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  EXPECT_EQ(berth_.Run({"device", "drain", "1", "--reason", "repair"}), 0);
+  EXPECT_EQ(berth_.Run({"--admin", "permits", "set", "gpu-tests", "3"}), 0);
+  End();
+  daemon_.AddFlag("--host-devices=1");
+  daemon_.StartAgain();
+  EXPECT_NE(Must(Look().GetNode()).ledger_fault(), "");
+  EXPECT_EQ(Must(Look().ListPools()).pools(0).cap(), 3u);
+  // A current verb writes the file, and leaves the other settings in it.
+  EXPECT_EQ(berth_.Run({"device", "drain", "0", "--reason", "fan"}), 0);
+  End();
+  daemon_.ForgetBoot();
+  daemon_.AddFlag("--host-devices=2");
+  daemon_.StartAgain();
+  const v1::ListDevicesResponse devices = Must(Look().ListDevices());
+  EXPECT_EQ(devices.devices(0).drain_reason(), "fan");
+  EXPECT_EQ(devices.devices(1).drain_reason(), "repair");
+  EXPECT_EQ(Must(Look().ListPools()).pools(0).cap(), 3u);
+  holder.Kill();
+}
+
+TEST_P(StopStartOnTwoDevicesTest, ChangedDevicesAreAcceptedWithoutLeases) {
+  EXPECT_EQ(berth_.Run({"device", "drain", "1", "--reason", "repair"}), 0);
+  End();
+  daemon_.AddFlag("--host-devices=1");
+  daemon_.StartAgain();
+  EXPECT_EQ(Must(Look().GetNode()).ledger_fault(), "");
+  EXPECT_EQ(Must(Look().ListDevices()).devices_size(), 1);
+  EXPECT_EQ(Run({"--no-wait", "--", "/bin/true"}).Wait(), 0);
+  End();
+  daemon_.AddFlag("--host-devices=2");
+  daemon_.StartAgain();
+  EXPECT_EQ(Must(Look().ListDevices()).devices(1).drain_reason(), "repair") << "it came back";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, StopStartOnTwoDevicesTest, ::testing::Values(Way::kStopped, Way::kKilled),
+                         ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(Ways, StopStartTest, ::testing::Values(Way::kStopped, Way::kKilled),
+                         ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,260 @@
+// One unprivileged user takes as much as possible of a shared resource, and holds it. The daemon still serves another
+// user and an operator, and that user's earlier leases stay. daemon/core/sessions/core_shares_test tests the counts
+// alone, tests/e2e/security/evidence_test evidence, floods_test connections. The gate takes the resources of which few
+// exist.
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <berth/error.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "common/wire/attach_wire.h"
+#include "common/wire/session_credentials.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
+#include "tests/support/testing.h"
+#include "tests/support/wire/raw_client.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr uid_t kGreedy = 1001;
+constexpr uid_t kOther = 1002;
+// Unsettled requests of one client: the daemon accepts no more on one channel.
+constexpr int kCallsPerClient = 1'000;
+
+// Returns the detail "what" of a refusal with LIMIT; empty for any other status.
+std::string LimitOf(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value() || details->reason != Reason::kLimit) return "";
+  const auto what = details->metadata.find("what");
+  return what == details->metadata.end() ? "?" : what->second;
+}
+
+// Pending calls of any number of clients. They end with this object.
+class Crowd {
+ public:
+  ~Crowd() {
+    for (Call& call : calls_) call.context.TryCancel();
+    MutexLock lock(&mu_);
+    while (ended_ < calls_.size()) changed_.Wait(&mu_);
+  }
+
+  template <typename Request>
+  void Start(RawClient& client, const std::string& method, const Request& request) {
+    Call& call = calls_.emplace_back();
+    call.context.AddMetadata(kCredentialsHeader, EncodeCredentials(client.credentials()));
+    const grpc::Slice slice(request.SerializeAsString());
+    call.request = grpc::ByteBuffer(&slice, 1);
+    call.stub = std::make_unique<grpc::GenericStub>(client.grpc_channel());
+    call.stub->UnaryCall(&call.context, method, grpc::StubOptions(), &call.request, &call.response,
+                         [this](const grpc::Status& status) {
+                           MutexLock lock(&mu_);
+                           ++ended_;
+                           if (const std::string what = LimitOf(FromGrpc(status)); !what.empty()) limit_ = what;
+                           changed_.Signal();
+                         });
+  }
+  // Returns the limit that a call has reached so far.
+  std::string limit() const {
+    MutexLock lock(&mu_);
+    return limit_;
+  }
+  // Waits until `calls` have ended.
+  void AwaitEnded(size_t calls) {
+    MutexLock lock(&mu_);
+    while (ended_ < calls) changed_.Wait(&mu_);
+  }
+  size_t size() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    grpc::ByteBuffer request;
+    grpc::ByteBuffer response;
+    std::unique_ptr<grpc::GenericStub> stub;
+  };
+
+  std::list<Call> calls_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  size_t ended_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string limit_ ABSL_GUARDED_BY(mu_);
+};
+
+class Node {
+ public:
+  Node() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .fd_limit = 4'096}) {}
+
+  TestDaemon& daemon() { return daemon_; }
+  RawClient& NewGreedy() { return AddClient(kGreedy); }
+  RawClient Client(uid_t uid) {
+    return RawClient::Open(daemon_.folder(), uid == 0 ? "admin.sock" : "berthd.sock", uid);
+  }
+  Crowd& crowd() { return crowd_; }
+  std::vector<AttachSocket>& sockets() { return sockets_; }
+
+ private:
+  RawClient& AddClient(uid_t uid) { return clients_.emplace_back(Client(uid)); }
+
+  TestDaemon daemon_;
+  std::list<RawClient> clients_;
+  std::vector<AttachSocket> sockets_;
+  Crowd crowd_;
+};
+
+// A resource that users share.
+struct Resource {
+  const char* name;
+  // Takes it for the greedy user until the daemon refuses; returns the limit that the refusal names.
+  std::function<std::string(Node&)> take;
+  // Requests the same for another user, or for an operator (0).
+  std::function<absl::Status(Node&, uid_t)> want;
+  // Gives the other user a lease beforehand, which it still has afterwards.
+  std::function<void(Node&)> before = [](Node&) {};
+  std::function<void(Node&)> after = [](Node&) {};
+};
+void PrintTo(const Resource& resource, std::ostream* out) { *out << resource.name; }
+
+v1::AcquirePermitRequest Wait(RawClient& client, absl::Duration longest) {
+  v1::AcquirePermitRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_holder_key(absl::StrCat("k", request.request().sequence()));
+  request.mutable_max_wait()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(longest) % 1'000'000'000));
+  request.mutable_max_wait()->set_seconds(absl::ToInt64Seconds(longest));
+  return request;
+}
+
+std::string TakeWaiters(Node& node) {
+  Must(node.NewGreedy().TryAcquire(), "the one unit");
+  while (node.crowd().limit().empty()) {
+    RawClient& client = node.NewGreedy();
+    for (int i = 0; i < kCallsPerClient; ++i) {
+      node.crowd().Start(client, "/berth.v1.PermitService/AcquirePermit", Wait(client, absl::Hours(1)));
+    }
+    // The daemon has accepted or refused the last call of this client.
+    client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest()).IgnoreError();
+  }
+  return node.crowd().limit();
+}
+
+absl::Status WantToWait(Node& node, uid_t uid) {
+  RawClient client = node.Client(uid);
+  const absl::Status status =
+      client.Call(&v1::PermitService::Stub::AcquirePermit, Wait(client, absl::Milliseconds(1))).status();
+  return IsRefusal(status, Reason::kWaitTimedOut) ? absl::OkStatus() : status;
+}
+
+std::string TakeSessions(Node& node) {
+  PeerProcess process = PeerProcess::Start(kGreedy);
+  while (true) {
+    AttachSocket socket = AttachSocket::Connect(node.daemon().folder(), process);
+    absl::Status status = socket.Send(MakeHello("greedy"));
+    if (status.ok()) status = socket.Receive<attach::Welcome>().status();
+    if (!status.ok()) return IsRefusal(status, Reason::kLimit) ? "sessions" : std::string(status.message());
+    node.sockets().push_back(std::move(socket));
+  }
+}
+
+// Makes each answer as long as allowed.
+std::string TakeAnswers(Node& node) {
+  v1::ImportBlockRequest request;
+  request.set_name(std::string(128, 'n'));
+  while (node.crowd().limit().empty()) {
+    RawClient& client = node.NewGreedy();
+    for (int i = 0; i < kCallsPerClient; ++i) {
+      *request.mutable_request() = client.NextTag();
+      node.crowd().Start(client, "/berth.v1.MemoryService/ImportBlock", request);
+    }
+    node.crowd().AwaitEnded(node.crowd().size());
+  }
+  return node.crowd().limit();
+}
+
+absl::Status WantAnAnswer(Node& node, uid_t uid) {
+  RawClient client = node.Client(uid);
+  return client.TryAcquire().status();
+}
+
+std::string TakeQueries(Node& node) {
+  RawClient& client = node.NewGreedy();
+  while (node.crowd().limit().empty() && node.crowd().size() < 20'000) {
+    for (int i = 0; i < 64; ++i) {
+      node.crowd().Start(client, "/berth.v1.HistoryService/ListHistory", v1::ListHistoryRequest());
+    }
+    client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest()).IgnoreError();
+  }
+  return node.crowd().limit();
+}
+
+absl::Status WantToQuery(Node& node, uid_t uid) {
+  RawClient client = node.Client(uid);
+  return client.Call(&v1::HistoryService::Stub::ListHistory, v1::ListHistoryRequest()).status();
+}
+
+void StoreModule(Node& node) {
+  Actor other(node.daemon(), {.uid = kOther});
+  EXPECT_EQ(other.Do("module m evidence bytes=20000").substr(0, 8), "compiled");
+}
+
+// As many modules of the least size as the cache has places.
+std::string TakeModules(Node& node) {
+  Actor greedy(node.daemon(), {.uid = kGreedy});
+  constexpr int kPlaces = 1'024;
+  for (int i = 0; i < kPlaces + 16; ++i) greedy.Do(absl::StrCat("module m greedy", i));
+  return "modules";
+}
+
+absl::Status WantAModule(Node& node, uid_t uid) {
+  if (uid == 0) return absl::OkStatus();
+  Actor actor(node.daemon(), {.uid = uid});
+  return actor.Ask("module m another").status();
+}
+
+void FindModule(Node& node) {
+  Actor other(node.daemon(), {.uid = kOther});
+  EXPECT_EQ(other.Do("module m evidence bytes=20000").substr(0, 4), "node") << "it was evicted";
+}
+
+class HoardTest : public ::testing::TestWithParam<Resource> {};
+
+TEST_P(HoardTest, HoardDoesNotStopOtherUserOrOperator) {
+  if (!IsRoot()) GTEST_SKIP() << "needs root: clients of several users";
+  Node node;
+  GetParam().before(node);
+  const std::string limit = GetParam().take(node);
+  EXPECT_FALSE(limit.empty()) << "nothing was refused";
+  EXPECT_TRUE(Ok(GetParam().want(node, kOther))) << limit;
+  EXPECT_TRUE(Ok(GetParam().want(node, 0))) << limit;
+  GetParam().after(node);
+  EXPECT_EQ(node.daemon().GetNode().pressure().memory_restarts(), 0u);
+}
+
+std::vector<Resource> Resources() {
+  std::vector<Resource> resources = {Resource{"Sessions", TakeSessions, WantAnAnswer},
+                                     Resource{"Queries", TakeQueries, WantToQuery}};
+  if (!Soaks()) return resources;
+  resources.push_back(Resource{"Waiters", TakeWaiters, WantToWait});
+  resources.push_back(Resource{"Answers", TakeAnswers, WantAnAnswer});
+  resources.push_back(Resource{"Modules", TakeModules, WantAModule, StoreModule, FindModule});
+  return resources;
+}
+
+INSTANTIATE_TEST_SUITE_P(Resources, HoardTest, ::testing::ValuesIn(Resources()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,145 @@
+// The two processes on either side of the command under test. One is a shell with job control that starts the command
+// on a terminal and reports its observations. The other is the command that it finally runs, which reports its own.
+//
+//   signal_probe shell TERMINAL SIGNAL default|ignored|blocked COMMAND...
+//       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL".
+//   signal_probe command SIGNAL handles|plain
+//       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7.
+//   signal_probe attributes ...
+//       Prints the attributes that a process inherits, line by line.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <system_error>
+
+namespace {
+
+constexpr int kCodeOfCommand = 7;
+
+volatile sig_atomic_t seen = 0;
+volatile sig_atomic_t asked = 0;
+
+// Writes each line at once: two processes write into one pipe.
+template <typename... Arguments>
+void Say(const char* format, Arguments... arguments) {
+  char line[128];
+  const int length = snprintf(line, sizeof(line), format, arguments...);
+  if (write(STDOUT_FILENO, line, static_cast<size_t>(length)) != length) _exit(1);
+}
+
+void Handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigaction(signal, &action, nullptr);
+}
+
+int Command(int signal, bool handles) {
+  sigset_t original;
+  sigprocmask(SIG_SETMASK, nullptr, &original);
+  sigset_t marker;
+  sigemptyset(&marker);
+  sigaddset(&marker, SIGRTMIN + 1);
+  sigprocmask(SIG_BLOCK, &marker, nullptr);
+  Handle(SIGRTMIN + 1, [](int) { asked = 1; });
+  struct sigaction before;
+  sigaction(signal, nullptr, &before);
+  if (handles) Handle(signal, [](int) { seen = seen + 1; });
+  Say("started %d %d %d\n", getpid(), sigismember(&original, signal), before.sa_handler == SIG_IGN ? 1 : 0);
+  while (asked == 0) sigsuspend(&original);
+  sigset_t pending;
+  sigpending(&pending);
+  Say("saw %d %d\n", static_cast<int>(seen), sigismember(&pending, signal));
+  return kCodeOfCommand;
+}
+
+int Shell(const char* terminal, int signal, const std::string& disposition, char** command) {
+  setsid();
+  const int tty = open(terminal, O_RDWR | O_CLOEXEC);
+  if (tty < 0) return 1;
+  // Signals for the job must not reach the shell; a change of the terminal's group must not stop it.
+  for (const int each : {SIGTTOU, SIGTTIN, SIGTSTP, SIGINT, SIGQUIT, SIGHUP}) Handle(each, SIG_IGN);
+  const pid_t job = fork();
+  if (job == 0) {
+    setpgid(0, 0);
+    tcsetpgrp(tty, getpid());
+    for (const int each : {SIGTTOU, SIGTTIN, SIGTSTP, SIGINT, SIGQUIT, SIGHUP}) Handle(each, SIG_DFL);
+    sigset_t set;
+    sigemptyset(&set);
+    if (disposition == "ignored") Handle(signal, SIG_IGN);
+    if (disposition == "blocked") sigaddset(&set, signal);
+    sigprocmask(SIG_SETMASK, &set, nullptr);
+    execv(command[0], command);
+    _exit(127);
+  }
+  Say("job %d\n", job);
+  while (true) {
+    int status = 0;
+    if (waitpid(job, &status, WUNTRACED | WCONTINUED) < 0) return 1;
+    if (WIFSTOPPED(status)) {
+      Say("stopped %d\n", WSTOPSIG(status));
+    } else if (WIFCONTINUED(status)) {
+      Say("%s\n", "continued");
+    } else if (WIFEXITED(status)) {
+      Say("exited %d\n", WEXITSTATUS(status));
+      return 0;
+    } else {
+      Say("died %d\n", WTERMSIG(status));
+      return 0;
+    }
+  }
+}
+
+// Leaves out attributes that differ between processes, and memory.
+int Attributes(int argc, char** argv) {
+  for (int i = 0; i < argc; ++i) printf("argv[%d] %s\n", i, argv[i]);
+  printf("session %d, group %d, parent's group %d\n", getsid(0), getpgrp(), getpgid(getppid()));
+  const int tty = open("/dev/tty", O_RDWR | O_CLOEXEC);
+  printf("terminal %d, foreground %d\n", tty >= 0 ? 1 : 0, tty >= 0 && tcgetpgrp(tty) == getpgrp() ? 1 : 0);
+  printf("nice %d, folder %s\n", getpriority(PRIO_PROCESS, 0), std::filesystem::current_path().c_str());
+  for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
+    rlimit limit = {};
+    getrlimit(static_cast<__rlimit_resource>(resource), &limit);
+    printf("limit %d: %lu %lu\n", resource, limit.rlim_cur, limit.rlim_max);
+  }
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    for (const char* const name : {"Umask:", "Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "SigPnd:", "ShdPnd:",
+                                   "SigBlk:", "SigIgn:", "SigCgt:", "CapInh:", "CapEff:", "CapBnd:", "Cpus_allowed:"}) {
+      if (line.rfind(name, 0) == 0) printf("%s\n", line.c_str());
+    }
+  }
+  std::map<int, std::string> fds;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error);
+    // Skips the fd of the iteration.
+    if (target.rfind("/proc/", 0) != 0 && target != "/dev/tty") fds[atoi(entry.path().filename().c_str())] = target;
+  }
+  // Prints the kind of pipes and other objects without the number in their name, which differs each time.
+  for (const auto& [fd, target] : fds) printf("fd %d %s\n", fd, target.substr(0, target.find('[')).c_str());
+  std::set<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.insert(*entry);
+  for (const std::string& entry : environment) printf("%s\n", entry.c_str());
+  return kCodeOfCommand;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 4 && strcmp(argv[1], "command") == 0) return Command(atoi(argv[2]), strcmp(argv[3], "handles") == 0);
+  if (argc > 5 && strcmp(argv[1], "shell") == 0) return Shell(argv[2], atoi(argv[3]), argv[4], argv + 5);
+  if (argc > 1 && strcmp(argv[1], "attributes") == 0) return Attributes(argc, argv);
+  return 2;
+}

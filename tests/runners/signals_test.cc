@@ -1,0 +1,510 @@
+// Signals under `berth run`, `berth ctest-run` and `berth acquire`. The command gets the same signals, equally often,
+// as without a wrapper, and a shell with job control observes the same.
+//
+// Each cell of the table runs twice on a separate terminal: under Berth, and bare or under `flock --no-fork`, which
+// waits and becomes the command. Both must report the same. The soak runs a selection that contains each pair of
+// values, the gate every fourth cell of that; BERTH_ALL_CELLS=1 runs all cells.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Signal {
+  int number;
+  const char* name;
+  // The key for which the terminal sends it; 0 for none.
+  char key = 0;
+};
+constexpr Signal kSignals[] = {
+    {SIGHUP, "HUP"},   {SIGINT, "INT", '\x03'},   {SIGQUIT, "QUIT", '\x1c'}, {SIGTERM, "TERM"}, {SIGUSR1, "USR1"},
+    {SIGUSR2, "USR2"}, {SIGTSTP, "TSTP", '\x1a'}, {SIGTTIN, "TTIN"},         {SIGTTOU, "TTOU"}, {SIGCONT, "CONT"},
+    {SIGCHLD, "CHLD"}, {SIGPIPE, "PIPE"},         {SIGALRM, "ALRM"}};
+enum Target { kWrapper, kGroup, kTerminal, kChild };
+constexpr const char* kTargets[] = {"wrapper", "group", "terminal", "child"};
+enum Disposition { kDefault, kIgnored, kBlocked };
+constexpr const char* kDispositions[] = {"default", "ignored", "blocked"};
+enum State { kWaiting, kRunning, kStopped };
+constexpr const char* kStates[] = {"waiting", "running", "stopped"};
+enum Mode { kCommand, kTree, kExec, kCgroup, kCtestRun, kHolder };
+constexpr const char* kModes[] = {"command", "tree", "exec", "cgroup", "ctest-run", "holder"};
+// Whether the command handles the signal, or leaves its disposition unchanged.
+constexpr const char* kHandles[] = {"plain", "handles"};
+
+// Indices of: signal, target, disposition, state, mode, whether the command handles it.
+using Cell = std::array<int, 6>;
+constexpr Cell kSizes = {std::size(kSignals), 4, 3, 3, 6, 2};
+
+const Signal& SignalOf(const Cell& cell) { return kSignals[cell[0]]; }
+bool Handles(const Cell& cell) { return cell[5] == 1; }
+
+std::string NameOf(const Cell& cell) {
+  return absl::StrJoin({SignalOf(cell).name, kTargets[cell[1]], kDispositions[cell[2]], kStates[cell[3]],
+                        kModes[cell[4]], kHandles[cell[5]]},
+                       " ");
+}
+
+// Returns the reason why a cell is impossible; empty for a possible one.
+std::string Impossible(const Cell& cell) {
+  const int signal = SignalOf(cell).number;
+  if (cell[1] == kTerminal && SignalOf(cell).key == 0) {
+    return "a terminal has no key for it, and sends it to the group, or to the session's leader, as kill does";
+  }
+  if (cell[4] == kHolder) {
+    if (Handles(cell)) return "a holder process handles nothing";
+    if (cell[3] != kWaiting && (cell[1] == kWrapper || cell[1] == kGroup)) {
+      return "`berth acquire` has ended by then, and the holder process is in no group of the owner's";
+    }
+    return "";
+  }
+  if (cell[1] == kChild && cell[3] == kWaiting) return "there is no command yet";
+  if (signal == SIGCHLD && cell[2] != kDefault && cell[3] == kWaiting) {
+    return "flock gives SIGCHLD its default before it waits";
+  }
+  if (signal == SIGCONT && cell[1] == kChild && cell[3] == kStopped && cell[4] != kExec) {
+    return "a stopped wrapper does not see that only its command goes on; it does when it is continued";
+  }
+  return "";
+}
+
+std::vector<Cell> AllCells() {
+  std::vector<Cell> cells = {Cell{}};
+  for (size_t dimension = 0; dimension < kSizes.size(); ++dimension) {
+    std::vector<Cell> more;
+    for (Cell cell : cells) {
+      for (cell[dimension] = 0; cell[dimension] < kSizes[dimension]; ++cell[dimension]) more.push_back(cell);
+    }
+    cells = std::move(more);
+  }
+  return cells;
+}
+
+// Returns a selection of `cells` that contains each pair of values that occurs in them, and the usual signals of a
+// command that handles them, by every route. The selection is deterministic.
+std::vector<Cell> Pairwise(const std::vector<Cell>& cells) {
+  using Pair = std::array<int, 4>;
+  const auto pairs = [](const Cell& cell) {
+    std::vector<Pair> all;
+    for (int a = 0; a < static_cast<int>(cell.size()); ++a) {
+      for (int b = a + 1; b < static_cast<int>(cell.size()); ++b) {
+        all.push_back({a, cell[static_cast<size_t>(a)], b, cell[static_cast<size_t>(b)]});
+      }
+    }
+    return all;
+  };
+  std::set<Pair> missing;
+  for (const Cell& cell : cells) {
+    for (const Pair& pair : pairs(cell)) missing.insert(pair);
+  }
+  std::vector<Cell> chosen;
+  for (const Cell& cell : cells) {
+    if (cell[2] != kDefault || cell[3] != kRunning || cell[4] != kCommand || !Handles(cell)) continue;
+    for (const Pair& pair : pairs(cell)) missing.erase(pair);
+    chosen.push_back(cell);
+  }
+  while (!missing.empty()) {
+    const Cell* best = nullptr;
+    int64_t most = 0;
+    for (const Cell& cell : cells) {
+      const std::vector<Pair> all = pairs(cell);
+      const int64_t gain =
+          std::count_if(all.begin(), all.end(), [&](const Pair& pair) { return missing.contains(pair); });
+      if (gain > most) {
+        best = &cell;
+        most = gain;
+      }
+    }
+    for (const Pair& pair : pairs(*best)) missing.erase(pair);
+    chosen.push_back(*best);
+  }
+  return chosen;
+}
+
+std::vector<Cell> EveryNth(const std::vector<Cell>& cells, size_t n) {
+  std::vector<Cell> chosen;
+  for (size_t i = 0; i < cells.size(); i += n) chosen.push_back(cells[i]);
+  return chosen;
+}
+
+bool EndsByDefault(int signal) {
+  for (const int other : {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGCHLD}) {
+    if (signal == other) return false;
+  }
+  return true;
+}
+bool StopsByDefault(int signal) { return !EndsByDefault(signal) && signal != SIGCONT && signal != SIGCHLD; }
+
+bool IsPending(pid_t pid, int signal) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t set = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (absl::StartsWith(line, "ShdPnd:")) (void)absl::SimpleHexAtoi(line.substr(strlen("ShdPnd:\t")), &set);
+  }
+  return (set >> (signal - 1) & 1) != 0;
+}
+
+// A job of a shell on a terminal.
+class Job {
+ public:
+  Job(const Cell& cell, const Words& command, const std::vector<std::string>& environment, bool of_operator = false)
+      : cell_(cell) {
+    master_ = UniqueFd(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    ::grantpt(master_.get());
+    ::unlockpt(master_.get());
+    // The shell opens its terminal by name.
+    if (OtherUser().has_value()) (void)!::chown(::ptsname(master_.get()), *OtherUser(), static_cast<gid_t>(-1));
+    Words argv = {ProgramPath("tests/runners/signal_probe"), "shell", ::ptsname(master_.get()),
+                  absl::StrCat(SignalOf(cell).number), kDispositions[cell[2]]};
+    argv.insert(argv.end(), command.begin(), command.end());
+    shell_.emplace(Subprocess::Start({.argv = argv, .environment = environment, .of_operator = of_operator}));
+    Read({"job"});
+    if (last_.size() > 1) (void)absl::SimpleAtoi(last_[1], &pid_);
+  }
+  ~Job() {
+    if (pid_ > 0 && !shell_->IsGone()) ::kill(-pid_, SIGKILL);
+    shell_->Wait();
+  }
+
+  pid_t pid() const { return pid_; }
+  pid_t command() const { return command_; }
+  const Words& last() const { return last_; }
+  // Lines of the probe, without process numbers and without "continued": a shell may see the end at once.
+  const Words& said() const { return said_; }
+  bool over() const { return over_; }
+
+  // Reads until one of these lines, or the end of the job. Returns whether one of these lines came.
+  bool Read(const std::set<std::string>& wanted) {
+    while (!over_) {
+      const absl::StatusOr<std::string> line = shell_->ReadLine(absl::Seconds(20));
+      if (!line.ok()) {
+        said_.push_back(absl::StrCat("(", line.status().message(), ")"));
+        over_ = true;
+        break;
+      }
+      last_ = absl::StrSplit(*line, ' ');
+      over_ = last_[0] == "exited" || last_[0] == "died";
+      if (last_[0] == "started") {
+        (void)absl::SimpleAtoi(last_[1], &command_);
+        said_.push_back(absl::StrCat("started ", last_[2], last_[3]));
+      } else if (last_[0] != "job" && last_[0] != "continued") {
+        said_.push_back(*line);
+      }
+      if (wanted.contains(last_[0])) return true;
+    }
+    return false;
+  }
+  void ReadToEnd() { Read({}); }
+
+  void Deliver() {
+    const Signal& signal = SignalOf(cell_);
+    switch (cell_[1]) {
+      case kWrapper:
+        ::kill(pid_, signal.number);
+        return;
+      case kGroup:
+        ::kill(-pid_, signal.number);
+        return;
+      case kChild:
+        ::kill(command_, signal.number);
+        return;
+      default:
+        Press(signal.key);
+    }
+  }
+  // Waits until the terminal has sent its signal, after which the terminal shows "^C".
+  void Press(char key) {
+    ASSERT_EQ(::write(master_.get(), &key, 1), 1);
+    char shown = 0;
+    while (shown != key + '@' && ::read(master_.get(), &shown, 1) == 1) {
+    }
+  }
+  // Continues the job, as `fg` does.
+  void GoOn() {
+    ::kill(-pid_, SIGCONT);
+    Read({"continued"});
+  }
+
+ private:
+  const Cell cell_;
+  UniqueFd master_;
+  std::optional<Subprocess> shell_;
+  pid_t pid_ = 0;
+  pid_t command_ = 0;
+  Words last_;
+  Words said_;
+  bool over_ = false;
+};
+
+class SignalsTest : public ::testing::Test {
+ protected:
+  SignalsTest()
+      : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), lock_(daemon_.folder() + "/../lock") {
+    std::ofstream file(lock_);
+    file.close();
+    GiveToClients(lock_);
+  }
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
+
+  Words CommandOf(const Cell& cell) const {
+    return {ProgramPath("tests/runners/signal_probe"), "command", absl::StrCat(SignalOf(cell).number),
+            kHandles[cell[5]]};
+  }
+  Words UnderBerth(const Cell& cell) const {
+    Words words = {ProgramPath("client/cli/berth"), cell[4] == kCtestRun ? "ctest-run" : "run"};
+    if (cell[4] == kTree) words.push_back("--until=tree");
+    if (cell[4] == kExec) words.push_back("--exec");
+    if (cell[4] == kCgroup) words.push_back("--cgroup");
+    words.push_back("--");
+    const Words command = CommandOf(cell);
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+  Words Bare(const Cell& cell) const {
+    Words words;
+    if (cell[3] == kWaiting) words = {"/usr/bin/flock", "--no-fork", lock_};
+    const Words command = CommandOf(cell);
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+  std::vector<std::string> Environment() const {
+    return {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION", "CTEST_RESOURCE_GROUP_COUNT"};
+  }
+
+  // Holds the two things that a waiter waits for: the permit and the file's lock.
+  class Held {
+   public:
+    explicit Held(SignalsTest* test) : test_(test), file_(::open(test->lock_.c_str(), O_RDWR | O_CLOEXEC)) {
+      ::flock(file_.get(), LOCK_EX);
+      if (!test_->holder_.has_value()) test_->holder_.emplace(test_->daemon_);
+      test_->holder_->Do("acquire p");
+    }
+    ~Held() { Release(); }
+    void Release() {
+      if (!file_) return;
+      file_.reset();
+      test_->holder_->Do("release p");
+    }
+
+   private:
+    SignalsTest* const test_;
+    UniqueFd file_;
+  };
+
+  bool AwaitWaiting(const Job& job, bool bare) {
+    if (!bare) return daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; });
+    return Eventually([&] {
+      std::ifstream file(absl::StrCat("/proc/", job.pid(), "/syscall"));
+      long number = -1;
+      file >> number;
+      return number == SYS_flock;
+    });
+  }
+
+  // Runs one cell of a command. Returns the observations.
+  Words Run(const Cell& cell, bool bare) {
+    const int signal = SignalOf(cell).number;
+    const bool acts = cell[2] == kDefault && (!Handles(cell) || cell[3] == kWaiting);
+    std::optional<Held> held;
+    if (cell[3] == kWaiting) held.emplace(this);
+    Job job(cell, bare ? Bare(cell) : UnderBerth(cell), Environment());
+    if (held.has_value()) {
+      EXPECT_TRUE(AwaitWaiting(job, bare));
+    } else {
+      EXPECT_TRUE(job.Read({"started"}));
+    }
+    if (cell[3] == kStopped) {
+      ::kill(job.command(), SIGSTOP);
+      EXPECT_TRUE(job.Read({"stopped"}));
+    }
+    job.Deliver();
+    if (cell[3] == kStopped) {
+      if (signal != SIGCONT) ::kill(-job.pid(), SIGCONT);
+      job.Read({"continued"});
+    } else if (acts && StopsByDefault(signal)) {
+      EXPECT_TRUE(job.Read({"stopped"}));
+      job.GoOn();
+    }
+    if (acts && EndsByDefault(signal)) job.ReadToEnd();
+    if (held.has_value()) held->Release();
+    if (held.has_value() && !job.over()) {
+      EXPECT_TRUE(job.Read({"started"}));
+    }
+    if (!job.over()) ::kill(job.pid(), SIGRTMIN + 1);
+    job.ReadToEnd();
+    return job.said();
+  }
+
+  // Runs one cell of an owner process: `berth acquire` ends as `flock` does, and its owner process is separate.
+  void RunHolder(const Cell& cell) {
+    const int signal = SignalOf(cell).number;
+    const bool acts = EndsByDefault(signal) && (cell[2] == kDefault || signal == SIGTERM);
+    Subprocess owner = Subprocess::Start({.argv = {"/bin/cat"}});
+    const Words acquire = {ProgramPath("client/cli/berth"), "--json", "acquire", "--owner",
+                           absl::StrCat(owner.pid())};
+    std::optional<Held> held;
+    if (cell[3] == kWaiting) held.emplace(this);
+    Job job(cell, acquire, Environment());
+    pid_t holder = 0;
+    if (held.has_value()) {
+      ASSERT_TRUE(AwaitWaiting(job, /*bare=*/false));
+      for (const ChildInfo& child : ChildrenOf(job.pid())) holder = child.pid;
+      if (cell[1] == kChild) {
+        ::kill(holder, signal);
+      } else {
+        job.Deliver();
+      }
+      const bool ends = cell[1] == kChild ? acts : EndsByDefault(signal) && cell[2] == kDefault;
+      if (cell[1] != kChild && cell[2] == kDefault && StopsByDefault(signal)) {
+        EXPECT_TRUE(job.Read({"stopped"}));
+        job.GoOn();
+      }
+      if (cell[1] == kChild && cell[2] != kBlocked) ::kill(holder, SIGCONT);
+      if (ends) job.ReadToEnd();
+      held->Release();
+      job.ReadToEnd();
+      if (ends) {
+        EXPECT_EQ(absl::StrJoin(job.last(), " "),
+                  cell[1] == kChild ? "exited 125" : absl::StrCat("died ", signal));
+        EXPECT_TRUE(
+            daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits + accounts.waiters == 0; }));
+        return;
+      }
+      EXPECT_EQ(absl::StrJoin(job.last(), " "), "exited 0");
+    } else {
+      job.ReadToEnd();
+      ASSERT_EQ(absl::StrJoin(job.last(), " "), "exited 0") << absl::StrJoin(job.said(), "\n");
+      for (const std::string& line : job.said()) {
+        if (absl::StartsWith(line, "{")) holder = nlohmann::json::parse(line)["keeper"];
+      }
+      if (cell[3] == kStopped) {
+        ::kill(holder, SIGSTOP);
+        ASSERT_TRUE(Eventually([&] { return StateOf(holder) == 'T'; }));
+      }
+      if (cell[1] == kChild) {
+        ::kill(holder, signal);
+      } else {
+        job.Press(SignalOf(cell).key);
+      }
+      ::kill(holder, SIGCONT);
+      if (cell[1] == kChild && acts) {
+        EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+        return;
+      }
+      // The signal is delivered, unless it is blocked.
+      EXPECT_TRUE(Eventually([&] { return cell[2] == kBlocked || !IsPending(holder, signal); }));
+    }
+    EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
+    // A release ends it, whichever signals it ignores.
+    ::kill(holder, SIGTERM);
+    EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+  }
+
+  TestDaemon daemon_;
+  const std::string lock_;
+  std::optional<Actor> holder_;
+};
+
+TEST_F(SignalsTest, EachCellMatchesRunWithoutWrapper) {
+  std::map<std::string, int> impossible;
+  std::vector<Cell> cells;
+  const bool cgroups =
+      Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "run", "--cgroup", "--", "/bin/true"},
+                         .environment = Environment(),
+                         .errors = "/dev/null"})
+          .Wait() == 0;
+  for (const Cell& cell : AllCells()) {
+    std::string why = Impossible(cell);
+    if (cell[4] == kCgroup && !cgroups) why = "no control group can be made here";
+    if (why.empty()) {
+      cells.push_back(cell);
+    } else {
+      ++impossible[why];
+    }
+  }
+  for (const auto& [why, count] : impossible) printf("%d cells are impossible: %s\n", count, why.c_str());
+  const size_t all = cells.size();
+  const char* const every = ::getenv("BERTH_ALL_CELLS");
+  if (every == nullptr || *every != '1') cells = EveryNth(Pairwise(cells), GateOrSoak(4, 1));
+  printf("%zu of %zu cells run\n", cells.size(), all);
+  std::map<Cell, Words> bare;
+  for (const Cell& cell : cells) {
+    SCOPED_TRACE(NameOf(cell));
+    if (cell[4] == kHolder) {
+      RunHolder(cell);
+      continue;
+    }
+    Cell without = cell;
+    without[4] = kExec;
+    if (!bare.contains(without)) bare[without] = Run(without, /*bare=*/true);
+    EXPECT_EQ(absl::StrJoin(Run(cell, /*bare=*/false), "; "), absl::StrJoin(bare[without], "; "));
+  }
+  if (holder_.has_value()) holder_->Quit();
+}
+
+// A daemon that a script starts for itself, as `berthd &` does.
+TEST_F(SignalsTest, DaemonRespectsSignalsIgnoredByParent) {
+  struct Row {
+    int signal;
+    Disposition disposition;
+    bool ends;
+  };
+  for (const Row& row : {Row{SIGINT, kDefault, true}, Row{SIGINT, kIgnored, false}, Row{SIGINT, kBlocked, true},
+                         Row{SIGTERM, kDefault, true}, Row{SIGTERM, kIgnored, false}, Row{SIGTERM, kBlocked, true},
+                         Row{SIGHUP, kDefault, false}, Row{SIGHUP, kIgnored, false}, Row{SIGPIPE, kDefault, false}}) {
+    Cell cell = {};
+    while (SignalOf(cell).number != row.signal) ++cell[0];
+    cell[1] = row.signal == SIGTERM ? kWrapper : kGroup;
+    cell[2] = row.disposition;
+    SCOPED_TRACE(NameOf(cell));
+    const std::string folder = daemon_.folder() + "/../of-a-script";
+    const auto runs = [&] {
+      const Words run = {ProgramPath("client/cli/berth"), "--folder", folder, "run", "--", "/bin/true"};
+      return Subprocess::Start({.argv = run, .errors = "/dev/null", .of_operator = true}).Wait() == 0;
+    };
+    Job job(cell, {ProgramPath("daemon/berthd"), "--folder=" + folder, "--backend=host"}, {}, /*of_operator=*/true);
+    EXPECT_TRUE(Eventually(runs));
+    job.Deliver();
+    if (!row.ends) {
+      EXPECT_TRUE(runs());
+      ::kill(job.pid(), row.signal == SIGTERM ? SIGINT : SIGTERM);
+    }
+    job.ReadToEnd();
+    EXPECT_EQ(absl::StrJoin(job.last(), " "), "exited 0");
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing

@@ -1,0 +1,382 @@
+#include "tests/support/daemon/test_daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <utility>
+
+#include <berth/block.h>
+#include <berth/bytes.h>
+#include <berth/error.h>
+
+#include "absl/base/config.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/os/os_error.h"
+#include "gtest/gtest.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+constexpr char kBrokerName[] = "berth-broker";
+constexpr char kWorkerName[] = "berth-worker";
+constexpr char kContextWorkerName[] = "berth-context";
+constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock", "observer.sock",
+                                    "admin-attach.sock"};
+// The longest wait for the daemon to open its history.
+constexpr absl::Duration kHistoryPatience = absl::Seconds(2);
+
+std::string MakeFolder() {
+  // A socket's path must fit into 108 bytes; a test's own temporary folder often leaves too few.
+  char path[] = "/tmp/berth-test-XXXXXX";
+  if (::mkdtemp(path) == nullptr) Fatal(OsError("mkdtemp", errno), path);
+  return path;
+}
+
+// Waits until the daemon serves or has ended. Returns whether it serves.
+bool AwaitReady(int fd) {
+  std::string text;
+  char bytes[16];
+  for (ssize_t got; (got = ::read(fd, bytes, sizeof(bytes))) > 0;)
+    text.append(bytes, static_cast<size_t>(got));
+  return text == "ready\n";
+}
+
+}  // namespace
+
+TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder()) {
+  guard_.emplace(Subprocess::Start({.argv = {ProgramPath("tests/support/daemon/daemon_guard"), folder_},
+                                    .outlives = true,
+                                    .of_operator = true}));
+  process_ = {.argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program),
+                       absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend},
+              .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
+              .pid_namespace = options.pid_namespace,
+              .user_namespace = options.user_namespace,
+              .errors = options.errors,
+              .fd_limit = options.fd_limit,
+              .of_operator = true};
+  for (const absl::string_view flag : {"--warm-blocks=0", "--context-idle=100ms"}) {
+    const absl::string_view name = flag.substr(0, flag.find('='));
+    const bool said = std::any_of(options.flags.begin(), options.flags.end(),
+                                  [&](const std::string& other) { return absl::StartsWith(other, name); });
+    if (!said) process_.argv.emplace_back(flag);
+  }
+  if (OtherUser().has_value()) process_.argv.push_back(absl::StrCat("--client-group=", kClientsGroup));
+  for (const std::string& flag : options.flags) process_.argv.push_back(flag);
+  if (!options.config.empty()) {
+    config_path_ = absl::StrCat(folder_, "/berthd.toml");
+    std::ofstream(config_path_) << options.config;
+    process_.argv.push_back(absl::StrCat("--config=", config_path_));
+  }
+  for (const std::string& entry : options.environment) process_.environment.push_back(entry);
+  folder_ += "/run";
+  Start();
+  if (!options.closed_folder) OpenToClients();
+  if (options.backend != "host") AwaitDrivers();
+  // The daemon opens the history's files asynchronously, unless history is off or cannot be opened.
+  Eventually([&] { return absl::StrContains(DescribeFds(broker()), "history.db-wal"); }, kHistoryPatience);
+  accounts_at_start_ = TakeAccounts();
+  for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
+}
+
+void TestDaemon::OpenToClients() {
+  const std::string parent = std::filesystem::path(folder_).parent_path();
+  if (OtherUser().has_value()) {
+    // Clients create their own files in the parent of the daemon's folder.
+    if (::chown(parent.c_str(), 0, kClientsGroup) < 0 || ::chmod(parent.c_str(), 0770) < 0) {
+      Fatal(OsError("chown, chmod", errno), parent);
+    }
+    return;
+  }
+  ::chmod(parent.c_str(), 0755);
+  ::chmod(folder_.c_str(), 0755);
+  for (const char* const socket : {"/berthd.sock", "/attach.sock"}) ::chmod((folder_ + socket).c_str(), 0666);
+}
+
+bool TestDaemon::Start() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), "berthd");
+  const UniqueFd ready(ends[0]);
+  UniqueFd given(ends[1]);
+  SubprocessOptions process = process_;
+  if (!process.listen_fds.empty()) {
+    given.reset(::fcntl(given.get(), F_DUPFD_CLOEXEC, static_cast<int>(3 + process.listen_fds.size())));
+    if (!given) Fatal(OsError("fcntl", errno), "berthd");
+  }
+  process.argv.push_back(absl::StrCat("--ready-fd=", given.get()));
+  process.inherited_fd = given.get();
+  supervisor_.emplace(Subprocess::Start(process));
+  given.reset();
+  return AwaitReady(ready.get());
+}
+
+void TestDaemon::StartAgain(const std::vector<ListenFd>& stored) {
+  if (!TryStartAgain(stored)) Fatal(absl::UnavailableError("ended before it served"), "berthd");
+}
+
+bool TestDaemon::TryStartAgain(const std::vector<ListenFd>& stored) {
+  const bool gone = Eventually([&] {
+    return ProcessesWith("berthd", absl::StrCat("--folder=", folder_)).empty() && supervisor_->IsGone();
+  });
+  if (!gone) Fatal(absl::DeadlineExceededError("processes are left"), folder_);
+  supervisor_.reset();
+  process_.listen_fds = stored;
+  const bool serves = Start();
+  process_.listen_fds.clear();
+  stopped_ = !serves;
+  return serves;
+}
+
+void TestDaemon::ForgetBoot() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::fstream file(folder_ + "/record", std::ios::in | std::ios::out | std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const size_t at = bytes.find(boot);
+  if (boot.empty() || at == std::string::npos) Fatal(absl::NotFoundError("no boot id"), folder_ + "/record");
+  file.clear();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(boot[0] == '0' ? '1' : '0');
+}
+
+void TestDaemon::AwaitDrivers() {
+  const v1::ListDevicesResponse devices = Must(inspector().ListDevices());
+  for (const v1::Device& device : devices.devices()) {
+    absl::StatusOr<Block> block = Block::Allocate(admin_session(), {.bytes = Bytes(1), .device = device.ordinal()});
+    // A stopped device has no worker to wait for.
+    if (IsRefusal(block.status(), Reason::kDeviceStopped)) continue;
+    Must(Must(std::move(block)).Free());
+  }
+  const bool back =
+      AccountsBecome([](const Accounts& accounts) { return accounts.blocks == 0 && accounts.retired == 0; });
+  if (!back) Fatal(absl::DeadlineExceededError("a freed block stays"), folder_);
+}
+
+// An abandoned daemon may be about to start a broker, and that broker a supervisor.
+void TestDaemon::KillWhatIsLeft() {
+  const bool ended = Eventually([&] {
+    const std::vector<ChildInfo> left = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
+    for (const ChildInfo& process : left) ::kill(process.pid, SIGKILL);
+    return left.empty();
+  });
+  EXPECT_TRUE(ended) << "processes of " << folder_ << " are left";
+}
+
+TestDaemon::~TestDaemon() {
+  stopped_ ? KillWhatIsLeft() : Stop();
+  std::filesystem::remove_all(std::filesystem::path(folder_).parent_path());
+}
+
+std::map<std::string, pid_t> TestDaemon::Processes() const {
+  std::map<std::string, pid_t> processes = {{"supervisor", supervisor_pid()}};
+  for (const ChildInfo& child : Children()) processes[child.name] = child.pid;
+  return processes;
+}
+
+std::vector<ChildInfo> TestDaemon::Children() const {
+  std::vector<ChildInfo> children = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
+  std::erase_if(children, [supervisor = supervisor_pid()](const ChildInfo& child) { return child.pid == supervisor; });
+  return children;
+}
+
+pid_t TestDaemon::supervisor_pid() const {
+  if (IsAlive(supervisor_->pid())) return supervisor_->pid();
+  std::ifstream lock(folder_ + "/berthd.lock");
+  pid_t pid = 0;
+  lock >> pid;
+  return pid;
+}
+
+void TestDaemon::KillSupervisor() {
+  const pid_t before = supervisor_pid();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "supervisor");
+  AwaitSupervisorAfter(before);
+}
+
+void TestDaemon::AwaitSupervisorAfter(pid_t before) {
+  const bool followed = Eventually([&] { return supervisor_pid() != before && IsAlive(supervisor_pid()); });
+  if (!followed) Fatal(absl::DeadlineExceededError("no supervisor follows"), folder_);
+}
+
+void TestDaemon::KillBroker() {
+  const pid_t before = broker();
+  if (::kill(before, SIGKILL) < 0) Fatal(OsError("kill", errno), "broker");
+  AwaitBrokerAfter(before);
+}
+
+void TestDaemon::AwaitBrokerAfter(pid_t before) {
+  const auto is_next = [before](const ChildInfo& child) { return child.name == kBrokerName && child.pid != before; };
+  const bool followed = Eventually([&] {
+    const std::vector<ChildInfo> children = Children();
+    return std::any_of(children.begin(), children.end(), is_next);
+  });
+  if (!followed) Fatal(absl::DeadlineExceededError("no broker follows"), folder_);
+}
+
+void TestDaemon::KillSupervisorAndBroker() {
+  // Stops the supervisor first, so that it starts no broker, and the broker no other supervisor.
+  const pid_t supervisor = supervisor_pid();
+  ::kill(supervisor, SIGSTOP);
+  ::kill(broker(), SIGKILL);
+  ::kill(supervisor, SIGKILL);
+  stopped_ = true;
+}
+
+pid_t TestDaemon::broker() const {
+  for (const ChildInfo& child : Children()) {
+    if (child.name == kBrokerName) return child.pid;
+  }
+  Fatal(absl::NotFoundError("no broker"), folder_);
+}
+
+std::vector<pid_t> TestDaemon::workers() const {
+  std::vector<pid_t> pids;
+  for (const ChildInfo& child : Children()) {
+    if (absl::StartsWith(child.name, kWorkerName)) pids.push_back(child.pid);
+  }
+  return pids;
+}
+
+std::vector<pid_t> TestDaemon::context_workers() const {
+  std::vector<pid_t> pids;
+  for (const ChildInfo& child : Children()) {
+    if (absl::StartsWith(child.name, kContextWorkerName)) pids.push_back(child.pid);
+  }
+  return pids;
+}
+
+std::shared_ptr<Session> TestDaemon::admin_session() {
+  if (admin_ == nullptr || !admin_->status().ok()) {
+    admin_ = nullptr;
+    absl::StatusOr<std::shared_ptr<Session>> session;
+    Eventually([&] {
+      session = Session::Open({.folder = folder_, .label = "test", .admin = true, .always_new = true});
+      return !absl::IsUnavailable(session.status());
+    });
+    admin_ = Must(std::move(session), "the test's own session");
+  }
+  return admin_;
+}
+
+Inspector TestDaemon::inspector() { return Inspector(admin_session()); }
+
+// A broker that died ends its sessions; the next incarnation does not know them.
+template <typename Ask>
+auto TestDaemon::AskNext(Ask ask) -> decltype(ask(inspector())) {
+  decltype(ask(inspector())) answer;
+  Eventually([&] {
+    answer = ask(inspector());
+    return !absl::IsUnavailable(answer.status()) && !absl::IsUnauthenticated(answer.status());
+  });
+  return answer;
+}
+
+v1::Node TestDaemon::GetNode() {
+  return Must(AskNext([](const Inspector& inspector) { return inspector.GetNode(); }));
+}
+
+std::jthread TestDaemon::RevokePermits() {
+  return std::jthread([admin = inspector()](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      const v1::ListPermitsResponse out = Must(admin.ListPermits());
+      // The holder may have released the permit meanwhile.
+      for (const v1::Permit& permit : out.permits()) admin.RevokePermit(PermitId(permit.id())).IgnoreError();
+      ::poll(nullptr, 0, 2);
+    }
+  });
+}
+
+Accounts TestDaemon::TakeAccounts() {
+  // The daemon serves before its workers are ready, and a new process has no name of its own at first. One may start
+  // while these are counted: they are counted again then.
+  Accounts accounts;
+  const auto all_named = [&] {
+    const std::map<std::string, pid_t> processes = Processes();
+    return std::all_of(processes.begin(), processes.end(), [](const auto& process) {
+      return process.first == "supervisor" || absl::StartsWith(process.first, "berth-");
+    });
+  };
+  const auto counted = [&] {
+    if (!all_named()) return false;
+    accounts = Must(AskNext([](const Inspector& inspector) { return ReadAccounts(inspector); }), "accounts");
+    // Fds that the broker has put into the fd store may be on their way to the supervisor, which sleeps when it has
+    // read all.
+    const char state = StateOf(supervisor_pid());
+    if (state == 'R' || state == 'D') return false;
+    // ThreadSanitizer reads a program's files at any time, to find the gRPC calls that it must ignore.
+#ifndef ABSL_HAVE_THREAD_SANITIZER
+    for (const auto& [name, pid] : Processes()) accounts.fds[name] = CountFds(pid);
+#endif
+    return all_named();
+  };
+  if (!Eventually(counted)) {
+    Fatal(absl::DeadlineExceededError("processes without a name, or a supervisor that never sleeps"), folder_);
+  }
+  return accounts;
+}
+
+bool TestDaemon::AccountsBecome(const std::function<bool(const Accounts&)>& condition) {
+  return Eventually([&] { return condition(TakeAccounts()); });
+}
+
+void TestDaemon::ExpectAccountsBack() {
+  const auto same = [&](Accounts accounts) {
+    // Fds that were in transit at the start are closed.
+    for (auto& [name, fds] : accounts.fds) {
+      const auto at_start = accounts_at_start_.fds.find(name);
+      if (at_start != accounts_at_start_.fds.end()) fds = std::max(fds, at_start->second);
+    }
+    if (accounts == accounts_at_start_) return true;
+    // The test's own session may have more connections than at the start.
+    admin_ = nullptr;
+    return false;
+  };
+  if (!AccountsBecome(same)) {
+    std::string text = absl::StrCat("accounts at the start: ", Describe(accounts_at_start_),
+                                    "\naccounts now: ", Describe(TakeAccounts()));
+    for (const auto& [name, pid] : Processes())
+      absl::StrAppend(&text, "\n  fds of ", name, ":\n", DescribeFds(pid));
+    ADD_FAILURE() << text;
+  }
+#ifndef BERTH_SANITIZED
+  for (const auto& [name, pid] : Processes()) {
+    EXPECT_LE(ResidentBytes(pid), memory_at_start_[name] + kMemorySlack) << "memory of " << name;
+  }
+#endif
+}
+
+void TestDaemon::Stop() {
+  stopped_ = true;
+  const std::vector<ChildInfo> children = Children();
+  const pid_t supervisor = supervisor_pid();
+  const absl::Time begin = absl::Now();
+  ::kill(supervisor, SIGTERM);
+  if (supervisor == supervisor_->pid()) {
+    EXPECT_EQ(supervisor_->Wait(), 0) << "exit code of berthd";
+  } else {
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(supervisor); }));
+  }
+  std::cout << "stopped in " << absl::Now() - begin << std::endl;
+  // On a busy machine a killed process may take longer to end than a supervisor waits.
+  const auto gone = [](const ChildInfo& child) { return !IsAlive(child.pid); };
+  Eventually([&] { return std::all_of(children.begin(), children.end(), gone); });
+  for (const ChildInfo& child : children) EXPECT_FALSE(IsAlive(child.pid)) << child.name << " is left";
+  for (const char* const name : kSockets) {
+    EXPECT_NE(::access(absl::StrCat(folder_, "/", name).c_str(), F_OK), 0) << name << " is left";
+  }
+}
+
+}  // namespace berth::testing
