@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "common/os/fd_passing.h"
 #include "common/os/memfd.h"
+#include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -350,6 +351,7 @@ absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const std::vector<DeviceR
   BERTH_ASSIGN_OR_RETURN(const StatePage page, StatePage::MapReadOnly(page_fd_.get()));
   core::Config config = BuildConfig(facts_.node, facts_.incarnation, devices, settings);
   config.epoch = facts_.epoch;
+  config.limits.prepare_patience = Patient(config.limits.prepare_patience);
   for (const core::PoolConfig& pool : config.pools) {
     spdlog::info("pool {}: cap {}, cap without a device {}, devices on this node {}", pool.name, pool.cap,
                  pool.no_device_cap == 0 ? pool.cap : pool.no_device_cap, devices.size());

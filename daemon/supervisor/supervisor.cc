@@ -22,6 +22,7 @@
 #include "common/os/memfd.h"
 #include "common/os/os_error.h"
 #include "common/os/process.h"
+#include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "daemon/base/standard_fds.h"
@@ -397,23 +398,23 @@ void Supervisor::Stop() {
   }
   if (broker_.has_value()) {
     broker_->link.Queue(fd_store::Signal{.kind = MessageKind::kStop});
-    if (!AwaitBroker(Now() + kBrokerStopLimit)) {
-      Log("broker did not stop within %d ms; killing it", static_cast<int>(kBrokerStopLimit.count()));
+    if (!AwaitBroker(Now() + Patient(kBrokerStopLimit))) {
+      Log("broker did not stop within %d ms; killing it", static_cast<int>(Patient(kBrokerStopLimit).count()));
       broker_->process.Kill();
-      broker_->process.WaitUntil(Now() + kKillLimit);
+      broker_->process.WaitUntil(Now() + Patient(kKillLimit));
     }
     broker_.reset();
   }
   // After the broker's end these are the last other ends of the workers' sockets.
   for (const Worker& worker : workers_) held_.erase(KeyOf(worker.worker_kind, worker.record.ordinal));
-  const MonotonicTime deadline = Now() + kWorkerStopLimit;
+  const MonotonicTime deadline = Now() + Patient(kWorkerStopLimit);
   for (Worker& worker : workers_) {
     if (worker.process.has_value() && !worker.process->WaitUntil(deadline)) worker.process->Kill();
   }
   for (const Worker& worker : workers_) {
-    if (worker.process.has_value()) worker.process->WaitUntil(deadline + kKillLimit);
+    if (worker.process.has_value()) worker.process->WaitUntil(deadline + Patient(kKillLimit));
   }
-  if (monitor_.has_value()) monitor_->process.WaitUntil(deadline + kKillLimit);
+  if (monitor_.has_value()) monitor_->process.WaitUntil(deadline + Patient(kKillLimit));
 }
 
 }  // namespace berth

@@ -179,10 +179,10 @@ absl::StatusOr<std::vector<Measurement>> TwoProcesses(const bench::Programs& pro
   BERTH_ASSIGN_OR_RETURN(const auto echo_server, bench::StartEcho(programs));
   bench::EchoClient echo(bench::EchoSocket(echo_server->folder()));
   testing::Actor other(folder, {.open = false, .program = "tests/gpu/fence_actor"});
-  other.Do("stream s");
+  BERTH_RETURN_IF_ERROR(other.Ask("stream s").status());
   BERTH_RETURN_IF_ERROR(block.GrantToSession(other.session()));
-  other.Do(absl::StrCat("import b ", FormatHandle(block.handle())));
-  other.Do(absl::StrCat("words /proc/", ::getpid(), "/fd/", values.fd.get()));
+  BERTH_RETURN_IF_ERROR(other.Ask(absl::StrCat("import b ", FormatHandle(block.handle()))).status());
+  BERTH_RETURN_IF_ERROR(other.Ask(absl::StrCat("words /proc/", ::getpid(), "/fd/", values.fd.get())).status());
 
   bench::Pairs chains, calls;
   uint64_t value = 0;

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -23,6 +24,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/os/os_error.h"
+#include "tests/support/environment.h"
 
 extern char** environ;
 
@@ -70,6 +72,11 @@ bool IsOperators(const std::vector<std::string>& argv) {
   return std::any_of(std::begin(kOperatorVerbs), std::end(kOperatorVerbs), [&](const auto& each) {
     return each.first == verb && (each.second.empty() || (word != argv.end() && each.second == *word));
   });
+}
+
+void SetPatience() {
+  static const int set = ::setenv("BERTH_TEST_PATIENCE", absl::StrCat(GateOrSoak(10, 1)).c_str(), /*overwrite=*/0);
+  if (set < 0) Fatal(OsError("setenv", errno), "subprocess");
 }
 
 std::vector<std::string> MakeEnvironment(const std::vector<std::string>& changes) {
@@ -218,6 +225,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
     changes.insert(changes.end(),
                    {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"});
   }
+  SetPatience();
   std::vector<std::string> environment = MakeEnvironment(changes);
   char* const listen_pid = listen_fds.empty() ? nullptr : &environment.back()[strlen("LISTEN_PID=")];
   const std::vector<char*> argv_pointers = Pointers(argv);

@@ -1,5 +1,9 @@
 // Subprocess: a process that a test starts and watches by its pidfd. It cannot outlive the test unless `outlives` is
 // set.
+//
+// The first one sets BERTH_TEST_PATIENCE (common/patience.h) for the test program itself and for every process that it
+// starts from then on: to 10 in the gate. The soak runs with the product's own bounds. A process whose test waits for
+// such a bound gets "BERTH_TEST_PATIENCE=1" as a change of its environment.
 
 #ifndef TESTS_SUPPORT_SUBPROCESS_H_
 #define TESTS_SUPPORT_SUBPROCESS_H_

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <system_error>
@@ -17,8 +18,10 @@
 namespace berth::testing {
 namespace {
 
-// Interval between two checks of a condition, in milliseconds.
-constexpr int kLookAgainMs = 2;
+// Pauses between two checks of a condition, in milliseconds: most conditions hold at once, and the others leave the
+// processor to the processes that the test waits for.
+constexpr int kFirstPauseMs = 2;
+constexpr int kLongestPauseMs = 50;
 // The other user's uid for clients: no system user, and not the overflow uid, which Berth refuses.
 constexpr uid_t kOtherUser = 65533;
 
@@ -99,9 +102,9 @@ void Fatal(const absl::Status& status, absl::string_view what) {
 
 bool Eventually(const std::function<bool()>& condition, absl::Duration patience) {
   const absl::Time deadline = absl::Now() + patience;
-  while (!condition()) {
+  for (int pause = kFirstPauseMs; !condition(); pause = std::min(2 * pause, kLongestPauseMs)) {
     if (absl::Now() > deadline) return condition();
-    ::poll(nullptr, 0, kLookAgainMs);
+    ::poll(nullptr, 0, pause);
   }
   return true;
 }

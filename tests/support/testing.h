@@ -56,7 +56,7 @@ template <typename T>
   return Refused(result.status(), reason, named_values);
 }
 
-// Polls `condition` until it holds. Returns whether it did within `patience`.
+// Polls `condition` until it holds, first every 2 ms, later every 50 ms. Returns whether it held within `patience`.
 bool Eventually(const std::function<bool()>& condition, absl::Duration patience = kPatience);
 
 // Whether this process may change users and namespaces.

@@ -14,6 +14,7 @@
 #include "client/sdk/fences/stream_backend.h"
 #include "client/sdk/memory/import.h"
 #include "client/sdk/transport/session_core.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
 
@@ -220,7 +221,10 @@ void LaunchRecorder::ReadWrite(const Mapping& mapping) {
 
 void LaunchRecorder::RecordUse(const Recordable& used, UseAccess access) { launch().RecordUse(used, access); }
 void LaunchRecorder::Untracked() { launch().Untracked(); }
-absl::Status LaunchRecorder::Preflight(absl::Duration patience) { return launch().Preflight(patience); }
+absl::Status LaunchRecorder::Preflight(absl::Duration patience) {
+  // A caller's own patience stays as it is.
+  return launch().Preflight(patience == kPatience ? Patient(patience) : patience);
+}
 absl::Status LaunchRecorder::Commit() { return launch().Commit(); }
 const std::vector<BlockId>& LaunchRecorder::torn() const { return launch().torn(); }
 

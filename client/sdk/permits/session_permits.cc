@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client/sdk/transport/side_channel.h"
+#include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -16,7 +17,7 @@ namespace {
 
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
   BERTH_RETURN_IF_ERROR(core.Check());
-  const absl::Time deadline = SteadyNow() + SessionCore::kReturnPatience;
+  const absl::Time deadline = SteadyNow() + Patient(SessionCore::kReturnPatience);
   if (core.channel().GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
   // An RPC is retried until the daemon answers.
   const auto make_attempt = [&](const OpenRequest& open) -> Attempt {

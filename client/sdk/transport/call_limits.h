@@ -6,6 +6,7 @@
 #include <berth/cancellation.h>
 
 #include "absl/time/time.h"
+#include "common/patience.h"
 #include "common/steady_clock.h"
 
 namespace berth::internal {
@@ -16,7 +17,7 @@ struct CallLimits {
 
   // Returns the limits of a call that the daemon may delay by at most `max_wait`, which may be infinite.
   static CallLimits Within(absl::Duration max_wait, Cancellation* cancellation = nullptr) {
-    return {.deadline = SteadyNow() + max_wait + kAnswerSlack, .cancellation = cancellation};
+    return {.deadline = SteadyNow() + max_wait + Patient(kAnswerSlack), .cancellation = cancellation};
   }
   // As Within(), for a call that waits for a lease.
   static CallLimits Waiting(absl::Duration max_wait, Cancellation* cancellation = nullptr) {
@@ -29,7 +30,7 @@ struct CallLimits {
   absl::Time deadline;
   Cancellation* cancellation = nullptr;
   // Whether the call waits for a lease in a queue. After a broker's death the call returns in its turn and does not
-  // lose its place (call_pause.h). `deadline` is kAnswerSlack after the wait's own deadline.
+  // lose its place (call_pause.h). `deadline` is Patient(kAnswerSlack) after the wait's own deadline.
   bool waits = false;
 };
 

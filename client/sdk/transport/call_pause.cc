@@ -5,6 +5,7 @@
 
 #include <berth/error.h>
 
+#include "common/patience.h"
 #include "common/steady_clock.h"
 #include "common/steady_cond_var.h"
 
@@ -43,7 +44,7 @@ std::optional<CallPause> CallPauses::Before(const CallLimits& limits, absl::Time
   if (answered || !limits.waits || !called_ || !ToBeCalled(*attempts, now)) return CallPause{.end = now + *pause};
   // The call returns before its own wait is over, so that the daemon can report the expiry. The next broker may have
   // called back before this process noticed the end of the earlier one, but not before this attempt was sent.
-  return CallPause{.end = std::min(now + kLongestAway, limits.deadline - CallLimits::kAnswerSlack),
+  return CallPause{.end = std::min(now + kLongestAway, limits.deadline - Patient(CallLimits::kAnswerSlack)),
                    .called_after = std::max(now - CallAttempts::kSuspectFor, attempts->sent())};
 }
 

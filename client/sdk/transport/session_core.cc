@@ -19,6 +19,7 @@
 #include "common/os/os_error.h"
 #include "common/os/process_capacity.h"
 #include "common/os/process_start.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
 #include "grpcpp/create_channel.h"
@@ -168,7 +169,10 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
   current_page_ = &*pages_.emplace_back(*std::move(page));
 }
 
-absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& options) {
+absl::StatusOr<std::shared_ptr<SessionCore>> SessionCore::Open(const SessionOptions& given) {
+  SessionOptions options = given;
+  // A caller's own time-out stays as it is.
+  if (options.timeout == SessionOptions().timeout) options.timeout = Patient(options.timeout);
   BERTH_RETURN_IF_ERROR(CheckNotForked());
   BERTH_RETURN_IF_ERROR(CheckCapacity("a session", SessionNeeds()));
   if (options.observer) return OpenObserver(options);
@@ -511,7 +515,7 @@ void SessionCore::OweForget(uint64_t sequence) {
     v1::ForgetRequestRequest request;
     request.set_sequence(sequence);
     const absl::Status status =
-        CallOnce({.deadline = SteadyNow() + kReturnPatience}, [&](grpc::ClientContext* context) {
+        CallOnce({.deadline = SteadyNow() + Patient(kReturnPatience)}, [&](grpc::ClientContext* context) {
           v1::ForgetRequestResponse response;
           return stubs().session->ForgetRequest(context, request, &response);
         });
@@ -535,7 +539,7 @@ absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest
     return status;
   }
   live_->retry_queue.Add([this, sequence, attempt = std::move(attempt)] {
-    const absl::Status later = CallOnce({.deadline = SteadyNow() + kReturnPatience}, attempt);
+    const absl::Status later = CallOnce({.deadline = SteadyNow() + Patient(kReturnPatience)}, attempt);
     if (!IsReturned(later) && Check().ok()) return false;
     live_->open_requests.Settle(sequence);
     return true;

@@ -49,6 +49,7 @@
 #include "client/sdk/transport/side_channel.h"
 #include "common/mutex.h"
 #include "common/os/unique_fd.h"
+#include "common/patience.h"
 #include "common/steady_clock.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
@@ -131,7 +132,7 @@ class SessionCore {
   // Opens a session or an observer. When the last reference is released, the core finishes its pending retries. The
   // release waits up to kFlushPatience. After that the core continues in the background until the daemon has answered
   // or the session is over.
-  static absl::StatusOr<std::shared_ptr<SessionCore>> Open(const SessionOptions& options);
+  static absl::StatusOr<std::shared_ptr<SessionCore>> Open(const SessionOptions& given);
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
 
@@ -217,7 +218,7 @@ class SessionCore {
   // Opens a request that releases a resource, sends the attempt that `make_attempt` builds and waits until `deadline`.
   // Without an answer the retry queue retries in the background. Returns the status of the first try.
   absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
-                        absl::Time deadline = SteadyNow() + kReturnPatience);
+                        absl::Time deadline = SteadyNow() + Patient(kReturnPatience));
 
   absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status End(absl::Duration max_wait);

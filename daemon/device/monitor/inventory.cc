@@ -29,6 +29,7 @@
 #include "common/cuda/nvml_survey.h"
 #include "common/device_metrics.h"
 #include "common/os/os_error.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/thread.h"
 #include "daemon/device/memory/vmm_backend.h"
@@ -186,7 +187,7 @@ DeviceRecord WithPlace(const std::vector<DeviceRecord>& records, size_t index) {
 // Errors: kResourceExhausted if threads cannot be created.
 template <typename Ask, typename Answer = std::invoke_result_t<Ask, size_t>>
 absl::StatusOr<std::vector<std::optional<Answer>>> AskEach(size_t count, Ask ask) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + Patient(kPatience);
   std::vector<std::future<Answer>> coming;
   for (size_t i = 0; i < count; ++i) {
     std::promise<Answer> promise;
@@ -222,7 +223,7 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
     const absl::Status status =
         described[ordinal].has_value()
             ? described[ordinal]->status
-            : absl::UnavailableError(absl::StrCat("the driver did not answer in ", kPatience.count(), " s"));
+            : absl::UnavailableError(absl::StrCat("the driver did not answer in ", Patient(kPatience).count(), " s"));
     if (IsRefusal(status, Reason::kUnsupported)) {
       dprintf(STDERR_FILENO, "berthd: skipping device %u: %s\n", ordinal, std::string(status.message()).c_str());
       continue;

@@ -12,6 +12,7 @@
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
 #include "common/os/process_capacity.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 #include "daemon/base/struct_message.h"
 #include "daemon/supervisor/processes/child_process.h"
@@ -95,7 +96,9 @@ void Launcher::End() {
 absl::StatusOr<UniqueFd> Launcher::StartSupervisor() const {
   BERTH_RETURN_IF_ERROR(SendStruct(socket_.get(), StartMessage{}));
   pollfd entry = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
-  if (::poll(&entry, 1, kPatienceMs) != 1) return absl::UnavailableError("the supervisor launcher does not answer");
+  if (::poll(&entry, 1, Patient(kPatienceMs)) != 1) {
+    return absl::UnavailableError("the supervisor launcher does not answer");
+  }
   BERTH_ASSIGN_OR_RETURN(Message message, ReceiveMessage(socket_.get()));
   if (AsStruct<StartedMessage>(message, Kind::kStarted, 1).has_value()) return std::move(message.fds[0]);
   const auto refused = AsStruct<StartedMessage>(message, Kind::kStarted, 0);

@@ -53,7 +53,7 @@ struct Both {
   explicit Both(const TestDaemon& daemon) : owner(daemon), importer(daemon) {
     for (const char* const name : {"f", "i"}) {
       const std::string kind = name[0] == 'f' ? "fd" : "ipc";
-      handle = Must(ParseHandle(owner.Do(absl::StrCat("allocate ", name, " ", 4 * kMiB, " kind=", kind))));
+      handle = owner.Allocate(name, 4 * kMiB, kind);
       owner.Do(absl::StrCat("map ", name));
       owner.Do(absl::StrCat("fill ", name, " 7"));
       owner.Do(absl::StrCat("grant-session ", name, " ", importer.session().value()));
@@ -208,13 +208,13 @@ TEST(ContextsTest, FourthContextDeathStopsOnlyContext) {
 TEST(ContextsTest, IdleContextWorkerEndsAndNextIsAnother) {
   TestDaemon daemon;
   Actor actor(daemon);
-  const BlockHandle first = Must(ParseHandle(actor.Do("allocate i 1 kind=ipc")));
+  const BlockHandle first = actor.Allocate("i", 1, "ipc");
   actor.Do("drop i");
   EXPECT_TRUE(Eventually([&] { return daemon.context_workers().empty(); }));
   EXPECT_TRUE(Eventually([&] { return ContextState(daemon) == v1::Device::IDLE; }));
   EXPECT_EQ(OnlyDevice(daemon).context_worker().last_failure(), "");
   EXPECT_EQ(OnlyDevice(daemon).context_worker().restarts_left(), 3u);
-  const BlockHandle second = Must(ParseHandle(actor.Do("allocate i 1 kind=ipc")));
+  const BlockHandle second = actor.Allocate("i", 1, "ipc");
   EXPECT_EQ(second.generation, first.generation + 1);
   actor.Quit();
   daemon.ExpectAccountsBack();

@@ -146,7 +146,7 @@ TEST(LifecycleTest, KilledBrokerIsReplacedAndListenersStay) {
     holder.Do(absl::StrCat("allocate b ", 4 * kMiB));
     holder.Do("map b");
     holder.Do("fill b 3");
-    const BlockHandle handle = Must(ParseHandle(holder.Do(absl::StrCat("allocate c ", kMiB))));
+    const BlockHandle handle = holder.Allocate("c", kMiB);
     KillBroker(daemon);
     Actor next(daemon);
     EXPECT_TRUE(Ok(next.Ask("acquire p try")));

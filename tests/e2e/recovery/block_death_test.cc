@@ -105,8 +105,7 @@ TEST(BlockDeathTest, DeathDuringCreationLeavesNoBlock) {
 TEST(BlockDeathTest, IpcBlockRetainsDataAndHandle) {
   TestDaemon daemon;
   Actor owner(daemon);
-  const BlockHandle handle =
-      Must(ParseHandle(owner.Do(absl::StrCat("allocate i ", 4 * kMiB, " kind=ipc"))), "handle");
+  const BlockHandle handle = owner.Allocate("i", 4 * kMiB, "ipc");
   owner.Do("map i");
   owner.Do("fill i 7");
   const Accounts before = Account(daemon);

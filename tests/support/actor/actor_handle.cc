@@ -42,17 +42,24 @@ absl::StatusOr<std::string> Actor::Answer(absl::Duration patience) {
   return DecodeAnswer(*line);
 }
 
-std::string Actor::Do(absl::string_view command) { return Must(Ask(command), command); }
+std::string Actor::Do(absl::string_view command) {
+  const absl::StatusOr<std::string> answer = Ask(command);
+  EXPECT_TRUE(Ok(answer)) << command;
+  return answer.value_or("");
+}
 
 SessionId Actor::session() {
   uint64_t id = 0;
-  if (const std::string text = Do("session"); !absl::SimpleAtoi(text, &id))
-    Fatal(absl::InternalError(text), "session");
+  const std::string text = Do("session");
+  EXPECT_TRUE(absl::SimpleAtoi(text, &id)) << "session \"" << text << "\"";
   return SessionId(id);
 }
 
-BlockHandle Actor::Allocate(absl::string_view name, uint64_t bytes) {
-  return Must(ParseHandle(Do(absl::StrCat("allocate ", name, " ", bytes))), "handle");
+BlockHandle Actor::Allocate(absl::string_view name, uint64_t bytes, absl::string_view kind) {
+  const std::string option = kind.empty() ? "" : absl::StrCat(" kind=", kind);
+  const absl::StatusOr<BlockHandle> handle = ParseHandle(Do(absl::StrCat("allocate ", name, " ", bytes, option)));
+  EXPECT_TRUE(Ok(handle)) << name;
+  return handle.value_or(BlockHandle());
 }
 
 void Actor::Kill() {

@@ -26,7 +26,7 @@ struct ActorOptions {
   bool pid_namespace = false;
   // Environment changes, as SubprocessOptions::environment.
   std::vector<std::string> environment;
-  // Opens a session at once; fatal where that fails.
+  // Opens a session at once; the case fails where that fails.
   bool open = true;
   // The program to run: any program that speaks the actor's protocol.
   std::string program = "tests/support/actor/actor";
@@ -57,10 +57,11 @@ class Actor {
   void SendLine(absl::string_view command) { process_.WriteLine(command); }
   absl::StatusOr<std::string> Answer(absl::Duration patience = kPatience);
 
-  // As Ask(), fatal on an error; the second parses the session id.
+  // As Ask(). An error fails the case, which goes on with an empty text, the session 0 or an empty handle.
   std::string Do(absl::string_view command);
   SessionId session();
-  BlockHandle Allocate(absl::string_view name, uint64_t bytes);
+  // `kind` is "fd" or "ipc"; empty for the actor's default.
+  BlockHandle Allocate(absl::string_view name, uint64_t bytes, absl::string_view kind = "");
 
   Subprocess& process() { return process_; }
   pid_t pid() const { return process_.pid(); }
