@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -100,13 +101,25 @@ void Fatal(const absl::Status& status, absl::string_view what) {
   return ::testing::AssertionSuccess();
 }
 
-bool Eventually(const std::function<bool()>& condition, absl::Duration patience) {
+bool Within(absl::Duration patience, const std::function<bool()>& condition) {
   const absl::Time deadline = absl::Now() + patience;
   for (int pause = kFirstPauseMs; !condition(); pause = std::min(2 * pause, kLongestPauseMs)) {
     if (absl::Now() > deadline) return condition();
     ::poll(nullptr, 0, pause);
   }
   return true;
+}
+
+bool Eventually(const std::function<bool()>& condition, absl::Duration patience) {
+  if (Within(patience, condition)) return true;
+  static std::mutex mu;
+  static const ::testing::TestInfo* of = nullptr;
+  static int ended = 0;
+  const std::lock_guard lock(mu);
+  if (const auto* const now = ::testing::UnitTest::GetInstance()->current_test_info(); std::exchange(of, now) != now)
+    ended = 0;
+  if (of != nullptr) ::testing::Test::RecordProperty("ran_out_of_time", ++ended);
+  return false;
 }
 
 bool IsRoot() { return ::geteuid() == 0; }

@@ -56,8 +56,12 @@ template <typename T>
   return Refused(result.status(), reason, named_values);
 }
 
-// Polls `condition` until it holds, first every 2 ms, later every 50 ms. Returns whether it held within `patience`.
+// Polls `condition` until it holds, first every 2 ms, later every 50 ms. Returns whether it held within `patience`. A
+// wait that ended is noted in the test's report: tests/run has a second look at a test that failed for nothing else.
 bool Eventually(const std::function<bool()>& condition, absl::Duration patience = kPatience);
+
+// As Eventually(), without the note: for accounts, and for what may stay false.
+bool Within(absl::Duration patience, const std::function<bool()>& condition);
 
 // Whether this process may change users and namespaces.
 bool IsRoot();

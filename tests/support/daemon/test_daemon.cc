@@ -329,7 +329,7 @@ Accounts TestDaemon::TakeAccounts() {
 }
 
 bool TestDaemon::AccountsBecome(const std::function<bool(const Accounts&)>& condition) {
-  return Eventually([&] { return condition(TakeAccounts()); });
+  return Within(kPatience, [&] { return condition(TakeAccounts()); });
 }
 
 void TestDaemon::ExpectAccountsBack() {
