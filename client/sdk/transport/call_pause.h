@@ -3,7 +3,7 @@
 //
 // After its broker's death a call is sent again at once, except a call that waits for a lease. A waiting call returns
 // when the next broker calls it back by a message on the process's channel
-// (docs/design/0027-who-waits-comes-back-in-turn.md).
+// (docs/design/0027-waiters-return-in-turn.md).
 //
 //   attempts.Sent(SteadyNow());
 //   absl::Status status = Send();
