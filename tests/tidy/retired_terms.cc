@@ -53,7 +53,6 @@ const std::vector<Unchanged>& UnchangedTexts() {
       {"tests/tidy/", ""},
       {"docs/design/", ""},
       {"tests/bench/results/", ""},
-      {"docs/", "0014-supervisor-and-broker-both-store-all-fds"},
       {"tests/bench/plot_permits.py", "row[\"figure\"]"},
       // An older broker starts a new binary with this role, and finds the supervisor's cgroup by this name.
       {"daemon/", "--role=vault"},
