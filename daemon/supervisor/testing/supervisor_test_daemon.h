@@ -35,7 +35,7 @@
 
 namespace berth {
 
-inline constexpr int kPatienceMs = 20'000;
+inline constexpr int kPatienceMs = 60'000;
 
 // Returns whether the condition becomes true within kPatienceMs.
 inline bool Becomes(const std::function<bool()>& condition) {
