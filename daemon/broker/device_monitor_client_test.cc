@@ -92,7 +92,7 @@ class DeviceMonitorClientTest : public ::testing::Test {
   }
   template <typename Condition>
   bool Eventually(Condition condition) const {
-    for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+    for (const absl::Time deadline = absl::Now() + absl::Seconds(60); absl::Now() < deadline;) {
       if (condition()) return true;
       std::this_thread::yield();
     }

@@ -69,7 +69,7 @@ class HistoryWriterTest : public testing::Test {
     return page.ok() ? page->size() : 0;
   }
   static bool Eventually(const std::function<bool()>& condition) {
-    for (const absl::Time enough = absl::Now() + absl::Seconds(30); absl::Now() < enough; std::this_thread::yield()) {
+    for (const absl::Time enough = absl::Now() + absl::Seconds(60); absl::Now() < enough; std::this_thread::yield()) {
       if (condition()) return true;
     }
     return false;

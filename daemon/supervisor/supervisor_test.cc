@@ -74,7 +74,7 @@ TEST_F(SupervisorTest, SigtermStopsDaemonAndLeavesNothing) {
 }
 
 TEST_F(SupervisorTest, UnresponsiveBrokerIsKilled) {
-  Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "deaf"}});
+  Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "deaf"}, {"BERTH_TEST_PATIENCE", "1"}});
   ASSERT_TRUE(daemon.AwaitReady());
   const auto start = steady_clock::now();
   daemon.Signal(SIGINT);

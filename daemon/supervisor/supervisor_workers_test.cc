@@ -299,7 +299,7 @@ TEST_F(SupervisorWorkersTest, DrainIsReportedToNextBroker) {
   const auto daemon = StartReady();
   // The fake broker answers when it has sent the command; the supervisor's status arrives later.
   const auto status_becomes = [&](const std::string& expected) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
     while (Ask("status 1") != expected && absl::Now() < deadline) std::this_thread::yield();
     return Ask("status 1") == expected;
   };

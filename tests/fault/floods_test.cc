@@ -2,6 +2,7 @@
 // operators get answers and other clients retain their leases; afterwards the daemon is unchanged.
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <iterator>
@@ -79,11 +80,12 @@ TEST_P(FloodTest, OperatorsAreAnsweredDuringFloodWithoutLeaks) {
 #ifndef BERTH_SANITIZED
   EXPECT_LT(peak, before + kGrowth);
 #endif
-  const v1::Node node = Must(Look(), "the node");
-  EXPECT_EQ(node.pressure().memory_restarts(), 0u);
+  EXPECT_EQ(Must(Look(), "the node").pressure().memory_restarts(), 0u);
+  if (GetParam().ends) {
+    EXPECT_TRUE(Eventually([&] { return Must(Look(), "the node").pressure().ended_connections() > 0; }));
+  }
   const Flood::Outcome outcome = flood.Stop();
   if (GetParam().ends) {
-    EXPECT_GT(node.pressure().ended_connections(), 0u);
     EXPECT_GT(outcome.ended, 0u);
   }
   EXPECT_EQ(daemon_.broker(), broker) << "the broker has ended";
@@ -151,27 +153,32 @@ TEST(AcceptRateTest, FastConnectorIsRejectedOperatorIsNot) {
 }
 
 TEST(AcceptRateTest, SessionsAboveAcceptRateOpenInTurn) {
-  // 82 at once; each session has two connections.
-  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 20\n"});
+  // Four at once; each session has two connections.
+  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 1\n"});
+  std::atomic<bool> refused = false;
   std::vector<std::future<absl::Status>> crowd;
-  for (int i = 0; i < 60; ++i) {
-    crowd.push_back(std::async(std::launch::async,
-                               [&] { return Session::Open({.folder = daemon.folder()}).status(); }));
+  for (int i = 0; i < 4; ++i) {
+    crowd.push_back(std::async(std::launch::async, [&] {
+      absl::Status status;
+      do {
+        status = Session::Open({.folder = daemon.folder(), .timeout = kPatience}).status();
+      } while (status.ok() && !refused);
+      return status;
+    }));
   }
-  for (std::future<absl::Status>& opened : crowd) {
-    const absl::Status status = opened.get();
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  EXPECT_GT(daemon.GetNode().pressure().refused_connections(), 0u);
+  EXPECT_TRUE(Eventually([&] { return daemon.GetNode().pressure().refused_connections() > 0; }));
+  refused = true;
+  for (std::future<absl::Status>& opened : crowd) EXPECT_TRUE(Ok(opened.get()));
 }
 
 TEST(AcceptRateTest, RejectedConnectorTimesOutWithReason) {
   TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 1\n"});
   absl::Status status;
-  for (int i = 0; i < 10 && status.ok(); ++i) {
+  // A stalled daemon does not answer in time, and refuses later.
+  EXPECT_TRUE(Eventually([&] {
     status = Session::Open({.folder = daemon.folder(), .timeout = absl::Milliseconds(50)}).status();
-  }
-  EXPECT_TRUE(IsRefusal(status, Reason::kLimit)) << status;
+    return IsRefusal(status, Reason::kLimit);
+  })) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "1 a second")) << status;
 }
 

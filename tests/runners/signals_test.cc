@@ -208,7 +208,7 @@ class Job {
   // Reads until one of these lines, or the end of the job. Returns whether one of these lines came.
   bool Read(const std::set<std::string>& wanted) {
     while (!over_) {
-      const absl::StatusOr<std::string> line = shell_->ReadLine(absl::Seconds(20));
+      const absl::StatusOr<std::string> line = shell_->ReadLine();
       if (!line.ok()) {
         said_.push_back(absl::StrCat("(", line.status().message(), ")"));
         over_ = true;

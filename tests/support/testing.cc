@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -25,6 +26,8 @@ constexpr int kFirstPauseMs = 2;
 constexpr int kLongestPauseMs = 50;
 // The other user's uid for clients: no system user, and not the overflow uid, which Berth refuses.
 constexpr uid_t kOtherUser = 65533;
+
+const pid_t program = ::getpid();
 
 std::string DataPath(absl::string_view name) {
   const char* const folder = getenv("TEST_SRCDIR");
@@ -70,8 +73,11 @@ class Copies {
 }  // namespace
 
 void Fatal(const absl::Status& status, absl::string_view what) {
-  fprintf(stderr, "FATAL: %s: %s\n", std::string(what).c_str(), status.ToString().c_str());
-  abort();
+  const std::string text = absl::StrCat("FATAL: ", what, ": ", status.ToString());
+  fprintf(stderr, "%s\n", text.c_str());
+  // A child would run the remaining cases once more.
+  if (::getpid() != program) abort();
+  throw std::runtime_error(text);
 }
 
 ::testing::AssertionResult Ok(const absl::Status& status) {

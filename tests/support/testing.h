@@ -25,7 +25,9 @@ namespace berth::testing {
 // milliseconds.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// Ends the test program after a failure of its environment, which no test is about and without which none can continue.
+// Ends the test case after a failure of its environment, without which the case cannot continue: prints the status and
+// throws, which GoogleTest reports as the failure of the case. Ends the program where no GoogleTest catches it: on
+// another thread, in a forked child, in a destructor.
 [[noreturn]] void Fatal(const absl::Status& status, absl::string_view what);
 
 inline void Must(const absl::Status& status, absl::string_view what = "") {

@@ -24,10 +24,10 @@ class RecordedCall final : public Call {
     came_.Signal();
   }
 
-  // Waits for an answer and returns the latest. Errors: kDeadlineExceeded after 30 s without an answer; those of the
+  // Waits for an answer and returns the latest. Errors: kDeadlineExceeded after 60 s without an answer; those of the
   // answer.
   absl::StatusOr<core::Response> Await() {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
     MutexLock lock(&mu_);
     while (answers_ == 0) {
       if (came_.WaitWithDeadline(&mu_, deadline)) return absl::DeadlineExceededError("no answer");

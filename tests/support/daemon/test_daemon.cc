@@ -23,6 +23,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/sdk/admin/history.h"
 #include "common/os/os_error.h"
 #include "gtest/gtest.h"
 #include "tests/support/testing.h"
@@ -35,8 +36,6 @@ constexpr char kWorkerName[] = "berth-worker";
 constexpr char kContextWorkerName[] = "berth-context";
 constexpr const char* kSockets[] = {"berthd.sock", "admin.sock", "attach.sock", "observer.sock",
                                     "admin-attach.sock"};
-// The longest wait for the daemon to open its history.
-constexpr absl::Duration kHistoryPatience = absl::Seconds(2);
 
 std::string MakeFolder() {
   // A socket's path must fit into 108 bytes; a test's own temporary folder often leaves too few.
@@ -56,12 +55,15 @@ bool AwaitReady(int fd) {
 
 }  // namespace
 
-TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder()) {
-  guard_.emplace(Subprocess::Start({.argv = {ProgramPath("tests/support/daemon/daemon_guard"), folder_},
+TestDaemon::TestDaemon(const std::string& parent, bool stopped) : folder_(parent + "/run"), stopped_(stopped) {}
+
+TestDaemon::TestDaemon(const TestDaemonOptions& options) : TestDaemon(MakeFolder(), /*stopped=*/true) {
+  const std::string parent = std::filesystem::path(folder_).parent_path();
+  guard_.emplace(Subprocess::Start({.argv = {ProgramPath("tests/support/daemon/daemon_guard"), parent},
                                     .outlives = true,
                                     .of_operator = true}));
   process_ = {.argv = {options.program[0] == '/' ? options.program : ProgramPath(options.program),
-                       absl::StrCat("--folder=", folder_, "/run"), "--backend=" + options.backend},
+                       absl::StrCat("--folder=", folder_), "--backend=" + options.backend},
               .environment = {"BERTH_GPU_TEST_CONCURRENCY", "REALIZAR_GPU_TEST_CONCURRENCY", "BERTH_SESSION"},
               .pid_namespace = options.pid_namespace,
               .user_namespace = options.user_namespace,
@@ -77,17 +79,18 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : folder_(MakeFolder())
   if (OtherUser().has_value()) process_.argv.push_back(absl::StrCat("--client-group=", kClientsGroup));
   for (const std::string& flag : options.flags) process_.argv.push_back(flag);
   if (!options.config.empty()) {
-    config_path_ = absl::StrCat(folder_, "/berthd.toml");
+    config_path_ = absl::StrCat(parent, "/berthd.toml");
     std::ofstream(config_path_) << options.config;
     process_.argv.push_back(absl::StrCat("--config=", config_path_));
   }
   for (const std::string& entry : options.environment) process_.environment.push_back(entry);
-  folder_ += "/run";
-  Start();
+  if (!Start()) Fatal(absl::UnavailableError("ended before it served"), "berthd");
+  stopped_ = false;
   if (!options.closed_folder) OpenToClients();
   if (options.backend != "host") AwaitDrivers();
-  // The daemon opens the history's files asynchronously, unless history is off or cannot be opened.
-  Eventually([&] { return absl::StrContains(DescribeFds(broker()), "history.db-wal"); }, kHistoryPatience);
+  // The daemon opens the history's files asynchronously, and answers a query after that. A daemon without a history
+  // refuses the query.
+  ListHistory(admin_session(), {}, 1).IgnoreError();
   accounts_at_start_ = TakeAccounts();
   for (const auto& [name, pid] : Processes()) memory_at_start_[name] = ResidentBytes(pid);
 }
@@ -263,7 +266,8 @@ std::shared_ptr<Session> TestDaemon::admin_session() {
     admin_ = nullptr;
     absl::StatusOr<std::shared_ptr<Session>> session;
     Eventually([&] {
-      session = Session::Open({.folder = folder_, .label = "test", .admin = true, .always_new = true});
+      session = Session::Open(
+          {.folder = folder_, .label = "test", .admin = true, .always_new = true, .timeout = kPatience});
       return !absl::IsUnavailable(session.status());
     });
     admin_ = Must(std::move(session), "the test's own session");
@@ -300,27 +304,25 @@ std::jthread TestDaemon::RevokePermits() {
 }
 
 Accounts TestDaemon::TakeAccounts() {
-  // The daemon serves before its workers are ready, and a new process has no name of its own at first. One may start
-  // while these are counted: they are counted again then.
+  // The daemon serves before its workers are ready, and a new process has no name of its own at first. Processes that
+  // change while they are counted are counted again.
   Accounts accounts;
-  const auto all_named = [&] {
+  const auto counted = [&] {
     const std::map<std::string, pid_t> processes = Processes();
-    return std::all_of(processes.begin(), processes.end(), [](const auto& process) {
+    const bool named = std::all_of(processes.begin(), processes.end(), [](const auto& process) {
       return process.first == "supervisor" || absl::StartsWith(process.first, "berth-");
     });
-  };
-  const auto counted = [&] {
-    if (!all_named()) return false;
+    if (!named) return false;
     accounts = Must(AskNext([](const Inspector& inspector) { return ReadAccounts(inspector); }), "accounts");
     // Fds that the broker has put into the fd store may be on their way to the supervisor, which sleeps when it has
     // read all.
-    const char state = StateOf(supervisor_pid());
+    const char state = StateOf(processes.at("supervisor"));
     if (state == 'R' || state == 'D') return false;
     // ThreadSanitizer reads a program's files at any time, to find the gRPC calls that it must ignore.
 #ifndef ABSL_HAVE_THREAD_SANITIZER
-    for (const auto& [name, pid] : Processes()) accounts.fds[name] = CountFds(pid);
+    for (const auto& [name, pid] : processes) accounts.fds[name] = CountFds(pid);
 #endif
-    return all_named();
+    return Processes() == processes;
   };
   if (!Eventually(counted)) {
     Fatal(absl::DeadlineExceededError("processes without a name, or a supervisor that never sleeps"), folder_);

@@ -114,6 +114,8 @@ class TestDaemon {
   static constexpr uint64_t kMemorySlack = 48 << 20;
 
  private:
+  // The first step of the other constructor: the destructor cleans up even where a later step fails.
+  TestDaemon(const std::string& parent, bool stopped);
   // Returns the answer of the daemon that serves now. The error that an ended session gets is no answer.
   template <typename Ask>
   auto AskNext(Ask ask) -> decltype(ask(inspector()));

@@ -1,7 +1,8 @@
 // AnswerTimes: how long operators waited for their answers while clients exhausted a resource, and how much memory the
-// broker used meanwhile. Nine of ten answers are expected within a second; the longest is only printed. A debug build
-// beside other tests takes up to two seconds for what a flood may send at once (load of 10 on two cores). Where
-// BERTH_FAULT_ANSWER_MS is set, each answer is expected within so many milliseconds. On an idle machine 1000 holds.
+// broker used meanwhile. A time is printed, and asserted only where it means something: in the soak nine of ten answers
+// are expected within a second. Where BERTH_FAULT_ANSWER_MS is set, each answer is expected within so many
+// milliseconds. On an idle machine 1000 holds. A debug build beside other tests takes up to two seconds for what a flood
+// may send at once (load of 10 on two cores).
 //
 //   AnswerTimes times;
 //   while (...) EXPECT_TRUE(Ok(times.Time([&] { return Look(); })));
@@ -50,7 +51,9 @@ class AnswerTimes {
               << absl::ToInt64Milliseconds(times_.back()) << " ms; the broker had " << (memory_ >> 20)
               << " MiB at most" << std::endl;
 #ifndef BERTH_SANITIZED
-    EXPECT_LT(times_[(times_.size() - 1) * 9 / 10], kInTime);
+    if (Soaks()) {
+      EXPECT_LT(times_[(times_.size() - 1) * 9 / 10], kInTime);
+    }
     if (const uint64_t most = FromEnvironment("BERTH_FAULT_ANSWER_MS", 0); most > 0) {
       EXPECT_LT(times_.back(), absl::Milliseconds(most));
     }
