@@ -12,7 +12,7 @@ import tempfile
 LINES = 120
 # A pause that is long enough for a person, and what the test waits for on a busy machine.
 PAUSE = ("sleep 0.2;", "until berth permits | grep -q job$i; do sleep 0.1; done;")
-# What the shell prints, in order.
+# Patterns of the shell's output, in order.
 PROMISED = [
     r"no Berth daemon answers",
     r"serving for",

@@ -265,8 +265,8 @@ class SessionCore {
   void OweLifeline();
   // Replaces the lifeline by the socket under the same fd number, because descendants know the lifeline by that number.
   absl::Status ReplaceLifeline(UniqueFd socket);
-  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker lost
-  // the lifeline.
+  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker
+  // lost the lifeline.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `once` until it succeeds, or fails with an error that a retry cannot overcome.

@@ -46,9 +46,11 @@ class NvmlTest : public ::testing::Test {
 
   // Creates a script of `devices` devices with the default values.
   void Script(int devices) { driver_ = std::make_unique<DriverScript>(devices); }
+  // The daemon has the product's own patience with a driver that hangs.
   void Start() {
-    daemon_ = std::make_unique<TestDaemon>(
-        TestDaemonOptions{.environment = driver_->environment(), .backend = "cuda"});
+    std::vector<std::string> environment = driver_->environment();
+    environment.push_back("BERTH_TEST_PATIENCE=1");
+    daemon_ = std::make_unique<TestDaemon>(TestDaemonOptions{.environment = environment, .backend = "cuda"});
   }
   void StartWith(int devices) {
     Script(devices);
