@@ -98,7 +98,6 @@ class Hasty {
 TEST(DeadlinesTest, CallsAroundDeadlineLeaveNoPermit) {
   const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(2'000, 20'000));
   const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
-  SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kClients = 4;
   {
@@ -132,7 +131,6 @@ TEST(DeadlinesTest, CallsAroundDeadlineLeaveNoPermit) {
 TEST(DeadlinesTest, SdkDeadlinesLeaveNothing) {
   const uint64_t calls = FromEnvironment("BERTH_FAULT_CALLS", GateOrSoak(400, 4'000));
   const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
-  SCOPED_TRACE(absl::StrCat("BERTH_FAULT_SEED=", seed));
   TestDaemon daemon({.config = kManyResets, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   constexpr uint64_t kActors = 4;
   std::vector<std::unique_ptr<Actor>> actors;

@@ -134,7 +134,6 @@ TEST(BrokerDeathTest, RepeatedBrokerDeathsLoseNothing) {
   const absl::Cleanup name = [&] {
     if (::testing::Test::HasFailure()) ADD_FAILURE() << "BERTH_FAULT_SEED=" << seed;
   };
-  std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=3"}});
   Actor bystander(daemon);
