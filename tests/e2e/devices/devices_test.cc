@@ -335,7 +335,8 @@ TEST(DevicesTest, DroppedDeviceIsFirstReasonAndStaysDropped) {
 
 TEST(DevicesTest, CleanStopMakesReferencesStale) {
   TestDaemon daemon(TwoDevices());
-  Actor actor(daemon);
+  // At its end it waits for a daemon that takes its block back.
+  Actor actor(daemon, {.environment = {"BERTH_TEST_PATIENCE=1"}});
   TakeBlock(actor);
   daemon.Stop();
   ExpectStale(actor, "device shutting down");
