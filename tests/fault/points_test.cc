@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -45,6 +46,9 @@
 
 namespace berth::testing {
 namespace {
+
+// A lost message ends at a bound of the product's: its daemon and clients have the product's own.
+[[maybe_unused]] const int own_bounds = ::setenv("BERTH_TEST_PATIENCE", "1", /*overwrite=*/1);
 
 // A name that outlives its publisher.
 constexpr char kPublished[] = "of-a-play";

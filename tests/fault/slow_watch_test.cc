@@ -90,6 +90,7 @@ TEST(SlowWatchTest, StalledWatcherIsDroppedOthersAreNotified) {
   const absl::Time begin = absl::Now();
   auto deaf = std::make_optional<DeafWatcher>(daemon.folder() + "/observer.sock");
   // The headers of an answer need no window.
+  ASSERT_TRUE(Eventually([&] { return !deaf->Frames().empty(); }));
   EXPECT_EQ(deaf->Frames(), std::vector<FrameType>{FrameType::kHeaders});
 
   auto session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));

@@ -16,6 +16,8 @@ def berth_fuzzer(name, deps, data = []):
     cc_test(
         name = name + "_test",
         size = "small",
+        # As _TIMEOUTS of berth.bzl.
+        timeout = "moderate",
         tags = ["scaled"],
         data = data + native.glob(["corpus/%s/**" % name]) + ["//tests:tsan_suppressions.txt"],
         deps = [

@@ -104,7 +104,6 @@ TEST(FuzzTest, EveryInputIsAnswered) {
   const uint64_t seed = testing::SeedFromEnvironment("BERTH_FAULT_SEED");
   const absl::Time end =
       absl::Now() + absl::Seconds(testing::FromEnvironment("BERTH_FUZZ_SECONDS", testing::GateOrSoak(0, 3)));
-  std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   uint64_t runs = 0;
   for (; (runs < kFewestMutations || absl::Now() < end) && !HasFailure(); ++runs) RunOne(Mutate(corpus, random));

@@ -143,9 +143,9 @@ TEST_F(GpuPermitsTest, ConcurrentTestsNeverExceedPermitCap) {
     }
     for (std::thread& runner : runners) runner.join();
   });
-  EXPECT_EQ(most.permits, kCap) << "never more, and work was conserved";
+  EXPECT_LE(most.permits, kCap);
   EXPECT_LE(most.contexts, kCap);
-  EXPECT_EQ(Pool().peak(), kCap);
+  EXPECT_EQ(Pool().peak(), kCap) << "never more, and work was conserved";
   EXPECT_GT(right, tests / 2);
   if (have_runtime) {
     EXPECT_GT(of_runtime, tests / 10);

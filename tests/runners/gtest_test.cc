@@ -36,7 +36,7 @@ class GtestTest : public ::testing::Test {
 
   void ExpectLeak(const std::string& filter, const std::vector<std::string>& said) {
     for (const bool under_run : {false, true}) {
-      // The listener looks as long as it may before it reports a leak.
+      // The listener waits for leases that may still come back.
       EXPECT_EQ(Run(filter, {"BERTH_TEST_PATIENCE=1"}, under_run), 1) << said_;
       for (const std::string& text : said)
         EXPECT_TRUE(absl::StrContains(said_, text)) << text << " in\n" << said_;

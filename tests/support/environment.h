@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <iostream>
 #include <random>
 
 #include "absl/strings/numbers.h"
@@ -27,9 +28,12 @@ inline bool Soaks() { return FromEnvironment("BERTH_SOAK", 0) != 0; }
 // Returns `gate` in the gate, and `soak` in the soak.
 inline uint64_t GateOrSoak(uint64_t gate, uint64_t soak) { return Soaks() ? soak : gate; }
 
-// Returns the seed that variable `name` sets; by default 1 in the gate, and a random seed in the soak.
+// Returns the seed that variable `name` sets; by default 1 in the gate, and a random seed in the soak. Prints the seed:
+// a test that dies cannot name it later.
 inline uint64_t SeedFromEnvironment(const char* name) {
-  return FromEnvironment(name, Soaks() ? std::random_device()() : 1);
+  const uint64_t seed = FromEnvironment(name, Soaks() ? std::random_device()() : 1);
+  std::cout << name << "=" << seed << std::endl;
+  return seed;
 }
 
 }  // namespace berth::testing

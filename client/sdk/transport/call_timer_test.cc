@@ -42,10 +42,15 @@ TEST(CallTimerTest, EarlierAlarmFiresBeforeLaterSleep) {
 TEST(CallTimerTest, DestroyedAlarmDoesNotFire) {
   CallTimer timer;
   Notification next;
-  std::optional<CallTimer::Alarm> done(std::in_place, &timer, SteadyNow() + absl::Milliseconds(20), [] { FAIL(); });
+  bool fired = false;
+  std::optional<CallTimer::Alarm> done(std::in_place, &timer, SteadyNow() + absl::Milliseconds(20),
+                                       [&] { fired = true; });
   const CallTimer::Alarm later(&timer, SteadyNow() + absl::Milliseconds(21), [&] { next.Notify(); });
   done.reset();
+  // Where this thread was stalled, the alarm fired before its destruction.
+  const bool fired_before = fired;
   EXPECT_TRUE(next.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_EQ(fired, fired_before);
 }
 
 }  // namespace

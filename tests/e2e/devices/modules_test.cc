@@ -138,7 +138,7 @@ TEST_F(ModulesTest, KilledCompilerIsReplacedByNext) {
 }
 
 TEST_F(ModulesTest, StoppedCompilerIsReplacedAfterTimeout) {
-  TestDaemon daemon(Options("[modules]\ncompile_patience = \"1s\"\n"));
+  TestDaemon daemon(Options("[modules]\ncompile_patience = \"2s\"\n"));
   Actor first(daemon), second(daemon);
   first.SendLine(absl::StrCat("module sphere kernel hold=", hold(), Count()));
   ASSERT_TRUE(CompilesBecome(1));

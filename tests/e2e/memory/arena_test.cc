@@ -137,7 +137,8 @@ TEST_P(ArenaTest, MissingDeviceIsReportedAtCreation) {
 
 TEST_P(ArenaTest, ArenaServesNothingAfterItsLeaseEnds) {
   TestDaemon daemon;
-  Actor actor(daemon);
+  // At its end it waits for a daemon that takes its block back.
+  Actor actor(daemon, {.environment = {"BERTH_TEST_PATIENCE=1"}});
   actor.Do("arena");
   actor.Do("arena-allocate a 1000");
   actor.Do("arena-free a");

@@ -117,7 +117,7 @@ TEST(ContextsTest, ImporterNotTakingKindIsRejected) {
   EXPECT_TRUE(
       Refused(actor.Ask(absl::StrCat("import c ", ipc, " ro")), Reason::kExportKind, {{"kind", "CUDA_IPC"}}));
   EXPECT_TRUE(Refused(actor.Ask("publish a weights"), Reason::kExportKind));
-  EXPECT_EQ(daemon.TakeAccounts(), before);
+  EXPECT_TRUE(daemon.AccountsReturnTo(before));
   actor.Quit();
   daemon.ExpectAccountsBack();
 }
@@ -385,7 +385,7 @@ TEST(ContextsTest, HandleHolderCannotResizeBlock) {
             0);
   // Owner and importer continue, and the daemon's bytes are unchanged.
   for (Actor* const actor : {&both.owner, &both.importer}) EXPECT_TRUE(Ok(actor->Ask("check i 7")));
-  EXPECT_EQ(daemon.TakeAccounts(), before);
+  EXPECT_TRUE(daemon.AccountsReturnTo(before));
   for (const auto& file : std::filesystem::directory_iterator(absl::StrCat(daemon.folder(), "/ipc"))) {
     EXPECT_TRUE(file.is_socket()) << file.path() << " uses memory of the run folder";
   }

@@ -119,7 +119,7 @@ TEST_F(HandlesTest, ForgedHandleFieldIsRejectedWithItsReason) {
     EXPECT_TRUE(Refused(Grant(owner_, forged), row.own, named_values(row.own))) << row.field;
     EXPECT_TRUE(Refused(Free(owner_, forged), row.own, named_values(row.own))) << row.field;
   }
-  EXPECT_EQ(daemon_.TakeAccounts(), before);
+  EXPECT_TRUE(daemon_.AccountsReturnTo(before));
   EXPECT_TRUE(Ok(Import(owner_, handle_))) << "the true one is what it was";
 }
 
@@ -128,7 +128,7 @@ TEST_F(HandlesTest, TrueHandleGivesStrangerNothing) {
   EXPECT_TRUE(Refused(Import(stranger_, handle_), Reason::kDenied));
   EXPECT_TRUE(Refused(Grant(stranger_, handle_), Reason::kNotFound));
   EXPECT_TRUE(Refused(Free(stranger_, handle_), Reason::kNotFound));
-  EXPECT_EQ(daemon_.TakeAccounts(), before);
+  EXPECT_TRUE(daemon_.AccountsReturnTo(before));
   // The grant is the right to import, and nothing more.
   EXPECT_TRUE(Ok(Grant(owner_, handle_)));
   EXPECT_TRUE(Ok(Import(stranger_, handle_)));
@@ -167,7 +167,7 @@ TEST_F(HandlesTest, HandleOfLostMemoryIsStaleAndFreedByOwner) {
   v1::BlockHandle guessed = handle_;
   guessed.set_generation(2);
   EXPECT_TRUE(Refused(Import(stranger_, guessed), Reason::kDenied));
-  EXPECT_EQ(daemon_.TakeAccounts(), before);
+  EXPECT_TRUE(daemon_.AccountsReturnTo(before));
   EXPECT_TRUE(Ok(Free(owner_, handle_, /*let_go=*/true)));
   EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.blocks == 0; }));
 }

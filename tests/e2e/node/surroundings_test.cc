@@ -168,7 +168,10 @@ TEST_F(WallClockTest, PeriodicWorkContinuesAfterClockSetBack) {
 TEST_F(WallClockTest, CallDeadlineIgnoresClockSetBack) {
   TestDaemon daemon;
   {
-    Actor waiting(daemon, {.environment = clock_.environment()});
+    std::vector<std::string> environment = clock_.environment();
+    // It waits for the end of the time-out.
+    environment.push_back("BERTH_TEST_PATIENCE=1");
+    Actor waiting(daemon, {.environment = environment});
     Actor without(daemon, {.environment = clock_.environment()});
     waiting.Do("status");
     daemon.supervisor().Signal(SIGSTOP);

@@ -16,6 +16,9 @@
 namespace berth::testing {
 namespace {
 
+// For clients that wait for the end of a give-back that no daemon answers.
+constexpr char kOwnBounds[] = "BERTH_TEST_PATIENCE=1";
+
 bool NothingIsOut(const Accounts& accounts) {
   return accounts.permits == 0 && accounts.waiters == 0 && accounts.blocks == 0 && accounts.imports == 0 &&
          accounts.live + accounts.retired + accounts.quarantined == 0;
@@ -23,7 +26,7 @@ bool NothingIsOut(const Accounts& accounts) {
 
 TEST(DebtsTest, PendingReturnsAreDeliveredAfterSessionClose) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
-  Actor actor(daemon);
+  Actor actor(daemon, {.environment = {kOwnBounds}});
   actor.Do("acquire p");
   actor.Do("allocate b 4096");
   actor.Do("map b");
@@ -42,7 +45,7 @@ TEST(DebtsTest, PendingReturnsAreDeliveredAfterSessionClose) {
 
 TEST(DebtsTest, LeavingProcessLeavesNothingInLivingSession) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
-  Actor parent(daemon);
+  Actor parent(daemon, {.environment = {kOwnBounds}});
   parent.Do("child");
   parent.Do("in-child acquire p");
   const pid_t broker = daemon.broker();
@@ -60,7 +63,7 @@ TEST(DebtsTest, UnansweredWaitLeavesNoPermit) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   Actor holder(daemon);
   holder.Do("acquire p");
-  Actor waiter(daemon);
+  Actor waiter(daemon, {.environment = {kOwnBounds}});
   waiter.Do("begin w");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
   const pid_t broker = daemon.broker();

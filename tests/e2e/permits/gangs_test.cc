@@ -132,7 +132,7 @@ TEST(GangsTest, KillOrTimeoutLeavesNoPartOfGang) {
     EXPECT_GT(granted, 0u);
     // All permits can be acquired at once: none is lost.
     Actor last(daemon);
-    EXPECT_TRUE(Ok(last.Ask("gang all a:2 b:3 wait_ms=10000")));
+    EXPECT_TRUE(Ok(last.Ask("gang all a:2 b:3 wait_ms=60000")));
   }
   daemon.ExpectAccountsBack();
 }

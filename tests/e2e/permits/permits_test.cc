@@ -245,7 +245,7 @@ TEST(PermitsTest, ImpossibleConstraintIsRejectedAndChangesNothing) {
                       {{"asked", "9999999999"}, {"cap", "1073741824"}}));
   EXPECT_TRUE(Refused(actor.Ask("acquire p device=HOST-1 min_free=1073741825 try"), Reason::kOverCap));
   EXPECT_TRUE(absl::IsInvalidArgument(actor.Ask("acquire p declared=1").status()));
-  EXPECT_EQ(daemon.TakeAccounts(), before);
+  EXPECT_TRUE(daemon.AccountsReturnTo(before));
   EXPECT_EQ(Must(actor.Ask("acquire p device=HOST-1")), "HOST-1");
   EXPECT_TRUE(Refused(actor.Ask("acquire q device=HOST-0"), Reason::kNestedOverHeld, {{"held", "HOST-1"}}));
   EXPECT_EQ(Must(actor.Ask("acquire q device=any")), "HOST-1");

@@ -111,7 +111,7 @@ TEST(BlockDeathTest, IpcBlockRetainsDataAndHandle) {
   const Accounts before = Account(daemon);
   for (int life = 0; life < 3; ++life) {
     daemon.KillBroker();
-    EXPECT_EQ(Account(daemon), before);
+    EXPECT_TRUE(Eventually([&] { return Account(daemon) == before; })) << Describe(Account(daemon));
     EXPECT_TRUE(Ok(owner.Ask("access i")));
     EXPECT_TRUE(Ok(owner.Ask("check i 7")));
     Actor importer(daemon);

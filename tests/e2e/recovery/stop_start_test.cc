@@ -15,7 +15,6 @@
 
 #include <berth/block_handle.h>
 #include <berth/error.h>
-#include <berth/permit.h>
 #include <berth/session.h>
 
 #include "absl/strings/match.h"
@@ -232,15 +231,16 @@ TEST_P(StopStartTest, OwnerProcessOfShellKeepsItsPermit) {
 }
 
 TEST_P(StopStartTest, SessionClosedWithoutDaemonEndsAtRestart) {
-  std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon_.folder(), .always_new = true}));
-  Permit permit = Must(Permit::Acquire(session));
+  // It waits for the end of a release that no daemon answers.
+  Actor actor(daemon_, {.environment = {"BERTH_TEST_PATIENCE=1"}});
+  actor.Do("acquire p");
   End();
-  permit.Release().IgnoreError();
-  session.reset();
+  actor.Do("close");
   daemon_.StartAgain();
-  // This process lives on.
+  // The process lives on.
   EXPECT_TRUE(PermitsBecome(0));
   daemon_.ExpectAccountsBack();
+  actor.Quit();
 }
 
 TEST_P(StopStartTest, LaterAcquireJoinsThroughOwnerProcess) {

@@ -75,7 +75,6 @@ TEST(SupervisorDeathTest, ClientsAreServedDuringSupervisorDeath) {
   for (int i = 0; i < 4; ++i) actors.push_back(std::make_unique<Actor>(daemon));
   const uint64_t kills = FromEnvironment("BERTH_FAULT_KILLS", GateOrSoak(4, 10));
   const uint64_t seed = SeedFromEnvironment("BERTH_FAULT_SEED");
-  std::cout << "BERTH_FAULT_SEED=" << seed << std::endl;
   std::mt19937_64 random(seed);
   // Kills while a client was being served.
   uint64_t met = 0;

@@ -295,9 +295,11 @@ v1::Node TestDaemon::GetNode() {
 std::jthread TestDaemon::RevokePermits() {
   return std::jthread([admin = inspector()](std::stop_token stop) {
     while (!stop.stop_requested()) {
-      const v1::ListPermitsResponse out = Must(admin.ListPermits());
+      const absl::StatusOr<v1::ListPermitsResponse> out = admin.ListPermits();
+      EXPECT_TRUE(Ok(out));
+      if (!out.ok()) return;
       // The holder may have released the permit meanwhile.
-      for (const v1::Permit& permit : out.permits()) admin.RevokePermit(PermitId(permit.id())).IgnoreError();
+      for (const v1::Permit& permit : out->permits()) admin.RevokePermit(PermitId(permit.id())).IgnoreError();
       ::poll(nullptr, 0, 2);
     }
   });
@@ -334,25 +336,26 @@ bool TestDaemon::AccountsBecome(const std::function<bool(const Accounts&)>& cond
   return Within(kPatience, [&] { return condition(TakeAccounts()); });
 }
 
-void TestDaemon::ExpectAccountsBack() {
+::testing::AssertionResult TestDaemon::AccountsReturnTo(const Accounts& before) {
   const auto same = [&](Accounts accounts) {
-    // Fds that were in transit at the start are closed.
+    // Fds that were in transit then are closed.
     for (auto& [name, fds] : accounts.fds) {
-      const auto at_start = accounts_at_start_.fds.find(name);
-      if (at_start != accounts_at_start_.fds.end()) fds = std::max(fds, at_start->second);
+      if (const auto then = before.fds.find(name); then != before.fds.end()) fds = std::max(fds, then->second);
     }
-    if (accounts == accounts_at_start_) return true;
-    // The test's own session may have more connections than at the start.
+    if (accounts == before) return true;
+    // The test's own session may have more connections than then.
     admin_ = nullptr;
     return false;
   };
-  if (!AccountsBecome(same)) {
-    std::string text = absl::StrCat("accounts at the start: ", Describe(accounts_at_start_),
-                                    "\naccounts now: ", Describe(TakeAccounts()));
-    for (const auto& [name, pid] : Processes())
-      absl::StrAppend(&text, "\n  fds of ", name, ":\n", DescribeFds(pid));
-    ADD_FAILURE() << text;
-  }
+  if (AccountsBecome(same)) return ::testing::AssertionSuccess();
+  std::string text =
+      absl::StrCat("accounts before: ", Describe(before), "\naccounts now: ", Describe(TakeAccounts()));
+  for (const auto& [name, pid] : Processes()) absl::StrAppend(&text, "\n  fds of ", name, ":\n", DescribeFds(pid));
+  return ::testing::AssertionFailure() << text;
+}
+
+void TestDaemon::ExpectAccountsBack() {
+  EXPECT_TRUE(AccountsReturnTo(accounts_at_start_));
 #ifndef BERTH_SANITIZED
   for (const auto& [name, pid] : Processes()) {
     EXPECT_LE(ResidentBytes(pid), memory_at_start_[name] + kMemorySlack) << "memory of " << name;

@@ -16,6 +16,7 @@
 #include <berth/session.h>
 
 #include "client/sdk/admin/inspector.h"
+#include "gtest/gtest.h"
 #include "tests/support/accounts.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
@@ -99,6 +100,9 @@ class TestDaemon {
   // Expects the accounting to return to its values at the start, fd for fd, and the daemon's memory to have grown by no
   // more than kMemorySlack. Closing is asynchronous, so it waits.
   void ExpectAccountsBack();
+  // Waits until the accounting is what it was `before`, which TakeAccounts() returned; closing is asynchronous. Failure
+  // describes both.
+  ::testing::AssertionResult AccountsReturnTo(const Accounts& before);
   // Waits until the accounting satisfies `condition`. Returns whether it did.
   bool AccountsBecome(const std::function<bool(const Accounts&)>& condition);
 
