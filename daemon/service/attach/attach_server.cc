@@ -96,7 +96,7 @@ AttachServer::AttachServer(EventLoop* loop, Broker* broker, SupervisorFdStore* f
 AttachServer::~AttachServer() {
   notifier_stop_.request_stop();
   if (notifier_.joinable()) notifier_.join();
-  holders_.reset();
+  if (holders_ != nullptr) holders_->Stop();
   for (const auto* const fresh : {&fresh_, &fresh_operators_}) {
     fresh->ForEach([this](const ConnectionPtr& connection) { loop_.Unwatch(connection->watch); });
   }

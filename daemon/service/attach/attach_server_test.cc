@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -57,12 +58,15 @@ bool Becomes(Condition condition) {
   return true;
 }
 
-// Whether this process has a pidfd of the process `pid`.
+// Whether this process has a pidfd of the process `pid`. Other threads open and close fds meanwhile.
 bool HasPidfdOf(pid_t pid) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
-    std::ifstream file(entry.path());
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    if (absl::StrContains(text, absl::StrCat("Pid:\t", pid, "\n"))) return true;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry("/proc/self/fdinfo", gone), end; entry != end; entry.increment(gone)) {
+    std::ifstream file(entry->path());
+    std::string line;
+    while (std::getline(file, line)) {
+      if (line == absl::StrCat("Pid:\t", pid)) return true;
+    }
   }
   return false;
 }

@@ -28,16 +28,20 @@ HolderWatch::HolderWatch(EventLoop* loop, OnGone on_gone, Find find)
 }
 
 HolderWatch::~HolderWatch() {
+  Stop();
+  MutexLock lock(&mu_);
+  for (const auto& [session, watched] : watched_) {
+    for (const auto& [number, holder] : watched->holders) loop_.Unwatch(holder.watch);
+  }
+}
+
+void HolderWatch::Stop() {
   {
     MutexLock lock(&mu_);
     stop_ = true;
     news_.Signal();
   }
-  thread_.join();
-  MutexLock lock(&mu_);
-  for (const auto& [session, watched] : watched_) {
-    for (const auto& [number, holder] : watched->holders) loop_.Unwatch(holder.watch);
-  }
+  if (thread_.joinable()) thread_.join();
 }
 
 void HolderWatch::Watch(SessionId session, uint64_t session_credentials) {

@@ -42,6 +42,8 @@ class HolderWatch {
   HolderWatch(const HolderWatch&) = delete;
   HolderWatch& operator=(const HolderWatch&) = delete;
   ~HolderWatch();
+  // Ends the thread, and waits for a running call of OnGone. The destructor does so, too.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits until no process holds the credentials file of that inode. For a session that is already watched, restarts
   // the search: a holder may have closed the file and still live.

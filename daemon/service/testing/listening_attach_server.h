@@ -68,6 +68,7 @@ class ListeningAttachServer {
     loop_->SetTimerCallback([] {});
     server_ = std::make_unique<AttachServer>(loop_.get(), broker_.get(), fd_store_.get(), NodeFacts{},
                                              UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    sink_.server = server_.get();
     if (!server_->Listen(ListenAt(address_), of_operators).ok()) std::abort();
   }
 
@@ -94,18 +95,17 @@ class ListeningAttachServer {
  private:
   class Sink final : public IdleSink {
    public:
-    explicit Sink(std::unique_ptr<AttachServer>* server) : server_(*server) {}
-    void Apply(const core::Deliver& effect) override { server_->Deliver(effect.channel, effect.delivery, -1); }
-    void Apply(const core::CloseChannel& effect) override { server_->CloseChannel(effect.channel); }
-    void Apply(const core::DropChannel& effect) override { server_->DropChannel(effect.channel); }
-    void Apply(const core::DropSession& effect) override { server_->DropSession(effect.session); }
+    void Apply(const core::Deliver& effect) override { server->Deliver(effect.channel, effect.delivery, -1); }
+    void Apply(const core::CloseChannel& effect) override { server->CloseChannel(effect.channel); }
+    void Apply(const core::DropChannel& effect) override { server->DropChannel(effect.channel); }
+    void Apply(const core::DropSession& effect) override { server->DropSession(effect.session); }
 
-   private:
-    std::unique_ptr<AttachServer>& server_;
+    // Not `server_`, which is null while its destructor waits for the server's threads.
+    AttachServer* server = nullptr;
   };
 
   uint64_t last_id_ = 0;
-  Sink sink_{&server_};
+  Sink sink_;
   std::unique_ptr<core::Core> core_;
   const AbstractAddress address_;
 };
