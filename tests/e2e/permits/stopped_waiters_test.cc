@@ -128,8 +128,8 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
 INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
                          ::testing::Combine(::testing::ValuesIn(kHalts), ::testing::Bool()),
                          [](const auto& info) {
-                           const auto& [halt, seen] = info.param;
-                           return absl::StrCat(halt.name, seen ? "Seen" : "Unseen");
+                           const bool seen = std::get<1>(info.param);
+                           return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
                          });
 
 TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
