@@ -246,7 +246,7 @@ enum class Method : uint32_t {
   kCancel = 4,
   // The process is about to stop: sets its waiting requests aside (PROCESS_STOPPED of proto/berth/v1/errors.proto), so
   // that nothing is granted to it meanwhile. Request and answer have empty bodies.
-  kSetAside = 5,
+  kSkip = 5,
 };
 
 // Calls an RPC for a process that has not started gRPC, which costs such a process a multiple of a short command. A

@@ -68,7 +68,7 @@ void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
 }
 
 void Core::ProcessesStopped(absl::Time now, const std::vector<ChannelId>& channels, Effects* effects) {
-  Run(now, effects, [&](StepContext& step) { managers_->permits.SetAside(step, channels); });
+  Run(now, effects, [&](StepContext& step) { managers_->permits.SkipStopped(step, channels); });
 }
 
 void Core::DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects) {

@@ -73,7 +73,7 @@ class StoppedWaiters {
   }
 
   uint64_t withdrawn() const { return withdrawn_; }
-  uint64_t set_aside() const { return set_aside_; }
+  uint64_t skipped() const { return skipped_; }
   uint64_t grants() const { return grants_; }
 
  private:
@@ -135,7 +135,7 @@ class StoppedWaiters {
     if (!h_.Answered(*process.call)) return;
     const absl::Status status = h_.StatusOf(*process.call);
     if (IsRefusal(status, Reason::kProcessStopped)) {
-      ++set_aside_;
+      ++skipped_;
       return Send(process);
     }
     ASSERT_TRUE(status.ok()) << status;
@@ -231,14 +231,14 @@ class StoppedWaiters {
   // Grants whose order was checked.
   std::set<uint64_t> judged_;
   uint64_t withdrawn_ = 0;
-  uint64_t set_aside_ = 0;
+  uint64_t skipped_ = 0;
   uint64_t grants_ = 0;
 };
 
 void Simulate(const Options& options) {
   const uint64_t one = testing::FromEnvironment("BERTH_SIM_SEED", 0);
   const uint64_t seeds = one != 0 ? 1 : testing::GateOrSoak(4, 200);
-  uint64_t withdrawn = 0, set_aside = 0, grants = 0;
+  uint64_t withdrawn = 0, skipped = 0, grants = 0;
   for (uint64_t i = 1; i <= seeds; ++i) {
     const uint64_t seed = one != 0 ? one : i;
     SCOPED_TRACE(absl::StrCat("BERTH_SIM_SEED=", seed));
@@ -249,12 +249,12 @@ void Simulate(const Options& options) {
     if (::testing::Test::HasFailure()) return;
     waiters.Finish();
     withdrawn += waiters.withdrawn();
-    set_aside += waiters.set_aside();
+    skipped += waiters.skipped();
     grants += waiters.grants();
   }
   EXPECT_GT(grants, 0u);
   EXPECT_GT(withdrawn, 0u);
-  EXPECT_EQ(set_aside > 0, options.visible);
+  EXPECT_EQ(skipped > 0, options.visible);
 }
 
 TEST(StoppedWaitersTest, VisibleStopsCostOnePatience) {

@@ -107,10 +107,10 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
   const std::weak_ptr<Session> waiting = *session;
   relay.AroundStop(
       [waiting] {
-        if (const std::shared_ptr<Session> stops = waiting.lock()) stops->core()->SetAside();
+        if (const std::shared_ptr<Session> stops = waiting.lock()) stops->core()->PauseWaits();
       },
       [waiting] {
-        if (const std::shared_ptr<Session> continues = waiting.lock()) continues->core()->Continue();
+        if (const std::shared_ptr<Session> continues = waiting.lock()) continues->core()->ContinueWaits();
       });
   const auto notice =
       std::make_shared<PermitNotice>(options.on_revoke, [&relay](int signal) { relay.Send(signal); });

@@ -223,9 +223,9 @@ class SessionCore {
   // call is sent again. kResourceExhausted if this process cannot take grants up: the caller has the request forgotten.
   absl::Status TakeUp(const CallLimits& limits);
   // Has the daemon set the waiting calls of Call() aside, before this process stops. They are sent again after
-  // Continue().
-  void SetAside() ABSL_LOCKS_EXCLUDED(aside_mu_);
-  void Continue() ABSL_LOCKS_EXCLUDED(aside_mu_);
+  // ContinueWaits().
+  void PauseWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
+  void ContinueWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
 
   // Opens a request that releases a resource, sends the attempt that `make_attempt` builds and waits until `deadline`.
   // Without an answer the retry queue retries in the background. Returns the status of the first try.
@@ -277,8 +277,8 @@ class SessionCore {
   void OweLifeline();
   // Replaces the lifeline by the socket under the same fd number, because descendants know the lifeline by that number.
   absl::Status ReplaceLifeline(UniqueFd socket);
-  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker lost
-  // the lifeline.
+  // Handles the start of another broker: pending connection attempts run at once. Checks whether the earlier broker
+  // lost the lifeline.
   void OnResumed() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `once` until it succeeds, or fails with an error that a retry cannot overcome.
@@ -286,7 +286,7 @@ class SessionCore {
   // Returns WAIT_TIMED_OUT where the wait's limit passed while this process was stopped, and else `status`.
   static absl::Status JudgeLate(const CallLimits& limits, absl::Status status);
   // Waits while the calls are set aside.
-  void AwaitContinue() ABSL_LOCKS_EXCLUDED(aside_mu_);
+  void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
   // Returns the error of a call whose deadline has passed.
   absl::Status NoAnswer() const;
   // Moves the stubs out once the session is over and no call is under way; otherwise returns null. Without this, gRPC
@@ -319,9 +319,9 @@ class SessionCore {
   // Set when the last reference is released.
   std::atomic<bool> closing_ = false;
 
-  Mutex aside_mu_;
-  SteadyCondVar continued_ ABSL_GUARDED_BY(aside_mu_);
-  bool aside_ ABSL_GUARDED_BY(aside_mu_) = false;
+  Mutex pause_mu_;
+  SteadyCondVar continued_ ABSL_GUARDED_BY(pause_mu_);
+  bool waits_paused_ ABSL_GUARDED_BY(pause_mu_) = false;
 
   mutable Mutex mu_;
   // One page for each daemon that this process has joined; empty for an observer.

@@ -12,7 +12,7 @@ namespace berth::internal {
 namespace {
 
 // Longest wait for the daemon before this process stops. A daemon that does not answer finds the process stopped.
-constexpr absl::Duration kAsidePatience = absl::Milliseconds(500);
+constexpr absl::Duration kPausePatience = absl::Milliseconds(500);
 constexpr absl::Duration kLate = absl::Seconds(1);
 
 }  // namespace
@@ -38,33 +38,35 @@ absl::Status SessionCore::TakeUp(const CallLimits& limits) {
 
 absl::Status SessionCore::JudgeLate(const CallLimits& limits, absl::Status status) {
   const bool unanswered = absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value();
-  const bool aside = IsRefusal(status, Reason::kProcessStopped);
+  const bool skipped = IsRefusal(status, Reason::kProcessStopped);
   // A process that runs notices its deadline in time.
-  const bool stopped = SteadyNow() >= limits.deadline + (aside ? absl::ZeroDuration() : kLate);
-  if (!limits.waits || !stopped || !(unanswered || aside)) return status;
+  const bool stopped = SteadyNow() >= limits.deadline + (skipped ? absl::ZeroDuration() : kLate);
+  if (!limits.waits || !stopped || !(unanswered || skipped)) return status;
   return Refuse(Reason::kWaitTimedOut, "the limit of the wait passed while this process was stopped");
 }
 
-void SessionCore::SetAside() {
+void SessionCore::PauseWaits() {
+  // An observer waits for nothing.
+  if (live_->channel == nullptr) return;
   {
-    MutexLock lock(&aside_mu_);
-    aside_ = true;
+    MutexLock lock(&pause_mu_);
+    waits_paused_ = true;
   }
-  const attach::Ask ask = {.method = attach::Method::kSetAside,
+  const attach::Ask ask = {.method = attach::Method::kSkip,
                            .session = credentials_.session.value(),
                            .secret = credentials_.secret};
-  channel().Ask(ask, SteadyNow() + kAsidePatience, /*cancellation=*/nullptr).status().IgnoreError();
+  channel().Ask(ask, SteadyNow() + kPausePatience, /*cancellation=*/nullptr).status().IgnoreError();
 }
 
-void SessionCore::Continue() {
-  MutexLock lock(&aside_mu_);
-  aside_ = false;
+void SessionCore::ContinueWaits() {
+  MutexLock lock(&pause_mu_);
+  waits_paused_ = false;
   continued_.SignalAll();
 }
 
 void SessionCore::AwaitContinue() {
-  MutexLock lock(&aside_mu_);
-  while (aside_) continued_.WaitWithDeadline(&aside_mu_, absl::InfiniteFuture());
+  MutexLock lock(&pause_mu_);
+  while (waits_paused_) continued_.WaitWithDeadline(&pause_mu_, absl::InfiniteFuture());
 }
 
 }  // namespace berth::internal

@@ -129,7 +129,7 @@ TEST_F(CoreTakeUpTest, GrantIsFinalBeforeThePageIsAcknowledged) {
   EXPECT_EQ(Take(b), Taking::kNotOffered);
 }
 
-TEST_F(CoreTakeUpTest, ProcessesOfEarlierReleasesAreNotSetAside) {
+TEST_F(CoreTakeUpTest, ProcessesOfEarlierReleasesAreNotSkipped) {
   Peer a = h_.Open(), b = h_.Open();
   h_.MustAcquire(a, Ask("a"));
   const CallId waits = h_.Acquire(b, Ask("b"));
@@ -179,7 +179,7 @@ TEST_F(CoreTakeUpTest, StopLosesGrantThatWasNotTakenUp) {
   EXPECT_FALSE(h_.Answered(AskAgain(a, Ask("a"))));
 }
 
-TEST_F(CoreTakeUpTest, GangIsSetAsideInAllItsPools) {
+TEST_F(CoreTakeUpTest, StoppedGangIsSkippedInAllItsPools) {
   Peer a = Open(), b = Open(), c = Open();
   const AcquireResult held = h_.MustAcquire(a, Ask("a"));
   const GangRequest gang = {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "gang"};

@@ -97,7 +97,7 @@ class Permits final : public WaitPlace {
   // Takes a grant back that was not answered yet, and sets its request aside.
   void Withhold(StepContext& step, AcquireOutcome& outcome);
   // Sets the waiting requests of stopped processes aside, and withdraws the grants that they have not taken up.
-  void SetAside(StepContext& step, const std::vector<ChannelId>& channels);
+  void SkipStopped(StepContext& step, const std::vector<ChannelId>& channels);
   // A request began to wait: sends its process a page, and looks at waiting processes from now on.
   void BeginWait(StepContext& step, const RequestId& request);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(StepContext& step, SessionId session, AcquisitionId acquisition,

@@ -73,7 +73,7 @@ void Permits::Withhold(StepContext& step, AcquireOutcome& outcome) {
   const Waiter* const waiter = granted.waiter.what.wait ? granted.pool->PutBack(std::move(granted.waiter)) : nullptr;
   if (waiter != nullptr) {
     core_.requests.SetPlace(request, this, {.pool = granted.pool, .waiter = waiter, .number = waiter->number});
-    core_.requests.SetAside(step, request);
+    core_.requests.Skip(step, request);
   } else {
     core_.requests.Answer(step, request, Requests::ProcessStopped(request));
   }
@@ -194,7 +194,7 @@ void Permits::LookAtWaiters(StepContext& step) {
   if (!look.processes.empty()) step.Emit(std::move(look));
 }
 
-void Permits::SetAside(StepContext& step, const std::vector<ChannelId>& channels) {
+void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& channels) {
   for (const ChannelId channel : channels) {
     const Channel* const found = core_.sessions.table().FindChannel(channel);
     if (found == nullptr) continue;
@@ -207,7 +207,7 @@ void Permits::SetAside(StepContext& step, const std::vector<ChannelId>& channels
         const Gang& gang = *gangs_.Find(request);
         for (const Gang::Part& part : gang.parts) part.pool->Detach(gang.number);
       }
-      core_.requests.SetAside(step, request);
+      core_.requests.Skip(step, request);
     }
     for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
       const RequestId request = it->first;

@@ -82,11 +82,11 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
                  {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
   }
   // A request that was set aside keeps the deadline of its first call.
-  const bool resumes = aside_.contains(request);
+  const bool resumes = skipped_.contains(request);
   if (pending.place != nullptr && !resumes && pending.place->SetDeadline(request, pending.ticket, deadline)) {
     core_.Expire(step);
   }
-  if (detached_requests_.erase(request) + aside_.erase(request) > 0) Reattach(step, request);
+  if (detached_requests_.erase(request) + skipped_.erase(request) > 0) Reattach(step, request);
   return std::nullopt;
 }
 
@@ -105,7 +105,7 @@ void Requests::Answer(StepContext& step, const RequestId& request, absl::StatusO
   pending_.erase(pending);
   const bool unheard = detached_requests_.erase(request) > 0 && !call;
   // The process of a request that was set aside fetches its answer when it continues.
-  aside_.erase(request);
+  skipped_.erase(request);
   // Do not cache a refusal that no client received; a retry is evaluated again.
   if (absl::IsUnavailable(response.status()) || (unheard && !response.ok())) {
     memory.Erase(request.sequence);
@@ -123,7 +123,7 @@ void Requests::Leave(StepContext& step, const std::vector<RequestId>& requests, 
     MarkNotWaiting(pending);
     pending_.erase(found);
     detached_requests_.erase(request);
-    aside_.erase(request);
+    skipped_.erase(request);
     core_.memory_log.LogAnswer(step, pending, status);
     pending.place->Leave(step, request, pending.ticket);
     if (pending.call) Reply(step, pending.call, status);
@@ -191,8 +191,8 @@ void Requests::DropDetached(StepContext& step) {
   Dismiss(step, requests, Refuse(Reason::kCancelled, "no client repeated the request after the daemon's restart"));
 }
 
-void Requests::SetAside(StepContext& step, const RequestId& request) {
-  aside_.insert(request);
+void Requests::Skip(StepContext& step, const RequestId& request) {
+  skipped_.insert(request);
   const CallId call = std::exchange(pending_.at(request).call, CallId());
   if (call) Reply(step, call, ProcessStopped(request));
 }
@@ -217,7 +217,7 @@ bool Requests::Reopen(StepContext& step, const RequestId& request) {
   memory.Reopen(request.sequence);
   pending_.emplace(request,
                    Pending{.memory = &memory, .session = session, .takes_up = true, .since = step.now});
-  aside_.insert(request);
+  skipped_.insert(request);
   return true;
 }
 
@@ -225,7 +225,7 @@ void Requests::Drop(const RequestId& request) {
   const auto pending = pending_.find(request);
   pending->second.memory->Erase(request.sequence);
   pending_.erase(pending);
-  aside_.erase(request);
+  skipped_.erase(request);
 }
 
 void Requests::DropAnswer(const RequestId& request) {

@@ -56,7 +56,7 @@ class Requests {
   std::vector<RequestId> PendingOf(const Channel& channel) const;
   // Sets the pending request aside, because its process is stopped: answers its call with PROCESS_STOPPED. The request
   // keeps its place, until a call waits for it again.
-  void SetAside(StepContext& step, const RequestId& request);
+  void Skip(StepContext& step, const RequestId& request);
   static absl::Status ProcessStopped(const RequestId& request);
   // Makes an answered request pending again, set aside. The caller then calls SetPlace(). Returns false if that is
   // impossible: the process has settled the request, or its tenant may have no further waiter. Then the answer is
@@ -86,7 +86,6 @@ class Requests {
   void SetPlace(const RequestId& request, WaitPlace* place, const WaitTicket& ticket = {});
   // Requests that were pending before the broker started and have no call.
   const std::set<RequestId>& detached() const { return detached_requests_; }
-  bool IsAside(const RequestId& request) const { return aside_.contains(request); }
   // Returns the end of the detached requests' grace period; InfiniteFuture if there is none.
   absl::Time next_deadline() const { return detached_until_; }
   // Starts the grace period of detached requests.
@@ -110,7 +109,7 @@ class Requests {
   absl::flat_hash_map<CallId, PendingRequest*> calls_;
   std::set<RequestId> detached_requests_;
   // Requests whose process was stopped, and that have no call since.
-  std::set<RequestId> aside_;
+  std::set<RequestId> skipped_;
   absl::Time detached_until_ = absl::InfiniteFuture();
 };
 

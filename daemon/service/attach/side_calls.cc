@@ -121,8 +121,8 @@ absl::Status SideCalls::Serve(const attach::Ask& ask, Requester requester) {
       if (ask.bytes != 0) return Malformed("none", ask.bytes);
       Cancel(requester.caller.credentials.channel);
       return absl::OkStatus();
-    case attach::Method::kSetAside:
-      return SetAside(ask, requester);
+    case attach::Method::kSkip:
+      return Skip(ask, requester);
   }
   return Refuse(Reason::kInvalidField, "{field} {value}; expected {limit}",
                 {{"field", "method"}, {"value", static_cast<uint32_t>(ask.method)}, {"limit", "1 to 5"}});
@@ -196,7 +196,7 @@ absl::Status SideCalls::EndSession(const attach::Ask& ask, const Requester& requ
   return absl::OkStatus();
 }
 
-absl::Status SideCalls::SetAside(const attach::Ask& ask, const Requester& requester) {
+absl::Status SideCalls::Skip(const attach::Ask& ask, const Requester& requester) {
   if (ask.bytes != 0) return Malformed("none", ask.bytes);
   absl::Status may;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -34,7 +34,7 @@ absl::Status AwaitWaiters(const Inspector& inspector, uint64_t count) {
   }
 }
 
-// Returns the milliseconds from a release to the grant of a waiter behind `heads` waiters that were stopped just before.
+// Returns the milliseconds from a release to the grant of a waiter behind `heads` waiters that were just stopped.
 absl::StatusOr<double> PassStopped(const Programs& programs, int heads) {
   BERTH_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(programs, {}, {"BERTH_GPU_TEST_CONCURRENCY=1"}));
   BERTH_ASSIGN_OR_RETURN(const auto holder, Session::Open({.folder = daemon->folder()}));
