@@ -38,7 +38,12 @@ class StoppedWaiters {
     h_.Do([&](Core& core, Effects* effects) {
       EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.cap = options.cap, .no_device_cap = 0}, effects).ok());
     });
-    for (size_t i = 0; i < options.processes; ++i) processes_.push_back({.peer = h_.Open()});
+    for (size_t i = 0; i < options.processes; ++i) {
+      Process& process = processes_.emplace_back(Process{.peer = h_.Open()});
+      // From the acknowledgement of its page on, a process takes its grants up.
+      EXPECT_TRUE(h_.StatusOf(h_.KeepPermits(process.peer)).ok());
+      Acknowledge(process);
+    }
   }
 
   void Step() {

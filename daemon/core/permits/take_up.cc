@@ -107,6 +107,8 @@ void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Ga
   const RequestMemory::Entry* const entry = channel.requests.Find(request.sequence);
   if (entry == nullptr || entry->state != RequestMemory::State::kAnswered) return;
   const absl::StatusOr<Response> answer = entry->answer();
+  // The plan could not be completed, which ended its leases.
+  if (!answer.ok()) return;
   const bool returns = gang != nullptr && gang->what.wait && core_.requests.Reopen(step, request);
   if (!returns) core_.requests.DropAnswer(request);
   core_.requests.Undo(step, channel, *answer);
