@@ -218,6 +218,8 @@ TEST_F(StoppedWaitersTest, ViewsNameStoppedWaitersAndHolders) {
   EXPECT_NE(permits.find(" stopped", first + 1), std::string::npos) << permits;
   const std::string explained = berth_.Show({"explain", absl::StrCat(Waiters()[0].number())});
   EXPECT_TRUE(absl::StrContains(explained, "because: the waiting process is stopped")) << explained;
+  const std::string status = berth_.Show({"status"});
+  EXPECT_TRUE(absl::StrContains(status, "1, 1 stopped")) << status;
   const nlohmann::json json = berth_.ShowJson({"permits"});
   EXPECT_TRUE(json["permits"][0]["stopped"].get<bool>()) << json;
   EXPECT_TRUE(json["waiters"][0]["stopped"].get<bool>()) << json;
