@@ -18,7 +18,7 @@ struct ReasonRow {
   Code code;
 };
 
-constexpr std::array<ReasonRow, 38> kReasons = {{
+constexpr std::array<ReasonRow, 39> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", Code::kInvalidArgument},
     {Reason::kOutOfRange, "OUT_OF_RANGE", Code::kOutOfRange},
     {Reason::kBadCredentials, "BAD_CREDENTIALS", Code::kUnauthenticated},
@@ -57,6 +57,7 @@ constexpr std::array<ReasonRow, 38> kReasons = {{
     {Reason::kLedgerFull, "LEDGER_FULL", Code::kUnavailable},
     {Reason::kLedgerUnreadable, "LEDGER_UNREADABLE", Code::kFailedPrecondition},
     {Reason::kObserverOnlyLooks, "OBSERVER_ONLY_LOOKS", Code::kPermissionDenied},
+    {Reason::kProcessStopped, "PROCESS_STOPPED", Code::kUnavailable},
 }};
 
 const ReasonRow& Row(Reason reason) { return kReasons[static_cast<size_t>(reason) - 1]; }

@@ -244,6 +244,9 @@ enum class Method : uint32_t {
   // Cancels the channel's waiting kAcquirePermit, as the end of an RPC's connection does. The request's body is empty.
   // Has no Answer of its own.
   kCancel = 4,
+  // The process is about to stop: sets its waiting requests aside (PROCESS_STOPPED of proto/berth/v1/errors.proto), so
+  // that nothing is granted to it meanwhile. Request and answer have empty bodies.
+  kSkip = 5,
 };
 
 // Calls an RPC for a process that has not started gRPC, which costs such a process a multiple of a short command. A

@@ -4,7 +4,8 @@
 //
 // The broker creates the page and holds a writable mapping. The owner gets a writable fd; all others get a read-only
 // reopening of the 0400 memfd, so only the owner and the daemon write. For the same reason the page holds the slot of
-// the permit that the process caches (common/wire/permit_slot.h).
+// the permit that the process caches (common/wire/permit_slot.h), and the words by which it takes up grants
+// (common/wire/take_up.h).
 
 #ifndef COMMON_WIRE_FENCE_PAGE_H_
 #define COMMON_WIRE_FENCE_PAGE_H_
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/permit_slot.h"
+#include "common/wire/take_up.h"
 
 namespace berth {
 
@@ -47,7 +49,7 @@ struct FencePageLayout {
   // Owner of the page: a ChannelId.
   uint64_t channel;
   PermitSlot permit;
-  std::atomic<uint64_t> reserved[12];
+  TakeUpWords take_up;
   FenceSlot slots[kFenceSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -75,6 +77,7 @@ class FencePage {
   FenceSlot& writable_slot(uint32_t slot) { return layout_->slots[slot]; }
   // Requires: mapped writable.
   PermitSlot& permit_slot() { return layout_->permit; }
+  TakeUpWords& take_up() { return layout_->take_up; }
   // Address of the page, for callers that register its memory.
   void* address() const { return layout_; }
 

@@ -58,6 +58,7 @@ class EffectSink {
   virtual void Apply(const core::LogRecord& effect) = 0;
   virtual void Apply(const core::LeaseRecord& effect) = 0;
   virtual void Apply(const core::ModuleWork& effect) = 0;
+  virtual void Apply(const core::LookAtProcesses& effect) = 0;
   // The core needs a Tick() at `when`. Called with the broker's lock held.
   virtual void ArmTimer(absl::Time when) = 0;
   // Effects are queued: another thread must call Continue() soon.

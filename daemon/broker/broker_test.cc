@@ -39,6 +39,7 @@ class RecordingSink final : public EffectSink {
   void Apply(const core::LogRecord&) override { ++records; }
   void Apply(const core::LeaseRecord&) override {}
   void Apply(const core::ModuleWork&) override {}
+  void Apply(const core::LookAtProcesses&) override {}
   void ArmTimer(absl::Time when) override {
     armed = when;
     ++arms;

@@ -87,6 +87,12 @@ PermitSlot* FencePageManager::FindPermitSlot(ChannelId channel) {
   return found == pages_.end() ? nullptr : &found->second.page.permit_slot();
 }
 
+TakeUpWords* FencePageManager::FindTakeUpWords(ChannelId channel) {
+  MutexLock lock(&mu_);
+  const auto found = pages_.find(channel);
+  return found == pages_.end() ? nullptr : &found->second.page.take_up();
+}
+
 void FencePageManager::LetGo(HeldFd held) {
   if (absl::StatusOr<FencePage> page = FencePage::MapWritable(held.fd.get()); page.ok()) {
     page->SetTop();

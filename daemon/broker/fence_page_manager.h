@@ -13,12 +13,13 @@
 #include "common/os/unique_fd.h"
 #include "common/wire/fence_page.h"
 #include "common/wire/permit_slot.h"
+#include "common/wire/take_up.h"
 #include "daemon/core/types/fence_types.h"
 #include "daemon/supervisor/fd_store/supervisor_fd_store.h"
 
 namespace berth {
 
-// Thread-safe. Read() and FindPermitSlot() are called with the broker's lock held, so this class never calls the
+// Thread-safe. Read() and the finders are called with the broker's lock held, so this class never calls the
 // broker.
 class FencePageManager {
  public:
@@ -41,6 +42,8 @@ class FencePageManager {
   // Returns the permit slot, in which the process reports whether it uses its cached permit; null if there is no page.
   // Valid until Drop().
   PermitSlot* FindPermitSlot(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+  // Likewise the words by which the process takes up grants.
+  TakeUpWords* FindTakeUpWords(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Continues with the page of a process that still runs.
   void Adopt(ChannelId channel, UniqueFd page) ABSL_LOCKS_EXCLUDED(mu_);

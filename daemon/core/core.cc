@@ -12,8 +12,9 @@
 
 namespace berth::core {
 
-Core::Core(Config config, DrawId draw_id, ReadFenceValues read, FindPermitSlot find)
-    : managers_(std::make_unique<Managers>(std::move(config), std::move(draw_id), std::move(read), std::move(find))) {}
+Core::Core(Config config, DrawId draw_id, ReadFenceValues read, FindPermitSlot find, FindTakeUpWords find_take_up)
+    : managers_(std::make_unique<Managers>(std::move(config), std::move(draw_id), std::move(read), std::move(find),
+                                           std::move(find_take_up))) {}
 Core::~Core() = default;
 
 // Takes a step: expires what is due, so that a late event grants nothing to late waiters, and then runs `event`.
@@ -64,6 +65,10 @@ void Core::LifelineHungUp(absl::Time now, SessionId session, Effects* effects, E
 
 void Core::ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.ChannelHungUp(step, channel); });
+}
+
+void Core::ProcessesStopped(absl::Time now, const std::vector<ChannelId>& channels, Effects* effects) {
+  Run(now, effects, [&](StepContext& step) { managers_->permits.SkipStopped(step, channels); });
 }
 
 void Core::DeliveryAcknowledged(absl::Time now, ChannelId channel, uint64_t number, Effects* effects) {

@@ -174,9 +174,10 @@ class Core {
   // Draws ids that are unguessable and never repeat: sessions, channels and blocks.
   using DrawId = std::function<uint64_t()>;
 
-  // `read` reads the fence values of processes' pages; `find` finds their permit slots. Without `find`, no process
-  // caches a permit.
-  Core(Config config, DrawId draw_id, ReadFenceValues read, FindPermitSlot find = nullptr);
+  // `read` reads the fence values of processes' pages; `find` finds their permit slots, `find_take_up` their words for
+  // grants. Without `find`, no process caches a permit; without `find_take_up`, every grant is final.
+  Core(Config config, DrawId draw_id, ReadFenceValues read, FindPermitSlot find = nullptr,
+       FindTakeUpWords find_take_up = nullptr);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -219,6 +220,9 @@ class Core {
   // the reason that the processes receive.
   void LifelineHungUp(absl::Time now, SessionId session, Effects* effects,
                       EndReason why = EndReason::kLifelineClosed);
+  // The processes of these channels are stopped: their waiting requests are set aside and answered PROCESS_STOPPED, and
+  // grants that they have not taken up are withdrawn. A process that continues sends its requests again.
+  void ProcessesStopped(absl::Time now, const std::vector<ChannelId>& channels, Effects* effects);
   // The channel's connection ended though the process may live: it gets no more deliveries and may request nothing
   // more. Blocks already sent to it count as mapped until the process is gone.
   void ChannelHungUp(absl::Time now, ChannelId channel, Effects* effects);

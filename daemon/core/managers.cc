@@ -18,7 +18,8 @@ absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(wha
 
 }  // namespace
 
-Managers::Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read, FindPermitSlot find)
+Managers::Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read, FindPermitSlot find,
+                   FindTakeUpWords find_take_up)
     : config(std::move(the_config)),
       draw_id(std::move(draw_id)),
       requests(*this),
@@ -26,7 +27,7 @@ Managers::Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read
       leases(*this),
       sessions(*this),
       shutdown(*this),
-      permits(*this, std::move(find)),
+      permits(*this, std::move(find), std::move(find_take_up)),
       plans(*this),
       blocks(*this),
       allocations(*this),

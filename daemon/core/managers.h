@@ -38,7 +38,8 @@ namespace berth::core {
 
 // Thread-compatible.
 struct Managers {
-  Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read, FindPermitSlot find);
+  Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read, FindPermitSlot find,
+           FindTakeUpWords find_take_up);
   Managers(const Managers&) = delete;
   Managers& operator=(const Managers&) = delete;
 

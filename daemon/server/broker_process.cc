@@ -114,7 +114,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   broker_ = std::make_unique<Broker>(core_.get(), static_cast<EffectSink*>(this), ledger_.get());
   if (!ledger_fault_.ok()) broker_->RefuseRequests(ledger_fault_);
   loop_->SetTimerCallback([this] { broker_->TimerFired(); });
-  loop_->SetWakeCallback([this] { broker_->Continue(); });
+  loop_->SetWakeCallback([this] { OnWake(); });
   block_manager_ = std::make_unique<BlockManager>(loop_.get(), broker_.get(), fd_store_.get(), facts_.epoch);
   monitor_client_ = std::make_unique<DeviceMonitorClient>(loop_.get(), broker_.get(), devices);
   config_ = std::make_unique<ConfigManager>(
@@ -176,7 +176,8 @@ std::unique_ptr<core::Core> BrokerProcess::MakeCore(const core::Config& config) 
   FencePageManager* const fence_pages = fences_.get();
   return std::make_unique<core::Core>(
       config, RandomId, [fence_pages](core::StreamKey stream) { return fence_pages->Read(stream); },
-      [fence_pages](ChannelId channel) { return fence_pages->FindPermitSlot(channel); });
+      [fence_pages](ChannelId channel) { return fence_pages->FindPermitSlot(channel); },
+      [fence_pages](ChannelId channel) { return fence_pages->FindTakeUpWords(channel); });
 }
 
 absl::Status BrokerProcess::StartCore(const core::Config& config, const std::string& folder) {

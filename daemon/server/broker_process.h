@@ -13,10 +13,12 @@
 #include <berth/bytes.h>
 #include <berth/end_notice.h>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "berth/v1/device.pb.h"
+#include "common/mutex.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/state_page.h"
 #include "daemon/broker/block_manager.h"
@@ -137,12 +139,18 @@ class BrokerProcess final : private EffectSink {
   void Apply(const core::LogRecord& effect) override;
   void Apply(const core::LeaseRecord& effect) override;
   void Apply(const core::ModuleWork& effect) override;
+  void Apply(const core::LookAtProcesses& effect) override;
   void ArmTimer(absl::Time when) override;
   void Wake() override;
+  // Executes queued effects, and looks at the processes that the core named last.
+  void OnWake() ABSL_LOCKS_EXCLUDED(look_mu_);
   // Records a decision of the daemon itself in the audit log.
   void Audit(const char* what, std::vector<service::AuditFact> facts);
   void DeliverPage(const core::Deliver& effect);
   void DeliverModule(const core::Deliver& effect);
+
+  Mutex look_mu_;
+  core::LookAtProcesses look_ ABSL_GUARDED_BY(look_mu_);
 
   Launcher launcher_;
   const fd_store::Facts facts_;

@@ -21,6 +21,8 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/base/process_state.h"
+#include "daemon/core/types/effects.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/service/rpc/services.h"
 #include "daemon/supervisor/fd_store/fd_reserve.h"
@@ -222,6 +224,32 @@ void BrokerProcess::AwaitAnswers() const {
   }
   // A response made in a handler leaves when the handler returns.
   absl::SleepFor(kStopPause);
+}
+
+void BrokerProcess::Apply(const core::LookAtProcesses& effect) {
+  {
+    MutexLock lock(&look_mu_);
+    look_ = effect;
+  }
+  // A look takes milliseconds, for which no other effect should wait.
+  loop_->Wake();
+}
+
+void BrokerProcess::OnWake() {
+  broker_->Continue();
+  core::LookAtProcesses look;
+  {
+    MutexLock lock(&look_mu_);
+    std::swap(look, look_);
+  }
+  std::vector<ChannelId> stopped;
+  for (const core::LookAtProcesses::Process& process : look.processes) {
+    if (IsStopped(process.pid)) stopped.push_back(process.channel);
+  }
+  if (stopped.empty()) return;
+  broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.ProcessesStopped(now, stopped, effects);
+  });
 }
 
 }  // namespace berth

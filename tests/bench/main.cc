@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
       {"nested acquire+release", NestedPermitMeasurements},
       {"short commands", StartMeasurements},
       {"release to grant", TurnMeasurements},
+      {"release to grant behind stopped waiters", StopMeasurements},
       {"Access()", AccessMeasurements},
       {"arena", ArenaMeasurements},
       {"warm block", WarmBlockMeasurements},

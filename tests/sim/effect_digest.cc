@@ -48,6 +48,9 @@ class EffectWriter {
     archive_(work.what, work.module, work.compile, record.tenant, record.key, record.architecture, record.compiler,
              record.label, record.bytes, record.content, record.create_time);
   }
+  void operator()(const LookAtProcesses& look) {
+    for (const LookAtProcesses::Process& process : look.processes) archive_(process.channel, process.pid);
+  }
 
  private:
   void Write(const absl::Status& status) {

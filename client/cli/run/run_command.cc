@@ -17,6 +17,7 @@
 #include "client/cli/run/permit_notice.h"
 #include "client/cli/run/permit_request.h"
 #include "client/cli/run/signal_relay.h"
+#include "client/sdk/transport/session_core.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
@@ -102,6 +103,15 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
     const absl::Status completed = options.complete(*session, &request);
     if (!completed.ok()) return FailedToAcquire(completed, request);
   }
+  // A waiter that stops by the terminal leaves the queue first, and returns to its place.
+  const std::weak_ptr<Session> waiting = *session;
+  relay.AroundStop(
+      [waiting] {
+        if (const std::shared_ptr<Session> stops = waiting.lock()) stops->core()->PauseWaits();
+      },
+      [waiting] {
+        if (const std::shared_ptr<Session> continues = waiting.lock()) continues->core()->ContinueWaits();
+      });
   const auto notice =
       std::make_shared<PermitNotice>(options.on_revoke, [&relay](int signal) { relay.Send(signal); });
   request.on_event = [notice](const PermitEvent& event) { notice->Take(event); };

@@ -199,7 +199,9 @@ void SignalRelay::TakeWaiting(int signal) {
     case Action::kIgnore:
       return;
     case Action::kStop:
+      if (before_stop_ != nullptr) before_stop_();
       ActByDefault(signal);
+      if (after_stop_ != nullptr) after_stop_();
       return;
     case Action::kEnd:
       if (interrupted_by_ != 0) return;
@@ -275,6 +277,12 @@ absl::StatusOr<pid_t> SignalRelay::StartCommand(const std::vector<std::string>& 
   ::signalfd(signals_.get(), &all, SFD_CLOEXEC | SFD_NONBLOCK);
   TakeAll();
   return child;
+}
+
+void SignalRelay::AroundStop(std::function<void()> before, std::function<void()> after) {
+  MutexLock lock(&mu_);
+  before_stop_ = std::move(before);
+  after_stop_ = std::move(after);
 }
 
 void SignalRelay::PassTo(Taker take) {

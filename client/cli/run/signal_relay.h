@@ -44,6 +44,10 @@ class SignalRelay {
   // The signal that ended the wait, or 0.
   int interrupted_by() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Before the command runs, `before` is called before a signal stops this process, and `after` once the process
+  // continues. Both run on the relay's thread, under the relay's lock.
+  void AroundStop(std::function<void()> before, std::function<void()> after) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Starts a command with the signal settings from before Start(), and forwards signals to it from then on. A signal
   // either reaches the command or interrupts the wait, never both.
   // Errors: SpawnCommand()'s; kCancelled if a signal interrupted the wait; then nothing was started.
@@ -95,6 +99,8 @@ class SignalRelay {
   mutable Mutex mu_;
   int interrupted_by_ ABSL_GUARDED_BY(mu_) = 0;
   pid_t child_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void()> before_stop_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> after_stop_ ABSL_GUARDED_BY(mu_);
   Taker take_ ABSL_GUARDED_BY(mu_);
   // Null before the command starts, and if the witness cannot be started.
   std::unique_ptr<GroupWitness> witness_ ABSL_GUARDED_BY(mu_);

@@ -109,6 +109,9 @@ std::string DescribeCause(const v1::WaitExplanation& wait) {
              "answers";
     case v1::WaitExplanation::ROOM:
       return "the bytes that the request would reserve are not free";
+    case v1::WaitExplanation::STOPPED:
+      return "the waiting process is stopped, or has not returned since the daemon's restart: Berth grants it nothing "
+             "until it continues (fg, kill -CONT), and it keeps its place";
     case v1::WaitExplanation::CLIENT_CAP:
       return "more units are out than the client's environment allows";
     default:

@@ -22,6 +22,11 @@ namespace {
 // More names make the line unreadable.
 constexpr size_t kMaxNamed = 4;
 
+// " (3 stopped)"; empty if no waiter is set aside.
+std::string DescribeStopped(const v1::Pool& pool) {
+  return pool.stopped_waiters() == 0 ? "" : absl::StrCat(" (", pool.stopped_waiters(), " stopped)");
+}
+
 }  // namespace
 
 std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now) {
@@ -30,19 +35,20 @@ std::string DescribeWait(const v1::WaitExplanation& wait, absl::Time now) {
   for (const v1::Permit& permit : wait.holders()) {
     if (holders.size() == kMaxNamed) break;
     holders.push_back(absl::StrCat(permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()),
-                                   " for ", FormatSince(permit.grant_time(), now)));
+                                   " for ", FormatSince(permit.grant_time(), now),
+                                   permit.stopped() ? " (stopped)" : ""));
   }
   if (pool.holders() > holders.size())
     holders.push_back(absl::StrCat(pool.holders() - holders.size(), " more"));
   return absl::StrCat("waiting for pool ", pool.name(), ": ", DescribeCause(wait), ", place ",
-                      wait.waiter().position(), " of ", pool.waiters(),
+                      wait.waiter().position(), " of ", pool.waiters(), DescribeStopped(pool),
                       holders.empty() ? "" : absl::StrCat("; held by ", absl::StrJoin(holders, ", ")),
                       "; see berth explain ", wait.waiter().number());
 }
 
 std::string DescribeCrowd(const v1::Pool& pool) {
   return absl::StrCat("waiting for pool ", pool.name(), ": ", pool.out(), " of ", pool.cap(), " out, ",
-                      pool.waiters(), " wait");
+                      pool.waiters(), " wait", DescribeStopped(pool));
 }
 
 WaitNotice::WaitNotice(std::shared_ptr<Session> session, std::string pool, std::string holder_key)

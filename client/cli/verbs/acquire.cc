@@ -122,7 +122,54 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label) {
   return holder;
 }
 
+// Signals by which a terminal stops a process.
+constexpr int kTerminalStops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
+// The holder process that stops and continues together with this process; 0 for none.
+volatile pid_t g_waiting_holder = 0;
+
+// Signal handler.
+void StopWithHolder(int signal) {
+  const int error = errno;
+  const pid_t holder = g_waiting_holder;
+  if (holder != 0) ::kill(holder, SIGSTOP);
+  struct sigaction by_default = {};
+  struct sigaction own = {};
+  by_default.sa_handler = SIG_DFL;
+  ::sigaction(signal, &by_default, &own);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::raise(signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::sigaction(signal, &own, nullptr);
+  if (holder != 0) ::kill(holder, SIGCONT);
+  errno = error;
+}
+
+// Until it is destroyed, a holder process that waits stops with this process: a stopped wait must be granted nothing.
+// The holder process is in a session of its own, which no terminal stops.
+class HolderStops {
+ public:
+  explicit HolderStops(pid_t holder) {
+    g_waiting_holder = holder;
+    for (const int signal : kTerminalStops) {
+      struct sigaction before = {};
+      ::sigaction(signal, nullptr, &before);
+      if (before.sa_handler != SIG_DFL) continue;
+      struct sigaction stops = {};
+      stops.sa_handler = StopWithHolder;
+      stops.sa_flags = SA_RESTART;
+      ::sigaction(signal, &stops, nullptr);
+    }
+  }
+  HolderStops(const HolderStops&) = delete;
+  HolderStops& operator=(const HolderStops&) = delete;
+  ~HolderStops() { g_waiting_holder = 0; }
+};
+
 absl::StatusOr<HolderReport> AwaitReport(const StartedHolder& holder) {
+  const HolderStops stops(holder.pid);
   std::string text(kMaxReportBytes, '\0');
   ssize_t got;
   while ((got = ::recv(holder.report.get(), text.data(), text.size(), 0)) < 0 && errno == EINTR) {

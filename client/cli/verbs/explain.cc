@@ -29,6 +29,7 @@ std::string NoEstimate(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::ELSEWHERE:
     case v1::WaitExplanation::OLD_READING:
     case v1::WaitExplanation::STOPPING:
+    case v1::WaitExplanation::STOPPED:
       return "none: the request waits for more than permits";
     default:
       return "none yet: no permit has been returned";
@@ -38,11 +39,14 @@ std::string NoEstimate(const v1::WaitExplanation& wait) {
 std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
   const v1::Waiter& waiter = wait.waiter();
   std::string text = absl::StrCat(
-      "waiter ", waiter.number(), ": ", FormatProcess(waiter.process()), " requests ", waiter.units(),
+      "waiter ", waiter.number(), ": ", FormatProcess(waiter.process()),
+      waiter.stopped() ? ", stopped," : "", " requests ", waiter.units(),
       waiter.exclusive() ? " exclusively" : "", " of pool ", waiter.pool(), DescribeDevice(waiter), ", priority ",
       waiter.priority(), ", since ", FormatSince(waiter.wait_start_time(), now), "\n",
       waiter.gang().empty() ? "" : absl::StrCat("together: ", waiter.gang(), "\n"), "because: ", DescribeCause(wait),
-      "\n", "place: ", waiter.position(), " of ", wait.pool().waiters(), ", ", wait.units_ahead(),
+      "\n", "place: ", waiter.position(), " of ", wait.pool().waiters(),
+      wait.pool().stopped_waiters() == 0 ? "" : absl::StrCat(" (", wait.pool().stopped_waiters(), " stopped)"), ", ",
+      wait.units_ahead(),
       " units requested before it", wait.passes() > 0 ? absl::StrCat(", passed ", wait.passes(), " times") : "", "\n");
   absl::StrAppend(&text, "estimate: ",
                   wait.has_estimate() ? absl::StrCat("about ", FormatDuration(wait.estimate()),
@@ -52,7 +56,8 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
   Table holders({{"UNITS", Table::Align::kRight}, {"HELD", Table::Align::kRight}, {"PROCESS"}, {"LABEL"}});
   for (const v1::Permit& permit : wait.holders()) {
     holders.AddRow({absl::StrCat(permit.units(), permit.exclusive() ? " exclusive" : ""),
-                    absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
+                    absl::StrCat(FormatSince(permit.grant_time(), now), permit.stopped() ? " stopped" : "",
+                                 permit.overdue() ? " overdue" : "",
                                  permit.kept() ? " cached" : ""),
                     permit.id() == 0 ? "another tenant" : FormatProcess(permit.process()), permit.label()});
   }

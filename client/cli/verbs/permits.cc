@@ -36,9 +36,10 @@ std::string FormatUnits(uint64_t units, bool exclusive) {
   return absl::StrCat(units, exclusive ? " exclusive" : "");
 }
 
-// "3m12s", "3m12s overdue", "3m12s idle 1m", "3m12s cached".
+// "3m12s", "3m12s stopped", "3m12s overdue", "3m12s idle 1m", "3m12s cached".
 std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
-  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.overdue() ? " overdue" : "",
+  return absl::StrCat(FormatSince(permit.grant_time(), now), permit.stopped() ? " stopped" : "",
+                      permit.overdue() ? " overdue" : "",
                       permit.has_idle() ? absl::StrCat(" idle ", FormatDuration(permit.idle())) : "",
                       permit.kept() ? " cached" : "");
 }
@@ -96,7 +97,8 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, const 
   for (const v1::Waiter& waiter : answer.waiters()) {
     waiters.AddRow({absl::StrCat(waiter.number()), waiter.pool(), absl::StrCat(waiter.position()),
                     absl::StrCat(waiter.priority()), FormatUnits(waiter.units(), waiter.exclusive()),
-                    FormatSince(waiter.wait_start_time(), now), absl::StrCat(waiter.session()),
+                    absl::StrCat(FormatSince(waiter.wait_start_time(), now), waiter.stopped() ? " stopped" : ""),
+                    absl::StrCat(waiter.session()),
                     FormatProcess(waiter.process()), waiter.label()});
   }
   const std::string none = sight == Sight::kAll ? "no permits are out\n" : "no permits of yours are out\n";

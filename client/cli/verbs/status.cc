@@ -19,8 +19,10 @@ std::string PoolTable(const v1::ListPoolsResponse& answer) {
                {"GRANTED", Table::Align::kRight},
                {"REFUSED", Table::Align::kRight}});
   for (const v1::Pool& pool : answer.pools()) {
+    const uint64_t stopped = pool.stopped_waiters();
     table.AddRow({pool.name(), absl::StrCat(pool.cap()), absl::StrCat(pool.out()),
-                  absl::StrCat(pool.waiters()), absl::StrCat(pool.overdue()), absl::StrCat(pool.peak()),
+                  absl::StrCat(pool.waiters(), stopped > 0 ? absl::StrCat(", ", stopped, " stopped") : ""),
+                  absl::StrCat(pool.overdue()), absl::StrCat(pool.peak()),
                   absl::StrCat(pool.granted_total()), absl::StrCat(pool.refused_total())});
   }
   return table.Format();

@@ -1,5 +1,7 @@
 #include "client/sdk/fences/fence_pages.h"
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <utility>
 
@@ -35,6 +37,34 @@ absl::Status FencePages::SetOwn(UniqueFd fd) {
 MappedPage* FencePages::own() const {
   MutexLock lock(&mu_);
   return own_.get();
+}
+
+void FencePages::ReceiveOwn(int fd) {
+  struct stat info = {};
+  const bool known = fd >= 0 && ::fstat(fd, &info) == 0;
+  MutexLock lock(&mu_);
+  // The daemon sends a page again to a process that requests it for another purpose.
+  if (known && info.st_ino == take_up_inode_) return;
+  absl::StatusOr<FencePage> page =
+      known ? FencePage::MapWritable(fd) : absl::StatusOr<FencePage>(absl::ResourceExhaustedError("no fd"));
+  misses_own_ = misses_own_ || !page.ok();
+  if (!page.ok()) return;
+  take_up_pages_.push_back(*std::move(page));
+  take_up_inode_ = info.st_ino;
+}
+
+bool FencePages::misses_own() const {
+  MutexLock lock(&mu_);
+  return misses_own_;
+}
+
+TakeUpWords::Taking FencePages::TakeUp(uint64_t sequence) {
+  MutexLock lock(&mu_);
+  for (auto page = take_up_pages_.rbegin(); page != take_up_pages_.rend(); ++page) {
+    const TakeUpWords::Taking taking = page->take_up().Take(sequence);
+    if (taking != TakeUpWords::Taking::kNotOffered) return taking;
+  }
+  return TakeUpWords::Taking::kNotOffered;
 }
 
 void FencePages::Put(ChannelId owner, UniqueFd fd) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "common/os/unique_fd.h"
 #include "common/steady_cond_var.h"
 #include "common/wire/fence_page.h"
+#include "common/wire/take_up.h"
 
 namespace berth::internal {
 
@@ -56,6 +58,14 @@ class FencePages {
   // Returns this process's own page; null before SetOwn().
   MappedPage* own() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Maps a page of this process that has arrived, for its take-up words; -1 for a page whose fd this process had no
+  // number for. Each daemon that this process joined sends a page of its own.
+  void ReceiveOwn(int fd) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether a page has arrived that this process could not map: the process cannot take up grants.
+  bool misses_own() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes up the grant of the request `sequence` (common/wire/take_up.h).
+  TakeUpWords::Taking TakeUp(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Stores the page of another process; an empty fd means that the process has ended. An fd that is no valid page
   // counts as empty.
   void Put(ChannelId owner, UniqueFd fd) ABSL_LOCKS_EXCLUDED(mu_);
@@ -70,6 +80,10 @@ class FencePages {
   SteadyCondVar came_ ABSL_GUARDED_BY(mu_);
   absl::Status end_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<MappedPage> own_ ABSL_GUARDED_BY(mu_);
+  // Pages with take-up words, latest last, and the latest one's inode.
+  std::deque<FencePage> take_up_pages_ ABSL_GUARDED_BY(mu_);
+  uint64_t take_up_inode_ ABSL_GUARDED_BY(mu_) = 0;
+  bool misses_own_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<ChannelId, std::unique_ptr<MappedPage>> pages_ ABSL_GUARDED_BY(mu_);
 };
 

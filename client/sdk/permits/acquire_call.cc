@@ -19,7 +19,7 @@ class Running {
       : call_(std::move(call)),
         open_(std::move(open)),
         again_(&call_.core->pauses(), &call_.core->timer()) {
-    open_.Fill(call_.request.mutable_request());
+    call_.core->FillToTakeUp(open_, call_.request.mutable_request(), &call_.limits);
   }
 
   void Start() {
@@ -44,6 +44,7 @@ class Running {
     attempt_.reset();
     call_.core->LeaveCall();
     absl::Status status = call_.core->JudgeCall(call_.limits, answer);
+    if (status.ok()) status = call_.core->TakeUp(call_.limits);
     const std::optional<CallPause> pause = call_.core->PauseBeforeRetry(call_.limits, &attempts_, &status);
     if (!pause.has_value()) return Finish(status);
     again_.Start(call_.limits, *pause, [this] { Start(); });

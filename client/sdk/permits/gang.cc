@@ -72,9 +72,9 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
     request.set_holder_key(outer.back().Share());
   }
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
-  open.Fill(request.mutable_request());
   v1::AcquireGangResponse response;
-  const CallLimits limits = CallLimits::Waiting(options.max_wait, options.cancellation);
+  CallLimits limits = CallLimits::Waiting(options.max_wait, options.cancellation);
+  core->FillToTakeUp(open, request.mutable_request(), &limits);
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
     return core->stubs().permit->AcquireGang(context, request, &response);
   });

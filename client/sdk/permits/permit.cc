@@ -105,8 +105,8 @@ absl::StatusOr<Permit> Permit::AcquireAnew(const std::shared_ptr<SessionCore>& c
                                                       : options.holder_key);
   v1::AcquirePermitResponse response;
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
-  open.Fill(request.mutable_request());
-  const CallLimits limits = CallLimits::Waiting(options.max_wait, options.cancellation);
+  CallLimits limits = CallLimits::Waiting(options.max_wait, options.cancellation);
+  core->FillToTakeUp(open, request.mutable_request(), &limits);
   const absl::Status status =
       core->Call(limits, attach::Method::kAcquirePermit, request, &response, [&](grpc::ClientContext* context) {
         return core->stubs().permit->AcquirePermit(context, request, &response);

@@ -124,10 +124,10 @@ absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const P
   const std::shared_ptr<SessionCore>& core = session->core();
   BERTH_ASSIGN_OR_RETURN(v1::MakePlanRequest request, MakeRequest(options));
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
-  open.Fill(request.mutable_request());
   CallLimits limits =
       options.permits.has_value() ? CallLimits::Waiting(options.permits->max_wait) : core->DefaultLimits();
   limits.cancellation = options.cancellation;
+  core->FillToTakeUp(open, request.mutable_request(), &limits);
   // The arena allocates the response's many parts together and frees them together.
   google::protobuf::Arena arena;
   v1::PlanChange& response = *google::protobuf::Arena::CreateMessage<v1::PlanChange>(&arena);

@@ -3,6 +3,8 @@
 #ifndef CLIENT_SDK_TRANSPORT_CALL_LIMITS_H_
 #define CLIENT_SDK_TRANSPORT_CALL_LIMITS_H_
 
+#include <cstdint>
+
 #include <berth/cancellation.h>
 
 #include "absl/time/time.h"
@@ -32,6 +34,8 @@ struct CallLimits {
   // Whether the call waits for a lease in a queue. After a broker's death the call returns in its turn and does not
   // lose its place (call_pause.h). `deadline` is Patient(kAnswerSlack) after the wait's own deadline.
   bool waits = false;
+  // Sequence of the request whose grant this process takes up when the call succeeds; 0 for none.
+  uint64_t takes_up = 0;
 };
 
 }  // namespace berth::internal

@@ -502,9 +502,12 @@ absl::Status SessionCore::Retry(const CallLimits& limits, absl::FunctionRef<absl
   for (CallAttempts attempts;;) {
     attempts.Sent(SteadyNow());
     absl::Status status = once();
+    if (status.ok()) status = TakeUp(limits);
+    status = JudgeLate(limits, std::move(status));
     const std::optional<CallPause> pause = PauseBeforeRetry(limits, &attempts, &status);
     if (!pause.has_value()) return status;
     live_->pauses.AwaitEnd(limits, *pause);
+    AwaitContinue();
     if (over()) return status;
   }
 }

@@ -51,6 +51,7 @@
 #include "common/os/unique_fd.h"
 #include "common/patience.h"
 #include "common/steady_clock.h"
+#include "common/steady_cond_var.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
 #include "common/wire/state_page.h"
@@ -215,6 +216,18 @@ class SessionCore {
   // Returns the pause before the next attempt; nullopt if `*status` is the final result of the call.
   std::optional<CallPause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status);
 
+  // ---- take_up.cc: grants that this process takes up (common/wire/take_up.h) --------------------------------------
+
+  // Writes the request's number, and has Call() take the request's grant up.
+  void FillToTakeUp(const OpenRequest& open, v1::RequestTag* tag, CallLimits* limits);
+  // Takes up the grant of a call that has succeeded. Errors: PROCESS_STOPPED if the daemon has withdrawn the grant: the
+  // call is sent again. kResourceExhausted if this process cannot take grants up: the caller has the request forgotten.
+  absl::Status TakeUp(const CallLimits& limits);
+  // Has the daemon set the waiting calls of Call() aside, before this process stops. They are sent again after
+  // ContinueWaits().
+  void PauseWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
+  void ContinueWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
+
   // Opens a request that releases a resource, sends the attempt that `make_attempt` builds and waits until `deadline`.
   // Without an answer the retry queue retries in the background. Returns the status of the first try.
   absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
@@ -271,6 +284,10 @@ class SessionCore {
   absl::Status CallOnce(const CallLimits& limits, const Attempt& attempt) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `once` until it succeeds, or fails with an error that a retry cannot overcome.
   absl::Status Retry(const CallLimits& limits, absl::FunctionRef<absl::Status()> once);
+  // Returns WAIT_TIMED_OUT where the wait's limit passed while this process was stopped, and else `status`.
+  static absl::Status JudgeLate(const CallLimits& limits, absl::Status status);
+  // Waits while the calls are set aside.
+  void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
   // Returns the error of a call whose deadline has passed.
   absl::Status NoAnswer() const;
   // Moves the stubs out once the session is over and no call is under way; otherwise returns null. Without this, gRPC
@@ -302,6 +319,10 @@ class SessionCore {
   std::atomic<bool> rejoined_ = false;
   // Set when the last reference is released.
   std::atomic<bool> closing_ = false;
+
+  Mutex pause_mu_;
+  SteadyCondVar continued_ ABSL_GUARDED_BY(pause_mu_);
+  bool waits_paused_ ABSL_GUARDED_BY(pause_mu_) = false;
 
   mutable Mutex mu_;
   // One page for each daemon that this process has joined; empty for an observer.

@@ -456,6 +456,8 @@ absl::Status SideChannel::DispatchLocked(Message message) {
       }
       break;
     case attach::DeliveryKind::kOwnPage:
+      // Before the acknowledgement: from then on the daemon withdraws grants that this process does not take up.
+      if (fd || message.fds_lost) fences_.pages.ReceiveOwn(fd.get());
       DeliverFdLocked(delivery.sequence, std::move(fd),
                       absl::ResourceExhaustedError("no file descriptor was free for a fence page"));
       break;

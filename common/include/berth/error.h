@@ -59,6 +59,7 @@ enum class Reason {
   kLedgerFull,
   kLedgerUnreadable,
   kObserverOnlyLooks,
+  kProcessStopped,
 };
 
 // Returns the name, such as "OVER_BUDGET" for kOverBudget.

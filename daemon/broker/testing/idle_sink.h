@@ -22,6 +22,7 @@ class IdleSink : public EffectSink {
   void Apply(const core::LogRecord&) override {}
   void Apply(const core::LeaseRecord&) override {}
   void Apply(const core::ModuleWork&) override {}
+  void Apply(const core::LookAtProcesses&) override {}
   void ArmTimer(absl::Time) override {}
   void Wake() override {}
 };

@@ -159,6 +159,7 @@ void Permits::StartGang(StepContext& step, const Admitted& admitted, const GangR
   transaction.Enqueue(*std::move(made));
   transaction.Answer();
   core_.requests.MarkWaiting(id);
+  BeginWait(step, id);
 }
 
 void Permits::TrimForGang(StepContext& step, const Gang& gang) {

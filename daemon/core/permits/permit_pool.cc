@@ -88,7 +88,7 @@ const Waiter* PermitPool::Acquire(const PoolStep& step, const RequestId& request
     return notify(std::move(never));
   }
   if (GoesAtOnce(step, waiter)) {
-    Grant(step, waiter);
+    Grant(step, std::move(waiter));
     // The tenant may need the permit just lent to its process in another pool.
     if (!queue_.empty() || NeedsUnits()) Serve(step);
     return nullptr;
@@ -217,7 +217,7 @@ void PermitPool::EndAcquisition(Permit& permit, AcquisitionId acquisition) {
   permit.acquisitions.erase(acquisition);
 }
 
-void PermitPool::Grant(const PoolStep& step, const Waiter& waiter) {
+void PermitPool::Grant(const PoolStep& step, Waiter waiter) {
   std::optional<uint32_t> device;
   if (waiter.what.device.pick != DevicePick::kNone) {
     const Placement::Choice choice = placement_->Choose(AskOf(waiter.what));
@@ -228,7 +228,7 @@ void PermitPool::Grant(const PoolStep& step, const Waiter& waiter) {
   AcquireResult granted = AddAcquisition(permit, /*nested=*/false);
   Lend(permit, waiter, granted.acquisition);
   granted.cached = permit.permit_slot != nullptr;
-  Notify(step, waiter.request, std::move(granted));
+  NotifyWaiter(step, std::move(waiter), std::move(granted));
   NestWaiters(step, permit);
 }
 
@@ -294,8 +294,9 @@ AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter,
 
 void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
   const PermitView view = permit.view;
-  for (const Waiter& waiter : queue_.TakeNesting(view.session, view.holder_key, view.adoptable)) {
-    Notify(step, waiter.request, Nest(permit, waiter.what));
+  for (Waiter& waiter : queue_.TakeNesting(view.session, view.holder_key, view.adoptable)) {
+    absl::StatusOr<AcquireResult> nested = Nest(permit, waiter.what);
+    NotifyWaiter(step, std::move(waiter), std::move(nested));
   }
   if (step.gangs == nullptr) return;
   for (const uint64_t number : queue_.GangsNesting(view.session, view.holder_key, view.adoptable)) {
@@ -373,8 +374,16 @@ void PermitPool::Attach(const PoolStep& step, uint64_t number) {
   // The session may have been granted a permit meanwhile.
   const Permit* const held = waiter.gang.empty() ? FindNest(waiter.requester, waiter.what) : nullptr;
   if (held == nullptr) return;
-  Notify(step, waiter.request, Nest(permits_.at(held->view.id), waiter.what));
+  Waiter nests = waiter;
   queue_.Remove(number);
+  absl::StatusOr<AcquireResult> nested = Nest(permits_.at(held->view.id), nests.what);
+  NotifyWaiter(step, std::move(nests), std::move(nested));
+}
+
+const Waiter* PermitPool::PutBack(Waiter waiter) {
+  if (!queue_.places().Check(waiter.requester.claimant()).ok()) return nullptr;
+  waiter.detached = true;
+  return &queue_.Push(std::move(waiter));
 }
 
 bool PermitPool::Holds(SessionId session, AcquisitionId acquisition) const {
@@ -490,6 +499,13 @@ void PermitPool::Reconsider(const PoolStep& step) {
     Notify(step, waiter.request, CheckCaps(waiter.requester.tenant, waiter.what));
   }
   Serve(step);
+}
+
+void PermitPool::NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result) {
+  Notify(step, waiter.request, result);
+  if (!result.ok()) return;
+  step.outcomes->back().granted =
+      GrantedWaiter{.pool = this, .acquisition = result->acquisition, .waiter = std::move(waiter)};
 }
 
 void PermitPool::Notify(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result) {

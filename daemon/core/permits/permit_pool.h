@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,10 +45,24 @@
 
 namespace berth::core {
 
+class PermitPool;
+struct Gang;
+
+// A grant of one permit, for the case that its process does not take it up.
+struct GrantedWaiter {
+  PermitPool* pool = nullptr;
+  AcquisitionId acquisition;
+  Waiter waiter;
+};
+
 // The result of an acquire: an AcquireResult or a GangResult.
 struct AcquireOutcome {
   RequestId request;
   absl::StatusOr<Response> result;
+  // Set for a grant of one permit to a request that has a waiter's number.
+  std::optional<GrantedWaiter> granted = {};
+  // Set for a grant to a gang.
+  std::shared_ptr<const Gang> gang = {};
 };
 using AcquireOutcomes = std::vector<AcquireOutcome>;
 
@@ -194,6 +209,16 @@ class PermitPool {
   // Removes a waiter without an answer. The caller calls Serve() once all waiters that leave together have left.
   // Ignores waiters of other pools.
   void Leave(uint64_t number) { queue_.Remove(number); }
+  // Detaches the waiter: its process is stopped. The caller calls Serve(): units may have been reserved for the waiter.
+  // Requires: the waiter is in this pool.
+  void Detach(uint64_t number) { queue_.Detach(number); }
+  // Returns a waiter whose grant was not taken up to its old place, detached. Returns null if its user may have no
+  // further waiter here.
+  const Waiter* PutBack(Waiter waiter);
+  // Returns whether a call waits here.
+  bool HasAttached() const { return queue_.size() > queue_.detached(); }
+  // Visits the waiters in the order of the queue until `visit` returns false.
+  void ForEachWaiter(absl::FunctionRef<bool(const Waiter&)> visit) const { queue_.Walk(visit); }
   // Attaches a call to the detached waiter (Waiter::detached): it nests or waits on. The caller then calls Serve().
   // Requires: the waiter is in this pool.
   void Attach(const PoolStep& step, uint64_t number);
@@ -340,7 +365,7 @@ class PermitPool {
 
   // ---------------------------------------------------------------------------------------------------------
 
-  void Grant(const PoolStep& step, const Waiter& waiter);
+  void Grant(const PoolStep& step, Waiter waiter);
   // Creates the permit that `waiter` requests, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
   // Adds the permit to every index and sum.
@@ -354,13 +379,15 @@ class PermitPool {
   void EndAcquisition(Permit& permit, AcquisitionId acquisition);
   void Return(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how);
   void Notify(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
+  // Answers a waiter that has left the queue.
+  void NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result);
 
   // ---- permit_pool_cached.cc ------------------------------------------------------------------------------
 
   // Returns whether unused cached permits must be taken back. Reasons: a waiter or a lowered cap here, a paused pool,
-  // or a waiter of the permit's own tenant in another pool.
+  // or a waiter of the permit's own tenant in another pool. A detached waiter needs nothing.
   bool NeedsUnits() const { return NeedsUnitsHere() || (tenants_ != nullptr && tenants_->AnyPresses()); }
-  bool NeedsUnitsHere() const { return paused_ || !queue_.empty() || out_ > config_.cap; }
+  bool NeedsUnitsHere() const { return paused_ || HasAttached() || out_ > config_.cap; }
   void Lend(Permit& permit, const Waiter& waiter, AcquisitionId acquisition);
   void EndCaching(Permit& permit, bool taken_back = false);
   // Takes a cached permit back if it is not in use, and returns whether it did. Then `at` may be invalid, and another

@@ -19,6 +19,7 @@ PoolView PermitPool::View() const {
                 .out_without_device = out_without_device_,
                 .holders = permits_.size(),
                 .waiters = queue_.size(),
+                .stopped = queue_.detached(),
                 .peak = peak_,
                 .granted_total = granted_total_,
                 .refused_total = refused_total_,
@@ -72,7 +73,8 @@ WaiterView PermitPool::ViewWaiter(const Waiter& waiter, uint64_t position) const
                     .gang = waiter.gang,
                     .device = waiter.what.device,
                     .since = waiter.since,
-                    .process = waiter.requester.process};
+                    .process = waiter.requester.process,
+                    .stopped = waiter.detached};
 }
 
 uint64_t PermitPool::UnitsOf(SessionId session) const {
@@ -108,6 +110,7 @@ void PermitPool::AddWaiters(uint64_t most, Wanted wanted, std::vector<WaiterView
 
 WaitCause PermitPool::CauseOf(const Waiter& waiter, Gangs* gangs) const {
   const AcquireRequest& what = waiter.what;
+  if (waiter.detached) return WaitCause::kStopped;
   if (paused_) return WaitCause::kStopping;
   if (!TenantMayHave(waiter.requester.tenant, what.units)) return WaitCause::kTenantCap;
   if (!QuotaAllows(waiter.requester.tenant, what.units)) return WaitCause::kTenantQuota;
@@ -138,7 +141,8 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
   });
   view.waiter = ViewWaiter(*waiter, position);
   // The release of permits does not help if a device or an operator blocks the waiter.
-  const bool stands = view.cause == WaitCause::kStopping || view.cause == WaitCause::kOldReading ||
+  const bool stands = view.cause == WaitCause::kStopping || view.cause == WaitCause::kStopped ||
+                      view.cause == WaitCause::kOldReading ||
                       (view.cause == WaitCause::kDevice && !placement_->AnyServes(waiter->what.device));
   if (mean_hold_ > absl::ZeroDuration() && !stands) {
     view.estimate = mean_hold_ * (charged / static_cast<double>(config_.cap));

@@ -110,6 +110,7 @@ void Permits::ResumePermits(StepContext& step) {
   transaction.Reconsider();
   for (auto& [name, pool] : pools_) pool.Reconsider(transaction.step());
   transaction.Answer();
+  RestoreOffers(step);
 }
 
 }  // namespace berth::core

@@ -11,12 +11,16 @@
 #include <berth/ids.h>
 
 #include "common/wire/permit_slot.h"
+#include "common/wire/take_up.h"
 
 namespace berth::core {
 
 // Finds the permit slot of a channel's process; null if the process has no fence page. The address is stable until the
 // page is dropped (effects.h).
 using FindPermitSlot = std::function<PermitSlot*(ChannelId)>;
+// Finds the words by which a channel's process takes up its grants; null if the process has no page. The address is
+// stable until the page is dropped.
+using FindTakeUpWords = std::function<TakeUpWords*(ChannelId)>;
 
 // Thread-compatible, except for the slots.
 class PermitSlots {

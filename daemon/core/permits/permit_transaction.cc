@@ -49,7 +49,11 @@ void PermitTransaction::Answer() {
   // After a grant in one pool a gang may be skipped in the others, too: its tenant may have reached its cap there.
   step_->dirty.pools = step_->dirty.pools || (!outcomes_.empty() && !core_.permits.gangs_.gangs().empty());
   for (AcquireOutcome& outcome : std::exchange(outcomes_, {})) {
-    core_.requests.Answer(*step_, outcome.request, std::move(outcome.result));
+    if (core_.permits.Offer(*step_, outcome)) {
+      core_.requests.Answer(*step_, outcome.request, std::move(outcome.result));
+    } else {
+      core_.permits.Withhold(*step_, outcome);
+    }
   }
 }
 
@@ -184,22 +188,11 @@ uint64_t PermitTransaction::VersionOf(Gauge::Kind) {
 
 void PermitTransaction::Enqueue(Gang made) {
   made.number = core_.permits.NextWaiter();
-  const Gang& gang = core_.permits.gangs_.Add(std::move(made));
-  const RequestId request = gang.request;
-  for (const Gang::Part& part : gang.parts) {
-    Waiter waiter{.number = gang.number,
-                  .request = request,
-                  .requester = gang.requester,
-                  .what = gang.permits[part.members.front()],
-                  .since = gang.since,
-                  .charge = part.ask.exclusive ? part.pool->config().cap : part.ask.units,
-                  .gang = gang.shape};
-    waiter.what.units = part.ask.units;
-    waiter.what.client_cap = part.ask.client_cap;
-    waiter.what.device = {};
-    const absl::Status pushed = part.pool->Push(std::move(waiter));
-    if (!pushed.ok()) return Refuse(request, pushed);
+  const RequestId request = made.request;
+  if (const absl::Status pushed = Push(std::move(made), /*detached=*/false); !pushed.ok()) {
+    return Refuse(request, pushed);
   }
+  const Gang& gang = GangOf(request);
   for (const Gang::Part& part : gang.parts) {
     part.pool->Serve(step());
     // Serving the pool may have ended the gang.
@@ -213,12 +206,41 @@ void PermitTransaction::Enqueue(Gang made) {
   core_.permits.TrimForGang(*step_, gang);
 }
 
+absl::Status PermitTransaction::Push(Gang made, bool detached) {
+  const Gang& gang = core_.permits.gangs_.Add(std::move(made));
+  const RequestId request = gang.request;
+  for (const Gang::Part& part : gang.parts) {
+    Waiter waiter{.number = gang.number,
+                  .request = request,
+                  .requester = gang.requester,
+                  .what = gang.permits[part.members.front()],
+                  .since = gang.since,
+                  .charge = part.ask.exclusive ? part.pool->config().cap : part.ask.units,
+                  .gang = gang.shape};
+    waiter.what.units = part.ask.units;
+    waiter.what.client_cap = part.ask.client_cap;
+    waiter.what.device = {};
+    waiter.detached = detached;
+    BERTH_RETURN_IF_ERROR(part.pool->Push(std::move(waiter)));
+  }
+  return absl::OkStatus();
+}
+
+bool PermitTransaction::PutBack(const Gang& gang) {
+  if (Push(Gang(gang), /*detached=*/true).ok()) return true;
+  const Gang left = core_.permits.gangs_.Take(gang.request);
+  for (const Gang::Part& part : left.parts) part.pool->Leave(left.number);
+  return false;
+}
+
 void PermitTransaction::Grant(const RequestId& request) {
   for (const Gang::Part& part : GangOf(request).parts) {
     if (!part.pool->MayGo(step(), GangOf(request).number)) return;
   }
   for (const Gang::Part& part : GangOf(request).parts) part.pool->TakeTurn(step(), GangOf(request).number);
-  const Gang gang = core_.permits.gangs_.Take(request);
+  // The outcome keeps the gang, which may return to its place.
+  const auto taken = std::make_shared<const Gang>(core_.permits.gangs_.Take(request));
+  const Gang& gang = *taken;
   const Placement::Choices choices = core_.devices.placement().ChooseAll(AsksOf(gang), BesidesOf(gang));
   const std::vector<size_t> placed = Placed(gang);
   // The gang's outcome precedes those of waiters that nest in its permits.
@@ -245,6 +267,7 @@ void PermitTransaction::Grant(const RequestId& request) {
   }
   if (!gang.byte_requests.empty()) result.reservation = core_.reservations.ReserveForGang(*step_, WaitingOf(gang));
   outcomes_[notified].result = Response(std::move(result));
+  outcomes_[notified].gang = taken;
   step_->dirty.pools = true;
 }
 

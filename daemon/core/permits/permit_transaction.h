@@ -45,6 +45,9 @@ class PermitTransaction final : public Gangs {
 
   // Queues a gang in its pools. On return it is granted, refused, or waiting.
   void Enqueue(Gang made);
+  // Returns a gang that did not take up its grant to its place, detached. Returns whether its user may have one more
+  // waiter in each pool.
+  bool PutBack(const Gang& gang);
   // Releases an acquisition of the session if its process caches it and does not use it.
   ReleaseResult ReleaseIfIdle(SessionId session, AcquisitionId acquisition);
   // Removes a gang from every queue and answers it with that status.
@@ -65,6 +68,8 @@ class PermitTransaction final : public Gangs {
   static Waiting WaitingOf(const Gang& gang);
 
  private:
+  // Adds the gang to its pools. Errors: LIMIT; the gang is then in some of them.
+  absl::Status Push(Gang made, bool detached);
   // Refuses the gang if it can never be granted any more.
   void Reconsider(const RequestId& request);
   const Gang& GangOf(const RequestId& request);

@@ -22,8 +22,11 @@ absl::Status NoPool(absl::string_view name) {
 
 }  // namespace
 
-Permits::Permits(Managers& core, FindPermitSlot find)
-    : core_(core), permit_slots_(std::move(find)), gangs_(&core.journal) {}
+Permits::Permits(Managers& core, FindPermitSlot find, FindTakeUpWords find_take_up)
+    : core_(core),
+      permit_slots_(std::move(find)),
+      find_take_up_(std::move(find_take_up)),
+      gangs_(&core.journal) {}
 
 void Permits::Acquire(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
                       const AcquireRequest& request) {
@@ -41,6 +44,7 @@ void Permits::Acquire(StepContext& step, CallId call, const Caller& caller, cons
                           {.pool = pool, .waiter = waiter, .number = waiter == nullptr ? 0 : waiter->number});
   transaction.Answer();
   core_.requests.MarkWaiting(admitted->request);
+  BeginWait(step, admitted->request);
 }
 
 void Permits::Release(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
@@ -83,6 +87,7 @@ void Permits::KeepPermits(StepContext& step, CallId call, const Caller& caller, 
 }
 
 void Permits::EndCachingBy(StepContext& step, ChannelId channel) {
+  ForgetOffersOf(channel);
   PermitTransaction transaction(core_, &step);
   for (auto& [name, pool] : pools_) pool.EndCachingBy(transaction.step(), channel);
   transaction.Answer();
@@ -165,6 +170,10 @@ PermitPool* Permits::FindPool(absl::string_view name) {
 
 absl::StatusOr<ReleaseResult> Permits::ReleaseAcquisition(StepContext& step, SessionId session,
                                                           AcquisitionId acquisition, LeaseEnd how) {
+  if (const auto offered = offered_.find(acquisition); offered != offered_.end()) {
+    // A process that releases the grant has taken it up, or has its request forgotten.
+    RemoveOffer(RequestId(offered->second));
+  }
   for (auto& [name, pool] : pools_) {
     if (!pool.Holds(session, acquisition)) continue;
     PermitTransaction transaction(core_, &step);
@@ -233,6 +242,8 @@ void Permits::Leave(StepContext&, const RequestId& request, const WaitTicket& ti
 
 void Permits::Expire(StepContext& step) {
   core_.devices.placement().SetNow(step.now);
+  ResolveOverdueOffers(step);
+  LookAtWaiters(step);
   PermitTransaction transaction(core_, &step);
   std::vector<PermitView> revoked, overdue;
   transaction.Expire();
@@ -249,7 +260,7 @@ void Permits::Expire(StepContext& step) {
 }
 
 absl::Time Permits::next_deadline() const {
-  absl::Time next = gangs_.next_deadline();
+  absl::Time next = std::min({gangs_.next_deadline(), next_offer(), look_at_});
   for (const auto& [name, pool] : pools_) next = std::min(next, pool.next_deadline());
   return next;
 }
@@ -265,6 +276,7 @@ void Permits::Reattach(StepContext& step, const RequestId& request, const WaitTi
     step.dirty.pools = true;
   }
   transaction.Answer();
+  BeginWait(step, request);
 }
 
 bool Undo(const UndoStep& undo, const AcquireResult& result) {

@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <berth/end_notice.h>
@@ -43,7 +46,7 @@ struct Managers;
 class Permits final : public WaitPlace {
  public:
   // `core` outlives the manager.
-  Permits(Managers& core, FindPermitSlot find);
+  Permits(Managers& core, FindPermitSlot find, FindTakeUpWords find_take_up);
 
   // ---- Events and queries (core.h) ---------------------------------------------------------------------------
 
@@ -83,8 +86,20 @@ class Permits final : public WaitPlace {
   bool HasPermit(SessionId session) const;
   // Re-evaluates waiters after permits of other pools, blocks or devices came or went.
   void ServePlaced(StepContext& step);
-  // The process caches no permit any more.
+  // The process caches no permit any more, and takes up no grant.
   void EndCachingBy(StepContext& step, ChannelId channel);
+
+  // ---- take_up.cc: grants that processes have not taken up (common/wire/take_up.h) -------------------------------
+
+  // Has the process take the grant up, before the request is answered. Returns false if all words of the process are in
+  // use: it leaves grants untaken, so the caller calls Withhold() instead of the answer.
+  bool Offer(StepContext& step, AcquireOutcome& outcome);
+  // Takes a grant back that was not answered yet, and sets its request aside.
+  void Withhold(StepContext& step, AcquireOutcome& outcome);
+  // Sets the waiting requests of stopped processes aside, and withdraws the grants that they have not taken up.
+  void SkipStopped(StepContext& step, const std::vector<ChannelId>& channels);
+  // A request began to wait: sends its process a page, and looks at waiting processes from now on.
+  void BeginWait(StepContext& step, const RequestId& request);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(StepContext& step, SessionId session, AcquisitionId acquisition,
                                                    LeaseEnd how = LeaseEnd::kReleased);
   void ListPermitRecords(std::vector<RecordKey>* keys) const;
@@ -122,6 +137,34 @@ class Permits final : public WaitPlace {
  private:
   friend class PermitTransaction;
 
+  struct OfferedGrant {
+    SessionId session;
+    absl::Time since;
+    // A single permit; null for a gang or a plan.
+    PermitPool* pool = nullptr;
+    AcquisitionId acquisition;
+    // The place to return to. Neither is set for a plan, nor for a grant by an earlier broker.
+    std::optional<Waiter> waiter = {};
+    std::shared_ptr<const Gang> gang = {};
+  };
+
+  // ---- take_up.cc -------------------------------------------------------------------------------------------------
+
+  void AddOffer(const RequestId& request, OfferedGrant offer);
+  OfferedGrant RemoveOffer(const RequestId& request);
+  // Withdraws the grant, unless its process has taken it up. Either way the offer is over.
+  void ResolveOffer(StepContext& step, const RequestId& request);
+  // Releases a withdrawn grant, and returns its request to the queue.
+  void TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer);
+  void TakeBackGang(StepContext& step, const RequestId& request, const Gang* gang);
+  void ResolveOverdueOffers(StepContext& step);
+  void LookAtWaiters(StepContext& step);
+  void ForgetOffersOf(ChannelId channel);
+  // Finds the grants of an earlier broker that are not taken up.
+  void RestoreOffers(StepContext& step);
+  bool AnyoneWaits() const;
+  absl::Time next_offer() const;
+
   // Errors: INVALID_FIELD; NOT_FOUND (pool); the errors of a reservation.
   absl::StatusOr<Gang> MakeGang(const Admitted& admitted, const GangRequest& request, absl::Time now);
   // Errors: ALREADY_HELD.
@@ -134,6 +177,13 @@ class Permits final : public WaitPlace {
   Managers& core_;
   PermitIds permit_ids_;
   PermitSlots permit_slots_;
+  const FindTakeUpWords find_take_up_;
+  // Grants that may not be taken up yet; by time, and by acquisition.
+  std::map<RequestId, OfferedGrant> offers_;
+  std::set<std::pair<absl::Time, RequestId>> offers_by_time_;
+  absl::flat_hash_map<AcquisitionId, RequestId> offered_;
+  // Time of the next look at waiting processes; InfiniteFuture while no request waits.
+  absl::Time look_at_ = absl::InfiniteFuture();
   Pools pools_;
   absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
   GangTable gangs_;

@@ -44,6 +44,7 @@ const Waiter& WaitQueue::Push(Waiter waiter) {
   Entry& entry = at->second;
   entry.waiter = std::move(waiter);
   places_.Take(entry.waiter.requester.claimant());
+  detached_ += entry.waiter.detached ? 1 : 0;
   const Account account = entry.waiter.requester.tenant;
   entry.tenant = tenants_.find(account);
   if (entry.tenant == tenants_.end()) entry.tenant = EnterTenant(account, clock_.Enter(account), /*idle=*/false);
@@ -89,6 +90,7 @@ void WaitQueue::Leave(Entry& entry) {
   const auto tenant = entry.tenant;
   journal_->Erase(RecordKind::kWaiter, ticket, pool_);
   places_.Give(entry.waiter.requester.claimant());
+  detached_ -= entry.waiter.detached ? 1 : 0;
   const SessionId session = entry.waiter.requester.session;
   // Prefetches for the access after the line.
   by_session_.prefetch(session);
@@ -188,6 +190,14 @@ void WaitQueue::EnterRing(Rings<Key>& rings, Key key, Entry& entry, Link Entry::
   Link& own = entry.*link;
   own.after = head->second;
   own.before = alone ? &entry : (head->second->*link).before;
+  // A waiter that returns to its place precedes later ones.
+  while (!alone && own.before->waiter.number > entry.waiter.number) {
+    own.after = own.before;
+    own.before = (own.after->*link).before;
+    if (own.after != head->second) continue;
+    head->second = &entry;
+    break;
+  }
   (own.before->*link).after = &entry;
   (own.after->*link).before = &entry;
 }
@@ -229,12 +239,16 @@ void WaitQueue::SetDeadline(uint64_t number, absl::Time deadline) {
   Mark(number);
 }
 
-void WaitQueue::Attach(uint64_t number) {
+void WaitQueue::Attach(uint64_t number) { SetDetached(number, false); }
+
+void WaitQueue::Detach(uint64_t number) { SetDetached(number, true); }
+
+void WaitQueue::SetDetached(uint64_t number, bool detached) {
   Entry& entry = entries_.at(number);
-  if (!entry.waiter.detached) return;
-  // Its verdict changes, and so its line.
+  if (entry.waiter.detached == detached) return;
   LeaveLine(entry);
-  entry.waiter.detached = false;
+  entry.waiter.detached = detached;
+  detached_ = detached ? detached_ + 1 : detached_ - 1;
   EnterLine(entry);
 }
 

@@ -79,7 +79,7 @@ struct Waiter {
   std::string gang;
   // Number of later waiters granted while this waiter was the first of all.
   uint64_t passes = 0;
-  // The waiter is older than the broker and no call waits for it since the restart: it is granted nothing.
+  // No call waits for it: it is older than the broker, or its process is stopped. It is granted nothing.
   bool detached = false;
 };
 
@@ -131,7 +131,8 @@ class WaitQueue {
   void SetOptions(Options options);
   const Options& options() const { return options_; }
 
-  // Adds a waiter. Its address is stable until it leaves. Requires: a number above all earlier numbers.
+  // Adds a waiter. Its address is stable until it leaves. A waiter that was here before returns to its place. Requires:
+  // no waiter has its number.
   const Waiter& Push(Waiter waiter);
   // Returns whether `number` waited here.
   bool Remove(uint64_t number);
@@ -147,6 +148,8 @@ class WaitQueue {
   void SetDeadline(uint64_t number, absl::Time deadline);
   // Marks the waiter as attached, because a call waits for it again. Requires: the waiter is in the queue.
   void Attach(uint64_t number);
+  // Marks the waiter as detached. Requires: the waiter is in the queue.
+  void Detach(uint64_t number);
 
   // The next waiter to grant.
   struct Turn {
@@ -201,6 +204,7 @@ class WaitQueue {
   const SharedCount& places() const { return places_; }
   uint64_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
+  uint64_t detached() const { return detached_; }
   uint64_t CountOf(SessionId session) const {
     const auto found = by_session_.find(session);
     return found == by_session_.end() ? 0 : found->second;
@@ -280,6 +284,8 @@ class WaitQueue {
   };
   using TenantMap = std::map<Account, TenantLines>;
   using Deadlines = std::set<std::pair<absl::Time, Ticket>>;
+  // Changes Waiter::detached, and with it the verdict and the line.
+  void SetDetached(uint64_t number, bool detached);
   // Links of an entry in a ring of entries, in order of arrival.
   struct Link {
     Entry* before = nullptr;
@@ -382,6 +388,7 @@ class WaitQueue {
   absl::flat_hash_map<uint64_t, Account> tenant_rows_;
   Entries entries_;
   SharedCount places_;
+  uint64_t detached_ = 0;
   // Waiters that no other waiter may pass.
   std::set<Ticket> held_;
   Ticket newly_held_ = 0;

@@ -83,6 +83,9 @@ absl::Status WaitQueue::CheckInvariants() const {
   for (const auto& [ticket, entry] : entries_) counted.Take(entry.waiter.requester.claimant());
   if (!(counted == places_)) return absl::InternalError("the waiters of a user are miscounted");
   if (by_number_.size() != tenants_.size()) return absl::InternalError("a tenant that has left is still in the index");
+  uint64_t detached = 0;
+  for (const auto& [ticket, entry] : entries_) detached += entry.waiter.detached ? 1 : 0;
+  if (detached != detached_) return absl::InternalError("the detached waiters are miscounted");
   uint64_t in_lines = 0;
   uint64_t in_rows = 0;
   for (const auto& [tenant, lines] : tenants_) {

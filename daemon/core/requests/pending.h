@@ -32,6 +32,8 @@ struct Pending {
   // (`for_units`).
   bool counted = false;
   bool for_units = false;
+  // As in the last call's tag (RequestTag).
+  bool takes_up = false;
   // Arrival time; InfiniteFuture if an earlier broker did not record it.
   absl::Time since = absl::InfiniteFuture();
   // Log records to emit with the answer.

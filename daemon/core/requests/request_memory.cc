@@ -101,6 +101,15 @@ void RequestMemory::Answer(uint64_t sequence, const absl::StatusOr<Response>& an
   Add(found->second.archived.size());
 }
 
+void RequestMemory::Reopen(uint64_t sequence) {
+  Entry& entry = entries_.at(sequence);
+  BERTH_INVARIANT(entry.state == State::kAnswered);
+  Subtract(entry.archived.size());
+  entry.archived.clear();
+  entry.state = State::kPending;
+  Mark(sequence);
+}
+
 void RequestMemory::Erase(uint64_t sequence) {
   const auto found = entries_.find(sequence);
   BERTH_INVARIANT(found != entries_.end());

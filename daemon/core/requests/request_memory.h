@@ -94,7 +94,10 @@ class RequestMemory {
   // Stores the answer of a pending request; drops it at once if the sequence is already settled.
   void Answer(uint64_t sequence, const absl::StatusOr<Response>& answer);
 
-  // Removes the pending request without a trace.
+  // Drops the answer: the request is pending again. Requires: it is answered.
+  void Reopen(uint64_t sequence);
+
+  // Removes the request without a trace.
   void Erase(uint64_t sequence);
 
   // Returns null for an unknown sequence.

@@ -89,7 +89,7 @@ absl::Status Requests::CheckPending() const {
     const Channel* const channel = core_.sessions.table().FindChannel(request.channel);
     if (channel == nullptr || channel->hung_up) return Broken("a pending request belongs to an absent channel");
     if (pending.place == nullptr) return Broken("a pending request has no wait place");
-    const bool attended = pending.call || detached_requests_.contains(request);
+    const bool attended = pending.call || detached_requests_.contains(request) || skipped_.contains(request);
     if (pending.place == &core_.permits && pending.ticket.pool != nullptr) {
       const Waiter* const waiter = pending.ticket.pool->FindWaiter(pending.ticket.number);
       if (waiter == nullptr || waiter != pending.ticket.waiter || waiter->request != request || !attended)

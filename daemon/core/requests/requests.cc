@@ -69,6 +69,7 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
   BERTH_INVARIANT(fresh_call);
   Pending& pending = known.second;
   const CallId replaced = std::exchange(pending.call, call);
+  pending.takes_up = tag.takes_up;
   if (admission->fresh) {
     pending.memory = &memory;
     pending.session = core_.sessions.table().Find((*channel)->session);
@@ -80,8 +81,12 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
           Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: a later call waits for the answer",
                  {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
   }
-  if (pending.place != nullptr && pending.place->SetDeadline(request, pending.ticket, deadline)) core_.Expire(step);
-  if (detached_requests_.erase(request) > 0) Reattach(step, request);
+  // A request that was set aside keeps the deadline of its first call.
+  const bool resumes = skipped_.contains(request);
+  if (pending.place != nullptr && !resumes && pending.place->SetDeadline(request, pending.ticket, deadline)) {
+    core_.Expire(step);
+  }
+  if (detached_requests_.erase(request) + skipped_.erase(request) > 0) Reattach(step, request);
   return std::nullopt;
 }
 
@@ -99,6 +104,8 @@ void Requests::Answer(StepContext& step, const RequestId& request, absl::StatusO
   MarkNotWaiting(pending->second);
   pending_.erase(pending);
   const bool unheard = detached_requests_.erase(request) > 0 && !call;
+  // The process of a request that was set aside fetches its answer when it continues.
+  skipped_.erase(request);
   // Do not cache a refusal that no client received; a retry is evaluated again.
   if (absl::IsUnavailable(response.status()) || (unheard && !response.ok())) {
     memory.Erase(request.sequence);
@@ -116,6 +123,7 @@ void Requests::Leave(StepContext& step, const std::vector<RequestId>& requests, 
     MarkNotWaiting(pending);
     pending_.erase(found);
     detached_requests_.erase(request);
+    skipped_.erase(request);
     core_.memory_log.LogAnswer(step, pending, status);
     pending.place->Leave(step, request, pending.ticket);
     if (pending.call) Reply(step, pending.call, status);
@@ -181,6 +189,49 @@ void Requests::DropDetached(StepContext& step) {
   const std::vector<RequestId> requests(detached_requests_.begin(), detached_requests_.end());
   detached_requests_.clear();
   Dismiss(step, requests, Refuse(Reason::kCancelled, "no client repeated the request after the daemon's restart"));
+}
+
+void Requests::Skip(StepContext& step, const RequestId& request) {
+  skipped_.insert(request);
+  const CallId call = std::exchange(pending_.at(request).call, CallId());
+  if (call) Reply(step, call, ProcessStopped(request));
+}
+
+absl::Status Requests::ProcessStopped(const RequestId& request) {
+  return Refuse(Reason::kProcessStopped,
+                "request {sequence} of channel {channel} was set aside because its process was stopped: send the "
+                "request again to continue the wait",
+                {{"channel", request.channel.value()}, {"sequence", request.sequence}});
+}
+
+bool Requests::Reopen(StepContext& step, const RequestId& request) {
+  const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
+  const RequestMemory::Entry* const entry = channel.requests.Find(request.sequence);
+  const Session* const session = core_.sessions.table().Find(channel.session);
+  if (entry == nullptr || entry->state != RequestMemory::State::kAnswered ||
+      !core_.sessions.tenant_use().CheckMayWait(session->tenant).ok()) {
+    DropAnswer(request);
+    return false;
+  }
+  RequestMemory& memory = core_.sessions.RequestsOf(request.channel);
+  memory.Reopen(request.sequence);
+  pending_.emplace(request,
+                   Pending{.memory = &memory, .session = session, .takes_up = true, .since = step.now});
+  skipped_.insert(request);
+  return true;
+}
+
+void Requests::Drop(const RequestId& request) {
+  const auto pending = pending_.find(request);
+  pending->second.memory->Erase(request.sequence);
+  pending_.erase(pending);
+  skipped_.erase(request);
+}
+
+void Requests::DropAnswer(const RequestId& request) {
+  RequestMemory& memory = core_.sessions.RequestsOf(request.channel);
+  const RequestMemory::Entry* const entry = memory.Find(request.sequence);
+  if (entry != nullptr && entry->state == RequestMemory::State::kAnswered) memory.Erase(request.sequence);
 }
 
 void Requests::SetPlace(const RequestId& request, WaitPlace* place, const WaitTicket& ticket) {

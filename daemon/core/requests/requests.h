@@ -54,6 +54,20 @@ class Requests {
   // Leave() that also erases the requests from memory: a retry is a new request.
   void Dismiss(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
+  // Sets the pending request aside, because its process is stopped: answers its call with PROCESS_STOPPED. The request
+  // keeps its place, until a call waits for it again.
+  void Skip(StepContext& step, const RequestId& request);
+  static absl::Status ProcessStopped(const RequestId& request);
+  // Makes an answered request pending again, set aside. The caller then calls SetPlace(). Returns false if that is
+  // impossible: the process has settled the request, or its tenant may have no further waiter. Then the answer is
+  // forgotten, and a retry is a new request.
+  bool Reopen(StepContext& step, const RequestId& request);
+  // Has the daemon forget the answer of a request, if it still has it.
+  void DropAnswer(const RequestId& request);
+  // Has the daemon forget a reopened request that has no place.
+  void Drop(const RequestId& request);
+  // Reverts the grant of the answer.
+  ForgetOutcome Undo(StepContext& step, const Channel& channel, const Response& answer);
   // Counts a request without an immediate answer as one of its tenant's waiting requests; uncounts it at its end.
   void MarkWaiting(const RequestId& request);
   bool WriteRequest(const RequestId& request, ArchiveWriter& archive) const;
@@ -86,8 +100,6 @@ class Requests {
   void Leave(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status);
   void MarkNotWaiting(const Pending& pending);
   absl::StatusOr<ForgetOutcome> ForgetRequest(StepContext& step, const Channel& channel, uint64_t sequence);
-  // Reverts the grant of the answer.
-  ForgetOutcome Undo(StepContext& step, const Channel& channel, const Response& answer);
   // A call waits again for a detached request.
   void Reattach(StepContext& step, const RequestId& request);
 
@@ -96,6 +108,8 @@ class Requests {
   // Calls not answered yet.
   absl::flat_hash_map<CallId, PendingRequest*> calls_;
   std::set<RequestId> detached_requests_;
+  // Requests whose process was stopped, and that have no call since.
+  std::set<RequestId> skipped_;
   absl::Time detached_until_ = absl::InfiniteFuture();
 };
 

@@ -84,6 +84,14 @@ void Mailboxes::Acknowledge(ChannelId channel, uint64_t number, std::vector<Deli
   if (box.turn == 0) Flush(channel, box, window, sends);
 }
 
+bool Mailboxes::Owes(ChannelId channel, attach::DeliveryKind what) const {
+  const auto found = boxes_.find(channel);
+  if (found == boxes_.end()) return false;
+  const auto is = [what](const Letter& letter) { return letter.deliver.delivery.what == what; };
+  const Box& box = found->second;
+  return std::any_of(box.sent.begin(), box.sent.end(), is) || std::any_of(box.queue.begin(), box.queue.end(), is);
+}
+
 bool Mailboxes::Withdraw(ChannelId channel, ImportId import, std::vector<Deliver>* sends) {
   const auto found = boxes_.find(channel);
   if (found == boxes_.end()) return false;

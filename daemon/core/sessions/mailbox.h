@@ -58,6 +58,8 @@ class Mailboxes {
 
   // Returns the number of the channel's deliveries not sent yet.
   uint64_t Queued(ChannelId channel) const;
+  // Returns whether a delivery of that kind is queued or not acknowledged.
+  bool Owes(ChannelId channel, attach::DeliveryKind what) const;
   bool Has(ChannelId channel) const { return boxes_.contains(channel); }
   uint64_t size() const { return boxes_.size(); }
   // Returns OK, or the violated invariant.

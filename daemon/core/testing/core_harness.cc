@@ -37,7 +37,8 @@ Config CoreHarness::MeasuringConfig(Bytes context) {
 void CoreHarness::MakeCore() {
   core = std::make_unique<Core>(
       config_, [this] { return ++last_id_; }, [this](StreamKey stream) { return fence_values[stream]; },
-      [this](ChannelId channel) { return pages.contains(channel) ? &permit_slots[channel] : nullptr; });
+      [this](ChannelId channel) { return pages.contains(channel) ? &permit_slots[channel] : nullptr; },
+      [this](ChannelId channel) { return pages.contains(channel) ? &take_up_words[channel] : nullptr; });
 }
 
 CoreHarness::CoreHarness(const Config& config) : config_(config) {
@@ -431,6 +432,10 @@ void CoreHarness::Apply(const Effects& effects) {
       continue;
     } else if (const auto* lease = std::get_if<LeaseRecord>(&effect.what)) {
       RecordLease(*lease);
+      continue;
+    } else if (const auto* look = std::get_if<LookAtProcesses>(&effect.what)) {
+      looked_at.clear();
+      for (const LookAtProcesses::Process& process : look->processes) looked_at.push_back(process.channel);
       continue;
     } else {
       ++device_changes;

@@ -36,8 +36,11 @@ struct Peer {
   Caller caller() const {
     return {.credentials = {.session = session, .channel = channel, .secret = secret}, .tenant = tenant};
   }
-  RequestTag Next() { return {.sequence = ++sequence}; }
-  RequestTag Again() const { return {.sequence = sequence}; }
+  // Takes grants up, and sends its requests again after PROCESS_STOPPED.
+  bool takes_up = false;
+
+  RequestTag Next() { return {.sequence = ++sequence, .takes_up = takes_up}; }
+  RequestTag Again() const { return {.sequence = sequence, .takes_up = takes_up}; }
 };
 
 // Restores as a broker does: fails also for records that are inconsistent.
@@ -163,6 +166,7 @@ class CoreHarness {
   // The fence values and permit slots in the processes' pages.
   std::map<StreamKey, FenceValues> fence_values;
   std::map<ChannelId, PermitSlot> permit_slots;
+  std::map<ChannelId, TakeUpWords> take_up_words;
   // The effects in order. Tests take from these as they like.
   std::map<CallId, absl::StatusOr<Response>> replies;
   std::deque<std::variant<CreateBlock, ReleaseBlock>> jobs;
@@ -177,6 +181,8 @@ class CoreHarness {
   std::deque<ModuleWork> module_work;
   // DevicesChanged effects, log records and lease records, which last_effects leaves out.
   uint64_t device_changes = 0;
+  // The processes of the last LookAtProcesses effect, which last_effects leaves out.
+  std::vector<ChannelId> looked_at;
   std::vector<LogRecord> log;
   // `open_leases`: the leases that are open by these records, by kind and id.
   std::vector<LeaseRecord> leases;

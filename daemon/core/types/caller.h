@@ -101,6 +101,8 @@ struct RequestTag {
   uint64_t sequence = 0;
   uint64_t answered_below = 0;
   std::vector<uint64_t> open = {};
+  // The process takes grants up (common/wire/take_up.h), and sends the request again after PROCESS_STOPPED.
+  bool takes_up = false;
 };
 
 }  // namespace berth::core

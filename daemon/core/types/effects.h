@@ -119,6 +119,16 @@ struct ModuleWork {
   ModuleRecord record;
 };
 
+// Requests wait: find out which of these processes are stopped, and report them by Core::ProcessesStopped().
+struct LookAtProcesses {
+  struct Process {
+    ChannelId channel;
+    // In the daemon's PID namespace.
+    int32_t pid = 0;
+  };
+  std::vector<Process> processes;
+};
+
 // The result of ListDevices(), apart from its byte counts, has changed.
 struct DevicesChanged {};
 
@@ -128,7 +138,8 @@ struct DevicesChanged {};
 struct Effect {
   uint64_t number = 0;
   std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession, SendWorkerCommand, DevicesChanged, LogRecord, LeaseRecord, ModuleWork>
+               DropChannel, DropSession, SendWorkerCommand, DevicesChanged, LogRecord, LeaseRecord, ModuleWork,
+               LookAtProcesses>
       what;
 };
 

@@ -52,6 +52,8 @@ enum class LeaseEnd {
   kUnseen = 9,
   // Only in a history: the daemon ended before the lease did.
   kDaemonEnd = 10,
+  // The process did not take the grant up in time.
+  kNotTakenUp = 11,
 };
 
 struct LeaseRecord {

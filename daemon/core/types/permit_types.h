@@ -131,6 +131,8 @@ struct PoolView {
   uint64_t out_without_device = 0;
   uint64_t holders = 0;
   uint64_t waiters = 0;
+  // Number of waiters among them that are set aside (WaiterView::stopped).
+  uint64_t stopped = 0;
   uint64_t peak = 0;
   uint64_t granted_total = 0;
   uint64_t refused_total = 0;
@@ -205,6 +207,8 @@ struct WaiterView {
   DeviceConstraint device;
   absl::Time since;
   ProcessInfo process;
+  // The waiter is set aside, because its process is stopped or has not returned to this broker: it is granted nothing.
+  bool stopped = false;
 };
 
 // The first reason for which a waiter waits.
@@ -235,6 +239,8 @@ enum class WaitCause {
   kStopping = 12,
   // The request names no device, and too many permits without a device are out.
   kNoDevice = 13,
+  // The waiter's process is stopped, or has not returned since the broker's restart.
+  kStopped = 14,
 };
 
 // Explains one waiter's wait.

@@ -121,9 +121,11 @@ absl::Status SideCalls::Serve(const attach::Ask& ask, Requester requester) {
       if (ask.bytes != 0) return Malformed("none", ask.bytes);
       Cancel(requester.caller.credentials.channel);
       return absl::OkStatus();
+    case attach::Method::kSkip:
+      return Skip(ask, requester);
   }
   return Refuse(Reason::kInvalidField, "{field} {value}; expected {limit}",
-                {{"field", "method"}, {"value", static_cast<uint32_t>(ask.method)}, {"limit", "1 to 4"}});
+                {{"field", "method"}, {"value", static_cast<uint32_t>(ask.method)}, {"limit", "1 to 5"}});
 }
 
 absl::Status SideCalls::Acquire(const attach::Ask& ask, Requester requester) {
@@ -191,6 +193,23 @@ absl::Status SideCalls::EndSession(const attach::Ask& ask, const Requester& requ
                      .outcome = view.status(),
                      .caller = requester.caller});
   SendView<v1::Session>(requester, ask.number, view);
+  return absl::OkStatus();
+}
+
+absl::Status SideCalls::Skip(const attach::Ask& ask, const Requester& requester) {
+  if (ask.bytes != 0) return Malformed("none", ask.bytes);
+  absl::Status may;
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    may = core.Authenticate(requester.caller);
+    if (may.ok()) core.ProcessesStopped(now, {requester.caller.credentials.channel}, effects);
+  });
+  if (IsUnproved(may)) Record(requester, {.what = "call", .outcome = may, .caller = requester.caller});
+  if (!may.ok()) {
+    SendRefusal(requester, ask.number, may);
+    return absl::OkStatus();
+  }
+  const attach::Answer answer = {.number = ask.number};
+  requester.send(std::as_bytes(std::span(&answer, 1)).first(attach::Answer::BytesOf(0)));
   return absl::OkStatus();
 }
 

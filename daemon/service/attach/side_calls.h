@@ -60,6 +60,7 @@ class SideCalls {
   absl::Status Acquire(const attach::Ask& ask, Requester requester) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ExplainWait(const attach::Ask& ask, const Requester& requester) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status EndSession(const attach::Ask& ask, const Requester& requester);
+  absl::Status Skip(const attach::Ask& ask, const Requester& requester);
   // Takes the waiting call of the channel out of the table.
   std::unique_ptr<Waiting> Take(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   void Record(const Requester& requester, AuditRecord record) const;

@@ -59,7 +59,8 @@ void ToProto(const core::ProcessInfo& process, v1::Process* out) {
 core::RequestTag FromProto(const v1::RequestTag& tag) {
   return {.sequence = tag.sequence(),
           .answered_below = tag.answered_below(),
-          .open = {tag.open().begin(), tag.open().end()}};
+          .open = {tag.open().begin(), tag.open().end()},
+          .takes_up = tag.takes_up()};
 }
 
 void ToProto(const core::SessionView& view, v1::Session* out) {

@@ -19,7 +19,7 @@ namespace {
 static_assert(static_cast<int>(core::LeaseKind::kPermit) == v1::HistoryLease::PERMIT);
 static_assert(static_cast<int>(core::LeaseKind::kPlan) == v1::HistoryLease::PLAN);
 static_assert(static_cast<int>(core::LeaseEnd::kReleased) == v1::HistoryLease::RELEASED);
-static_assert(static_cast<int>(core::LeaseEnd::kDaemonEnd) == v1::HistoryLease::DAEMON_END);
+static_assert(static_cast<int>(core::LeaseEnd::kNotTakenUp) == v1::HistoryLease::NOT_TAKEN_UP);
 
 // Range of google.protobuf.Timestamp.
 constexpr int64_t kLeastSeconds = -62'135'596'800;

@@ -5,10 +5,12 @@
 
 #include <berth/error.h>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/label.h"
 #include "common/status_macros.h"
+#include "daemon/base/process_state.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/placement_conversion.h"
 
@@ -26,8 +28,11 @@ void HoldToProto(absl::Duration hold, google::protobuf::Duration* out) {
   service::ToProto(hold == absl::InfiniteDuration() ? absl::ZeroDuration() : hold, out);
 }
 
+// The most processes whose state one answer reads, at some 10 us each.
+constexpr size_t kMostLooks = 256;
+
 // The core's enums have the wire's numbers.
-static_assert(static_cast<int>(core::WaitCause::kNoDevice) == v1::WaitExplanation::NO_DEVICE);
+static_assert(static_cast<int>(core::WaitCause::kStopped) == v1::WaitExplanation::STOPPED);
 
 }  // namespace
 
@@ -146,6 +151,7 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
     to->set_cap(cap);
   }
   out->set_kept(view.cached);
+  out->set_stopped_waiters(view.stopped);
 }
 
 void ToProto(const core::PermitView& view, v1::Permit* out) {
@@ -171,6 +177,16 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
   if (view.utilisation.has_value()) out->set_utilisation(*view.utilisation);
 }
 
+void MarkStopped(google::protobuf::RepeatedPtrField<v1::Permit>* permits) {
+  absl::flat_hash_map<int32_t, bool> looked;
+  for (v1::Permit& permit : *permits) {
+    const auto [at, fresh] = looked.try_emplace(permit.process().pid(), false);
+    if (fresh && looked.size() > kMostLooks) return;
+    if (fresh) at->second = IsStopped(at->first);
+    permit.set_stopped(at->second);
+  }
+}
+
 void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   out->set_pool(view.pool);
   out->set_units(view.units);
@@ -187,6 +203,7 @@ void ToProto(const core::WaiterView& view, v1::Waiter* out) {
   out->set_declared_bytes(view.device.declared.count());
   out->set_min_free_bytes(view.device.min_free.count());
   out->set_gang(view.gang);
+  out->set_stopped(view.stopped);
 }
 
 void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
@@ -194,6 +211,7 @@ void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
   ToProto(view.pool, out->mutable_pool());
   out->set_cause(static_cast<v1::WaitExplanation::Cause>(view.cause));
   for (const core::PermitView& holder : view.holders) ToProto(holder, out->add_holders());
+  MarkStopped(out->mutable_holders());
   out->set_tenant_out(view.tenant_out);
   out->set_units_ahead(view.units_ahead);
   out->set_passes(view.passes);

@@ -15,6 +15,7 @@
 #include "daemon/core/types/device_types.h"
 #include "daemon/core/types/permit_types.h"
 #include "google/protobuf/map.h"
+#include "google/protobuf/repeated_field.h"
 
 namespace berth::service {
 
@@ -35,6 +36,8 @@ void ToProto(const core::PoolView& view, v1::Pool* out);
 // Converts all fields except the pool's name.
 void ToProto(const core::PoolChange& change, v1::SetPoolRequest* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);
+// Sets Permit.stopped, for the first 256 processes. Reads /proc, so it is not called under the broker's lock.
+void MarkStopped(google::protobuf::RepeatedPtrField<v1::Permit>* permits);
 void ToProto(const core::WaiterView& view, v1::Waiter* out);
 void ToProto(const core::WaitView& view, v1::WaitExplanation* out);
 void ToProto(const core::StrayView& view, v1::Stray* out);

@@ -100,6 +100,7 @@ class PermitService final : public v1::PermitService::CallbackService {
         },
         [&](const Holders& holders) {
           for (const core::PermitView& view : holders.permits) ToProto(view, response->add_permits());
+          MarkStopped(response->mutable_permits());
           for (const core::WaiterView& view : holders.waiters) ToProto(view, response->add_waiters());
           response->set_next_page_token(NextPageToken(holders.permits));
         });

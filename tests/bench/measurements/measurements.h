@@ -47,6 +47,8 @@ absl::StatusOr<std::vector<Measurement>> StartMeasurements(const Programs& progr
 
 // Time from one process's release to another's grant (turn_measurements.cc).
 absl::StatusOr<std::vector<Measurement>> TurnMeasurements(const Programs& programs);
+// The same behind waiters that are stopped (stop_measurements.cc).
+absl::StatusOr<std::vector<Measurement>> StopMeasurements(const Programs& programs);
 // Many contending processes, beside other locks (peer_measurements.cc).
 absl::StatusOr<std::vector<Measurement>> PeerMeasurements(const Programs& programs);
 

@@ -1,0 +1,261 @@
+// Grants that processes take up by one atomic step (common/wire/take_up.h), and waiters whose processes are stopped.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/core/managers.h"
+#include "daemon/core/permits/permit_transaction.h"
+#include "daemon/core/permits/permits.h"
+#include "daemon/core/types/invariant.h"
+
+namespace berth::core {
+namespace {
+
+// Longest time that a process may leave a grant untaken while another request waits. A process that runs takes a grant
+// up within a millisecond; a machine under load may delay the process by a few hundred.
+constexpr absl::Duration kTakeUpPatience = absl::Milliseconds(500);
+// Interval between looks at the processes of waiting requests, and the most processes of one look. A look at a process
+// takes the broker some 10 us.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
+constexpr size_t kMostLooks = 256;
+
+}  // namespace
+
+bool Permits::Offer(StepContext& step, AcquireOutcome& outcome) {
+  if ((!outcome.granted.has_value() && outcome.gang == nullptr) || find_take_up_ == nullptr) return true;
+  const RequestId request = outcome.request;
+  const Pending& pending = core_.requests.pending().at(request);
+  if (!pending.takes_up) return true;
+  const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
+  // The process has mapped its page before it acknowledges the page.
+  if (!channel.has_page || core_.sessions.mailboxes().Owes(channel.id, attach::DeliveryKind::kOwnPage)) return true;
+  TakeUpWords* const words = find_take_up_(channel.id);
+  if (words == nullptr) return true;
+  // The process has settled the requests whose grants it has taken up.
+  for (auto it = offers_.lower_bound({channel.id, 0}); it != offers_.end() && it->first.channel == channel.id;) {
+    const RequestId earlier = it->first;
+    ++it;
+    if (channel.requests.Settled(earlier.sequence)) RemoveOffer(earlier);
+  }
+  const auto may_reuse = [&](uint64_t sequence) {
+    const RequestMemory::Entry* const entry = channel.requests.Find(sequence);
+    return channel.requests.Settled(sequence) ||
+           (entry != nullptr && entry->state == RequestMemory::State::kForgotten);
+  };
+  // A gang's grant is final then: it cannot be withheld as a whole.
+  if (!words->Offer(request.sequence, may_reuse)) return !outcome.granted.has_value();
+  if (!outcome.granted.has_value()) {
+    AddOffer(request, {.session = channel.session,
+                       .since = step.now,
+                       .gang = pending.plan == nullptr ? outcome.gang : nullptr});
+    return true;
+  }
+  GrantedWaiter& granted = *outcome.granted;
+  AddOffer(request, {.session = channel.session,
+                     .since = step.now,
+                     .pool = granted.pool,
+                     .acquisition = granted.acquisition,
+                     .waiter = std::move(granted.waiter)});
+  return true;
+}
+
+void Permits::Withhold(StepContext& step, AcquireOutcome& outcome) {
+  const RequestId request = outcome.request;
+  GrantedWaiter granted = *std::move(outcome.granted);
+  PermitTransaction transaction(core_, &step);
+  const Waiter* const waiter = granted.waiter.what.wait ? granted.pool->PutBack(std::move(granted.waiter)) : nullptr;
+  if (waiter != nullptr) {
+    core_.requests.SetPlace(request, this, {.pool = granted.pool, .waiter = waiter, .number = waiter->number});
+    core_.requests.Skip(step, request);
+  } else {
+    core_.requests.Answer(step, request, Requests::ProcessStopped(request));
+  }
+  granted.pool->Release(transaction.step(), granted.acquisition, LeaseEnd::kNotTakenUp);
+  transaction.Answer();
+}
+
+void Permits::AddOffer(const RequestId& request, OfferedGrant offer) {
+  offers_by_time_.emplace(offer.since, request);
+  if (offer.acquisition) offered_.emplace(offer.acquisition, request);
+  const bool fresh = offers_.emplace(request, std::move(offer)).second;
+  BERTH_INVARIANT(fresh);
+}
+
+Permits::OfferedGrant Permits::RemoveOffer(const RequestId& request) {
+  OfferedGrant offer = std::move(offers_.extract(request).mapped());
+  offers_by_time_.erase({offer.since, request});
+  offered_.erase(offer.acquisition);
+  return offer;
+}
+
+void Permits::ResolveOffer(StepContext& step, const RequestId& request) {
+  OfferedGrant offer = RemoveOffer(request);
+  TakeUpWords* const words = find_take_up_(request.channel);
+  if (words == nullptr || !words->Withdraw(request.sequence)) return;
+  TakeBack(step, request, std::move(offer));
+}
+
+void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Gang* gang) {
+  const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
+  const RequestMemory::Entry* const entry = channel.requests.Find(request.sequence);
+  if (entry == nullptr || entry->state != RequestMemory::State::kAnswered) return;
+  const absl::StatusOr<Response> answer = entry->answer();
+  // The plan could not be completed, which ended its leases.
+  if (!answer.ok()) return;
+  const bool returns = gang != nullptr && gang->what.wait && core_.requests.Reopen(step, request);
+  if (!returns) core_.requests.DropAnswer(request);
+  core_.requests.Undo(step, channel, *answer);
+  if (!returns) return;
+  if (!PermitTransaction(core_, &step).PutBack(*gang)) return core_.requests.Drop(request);
+  core_.requests.SetPlace(request, this);
+  core_.requests.MarkWaiting(request);
+}
+
+void Permits::TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer) {
+  if (offer.pool == nullptr) return TakeBackGang(step, request, offer.gang.get());
+  PermitTransaction transaction(core_, &step);
+  const bool waits = offer.waiter.has_value() && offer.waiter->what.wait;
+  const Waiter* const waiter = waits ? offer.pool->PutBack(*std::move(offer.waiter)) : nullptr;
+  if (waiter == nullptr) {
+    core_.requests.DropAnswer(request);
+  } else if (core_.requests.Reopen(step, request)) {
+    core_.requests.SetPlace(request, this, {.pool = offer.pool, .waiter = waiter, .number = waiter->number});
+    core_.requests.MarkWaiting(request);
+  } else {
+    offer.pool->Leave(waiter->number);
+  }
+  // The permit may have ended meanwhile: revoked, or held too long.
+  if (offer.pool->Holds(offer.session, offer.acquisition)) {
+    offer.pool->Release(transaction.step(), offer.acquisition, LeaseEnd::kNotTakenUp);
+  }
+  transaction.Answer();
+}
+
+bool Permits::AnyoneWaits() const {
+  return std::any_of(pools_.begin(), pools_.end(), [](const auto& pool) { return pool.second.HasAttached(); });
+}
+
+absl::Time Permits::next_offer() const {
+  if (offers_by_time_.empty() || !AnyoneWaits()) return absl::InfiniteFuture();
+  return offers_by_time_.begin()->first + kTakeUpPatience;
+}
+
+void Permits::ResolveOverdueOffers(StepContext& step) {
+  while (next_offer() <= step.now) ResolveOffer(step, RequestId(offers_by_time_.begin()->second));
+}
+
+void Permits::ForgetOffersOf(ChannelId channel) {
+  for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
+    const RequestId request = it->first;
+    ++it;
+    RemoveOffer(request);
+  }
+}
+
+void Permits::BeginWait(StepContext& step, const RequestId& request) {
+  const auto pending = core_.requests.pending().find(request);
+  if (pending == core_.requests.pending().end() || !pending->second.takes_up || find_take_up_ == nullptr) return;
+  look_at_ = std::min(look_at_, step.now + kLookInterval);
+  const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
+  if (channel.has_page || !core_.sessions.MayDeliver(channel).ok()) return;
+  core_.fences.SendOwnPage(step, request);
+}
+
+void Permits::LookAtWaiters(StepContext& step) {
+  if (look_at_ > step.now) return;
+  std::set<ChannelId> channels;
+  for (const auto& [since, request] : offers_by_time_) {
+    if (channels.size() == kMostLooks) break;
+    channels.insert(request.channel);
+  }
+  bool waits = false;
+  size_t looked = 0;
+  for (const auto& [name, pool] : pools_) {
+    pool.ForEachWaiter([&](const Waiter& waiter) {
+      const bool looks = !waiter.detached && core_.requests.pending().at(waiter.request).takes_up;
+      waits = waits || looks;
+      if (looks) channels.insert(waiter.request.channel);
+      looked += looks ? 1 : 0;
+      return looked < kMostLooks;
+    });
+  }
+  look_at_ = waits ? step.now + kLookInterval : absl::InfiniteFuture();
+  if (!waits) return;
+  core::LookAtProcesses look;
+  for (const ChannelId channel : channels) {
+    const int32_t pid = core_.sessions.table().FindChannel(channel)->process.pid;
+    if (pid > 0) look.processes.push_back({.channel = channel, .pid = pid});
+  }
+  if (!look.processes.empty()) step.Emit(std::move(look));
+}
+
+void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& channels) {
+  for (const ChannelId channel : channels) {
+    const Channel* const found = core_.sessions.table().FindChannel(channel);
+    if (found == nullptr) continue;
+    for (const RequestId& request : core_.requests.PendingOf(*found)) {
+      const Pending& pending = core_.requests.pending().at(request);
+      if (!pending.takes_up || !pending.call || pending.place != this) continue;
+      if (pending.ticket.pool != nullptr) {
+        pending.ticket.pool->Detach(pending.ticket.number);
+      } else {
+        const Gang& gang = *gangs_.Find(request);
+        for (const Gang::Part& part : gang.parts) part.pool->Detach(gang.number);
+      }
+      core_.requests.Skip(step, request);
+    }
+    for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
+      const RequestId request = it->first;
+      ResolveOffer(step, request);
+      it = offers_.upper_bound(request);
+    }
+  }
+  step.dirty.pools = true;
+  ServeAll(step);
+}
+
+void Permits::RestoreOffers(StepContext& step) {
+  if (find_take_up_ == nullptr) return;
+  std::vector<std::pair<RequestId, OfferedGrant>> found;
+  core_.sessions.table().ForEachChannel([&](const Channel& channel) {
+    const TakeUpWords* const words = channel.has_page && !channel.hung_up ? find_take_up_(channel.id) : nullptr;
+    if (words == nullptr) return;
+    words->ForEachUntaken([&](uint64_t sequence) {
+      const RequestMemory::Entry* const entry = channel.requests.Find(sequence);
+      if (entry == nullptr || entry->state != RequestMemory::State::kAnswered) return;
+      const absl::StatusOr<Response> answer = entry->answer();
+      if (!answer.ok()) return;
+      if (std::holds_alternative<GangResult>(*answer) || std::holds_alternative<PlanResult>(*answer)) {
+        found.push_back({{channel.id, sequence}, {.session = channel.session, .since = step.now}});
+      }
+      const auto* const granted = std::get_if<AcquireResult>(&*answer);
+      if (granted == nullptr) return;
+      for (auto& [name, pool] : pools_) {
+        if (!pool.Holds(channel.session, granted->acquisition)) continue;
+        found.push_back({{channel.id, sequence},
+                         {.session = channel.session,
+                          .since = step.now,
+                          .pool = &pool,
+                          .acquisition = granted->acquisition}});
+      }
+    });
+  });
+  for (auto& [request, offer] : found) {
+    const bool withdrawn = find_take_up_(request.channel)->IsWithdrawn(request.sequence);
+    if (withdrawn) {
+      // The earlier broker did not persist the withdrawal.
+      TakeBack(step, request, std::move(offer));
+    } else {
+      AddOffer(request, std::move(offer));
+    }
+  }
+}
+
+}  // namespace berth::core

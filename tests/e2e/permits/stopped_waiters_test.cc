@@ -1,0 +1,320 @@
+// Waiters whose process is stopped: the next waiter gets the unit, every view says so, and the stopped one waits on in
+// its place once it continues.
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
+#include "tests/support/proc.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+// How a waiter comes to a halt.
+struct Halt {
+  const char* name;
+  int signal;
+  bool group;
+};
+constexpr Halt kStop = {"Stop", SIGSTOP, false};
+// As a terminal's ^Z.
+constexpr Halt kTerminalStop = {"GroupTstp", SIGTSTP, true};
+constexpr Halt kHalts[] = {
+    kStop, {"GroupStop", SIGSTOP, true}, kTerminalStop, {"Ttin", SIGTTIN, false}, {"Ttou", SIGTTOU, false}};
+
+class StoppedWaitersTest : public ::testing::Test {
+ protected:
+  StoppedWaitersTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), berth_(daemon_.folder()) {}
+
+  void TearDown() override { daemon_.ExpectAccountsBack(); }
+
+  bool WaitersBecome(uint64_t count) {
+    return daemon_.AccountsBecome([count](const Accounts& accounts) { return accounts.waiters == count; });
+  }
+  // Returns the waiters in the order of the queue.
+  std::vector<v1::Waiter> Waiters() {
+    const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits());
+    return {permits.waiters().begin(), permits.waiters().end()};
+  }
+  bool FirstWaiterIsStopped() {
+    const std::vector<v1::Waiter> waiters = Waiters();
+    return !waiters.empty() && waiters[0].stopped();
+  }
+
+  TestDaemon daemon_;
+  BerthCommand berth_;
+};
+
+// `berth run` as a job of a shell, which may be stopped by the terminal's signals.
+class Job {
+ public:
+  Job(const TestDaemon& daemon, const std::string& options, const std::string& command)
+      : shell_(Subprocess::Start(
+            {.argv = {"/bin/bash", "-c",
+                      absl::StrCat("set -m; \"$0\" run --quiet ", options, " -- ", command,
+                                   " & echo $!; read line; while kill -0 $! 2>/dev/null; do wait $!; done"),
+                      ProgramPath("client/cli/berth")},
+             .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}})) {
+    EXPECT_TRUE(absl::SimpleAtoi(Must(shell_.ReadLine()), &pid_));
+  }
+  void Signal(int signal, bool group) const { ::kill(group ? -pid_ : pid_, signal); }
+  void Stop(const Halt& halt) const {
+    Signal(halt.signal, halt.group);
+    ASSERT_TRUE(Eventually([&] { return StateOf(pid_) == 'T'; })) << halt.name;
+  }
+  pid_t pid() const { return pid_; }
+  Subprocess& shell() { return shell_; }
+  // The job ends by itself.
+  void End() {
+    shell_.CloseInput();
+    shell_.Wait();
+  }
+
+ private:
+  Subprocess shell_;
+  pid_t pid_ = 0;
+};
+
+// `seen`: the unit comes free once the daemon has seen the stop; or else before it can have seen it.
+class HaltTest : public StoppedWaitersTest, public ::testing::WithParamInterface<std::tuple<Halt, bool>> {};
+
+TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
+  const auto& [halt, seen] = GetParam();
+  Actor holder(daemon_), next(daemon_), last(daemon_);
+  holder.Do("acquire p");
+  Job job(daemon_, "", "echo ran");
+  ASSERT_TRUE(WaitersBecome(1));
+  next.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(2));
+  job.Stop(halt);
+  if (seen) ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(next.Answer()));
+  ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
+  // The waiter returns to its place, before one that came meanwhile.
+  last.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(2));
+  EXPECT_EQ(Waiters()[0].process().pid(), job.pid());
+  job.Signal(SIGCONT, halt.group);
+  ASSERT_TRUE(Eventually([&] { return !Waiters()[0].stopped(); }));
+  EXPECT_EQ(Waiters()[0].process().pid(), job.pid());
+  next.Do("release p");
+  EXPECT_EQ(Must(job.shell().ReadLine()), "ran");
+  EXPECT_TRUE(Ok(last.Answer()));
+  last.Do("release p");
+  job.End();
+  for (Actor* const actor : {&holder, &next, &last}) actor->Quit();
+}
+
+INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
+                         ::testing::Combine(::testing::ValuesIn(kHalts), ::testing::Bool()),
+                         [](const auto& info) {
+                           const bool seen = std::get<1>(info.param);
+                           return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
+                         });
+
+TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
+  Actor holder(daemon_), next(daemon_);
+  holder.Do("acquire p");
+  Job job(daemon_, "", "echo ran");
+  ASSERT_TRUE(WaitersBecome(1));
+  job.Stop(kTerminalStop);
+  // No look at the process is needed.
+  EXPECT_TRUE(FirstWaiterIsStopped());
+  next.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(2));
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(next.Answer()));
+  job.Signal(SIGCONT, /*group=*/true);
+  next.Do("release p");
+  EXPECT_EQ(Must(job.shell().ReadLine()), "ran");
+  job.End();
+  holder.Quit();
+  next.Quit();
+}
+
+TEST_F(StoppedWaitersTest, HolderProcessStopsWithBerthAcquire) {
+  Actor holder(daemon_), next(daemon_);
+  holder.Do("acquire p");
+  Subprocess shell = Subprocess::Start(
+      {.argv = {"/bin/bash", "-c",
+                "set -m; \"$0\" acquire --quiet --shell --owner $$ >/dev/null & echo $!; read line; "
+                "while kill -0 $! 2>/dev/null; do wait $!; done; echo acquired",
+                ProgramPath("client/cli/berth")},
+       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  pid_t acquire = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(Must(shell.ReadLine()), &acquire));
+  ASSERT_TRUE(WaitersBecome(1));
+  ::kill(-acquire, SIGTSTP);
+  ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
+  next.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(2));
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(next.Answer()));
+  ::kill(-acquire, SIGCONT);
+  next.Do("release p");
+  shell.CloseInput();
+  EXPECT_EQ(Must(shell.ReadLine()), "acquired");
+  EXPECT_EQ(shell.Wait(), 0);
+  holder.Quit();
+  next.Quit();
+}
+
+TEST_F(StoppedWaitersTest, SdkAndGangsOfStoppedProcessAreSkipped) {
+  for (const std::string& request : {std::string("acquire p"), std::string("gang p gpu-tests:1"),
+                                     std::string("acquire p key=k")}) {
+    SCOPED_TRACE(request);
+    Actor holder(daemon_), stops(daemon_), next(daemon_);
+    holder.Do("acquire p");
+    stops.SendLine(request);
+    ASSERT_TRUE(WaitersBecome(1));
+    next.SendLine("acquire p");
+    ASSERT_TRUE(WaitersBecome(2));
+    stops.process().Signal(SIGSTOP);
+    ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped() && Waiters()[0].process().pid() == stops.pid(); }));
+    holder.Do("release p");
+    EXPECT_TRUE(Ok(next.Answer()));
+    stops.process().Signal(SIGCONT);
+    next.Do("release p");
+    EXPECT_TRUE(Ok(stops.Answer()));
+    stops.Quit();
+    next.Quit();
+    holder.Quit();
+  }
+}
+
+TEST_F(StoppedWaitersTest, ViewsNameStoppedWaitersAndHolders) {
+  Actor holder(daemon_), stops(daemon_);
+  holder.Do("acquire p");
+  stops.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(1));
+  stops.process().Signal(SIGSTOP);
+  ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
+  holder.process().Signal(SIGSTOP);
+  ASSERT_TRUE(Eventually([&] { return StateOf(holder.pid()) == 'T'; }));
+  const std::string permits = berth_.Show({"permits"});
+  // The holder's row, and the waiter's.
+  const size_t first = permits.find(" stopped");
+  ASSERT_NE(first, std::string::npos) << permits;
+  EXPECT_NE(permits.find(" stopped", first + 1), std::string::npos) << permits;
+  const std::string explained = berth_.Show({"explain", absl::StrCat(Waiters()[0].number())});
+  EXPECT_TRUE(absl::StrContains(explained, "because: the waiting process is stopped")) << explained;
+  const std::string status = berth_.Show({"status"});
+  EXPECT_TRUE(absl::StrContains(status, "1, 1 stopped")) << status;
+  const nlohmann::json json = berth_.ShowJson({"permits"});
+  EXPECT_TRUE(json["permits"][0]["stopped"].get<bool>()) << json;
+  EXPECT_TRUE(json["waiters"][0]["stopped"].get<bool>()) << json;
+  // The notice of another wait names the stopped holder, and how many are stopped before it.
+  Subprocess waits = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c", "exec \"$0\" run -- /bin/true 2>&1", ProgramPath("client/cli/berth")},
+       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  const std::string notice = Must(waits.ReadLine());
+  EXPECT_TRUE(absl::StrContains(notice, "(1 stopped)")) << notice;
+  EXPECT_TRUE(absl::StrContains(notice, " (stopped)")) << notice;
+  stops.process().Signal(SIGCONT);
+  holder.process().Signal(SIGCONT);
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(stops.Answer()));
+  stops.Do("release p");
+  EXPECT_EQ(waits.Wait(), 0);
+  stops.Quit();
+  holder.Quit();
+}
+
+TEST_F(StoppedWaitersTest, WaitOfStoppedProcessEndsAtItsLimit) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Job job(daemon_, "--timeout 1", "echo ran");
+  ASSERT_TRUE(WaitersBecome(1));
+  job.Stop(kStop);
+  ASSERT_TRUE(WaitersBecome(0));
+  job.Signal(SIGCONT, /*group=*/false);
+  ASSERT_TRUE(Eventually([&] { return !IsAlive(job.pid()); }));
+  job.End();
+  EXPECT_EQ(job.shell().ReadAll(), "");
+  holder.Quit();
+}
+
+TEST_F(StoppedWaitersTest, HundredStoppedWaitersCostNoMoreThanOne) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  std::vector<Subprocess> stopped;
+  const uint64_t count = GateOrSoak(12, 100);
+  for (uint64_t i = 0; i < count; ++i) {
+    stopped.push_back(berth_.Start({"run", "--quiet", "--", "/bin/true"}));
+    ASSERT_TRUE(WaitersBecome(i + 1));
+  }
+  Actor next(daemon_);
+  next.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(count + 1));
+  // All at once, and the unit comes free at once.
+  for (const Subprocess& process : stopped) process.Signal(SIGSTOP);
+  const absl::Time freed = absl::Now();
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(next.Answer()));
+  // One patience each would be far more.
+  EXPECT_LT(absl::Now() - freed, absl::Milliseconds(500) * static_cast<int64_t>(count));
+  for (const Subprocess& process : stopped) process.Signal(SIGCONT);
+  next.Do("release p");
+  for (Subprocess& process : stopped) EXPECT_EQ(process.Wait(), 0);
+  next.Quit();
+  holder.Quit();
+}
+
+TEST_F(StoppedWaitersTest, ThousandStopsASecondGrantNothingTwice) {
+  char folder[] = "/tmp/berth-stops-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  GiveToClients(folder);
+  // The command fails where another process uses the unit.
+  const std::string use = absl::StrCat("mkdir ", folder, "/unit && rmdir ", folder, "/unit || echo twice");
+  const uint64_t rounds = GateOrSoak(4, 100);
+  const std::string loop = absl::StrCat("for i in $(seq ", rounds, "); do \"$0\" run --quiet -- /bin/sh -c '", use,
+                                        "'; done; echo done");
+  const auto start = [&] {
+    return Subprocess::Start({.argv = {"/bin/bash", "-c", loop, ProgramPath("client/cli/berth")},
+                              .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
+  };
+  std::vector<Subprocess> loops;
+  for (int i = 0; i < 3; ++i) loops.push_back(start());
+  std::atomic<bool> over = false;
+  std::thread stopper([&] {
+    // Stops the waiting processes, but no command.
+    while (!over) {
+      for (const Subprocess& loop : loops) {
+        for (const ChildInfo& child : ChildrenOf(loop.pid())) {
+          ::kill(child.pid, SIGSTOP);
+          // A read of /proc is the pause.
+          StateOf(child.pid);
+          ::kill(child.pid, SIGCONT);
+        }
+      }
+    }
+  });
+  for (Subprocess& loop : loops) EXPECT_EQ(loop.ReadAll(), "done\n");
+  over = true;
+  stopper.join();
+  for (Subprocess& loop : loops) EXPECT_EQ(loop.Wait(), 0);
+  ::rmdir(folder);
+}
+
+}  // namespace
+}  // namespace berth::testing
