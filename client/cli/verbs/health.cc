@@ -49,16 +49,13 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
-      "health",
-      "Check the daemon and its devices; ends with 0: all serve; 1: a device does not; 69: no daemon "
-      "answers");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
-    };
-  });
+void AddHealth(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("health",
+                        "Check the daemon and its devices; ends with 0: all serve; 1: a device does not; 69: no daemon "
+                        "answers");
+  verb.Runs(
+      [&globals] { return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); }); });
 }
 
 }  // namespace berth::cli

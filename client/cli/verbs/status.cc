@@ -88,13 +88,10 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("status", "Show the node at a glance: pools and devices");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
-    };
-  });
+void AddStatus(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("status", "Show the node at a glance: pools and devices");
+  verb.Runs(
+      [&globals] { return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); }); });
 }
 
 }  // namespace berth::cli

@@ -31,14 +31,11 @@ absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddUpgrade(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
       "upgrade", "Replace the daemon by the program that is installed now (operator); no lease ends and no call fails");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Inspect(globals, /*admin=*/true,
-                     [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
-    };
+  verb.Runs([&globals] {
+    return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
   });
 }
 
