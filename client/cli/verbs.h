@@ -16,6 +16,10 @@
 #include "client/cli/exit_status.h"
 #include "client/sdk/admin/inspector.h"
 
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
+
 namespace berth::cli {
 
 // Global options, and the arguments after "--". The parser fills them, so verbs read them only when they run.

@@ -5,6 +5,8 @@
 #include <berth/bytes.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"

@@ -10,6 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/run/ctest_resources.h"
 #include "client/cli/run/run_command.h"

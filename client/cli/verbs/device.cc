@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"

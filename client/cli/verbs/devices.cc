@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"

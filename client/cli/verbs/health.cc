@@ -2,6 +2,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/history.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/sdk/admin/history.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/memory.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"

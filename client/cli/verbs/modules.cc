@@ -1,5 +1,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/module.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

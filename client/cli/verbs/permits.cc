@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"

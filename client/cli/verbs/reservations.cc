@@ -1,4 +1,6 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

@@ -3,6 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"

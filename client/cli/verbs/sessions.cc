@@ -1,5 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

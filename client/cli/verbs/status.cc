@@ -1,4 +1,7 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"

@@ -1,5 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
