@@ -21,7 +21,7 @@
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
-#include "berth/v1/session.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/transport/status_conversion.h"
 #include "common/mutex.h"

@@ -20,7 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
-#include "berth/v1/memory.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "common/os/named_memory.h"
 #include "common/os/unique_fd.h"

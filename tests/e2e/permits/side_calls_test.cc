@@ -18,7 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "berth/v1/permit.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
 #include "client/sdk/transport/status_conversion.h"
