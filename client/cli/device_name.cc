@@ -6,6 +6,8 @@
 #include <berth/visible_devices.h>
 
 #include "absl/algorithm/container.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/device_name.h"
 #include "common/status_macros.h"
 

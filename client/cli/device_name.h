@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 
 namespace berth::cli {

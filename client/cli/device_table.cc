@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/inventory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 

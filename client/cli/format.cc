@@ -12,8 +12,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/status_macros.h"
 #include "common/terminal_text.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace berth::cli {

@@ -3,6 +3,7 @@
 #ifndef CLIENT_CLI_FORMAT_H_
 #define CLIENT_CLI_FORMAT_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,11 +11,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/v1/device.pb.h"
-#include "berth/v1/resources.pb.h"
-#include "google/protobuf/duration.pb.h"
-#include "google/protobuf/message.h"
-#include "google/protobuf/timestamp.pb.h"
+
+namespace google::protobuf {
+class Duration;
+class Message;
+class Timestamp;
+}  // namespace google::protobuf
+
+namespace berth::v1 {
+class Pressure;
+class Process;
+class Tenant;
+enum ExportKind : int;
+}  // namespace berth::v1
 
 namespace berth::cli {
 

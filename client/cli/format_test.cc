@@ -1,3 +1,5 @@
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 
 #include "berth/v1/permit.pb.h"

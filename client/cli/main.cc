@@ -16,6 +16,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
+#include "client/cli/command.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/run/run_report.h"
 #include "client/cli/verbs.h"
@@ -26,51 +27,51 @@
 namespace berth::cli {
 namespace {
 
-struct Command {
+struct NamedVerb {
   absl::string_view name;
-  void (*add)(CLI::App&, const Globals&, Verb*);
+  void (*add)(Command app, const Globals&);
 };
 
 // In the order of the help text.
-constexpr Command kCommands[] = {{"run", &AddRun},
-                                 {"acquire", &AddAcquire},
-                                 {"release", &AddRelease},
-                                 {"ctest-spec", &AddCtestSpec},
-                                 {"ctest-run", &AddCtestRun},
-                                 {"status", &AddStatus},
-                                 {"permits", &AddPermits},
-                                 {"explain", &AddExplain},
-                                 {"blocks", &AddBlocks},
-                                 {"bytes", &AddBytes},
-                                 {"config", &AddConfig},
-                                 {"strays", &AddStrays},
-                                 {"streams", &AddStreams},
-                                 {"sessions", &AddSessions},
-                                 {"health", &AddHealth},
-                                 {"devices", &AddDevices},
-                                 {"device", &AddDevice},
-                                 {"probe", &AddProbe},
-                                 {"topology", &AddTopology},
-                                 {"budget", &AddBudget},
-                                 {"reservations", &AddReservations},
-                                 {"reap", &AddReap},
-                                 {"log", &AddLog},
-                                 {"plans", &AddPlans},
-                                 {"modules", &AddModules},
-                                 {"stop", &AddStop},
-                                 {"reset", &AddReset},
-                                 {"upgrade", &AddUpgrade},
-                                 {"history", &AddHistory}};
+constexpr NamedVerb kVerbs[] = {{"run", &AddRun},
+                                {"acquire", &AddAcquire},
+                                {"release", &AddRelease},
+                                {"ctest-spec", &AddCtestSpec},
+                                {"ctest-run", &AddCtestRun},
+                                {"status", &AddStatus},
+                                {"permits", &AddPermits},
+                                {"explain", &AddExplain},
+                                {"blocks", &AddBlocks},
+                                {"bytes", &AddBytes},
+                                {"config", &AddConfig},
+                                {"strays", &AddStrays},
+                                {"streams", &AddStreams},
+                                {"sessions", &AddSessions},
+                                {"health", &AddHealth},
+                                {"devices", &AddDevices},
+                                {"device", &AddDevice},
+                                {"probe", &AddProbe},
+                                {"topology", &AddTopology},
+                                {"budget", &AddBudget},
+                                {"reservations", &AddReservations},
+                                {"reap", &AddReap},
+                                {"log", &AddLog},
+                                {"plans", &AddPlans},
+                                {"modules", &AddModules},
+                                {"stop", &AddStop},
+                                {"reset", &AddReset},
+                                {"upgrade", &AddUpgrade},
+                                {"history", &AddHistory}};
 
 // Describes to the parser the commands that `words` name, or all of them for help. Describing all would take three
 // quarters of the instructions of `berth --version`.
-void AddCommands(CLI::App& app, const Globals& globals, Verb* chosen, std::span<char* const> words) {
+void AddVerbs(Command app, const Globals& globals, std::span<char* const> words) {
   const auto said = [&](absl::string_view word) { return absl::c_linear_search(words, word); };
-  const bool all = said("--help") || said("-h") ||
-                   (!said("--version") &&
-                    absl::c_none_of(kCommands, [&](const Command& command) { return said(command.name); }));
-  for (const Command& command : kCommands) {
-    if (all || said(command.name)) command.add(app, globals, chosen);
+  const bool all =
+      said("--help") || said("-h") ||
+      (!said("--version") && absl::c_none_of(kVerbs, [&](const NamedVerb& verb) { return said(verb.name); }));
+  for (const NamedVerb& verb : kVerbs) {
+    if (all || said(verb.name)) verb.add(app, globals);
   }
 }
 
@@ -125,8 +126,9 @@ int main(int argc, char** argv) {
                "Use the observers' socket, which shows every tenant and accepts no change");
   app.add_flag("--json", globals.json, "Print JSON for programs");
   Verb chosen;
+  const Command top(&app, &chosen);
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
-  AddCommands(app, globals, &chosen, {argv + 1, end_of_ours});
+  AddVerbs(top, globals, {argv + 1, end_of_ours});
   globals.command.assign(end_of_ours, argv + argc);
   try {
     app.parse(static_cast<int>(end_of_ours - argv), argv);
@@ -140,7 +142,7 @@ int main(int argc, char** argv) {
     const bool answered = app.exit(error, out, err) == 0;
     Print(out.str());
     if (!answered) Complain(absl::StripTrailingAsciiWhitespace(err.str()));
-    return answered ? Exit({}) : CodeOfUsageError(app);
+    return answered ? Exit({}) : CodeOfUsageError(top);
   }
   return Exit(chosen());
 }

@@ -6,6 +6,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/format.h"
 #include "common/status_macros.h"

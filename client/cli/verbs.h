@@ -1,21 +1,24 @@
-// The verbs of `berth`. Each Add…() function describes one verb to the command-line parser. If the user selected that
-// verb, its callback stores the action in `chosen`. One file per verb.
+// The verbs of `berth`. Each Add…() function describes one verb to the command-line parser (command.h), with the
+// action that the verb runs. One file per verb.
 
 #ifndef CLIENT_CLI_VERBS_H_
 #define CLIENT_CLI_VERBS_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <berth/session.h>
 
-#include "CLI/CLI.hpp"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "client/cli/command.h"
 #include "client/cli/exit_status.h"
 #include "client/sdk/admin/inspector.h"
+
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
 
 namespace berth::cli {
 
@@ -29,35 +32,33 @@ struct Globals {
   std::vector<std::string> command;
 };
 
-using Verb = std::function<ExitStatus()>;
-
-void AddAcquire(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddConfig(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddCtestRun(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddCtestSpec(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddLog(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddModules(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddReap(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddRelease(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddReset(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddRun(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddStop(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddStreams(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddTopology(CLI::App& app, const Globals& globals, Verb* chosen);
-void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddAcquire(Command app, const Globals& globals);
+void AddBlocks(Command app, const Globals& globals);
+void AddBudget(Command app, const Globals& globals);
+void AddBytes(Command app, const Globals& globals);
+void AddConfig(Command app, const Globals& globals);
+void AddCtestRun(Command app, const Globals& globals);
+void AddCtestSpec(Command app, const Globals& globals);
+void AddDevice(Command app, const Globals& globals);
+void AddDevices(Command app, const Globals& globals);
+void AddExplain(Command app, const Globals& globals);
+void AddHealth(Command app, const Globals& globals);
+void AddLog(Command app, const Globals& globals);
+void AddModules(Command app, const Globals& globals);
+void AddPermits(Command app, const Globals& globals);
+void AddPlans(Command app, const Globals& globals);
+void AddReap(Command app, const Globals& globals);
+void AddRelease(Command app, const Globals& globals);
+void AddReservations(Command app, const Globals& globals);
+void AddReset(Command app, const Globals& globals);
+void AddRun(Command app, const Globals& globals);
+void AddSessions(Command app, const Globals& globals);
+void AddStrays(Command app, const Globals& globals);
+void AddStatus(Command app, const Globals& globals);
+void AddStop(Command app, const Globals& globals);
+void AddStreams(Command app, const Globals& globals);
+void AddTopology(Command app, const Globals& globals);
+void AddUpgrade(Command app, const Globals& globals);
 
 // Validator for the parser's check(): returns the error in `text` as a number from 1 on; empty if valid. The parser's
 // own conversion reads "-3" as a huge number.

@@ -39,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/secret.h"
+#include "daemon/base/archive_origin.h"
 
 namespace berth {
 namespace archive_internal {
@@ -141,14 +142,6 @@ class ArchiveWriter {
   }
 
   std::string& out_;
-};
-
-// Describes the program that wrote the bytes, if it is not this one.
-struct ArchiveOrigin {
-  // Schema version of the values, as the writing program counts it; Fields() may read it. 0 means this program's own.
-  uint32_t schema = 0;
-  // Added to every time that is read, because the writing program's clock has another origin.
-  absl::Duration clock;
 };
 
 class ArchiveReader {

@@ -26,12 +26,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/secret.h"
-#include "daemon/base/archive.h"
+#include "daemon/base/archive_origin.h"
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/devices/call_watch.h"
-#include "daemon/core/fences/fence_table.h"
 #include "daemon/core/permits/permit_slots.h"
-#include "daemon/core/requests/request_memory.h"
 #include "daemon/core/types/block_types.h"
 #include "daemon/core/types/budget_types.h"
 #include "daemon/core/types/caller.h"
@@ -41,6 +39,7 @@
 #include "daemon/core/types/fence_types.h"
 #include "daemon/core/types/gang_types.h"
 #include "daemon/core/types/lease_record.h"
+#include "daemon/core/types/limits.h"
 #include "daemon/core/types/module_types.h"
 #include "daemon/core/types/operator_settings.h"
 #include "daemon/core/types/page.h"
@@ -94,7 +93,7 @@ struct Limits {
   uint64_t waiting_allocations_per_device = 1'024;
   uint64_t operator_allocations_per_device = 64;
   // Limits on streams and their uses; each limit names itself in the refusal.
-  FenceTable::Limits fences;
+  FenceLimits fences;
   // Longest wait of a prepared use for open uses, and of an import for the block's hand-over.
   absl::Duration prepare_patience = absl::Seconds(1);
   // Capacity is reserved for a request for bytes that others have passed this often, for at most `longest_reserve`.

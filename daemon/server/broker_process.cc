@@ -22,6 +22,8 @@
 #include "daemon/base/namespaces.h"
 #include "daemon/core/types/record_kind.h"
 #include "daemon/recovery/adoption.h"
+#include "daemon/service/transport/grpc_server.h"
+#include "daemon/service/transport/single_poller.h"
 #include "daemon/supervisor/processes/child_process.h"
 #include "spdlog/spdlog.h"
 
@@ -79,6 +81,8 @@ BrokerProcess::BrokerProcess(Inheritance inheritance, Launcher launcher, absl::S
       fd_store_(std::move(inheritance.fd_store)) {
   for (HeldFd& held : inheritance.held) held_.emplace_hint(held_.end(), held.key, std::move(held.fd));
 }
+
+BrokerProcess::~BrokerProcess() = default;
 
 absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());

@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "berth/v1/device.pb.h"
 #include "common/mutex.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/state_page.h"
@@ -47,11 +46,18 @@
 #include "daemon/service/rpc/settings_store.h"
 #include "daemon/service/transport/acceptor.h"
 #include "daemon/service/transport/connection_table.h"
-#include "daemon/service/transport/grpc_server.h"
-#include "daemon/service/transport/single_poller.h"
 #include "daemon/supervisor/broker_link.h"
 #include "daemon/supervisor/fd_store/supervisor_fd_store.h"
 #include "daemon/supervisor/processes/launcher.h"
+
+namespace berth::service {
+class GrpcServer;
+class SinglePoller;
+}  // namespace berth::service
+
+namespace berth::v1 {
+class Pressure;
+}  // namespace berth::v1
 
 namespace berth {
 
@@ -64,6 +70,7 @@ class BrokerProcess final : private EffectSink {
 
  private:
   BrokerProcess(Inheritance inheritance, Launcher launcher, absl::StatusOr<RestoredLedger> restored);
+  ~BrokerProcess();
   absl::Status Start(const Options& options);
   // Opens the log of memory events. Errors: those of its file, but only when the daemon first starts.
   absl::Status OpenLog(const Settings& settings);

@@ -16,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/os/memfd.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
@@ -25,7 +27,10 @@
 #include "daemon/core/types/effects.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/service/rpc/services.h"
+#include "daemon/service/transport/grpc_server.h"
+#include "daemon/service/transport/single_poller.h"
 #include "daemon/supervisor/fd_store/fd_reserve.h"
+#include "grpcpp/impl/service_type.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -50,13 +55,13 @@ absl::Status BrokerProcess::StartServers(const std::string& folder, const Settin
   guard_ = std::make_unique<service::ClientLimits>(connections_.get(), audit_.get(), settings.attach.accepts);
   callers_ = std::make_unique<service::CallerSource>(connections_.get());
 
-  v1::Node node;
-  node.set_id(facts_.node);
-  node.set_incarnation(facts_.incarnation);
-  node.set_epoch(facts_.epoch);
-  node.set_version(kVersion);
+  auto node = std::make_unique<v1::Node>();
+  node->set_id(facts_.node);
+  node->set_incarnation(facts_.incarnation);
+  node->set_epoch(facts_.epoch);
+  node->set_version(kVersion);
   const std::vector<core::DeviceView> devices = core_->ListDevices();
-  if (!devices.empty()) node.set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
+  if (!devices.empty()) node->set_kind(static_cast<v1::MemoryKind>(devices.front().kind));
 
   watches_ =
       std::make_unique<service::DeviceWatches>(broker_.get(), monitor_client_.get(), facts_.incarnation ^ facts_.epoch);
@@ -87,8 +92,7 @@ absl::Status BrokerProcess::StartServers(const std::string& folder, const Settin
        .settings = settings_.get(),
        .page = &**page_,
        .read_pressure = [this](v1::Pressure* pressure) { ReadPressure(pressure); }}));
-  auto streams = std::make_unique<service::StandardStreams>(connections_.get());
-  BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcServer::Start(std::move(services), std::move(streams)));
+  BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcServer::Start(std::move(services), connections_.get()));
   poller_ = std::make_unique<service::SinglePoller>();
   grpc_->SetServing(ledger_fault_.ok());
 

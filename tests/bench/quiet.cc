@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/status_macros.h"
 
 namespace berth::bench {

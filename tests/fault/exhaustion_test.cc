@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
 #include "common/wire/session_credentials.h"

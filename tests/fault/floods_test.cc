@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"

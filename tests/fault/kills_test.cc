@@ -19,6 +19,7 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "berth/v1/admin.pb.h"
 #include "berth/v1/fence.pb.h"
 #include "berth/v1/history.pb.h"
 #include "berth/v1/memory.pb.h"

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/device.pb.h"
 #include "berth/v1/inventory.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"

@@ -18,6 +18,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/fence.pb.h"
+#include "berth/v1/memory.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
 #include "gtest/gtest.h"

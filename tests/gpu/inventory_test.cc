@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
 #include "gtest/gtest.h"

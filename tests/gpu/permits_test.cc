@@ -16,6 +16,8 @@
 #include <berth/bytes.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/gpu_job.h"

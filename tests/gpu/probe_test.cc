@@ -14,6 +14,9 @@
 #include <berth/session.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/module.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
 #include "gtest/gtest.h"

@@ -9,6 +9,7 @@
 #include <berth/session.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
 #include "tests/bench/stopwatch.h"

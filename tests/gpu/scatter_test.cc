@@ -17,6 +17,8 @@
 #include <berth/plan.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/batched_cholesky.h"

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"

@@ -9,6 +9,7 @@
 #include <berth/permit.h>
 #include <berth/reservation.h>
 
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/testing/environment.h"
 #include "client/testing/permit_fixture.h"

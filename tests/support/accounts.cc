@@ -1,6 +1,10 @@
 #include "tests/support/accounts.h"
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
 #include "common/status_macros.h"
 
 namespace berth::testing {

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -18,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
+#include "tests/tidy/heavy_includes.h"
 #include "tests/tidy/retired_terms.h"
 
 namespace berth {
@@ -167,6 +169,29 @@ TEST(TidyTest, GrpcIsIncludedInServiceAndClientOnly) {
                 absl::StartsWith(source.path, "client/") || absl::StartsWith(source.path, "tests/"))
         << source.path << ":" << number;
   });
+}
+
+TEST(TidyTest, HeavyHeadersAreIncludedByFewSources) {
+  IncludeGraph graph;
+  for (const Source& source : Sources()) {
+    // The header that is precompiled for all units includes them on purpose.
+    if (!IsCpp(source.path) || source.path == "deploy/bazel/system.h") continue;
+    std::vector<std::string>& includes = graph[source.path];
+    for (const std::string& line : source.lines) {
+      if (std::string name = IncludeOf(line); !name.empty()) includes.push_back(std::move(name));
+    }
+  }
+  std::map<std::string, size_t> found = FindHeavyHeaders(graph);
+  for (const auto& [header, sources] : AcceptedHeavyHeaders()) {
+    EXPECT_EQ(found[header], sources) << header
+                                      << ": correct its number in tests/tidy/heavy_includes.cc if it is smaller";
+    found.erase(header);
+  }
+  for (const auto& [header, sources] : found) {
+    ADD_FAILURE() << header << " brings a .pb.h, gRPC or CLI11 into " << sources << " sources, limit "
+                  << kMaxSourcesOfHeavyHeader
+                  << ": declare the classes that it names, and let sources include the rest";
+  }
 }
 
 TEST(TidyTest, CudaIsIncludedInItsFolderOnly) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/exit_status.h"
@@ -27,13 +28,15 @@ int SignalOf(const std::string& name) {
 
 }  // namespace
 
-CLI::Option* AddOnRevoke(CLI::App* verb, const std::string& whom, std::string* name) {
+Option AddOnRevoke(Command verb, const std::string& whom, std::string* name) {
+  std::vector<std::string> signals;
+  for (const auto& [signal, number] : RevokeSignals()) signals.push_back(signal);
   return verb
-      ->add_option("--on-revoke", *name,
-                   absl::StrCat("Send ", whom,
-                                " this signal when its permit ends before its release: HUP, INT, QUIT, TERM, USR1 or "
-                                "USR2"))
-      ->check(CLI::IsMember(RevokeSignals()));
+      .AddOption("--on-revoke", name,
+                 absl::StrCat("Send ", whom,
+                              " this signal when its permit ends before its release: HUP, INT, QUIT, TERM, USR1 or "
+                              "USR2"))
+      .OneOf(std::move(signals));
 }
 
 PermitNotice::PermitNotice(const std::string& on_revoke, std::function<void(int)> send)

@@ -9,15 +9,15 @@
 
 #include <berth/permit.h>
 
-#include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
+#include "client/cli/command.h"
 #include "common/mutex.h"
 
 namespace berth::cli {
 
 // Adds --on-revoke to a verb: the name of the signal that `whom` receives when the permit ends before its release.
 // `name` must live as long as `verb`.
-CLI::Option* AddOnRevoke(CLI::App* verb, const std::string& whom, std::string* name);
+Option AddOnRevoke(Command verb, const std::string& whom, std::string* name);
 
 // Reports on stderr the events of a verb's permits, and sends the configured signal. If several permits end, only the
 // first is reported. Thread-safe.

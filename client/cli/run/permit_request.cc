@@ -88,43 +88,42 @@ std::vector<GangMember> MembersOf(const PermitRequest& request) {
 
 }  // namespace
 
-void AddPermitOptions(CLI::App* verb, PermitRequest* request) {
-  verb->add_option("--pool", request->pool, "The pool (default: gpu-tests)");
-  verb->add_option("--permits", request->units, "Units of the pool (default: 1)")->check(CheckCount);
-  verb->add_flag("--exclusive", request->exclusive,
-                 "Acquire only while no other permit of the pool is out, and let none be granted meanwhile");
-  verb->add_option("--priority", request->priority, "From -10 to 10; the higher priority is first (default: 0)");
-  verb->add_option("--gpus", request->gpus,
-                   "Name this many devices in BERTH_DEVICE and CUDA_VISIBLE_DEVICES, all or none; --permits and --mem "
-                   "count for each")
-      ->check(CheckCount);
-  verb->add_option(
-      "--device", request->device,
+void AddPermitOptions(Command verb, PermitRequest* request) {
+  verb.AddOption("--pool", &request->pool, "The pool (default: gpu-tests)");
+  verb.AddOption("--permits", &request->units, "Units of the pool (default: 1)").Check(CheckCount);
+  verb.AddFlag("--exclusive", &request->exclusive,
+               "Acquire only while no other permit of the pool is out, and let none be granted meanwhile");
+  verb.AddOption("--priority", &request->priority, "From -10 to 10; the higher priority is first (default: 0)");
+  verb.AddOption("--gpus", &request->gpus,
+                 "Name this many devices in BERTH_DEVICE and CUDA_VISIBLE_DEVICES, all or none; --permits and --mem "
+                 "count for each")
+      .Check(CheckCount);
+  verb.AddOption(
+      "--device", &request->device,
       "any (default: least loaded), best (most free bytes), highest-score, round-robin, or an ordinal, a UUID or a "
       "unique prefix of one; implies --gpus 1");
-  verb->add_option("--devices", request->among,
-                   "Choose among these devices only, e.g. 0,1 (named as in --device); CUDA_VISIBLE_DEVICES also limits "
-                   "the choice; implies --gpus 1")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  verb->add_flag("--wait-for-device", request->wait_for_device, "Wait for a device that is out of service");
-  verb->add_flag("--ordinals", request->ordinals,
-                 "Name devices to the command by ordinals in PCI order instead of UUIDs");
-  verb->add_option("--min-capability", request->min_capability,
-                   "The least compute capability of the devices, e.g. 9.0; implies --gpus 1");
-  verb->add_option("--island-of", request->island_of,
-                   "Only devices in this device's NVLink island (named as in --device); implies --gpus 1");
-  verb->add_option(
-      "--mem", request->mem,
+  verb.AddOption("--devices", &request->among,
+                 "Choose among these devices only, e.g. 0,1 (named as in --device); CUDA_VISIBLE_DEVICES also limits "
+                 "the choice; implies --gpus 1")
+      .OneWord(',');
+  verb.AddFlag("--wait-for-device", &request->wait_for_device, "Wait for a device that is out of service");
+  verb.AddFlag("--ordinals", &request->ordinals,
+               "Name devices to the command by ordinals in PCI order instead of UUIDs");
+  verb.AddOption("--min-capability", &request->min_capability,
+                 "The least compute capability of the devices, e.g. 9.0; implies --gpus 1");
+  verb.AddOption("--island-of", &request->island_of,
+                 "Only devices in this device's NVLink island (named as in --device); implies --gpus 1");
+  verb.AddOption(
+      "--mem", &request->mem,
       "Bytes that the command takes on its device, e.g. 20GiB: wait until they are free, and reserve them; implies "
       "--gpus 1");
-  auto* const timeout =
-      verb->add_option("--timeout", request->timeout, "The longest wait, e.g. 90, 5m (default: no limit)");
-  verb->add_flag("--no-wait", request->no_wait, "Do not wait")->excludes(timeout);
-  verb->add_option("--label", request->label, "The name that lists show (default: the command's name)");
-  verb->add_flag("--independent", request->independent,
-                 "Inside another `berth run`: acquire permits in addition to its own");
-  verb->add_flag("--quiet", request->quiet, "Do not report the cause of a wait after 2 s");
+  const Option timeout =
+      verb.AddOption("--timeout", &request->timeout, "The longest wait, e.g. 90, 5m (default: no limit)");
+  verb.AddFlag("--no-wait", &request->no_wait, "Do not wait").Excludes(timeout);
+  verb.AddOption("--label", &request->label, "The name that lists show (default: the command's name)");
+  verb.AddFlag("--independent", &request->independent,
+               "Inside another `berth run`: acquire permits in addition to its own");
+  verb.AddFlag("--quiet", &request->quiet, "Do not report the cause of a wait after 2 s");
 }
 
 absl::Status Check(const PermitRequest& request) {

@@ -18,11 +18,11 @@
 #include <berth/permit.h>
 #include <berth/session.h>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cli/command.h"
 #include "client/cli/exit_status.h"
 
 namespace berth::cli {
@@ -84,7 +84,7 @@ class HeldPermits {
 };
 
 // Adds the options of a PermitRequest to a verb.
-void AddPermitOptions(CLI::App* verb, PermitRequest* request);
+void AddPermitOptions(Command verb, PermitRequest* request);
 
 // The part of a verb's help text with its exit codes when it gets no permit.
 inline constexpr char kPermitExitCodes[] =

@@ -10,7 +10,6 @@
 
 #include <berth/permit.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/run/cgroup.h"
 #include "client/cli/run/child.h"
@@ -152,42 +151,28 @@ ExitStatus RunCommand(const Globals& globals, const RunOptions& options) {
   return end.not_run.empty() ? end : report.NotRun(end);
 }
 
-void AddRunOptions(CLI::App* verb, const Globals& globals, RunOptions* options, Verb* chosen, Verb run) {
-  verb->footer(absl::StrCat("Ends with the command's exit code, or by its signal. Else with\n", kPermitExitCodes,
-                            "  79   the permit ended before the command: revoked, held too long, or lost\n"
-                            "  126  the command cannot be executed; 127: the command was not found\n"
-                            "  125  anything else"));
+void AddRunOptions(Command verb, const Globals& globals, RunOptions* options, Verb run) {
+  verb.SetFooter(absl::StrCat("Ends with the command's exit code, or by its signal. Else with\n", kPermitExitCodes,
+                              "  79   the permit ended before the command: revoked, held too long, or lost\n"
+                              "  126  the command cannot be executed; 127: the command was not found\n"
+                              "  125  anything else"));
   AddPermitOptions(verb, &options->request);
-  auto* const until =
-      verb->add_option(
-              "--until", options->until,
+  const Option until =
+      verb.AddOption(
+              "--until", &options->until,
               "command (default): hold the permit until the command ends; tree: until its whole process tree has "
               "ended")
-          ->check(CLI::IsMember({"command", "tree"}));
-  auto* const exec = verb->add_flag("--exec", options->exec,
-                                    "Become the command; hold as --until=tree does, and until the command ends");
-  verb->add_flag("--cgroup", options->cgroup,
-                 "Run the command in a control group of its own, and hold until the group is empty")
-      ->excludes(until)
-      ->excludes(exec);
-  AddOnRevoke(verb, "the command", &options->on_revoke)->excludes(exec);
+          .OneOf({"command", "tree"});
+  const Option exec = verb.AddFlag("--exec", &options->exec,
+                                   "Become the command; hold as --until=tree does, and until the command ends");
+  verb.AddFlag("--cgroup", &options->cgroup,
+               "Run the command in a control group of its own, and hold until the group is empty")
+      .Excludes(until)
+      .Excludes(exec);
+  AddOnRevoke(verb, "the command", &options->on_revoke).Excludes(exec);
   AddRunReportOptions(verb, &options->report);
-  exec->excludes(until);
-  // All arguments from the first one that is no option of the verb belong to the command, with and without "--".
-  verb->fallthrough(false);
-  verb->prefix_command();
-  verb->callback([&globals, chosen, options, verb, run = std::move(run)] {
-    // If the command started before the "--", the "--" is one of its arguments.
-    options->command = verb->remaining();
-    const bool ended = !globals.command.empty() && options->command.empty();
-    options->command.insert(options->command.end(), globals.command.begin() + (ended ? 1 : 0),
-                            globals.command.end());
-    if (!ended && !options->command.empty() && absl::StartsWith(options->command[0], "-")) {
-      throw CLI::ExtrasError({options->command[0]});
-    }
-    if (options->command.empty()) throw CLI::RequiredError("COMMAND");
-    *chosen = run;
-  });
+  exec.Excludes(until);
+  verb.RunsProgram(globals.command, &options->command, std::move(run));
 }
 
 }  // namespace berth::cli

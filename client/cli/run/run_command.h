@@ -34,7 +34,7 @@ struct RunOptions {
 
 // Adds the options, and the command as the remaining arguments. `options` must live as long as `verb`. `run` implements
 // the verb.
-void AddRunOptions(CLI::App* verb, const Globals& globals, RunOptions* options, Verb* chosen, Verb run);
+void AddRunOptions(Command verb, const Globals& globals, RunOptions* options, Verb run);
 
 // Waits for the permits, runs the command, returns the permits.
 ExitStatus RunCommand(const Globals& globals, const RunOptions& options);

@@ -38,31 +38,25 @@ std::string EndLine(const ExitStatus& end) {
 
 }  // namespace
 
-void AddRunReportOptions(CLI::App* verb, RunReportOptions* options) {
-  verb->add_option(
-          kNotRunOption, options->not_run_code,
-          "The exit code, 1 to 125, of every end at which the command did not run (125 for `git bisect run`); a "
-          "signal that ends the wait still ends this process")
-      ->check(CheckNotRunCode);
-  auto* const file = verb->add_option(
-      "--status-file", options->status_file,
+void AddRunReportOptions(Command verb, RunReportOptions* options) {
+  verb.AddOption(kNotRunOption, &options->not_run_code,
+                 "The exit code, 1 to 125, of every end at which the command did not run (125 for `git bisect run`); a "
+                 "signal that ends the wait still ends this process")
+      .Check(CheckNotRunCode);
+  const Option file = verb.AddOption(
+      "--status-file", &options->status_file,
       "Write lines of NAME=VALUE about the end to this file: ran=yes, ran=no or ran=exec; code= or signal= "
       "of the command; reason= if it did not run; permit=held or permit=ended; exit=");
-  verb->add_option("--status-fd", options->status_fd,
-                   "The same to the open fd of this number, which the command does not inherit")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(file);
+  verb.AddOption("--status-fd", &options->status_fd,
+                 "The same to the open fd of this number, which the command does not inherit")
+      .NonNegative()
+      .Excludes(file);
 }
 
-int CodeOfUsageError(const CLI::App& app) {
-  for (const CLI::App* const verb : app.get_subcommands()) {
-    const CLI::Option* const option = verb->get_option_no_throw(kNotRunOption);
-    if (option == nullptr || option->results().empty()) continue;
-    const std::string& text = option->results().back();
-    int code = 0;
-    if (CheckNotRunCode(text).empty() && absl::SimpleAtoi(text, &code)) return code;
-  }
-  return kUsage;
+int CodeOfUsageError(Command app) {
+  const std::string text = app.LastValueInSubcommand(kNotRunOption);
+  int code = 0;
+  return CheckNotRunCode(text).empty() && absl::SimpleAtoi(text, &code) ? code : kUsage;
 }
 
 absl::Status RunReport::Open() {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "client/cli/command.h"
 #include "client/cli/exit_status.h"
 #include "common/os/unique_fd.h"
 #include "common/os/whole_file.h"
@@ -25,11 +25,11 @@ struct RunReportOptions {
 };
 
 // Adds the options to a verb. `options` must live as long as `verb`.
-void AddRunReportOptions(CLI::App* verb, RunReportOptions* options);
+void AddRunReportOptions(Command verb, RunReportOptions* options);
 
 // Returns the exit code for a command line that the parser rejects: the code of its --exit-code-not-run if that is
 // valid, otherwise kUsage.
-int CodeOfUsageError(const CLI::App& app);
+int CodeOfUsageError(Command app);
 
 // Writes lines of NAME=VALUE. If a name occurs twice, the last line counts.
 //

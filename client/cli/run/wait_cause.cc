@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 
 namespace berth::cli {

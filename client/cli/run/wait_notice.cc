@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/format.h"
 #include "client/cli/run/wait_cause.h"

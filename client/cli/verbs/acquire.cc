@@ -284,31 +284,29 @@ ExitStatus Release(bool shell) {
 
 }  // namespace
 
-void AddAcquire(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
-      "acquire",
-      "Acquire permits for a shell, until it releases them or ends: eval \"$(berth acquire --shell)\"");
-  verb->footer(absl::StrCat("Ends with 0 when the permits are granted, and so does eval. Else, both end with\n",
-                            kPermitExitCodes, "  125  anything else"));
+void AddAcquire(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
+      "acquire", "Acquire permits for a shell, until it releases them or ends: eval \"$(berth acquire --shell)\"");
+  verb.SetFooter(absl::StrCat("Ends with 0 when the permits are granted, and so does eval. Else, both end with\n",
+                              kPermitExitCodes, "  125  anything else"));
   const auto options = std::make_shared<Options>();
-  verb->add_flag("--shell", options->shell, "Print text that a POSIX shell evaluates");
-  verb->add_option("--owner", options->owner,
-                   "The process with which the permits end (default: the process that runs `berth`)")
-      ->check(CheckCount);
+  verb.AddFlag("--shell", &options->shell, "Print text that a POSIX shell evaluates");
+  verb.AddOption("--owner", &options->owner,
+                 "The process with which the permits end (default: the process that runs `berth`)")
+      .Check(CheckCount);
   AddPermitOptions(verb, &options->request);
   AddOnRevoke(verb, "that process", &options->on_revoke);
-  verb->add_option("--keep", options->keep)->group("");
-  verb->callback(
-      [&globals, chosen, options] { *chosen = [&globals, options] { return Acquire(globals, *options); }; });
+  verb.AddOption("--keep", &options->keep, "").Hide();
+  verb.Runs([&globals, options] { return Acquire(globals, *options); });
 }
 
-void AddRelease(CLI::App& app, const Globals&, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddRelease(Command app, const Globals&) {
+  const Command verb = app.AddSubcommand(
       "release", "Release the permits that `berth acquire` acquired last: eval \"$(berth release --shell)\"");
-  verb->footer("Ends with 79 if the permits ended before the release: revoked, held too long, or lost.");
+  verb.SetFooter("Ends with 79 if the permits ended before the release: revoked, held too long, or lost.");
   const auto shell = std::make_shared<bool>(false);
-  verb->add_flag("--shell", *shell, "Print text that restores the shell's environment");
-  verb->callback([chosen, shell] { *chosen = [shell] { return Release(*shell); }; });
+  verb.AddFlag("--shell", shell.get(), "Print text that restores the shell's environment");
+  verb.Runs([shell] { return Release(*shell); });
 }
 
 }  // namespace berth::cli

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -150,52 +152,45 @@ ExitStatus ClearTorn(const Globals& globals, const std::string& id) {
 
 }  // namespace
 
-void AddBlocks(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("blocks", "Show blocks, with their owners and the processes that map them");
+void AddBlocks(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("blocks", "Show blocks, with their owners and the processes that map them");
   const auto imports = std::make_shared<bool>(false);
-  verb->add_flag("--imports", *imports,
-                 "Show each import: the process, the time since which it maps the block, and whether a recall is "
-                 "pending");
+  verb.AddFlag("--imports", imports.get(),
+               "Show each import: the process, the time since which it maps the block, and whether a recall is "
+               "pending");
   const auto published = std::make_shared<Publication>();
   const auto grantees = std::make_shared<std::vector<std::string>>();
-  CLI::App* const publish =
-      verb->add_subcommand("publish", "Load a file into a block with a name, which this user's sessions can import");
-  publish->add_option("NAME", published->name, "The block's name")->required();
-  publish->add_option("FILE", published->path, "A regular file that no process is writing")->required();
-  publish->add_option("--device", published->device,
-                      "The device's ordinal, UUID or unique prefix (default: the device with the most free bytes)");
-  publish->add_flag("--replace", published->replace,
-                    "Move the name from its present block to the new one; an import gets either of the two");
+  const Command publish =
+      verb.AddSubcommand("publish", "Load a file into a block with a name, which this user's sessions can import");
+  publish.AddOption("NAME", &published->name, "The block's name").Required();
+  publish.AddOption("FILE", &published->path, "A regular file that no process is writing").Required();
+  publish.AddOption("--device", &published->device,
+                    "The device's ordinal, UUID or unique prefix (default: the device with the most free bytes)");
+  publish.AddFlag("--replace", &published->replace,
+                  "Move the name from its present block to the new one; an import gets either of the two");
   publish
-      ->add_option("--grant", *grantees,
-                   "Grant the block to a user (name or uid) or a group (group:NAME, group:GID); may be repeated")
-      ->allow_extra_args(false);
+      .AddOption("--grant", grantees.get(),
+                 "Grant the block to a user (name or uid) or a group (group:NAME, group:GID); may be repeated")
+      .OneWord();
   const auto unpublished = std::make_shared<UnpublishOptions>();
-  CLI::App* const unpublish = verb->add_subcommand("unpublish", "Delete a published block");
-  unpublish->add_option("NAME", unpublished->name, "The block's name")->required();
-  unpublish->add_option("--tenant", unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER");
+  const Command unpublish = verb.AddSubcommand("unpublish", "Delete a published block");
+  unpublish.AddOption("NAME", &unpublished->name, "The block's name").Required();
+  unpublish.AddOption("--tenant", &unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER");
   const auto id = std::make_shared<std::string>();
-  CLI::App* const recall = verb->add_subcommand("recall", "Request that importers unmap a block, without freeing it");
-  recall->add_option("BLOCK", *id, "The block's id")->required();
-  CLI::App* const free = verb->add_subcommand("free", "Free a block, whichever session made it");
-  free->add_option("BLOCK", *id, "The block's id")->required();
-  CLI::App* const clear_torn =
-      verb->add_subcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");
-  clear_torn->add_option("BLOCK", *id, "The block's id")->required();
-  verb->callback([=, &globals] {
-    if (recall->parsed()) {
-      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::RecallBlock); };
-    } else if (free->parsed()) {
-      *chosen = [&globals, id] { return Change(globals, *id, &Inspector::FreeBlock); };
-    } else if (clear_torn->parsed()) {
-      *chosen = [&globals, id] { return ClearTorn(globals, *id); };
-    } else if (publish->parsed()) {
-      *chosen = [&globals, published, grantees] { return Publish(globals, *published, *grantees); };
-    } else if (unpublish->parsed()) {
-      *chosen = [&globals, unpublished] { return Unpublish(globals, *unpublished); };
-    } else {
-      *chosen = [&globals, imports] { return List(globals, *imports); };
-    }
+  const Command recall = verb.AddSubcommand("recall", "Request that importers unmap a block, without freeing it");
+  recall.AddOption("BLOCK", id.get(), "The block's id").Required();
+  const Command free = verb.AddSubcommand("free", "Free a block, whichever session made it");
+  free.AddOption("BLOCK", id.get(), "The block's id").Required();
+  const Command clear_torn =
+      verb.AddSubcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");
+  clear_torn.AddOption("BLOCK", id.get(), "The block's id").Required();
+  verb.Runs([=, &globals] {
+    if (recall.parsed()) return Change(globals, *id, &Inspector::RecallBlock);
+    if (free.parsed()) return Change(globals, *id, &Inspector::FreeBlock);
+    if (clear_torn.parsed()) return ClearTorn(globals, *id);
+    if (publish.parsed()) return Publish(globals, *published, *grantees);
+    if (unpublish.parsed()) return Unpublish(globals, *unpublished);
+    return List(globals, *imports);
   });
 }
 

@@ -5,6 +5,8 @@
 #include <berth/bytes.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
@@ -94,22 +96,20 @@ ExitStatus Set(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void AddBudget(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("budget", "Show or change the limits in bytes of devices, tenants and sessions");
-  verb->require_subcommand(1);
-  CLI::App* const show = verb->add_subcommand("show", "Show the limit and account of every device, tenant and session");
-  show->callback([&globals, chosen] { *chosen = [&globals] { return List(globals); }; });
-  CLI::App* const set = verb->add_subcommand("set", "Set a limit (operator); lowering it drains");
+void AddBudget(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("budget", "Show or change the limits in bytes of devices, tenants and sessions");
+  verb.RequireSubcommand();
+  const Command show = verb.AddSubcommand("show", "Show the limit and account of every device, tenant and session");
+  show.Runs([&globals] { return List(globals); });
+  const Command set = verb.AddSubcommand("set", "Set a limit (operator); lowering it drains");
   const auto options = std::make_shared<Options>();
-  set->add_option("LIMIT", options->limit, "The limit, e.g. 40GiB; \"default\" restores the configured limit")
-      ->required();
-  set->add_option("--device", options->device, "Only this device: ordinal, UUID or unique prefix");
-  CLI::Option* const tenant =
-      set->add_option("--tenant", options->tenant, "The share of a tenant: UID, or UID:CONTAINER");
-  set->add_option("--session", options->session, "The share of a session, by its id")->excludes(tenant);
-  set->callback(
-      [&globals, chosen, options] { *chosen = [&globals, options] { return Set(globals, *options); }; });
+  set.AddOption("LIMIT", &options->limit, "The limit, e.g. 40GiB; \"default\" restores the configured limit")
+      .Required();
+  set.AddOption("--device", &options->device, "Only this device: ordinal, UUID or unique prefix");
+  const Option tenant = set.AddOption("--tenant", &options->tenant, "The share of a tenant: UID, or UID:CONTAINER");
+  set.AddOption("--session", &options->session, "The share of a session, by its id").Excludes(tenant);
+  set.Runs([&globals, options] { return Set(globals, *options); });
 }
 
 }  // namespace berth::cli

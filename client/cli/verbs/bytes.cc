@@ -1,4 +1,6 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -44,15 +46,13 @@ std::string ForPeople(const v1::Usage& usage, Sight sight) {
 
 }  // namespace
 
-void AddBytes(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("bytes", "Show the use of bytes by device, tenant, session and label");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
-        return Show(globals, usage, [&] { return ForPeople(usage, sight); });
-      });
-    };
+void AddBytes(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("bytes", "Show the use of bytes by device, tenant, session and label");
+  verb.Runs([&globals] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::Usage usage, inspector.GetUsage());
+      return Show(globals, usage, [&] { return ForPeople(usage, sight); });
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -53,15 +54,12 @@ ExitStatus Reload(const Globals& globals) {
 
 }  // namespace
 
-void AddConfig(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("config", "Show each configuration key with its value and its source (operator)");
-  CLI::App* const reload =
-      verb->add_subcommand("reload", "Read the configuration file again; name the changes that need a new daemon");
-  verb->callback([&globals, chosen, reload] {
-    const auto run = reload->parsed() ? &Reload : &ShowConfig;
-    *chosen = [&globals, run] { return run(globals); };
-  });
+void AddConfig(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("config", "Show each configuration key with its value and its source (operator)");
+  const Command reload =
+      verb.AddSubcommand("reload", "Read the configuration file again; name the changes that need a new daemon");
+  verb.Runs([&globals, reload] { return reload.parsed() ? Reload(globals) : ShowConfig(globals); });
 }
 
 }  // namespace berth::cli

@@ -10,6 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/run/ctest_resources.h"
 #include "client/cli/run/run_command.h"
@@ -115,26 +118,23 @@ ExitStatus RunTest(const Globals& globals, CtestRunOptions& options) {
 
 }  // namespace
 
-void AddCtestSpec(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddCtestSpec(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
       "ctest-spec", "Write CTest's resource specification, for tests with RESOURCE_GROUPS \"gpus:1\"");
   const auto options = std::make_shared<SpecOptions>();
-  verb->add_option("--pool", options->pool, "The pool whose cap is the sum of the slots (default: gpu-tests)");
-  verb->add_option("--output", options->output, "The file to write (default: standard output)");
-  verb->callback([&globals, chosen, options] {
-    *chosen = [&globals, options] { return WriteSpec(globals, *options); };
-  });
+  verb.AddOption("--pool", &options->pool, "The pool whose cap is the sum of the slots (default: gpu-tests)");
+  verb.AddOption("--output", &options->output, "The file to write (default: standard output)");
+  verb.Runs([&globals, options] { return WriteSpec(globals, *options); });
 }
 
-void AddCtestRun(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddCtestRun(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
       "ctest-run",
       "Run one of CTest's tests while it holds the devices that CTest assigned: berth ctest-run -- COMMAND "
       "[ARGUMENTS]...");
   const auto options = std::make_shared<CtestRunOptions>();
-  verb->add_flag("--any-device", options->any_device, "Take as many slots as CTest assigned, on any device");
-  AddRunOptions(verb, globals, &options->run, chosen,
-                [&globals, options] { return RunTest(globals, *options); });
+  verb.AddFlag("--any-device", &options->any_device, "Take as many slots as CTest assigned, on any device");
+  AddRunOptions(verb, globals, &options->run, [&globals, options] { return RunTest(globals, *options); });
 }
 
 }  // namespace berth::cli

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_name.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"
@@ -14,9 +15,9 @@ namespace {
 using Act = absl::StatusOr<v1::Device> (Inspector::*)(uint32_t) const;
 
 // Adds the argument that names a subcommand's device.
-std::shared_ptr<std::string> AddName(CLI::App* one) {
+std::shared_ptr<std::string> AddName(Command one) {
   const auto name = std::make_shared<std::string>();
-  one->add_option("DEVICE", *name, "The device's ordinal, UUID or unique prefix")->required();
+  one.AddOption("DEVICE", name.get(), "The device's ordinal, UUID or unique prefix").Required();
   return name;
 }
 
@@ -28,18 +29,15 @@ absl::Status ShowState(const Globals& globals, const v1::Device& device) {
   });
 }
 
-void AddAct(CLI::App* verb, const Globals& globals, Verb* chosen, const char* name, const char* description,
-            Act act) {
-  CLI::App* const one = verb->add_subcommand(name, description);
+void AddAct(Command verb, const Globals& globals, const char* name, const char* description, Act act) {
+  const Command one = verb.AddSubcommand(name, description);
   const std::shared_ptr<std::string> device = AddName(one);
-  one->callback([&globals, chosen, device, act] {
-    *chosen = [&globals, device, act] {
-      return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
-        BERTH_ASSIGN_OR_RETURN(const v1::Device answer, (inspector.*act)(named.ordinal()));
-        return ShowState(globals, answer);
-      });
-    };
+  one.Runs([&globals, device, act] {
+    return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
+      BERTH_ASSIGN_OR_RETURN(const v1::Device answer, (inspector.*act)(named.ordinal()));
+      return ShowState(globals, answer);
+    });
   });
 }
 
@@ -50,61 +48,56 @@ struct Loss {
 };
 
 // Adds an action that ends leases: prints which leases, and asks for confirmation.
-void AddEndingAct(CLI::App* verb, const Globals& globals, Verb* chosen, const char* name, const char* description,
-                  Act act, Loss loss) {
-  CLI::App* const one = verb->add_subcommand(name, absl::StrCat(description, "; asks first"));
+void AddEndingAct(Command verb, const Globals& globals, const char* name, const char* description, Act act, Loss loss) {
+  const Command one = verb.AddSubcommand(name, absl::StrCat(description, "; asks first"));
   const std::shared_ptr<std::string> device = AddName(one);
   const auto yes = std::make_shared<bool>(false);
-  one->add_flag("--yes", *yes, "Do not ask");
-  one->callback([&globals, chosen, device, yes, act, loss] {
-    *chosen = [&globals, device, yes, act, loss] {
-      return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
-        BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector, named.ordinal()));
-        const std::string effect =
-            absl::StrCat("device ", named.ordinal(), " has ", Describe(out, absl::Now()), loss.effect);
-        BERTH_RETURN_IF_ERROR(Confirm(effect, loss.question, *yes));
-        BERTH_ASSIGN_OR_RETURN(const v1::Device answer, (inspector.*act)(named.ordinal()));
-        return ShowState(globals, answer);
-      });
-    };
+  one.AddFlag("--yes", yes.get(), "Do not ask");
+  one.Runs([&globals, device, yes, act, loss] {
+    return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
+      BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector, named.ordinal()));
+      const std::string effect =
+          absl::StrCat("device ", named.ordinal(), " has ", Describe(out, absl::Now()), loss.effect);
+      BERTH_RETURN_IF_ERROR(Confirm(effect, loss.question, *yes));
+      BERTH_ASSIGN_OR_RETURN(const v1::Device answer, (inspector.*act)(named.ordinal()));
+      return ShowState(globals, answer);
+    });
   });
 }
 
-void AddDrain(CLI::App* verb, const Globals& globals, Verb* chosen) {
-  CLI::App* const drain = verb->add_subcommand("drain", "Grant no new lease on the device; present leases stay");
+void AddDrain(Command verb, const Globals& globals) {
+  const Command drain = verb.AddSubcommand("drain", "Grant no new lease on the device; present leases stay");
   const std::shared_ptr<std::string> device = AddName(drain);
   const auto reason = std::make_shared<std::string>();
-  drain->add_option("--reason", *reason, "The reason that refused requests receive");
-  drain->callback([&globals, chosen, device, reason] {
-    *chosen = [&globals, device, reason] {
-      return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
-        BERTH_ASSIGN_OR_RETURN(const v1::Device answer, inspector.DrainDevice(named.ordinal(), *reason));
-        return ShowState(globals, answer);
-      });
-    };
+  drain.AddOption("--reason", reason.get(), "The reason that refused requests receive");
+  drain.Runs([&globals, device, reason] {
+    return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
+      BERTH_ASSIGN_OR_RETURN(const v1::Device answer, inspector.DrainDevice(named.ordinal(), *reason));
+      return ShowState(globals, answer);
+    });
   });
 }
 
 }  // namespace
 
-void AddDevice(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("device", "Take a device in or out of service (operator)");
-  verb->require_subcommand(1);
-  AddAct(verb, globals, chosen, "enable", "Return a stopped device to service if it passes its self-test",
+void AddDevice(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("device", "Take a device in or out of service (operator)");
+  verb.RequireSubcommand();
+  AddAct(verb, globals, "enable", "Return a stopped device to service if it passes its self-test",
          &Inspector::EnableDevice);
-  AddDrain(verb, globals, chosen);
-  AddAct(verb, globals, chosen, "undrain", "Grant leases on a drained device again", &Inspector::UndrainDevice);
-  AddAct(verb, globals, chosen, "restart", "Replace the device's worker; blocks stay", &Inspector::RestartDevice);
-  AddAct(verb, globals, chosen, "restart-context", "End the device's context worker, and its CUDA_IPC blocks with it",
+  AddDrain(verb, globals);
+  AddAct(verb, globals, "undrain", "Grant leases on a drained device again", &Inspector::UndrainDevice);
+  AddAct(verb, globals, "restart", "Replace the device's worker; blocks stay", &Inspector::RestartDevice);
+  AddAct(verb, globals, "restart-context", "End the device's context worker, and its CUDA_IPC blocks with it",
          &Inspector::RestartContext);
-  AddEndingAct(verb, globals, chosen, "reset", "Declare the device's memory lost: its blocks become stale",
+  AddEndingAct(verb, globals, "reset", "Declare the device's memory lost: its blocks become stale",
                &Inspector::ResetDevice,
                {.effect = "The reset makes those blocks stale permanently; the permits stay out.\n",
                 .question = "Reset the device?"});
   AddEndingAct(
-      verb, globals, chosen, "drop", "Declare that the device leaves the node, until the daemon's next start",
+      verb, globals, "drop", "Declare that the device leaves the node, until the daemon's next start",
       &Inspector::DropDevice,
       {.effect =
            "The drop makes those blocks stale permanently. Until its next start, the daemon refuses requests that "

@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
@@ -31,28 +33,27 @@ absl::Status Watch(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("devices", "Show devices, their state and budget");
+void AddDevices(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("devices", "Show devices, their state and budget");
   const auto watch = std::make_shared<bool>(false);
   const auto hardware = std::make_shared<bool>(false);
-  verb->add_flag("--watch", *watch, "Show the devices again after each change other than of their bytes");
-  verb->add_flag("--hardware", *hardware, "Show hardware and health from the last NVML sample")->excludes("--watch");
-  verb->callback([&globals, chosen, watch, hardware] {
-    *chosen = [&globals, watch, hardware] {
-      return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
-        if (*watch) return Watch(globals, inspector);
-        if (*hardware) {
-          BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
-          return Show(globals, answer, [&] { return HardwareTable(answer); });
-        }
-        if (globals.json) {
-          BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
-          return Show(globals, answer, [] { return std::string(); });
-        }
+  const Option watched =
+      verb.AddFlag("--watch", watch.get(), "Show the devices again after each change other than of their bytes");
+  verb.AddFlag("--hardware", hardware.get(), "Show hardware and health from the last NVML sample").Excludes(watched);
+  verb.Runs([&globals, watch, hardware] {
+    return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+      if (*watch) return Watch(globals, inspector);
+      if (*hardware) {
         BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
-        return Show(globals, answer, [&] { return DeviceTable(answer); });
-      });
-    };
+        return Show(globals, answer, [&] { return HardwareTable(answer); });
+      }
+      if (globals.json) {
+        BERTH_ASSIGN_OR_RETURN(const v1::ListDevicesResponse answer, inspector.ListDevices());
+        return Show(globals, answer, [] { return std::string(); });
+      }
+      BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
+      return Show(globals, answer, [&] { return DeviceTable(answer); });
+    });
   });
 }
 

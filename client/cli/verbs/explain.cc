@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/run/wait_cause.h"
 #include "client/cli/table.h"
@@ -69,22 +70,20 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
 
 }  // namespace
 
-void AddExplain(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("explain", "Show why a waiter waits for permits");
+void AddExplain(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("explain", "Show why a waiter waits for permits");
   const auto waiter = std::make_shared<std::string>();
-  verb->add_option("WAITER", *waiter, "The waiter's number in `berth permits`")->required();
-  verb->callback([&globals, chosen, waiter] {
-    *chosen = [&globals, waiter]() -> ExitStatus {
-      const absl::StatusOr<uint64_t> number = ParseId(*waiter);
-      if (!number.ok()) {
-        Report(number.status());
-        return {.code = kUsage};
-      }
-      return Look(globals, [&](const Inspector& inspector, Sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::WaitExplanation wait, inspector.ExplainWait(*number));
-        return Show(globals, wait, [&] { return ForPeople(wait, absl::Now()); });
-      });
-    };
+  verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`").Required();
+  verb.Runs([&globals, waiter]() -> ExitStatus {
+    const absl::StatusOr<uint64_t> number = ParseId(*waiter);
+    if (!number.ok()) {
+      Report(number.status());
+      return {.code = kUsage};
+    }
+    return Look(globals, [&](const Inspector& inspector, Sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::WaitExplanation wait, inspector.ExplainWait(*number));
+      return Show(globals, wait, [&] { return ForPeople(wait, absl::Now()); });
+    });
   });
 }
 

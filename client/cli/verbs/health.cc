@@ -2,6 +2,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
@@ -49,16 +51,13 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddHealth(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
-      "health",
-      "Check the daemon and its devices; ends with 0: all serve; 1: a device does not; 69: no daemon "
-      "answers");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
-    };
-  });
+void AddHealth(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("health",
+                        "Check the daemon and its devices; ends with 0: all serve; 1: a device does not; 69: no daemon "
+                        "answers");
+  verb.Runs(
+      [&globals] { return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); }); });
 }
 
 }  // namespace berth::cli

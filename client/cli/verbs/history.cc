@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/history.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/sdk/admin/history.h"
@@ -132,18 +133,17 @@ ExitStatus PrintHistory(const Globals& globals, const HistoryFilter& filter) {
 
 }  // namespace
 
-void AddHistory(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("history", "Show present and past leases: permits, blocks, reservations and plans");
+void AddHistory(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("history", "Show present and past leases: permits, blocks, reservations and plans");
   const auto filter = std::make_shared<HistoryFilter>();
-  verb->add_option("--since", filter->since,
-                   "Leases that were out at some time from then on: a duration (2h) or a time (2026-03-01T10:00:00Z)");
-  verb->add_option("--until", filter->until, "Leases that were out before then (default: now)");
-  verb->add_option("--pool", filter->pool, "Only this pool");
-  verb->add_option("--kind", filter->kind, "Only this kind: permit, block, reservation or plan");
-  verb->add_option("--limit", filter->limit, "The last N leases")->capture_default_str();
-  verb->callback(
-      [&globals, chosen, filter] { *chosen = [&globals, filter] { return PrintHistory(globals, *filter); }; });
+  verb.AddOption("--since", &filter->since,
+                 "Leases that were out at some time from then on: a duration (2h) or a time (2026-03-01T10:00:00Z)");
+  verb.AddOption("--until", &filter->until, "Leases that were out before then (default: now)");
+  verb.AddOption("--pool", &filter->pool, "Only this pool");
+  verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan");
+  verb.AddOption("--limit", &filter->limit, "The last N leases").ShowDefault();
+  verb.Runs([&globals, filter] { return PrintHistory(globals, *filter); });
 }
 
 }  // namespace berth::cli

@@ -9,7 +9,7 @@
 namespace berth::cli {
 
 // As the Add…() functions in verbs.h.
-void AddHistory(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddHistory(Command app, const Globals& globals);
 
 }  // namespace berth::cli
 

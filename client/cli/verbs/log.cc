@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/memory.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
@@ -80,17 +81,15 @@ absl::Status Tail(const Globals& globals, const Inspector& inspector, bool follo
 
 }  // namespace
 
-void AddLog(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("log", "Show the last events of memory");
+void AddLog(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("log", "Show the last events of memory");
   const auto follow = std::make_shared<bool>(false);
-  verb->add_flag("--follow", *follow, "Show further events as they happen");
-  verb->callback([&globals, chosen, follow] {
-    *chosen = [&globals, follow] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) {
-        if (!globals.json) PrintError(LacksOthers(sight));
-        return Tail(globals, inspector, *follow);
-      });
-    };
+  verb.AddFlag("--follow", follow.get(), "Show further events as they happen");
+  verb.Runs([&globals, follow] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) {
+      if (!globals.json) PrintError(LacksOthers(sight));
+      return Tail(globals, inspector, *follow);
+    });
   });
 }
 

@@ -1,5 +1,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/module.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -44,15 +45,13 @@ std::string ForPeople(const v1::ListModulesResponse& answer, Sight sight, absl::
 
 }  // namespace
 
-void AddModules(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("modules", "Show the compiled modules that the node stores");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::ListModulesResponse answer, inspector.ListModules());
-        return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
-      });
-    };
+void AddModules(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("modules", "Show the compiled modules that the node stores");
+  verb.Runs([&globals] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListModulesResponse answer, inspector.ListModules());
+      return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    });
   });
 }
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -231,37 +233,35 @@ ExitStatus Revoke(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void AddPermits(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("permits", "Show holders of permits and waiters");
+void AddPermits(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("permits", "Show holders of permits and waiters");
   const auto options = std::make_shared<Options>();
-  verb->add_option("--pool", options->pool, "Only this pool");
-  CLI::App* const set =
-      verb->add_subcommand("set", "Change a pool while the daemon runs (operator); a lowered cap drains");
-  set->add_option("POOL", options->pool, "The pool")->required();
-  set->add_option("CAP", options->cap,
-                  "Units that may be out at once, at least 1; \"default\" discards all that operators changed")
-      ->check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
-  set->add_option("--tenant-cap", options->tenant_cap, "Units of one tenant; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
-  set->add_option("--ageing", options->ageing,
-                  "The wait after which a request counts as of the highest priority, e.g. 10m");
-  set->add_option("--hold-warning", options->hold_warning,
-                  "The time after which a held permit is shown as overdue; or never");
-  set->add_option("--hold-limit", options->hold_limit, "The time after which a held permit is revoked; or never");
-  set->add_option("--weight", options->weights,
-                  "UID=WEIGHT: the weight of a user's tenants (default: 1); may be repeated");
-  set->add_option("--idle-warning", options->idle_warning,
-                  "The time after which a permit with an unused device is shown as idle; or never");
-  set->add_option("--no-device-cap", options->no_device_cap,
-                  "Units of permits without a device; 0: no limit but the cap");
-  set->add_option("--device-cap", options->device_caps,
-                  "N: units on each device, 0: no limit; UUID=N: on this one; UUID=: as on the others");
-  CLI::App* const revoke =
-      verb->add_subcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
-  revoke->add_option("PERMIT", options->permit, "The permit's number in `berth permits`")->required();
-  verb->callback([&globals, chosen, options, set, revoke] {
-    const auto run = set->parsed() ? &Set : revoke->parsed() ? &Revoke : &List;
-    *chosen = [&globals, options, run] { return run(globals, *options); };
+  verb.AddOption("--pool", &options->pool, "Only this pool");
+  const Command set = verb.AddSubcommand("set", "Change a pool while the daemon runs (operator); a lowered cap drains");
+  set.AddOption("POOL", &options->pool, "The pool").Required();
+  set.AddOption("CAP", &options->cap,
+                "Units that may be out at once, at least 1; \"default\" discards all that operators changed")
+      .Check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
+  set.AddOption("--tenant-cap", &options->tenant_cap, "Units of one tenant; 0: no limit").NonNegative();
+  set.AddOption("--ageing", &options->ageing,
+                "The wait after which a request counts as of the highest priority, e.g. 10m");
+  set.AddOption("--hold-warning", &options->hold_warning,
+                "The time after which a held permit is shown as overdue; or never");
+  set.AddOption("--hold-limit", &options->hold_limit, "The time after which a held permit is revoked; or never");
+  set.AddOption("--weight", &options->weights,
+                "UID=WEIGHT: the weight of a user's tenants (default: 1); may be repeated");
+  set.AddOption("--idle-warning", &options->idle_warning,
+                "The time after which a permit with an unused device is shown as idle; or never");
+  set.AddOption("--no-device-cap", &options->no_device_cap,
+                "Units of permits without a device; 0: no limit but the cap");
+  set.AddOption("--device-cap", &options->device_caps,
+                "N: units on each device, 0: no limit; UUID=N: on this one; UUID=: as on the others");
+  const Command revoke =
+      verb.AddSubcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
+  revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`").Required();
+  verb.Runs([&globals, options, set, revoke] {
+    const auto run = set.parsed() ? &Set : revoke.parsed() ? &Revoke : &List;
+    return run(globals, *options);
   });
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/plan.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -107,27 +108,24 @@ std::string Explain(const v1::Plan& plan, absl::Time now) {
 
 }  // namespace
 
-void AddPlans(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("plans", "Show plans, or one plan in detail");
+void AddPlans(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("plans", "Show plans, or one plan in detail");
   const auto plan = std::make_shared<std::string>();
-  verb->add_option("PLAN", *plan, "The plan's id: shows the weights, capacity and assigned units of its devices");
-  verb->callback([&globals, chosen, plan] {
-    *chosen = [&globals, plan]() -> ExitStatus {
-      const absl::StatusOr<uint64_t> id =
-          plan->empty() ? absl::StatusOr<uint64_t>(uint64_t{0}) : ParseId(*plan);
-      if (!id.ok()) {
-        Report(id.status());
-        return {.code = kUsage};
+  verb.AddOption("PLAN", plan.get(), "The plan's id: shows the weights, capacity and assigned units of its devices");
+  verb.Runs([&globals, plan]() -> ExitStatus {
+    const absl::StatusOr<uint64_t> id = plan->empty() ? absl::StatusOr<uint64_t>(uint64_t{0}) : ParseId(*plan);
+    if (!id.ok()) {
+      Report(id.status());
+      return {.code = kUsage};
+    }
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      if (*id != 0) {
+        BERTH_ASSIGN_OR_RETURN(const v1::Plan answer, inspector.GetPlan(PlanId(*id)));
+        return Show(globals, answer, [&] { return Explain(answer, absl::Now()); });
       }
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        if (*id != 0) {
-          BERTH_ASSIGN_OR_RETURN(const v1::Plan answer, inspector.GetPlan(PlanId(*id)));
-          return Show(globals, answer, [&] { return Explain(answer, absl::Now()); });
-        }
-        BERTH_ASSIGN_OR_RETURN(const v1::ListPlansResponse answer, inspector.ListPlans());
-        return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
-      });
-    };
+      BERTH_ASSIGN_OR_RETURN(const v1::ListPlansResponse answer, inspector.ListPlans());
+      return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    });
   });
 }
 

@@ -109,23 +109,21 @@ ExitStatus Probe(const Globals& globals, const std::string& label, const std::st
 
 }  // namespace
 
-void AddProbe(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("probe", "Test a device: create a context and synchronise its stream");
+void AddProbe(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("probe", "Test a device: create a context and synchronise its stream");
   const auto label = std::make_shared<std::string>();
   const auto device = std::make_shared<std::string>();
   const auto host_devices = std::make_shared<bool>(false);
-  verb->add_option("label", *label, "The start of each error")->required();
-  verb->add_option("--device", *device,
-                   "The device's ordinal or UUID (default: the best device that this process sees)");
-  verb->add_flag("--host-devices", *host_devices, "Accept host memory that stands for a device");
-  verb->footer(
+  verb.AddOption("label", label.get(), "The start of each error").Required();
+  verb.AddOption("--device", device.get(),
+                 "The device's ordinal or UUID (default: the best device that this process sees)");
+  verb.AddFlag("--host-devices", host_devices.get(), "Accept host memory that stands for a device");
+  verb.SetFooter(
       "Ends with 0: the device works; 1: no device (\"LABEL backend: no CUDA runtime available\"), or the test failed\n"
       "(\"LABEL backend: failed to create CUDA context for device ORDINAL\"); 64, 69: as every command.\n"
       "With --json, standard output also has the error: {\"error\": {\"reason\", \"message\", \"metadata\"}},\n"
       "with the label and the ordinal in the metadata.");
-  verb->callback([&globals, chosen, label, device, host_devices] {
-    *chosen = [&globals, label, device, host_devices] { return Probe(globals, *label, *device, *host_devices); };
-  });
+  verb.Runs([&globals, label, device, host_devices] { return Probe(globals, *label, *device, *host_devices); });
 }
 
 }  // namespace berth::cli

@@ -8,7 +8,7 @@
 namespace berth::cli {
 
 // As the Add…() functions in verbs.h.
-void AddProbe(CLI::App& app, const Globals& globals, Verb* chosen);
+void AddProbe(Command app, const Globals& globals);
 
 }  // namespace berth::cli
 

@@ -1,4 +1,6 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -30,15 +32,13 @@ std::string ForPeople(const v1::ListReservationsResponse& answer, Sight sight, a
 
 }  // namespace
 
-void AddReservations(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("reservations", "Show reservations of bytes for later blocks");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::ListReservationsResponse answer, inspector.ListReservations());
-        return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
-      });
-    };
+void AddReservations(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("reservations", "Show reservations of bytes for later blocks");
+  verb.Runs([&globals] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListReservationsResponse answer, inspector.ListReservations());
+      return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    });
   });
 }
 

@@ -3,6 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
@@ -30,19 +32,17 @@ absl::Status Reset(const Globals& globals, bool yes, const Inspector& inspector)
 
 }  // namespace
 
-void AddReset(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("reset", "Discard a ledger that cannot be read, with every lease (operator); asks first");
-  verb->footer(
+void AddReset(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("reset", "Discard a ledger that cannot be read, with every lease (operator); asks first");
+  verb.SetFooter(
       "The daemon refuses while it can read the ledger. Then `berth stop --end-leases` ends every lease, and\n"
       "`berth sessions end` and `berth permits revoke` end single leases.");
   const auto yes = std::make_shared<bool>(false);
-  verb->add_flag("--yes", *yes, "Do not ask");
-  verb->callback([&globals, chosen, yes] {
-    *chosen = [&globals, yes] {
-      return Inspect(globals, /*admin=*/true,
-                     [&](const Inspector& inspector) { return Reset(globals, *yes, inspector); });
-    };
+  verb.AddFlag("--yes", yes.get(), "Do not ask");
+  verb.Runs([&globals, yes] {
+    return Inspect(globals, /*admin=*/true,
+                   [&](const Inspector& inspector) { return Reset(globals, *yes, inspector); });
   });
 }
 

@@ -5,12 +5,11 @@
 
 namespace berth::cli {
 
-void AddRun(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("run", "Run a command that holds permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
+void AddRun(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("run", "Run a command that holds permits: berth run [OPTIONS] -- COMMAND [ARGUMENTS]...");
   const auto options = std::make_shared<RunOptions>();
-  AddRunOptions(verb, globals, options.get(), chosen,
-                [&globals, options] { return RunCommand(globals, *options); });
+  AddRunOptions(verb, globals, options.get(), [&globals, options] { return RunCommand(globals, *options); });
 }
 
 }  // namespace berth::cli

@@ -1,5 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -57,18 +59,12 @@ ExitStatus End(const Globals& globals, const std::string& text) {
 
 }  // namespace
 
-void AddSessions(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("sessions", "Show sessions, their processes and their leases");
+void AddSessions(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("sessions", "Show sessions, their processes and their leases");
   const auto id = std::make_shared<std::string>();
-  CLI::App* const end = verb->add_subcommand("end", "End a session (operator): no new lease is granted to it");
-  end->add_option("ID", *id, "The session's id")->required();
-  verb->callback([&globals, chosen, id, end] {
-    if (end->parsed()) {
-      *chosen = [&globals, id] { return End(globals, *id); };
-    } else {
-      *chosen = [&globals] { return List(globals); };
-    }
-  });
+  const Command end = verb.AddSubcommand("end", "End a session (operator): no new lease is granted to it");
+  end.AddOption("ID", id.get(), "The session's id").Required();
+  verb.Runs([&globals, id, end] { return end.parsed() ? End(globals, *id) : List(globals); });
 }
 
 }  // namespace berth::cli

@@ -1,4 +1,7 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/cli/device_table.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
@@ -90,13 +93,10 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddStatus(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand("status", "Show the node at a glance: pools and devices");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); });
-    };
-  });
+void AddStatus(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("status", "Show the node at a glance: pools and devices");
+  verb.Runs(
+      [&globals] { return LookAtNode(globals, [&](const Inspector& inspector) { return Look(globals, inspector); }); });
 }
 
 }  // namespace berth::cli

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"
@@ -79,30 +80,27 @@ absl::Status Stop(const Globals& globals, const Options& options, absl::Duration
 
 }  // namespace
 
-void AddStop(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("stop", "Stop the daemon (operator); lists the leases that are out, and asks");
-  verb->footer(
+void AddStop(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand("stop", "Stop the daemon (operator); lists the leases that are out, and asks");
+  verb.SetFooter(
       "Permits survive a stop: jobs continue, and the next daemon resumes their leases. Blocks are lost.\n"
       "Ends with 1 if leases are out, no terminal can answer, and --yes is not given.");
   const auto options = std::make_shared<Options>();
-  auto* const drain = verb->add_flag("--drain", options->drain, "Grant no permit, and wait until no lease is out");
-  verb->add_option("--timeout", options->timeout,
-                   "The time after which the daemon stops nevertheless, e.g. 90, 5m (default: never)")
-      ->needs(drain);
-  verb->add_flag("--end-leases", options->end_leases, "End every lease, and notify the holders");
-  verb->add_flag("--yes", options->yes, "Do not ask");
-  verb->callback([&globals, chosen, options] {
-    *chosen = [&globals, options]() -> ExitStatus {
-      const absl::StatusOr<absl::Duration> drain = DrainTime(*options);
-      if (!drain.ok()) {
-        Report(drain.status());
-        return {.code = kUsage};
-      }
-      const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/true);
-      if (!session.ok()) return Report(session.status());
-      return Report(Stop(globals, *options, *drain, **session, Inspector(*session)));
-    };
+  const Option drain = verb.AddFlag("--drain", &options->drain, "Grant no permit, and wait until no lease is out");
+  verb.AddOption("--timeout", &options->timeout,
+                 "The time after which the daemon stops nevertheless, e.g. 90, 5m (default: never)")
+      .Needs(drain);
+  verb.AddFlag("--end-leases", &options->end_leases, "End every lease, and notify the holders");
+  verb.AddFlag("--yes", &options->yes, "Do not ask");
+  verb.Runs([&globals, options]() -> ExitStatus {
+    const absl::StatusOr<absl::Duration> drain = DrainTime(*options);
+    if (!drain.ok()) {
+      Report(drain.status());
+      return {.code = kUsage};
+    }
+    const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/true);
+    if (!session.ok()) return Report(session.status());
+    return Report(Stop(globals, *options, *drain, **session, Inspector(*session)));
   });
 }
 

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -28,16 +29,14 @@ std::string ForPeople(const v1::ListStraysResponse& answer, Sight sight, absl::T
 
 }  // namespace
 
-void AddStrays(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("strays", "Show processes that use a device without a permit, as the driver lists them");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::ListStraysResponse answer, inspector.ListStrays());
-        return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
-      });
-    };
+void AddStrays(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("strays", "Show processes that use a device without a permit, as the driver lists them");
+  verb.Runs([&globals] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListStraysResponse answer, inspector.ListStrays());
+      return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    });
   });
 }
 

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "berth/v1/fence.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -30,16 +31,14 @@ std::string ForPeople(const v1::ListStreamsResponse& answer, Sight sight, absl::
 
 }  // namespace
 
-void AddStreams(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb =
-      app.add_subcommand("streams", "Show streams of shared blocks: their progress, and uses that are not finished");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::ListStreamsResponse answer, inspector.ListStreams());
-        return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
-      });
-    };
+void AddStreams(Command app, const Globals& globals) {
+  const Command verb =
+      app.AddSubcommand("streams", "Show streams of shared blocks: their progress, and uses that are not finished");
+  verb.Runs([&globals] {
+    return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::ListStreamsResponse answer, inspector.ListStreams());
+      return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
@@ -55,16 +56,14 @@ std::string ForPeople(const v1::Topology& topology, absl::Time now) {
 
 }  // namespace
 
-void AddTopology(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddTopology(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
       "topology", "Show how devices reach each other (NVLink, PCIe, host memory), and their NVLink islands");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
-        BERTH_ASSIGN_OR_RETURN(const v1::Topology answer, inspector.GetTopology());
-        return Show(globals, answer, [&] { return ForPeople(answer, absl::Now()); });
-      });
-    };
+  verb.Runs([&globals] {
+    return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
+      BERTH_ASSIGN_OR_RETURN(const v1::Topology answer, inspector.GetTopology());
+      return Show(globals, answer, [&] { return ForPeople(answer, absl::Now()); });
+    });
   });
 }
 

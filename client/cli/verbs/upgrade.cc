@@ -1,5 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -31,14 +33,11 @@ absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
 
 }  // namespace
 
-void AddUpgrade(CLI::App& app, const Globals& globals, Verb* chosen) {
-  CLI::App* const verb = app.add_subcommand(
+void AddUpgrade(Command app, const Globals& globals) {
+  const Command verb = app.AddSubcommand(
       "upgrade", "Replace the daemon by the program that is installed now (operator); no lease ends and no call fails");
-  verb->callback([&globals, chosen] {
-    *chosen = [&globals] {
-      return Inspect(globals, /*admin=*/true,
-                     [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
-    };
+  verb.Runs([&globals] {
+    return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
   });
 }
 

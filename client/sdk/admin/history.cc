@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "berth/v1/history.grpc.pb.h"
 #include "client/sdk/transport/session_core.h"
 #include "common/status_macros.h"
 
@@ -22,7 +23,7 @@ absl::StatusOr<v1::ListHistoryResponse> ListHistory(const std::shared_ptr<Sessio
     v1::ListHistoryResponse page;
     BERTH_RETURN_IF_ERROR(core.Call(core.DefaultLimits(), [&](grpc::ClientContext* context) {
       page.Clear();
-      return core.stubs().history->ListHistory(context, request, &page);
+      return core.stubs().Of<v1::HistoryService>().ListHistory(context, request, &page);
     }));
     request.set_page_token(page.next_page_token());
     all.MergeFrom(page);

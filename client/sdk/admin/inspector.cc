@@ -3,6 +3,16 @@
 #include <memory>
 #include <utility>
 
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/fence.grpc.pb.h"
+#include "berth/v1/inventory.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/module.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/plan.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/transport/duration.h"
 #include "client/sdk/transport/session_core.h"
 #include "common/label.h"
@@ -13,34 +23,29 @@ namespace {
 
 using internal::CallLimits;
 using internal::SessionCore;
-using internal::Stubs;
 
-template <typename Stub, typename Request, typename Response>
-using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+template <typename Service, typename Request, typename Response>
+using Method = grpc::Status (Service::Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
-// A member of internal::Stubs.
-template <typename Stub>
-using StubOf = const std::unique_ptr<Stub> Stubs::*;
-
-template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> Get(SessionCore& core, Cancellation* cancellation, StubOf<Stub> stub,
-                             Method<Stub, Request, Response> method, const Request& request) {
+template <typename Service, typename Request, typename Response>
+absl::StatusOr<Response> Get(SessionCore& core, Cancellation* cancellation, Method<Service, Request, Response> method,
+                             const Request& request) {
   Response response;
   CallLimits limits = core.DefaultLimits();
   limits.cancellation = cancellation;
   BERTH_RETURN_IF_ERROR(core.Call(limits, [&](grpc::ClientContext* context) {
-    return (*(core.stubs().*stub).*method)(context, request, &response);
+    return (core.stubs().Of<Service>().*method)(context, request, &response);
   }));
   return response;
 }
 
 // Joins the pages of a list: repeated fields are appended by MergeFrom.
-template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, StubOf<Stub> stub,
-                              Method<Stub, Request, Response> method, Request request) {
+template <typename Service, typename Request, typename Response>
+absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, Method<Service, Request, Response> method,
+                              Request request) {
   Response all;
   do {
-    BERTH_ASSIGN_OR_RETURN(Response page, Get(core, cancellation, stub, method, request));
+    BERTH_ASSIGN_OR_RETURN(Response page, Get<Service>(core, cancellation, method, request));
     request.set_page_token(page.next_page_token());
     page.clear_next_page_token();
     all.MergeFrom(page);
@@ -52,13 +57,12 @@ absl::StatusOr<Response> List(SessionCore& core, Cancellation* cancellation, Stu
 
 absl::StatusOr<v1::Node> Inspector::GetNode() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::node, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
+  return Get<v1::NodeService>(core, cancellation_, &v1::NodeService::Stub::GetNode, v1::GetNodeRequest());
 }
 
 absl::StatusOr<v1::ListDevicesResponse> Inspector::ListDevices() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::device, &v1::DeviceService::Stub::ListDevices,
-             v1::ListDevicesRequest());
+  return Get<v1::DeviceService>(core, cancellation_, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest());
 }
 
 absl::Status Inspector::WatchDevices(
@@ -72,7 +76,7 @@ absl::Status Inspector::WatchDevices(
     const absl::Status status =
         core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_},
                   [&](grpc::ClientContext* context) -> grpc::Status {
-                    const auto stream = core.stubs().device->WatchDevices(context, request);
+                    const auto stream = core.stubs().Of<v1::DeviceService>().WatchDevices(context, request);
                     v1::WatchDevicesResponse devices;
                     while (wanted && stream->Read(&devices)) {
                       heard = true;
@@ -93,8 +97,7 @@ absl::Status Inspector::WatchDevices(
 
 absl::StatusOr<v1::ListPoolsResponse> Inspector::ListPools() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPools,
-              v1::ListPoolsRequest());
+  return List<v1::PermitService>(core, cancellation_, &v1::PermitService::Stub::ListPools, v1::ListPoolsRequest());
 }
 
 absl::StatusOr<v1::ListPermitsResponse> Inspector::ListPermits(absl::string_view pool) const {
@@ -102,105 +105,97 @@ absl::StatusOr<v1::ListPermitsResponse> Inspector::ListPermits(absl::string_view
   SessionCore& core = *session_->core();
   v1::ListPermitsRequest request;
   request.set_pool(std::string(pool));
-  return List(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListPermits, std::move(request));
+  return List<v1::PermitService>(core, cancellation_, &v1::PermitService::Stub::ListPermits, std::move(request));
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Inspector::ListBlocks() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListBlocks,
-              v1::ListBlocksRequest());
+  return List<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::ListBlocks, v1::ListBlocksRequest());
 }
 
 absl::StatusOr<v1::ListModulesResponse> Inspector::ListModules() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::module, &v1::ModuleService::Stub::ListModules,
-              v1::ListModulesRequest());
+  return List<v1::ModuleService>(core, cancellation_, &v1::ModuleService::Stub::ListModules, v1::ListModulesRequest());
 }
 
 absl::StatusOr<v1::ListStreamsResponse> Inspector::ListStreams() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::fence, &v1::FenceService::Stub::ListStreams,
-              v1::ListStreamsRequest());
+  return List<v1::FenceService>(core, cancellation_, &v1::FenceService::Stub::ListStreams, v1::ListStreamsRequest());
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Inspector::ListSessions() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::session, &v1::SessionService::Stub::ListSessions,
-              v1::ListSessionsRequest());
+  return List<v1::SessionService>(core, cancellation_, &v1::SessionService::Stub::ListSessions,
+                                  v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::ListReservationsResponse> Inspector::ListReservations() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListReservations,
-              v1::ListReservationsRequest());
+  return List<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::ListReservations,
+                                 v1::ListReservationsRequest());
 }
 
 absl::StatusOr<v1::ListPlansResponse> Inspector::ListPlans() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::plan, &v1::PlanService::Stub::ListPlans, v1::ListPlansRequest());
+  return List<v1::PlanService>(core, cancellation_, &v1::PlanService::Stub::ListPlans, v1::ListPlansRequest());
 }
 
 absl::StatusOr<v1::Plan> Inspector::GetPlan(PlanId plan) const {
   SessionCore& core = *session_->core();
   v1::GetPlanRequest request;
   request.set_plan(plan.value());
-  return Get(core, cancellation_, &Stubs::plan, &v1::PlanService::Stub::GetPlan, request);
+  return Get<v1::PlanService>(core, cancellation_, &v1::PlanService::Stub::GetPlan, request);
 }
 
 absl::StatusOr<v1::SetBudgetResponse> Inspector::SetBudget(const v1::SetBudgetRequest& request) const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::SetBudget, request);
+  return Get<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::SetBudget, request);
 }
 
 absl::StatusOr<v1::ListBudgetsResponse> Inspector::ListBudgets() const {
   SessionCore& core = *session_->core();
-  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListBudgets,
-              v1::ListBudgetsRequest());
+  return List<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::ListBudgets, v1::ListBudgetsRequest());
 }
 
 absl::StatusOr<v1::Block> Inspector::RecallBlock(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::RecallBlockRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::RecallBlock, request);
+  return Get<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::RecallBlock, request);
 }
 
 absl::StatusOr<v1::Block> Inspector::FreeBlock(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::FreeBlockByIdRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::FreeBlockById, request);
+  return Get<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::FreeBlockById, request);
 }
 
 absl::StatusOr<v1::ListLogRecordsResponse> Inspector::ListLogRecords(absl::string_view after) const {
   SessionCore& core = *session_->core();
   v1::ListLogRecordsRequest request;
   request.set_page_token(std::string(after));
-  return List(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::ListLogRecords,
-              std::move(request));
+  return List<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::ListLogRecords, std::move(request));
 }
 
 absl::StatusOr<v1::Config> Inspector::GetConfig() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
 }
 
 absl::StatusOr<v1::ReloadConfigResponse> Inspector::ReloadConfig() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReloadConfig,
-             v1::ReloadConfigRequest());
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::ReloadConfig, v1::ReloadConfigRequest());
 }
 
 absl::StatusOr<v1::ListStraysResponse> Inspector::ListStrays() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ListStrays,
-             v1::ListStraysRequest());
+  return Get<v1::PermitService>(core, cancellation_, &v1::PermitService::Stub::ListStrays, v1::ListStraysRequest());
 }
 
 absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ReapBlocks,
-             v1::ReapBlocksRequest());
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::ReapBlocks, v1::ReapBlocksRequest());
 }
 
 absl::StatusOr<v1::StopNodeResponse> Inspector::StopNode(absl::Duration drain, bool end_leases) const {
@@ -213,72 +208,72 @@ absl::StatusOr<v1::StopNodeResponse> Inspector::StopNode(absl::Duration drain, b
   limits.deadline += drain;
   limits.cancellation = cancellation_;
   BERTH_RETURN_IF_ERROR(core.Call(limits, [&](grpc::ClientContext* context) {
-    return core.stubs().admin->StopNode(context, request, &response);
+    return core.stubs().Of<v1::AdminService>().StopNode(context, request, &response);
   }));
   return response;
 }
 
 absl::StatusOr<v1::ResetNodeResponse> Inspector::ResetNode() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ResetNode, v1::ResetNodeRequest());
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::ResetNode, v1::ResetNodeRequest());
 }
 
 absl::StatusOr<v1::UpgradeNodeResponse> Inspector::UpgradeNode() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::UpgradeNode, v1::UpgradeNodeRequest());
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::UpgradeNode, v1::UpgradeNodeRequest());
 }
 
 absl::StatusOr<v1::Usage> Inspector::GetUsage() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::memory, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest());
+  return Get<v1::MemoryService>(core, cancellation_, &v1::MemoryService::Stub::GetUsage, v1::GetUsageRequest());
 }
 
 absl::StatusOr<v1::Session> Inspector::EndSession(SessionId session) const {
   SessionCore& core = *session_->core();
   v1::EndSessionRequest request;
   request.set_session(session.value());
-  return Get(core, cancellation_, &Stubs::session, &v1::SessionService::Stub::EndSession, request);
+  return Get<v1::SessionService>(core, cancellation_, &v1::SessionService::Stub::EndSession, request);
 }
 
 absl::StatusOr<v1::Block> Inspector::ClearTorn(BlockId block) const {
   SessionCore& core = *session_->core();
   v1::ClearTornRequest request;
   request.set_block(block.value());
-  return Get(core, cancellation_, &Stubs::fence, &v1::FenceService::Stub::ClearTorn, request);
+  return Get<v1::FenceService>(core, cancellation_, &v1::FenceService::Stub::ClearTorn, request);
 }
 
 absl::StatusOr<v1::WaitExplanation> Inspector::ExplainWait(uint64_t waiter) const {
   SessionCore& core = *session_->core();
   v1::ExplainWaitRequest request;
   request.set_waiter(waiter);
-  return Get(core, cancellation_, &Stubs::permit, &v1::PermitService::Stub::ExplainWait, request);
+  return Get<v1::PermitService>(core, cancellation_, &v1::PermitService::Stub::ExplainWait, request);
 }
 
 absl::StatusOr<v1::Pool> Inspector::SetPool(const v1::SetPoolRequest& change) const {
   BERTH_RETURN_IF_ERROR(ValidateLabel("pool", change.pool()));
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::SetPool, change);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::SetPool, change);
 }
 
 absl::StatusOr<v1::Permit> Inspector::RevokePermit(PermitId permit) const {
   SessionCore& core = *session_->core();
   v1::RevokePermitRequest request;
   request.set_permit(permit.value());
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RevokePermit, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::RevokePermit, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::EnableDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::EnableDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::EnableDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::EnableDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::RestartDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::RestartDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RestartDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::RestartDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::RestartContext(uint32_t device) const {
@@ -286,21 +281,21 @@ absl::StatusOr<v1::Device> Inspector::RestartContext(uint32_t device) const {
   v1::RestartDeviceRequest request;
   request.set_device(device);
   request.set_context_worker(true);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::RestartDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::RestartDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::ResetDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::ResetDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::ResetDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::ResetDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::DropDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::DropDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::DropDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::DropDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::DrainDevice(uint32_t device, absl::string_view reason) const {
@@ -308,26 +303,26 @@ absl::StatusOr<v1::Device> Inspector::DrainDevice(uint32_t device, absl::string_
   v1::DrainDeviceRequest request;
   request.set_device(device);
   request.set_reason(ToLabel(reason));
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::DrainDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::DrainDevice, request);
 }
 
 absl::StatusOr<v1::Device> Inspector::UndrainDevice(uint32_t device) const {
   SessionCore& core = *session_->core();
   v1::UndrainDeviceRequest request;
   request.set_device(device);
-  return Get(core, cancellation_, &Stubs::admin, &v1::AdminService::Stub::UndrainDevice, request);
+  return Get<v1::AdminService>(core, cancellation_, &v1::AdminService::Stub::UndrainDevice, request);
 }
 
 absl::StatusOr<v1::ListInventoryResponse> Inspector::ListInventory() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::inventory, &v1::InventoryService::Stub::ListInventory,
-             v1::ListInventoryRequest());
+  return Get<v1::InventoryService>(core, cancellation_, &v1::InventoryService::Stub::ListInventory,
+                                   v1::ListInventoryRequest());
 }
 
 absl::StatusOr<v1::Topology> Inspector::GetTopology() const {
   SessionCore& core = *session_->core();
-  return Get(core, cancellation_, &Stubs::inventory, &v1::InventoryService::Stub::GetTopology,
-             v1::GetTopologyRequest());
+  return Get<v1::InventoryService>(core, cancellation_, &v1::InventoryService::Stub::GetTopology,
+                                   v1::GetTopologyRequest());
 }
 
 }  // namespace berth

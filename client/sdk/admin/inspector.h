@@ -25,18 +25,45 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/v1/admin.pb.h"
-#include "berth/v1/device.pb.h"
-#include "berth/v1/fence.pb.h"
-#include "berth/v1/inventory.pb.h"
-#include "berth/v1/memory.pb.h"
-#include "berth/v1/module.pb.h"
-#include "berth/v1/permit.pb.h"
-#include "berth/v1/plan.pb.h"
-#include "berth/v1/resources.pb.h"
-#include "berth/v1/session.pb.h"
 
 namespace berth {
+
+// Callers include the berth/v1/….pb.h of the messages that they use: together these take seconds to compile.
+namespace v1 {
+class Block;
+class Config;
+class Device;
+class ListBlocksResponse;
+class ListBudgetsResponse;
+class ListDevicesResponse;
+class ListInventoryResponse;
+class ListLogRecordsResponse;
+class ListModulesResponse;
+class ListPermitsResponse;
+class ListPlansResponse;
+class ListPoolsResponse;
+class ListReservationsResponse;
+class ListSessionsResponse;
+class ListStraysResponse;
+class ListStreamsResponse;
+class Node;
+class Permit;
+class Plan;
+class Pool;
+class ReapBlocksResponse;
+class ReloadConfigResponse;
+class ResetNodeResponse;
+class Session;
+class SetBudgetRequest;
+class SetBudgetResponse;
+class SetPoolRequest;
+class StopNodeResponse;
+class Topology;
+class UpgradeNodeResponse;
+class Usage;
+class WaitExplanation;
+class WatchDevicesResponse;
+}  // namespace v1
 
 // Thread-safe. Errors of every method: kUnavailable when the session is over or the daemon does not answer; refusals as
 // documented for the method's RPC.

@@ -13,6 +13,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/inventory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/devices/driver_absence.h"
 #include "client/sdk/fences/host_stream.h"

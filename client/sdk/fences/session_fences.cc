@@ -41,7 +41,7 @@ absl::StatusOr<OpenedStream> SessionFences::OpenStream(uint32_t device, bool def
   const CallLimits limits = core_.DefaultLimits();
   core_.channel().Expect(open.sequence());
   const absl::Status status = core_.Call(limits, [&](grpc::ClientContext* context) {
-    return core_.stubs().fence->OpenStream(context, request, &response);
+    return core_.stubs().Of<v1::FenceService>().OpenStream(context, request, &response);
   });
   if (!status.ok()) {
     core_.channel().Abandon(open.sequence());
@@ -66,7 +66,7 @@ void SessionFences::CloseStream(uint32_t slot) {
         request.set_slot(slot);
         return [this, request](grpc::ClientContext* context) {
           v1::CloseStreamResponse response;
-          return core_.stubs().fence->CloseStream(context, request, &response);
+          return core_.stubs().Of<v1::FenceService>().CloseStream(context, request, &response);
         };
       })
       .IgnoreError();
@@ -91,7 +91,7 @@ absl::StatusOr<RemotePrepared> SessionFences::Prepare(uint32_t slot, absl::Span<
   v1::PrepareUseResponse response;
   const CallLimits limits = CallLimits::Within(patience);
   const absl::Status status = core_.Call(limits, [&](grpc::ClientContext* context) {
-    return core_.stubs().fence->PrepareUse(context, request, &response);
+    return core_.stubs().Of<v1::FenceService>().PrepareUse(context, request, &response);
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<BlockId>> SessionFences::Finish(UseId use, uint64_t v
     request.set_use(use.value());
     request.set_value(value);
     return [this, request, response](grpc::ClientContext* context) {
-      return core_.stubs().fence->FinishUse(context, request, response.get());
+      return core_.stubs().Of<v1::FenceService>().FinishUse(context, request, response.get());
     };
   };
   // The caller needs the answer to continue, also across several broker deaths, so wait as long as for any call.
@@ -128,7 +128,7 @@ void SessionFences::Abandon(UseId use) {
         request.set_use(use.value());
         return [this, request](grpc::ClientContext* context) {
           v1::AbandonUseResponse response;
-          return core_.stubs().fence->AbandonUse(context, request, &response);
+          return core_.stubs().Of<v1::FenceService>().AbandonUse(context, request, &response);
         };
       })
       .IgnoreError();

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/devices/device_constraint.h"
 #include "client/sdk/memory/import.h"
 #include "client/sdk/transport/duration.h"
@@ -133,7 +135,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
   v1::AllocateBlockResponse response;
   BERTH_ASSIGN_OR_RETURN(Arrival arrival,
                          CallForImport(*core, std::move(open), limits, [&](grpc::ClientContext* context) {
-                           return core->stubs().memory->AllocateBlock(context, request, &response);
+                           return core->stubs().Of<v1::MemoryService>().AllocateBlock(context, request, &response);
                          }));
   BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
   return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
@@ -170,9 +172,8 @@ absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core, v1
   open.Fill(request->mutable_request());
   v1::ImportBlockResponse response;
   BERTH_ASSIGN_OR_RETURN(
-      Arrival arrival,
-      CallForImport(*core, std::move(open), core->DefaultLimits(), [&](grpc::ClientContext* context) {
-        return core->stubs().memory->ImportBlock(context, *request, &response);
+      Arrival arrival, CallForImport(*core, std::move(open), core->DefaultLimits(), [&](grpc::ClientContext* context) {
+        return core->stubs().Of<v1::MemoryService>().ImportBlock(context, *request, &response);
       }));
   BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
   return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
@@ -223,7 +224,7 @@ absl::Status Block::Grant(v1::GrantBlockRequest* request) const {
   ToProto(handle_, request->mutable_handle());
   const absl::Status status = core.Call(core.DefaultLimits(), [&](grpc::ClientContext* context) {
     v1::GrantBlockResponse response;
-    return core.stubs().memory->GrantBlock(context, *request, &response);
+    return core.stubs().Of<v1::MemoryService>().GrantBlock(context, *request, &response);
   });
   open.Resolve(status);
   return status;
@@ -248,7 +249,7 @@ absl::Status Block::Publish(absl::string_view name, const PublishOptions& option
   request.set_replace(options.replace);
   const absl::Status status = core->Call(core->DefaultLimits(), [&](grpc::ClientContext* context) {
     v1::PublishBlockResponse response;
-    return core->stubs().memory->PublishBlock(context, request, &response);
+    return core->stubs().Of<v1::MemoryService>().PublishBlock(context, request, &response);
   });
   open.Resolve(status);
   if (status.ok()) {
@@ -278,7 +279,7 @@ absl::Status Block::Unpublish(const std::shared_ptr<Session>& session, absl::str
     open.Fill(request.mutable_request());
     return [raw = core.get(), request](grpc::ClientContext* context) {
       v1::UnpublishBlockResponse response;
-      return raw->stubs().memory->UnpublishBlock(context, request, &response);
+      return raw->stubs().Of<v1::MemoryService>().UnpublishBlock(context, request, &response);
     };
   });
 }
@@ -301,7 +302,7 @@ absl::Status Block::Free() {
     if (only_here) request.add_let_go(import->id().value());
     return [&core, request](grpc::ClientContext* context) {
       v1::FreeBlockResponse response;
-      return core.stubs().memory->FreeBlock(context, request, &response);
+      return core.stubs().Of<v1::MemoryService>().FreeBlock(context, request, &response);
     };
   });
   // A refusal releases nothing, for example if the block was already freed elsewhere.

@@ -4,6 +4,7 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/memory/atomic_lease.h"
 #include "client/sdk/memory/import.h"
 

@@ -5,6 +5,7 @@
 #include <berth/block_handle.h>
 #include <berth/error.h>
 
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/memory/import_table.h"
 #include "client/sdk/transport/live_object_counts.h"
 #include "common/status_macros.h"

@@ -10,6 +10,7 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/devices/device_choice.h"
 #include "common/cuda/device_mapping.h"
 #include "common/cuda/driver.h"

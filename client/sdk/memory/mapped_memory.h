@@ -8,8 +8,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "berth/v1/resources.pb.h"
 #include "common/wire/ipc_handle.h"
+
+namespace berth::v1 {
+class Block;
+}  // namespace berth::v1
 
 namespace berth::internal {
 

@@ -1,3 +1,4 @@
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/memory/mapped_memory.h"
 
 #include <fcntl.h>

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/transport/duration.h"
 #include "client/sdk/transport/live_object_counts.h"
 #include "client/sdk/transport/session_core.h"
@@ -31,7 +33,7 @@ absl::StatusOr<Reservation> Reservation::Make(const std::shared_ptr<Session>& se
   open.Fill(request.mutable_request());
   v1::Reservation response;
   const absl::Status status = core->Call(core->DefaultLimits(), [&](grpc::ClientContext* context) {
-    return core->stubs().memory->ReserveBytes(context, request, &response);
+    return core->stubs().Of<v1::MemoryService>().ReserveBytes(context, request, &response);
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
@@ -64,7 +66,7 @@ absl::Status Reservation::Release() {
     request.set_reservation(id_.value());
     return [raw = core.get(), request](grpc::ClientContext* context) {
       v1::ReleaseReservationResponse response;
-      return raw->stubs().memory->ReleaseReservation(context, request, &response);
+      return raw->stubs().Of<v1::MemoryService>().ReleaseReservation(context, request, &response);
     };
   });
   // An expired reservation is already released.

@@ -8,6 +8,7 @@
 
 #include <berth/error.h>
 
+#include "berth/v1/module.grpc.pb.h"
 #include "client/sdk/transport/call_limits.h"
 #include "client/sdk/transport/duration.h"
 #include "client/sdk/transport/side_channel.h"
@@ -43,7 +44,7 @@ absl::StatusOr<Answer> Ask(SessionCore& core, const WantedModule& wanted, const 
   const CallLimits limits = CallLimits::Within(wanted.max_wait, wanted.cancellation);
   core.channel().Expect(open.sequence());
   const absl::Status status = core.Call(limits, [&](grpc::ClientContext* context) {
-    return core.stubs().module->ObtainModule(context, request, &answer.response);
+    return core.stubs().Of<v1::ModuleService>().ObtainModule(context, request, &answer.response);
   });
   if (!status.ok()) {
     core.channel().Abandon(open.sequence());
@@ -93,7 +94,7 @@ class Right {
     used_ = true;
     const absl::Status status = core_.Call(core_.DefaultLimits(), [&](grpc::ClientContext* context) {
       v1::StoreModuleResponse response;
-      return core_.stubs().module->StoreModule(context, request, &response);
+      return core_.stubs().Of<v1::ModuleService>().StoreModule(context, request, &response);
     });
     open.Resolve(status);
     return status;
@@ -110,7 +111,7 @@ class Right {
           request.set_compile_error(error);
           return [this_core = &core_, request](grpc::ClientContext* context) {
             v1::AbandonModuleResponse response;
-            return this_core->stubs().module->AbandonModule(context, request, &response);
+            return this_core->stubs().Of<v1::ModuleService>().AbandonModule(context, request, &response);
           };
         })
         .IgnoreError();

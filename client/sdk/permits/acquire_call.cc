@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "berth/v1/permit.grpc.pb.h"
 #include "client/sdk/transport/call_attempts.h"
 #include "client/sdk/transport/call_pause.h"
 #include "client/sdk/transport/pause_alarm.h"
@@ -29,8 +30,8 @@ class Running {
     call_.core->PrepareCall(call_.limits, &attempt_->context);
     attempt_->hooks.emplace(call_.core.get(), call_.limits, &attempt_->context);
     turn_.store(true, std::memory_order_release);
-    call_.core->stubs().permit->async()->AcquirePermit(&attempt_->context, &call_.request, &response_,
-                                                       [this](grpc::Status status) { OnAnswer(status); });
+    call_.core->stubs().Of<v1::PermitService>().async()->AcquirePermit(
+        &attempt_->context, &call_.request, &response_, [this](grpc::Status status) { OnAnswer(status); });
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "client/sdk/devices/device_constraint.h"
 #include "client/sdk/permits/held_permit.h"
 #include "client/sdk/permits/session_permits.h"
@@ -76,7 +77,7 @@ absl::StatusOr<Gang> Gang::Acquire(const std::shared_ptr<Session>& session, cons
   CallLimits limits = CallLimits::Waiting(options.max_wait, options.cancellation);
   core->FillToTakeUp(open, request.mutable_request(), &limits);
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
-    return core->stubs().permit->AcquireGang(context, request, &response);
+    return core->stubs().Of<v1::PermitService>().AcquireGang(context, request, &response);
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "client/sdk/devices/device_constraint.h"
 #include "client/sdk/permits/acquire_call.h"
 #include "client/sdk/permits/held_permit.h"
@@ -109,7 +110,7 @@ absl::StatusOr<Permit> Permit::AcquireAnew(const std::shared_ptr<SessionCore>& c
   core->FillToTakeUp(open, request.mutable_request(), &limits);
   const absl::Status status =
       core->Call(limits, attach::Method::kAcquirePermit, request, &response, [&](grpc::ClientContext* context) {
-        return core->stubs().permit->AcquirePermit(context, request, &response);
+        return core->stubs().Of<v1::PermitService>().AcquirePermit(context, request, &response);
       });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);

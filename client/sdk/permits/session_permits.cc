@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "client/sdk/transport/side_channel.h"
 #include "common/patience.h"
 #include "common/secret.h"
@@ -27,7 +28,7 @@ absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_i
     request.set_if_idle(if_idle);
     return [&core, request](grpc::ClientContext* context) {
       v1::ReleasePermitResponse response;
-      return core.stubs().permit->ReleasePermit(context, request, &response);
+      return core.stubs().Of<v1::PermitService>().ReleasePermit(context, request, &response);
     };
   };
   const absl::Status status = core.GiveBack(make_attempt, deadline);
@@ -88,7 +89,7 @@ absl::StatusOr<PermitSlot*> FindPermitSlot(SessionCore& core) {
   core.channel().Expect(open.sequence());
   const absl::Status status = core.Call(limits, [&](grpc::ClientContext* context) {
     v1::KeepPermitsResponse response;
-    return core.stubs().permit->KeepPermits(context, request, &response);
+    return core.stubs().Of<v1::PermitService>().KeepPermits(context, request, &response);
   });
   open.Resolve(status);
   if (!status.ok()) {

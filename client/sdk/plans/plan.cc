@@ -5,6 +5,9 @@
 
 #include <berth/error.h>
 
+#include "berth/v1/plan.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/devices/device_constraint.h"
 #include "client/sdk/plans/plan_watch.h"
 #include "client/sdk/transport/call_limits.h"
@@ -132,7 +135,7 @@ absl::StatusOr<Plan> Plan::Make(const std::shared_ptr<Session>& session, const P
   google::protobuf::Arena arena;
   v1::PlanChange& response = *google::protobuf::Arena::CreateMessage<v1::PlanChange>(&arena);
   const absl::Status status = core->Call(limits, [&](grpc::ClientContext* context) {
-    return core->stubs().plan->MakePlan(context, request, &response);
+    return core->stubs().Of<v1::PlanService>().MakePlan(context, request, &response);
   });
   open.Resolve(status);
   BERTH_RETURN_IF_ERROR(status);
@@ -227,7 +230,7 @@ absl::Status Plan::ForgetDoubtful() const {
   request.set_sequence(doubtful_);
   return core_->Call(core_->DefaultLimits(), [&](grpc::ClientContext* context) {
     v1::ForgetRequestResponse response;
-    return core_->stubs().session->ForgetRequest(context, request, &response);
+    return core_->stubs().Of<v1::SessionService>().ForgetRequest(context, request, &response);
   });
 }
 
@@ -242,7 +245,7 @@ absl::StatusOr<std::vector<PlanMove>> Plan::Replan(const ReplanOptions& options)
   open.Fill(request.mutable_request());
   v1::PlanChange response;
   const absl::Status status = core_->Call(core_->DefaultLimits(), [&](grpc::ClientContext* context) {
-    return core_->stubs().plan->Replan(context, request, &response);
+    return core_->stubs().Of<v1::PlanService>().Replan(context, request, &response);
   });
   open.Resolve(status);
   if (IsDoubtful(status)) doubtful_ = sequence;
@@ -270,7 +273,7 @@ absl::Status Plan::Release() {
     request.set_plan(id_.value());
     return [raw = core.get(), request](grpc::ClientContext* context) {
       v1::ReleasePlanResponse response;
-      return raw->stubs().plan->ReleasePlan(context, request, &response);
+      return raw->stubs().Of<v1::PlanService>().ReleasePlan(context, request, &response);
     };
   });
   // The daemon no longer knows the plan: it is already released.

@@ -13,6 +13,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/transport/attach.h"
 #include "client/sdk/transport/environment.h"
 #include "client/sdk/transport/status_conversion.h"
@@ -22,9 +25,7 @@
 #include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
-#include "grpcpp/support/channel_arguments.h"
+#include "grpcpp/client_context.h"
 
 namespace berth::internal {
 namespace {
@@ -69,64 +70,12 @@ bool MustUseGrpc(const absl::Status& status) {
   return absl::IsUnimplemented(status) && !GetErrorDetails(status).has_value();
 }
 
-std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& socket) {
-  grpc::ChannelArguments arguments;
-  // Each session has its own connection, because the daemon counts and cuts connections by session.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Reconnect quickly after a failed connection; gRPC's default backoff grows to two minutes.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Despite its name, the option also limits how long one connection attempt may take.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(kAcceptPatience)));
-  // A proxy from the environment does not apply to a Unix socket.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Disable features without a use here, because each costs time on every call. The minimal stack leaves deadlines out,
-  // so enable them again. CallAttempts retries calls, channelz statistics are not read, and a local socket needs no
-  // bandwidth probe.
-  arguments.SetInt(GRPC_ARG_MINIMAL_STACK, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 1);
-  for (const char* const unused : {GRPC_ARG_ENABLE_RETRIES, GRPC_ARG_ENABLE_CHANNELZ, GRPC_ARG_HTTP2_BDP_PROBE}) {
-    arguments.SetInt(unused, 0);
-  }
-  return grpc::CreateCustomChannel(absl::StrCat("unix:", socket), grpc::InsecureChannelCredentials(), arguments);
-}
-
-gpr_timespec ToGrpc(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
-  const timespec time = absl::ToTimespec(deadline);
-  return {.tv_sec = time.tv_sec, .tv_nsec = static_cast<int32_t>(time.tv_nsec), .clock_type = GPR_CLOCK_MONOTONIC};
-}
-
 absl::Status ClearCloseOnExec(int fd) {
   if (::fcntl(fd, F_SETFD, 0) < 0) return OsError("fcntl(F_SETFD)", errno);
   return absl::OkStatus();
 }
 
 }  // namespace
-
-Stubs::Stubs(const std::shared_ptr<grpc::Channel>& channel)
-    : session(v1::SessionService::NewStub(channel)),
-      permit(v1::PermitService::NewStub(channel)),
-      memory(v1::MemoryService::NewStub(channel)),
-      fence(v1::FenceService::NewStub(channel)),
-      plan(v1::PlanService::NewStub(channel)),
-      module(v1::ModuleService::NewStub(channel)),
-      device(v1::DeviceService::NewStub(channel)),
-      inventory(v1::InventoryService::NewStub(channel)),
-      node(v1::NodeService::NewStub(channel)),
-      admin(v1::AdminService::NewStub(channel)),
-      history(v1::HistoryService::NewStub(channel)),
-      channel_(channel) {}
-
-bool Stubs::connecting() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_CONNECTING; }
-
-bool Stubs::connected() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
-
-bool Stubs::AwaitConnecting(absl::Time until) const {
-  return channel_->WaitForStateChange(GRPC_CHANNEL_CONNECTING, ToGrpc(until));
-}
-
-void Stubs::ConnectNow() const { grpc::experimental::ChannelResetConnectionBackoff(channel_.get()); }
 
 OpenRequest::OpenRequest(OpenRequest&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)), tag_(other.tag_) {}
@@ -201,7 +150,7 @@ absl::Status SessionCore::CheckHasEnded(const MissedSession& missed) {
   request.set_session(missed.session.value());
   v1::Session session;
   const absl::Status found = Call(DefaultLimits(), [&](grpc::ClientContext* context) {
-    return stubs().session->GetSession(context, request, &session);
+    return stubs().Of<v1::SessionService>().GetSession(context, request, &session);
   });
   if (IsRefusal(found, Reason::kNotFound)) return absl::OkStatus();
   BERTH_RETURN_IF_ERROR(found);
@@ -293,7 +242,7 @@ absl::StatusOr<UniqueFd> SessionCore::Rejoin() {
       request.set_acquisition(idle->acquisition);
       return [this, request](grpc::ClientContext* context) {
         v1::ReleasePermitResponse response;
-        return stubs().permit->ReleasePermit(context, request, &response);
+        return stubs().Of<v1::PermitService>().ReleasePermit(context, request, &response);
       };
     };
     // This thread must not block, so the retry queue makes all attempts but the first.
@@ -374,13 +323,18 @@ absl::StatusOr<OpenRequest> SessionCore::Begin() {
   return OpenRequest(this, tag);
 }
 
+SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context)
+    : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
+      cancelled_(limits.cancellation, [context] { context->TryCancel(); }),
+      late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }) {}
+
 absl::Status SessionCore::EnterCall() {
   BERTH_RETURN_IF_ERROR(guard_.Check());
   MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(lost_);
   if (live_->stubs == nullptr) {
     BERTH_RETURN_IF_ERROR(CheckCapacity("a call to the daemon", CallNeeds()));
-    live_->stubs = std::make_shared<Stubs>(MakeGrpcChannel(socket_path_));
+    live_->stubs = std::make_shared<Stubs>(socket_path_, kAcceptPatience);
   }
   ++calls_;
   return absl::OkStatus();
@@ -412,7 +366,7 @@ void SessionCore::KeepWhileConnecting(std::shared_ptr<Stubs> stubs) {
 void SessionCore::PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const {
   // The call waits for a daemon that restarts. A daemon that is gone ends the session, and with the session the call.
   context->set_wait_for_ready(true);
-  context->set_deadline(ToGrpc(limits.deadline));
+  SetDeadline(limits.deadline, context);
   context->AddMetadata(kCredentialsHeader, encoded_credentials_);
 }
 
@@ -520,7 +474,7 @@ void SessionCore::OweForget(uint64_t sequence) {
     const absl::Status status =
         CallOnce({.deadline = SteadyNow() + Patient(kReturnPatience)}, [&](grpc::ClientContext* context) {
           v1::ForgetRequestResponse response;
-          return stubs().session->ForgetRequest(context, request, &response);
+          return stubs().Of<v1::SessionService>().ForgetRequest(context, request, &response);
         });
     if (!IsReturned(status) && Check().ok()) return false;
     live_->open_requests.Settle(sequence);
@@ -580,7 +534,7 @@ absl::Status SessionCore::End(absl::Duration max_wait) {
   v1::Session session;
   const absl::Status status =
       Call(limits, attach::Method::kEndSession, v1::EndSessionRequest(), &session, [&](grpc::ClientContext* context) {
-        return stubs().session->EndSession(context, v1::EndSessionRequest(), &session);
+        return stubs().Of<v1::SessionService>().EndSession(context, v1::EndSessionRequest(), &session);
       });
   // The daemon's message on the channel may still be under way. A caller that has learned of the session's end must
   // find no valid lease.

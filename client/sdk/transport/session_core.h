@@ -27,16 +27,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "berth/v1/admin.grpc.pb.h"
-#include "berth/v1/device.grpc.pb.h"
-#include "berth/v1/fence.grpc.pb.h"
-#include "berth/v1/history.grpc.pb.h"
-#include "berth/v1/inventory.grpc.pb.h"
-#include "berth/v1/memory.grpc.pb.h"
-#include "berth/v1/module.grpc.pb.h"
-#include "berth/v1/permit.grpc.pb.h"
-#include "berth/v1/plan.grpc.pb.h"
-#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/permits/permit_cache.h"
 #include "client/sdk/transport/call_attempts.h"
 #include "client/sdk/transport/call_limits.h"
@@ -47,6 +37,7 @@
 #include "client/sdk/transport/retry_queue.h"
 #include "client/sdk/transport/session_entry.h"
 #include "client/sdk/transport/side_channel.h"
+#include "client/sdk/transport/stubs.h"
 #include "common/mutex.h"
 #include "common/os/unique_fd.h"
 #include "common/patience.h"
@@ -55,45 +46,24 @@
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
 #include "common/wire/state_page.h"
-#include "google/protobuf/message_lite.h"
-#include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
+
+namespace google::protobuf {
+class MessageLite;
+}  // namespace google::protobuf
+
+namespace grpc {
+class ClientContext;
+class Status;
+}  // namespace grpc
+
+namespace berth::v1 {
+class RequestTag;
+}  // namespace berth::v1
 
 namespace berth::internal {
 
 // Sends one RPC once, with a context that carries deadline and credentials.
 using Attempt = std::function<grpc::Status(grpc::ClientContext*)>;
-
-// Stubs of the daemon's services, on a gRPC channel that belongs to this session alone.
-class Stubs {
- public:
-  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel);
-  // Whether gRPC is establishing a connection. A caller that destroys the stubs in this state leaks the attempt: gRPC
-  // 1.51 continues the attempt until it completes, possibly forever.
-  bool connecting() const;
-  // Whether gRPC has a connection.
-  bool connected() const;
-  // Waits until gRPC is no longer establishing a connection. Returns false if that takes longer than `until`.
-  bool AwaitConnecting(absl::Time until) const;
-  // Makes gRPC connect at once where it pauses between two attempts to connect.
-  void ConnectNow() const;
-
-  const std::unique_ptr<v1::SessionService::Stub> session;
-  const std::unique_ptr<v1::PermitService::Stub> permit;
-  const std::unique_ptr<v1::MemoryService::Stub> memory;
-  const std::unique_ptr<v1::FenceService::Stub> fence;
-  const std::unique_ptr<v1::PlanService::Stub> plan;
-  const std::unique_ptr<v1::ModuleService::Stub> module;
-  const std::unique_ptr<v1::DeviceService::Stub> device;
-  const std::unique_ptr<v1::InventoryService::Stub> inventory;
-  const std::unique_ptr<v1::NodeService::Stub> node;
-  const std::unique_ptr<v1::AdminService::Stub> admin;
-  const std::unique_ptr<v1::HistoryService::Stub> history;
-
- private:
-  // A stub of a service outside this class would need the channel before the session has started gRPC.
-  const std::shared_ptr<grpc::Channel> channel_;
-};
 
 class SessionCore;
 
@@ -198,10 +168,7 @@ class SessionCore {
   // deadline.
   class CallHooks {
    public:
-    CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context)
-        : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
-          cancelled_(limits.cancellation, [context] { context->TryCancel(); }),
-          late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }) {}
+    CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context);
 
    private:
     const Cancellation::Hook lost_;

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "grpcpp/support/status.h"
 
 namespace berth {
 namespace {

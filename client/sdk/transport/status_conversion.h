@@ -6,7 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/status.h"
+
+namespace grpc {
+class Status;
+}  // namespace grpc
 
 namespace berth {
 

@@ -4,6 +4,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "grpcpp/support/status.h"
 #include "gtest/gtest.h"
 
 namespace berth {

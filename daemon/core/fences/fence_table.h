@@ -40,10 +40,11 @@
 #include "daemon/base/archive.h"
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/fences/stream_table.h"
-#include "daemon/core/requests/request_memory.h"
 #include "daemon/core/types/caller.h"
 #include "daemon/core/types/fence_types.h"
 #include "daemon/core/types/journal.h"
+#include "daemon/core/types/limits.h"
+#include "daemon/core/types/request_id.h"
 
 namespace berth::core {
 
@@ -64,18 +65,9 @@ struct FenceStep {
 
 class FenceTable {
  public:
-  struct Limits {
-    // Streams in addition to the default stream; at least 1.
-    uint32_t streams_per_device = 16;
-    // Each limit bounds the cost that one process can impose on the steps of other processes.
-    uint64_t blocks_per_use = 256;
-    uint64_t open_uses_per_channel = 256;
-    uint64_t queued_prepares_per_channel = 64;
-  };
-
   // Records streams, uses, pending marks of blocks and counters in the journal. Queued prepares are not recorded:
   // clients send them again.
-  FenceTable(Journal* journal, const Limits& limits)
+  FenceTable(Journal* journal, const FenceLimits& limits)
       : journal_(*journal), limits_(limits), streams_(journal, limits.streams_per_device) {}
 
   StreamTable& streams() { return streams_; }
@@ -265,7 +257,7 @@ class FenceTable {
   static bool Concerns(const Fence& fence, ChannelId channel);
 
   Journal& journal_;
-  const Limits limits_;
+  const FenceLimits limits_;
   StreamTable streams_;
   uint64_t last_use_ = 0;
   Ticket last_ticket_ = 0;

@@ -219,7 +219,7 @@ class Model {
 
   std::mt19937_64 random_;
   Journal journal_;
-  FenceTable table_{&journal_, FenceTable::Limits{}};
+  FenceTable table_{&journal_, FenceLimits{}};
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_channel_ = 0;
   uint64_t sequence_ = 0;

@@ -66,7 +66,7 @@ class FenceTableTest : public testing::Test {
   Journal journal_;
   FenceTable table_{
       &journal_,
-      FenceTable::Limits{.blocks_per_use = 4, .open_uses_per_channel = 3, .queued_prepares_per_channel = 2}};
+      FenceLimits{.blocks_per_use = 4, .open_uses_per_channel = 3, .queued_prepares_per_channel = 2}};
   absl::Time now_ = absl::UnixEpoch();
   std::map<StreamKey, FenceValues> fence_values_;
   std::map<StreamKey, uint64_t> values_;

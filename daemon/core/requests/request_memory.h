@@ -29,20 +29,13 @@
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/types/caller.h"
 #include "daemon/core/types/journal.h"
+#include "daemon/core/types/limits.h"
 #include "daemon/core/types/request_id.h"
 #include "daemon/core/types/response.h"
 #include "daemon/core/types/session_types.h"
 #include "daemon/core/types/shared_count.h"
 
 namespace berth::core {
-
-// Bounds of one channel's memory, and of its session's.
-struct AnswerLimits {
-  // Limit of requests, and separately of tombstones of requests that never arrived.
-  uint64_t per_channel = 1'024;
-  Bytes bytes_per_channel = MiB(1);
-  Bytes bytes_per_session = MiB(4);
-};
 
 class RequestMemory {
  public:

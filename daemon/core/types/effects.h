@@ -134,13 +134,29 @@ struct DevicesChanged {};
 
 // LogRecord and LeaseRecord feed logs and histories; no request waits for them.
 
+namespace effects_internal {
+
+using Variant =
+    std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel, DropChannel,
+                 DropSession, SendWorkerCommand, DevicesChanged, LogRecord, LeaseRecord, ModuleWork, LookAtProcesses>;
+
+}  // namespace effects_internal
+
+// A variant of all kinds of effects. One source compiles what visits all of them.
+struct AnyEffect : effects_internal::Variant {
+  using effects_internal::Variant::Variant;
+  AnyEffect();
+  AnyEffect(const AnyEffect& other);
+  AnyEffect(AnyEffect&& other) noexcept;
+  AnyEffect& operator=(const AnyEffect& other);
+  AnyEffect& operator=(AnyEffect&& other) noexcept;
+  ~AnyEffect();
+};
+
 // One effect with its number: 1, 2, 3, … over the core's life.
 struct Effect {
   uint64_t number = 0;
-  std::variant<Reply, CreateBlock, ReleaseBlock, MakeFencePage, DropFencePage, Deliver, CloseChannel,
-               DropChannel, DropSession, SendWorkerCommand, DevicesChanged, LogRecord, LeaseRecord, ModuleWork,
-               LookAtProcesses>
-      what;
+  AnyEffect what;
 };
 
 using Effects = std::vector<Effect>;

@@ -40,11 +40,20 @@ auto ByIndex(ResultList<Results...> results)
 
 using Results = decltype(PermitResults() + GangResults() + BlockResults() + BudgetResults() + SessionResults() +
                          FenceResults() + PlanResults() + ModuleResults());
+using Variant = decltype(ByIndex(Results()));
 
 }  // namespace response_internal
 
-// A variant of all results, each at its kResponseIndex.
-using Response = decltype(response_internal::ByIndex(response_internal::Results()));
+// A variant of all results, each at its kResponseIndex. One source compiles what visits all of them.
+struct Response : response_internal::Variant {
+  using response_internal::Variant::Variant;
+  Response();
+  Response(const Response& other);
+  Response(Response&& other) noexcept;
+  Response& operator=(const Response& other);
+  Response& operator=(Response&& other) noexcept;
+  ~Response();
+};
 
 }  // namespace berth::core
 

@@ -36,9 +36,7 @@ class StepContext {
   // Adds an effect with the next number.
   template <typename What>
   void Emit(What&& what) {
-    Effect& effect = effects_->emplace_back();
-    effect.number = ++*last_effect_;
-    effect.what.template emplace<What>(std::forward<What>(what));
+    effects_->push_back({.number = ++*last_effect_, .what = std::forward<What>(what)});
   }
   template <typename What>
   void EmitAll(std::vector<What> all) {

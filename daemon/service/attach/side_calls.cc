@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
 #include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
@@ -23,6 +24,7 @@
 #include "daemon/service/rpc/permit_requests.h"
 #include "google/protobuf/message_lite.h"
 #include "google/rpc/status.pb.h"
+#include "grpcpp/support/status.h"
 
 namespace berth::service {
 namespace {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/transport/peer.h"
+#include "grpcpp/server_context.h"
 
 namespace berth::service {
 namespace {

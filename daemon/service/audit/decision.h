@@ -8,7 +8,10 @@
 #include "daemon/core/types/caller.h"
 #include "daemon/service/audit/audit_log.h"
 #include "daemon/service/rpc/service_context.h"
-#include "grpcpp/server_context.h"
+
+namespace grpc {
+class CallbackServerContext;
+}  // namespace grpc
 
 namespace berth::service {
 

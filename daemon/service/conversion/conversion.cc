@@ -3,6 +3,9 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
 #include "daemon/broker/node_clock.h"
 
 namespace berth::service {

@@ -7,13 +7,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/v1/admin.pb.h"
-#include "berth/v1/resources.pb.h"
-#include "berth/v1/session.pb.h"
 #include "daemon/core/types/caller.h"
 #include "daemon/core/types/session_types.h"
-#include "google/protobuf/duration.pb.h"
-#include "google/protobuf/timestamp.pb.h"
+
+namespace google::protobuf {
+class Duration;
+class Timestamp;
+}  // namespace google::protobuf
+
+namespace berth::v1 {
+class Process;
+class RequestTag;
+class Session;
+class StopNodeResponse;
+class Tenant;
+}  // namespace berth::v1
 
 namespace berth::service {
 

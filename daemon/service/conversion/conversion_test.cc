@@ -2,6 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "daemon/broker/node_clock.h"
+#include "google/protobuf/timestamp.pb.h"
 #include "gtest/gtest.h"
 
 namespace berth::service {

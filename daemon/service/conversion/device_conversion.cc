@@ -1,5 +1,7 @@
 #include "daemon/service/conversion/device_conversion.h"
 
+#include "berth/v1/inventory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/device_metrics.h"
 #include "daemon/service/conversion/conversion.h"
 

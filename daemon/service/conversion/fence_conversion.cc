@@ -1,5 +1,6 @@
 #include "daemon/service/conversion/fence_conversion.h"
 
+#include "berth/v1/fence.pb.h"
 #include "daemon/service/conversion/conversion.h"
 
 namespace berth::service {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "berth/v1/history.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/service/conversion/conversion.h"

@@ -3,6 +3,8 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/service/conversion/conversion.h"

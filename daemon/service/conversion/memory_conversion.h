@@ -6,13 +6,19 @@
 #include <berth/block_handle.h>
 
 #include "absl/status/statusor.h"
-#include "berth/v1/admin.pb.h"
-#include "berth/v1/memory.pb.h"
-#include "berth/v1/resources.pb.h"
 #include "daemon/core/types/block_types.h"
 #include "daemon/core/types/budget_types.h"
 #include "daemon/core/types/log_record.h"
 #include "google/protobuf/repeated_field.h"
+
+namespace berth::v1 {
+class Block;
+class BlockHandle;
+class Budget;
+class LogRecord;
+class Reservation;
+class Usage;
+}  // namespace berth::v1
 
 namespace berth::service {
 

@@ -6,6 +6,7 @@
 
 #include <berth/error.h>
 
+#include "berth/v1/module.pb.h"
 #include "daemon/service/conversion/conversion.h"
 
 namespace berth::service {

@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/base/process_state.h"

@@ -9,13 +9,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "berth/v1/admin.pb.h"
-#include "berth/v1/permit.pb.h"
-#include "berth/v1/resources.pb.h"
 #include "daemon/core/types/device_types.h"
 #include "daemon/core/types/permit_types.h"
 #include "google/protobuf/map.h"
 #include "google/protobuf/repeated_field.h"
+
+namespace berth::v1 {
+class Permit;
+class PlacedDevice;
+class Pool;
+class SetPoolRequest;
+class Stray;
+class Waiter;
+class WaitExplanation;
+}  // namespace berth::v1
 
 namespace berth::service {
 

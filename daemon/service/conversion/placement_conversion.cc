@@ -9,6 +9,7 @@
 #include <berth/ids.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/placement.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 

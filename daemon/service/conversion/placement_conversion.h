@@ -10,8 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "berth/v1/placement.pb.h"
 #include "daemon/core/types/placement_types.h"
+
+namespace berth::v1 {
+class DeviceWish;
+}  // namespace berth::v1
 
 namespace berth::service {
 

@@ -1,5 +1,7 @@
 #include "daemon/service/conversion/plan_conversion.h"
 
+#include "berth/v1/plan.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "daemon/service/conversion/conversion.h"
 
 namespace berth::service {

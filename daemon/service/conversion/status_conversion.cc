@@ -7,6 +7,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "grpcpp/support/status.h"
 
 namespace berth::service {
 

@@ -4,7 +4,10 @@
 #define DAEMON_SERVICE_CONVERSION_STATUS_CONVERSION_H_
 
 #include "absl/status/status.h"
-#include "grpcpp/support/status.h"
+
+namespace grpc {
+class Status;
+}  // namespace grpc
 
 namespace berth::service {
 

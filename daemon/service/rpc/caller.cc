@@ -4,6 +4,7 @@
 
 #include "common/status_macros.h"
 #include "common/wire/session_credentials.h"
+#include "grpcpp/server_context.h"
 
 namespace berth::service {
 

@@ -10,7 +10,10 @@
 #include "daemon/service/audit/audit_who.h"
 #include "daemon/service/transport/connection_table.h"
 #include "daemon/service/transport/peer.h"
-#include "grpcpp/server_context.h"
+
+namespace grpc {
+class CallbackServerContext;
+}  // namespace grpc
 
 namespace berth::service {
 

@@ -7,10 +7,13 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/conversion/device_conversion.h"
 #include "daemon/service/conversion/status_conversion.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
 
 namespace berth::service {
 namespace {

@@ -17,14 +17,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "berth/v1/device.pb.h"
 #include "common/mutex.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/device_monitor_client.h"
 #include "daemon/core/types/caller.h"
 #include "daemon/core/types/tenant_quota.h"
-#include "grpcpp/server_context.h"
-#include "grpcpp/support/server_callback.h"
+
+namespace grpc {
+class CallbackServerContext;
+template <typename Response>
+class ServerWriteReactor;
+}  // namespace grpc
+
+namespace berth::v1 {
+class WatchDevicesResponse;
+}  // namespace berth::v1
 
 namespace berth::service {
 

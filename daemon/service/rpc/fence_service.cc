@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "berth/v1/fence.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "daemon/service/conversion/fence_conversion.h"
 #include "daemon/service/conversion/memory_conversion.h"
 #include "daemon/service/rpc/fence_requests.h"

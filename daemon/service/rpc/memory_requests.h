@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "common/wire/ipc_handle.h"

@@ -1,3 +1,5 @@
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "daemon/service/rpc/memory_requests.h"
 
 #include <berth/error.h>

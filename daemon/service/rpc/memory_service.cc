@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/audit/allocation_log.h"
 #include "daemon/service/conversion/memory_conversion.h"

@@ -1,3 +1,4 @@
+#include "berth/v1/module.pb.h"
 #include "daemon/service/rpc/module_requests.h"
 
 #include <string>

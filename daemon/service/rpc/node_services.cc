@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/conversion/conversion.h"
@@ -178,7 +179,7 @@ class NodeService final : public v1::NodeService::CallbackService {
 
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest*,
                                     v1::Node* response) override {
-    *response = sources_.node;
+    *response = *sources_.node;
     ToProto(serve_time_, response->mutable_serve_time());
     response->set_unwritten_log_records(sources_.log->unwritten());
     response->set_unwritten_audit_records(sources_.audit->unwritten());

@@ -1,3 +1,5 @@
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/placement.pb.h"
 #include "daemon/service/rpc/permit_requests.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+#include "berth/v1/plan.pb.h"
 #include "daemon/service/rpc/plan_requests.h"
 
 #include <limits>

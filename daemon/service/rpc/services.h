@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 
-#include "berth/v1/device.pb.h"
 #include "common/wire/state_page.h"
 #include "daemon/broker/device_monitor_client.h"
 #include "daemon/broker/history_writer.h"
@@ -16,7 +15,15 @@
 #include "daemon/service/rpc/config_source.h"
 #include "daemon/service/rpc/device_watch.h"
 #include "daemon/service/rpc/service_context.h"
-#include "grpcpp/impl/service_type.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace berth::v1 {
+class Node;
+class Pressure;
+}  // namespace berth::v1
 
 namespace berth::service {
 
@@ -34,7 +41,7 @@ std::unique_ptr<grpc::Service> MakeHistoryService(const ServiceContext& context,
 // The sources of the response to GetNode.
 struct NodeSources {
   // The part that never changes.
-  v1::Node node;
+  std::unique_ptr<const v1::Node> node;
   Broker* broker;
   const AllocationLog* log;
   const AuditLog* audit;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/resources.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/rpc/services.h"

@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "berth/state/operator_settings.pb.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/os/file_io.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
@@ -76,7 +79,10 @@ state::OperatorSettings ToProto(const core::OperatorSettings& settings) {
 }
 
 SettingsStore::SettingsStore(std::string folder, Broker* broker)
-    : path_(absl::StrCat(folder, "/", kFileName)), broker_(*broker), wanted_(TextOf({})) {
+    : path_(absl::StrCat(folder, "/", kFileName)),
+      broker_(*broker),
+      absent_(std::make_unique<state::OperatorSettings>()),
+      wanted_(TextOf({})) {
   writer_ = NeededThread("operators' settings", [this] { Write(); });
 }
 
@@ -130,7 +136,7 @@ void SettingsStore::Make(const state::OperatorSettings& settings) {
       BERTH_ASSIGN_OR_RETURN(const core::PoolChange change, FromProto(pool));
       return core.SetPool(now, PoolName(pool.pool()), change, effects).status();
     });
-    if (!ok) *absent_.add_pools() = pool;
+    if (!ok) *absent_->add_pools() = pool;
   }
   for (const state::DeviceSetting& device : settings.devices()) {
     state::DeviceSetting left;
@@ -150,7 +156,7 @@ void SettingsStore::Make(const state::OperatorSettings& settings) {
     }
     if (left.ByteSizeLong() == 0) continue;
     left.set_uuid(device.uuid());
-    *absent_.add_devices() = left;
+    *absent_->add_devices() = left;
   }
   for (const state::TenantBudget& budget : settings.tenant_budgets()) {
     const bool ok = made(
@@ -161,7 +167,7 @@ void SettingsStore::Make(const state::OperatorSettings& settings) {
           return core.RestoreBudget(
               now, {.device = ordinal, .of = account, .limit = Bytes(budget.limit_bytes())}, effects);
         });
-    if (!ok) *absent_.add_tenant_budgets() = budget;
+    if (!ok) *absent_->add_tenant_budgets() = budget;
   }
 }
 
@@ -169,7 +175,7 @@ void SettingsStore::Save(absl::Duration patience) {
   MutexLock in_order(&reading_);
   state::OperatorSettings settings = ToProto(
       broker_.Read([](const core::Core& core) -> core::OperatorSettings { return core.ListOperatorSettings(); }));
-  if (absent_.ByteSizeLong() > 0) *settings.mutable_absent() = absent_;
+  if (absent_->ByteSizeLong() > 0) *settings.mutable_absent() = *absent_;
   std::string text = TextOf(settings);
   const absl::Time deadline = SteadyNow() + patience;
   MutexLock lock(&mu_);

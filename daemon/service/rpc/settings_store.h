@@ -5,17 +5,21 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/state/operator_settings.pb.h"
 #include "common/mutex.h"
 #include "common/steady_cond_var.h"
 #include "common/thread.h"
 #include "daemon/broker/broker.h"
 #include "daemon/core/types/operator_settings.h"
+
+namespace berth::state {
+class OperatorSettings;
+}  // namespace berth::state
 
 namespace berth::service {
 
@@ -58,7 +62,7 @@ class SettingsStore {
   const std::string path_;
   Broker& broker_;
   // Settings that the core refused.
-  state::OperatorSettings absent_;
+  std::unique_ptr<state::OperatorSettings> absent_;
   // True if the existing file could not be read. The store renames it before it writes another, so nothing is lost.
   std::atomic<bool> unreadable_ = false;
   // Held while the settings are read from the core: an older reading never replaces a newer one.

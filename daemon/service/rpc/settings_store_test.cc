@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "berth/state/operator_settings.pb.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/testing/idle_sink.h"
 #include "daemon/core/core.h"

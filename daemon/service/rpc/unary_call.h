@@ -143,7 +143,7 @@ grpc::ServerUnaryReactor* SubmitRequest(const ServiceContext& services, grpc::Ca
     return FinishRefused(services, context, Traits::kAuditName == nullptr ? kAnyCall : Traits::kAuditName, caller,
                          caller.ok() ? request.status() : caller.status());
   }
-  const v1::RequestTag& tag = message.request();
+  const auto& tag = message.request();
   AuditRecord record = {.caller = *caller};
   if constexpr (Traits::kAuditName != nullptr) {
     record.what = Traits::kAuditName;

@@ -12,11 +12,14 @@
 #include "absl/strings/match.h"
 #include "common/os/process_capacity.h"
 #include "common/status_macros.h"
+#include "daemon/service/limits/standard_streams.h"
 #include "daemon/supervisor/processes/child_process.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/resource_quota.h"
+#include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/server_posix.h"
 #include "spdlog/spdlog.h"
@@ -44,9 +47,9 @@ void HearLog(gpr_log_func_args* line) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<StandardStreams> streams,
-    const GrpcLimits& limits) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::vector<std::unique_ptr<grpc::Service>> services,
+                                                              const ConnectionTable* connections,
+                                                              const GrpcLimits& limits) {
   BERTH_RETURN_IF_ERROR(CheckCapacity("gRPC", Needs()));
   gpr_set_log_function(HearLog);
   grpc::EnableDefaultHealthCheckService(true);
@@ -64,9 +67,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   }
   grpc::ResourceQuota quota("berth");
   builder.SetResourceQuota(quota.Resize(limits.memory_bytes).SetMaxThreads(limits.threads));
-  if (streams != nullptr) {
+  if (connections != nullptr) {
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-    interceptors.push_back(std::move(streams));
+    interceptors.push_back(std::make_unique<StandardStreams>(connections));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
   }
   for (const auto& service : services) builder.RegisterService(service.get());
@@ -74,6 +77,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   if (server == nullptr) return absl::InternalError("cannot start the gRPC server");
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(services), std::move(server)));
 }
+
+GrpcServer::GrpcServer(std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<grpc::Server> server)
+    : services_(std::move(services)), server_(std::move(server)) {}
 
 void GrpcServer::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
 

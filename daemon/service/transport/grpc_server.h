@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/service/limits/standard_streams.h"
-#include "grpcpp/impl/service_type.h"
-#include "grpcpp/server.h"
+
+namespace grpc {
+class Server;
+class Service;
+}  // namespace grpc
 
 namespace berth::service {
+
+class ConnectionTable;
 
 // Limits for the resources that clients can make gRPC hold.
 struct GrpcLimits {
@@ -30,9 +34,10 @@ struct GrpcLimits {
 // Thread-safe. The destructor ends all calls in flight.
 class GrpcServer {
  public:
-  // Serves `services`, which the server then owns. `streams` limits gRPC's own streams; null for no limit.
+  // Serves `services`, which the server then owns. Limits gRPC's own streams (StandardStreams) on `connections`, which
+  // must outlive the server; null for no limit.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(std::vector<std::unique_ptr<grpc::Service>> services,
-                                                           std::unique_ptr<StandardStreams> streams,
+                                                           const ConnectionTable* connections,
                                                            const GrpcLimits& limits = {});
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
@@ -45,8 +50,7 @@ class GrpcServer {
   void AddConnection(int fd);
 
  private:
-  GrpcServer(std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<grpc::Server> server)
-      : services_(std::move(services)), server_(std::move(server)) {}
+  GrpcServer(std::vector<std::unique_ptr<grpc::Service>> services, std::unique_ptr<grpc::Server> server);
 
   // The server refers to the services, so it is destroyed first.
   const std::vector<std::unique_ptr<grpc::Service>> services_;

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/placement.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"

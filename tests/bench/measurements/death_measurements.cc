@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/os_error.h"
 #include "common/os/process.h"

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/inventory.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
 #include "tests/bench/child_process.h"

@@ -9,6 +9,8 @@
 #include <berth/session.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/session.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
 #include "tests/bench/measurements/crowd.h"

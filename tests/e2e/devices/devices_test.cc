@@ -25,6 +25,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/transport/status_conversion.h"
 #include "common/mutex.h"

@@ -15,6 +15,9 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"

@@ -12,6 +12,11 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"

@@ -9,6 +9,10 @@
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"

@@ -18,6 +18,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/history.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/history.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"

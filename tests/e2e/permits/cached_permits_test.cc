@@ -18,6 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.pb.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"

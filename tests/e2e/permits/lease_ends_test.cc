@@ -21,6 +21,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/permit.pb.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"

@@ -13,6 +13,9 @@
 #include <berth/session.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/plan.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/device_score.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon/node_file.h"

@@ -22,6 +22,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/proc.h"

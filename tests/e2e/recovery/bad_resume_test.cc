@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "common/os/unique_fd.h"
 #include "common/secret.h"
 #include "common/wire/attach_wire.h"

@@ -17,6 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/notification.h"
 #include "gtest/gtest.h"

@@ -22,6 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/memfd.h"
 #include "common/os/process.h"

@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"

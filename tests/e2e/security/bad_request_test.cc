@@ -11,6 +11,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"

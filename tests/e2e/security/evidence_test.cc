@@ -14,6 +14,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/history.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/history.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"

@@ -16,6 +16,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.grpc.pb.h"
+#include "berth/v1/device.grpc.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.grpc.pb.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
 #include "gtest/gtest.h"

@@ -19,6 +19,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/memory.pb.h"
+#include "berth/v1/permit.pb.h"
+#include "berth/v1/plan.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "berth/v1/session.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/label.h"
 #include "common/terminal_text.h"

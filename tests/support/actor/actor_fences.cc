@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/fences/fences.h"
 #include "common/status_macros.h"

@@ -13,6 +13,8 @@
 #include <berth/session.h>
 
 #include "absl/status/status.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"

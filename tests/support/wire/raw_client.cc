@@ -11,7 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "berth/v1/permit.grpc.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/os/os_error.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel_posix.h"
 
 namespace berth::testing {
@@ -79,17 +82,21 @@ RawClient RawClient::Open(const std::string& folder, absl::string_view socket, P
 }
 
 RawClient::RawClient(PeerProcess process, AttachSocket lifeline, AttachSocket channel,
-                     SessionCredentials session_credentials, ChannelId id, std::shared_ptr<grpc::Channel> grpc)
+                     SessionCredentials session_credentials, ChannelId id, std::shared_ptr<grpc::ChannelInterface> grpc)
     : process_(std::move(process)),
       lifeline_(std::move(lifeline)),
       channel_(std::move(channel)),
       session_credentials_(std::move(session_credentials)),
       credentials_({.session = session_credentials_.session, .channel = id, .secret = session_credentials_.secret}),
-      grpc_(std::move(grpc)),
-      stubs_(v1::SessionService::NewStub(grpc_), v1::PermitService::NewStub(grpc_), v1::MemoryService::NewStub(grpc_),
-             v1::DeviceService::NewStub(grpc_), v1::NodeService::NewStub(grpc_), v1::AdminService::NewStub(grpc_),
-             v1::FenceService::NewStub(grpc_), v1::PlanService::NewStub(grpc_), v1::ModuleService::NewStub(grpc_),
-             v1::HistoryService::NewStub(grpc_)) {}
+      grpc_(std::move(grpc)) {}
+
+grpc::Status RawClient::Send(const std::optional<std::string>& metadata, absl::Duration timeout,
+                             absl::FunctionRef<grpc::Status(grpc::ClientContext*)> send) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  if (metadata.has_value()) context.AddMetadata(kCredentialsHeader, *metadata);
+  return send(&context);
+}
 
 v1::RequestTag RawClient::NextTag() {
   v1::RequestTag tag;

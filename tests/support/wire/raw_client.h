@@ -12,33 +12,33 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/v1/admin.grpc.pb.h"
-#include "berth/v1/device.grpc.pb.h"
-#include "berth/v1/fence.grpc.pb.h"
-#include "berth/v1/history.grpc.pb.h"
-#include "berth/v1/memory.grpc.pb.h"
-#include "berth/v1/module.grpc.pb.h"
-#include "berth/v1/permit.grpc.pb.h"
-#include "berth/v1/plan.grpc.pb.h"
-#include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/transport/status_conversion.h"
 #include "common/os/fd_passing.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
-#include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
 #include "tests/support/peer_process.h"
 #include "tests/support/testing.h"
+
+namespace grpc {
+class ChannelInterface;
+class ClientContext;
+class Status;
+}  // namespace grpc
+
+namespace berth::v1 {
+class AcquirePermitResponse;
+class RequestTag;
+}  // namespace berth::v1
 
 namespace berth::testing {
 
@@ -109,12 +109,12 @@ class RawClient {
   AttachSocket& lifeline() { return lifeline_; }
   AttachSocket& channel() { return channel_; }
   const SessionCredentials& session_credentials() const { return session_credentials_; }
-  const std::shared_ptr<grpc::Channel>& grpc_channel() const { return grpc_; }
+  const std::shared_ptr<grpc::ChannelInterface>& grpc_channel() const { return grpc_; }
 
   // Returns a tag with the next sequence number that acknowledges no answer.
   v1::RequestTag NextTag();
 
-  // Use: client.Call(&v1::PermitService::Stub::GetPool, request)
+  // Use: client.Call(&v1::PermitService::Stub::GetPool, request). The caller includes the .grpc.pb.h of the service.
   template <typename Stub, typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                                 const std::type_identity_t<Request>& request,
@@ -130,21 +130,18 @@ class RawClient {
                                   const std::type_identity_t<Request>& request,
                                   absl::Duration timeout = kPatience) {
     Response response;
-    const grpc::Status status = StatusOf(metadata, method, request, &response, timeout);
+    const auto status = StatusOf(metadata, method, request, &response, timeout);
     if (!status.ok()) return FromGrpc(status);
     return response;
   }
 
   // As above, but returns gRPC's status unchanged.
   template <typename Stub, typename Request, typename Response>
-  grpc::Status StatusOf(const std::optional<std::string>& metadata,
-                        grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                        const std::type_identity_t<Request>& request, Response* response,
-                        absl::Duration timeout = kPatience) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    if (metadata.has_value()) context.AddMetadata(kCredentialsHeader, *metadata);
-    return (std::get<std::unique_ptr<Stub>>(stubs_).get()->*method)(&context, request, response);
+  auto StatusOf(const std::optional<std::string>& metadata,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                const std::type_identity_t<Request>& request, Response* response, absl::Duration timeout = kPatience) {
+    return Send(metadata, timeout,
+                [&](grpc::ClientContext* context) { return (Stub(grpc_).*method)(context, request, response); });
   }
 
   // Requests a unit of the default pool without waiting.
@@ -155,20 +152,17 @@ class RawClient {
 
  private:
   RawClient(PeerProcess process, AttachSocket lifeline, AttachSocket channel, SessionCredentials session_credentials,
-            ChannelId id, std::shared_ptr<grpc::Channel> grpc);
+            ChannelId id, std::shared_ptr<grpc::ChannelInterface> grpc);
+  // Calls `send` with a context that has the metadata and the timeout.
+  static grpc::Status Send(const std::optional<std::string>& metadata, absl::Duration timeout,
+                           absl::FunctionRef<grpc::Status(grpc::ClientContext*)> send);
 
   PeerProcess process_;
   AttachSocket lifeline_;
   AttachSocket channel_;
   SessionCredentials session_credentials_;
   Credentials credentials_;
-  std::shared_ptr<grpc::Channel> grpc_;
-  std::tuple<std::unique_ptr<v1::SessionService::Stub>, std::unique_ptr<v1::PermitService::Stub>,
-             std::unique_ptr<v1::MemoryService::Stub>, std::unique_ptr<v1::DeviceService::Stub>,
-             std::unique_ptr<v1::NodeService::Stub>, std::unique_ptr<v1::AdminService::Stub>,
-             std::unique_ptr<v1::FenceService::Stub>, std::unique_ptr<v1::PlanService::Stub>,
-             std::unique_ptr<v1::ModuleService::Stub>, std::unique_ptr<v1::HistoryService::Stub>>
-      stubs_;
+  std::shared_ptr<grpc::ChannelInterface> grpc_;
   uint64_t last_sequence_ = 0;
 };
 

@@ -1,0 +1,83 @@
+#include "client/cli/command.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+
+namespace berth::cli {
+
+Option Option::Required() const { return Option(option_->required()); }
+Option Option::Excludes(Option other) const { return Option(option_->excludes(other.option_)); }
+Option Option::Needs(Option other) const { return Option(option_->needs(other.option_)); }
+Option Option::Check(std::function<std::string(const std::string&)> check) const {
+  return Option(option_->check(std::move(check)));
+}
+Option Option::NonNegative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::OneOf(std::vector<std::string> values) const {
+  return Option(option_->check(CLI::IsMember(std::move(values))));
+}
+Option Option::OneWord(char separator) const {
+  if (separator != 0) option_->delimiter(separator);
+  return Option(option_->allow_extra_args(false));
+}
+Option Option::ShowDefault() const { return Option(option_->capture_default_str()); }
+Option Option::Hide() const { return Option(option_->group("")); }
+
+Command Command::AddSubcommand(const std::string& name, const std::string& description) const {
+  return Command(app_->add_subcommand(name, description), chosen_);
+}
+
+void Command::RequireSubcommand() const { app_->require_subcommand(1); }
+
+void Command::SetFooter(const std::string& text) const { app_->footer(text); }
+
+template <typename Value>
+Option Command::AddOption(const std::string& name, Value* value, const std::string& description) const {
+  return Option(app_->add_option(name, *value, description));
+}
+
+template Option Command::AddOption(const std::string&, std::string*, const std::string&) const;
+template Option Command::AddOption(const std::string&, int*, const std::string&) const;
+template Option Command::AddOption(const std::string&, uint64_t*, const std::string&) const;
+template Option Command::AddOption(const std::string&, std::optional<uint64_t>*, const std::string&) const;
+template Option Command::AddOption(const std::string&, std::vector<std::string>*, const std::string&) const;
+
+Option Command::AddFlag(const std::string& name, bool* value, const std::string& description) const {
+  return Option(app_->add_flag(name, *value, description));
+}
+
+void Command::Runs(Verb run) const {
+  app_->callback([chosen = chosen_, run = std::move(run)] { *chosen = run; });
+}
+
+void Command::RunsProgram(const std::vector<std::string>& separated, std::vector<std::string>* program,
+                          Verb run) const {
+  app_->fallthrough(false);
+  app_->prefix_command();
+  app_->callback([app = app_, chosen = chosen_, &separated, program, run = std::move(run)] {
+    // If the program's name stood before the "--", the "--" is one of its arguments.
+    *program = app->remaining();
+    const bool ended = !separated.empty() && program->empty();
+    program->insert(program->end(), separated.begin() + (ended ? 1 : 0), separated.end());
+    if (!ended && !program->empty() && absl::StartsWith(program->front(), "-")) {
+      throw CLI::ExtrasError({program->front()});
+    }
+    if (program->empty()) throw CLI::RequiredError("COMMAND");
+    *chosen = run;
+  });
+}
+
+bool Command::parsed() const { return app_->parsed(); }
+
+std::string Command::LastValueInSubcommand(const std::string& option) const {
+  for (const CLI::App* const subcommand : app_->get_subcommands()) {
+    const CLI::Option* const found = subcommand->get_option_no_throw(option);
+    if (found != nullptr && !found->results().empty()) return found->results().back();
+  }
+  return "";
+}
+
+}  // namespace berth::cli

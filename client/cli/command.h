@@ -1,0 +1,87 @@
+// Command: a command of the program as its parser knows it, with options, arguments and subcommands.
+//
+//   const Command verb = app.AddSubcommand("explain", "Show why a waiter waits for permits");
+//   const auto waiter = std::make_shared<std::string>();
+//   verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`").Required();
+//   verb.Runs([&globals, waiter] { return Explain(globals, *waiter); });
+//
+// The parser is CLI11, which takes seconds to compile: only main.cc and command.cc include it.
+
+#ifndef CLIENT_CLI_COMMAND_H_
+#define CLIENT_CLI_COMMAND_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "client/cli/exit_status.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace berth::cli {
+
+using Verb = std::function<ExitStatus()>;
+
+// An option or argument. A copy means the same option, which the parser owns. The methods return the option itself.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option Required() const;
+  // Rejects the command line if the other option is given, or is missing.
+  Option Excludes(Option other) const;
+  Option Needs(Option other) const;
+  // `check` returns the error in a value; empty if valid.
+  Option Check(std::function<std::string(const std::string&)> check) const;
+  Option NonNegative() const;
+  // The help text lists the values.
+  Option OneOf(std::vector<std::string> values) const;
+  // For several values: one word after the name has those of one use, separated by `separator` if that is not 0.
+  Option OneWord(char separator = 0) const;
+  // The help text shows the variable's present value as the default.
+  Option ShowDefault() const;
+  Option Hide() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// A copy means the same command, which the parser owns.
+class Command {
+ public:
+  // When the command is parsed, it stores in `chosen` what it Runs(). Both must outlive the parsing.
+  Command(CLI::App* app, Verb* chosen) : app_(app), chosen_(chosen) {}
+
+  Command AddSubcommand(const std::string& name, const std::string& description) const;
+  void RequireSubcommand() const;
+  // The text below the options in the help text.
+  void SetFooter(const std::string& text) const;
+
+  // The parser writes the values, so that verbs read them only when they run. A name without "-" is an argument's.
+  // Value: std::string, int, uint64_t, std::optional<uint64_t> or std::vector<std::string>.
+  template <typename Value>
+  Option AddOption(const std::string& name, Value* value, const std::string& description) const;
+  Option AddFlag(const std::string& name, bool* value, const std::string& description) const;
+
+  void Runs(Verb run) const;
+  // As Runs(), for a command that starts a program: all words from the first one that is no option of the command
+  // belong to the program, with and without "--". Stores them in `program`. The parser does not see the words from "--"
+  // on, which are `separated` with the "--".
+  void RunsProgram(const std::vector<std::string>& separated, std::vector<std::string>* program, Verb run) const;
+
+  // Whether the command line names the command.
+  bool parsed() const;
+  // Returns the last value of an option of the subcommand that the command line names; empty if it has none.
+  std::string LastValueInSubcommand(const std::string& option) const;
+
+ private:
+  CLI::App* app_;
+  Verb* chosen_;
+};
+
+}  // namespace berth::cli
+
+#endif  // CLIENT_CLI_COMMAND_H_
