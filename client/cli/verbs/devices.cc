@@ -40,7 +40,9 @@ void AddDevices(CLI::App& app, const Globals& globals, Verb* chosen) {
   verb->callback([&globals, chosen, watch, hardware] {
     *chosen = [&globals, watch, hardware] {
       return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
-        if (*watch) return Watch(globals, inspector);
+        if (*watch) {
+          return Follow(inspector, [&](const Inspector& followed) { return Watch(globals, followed); });
+        }
         if (*hardware) {
           BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
           return Show(globals, answer, [&] { return HardwareTable(answer); });

@@ -88,7 +88,8 @@ void AddLog(CLI::App& app, const Globals& globals, Verb* chosen) {
     *chosen = [&globals, follow] {
       return Look(globals, [&](const Inspector& inspector, Sight sight) {
         if (!globals.json) PrintError(LacksOthers(sight));
-        return Tail(globals, inspector, *follow);
+        if (!*follow) return Tail(globals, inspector, /*follow=*/false);
+        return Follow(inspector, [&](const Inspector& followed) { return Tail(globals, followed, /*follow=*/true); });
       });
     };
   });
