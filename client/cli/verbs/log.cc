@@ -31,7 +31,7 @@ std::string Line(const v1::LogRecord& record) {
   const absl::Time time =
       absl::FromUnixSeconds(record.time().seconds()) + absl::Nanoseconds(record.time().nanos());
   std::string line =
-      absl::StrCat(absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone()), "  ", Words(record));
+      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S%Ez", time, absl::LocalTimeZone()), "  ", Words(record));
   if (record.block() != 0) absl::StrAppend(&line, "  block ", record.block());
   if (record.use() != 0) absl::StrAppend(&line, "  use ", record.use());
   if (record.access() != v1::LogRecord::ACCESS_UNSPECIFIED) {
