@@ -63,6 +63,8 @@ class BrokerProcess final : private EffectSink {
  private:
   BrokerProcess(Inheritance inheritance, Launcher launcher, absl::StatusOr<RestoredLedger> restored);
   absl::Status Start(const Options& options);
+  // Retries log lines once the reader of the log takes more.
+  void WatchLog();
   // Opens the log of memory events. Errors: those of its file, but only when the daemon first starts.
   absl::Status OpenLog(const Settings& settings);
   // Takes the listeners, state page and device table from the inherited fds.

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/service/rpc/services.h"
 #include "daemon/supervisor/fd_store/fd_reserve.h"
@@ -187,6 +189,11 @@ absl::Status BrokerProcess::OpenLog(const Settings& settings) {
   }
   log_ = *std::move(log);
   return absl::OkStatus();
+}
+
+void BrokerProcess::WatchLog() {
+  // A file, which cannot be watched, always takes more.
+  loop_->Watch(STDERR_FILENO, EPOLLOUT | EPOLLET, [](uint32_t) { StderrLog().Flush(); }).IgnoreError();
 }
 
 void BrokerProcess::BeginReload() {
