@@ -131,6 +131,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
         status.Update(audit_->Reopen());
         return status;
       });
+  LogConfigChanges();
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());
   BERTH_RETURN_IF_ERROR(StartServers(options.folder, settings));

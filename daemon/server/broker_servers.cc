@@ -196,12 +196,20 @@ void BrokerProcess::WatchLog() {
   loop_->Watch(STDERR_FILENO, EPOLLOUT | EPOLLET, [](uint32_t) { StderrLog().Flush(); }).IgnoreError();
 }
 
+void BrokerProcess::LogConfigChanges() {
+  if (!last_good_config_->earlier().has_value()) return;
+  for (const service::ConfigChange& change : config_->ChangesSince(*last_good_config_->earlier())) {
+    spdlog::info("configuration: {}: {} -> {}", change.key, change.from, change.to);
+  }
+}
+
 void BrokerProcess::BeginReload() {
   // A thread that is already reloading reloads once more.
   if (reloads_.fetch_add(1) == 0) reloader_->Ask();
 }
 
 void BrokerProcess::Reload() {
+  last_good_config_->AwaitSettled();
   const absl::Status reopened = config_->ReopenLogs();
   if (!reopened.ok()) spdlog::error("reload: {}", std::string(reopened.message()));
   const absl::StatusOr<std::vector<service::ConfigChange>> changes = config_->Reload();
