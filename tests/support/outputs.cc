@@ -41,12 +41,16 @@ UniqueFd Opened(int fd, const std::string& name) {
 void Fill(int fd, const std::string& name) {
   const int flags = ::fcntl(fd, F_GETFL);
   ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  for (const size_t size : {size_t{4096}, size_t{1}}) {
-    const std::string text(size, '-');
-    while (::write(fd, text.data(), text.size()) > 0) {
+  // A terminal passes text on asynchronously.
+  pollfd ready = {.fd = fd, .events = POLLOUT, .revents = 0};
+  do {
+    for (const size_t size : {size_t{4096}, size_t{1}}) {
+      const std::string text(size, '-');
+      while (::write(fd, text.data(), text.size()) > 0) {
+      }
+      if (errno != EAGAIN) Fatal(OsError("write", errno), name);
     }
-    if (errno != EAGAIN) Fatal(OsError("write", errno), name);
-  }
+  } while (::poll(&ready, 1, 10) > 0);
   ::fcntl(fd, F_SETFL, flags);
 }
 
