@@ -16,6 +16,7 @@
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -71,10 +72,8 @@ class FollowedViewsTest : public ::testing::Test {
 
 TEST_F(FollowedViewsTest, ViewsEndWithTheirReader) {
   // Something for `berth log` to show.
-  Subprocess reserved = Subprocess::Start(
-      {.argv = {ProgramPath("client/cli/berth"), "run", "--mem", "2MiB", "--", "/bin/true"},
-       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
-  ASSERT_EQ(reserved.Wait(), 0);
+  Actor actor(daemon_);
+  actor.Do("allocate b 4096");
   for (const Words& view : std::vector<Words>{{"devices", "--watch"},
                                               {"devices", "--watch", "--json"},
                                               {"log", "--follow"},
