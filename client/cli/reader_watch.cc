@@ -30,7 +30,7 @@ ReaderWatch::~ReaderWatch() {
 }
 
 absl::Status ReaderWatch::ResultOf(const absl::Status& result) const {
-  return cancellation_.cancelled() ? OsError("standard output", EPIPE) : result;
+  return cancellation_.cancelled() ? absl::InternalError(OsError("standard output", EPIPE).message()) : result;
 }
 
 void ReaderWatch::Run() {

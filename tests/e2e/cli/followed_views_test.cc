@@ -49,7 +49,7 @@ class FollowedViewsTest : public ::testing::Test {
  protected:
   // Starts the view after `before`, shell words, with its standard output at the program's end.
   Subprocess Start(const Words& view, Ends& ends, const std::string& before) {
-    const Words shell = {"/bin/sh", "-c", absl::StrCat(before, "exec \"$@\" >&", ends.program.get()), "sh",
+    const Words shell = {"/bin/bash", "-c", absl::StrCat(before, "exec \"$@\" >&", ends.program.get()), "sh",
                          ProgramPath("client/cli/berth")};
     Words argv = shell;
     argv.insert(argv.end(), view.begin(), view.end());

@@ -101,14 +101,16 @@ class NoticesTest : public ::testing::Test {
 
   void AwaitOverdue(uint64_t permits) {
     EXPECT_TRUE(Eventually([&] {
-      for (const v1::Pool& pool : Must(daemon_.inspector().ListPools()).pools()) {
+      const v1::ListPoolsResponse pools = Must(daemon_.inspector().ListPools());
+      for (const v1::Pool& pool : pools.pools()) {
         if (pool.name() == "wide" && pool.overdue() == permits) return true;
       }
       return false;
     }));
   }
   void RevokeAll() {
-    for (const v1::Permit& permit : Must(daemon_.inspector().ListPermits("wide")).permits()) {
+    const v1::ListPermitsResponse out = Must(daemon_.inspector().ListPermits("wide"));
+    for (const v1::Permit& permit : out.permits()) {
       EXPECT_TRUE(Ok(daemon_.inspector().RevokePermit(PermitId(permit.id()))));
     }
   }
