@@ -162,7 +162,7 @@ TEST_F(NoticesTest, CommandAfterWaitNoticeStartsAsWithoutWrapper) {
 }
 
 TEST_F(NoticesTest, RefusalsKeepTheirExitCodes) {
-  Subprocess holder = Start({Berth(), "run", "--pool", "one", "--", "/bin/sh", "-c", "echo up; read line"});
+  Subprocess holder = Start({Berth(), "run", "--pool", "one", "--", "/bin/sh", "-c", "echo up; cat"});
   ASSERT_EQ(Must(holder.ReadLine()), "up");
   std::vector<std::pair<Words, int>> refusals = {{{"run", "--pool", "one", "--no-wait", "--", "/bin/true"}, 75}};
   if (Soaks()) {
