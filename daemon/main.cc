@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "absl/synchronization/mutex.h"
+#include "common/os/nonblocking_write.h"
 #include "daemon/base/standard_fds.h"
 #include "daemon/config/options.h"
 #include "daemon/server/memory_scrub_checks.h"
@@ -26,8 +27,7 @@ __attribute__((section(".preinit_array"), used)) void (*g_open_standard_fds)() =
 // (docs/design/0017).
 void EndWithoutMemory() {
   constexpr char kWhy[] = "berthd: out of memory; this process exits\n";
-  // A failed write changes nothing.
-  [[maybe_unused]] const ssize_t said = ::write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1);
+  berth::WriteWithoutBlocking(STDERR_FILENO, kWhy, sizeof(kWhy) - 1);
   ::_exit(berth::kExitForWant);
 }
 
@@ -35,6 +35,10 @@ void EndWithoutMemory() {
 
 int main(int argc, char** argv) {
   std::set_new_handler(EndWithoutMemory);
+  // Libraries write to stderr, too: that must not block, end or stop a process. Opening a pipe or terminal again may
+  // need privileges that the process gives up later.
+  berth::MakeOwnNonBlocking(STDERR_FILENO);
+  for (const int number : {SIGPIPE, SIGTTOU}) ::signal(number, SIG_IGN);
   // Debian's abseil checks every lock for deadlocks; clang and TSan already check our lock order.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   berth::Options options;

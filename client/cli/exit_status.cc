@@ -1,6 +1,7 @@
 #include "client/cli/exit_status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -10,16 +11,36 @@
 
 #include <berth/error.h>
 
+#include "absl/strings/str_cat.h"
+#include "common/line_output.h"
 #include "common/os/os_error.h"
 #include "common/terminal_text.h"
 
 namespace berth::cli {
+namespace {
+
+LineOutput& Stderr() {
+  // Never destroyed: a thread of the SDK may still print.
+  static auto* const output = new LineOutput(STDERR_FILENO, "berth");
+  return *output;
+}
+
+}  // namespace
 
 bool Print(absl::string_view text) { return ::fputs(ToTerminal(text).c_str(), stdout) >= 0; }
 
-void PrintError(absl::string_view text) { ::fputs(ToTerminal(text).c_str(), stderr); }
+void PrintError(absl::string_view lines) { Stderr().Write(ToTerminal(lines)); }
 
-void Complain(absl::string_view text) { ::fprintf(stderr, "berth: %s\n", ToTerminal(text).c_str()); }
+void Complain(absl::string_view text) { Stderr().Write(absl::StrCat("berth: ", ToTerminal(text), "\n")); }
+
+void ReserveStandardFds() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // open() returns the lowest free number, which is `fd`: all lower numbers are open.
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+  }
+}
 
 ExitStatus Report(const absl::Status& status) {
   if (status.ok()) return {};
@@ -40,6 +61,7 @@ ExitStatus Report(const absl::Status& status) {
 }
 
 int Exit(const ExitStatus& status) {
+  Stderr().Flush();
   if (status.signal == 0) {
     // Output that could not be written is a failure.
     const bool shown = ::fflush(stdout) == 0 && ::ferror(stdout) == 0;

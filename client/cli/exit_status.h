@@ -41,11 +41,18 @@ struct ExitStatus {
 // Print text to stdout or stderr, with characters unsafe for a terminal escaped (common/terminal_text.h). All output of
 // this program goes through these two functions or Complain() (tests/tidy). Print() returns whether stdout accepted the
 // text.
+//
+// Text on stderr neither ends nor delays nor stops this process, whatever stderr is (common/line_output.h): a wrapper
+// holds a permit and watches a command meanwhile. Lines for a reader that does not read are left out.
 bool Print(absl::string_view text);
-void PrintError(absl::string_view text);
+void PrintError(absl::string_view lines);
 
 // Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal escaped.
 void Complain(absl::string_view text);
+
+// Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that
+// no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.
+void ReserveStandardFds();
 
 // Prints an error to stderr and returns its code; returns kOk for OK.
 ExitStatus Report(const absl::Status& status);

@@ -117,6 +117,36 @@ absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
   return wait;
 }
 
+std::string FormatMoment(absl::Time time, absl::TimeZone zone) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S%Ez", time, zone);
+}
+
+absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone) {
+  if (const absl::StatusOr<absl::Duration> ago = ParseWait(text); ago.ok()) return now - *ago;
+  // The year 10000.
+  constexpr double kMaxSeconds = 253402300800;
+  if (text == "today") return absl::FromCivil(absl::ToCivilDay(now, zone), zone);
+  absl::string_view seconds = text;
+  double since_epoch = 0;
+  if (absl::ConsumePrefix(&seconds, "@") && absl::SimpleAtod(seconds, &since_epoch) && since_epoch >= 0 &&
+      since_epoch < kMaxSeconds) {
+    return absl::UnixEpoch() + absl::Seconds(since_epoch);
+  }
+  // %Ez reads "Z", "+01:00" and "+0100".
+  for (const char* const format :
+       {"%E4Y-%m-%d", "%E4Y-%m-%d%ET%H:%M", "%E4Y-%m-%d %H:%M", "%E4Y-%m-%d%ET%H:%M:%E*S", "%E4Y-%m-%d %H:%M:%E*S",
+        "%E4Y-%m-%d%ET%H:%M:%E*S%Ez", "%E4Y-%m-%d %H:%M:%E*S%Ez", "%E4Y-%m-%d %H:%M:%E*S %Ez"}) {
+    absl::Time time;
+    // abseil also reads "infinite-past".
+    const bool digit = !text.empty() && absl::ascii_isdigit(text[0]);
+    if (digit && absl::ParseTime(format, text, zone, &time, nullptr)) return time;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text.substr(0, 64),
+                   "\" is neither a duration such as 2h or 1d, nor a time such as today, 2026-03-01, "
+                   "2026-03-01 10:00:00, 2026-03-01T10:00:00Z or @1772359200"));
+}
+
 absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
   uint64_t count = 0;
   if (!absl::SimpleAtoi(text, &count) || count == 0) {

@@ -30,6 +30,11 @@ namespace berth::cli {
 // Formats the two largest units: "0s", "42s", "3m12s", "2h05m", "3d04h". A negative duration, which clock differences
 // can produce, is "0s".
 std::string FormatAge(absl::Duration age);
+// Formats a moment in `zone`, with the zone: "2026-03-01 10:00:00+01:00". ParseMoment() reads it.
+std::string FormatMoment(absl::Time time, absl::TimeZone zone);
+// Parses a moment: a duration before `now` (2h, 1d), "today", a date, a date and a time of day with or without a zone
+// (without: in `zone`), or "@" and the seconds since 1970. Errors: kInvalidArgument naming the text.
+absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone);
 // Formats the time since `time`.
 std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now);
 std::string FormatDuration(const google::protobuf::Duration& duration);

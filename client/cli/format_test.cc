@@ -2,6 +2,11 @@
 #include "berth/v1/resources.pb.h"
 #include "client/cli/format.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -31,6 +36,40 @@ TEST(FormatTest, WaitsAreSecondsOrDurations) {
   for (const char* text :
        {"", "-1", "-1s", "soon", "inf", "nan", "5 apples", "1e300", "d", "-1d", "1d-2h", "1h2d", "infd"}) {
     EXPECT_FALSE(ParseWait(text).ok()) << text;
+  }
+}
+
+TEST(FormatTest, ShownMomentsAreReadAgain) {
+  const absl::TimeZone zone = absl::FixedTimeZone(90 * 60);
+  const absl::Time now = absl::FromUnixSeconds(1'772'359'200);  // 2026-03-01 10:00:00 UTC
+  EXPECT_EQ(FormatMoment(now, zone), "2026-03-01 11:30:00+01:30");
+  const absl::Time midnight = now - absl::Minutes(11 * 60 + 30);
+  const std::vector<std::pair<const char*, absl::Time>> cases = {
+      {"2h", now - absl::Hours(2)},
+      {"1d", now - absl::Hours(24)},
+      {"0", now},
+      {"today", midnight},
+      {"2026-03-01", midnight},
+      {"2026-03-01 11:30", now},
+      {"2026-03-01T11:30", now},
+      {"2026-03-01 11:30:00", now},
+      {"2026-03-01T11:30:00", now},
+      {"2026-03-01T11:30:00.25", now + absl::Milliseconds(250)},
+      {"2026-03-01 11:30:00+01:30", now},
+      {"2026-03-01 10:00:00 +0000", now},
+      {"2026-03-01T10:00:00Z", now},
+      {"2026-03-01T09:00:00-01:00", now},
+      {"@1772359200", now},
+      {"@0", absl::UnixEpoch()}};
+  for (const auto& [text, moment] : cases) {
+    const absl::StatusOr<absl::Time> read = ParseMoment(text, now, zone);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, moment) << text;
+  }
+  for (const char* text :
+       {"", "@", "@-1", "@nan", "@1e300", "-1d", "yesterday", "infinite-past", "2026-13-01", "2026-02-30",
+        "2026-03-01 25:00", "2026-03-01 10:00:00 CET", "2026-03-01T", "10:00", "20260301T100000Z", "-5-01-01"}) {
+    EXPECT_FALSE(ParseMoment(text, now, zone).ok()) << text;
   }
 }
 

@@ -15,6 +15,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/command.h"
 #include "client/cli/exit_status.h"
@@ -22,7 +23,9 @@
 #include "client/cli/verbs.h"
 #include "client/cli/verbs/history.h"
 #include "client/cli/verbs/probe.h"
+#include "common/os/nonblocking_write.h"
 #include "common/version.h"
+#include "grpc/support/log.h"
 
 namespace berth::cli {
 namespace {
@@ -84,7 +87,7 @@ void EndWithoutMemory() {
     ::snprintf(why, sizeof(why), "berth: cannot get memory: RLIMIT_AS is %llu KiB: ulimit -v raises it\n",
                static_cast<unsigned long long>(limit.rlim_cur >> 10));
   }
-  [[maybe_unused]] const ssize_t said = ::write(STDERR_FILENO, why, ::strlen(why));
+  WriteWithoutBlocking(STDERR_FILENO, why, ::strlen(why));
   ::_exit(RunReport::CodeWithoutMemory());
 }
 
@@ -104,6 +107,9 @@ void EndWithoutMemory() {
 int main(int argc, char** argv) {
   using namespace berth::cli;
   std::set_new_handler(EndWithoutMemory);
+  ReserveStandardFds();
+  // gRPC's own function would wait for the reader of stderr.
+  gpr_set_log_function([](gpr_log_func_args* line) { Complain(absl::StrCat("gRPC: ", line->message)); });
   // The C library reserves 64 MiB of address space for each thread's heap if the limit allows.
   rlimit space = {};
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) ::mallopt(M_ARENA_MAX, 1);

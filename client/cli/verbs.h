@@ -102,6 +102,10 @@ ExitStatus Act(const Globals& globals, absl::FunctionRef<absl::Status(const Insp
 // and no capacity that clients could have exhausted.
 ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> look);
 
+// Calls `follow`, a view that waits for news, with an inspector of the same session. The view also ends when stdout has
+// no reader any more (client/cli/reader_watch.h).
+absl::Status Follow(const Inspector& inspector, absl::FunctionRef<absl::Status(const Inspector&)> follow);
+
 // Opens a session as Inspect() does, for a verb that uses it directly.
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin);
 

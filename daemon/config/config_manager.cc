@@ -131,6 +131,21 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigManager::Reload() {
   return changes;
 }
 
+std::vector<ConfigChange> ConfigManager::ChangesSince(const Settings& earlier) {
+  MutexLock lock(&mu_);
+  const std::vector<ConfigValue> before = TableOf(earlier, make_(earlier)), now = TableOf(settings_, make_(settings_));
+  std::vector<ConfigChange> changes;
+  for (const ConfigValue& entry : now) {
+    const ConfigValue* const was = Find(before, entry.key);
+    if (was != nullptr && was->value == entry.value) continue;
+    changes.push_back({.key = entry.key, .from = was == nullptr ? "none" : was->value, .to = entry.value});
+  }
+  for (const ConfigValue& entry : before) {
+    if (Find(now, entry.key) == nullptr) changes.push_back({.key = entry.key, .from = entry.value, .to = "none"});
+  }
+  return changes;
+}
+
 absl::Status ConfigManager::ReopenLogs() {
   const absl::Status status = reopen_logs_();
   if (status.ok()) return status;

@@ -44,6 +44,8 @@ class ConfigManager final : public service::ConfigSource {
   std::vector<service::ConfigValue> Describe() override ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::vector<service::ConfigChange>> Reload() override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ReopenLogs() override;
+  // Returns the values that differ from those of an earlier broker's settings.
+  std::vector<service::ConfigChange> ChangesSince(const Settings& earlier) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Errors: the core's.

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/os/memfd.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/base/toml.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -36,6 +38,12 @@ absl::StatusOr<UniqueFd> FileOf(const std::string& text) {
   }
   BERTH_RETURN_IF_ERROR(SealMemfd(file.get(), F_SEAL_WRITE));
   return file;
+}
+
+// Whether the text, which has no mistake, has more than comments and blank lines.
+bool HasSettings(const std::string& text) {
+  const absl::StatusOr<toml::table> root = ParseToml(text, "");
+  return root.ok() && !root->empty();
 }
 
 }  // namespace
@@ -75,18 +83,47 @@ void LastGoodConfig::Store(const std::string& text) {
     spdlog::error("cannot persist the configuration for later brokers: {}", std::string(stored.message()));
 }
 
+void LastGoodConfig::AwaitSettled() const {
+  struct stat before = {};
+  for (absl::Duration waited; waited < kMaxSettle; waited += kSettle) {
+    struct stat now = {};
+    if (::stat(options_.config.c_str(), &now) < 0) return;
+    const absl::Duration age = absl::Now() - absl::TimeFromTimespec(now.st_mtim);
+    // The clock may have been set back since the file was written.
+    const bool same = absl::TimeFromTimespec(now.st_mtim) == absl::TimeFromTimespec(before.st_mtim) &&
+                      now.st_size == before.st_size && now.st_ino == before.st_ino;
+    if (age >= kSettle || same) return;
+    before = now;
+    absl::SleepFor(kSettle);
+  }
+}
+
 absl::StatusOr<Settings> LastGoodConfig::Read() {
   BERTH_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(options_));
   BERTH_ASSIGN_OR_RETURN(Settings settings, CombineSettings(options_, text, options_.config));
+  if (!HasSettings(text) && HasSettings(text_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options_.config, " has no settings, and had some before: it may be incomplete; a restart of the daemon accepts "
+        "a file without settings"));
+  }
   Store(text);
   return settings;
 }
 
 absl::StatusOr<Settings> LastGoodConfig::ReadToStart() {
+  AwaitSettled();
+  const std::string stored = text_;
+  const bool stores = id_ != 0;
   absl::StatusOr<Settings> settings = Read();
-  if (settings.ok() || id_ == 0) return settings;
-  mistake_ = settings.status();
-  return CombineSettings(options_, text_, absl::StrCat(options_.config, " before the mistake in it"));
+  if (!stores) return settings;
+  absl::StatusOr<Settings> earlier =
+      CombineSettings(options_, stored, absl::StrCat(options_.config, " before the mistake in it"));
+  if (!settings.ok()) {
+    mistake_ = settings.status();
+    return earlier;
+  }
+  if (stored != text_ && earlier.ok()) earlier_ = *std::move(earlier);
+  return settings;
 }
 
 }  // namespace berth

@@ -10,10 +10,12 @@
 #define DAEMON_CONFIG_LAST_GOOD_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/os/unique_fd.h"
 #include "daemon/config/options.h"
 #include "daemon/config/settings.h"
@@ -22,18 +24,28 @@
 
 namespace berth {
 
-// Thread-compatible.
+// Thread-compatible. AwaitSettled() is thread-safe.
 class LastGoodConfig {
  public:
+  // A file that was written before this time is complete.
+  static constexpr absl::Duration kSettle = absl::Milliseconds(50);
+  static constexpr absl::Duration kMaxSettle = absl::Seconds(1);
+
   // Takes the text that earlier brokers stored out of `held`. `fd_store` outlives this.
   LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
 
-  // Reads flags, environment and file, and stores the file's text. Errors: CombineSettings()'s; the stored text is then
-  // unchanged.
+  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle: an editor that saves in place
+  // truncates the file and then writes it.
+  void AwaitSettled() const;
+  // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text has
+  // one, is a mistake: the file is about to be written, or was cut. Errors: kInvalidArgument; CombineSettings()'s; the
+  // stored text is then unchanged.
   absl::StatusOr<Settings> Read();
   // Like Read(), but uses the stored text of an earlier broker if the file has a mistake. Errors: as Read(), if there
   // is no stored text.
   absl::StatusOr<Settings> ReadToStart();
+  // Returns the settings of the earlier broker, if its file had another text than that of ReadToStart().
+  const std::optional<Settings>& earlier() const { return earlier_; }
 
   // The mistake that ReadToStart() ignored; OK for none.
   const absl::Status& mistake() const { return mistake_; }
@@ -50,6 +62,7 @@ class LastGoodConfig {
   UniqueFd file_;
   std::string text_;
   absl::Status mistake_;
+  std::optional<Settings> earlier_;
 };
 
 }  // namespace berth

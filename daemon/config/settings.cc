@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,9 @@
 
 namespace berth {
 namespace {
+
+// Many times the size of a file with every setting and a thousand pools.
+constexpr Bytes kMaxConfig = MiB(4);
 
 // Reads the tables of one file, with errors that name the location.
 class SettingsReader {
@@ -358,8 +362,18 @@ absl::StatusOr<Settings> ParseSettings(const std::string& text, const std::strin
 
 absl::StatusOr<std::string> ReadConfigText(const Options& options) {
   if (options.config.empty()) return "";
-  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file) return OsError(absl::StrCat("open ", options.config), errno);
+  struct stat status;
+  if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.config, " is not a regular file: the daemon reads its configuration again later"));
+  }
+  if (Bytes(static_cast<uint64_t>(status.st_size)) > kMaxConfig) {
+    return absl::InvalidArgumentError(absl::StrCat(options.config, " has ", status.st_size, " bytes; the limit is ",
+                                                   FormatBytes(kMaxConfig)));
+  }
   return ReadToEnd(file.get(), options.config);
 }
 

@@ -86,6 +86,7 @@ BrokerProcess::~BrokerProcess() = default;
 
 absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  WatchLog();
   last_good_config_ = std::make_unique<LastGoodConfig>(options, fd_store_.get(), &held_);
   BERTH_ASSIGN_OR_RETURN(const Settings settings, last_good_config_->ReadToStart());
   BERTH_RETURN_IF_ERROR(TakeOver());
@@ -135,6 +136,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
         status.Update(audit_->Reopen());
         return status;
       });
+  LogConfigChanges();
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());
   BERTH_RETURN_IF_ERROR(StartServers(options.folder, settings));

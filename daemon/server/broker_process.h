@@ -72,6 +72,10 @@ class BrokerProcess final : private EffectSink {
   BrokerProcess(Inheritance inheritance, Launcher launcher, absl::StatusOr<RestoredLedger> restored);
   ~BrokerProcess();
   absl::Status Start(const Options& options);
+  // Retries log lines once the reader of the log takes more.
+  void WatchLog();
+  // Logs which settings the file has changed since the earlier broker read it.
+  void LogConfigChanges();
   // Opens the log of memory events. Errors: those of its file, but only when the daemon first starts.
   absl::Status OpenLog(const Settings& settings);
   // Takes the listeners, state page and device table from the inherited fds.

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/base/process_state.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/core/types/effects.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/service/rpc/services.h"
@@ -195,12 +197,25 @@ absl::Status BrokerProcess::OpenLog(const Settings& settings) {
   return absl::OkStatus();
 }
 
+void BrokerProcess::WatchLog() {
+  // A file, which cannot be watched, always takes more.
+  loop_->Watch(STDERR_FILENO, EPOLLOUT | EPOLLET, [](uint32_t) { StderrLog().Flush(); }).IgnoreError();
+}
+
+void BrokerProcess::LogConfigChanges() {
+  if (!last_good_config_->earlier().has_value()) return;
+  for (const service::ConfigChange& change : config_->ChangesSince(*last_good_config_->earlier())) {
+    spdlog::info("configuration: {}: {} -> {}", change.key, change.from, change.to);
+  }
+}
+
 void BrokerProcess::BeginReload() {
   // A thread that is already reloading reloads once more.
   if (reloads_.fetch_add(1) == 0) reloader_->Ask();
 }
 
 void BrokerProcess::Reload() {
+  last_good_config_->AwaitSettled();
   const absl::Status reopened = config_->ReopenLogs();
   if (!reopened.ok()) spdlog::error("reload: {}", std::string(reopened.message()));
   const absl::StatusOr<std::vector<service::ConfigChange>> changes = config_->Reload();

@@ -1,6 +1,5 @@
 #include "daemon/server/roles.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/base/private_folder.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/device/memory/device_runtime.h"
 #include "daemon/device/memory/device_runtimes.h"
 #include "daemon/device/monitor/context_memory.h"
@@ -41,7 +41,7 @@ namespace {
 
 void Report(absl::string_view process, const absl::Status& status) {
   if (status.ok()) return;
-  dprintf(STDERR_FILENO, "%s: %s\n", std::string(process).c_str(), std::string(status.message()).c_str());
+  StderrLog().Write(absl::StrCat(process, ": ", status.message(), "\n"));
 }
 
 int ExitCode(absl::string_view process, const absl::Status& status) {
@@ -51,10 +51,9 @@ int ExitCode(absl::string_view process, const absl::Status& status) {
 
 // Reports the worker's last calls, to explain why it ended.
 void ReportRuntime(const std::string& name, const DeviceRuntime& runtime) {
-  dprintf(STDERR_FILENO, "%s: blocks: %s; last calls:\n", name.c_str(), ToString(runtime.statistics()).c_str());
-  for (const MemoryRecord& record : runtime.log()) {
-    dprintf(STDERR_FILENO, "%s:   %s\n", name.c_str(), ToString(record).c_str());
-  }
+  std::string lines = absl::StrCat(name, ": blocks: ", ToString(runtime.statistics()), "; last calls:\n");
+  for (const MemoryRecord& record : runtime.log()) absl::StrAppend(&lines, name, ":   ", ToString(record), "\n");
+  StderrLog().Write(lines);
 }
 
 // Returns the backend of the blocks that a worker of that role makes.

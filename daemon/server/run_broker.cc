@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -9,17 +11,29 @@
 #include "absl/status/statusor.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/server/confinement.h"
 #include "daemon/supervisor/processes/broker_environment.h"
 #include "daemon/supervisor/processes/child_process.h"
 #include "daemon/supervisor/processes/launcher.h"
-#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
 
 namespace {
+
+// The base class's lock protects the formatter.
+class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    StderrLog().Write({line.data(), line.size()});
+  }
+  void flush_() override { StderrLog().Flush(); }
+};
 
 // Serves until the supervisor ends the process. Returns only the error that keeps the broker from serving.
 absl::Status Serve(const Options& options) {
@@ -39,7 +53,7 @@ int RunBroker(const Options& options) {
   // Reap a supervisor that is started from here and ends before this process.
   ::signal(SIGCHLD, SIG_IGN);
   // stdout is for the user who starts the daemon; the log goes to stderr.
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("berthd"));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("berthd", std::make_shared<StderrSink>()));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
   const absl::Status why = Serve(options);
   spdlog::critical("cannot serve: {}; exiting", std::string(why.message()));

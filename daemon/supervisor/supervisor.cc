@@ -20,12 +20,14 @@
 #include "absl/strings/strip.h"
 #include "common/os/fd_passing.h"
 #include "common/os/memfd.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/os/process.h"
 #include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "daemon/base/standard_fds.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/supervisor/fd_store/service_manager.h"
 #include "daemon/supervisor/processes/broker_environment.h"
 #include "daemon/supervisor/supervisor_log.h"
@@ -46,6 +48,9 @@ constexpr milliseconds kBrokerStopLimit(500);
 constexpr milliseconds kWorkerStopLimit(200);
 constexpr milliseconds kKillLimit(100);
 static_assert(kBrokerStopLimit + kWorkerStopLimit + 2 * kKillLimit < seconds(1));
+constexpr milliseconds kLongestPoll(60'000);
+// Interval of the retries while the reader of the log is behind.
+constexpr milliseconds kLogRetry(100);
 // A higher limit is useless: the fds of the fd store are sent through a socket one by one.
 constexpr rlim_t kFdsMax = 65536;
 // Fds that the supervisor needs beside the fd store: children's pidfds, pages, fds just being received.
@@ -158,12 +163,13 @@ absl::Status Supervisor::StartProcesses() {
 absl::Status Supervisor::Serve() {
   while (!StopAsked()) {
     record_->Update(*page_);
+    StderrLog().Flush();
     AttendUpgrade();
     AttendReload();
     std::vector<pollfd> entries = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
                                    {.fd = folder_watch_.folder_fd(), .events = POLLIN, .revents = 0},
                                    {.fd = folder_watch_.mounts_fd(), .events = POLLPRI, .revents = 0}};
-    MonotonicTime wake = std::min(Now() + seconds(60), folder_watch_.due());
+    MonotonicTime wake = std::min(Now() + (StderrLog().behind() ? kLogRetry : kLongestPoll), folder_watch_.due());
     if (!broker_.has_value()) {
       wake = broker_start_;
     } else {
@@ -339,7 +345,7 @@ void Supervisor::OnRequest(ReadySignal) {
   page_.writable().serving = 1;
   NotifyServiceManager("READY=1");
   if (!ready_) return;
-  if (::write(ready_.get(), "ready\n", 6) < 0) Log("cannot write to the ready fd: %s", strerror(errno));
+  if (WriteWithoutBlocking(ready_.get(), "ready\n", 6) < 0) Log("cannot write to the ready fd: %s", strerror(errno));
   ready_.reset();
 }
 

@@ -2,10 +2,12 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/stderr_log.h"
 
 namespace berth {
 
@@ -17,7 +19,7 @@ void Log(const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof(line), format, arguments);
   va_end(arguments);
-  dprintf(STDERR_FILENO, "berthd: %s\n", line);
+  StderrLog().Write(absl::StrCat("berthd: ", line, "\n"));
 }
 
 int PollTimeout(MonotonicTime deadline) {

@@ -111,6 +111,7 @@ struct ChildPlan {
   int output;
   int inherited_fd;
   const char* errors;
+  int error_fd;
   rlim_t fd_limit;
   // The user to become; 0 for the test's own user.
   uid_t user;
@@ -159,6 +160,8 @@ void BecomeUser(uid_t user, bool outlives) {
   if (plan.errors[0] != '\0') {
     ::dup2(::open(plan.errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
   }
+  if (plan.error_fd >= 0) ::dup2(plan.error_fd, STDERR_FILENO);
+  if (plan.error_fd == kClosedFd) ::close(STDERR_FILENO);
   for (size_t i = 0; i < plan.listen_count; ++i) ::dup2(plan.listen_fds[i], kFirstListenFd + static_cast<int>(i));
   if (plan.listen_pid != nullptr) WriteNumber(::getpid(), plan.listen_pid);
   if (plan.inherited_fd >= 0) ::fcntl(plan.inherited_fd, F_SETFD, 0);
@@ -248,6 +251,7 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .output = output.write.get(),
                           .inherited_fd = options.inherited_fd,
                           .errors = options.errors.c_str(),
+                          .error_fd = options.error_fd,
                           .fd_limit = options.fd_limit,
                           .user = of_operator ? 0 : other.value_or(0),
                           .extra_group = other.has_value() ? kClientsGroup : 0,

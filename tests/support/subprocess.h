@@ -28,6 +28,9 @@ struct ListenFd {
   int fd = -1;
 };
 
+// Names a standard fd that is closed.
+inline constexpr int kClosedFd = -2;
+
 struct SubprocessOptions {
   // The program's path comes first.
   std::vector<std::string> argv;
@@ -42,6 +45,8 @@ struct SubprocessOptions {
   int inherited_fd = -1;
   // The file to which its standard error is appended; empty for the test's own standard error.
   std::string errors;
+  // Becomes its standard error, in place of `errors`; -1 for none, kClosedFd for a closed standard error.
+  int error_fd = -1;
   // Inherited from number 3 on; `inherited_fd` must then be beyond them.
   std::vector<ListenFd> listen_fds;
   // Continues to run where the test program ends without ending it.

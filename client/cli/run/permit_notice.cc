@@ -49,7 +49,7 @@ void PermitNotice::Take(const PermitEvent& event) {
     return;
   }
   if (std::exchange(ended_, true)) return;
-  // Signal first: writing to a terminal may block for any time.
+  // The signal does not depend on the text: it goes first, and Complain() does not wait.
   if (signal_ != 0 && send_) send_(signal_);
   Complain(absl::StrCat("the permit has ended: ", Describe(event.end), "; ",
                         FreesUnits(event.end.reason) ? "other jobs may use its units now"

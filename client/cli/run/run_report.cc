@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 
 namespace berth::cli {
@@ -110,14 +110,10 @@ int RunReport::CodeWithoutMemory() { return code_without_memory; }
 
 void RunReport::Write(const std::string& lines) {
   if (!output_) return;
-  // A reader that closed its end must not end this process by SIGPIPE and hide the command's code.
-  struct sigaction ignore = {};
-  ignore.sa_handler = SIG_IGN;
-  struct sigaction before;
-  ::sigaction(SIGPIPE, &ignore, &before);
   size_t written = 0;
   while (written < lines.size()) {
-    const ssize_t wrote = ::write(output_.get(), lines.data() + written, lines.size() - written);
+    // A reader that closed its end, or a full file, must not end this process and hide the command's code.
+    const ssize_t wrote = WriteWithoutSignal(output_.get(), lines.data() + written, lines.size() - written);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) {
       Complain(absl::StrCat("cannot write the status: ", OsError("write", errno).message()));
@@ -129,7 +125,6 @@ void RunReport::Write(const std::string& lines) {
     if (const absl::Status placed = file_->Commit(); !placed.ok()) Complain(placed.message());
     file_.reset();
   }
-  ::sigaction(SIGPIPE, &before, nullptr);
 }
 
 }  // namespace berth::cli

@@ -42,7 +42,9 @@ void AddDevices(Command app, const Globals& globals) {
   verb.AddFlag("--hardware", hardware.get(), "Show hardware and health from the last NVML sample").Excludes(watched);
   verb.Runs([&globals, watch, hardware] {
     return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {
-      if (*watch) return Watch(globals, inspector);
+      if (*watch) {
+        return Follow(inspector, [&](const Inspector& followed) { return Watch(globals, followed); });
+      }
       if (*hardware) {
         BERTH_ASSIGN_OR_RETURN(const v1::ListInventoryResponse answer, inspector.ListInventory());
         return Show(globals, answer, [&] { return HardwareTable(answer); });

@@ -33,16 +33,8 @@ std::string Words(const std::string& name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", " "}}));
 }
 
-// Parses a time; "2h" is two hours ago.
 absl::Status ReadTime(const std::string& text, absl::Time now, google::protobuf::Timestamp* out) {
-  absl::Time time;
-  std::string error;
-  if (const absl::StatusOr<absl::Duration> ago = ParseWait(text); ago.ok()) {
-    time = now - *ago;
-  } else if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is neither a duration such as 2h nor a time such as 2026-03-01T10:00:00Z"));
-  }
+  BERTH_ASSIGN_OR_RETURN(const absl::Time time, ParseMoment(text, now, absl::LocalTimeZone()));
   out->set_seconds(absl::ToUnixSeconds(time));
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
   return absl::OkStatus();
@@ -91,8 +83,8 @@ std::string ForPeople(const v1::ListHistoryResponse& answer, Sight sight, absl::
     const absl::Time granted =
         absl::FromUnixSeconds(lease.grant_time().seconds()) + absl::Nanoseconds(lease.grant_time().nanos());
     const bool out = lease.end() == Lease::END_UNSPECIFIED;
-    table.AddRow({absl::FormatTime("%Y-%m-%d %H:%M:%S", granted, absl::LocalTimeZone()),
-                  Words(Lease::Kind_Name(lease.kind())), absl::StrCat(lease.id()), Amount(lease),
+    table.AddRow({FormatMoment(granted, absl::LocalTimeZone()), Words(Lease::Kind_Name(lease.kind())),
+                  absl::StrCat(lease.id()), Amount(lease),
                   absl::StrJoin(lease.device_uuids(), ","), FormatTenant(lease.tenant()),
                   lease.has_process() ? FormatProcess(lease.process()) : "", FormatDuration(lease.waited()),
                   Held(lease, now), out ? "out" : Words(Lease::End_Name(lease.end())), lease.label()});
@@ -138,7 +130,8 @@ void AddHistory(Command app, const Globals& globals) {
       app.AddSubcommand("history", "Show present and past leases: permits, blocks, reservations and plans");
   const auto filter = std::make_shared<HistoryFilter>();
   verb.AddOption("--since", &filter->since,
-                 "Leases that were out at some time from then on: a duration (2h) or a time (2026-03-01T10:00:00Z)");
+                 "Leases that were out at some time from then on: a duration (2h, 1d), or a time: today, a date, a "
+                 "time as shown, without a zone in the local one, or @ and seconds since 1970");
   verb.AddOption("--until", &filter->until, "Leases that were out before then (default: now)");
   verb.AddOption("--pool", &filter->pool, "Only this pool");
   verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan");

@@ -1,8 +1,10 @@
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/format.h"
+#include "client/cli/reader_watch.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
 
@@ -73,6 +75,11 @@ ExitStatus Act(const Globals& globals, absl::FunctionRef<absl::Status(const Insp
   if (!session.ok() && !globals.admin && !globals.observer) session = OpenFor(globals, /*admin=*/false);
   if (!session.ok()) return Report(session.status());
   return Report(act(Inspector(*session)));
+}
+
+absl::Status Follow(const Inspector& inspector, absl::FunctionRef<absl::Status(const Inspector&)> follow) {
+  BERTH_ASSIGN_OR_RETURN(const std::unique_ptr<ReaderWatch> reader, ReaderWatch::Start());
+  return reader->ResultOf(follow(inspector.With(reader->cancellation())));
 }
 
 absl::Status Show(const Globals& globals, const google::protobuf::Message& message,

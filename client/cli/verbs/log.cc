@@ -32,7 +32,7 @@ std::string Line(const v1::LogRecord& record) {
   const absl::Time time =
       absl::FromUnixSeconds(record.time().seconds()) + absl::Nanoseconds(record.time().nanos());
   std::string line =
-      absl::StrCat(absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone()), "  ", Words(record));
+      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S%Ez", time, absl::LocalTimeZone()), "  ", Words(record));
   if (record.block() != 0) absl::StrAppend(&line, "  block ", record.block());
   if (record.use() != 0) absl::StrAppend(&line, "  use ", record.use());
   if (record.access() != v1::LogRecord::ACCESS_UNSPECIFIED) {
@@ -88,7 +88,8 @@ void AddLog(Command app, const Globals& globals) {
   verb.Runs([&globals, follow] {
     return Look(globals, [&](const Inspector& inspector, Sight sight) {
       if (!globals.json) PrintError(LacksOthers(sight));
-      return Tail(globals, inspector, *follow);
+      if (!*follow) return Tail(globals, inspector, /*follow=*/false);
+      return Follow(inspector, [&](const Inspector& followed) { return Tail(globals, followed, /*follow=*/true); });
     });
   });
 }

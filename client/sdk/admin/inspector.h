@@ -73,6 +73,8 @@ class Inspector {
   // Inspector.
   explicit Inspector(std::shared_ptr<Session> session, Cancellation* cancellation = nullptr)
       : session_(std::move(session)), cancellation_(cancellation) {}
+  // Returns an inspector of the same session with this cancellation.
+  Inspector With(Cancellation* cancellation) const { return Inspector(session_, cancellation); }
 
   absl::StatusOr<v1::Node> GetNode() const;
   absl::StatusOr<v1::ListDevicesResponse> ListDevices() const;

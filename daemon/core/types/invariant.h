@@ -4,16 +4,17 @@
 #ifndef DAEMON_CORE_TYPES_INVARIANT_H_
 #define DAEMON_CORE_TYPES_INVARIANT_H_
 
-#include <cstdio>
-#include <cstdlib>
+namespace berth::core {
+
+// Reports the violated condition on stderr, without waiting for a reader, and aborts.
+[[noreturn]] void AbortForInvariant(const char* file, int line, const char* condition);
+
+}  // namespace berth::core
 
 // Aborts with the source location and the violated condition unless `condition` holds. Active in optimised builds, too.
-#define BERTH_INVARIANT(condition)                                                           \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      std::fprintf(stderr, "%s:%d: invariant broken: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                          \
-    }                                                                                        \
+#define BERTH_INVARIANT(condition)                                                      \
+  do {                                                                                  \
+    if (!(condition)) ::berth::core::AbortForInvariant(__FILE__, __LINE__, #condition); \
   } while (false)
 
 #endif  // DAEMON_CORE_TYPES_INVARIANT_H_

@@ -1,7 +1,6 @@
 #include "daemon/device/monitor/inventory.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +31,7 @@
 #include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/thread.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/device/memory/vmm_backend.h"
 #include "daemon/device/monitor/node_script.h"
 
@@ -225,7 +225,7 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
             ? described[ordinal]->status
             : absl::UnavailableError(absl::StrCat("the driver did not answer in ", Patient(kPatience).count(), " s"));
     if (IsRefusal(status, Reason::kUnsupported)) {
-      dprintf(STDERR_FILENO, "berthd: skipping device %u: %s\n", ordinal, std::string(status.message()).c_str());
+      StderrLog().Write(absl::StrCat("berthd: skipping device ", ordinal, ": ", status.message(), "\n"));
       continue;
     }
     DeviceRecord& record =
@@ -253,8 +253,7 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& 
   // Absence of CUDA is an answer, but a fault is an error. A broken driver must not silently turn a GPU node into a
   // host-memory node.
   if (options.backend == BackendChoice::kAuto && IsRefusal(devices.status(), Reason::kUnsupported)) {
-    dprintf(STDERR_FILENO, "berthd: %s; using host memory for blocks\n",
-            std::string(devices.status().message()).c_str());
+    StderrLog().Write(absl::StrCat("berthd: ", devices.status().message(), "; using host memory for blocks\n"));
     return HostDevices(options);
   }
   return devices;

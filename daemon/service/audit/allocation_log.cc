@@ -1,7 +1,6 @@
 #include "daemon/service/audit/allocation_log.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,8 +9,11 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "berth/v1/memory.pb.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -23,12 +25,31 @@
 namespace berth::service {
 namespace {
 
+// Returns the fd of this process that the path names; nothing for the path of a file.
+std::optional<int> NamedFd(absl::string_view path) {
+  if (path == "/dev/stdin" || path == "/dev/stdout" || path == "/dev/stderr") {
+    return path == "/dev/stdin" ? STDIN_FILENO : path == "/dev/stdout" ? STDOUT_FILENO : STDERR_FILENO;
+  }
+  int fd = -1;
+  const bool named = absl::ConsumePrefix(&path, "/proc/self/fd/") || absl::ConsumePrefix(&path, "/dev/fd/");
+  return named && absl::SimpleAtoi(path, &fd) ? std::optional<int>(fd) : std::nullopt;
+}
+
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
+  if (const std::optional<int> fd = NamedFd(path); fd.has_value()) {
+    // The broker's other fds are its ledger and its sockets.
+    if (*fd != STDOUT_FILENO && *fd != STDERR_FILENO) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is not an output of the daemon: only /dev/stdout and /dev/stderr are"));
+    }
+    // A socket cannot be opened again.
+    return DuplicateFd(*fd);
+  }
   // A pipe without a reader is an error; a slow reader must not block the writer.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   UniqueFd file(::open(path.c_str(), kFlags | O_NOFOLLOW, 0640));
   if (!file && errno == ELOOP) {
-    // /dev/stderr is root's link, and the operator may link to a log on another disk.
+    // The operator may link to a log on another disk.
     struct stat link;
     if (::lstat(path.c_str(), &link) == 0 && link.st_uid != 0 && link.st_uid != ::geteuid()) {
       return absl::FailedPreconditionError(absl::StrCat(path, " is a symbolic link of user ", link.st_uid, "'s"));
@@ -156,11 +177,6 @@ uint64_t AllocationLog::unwritten() const {
 }
 
 void AllocationLog::Write() {
-  // A pipe whose reader has closed it is an error of this file, not of the process.
-  sigset_t pipe;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
   std::deque<core::LogRecord> batch;
   while (true) {
     {
@@ -192,7 +208,7 @@ bool AllocationLog::WriteLine(const core::LogRecord& record) {
   if (!file_) return false;
   std::string line(torn_ ? 1 : 0, '\n');
   line += json + '\n';
-  const ssize_t written = ::write(file_.get(), line.data(), line.size());
+  const ssize_t written = WriteWithoutBlocking(file_.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) {
     torn_ = false;
     return true;

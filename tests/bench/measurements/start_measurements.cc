@@ -21,11 +21,12 @@ namespace {
 constexpr int kRounds = 6;
 constexpr int kCommands = 300;
 
-// Returns the milliseconds until all commands, started at once, have ended. Errors: one did not exit with 0.
-absl::StatusOr<double> RunAll(const std::vector<std::string>& command, const std::string& folder, int output) {
+// Returns the milliseconds until `count` commands, started at once, have ended. Errors: one did not exit with 0.
+absl::StatusOr<double> RunAll(const std::vector<std::string>& command, const std::string& folder, int output,
+                              int count = kCommands) {
   const int64_t start = MonotonicNanoseconds();
   std::vector<ChildProcess> children;
-  for (int i = 0; i < kCommands; ++i) {
+  for (int i = 0; i < count; ++i) {
     BERTH_ASSIGN_OR_RETURN(ChildProcess child,
                            ChildProcess::Start({.command = command,
                                                 .environment = {absl::StrCat("BERTH_FOLDER=", folder)},
@@ -59,9 +60,22 @@ absl::StatusOr<std::vector<Measurement>> StartMeasurements(const Programs& progr
       times->push_back(took);
     }
   }
+  // One at a time, each first in every other pair: a notice is prepared, and no wait lasts long enough for it.
+  const std::vector<std::string> noticing = {programs.berth, "run", "--", "/bin/true"};
+  const std::vector<std::string> quiet = {programs.berth, "run", "--quiet", "--", "/bin/true"};
+  Pairs notices;
+  for (int pair = 0; pair < kCommands; ++pair) {
+    for (const bool ours : {pair % 2 == 0, pair % 2 != 0}) {
+      BERTH_ASSIGN_OR_RETURN(const double took,
+                             RunAll(ours ? noticing : quiet, daemon->folder(), nowhere.get(), /*count=*/1));
+      (ours ? notices.ours : notices.theirs).push_back(took);
+    }
+  }
   return std::vector<Measurement>{
       ComparePairs(absl::StrCat(kCommands, " times `berth run -- true` at once, in a pool of two"), runs, "ms",
                    "`flock F true`", 2),
+      ComparePairs("`berth run -- true`, with the notice of a wait", notices, "ms", "`berth run --quiet -- true`",
+                   1.05),
       ComparePairs(absl::StrCat(kCommands, " times `berth --version` at once"), versions, "ms", "`true`", 2)};
 }
 

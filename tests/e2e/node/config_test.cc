@@ -1,11 +1,15 @@
 // The configuration as it is shown, and as it is reloaded while the daemon runs.
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <thread>
@@ -311,6 +315,61 @@ TEST(ConfigTest, SignalReloadsFile) {
     EXPECT_EQ(Must(daemon.inspector().ListPermits()).permits_size(), 2);
   }
   daemon.ExpectAccountsBack();
+}
+
+// As an editor leaves a file for a moment, and a crash or a mistake for ever.
+TEST(ConfigTest, IncompleteFileChangesNothing) {
+  TestDaemon daemon({.config = absl::StrCat(kConfig, "[tenants]\npermits = 7\n")});
+  const std::string path = daemon.config_path();
+  const auto as_before = [&] {
+    std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+    return shown["pools.b.cap"].value() == "4" && shown["pools.gpu-tests.cap"].value() == "3" &&
+           shown["tenants.permits"].value() == "7";
+  };
+  ASSERT_TRUE(as_before());
+  const struct {
+    const char* name;
+    std::function<void()> make;
+    const char* error;
+  } cases[] = {
+      {"empty", [&] { Write(daemon, ""); }, "has no settings"},
+      {"blank", [&] { Write(daemon, "\n  \n"); }, "has no settings"},
+      {"comments", [&] { Write(daemon, "# [pools.b]\n# cap = 4\n"); }, "has no settings"},
+      {"cut in a line", [&] { Write(daemon, "[pools.gpu-tests]\ncap = 3\n[pools.b"); }, "expected"},
+      {"NULs after a crash", [&] { Write(daemon, std::string(4096, '\0')); }, ""},
+      {"a folder", [&] { ::mkdir(path.c_str(), 0700); }, "is not a regular file"},
+      {"a FIFO", [&] { ::mkfifo(path.c_str(), 0600); }, "is not a regular file"},
+      {"endless", [&] { ASSERT_EQ(::symlink("/dev/zero", path.c_str()), 0); }, "is not a regular file"},
+      {"huge", [&] { Write(daemon, std::string(5 << 20, '\n')); }, "the limit is 4 MiB"},
+      {"missing", [] {}, "No such file"}};
+  for (const auto& [name, make, error] : cases) {
+    SCOPED_TRACE(name);
+    std::filesystem::remove(path);
+    make();
+    const absl::Status reloaded = daemon.inspector().ReloadConfig().status();
+    EXPECT_TRUE(Refused(reloaded, Reason::kInvalidField));
+    EXPECT_TRUE(absl::StrContains(reloaded.message(), error)) << reloaded;
+    EXPECT_TRUE(as_before());
+  }
+  for (const size_t each : {0, 5}) {
+    SCOPED_TRACE(cases[each].name);
+    std::filesystem::remove(path);
+    cases[each].make();
+    daemon.KillBroker();
+    EXPECT_TRUE(as_before());
+  }
+}
+
+TEST(ConfigTest, FollowingBrokerLogsChangedSettings) {
+  const std::string log = ::testing::TempDir() + "/changed_settings.log";
+  std::filesystem::remove(log);
+  TestDaemon daemon({.config = kConfig, .errors = log});
+  Write(daemon, TextWithCap(6));
+  daemon.KillBroker();
+  EXPECT_EQ(Shown(daemon)["pools.b.cap"].value(), "6");
+  std::ifstream file(log);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_TRUE(absl::StrContains(text, "configuration: pools.b.cap: 4 -> 6")) << text;
 }
 
 TEST(ConfigTest, InvalidFileEndsNoLeaseAcrossDeaths) {

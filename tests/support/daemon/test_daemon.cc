@@ -71,6 +71,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : TestDaemon(MakeFolder
               .pid_namespace = options.pid_namespace,
               .user_namespace = options.user_namespace,
               .errors = options.errors,
+              .error_fd = options.error_fd,
               .fd_limit = options.fd_limit,
               .of_operator = true};
   for (const absl::string_view flag : {"--warm-blocks=0", "--context-idle=100ms"}) {

@@ -38,8 +38,9 @@ struct TestDaemonOptions {
   // Leaves the folder's mode unchanged; otherwise other users may reach the sockets of clients.
   bool closed_folder = false;
   std::string backend = "host";
-  // As SubprocessOptions::errors.
+  // As SubprocessOptions::errors and error_fd.
   std::string errors;
+  int error_fd = -1;
   // File descriptor limit of each of its processes; 0 for the test's own limit.
   uint64_t fd_limit = 0;
 };

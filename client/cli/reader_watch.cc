@@ -1,0 +1,46 @@
+#include "client/cli/reader_watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/os/os_error.h"
+#include "common/status_macros.h"
+
+namespace berth::cli {
+
+absl::StatusOr<std::unique_ptr<ReaderWatch>> ReaderWatch::Start() {
+  UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop) return OsError("eventfd", errno);
+  std::unique_ptr<ReaderWatch> watch(new ReaderWatch(std::move(stop)));
+  BERTH_ASSIGN_OR_RETURN(watch->thread_,
+                         Thread::Start("the reader of the output", [raw = watch.get()] { raw->Run(); }));
+  return watch;
+}
+
+ReaderWatch::~ReaderWatch() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+absl::Status ReaderWatch::ResultOf(const absl::Status& result) const {
+  return cancellation_.cancelled() ? absl::InternalError(OsError("standard output", EPIPE).message()) : result;
+}
+
+void ReaderWatch::Run() {
+  // Without requested events, poll() reports only errors and hang-ups.
+  pollfd fds[2] = {{.fd = STDOUT_FILENO, .events = 0}, {.fd = stop_.get(), .events = POLLIN}};
+  while (fds[0].revents == 0) {
+    if (::poll(fds, 2, -1) > 0 && fds[1].revents != 0) return;
+  }
+  ::kill(::getpid(), SIGPIPE);
+  cancellation_.Cancel();
+}
+
+}  // namespace berth::cli

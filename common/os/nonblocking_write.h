@@ -1,0 +1,28 @@
+// Writes to an fd that other processes share, such as stderr. These functions leave the flags of the shared file
+// description and the signal dispositions of the process as they are. They allocate no memory.
+
+#ifndef COMMON_OS_NONBLOCKING_WRITE_H_
+#define COMMON_OS_NONBLOCKING_WRITE_H_
+
+#include <stddef.h>
+#include <sys/types.h>
+
+namespace berth {
+
+// As write(2), without a signal to this process: no SIGPIPE for a missing reader, no SIGXFSZ for a file at its size
+// limit, no SIGTTOU for a background process on a terminal.
+ssize_t WriteWithoutSignal(int fd, const void* data, size_t size);
+
+// As WriteWithoutSignal(), and never waits for the reader: writes the part for which a pipe, a terminal or a socket has
+// capacity. Returns -1 with EAGAIN if it has none. Files and block devices are written as by write(2). Refuses an fd
+// that is no file, such as an eventfd, with EINVAL.
+ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size);
+
+// Gives this process a file description of its own for the pipe or terminal at `fd`, non-blocking, under the same fd
+// number, so that no later write of this process or its children blocks there, whatever code writes. Leaves any other
+// fd, and one that cannot be opened again, as it is.
+void MakeOwnNonBlocking(int fd);
+
+}  // namespace berth
+
+#endif  // COMMON_OS_NONBLOCKING_WRITE_H_

@@ -1,0 +1,118 @@
+// Views that wait for news end with the reader of their output, though nothing new comes.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+enum class Kind { kPipe, kSocket, kTerminal };
+constexpr std::pair<Kind, const char*> kKinds[] = {
+    {Kind::kPipe, "pipe"}, {Kind::kSocket, "socket"}, {Kind::kTerminal, "terminal"}};
+
+struct Ends {
+  UniqueFd reader;
+  UniqueFd program;
+};
+
+Ends MakeEnds(Kind kind) {
+  int ends[2] = {-1, -1};
+  const int made = kind == Kind::kPipe     ? ::pipe(ends)
+                   : kind == Kind::kSocket ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends)
+                                           : ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr);
+  if (made < 0) Fatal(OsError("output", errno), "view");
+  for (const int fd : ends) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return {.reader = UniqueFd(ends[0]), .program = UniqueFd(ends[1])};
+}
+
+class FollowedViewsTest : public ::testing::Test {
+ protected:
+  // Starts the view after `before`, shell words, with its standard output at the program's end.
+  Subprocess Start(const Words& view, Ends& ends, const std::string& before) {
+    const Words shell = {"/bin/bash", "-c", absl::StrCat(before, "exec \"$@\" >&", ends.program.get()), "sh",
+                         ProgramPath("client/cli/berth")};
+    Words argv = shell;
+    argv.insert(argv.end(), view.begin(), view.end());
+    Subprocess process = Subprocess::Start({.argv = argv,
+                                            .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder())},
+                                            .inherited_fd = ends.program.get()});
+    ends.program.reset();
+    return process;
+  }
+  // Waits until the view has shown the present state.
+  static void AwaitOutput(const Ends& ends) {
+    pollfd shown = {.fd = ends.reader.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&shown, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
+    char buffer[4096];
+    EXPECT_GT(::read(ends.reader.get(), buffer, sizeof(buffer)), 0);
+  }
+
+  TestDaemon daemon_;
+};
+
+TEST_F(FollowedViewsTest, ViewsEndWithTheirReader) {
+  // Something for `berth log` to show.
+  Actor actor(daemon_);
+  actor.Do("allocate b 4096");
+  for (const Words& view : std::vector<Words>{{"devices", "--watch"},
+                                              {"devices", "--watch", "--json"},
+                                              {"log", "--follow"},
+                                              {"log", "--follow", "--json"}}) {
+    for (const auto& [kind, name] : kKinds) {
+      SCOPED_TRACE(absl::StrCat(view[0], " to a ", name));
+      Ends ends = MakeEnds(kind);
+      Subprocess process = Start(view, ends, "");
+      AwaitOutput(ends);
+      ends.reader.reset();
+      EXPECT_EQ(process.Wait(), 128 + SIGPIPE);
+    }
+  }
+}
+
+// As programs are started by Python's subprocess with restore_signals=False, and by many daemons.
+TEST_F(FollowedViewsTest, ViewThatIgnoresSigpipeFails) {
+  for (const auto& [kind, name] : kKinds) {
+    SCOPED_TRACE(name);
+    Ends ends = MakeEnds(kind);
+    Subprocess process = Start({"devices", "--watch"}, ends, "trap '' PIPE; exec 2>/dev/null; ");
+    AwaitOutput(ends);
+    ends.reader.reset();
+    EXPECT_EQ(process.Wait(), 1);
+  }
+}
+
+TEST_F(FollowedViewsTest, ViewWithReaderGoesOn) {
+  Ends ends = MakeEnds(Kind::kPipe);
+  Subprocess process = Start({"devices", "--watch", "--json"}, ends, "");
+  AwaitOutput(ends);
+  // A change is still shown.
+  ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(0, "test")));
+  AwaitOutput(ends);
+  EXPECT_FALSE(process.IsGone());
+  ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace berth::testing
