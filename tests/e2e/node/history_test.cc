@@ -304,8 +304,10 @@ TEST_F(FullDiskTest, FullDiskDelaysNoPermitsAndGapsAreReported) {
       actor.Do("release p");
     }
     EXPECT_TRUE(Eventually([&] {
-      actor.Do("acquire p");
-      actor.Do("release p");
+      for (int i = 0; i < 20; ++i) {
+        actor.Do("acquire p");
+        actor.Do("release p");
+      }
       return !Missing(daemon).fault().empty();
     }));
     EXPECT_TRUE(absl::StrContains(Missing(daemon).fault(), state_));

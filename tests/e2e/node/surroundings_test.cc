@@ -268,7 +268,7 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   Fill();
   // Optional records use up the space that is reserved for required ones.
   absl::Status refused;
-  while (refused.ok()) {
+  for (const absl::Time deadline = absl::Now() + kPatience; refused.ok() && absl::Now() < deadline;) {
     refused = busy.Ask("acquire p").status();
     if (refused.ok()) refused = busy.Ask("release p").status();
   }
