@@ -4,6 +4,7 @@
 
 #include <berth/error.h>
 
+#include "berth/v1/resources.pb.h"
 #include "client/sdk/transport/session_core.h"
 #include "client/sdk/transport/side_channel.h"
 #include "common/wire/take_up.h"

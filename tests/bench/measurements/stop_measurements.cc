@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/notification.h"
 #include "common/status_macros.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"

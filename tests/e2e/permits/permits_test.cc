@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/admin.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
