@@ -82,8 +82,6 @@ BrokerProcess::BrokerProcess(Inheritance inheritance, Launcher launcher, absl::S
   for (HeldFd& held : inheritance.held) held_.emplace_hint(held_.end(), held.key, std::move(held.fd));
 }
 
-BrokerProcess::~BrokerProcess() = default;
-
 absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   WatchLog();

@@ -30,9 +30,9 @@
 #include "daemon/server/broker_process.h"
 #include "daemon/service/rpc/services.h"
 #include "daemon/service/transport/grpc_server.h"
+#include "daemon/service/transport/grpc_service.h"
 #include "daemon/service/transport/single_poller.h"
 #include "daemon/supervisor/fd_store/fd_reserve.h"
-#include "grpcpp/impl/service_type.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -48,6 +48,8 @@ constexpr absl::Duration kStopPause = absl::Milliseconds(1);
 constexpr int kLeastClientFds = 16;
 
 }  // namespace
+
+BrokerProcess::~BrokerProcess() = default;
 
 absl::Status BrokerProcess::StartServers(const std::string& folder, const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));

@@ -449,7 +449,7 @@ TEST(FingerprintValuesTest, ResponseIndicesMatchFirstVersion) {
                    OpenStreamResult, CloseStreamResult, Prepared, FinishUseResult, AbandonUseResult, GangResult,
                    KeepPermitsResult, PlanResult, ReleasePlanResult, ObtainModuleResult, StoreModuleResult,
                    AbandonModuleResult, DrainResult>;
-  EXPECT_TRUE((std::is_same_v<Response, First>));
+  EXPECT_TRUE((std::is_same_v<response_internal::Variant, First>));
 }
 
 }  // namespace
