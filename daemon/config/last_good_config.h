@@ -34,12 +34,12 @@ class LastGoodConfig {
   // Takes the text that earlier brokers stored out of `held`. `fd_store` outlives this.
   LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
 
-  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle: an editor that saves in place
-  // truncates the file and then writes it.
+  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle. An editor that saves in
+  // place truncates the file and then writes it.
   void AwaitSettled() const;
-  // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text has
-  // one, is a mistake: the file is about to be written, or was cut. Errors: kInvalidArgument; CombineSettings()'s; the
-  // stored text is then unchanged.
+  // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text
+  // has one, is a mistake: the file is about to be written, or was cut. Errors: kInvalidArgument; CombineSettings()'s;
+  // the stored text is then unchanged.
   absl::StatusOr<Settings> Read();
   // Like Read(), but uses the stored text of an earlier broker if the file has a mistake. Errors: as Read(), if there
   // is no stored text.
