@@ -34,7 +34,7 @@ class LastGoodConfig {
   // Takes the text that earlier brokers stored out of `held`. `fd_store` outlives this.
   LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
 
-  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle: an editor that saves in
+  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle. An editor that saves in
   // place truncates the file and then writes it.
   void AwaitSettled() const;
   // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text

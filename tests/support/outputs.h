@@ -27,7 +27,7 @@ struct Output {
   int error_fd() const;
 };
 
-// Returns one of each kind. Makes `folder`, or has no files in it yet.
+// Returns one of each kind. `folder` is empty, or is made.
 std::vector<Output> MakeOutputs(const std::string& folder);
 // Returns the outputs of MakeOutputs() whose names are given.
 std::vector<Output> MakeOutputs(const std::string& folder, const std::vector<std::string>& names);
