@@ -1,8 +1,7 @@
 // AnswerTimes: how long operators waited for their answers while clients exhausted a resource, and how much memory the
-// broker used meanwhile. A time is printed, and asserted only where it means something: in the soak nine of ten answers
-// are expected within a second. Where BERTH_FAULT_ANSWER_MS is set, each answer is expected within so many
-// milliseconds. On an idle machine 1000 holds. A debug build beside other tests takes up to two seconds for what a flood
-// may send at once (load of 10 on two cores).
+// broker used meanwhile. The times are printed. In the soak nine of ten answers are expected within a second. Where
+// BERTH_FAULT_ANSWER_MS is set, each answer is expected within so many milliseconds. On an idle machine 1000 holds. A
+// debug build beside other tests takes up to two seconds for what a flood may send at once (load of 10 on two cores).
 //
 //   AnswerTimes times;
 //   while (...) EXPECT_TRUE(Ok(times.Time([&] { return Look(); })));
