@@ -590,15 +590,10 @@ void BrokerProcess::Audit(const char* what, std::vector<service::AuditFact> fact
 }
 
 void BrokerProcess::Apply(const core::DevicesChanged&) { watches_->Changed(); }
-
 void BrokerProcess::Apply(const core::LogRecord& effect) { log_->Append(effect); }
-
 void BrokerProcess::Apply(const core::LeaseRecord& effect) { history_->Append(effect); }
-
 void BrokerProcess::Apply(const core::ModuleWork& effect) { modules_->Apply(effect); }
-
 void BrokerProcess::ArmTimer(absl::Time when) { loop_->ArmTimer(when); }
-
 void BrokerProcess::Wake() { loop_->Wake(); }
 
 }  // namespace berth
