@@ -187,6 +187,10 @@ absl::Status SupervisorFdStore::GiveAllLocked(int socket) {
   }
   for (const fd_store::CommandMessage& command : commands_)
     BERTH_RETURN_IF_ERROR(SendBefore(socket, command, {}, deadline));
+  if (bound_.has_value())
+    BERTH_RETURN_IF_ERROR(SendBefore(socket, fd_store::BoundMessage{.bytes = *bound_}, {}, deadline));
+  if (served_)
+    BERTH_RETURN_IF_ERROR(SendBefore(socket, fd_store::Signal{.kind = MessageKind::kReady}, {}, deadline));
   return absl::OkStatus();
 }
 
@@ -296,13 +300,20 @@ absl::Status SupervisorFdStore::SendOrSucceed(const T& message) {
 }
 
 absl::Status SupervisorFdStore::Ready() {
-  BERTH_RETURN_IF_ERROR(SendOrSucceed(fd_store::Signal{.kind = MessageKind::kReady}));
-  MutexLock lock(&mu_);
-  served_ = true;
-  return absl::OkStatus();
+  {
+    MutexLock lock(&mu_);
+    served_ = true;
+  }
+  return SendOrSucceed(fd_store::Signal{.kind = MessageKind::kReady});
 }
 
-absl::Status SupervisorFdStore::Bound(uint64_t bytes) { return SendOrSucceed(fd_store::BoundMessage{.bytes = bytes}); }
+absl::Status SupervisorFdStore::Bound(uint64_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    bound_ = bytes;
+  }
+  return SendOrSucceed(fd_store::BoundMessage{.bytes = bytes});
+}
 
 absl::Status SupervisorFdStore::Reset() { return SendOrSucceed(fd_store::Signal{.kind = MessageKind::kReset}); }
 

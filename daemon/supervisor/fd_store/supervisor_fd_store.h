@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -201,8 +202,9 @@ class SupervisorFdStore {
 
   Mutex mu_;
   HeldByKey held_ ABSL_GUARDED_BY(mu_);
-  // Ready() has succeeded.
+  // Ready() and Bound() were called. A supervisor may end before it has read either, so the next one gets them, too.
   bool served_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<uint64_t> bound_ ABSL_GUARDED_BY(mu_);
   // The last status that the supervisor sent for each worker.
   std::map<fd_store::Key, fd_store::WorkerStatus> statuses_ ABSL_GUARDED_BY(mu_);
   // Worker commands without a later WorkerNews for their device.

@@ -278,6 +278,36 @@ TEST_F(SupervisorFdStoreTest, ClosedSupervisorIsUnavailableAtOnce) {
   EXPECT_TRUE(IsEndOfStream(fd_store.ReadNotice().status()));
 }
 
+// A supervisor that ends before it has read a report must not leave the next one waiting for it.
+TEST_F(SupervisorFdStoreTest, NextSupervisorGetsUnreadReports) {
+  SupervisorFdStore& fd_store = Start();
+  UniqueFd next;
+  fd_store.SetReplacement({.start = [&]() -> absl::StatusOr<UniqueFd> {
+                             auto sockets = SocketPair();
+                             next = std::move(sockets->first);
+                             const absl::Status asked =
+                                 SendStruct(next.get(), fd_store::Signal{.kind = MessageKind::kHandOver});
+                             if (!asked.ok()) return asked;
+                             return std::move(sockets->second);
+                           },
+                           .on_replaced = [] {}});
+  ASSERT_TRUE(fd_store.Bound(1 << 20).ok());
+  ASSERT_TRUE(fd_store.Ready().ok());
+  link_.reset();
+  ASSERT_TRUE(fd_store.Succeed().ok());
+  bool ready = false;
+  std::optional<uint64_t> bound;
+  ASSERT_TRUE(SetNonBlocking(next.get()).ok());
+  for (absl::StatusOr<Message> message = ReceiveMessage(next.get()); message.ok();
+       message = ReceiveMessage(next.get())) {
+    ready = ready || AsStruct<fd_store::Signal>(*message, MessageKind::kReady, 0).has_value();
+    if (const auto report = AsStruct<fd_store::BoundMessage>(*message, MessageKind::kBound, 0); report.has_value())
+      bound = report->bytes;
+  }
+  EXPECT_TRUE(ready);
+  EXPECT_EQ(bound, 1u << 20);
+}
+
 TEST_F(SupervisorFdStoreTest, WorkerChangesReachBroker) {
   held_[KeyOf(Kind::kWorker, 1)] = AnyFd();
   SupervisorFdStore& fd_store = Start();
