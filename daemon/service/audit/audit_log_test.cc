@@ -18,6 +18,7 @@
 #include "daemon/service/audit/audit_who.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/whole_lines.h"
 
 namespace berth::service {
 namespace {
@@ -40,8 +41,7 @@ class AuditLogTest : public ::testing::Test {
   }
   std::vector<Json> Read(int turn = 0) const {
     std::vector<Json> lines;
-    std::ifstream file(PathOf(turn));
-    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+    for (const std::string& line : testing::WholeLines(PathOf(turn))) lines.push_back(Json::parse(line));
     return lines;
   }
   uint64_t BytesOnDisk() const {

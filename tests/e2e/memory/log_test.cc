@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 
 namespace berth::testing {
 namespace {
@@ -190,12 +190,7 @@ TEST(LogTest, FileEqualsListedRecords) {
   actor.Quit();
   EXPECT_TRUE(Eventually([&] { return RecordsOf(daemon, v1::LogRecord::RELEASE).size() == 20; }));
   const v1::ListLogRecordsResponse all = Must(daemon.inspector().ListLogRecords());
-  const auto lines = [&] {
-    std::vector<std::string> read;
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) read.push_back(line);
-    return read;
-  };
+  const auto lines = [&] { return WholeLines(path); };
   EXPECT_TRUE(Eventually([&] { return lines().size() == static_cast<size_t>(all.records_size()); }));
   for (const std::string& line : lines()) {
     v1::LogRecord record;
@@ -227,11 +222,7 @@ TEST(LogTest, UnopenableLogFileEndsNoLease) {
   std::filesystem::create_directory(folder);
   daemon.KillBroker();
   actor.Do("allocate b 4096");
-  EXPECT_TRUE(Eventually([&] {
-    std::ifstream file(folder + "/memory.jsonl");
-    std::string line;
-    return static_cast<bool>(std::getline(file, line));
-  }));
+  EXPECT_TRUE(Eventually([&] { return !WholeLines(folder + "/memory.jsonl").empty(); }));
   EXPECT_EQ(daemon.GetNode().unwritten_log_records(), 0u);
   actor.Quit();
   daemon.ExpectAccountsBack();

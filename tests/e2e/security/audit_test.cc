@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +37,7 @@
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 #include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
@@ -52,8 +52,7 @@ class AuditTest : public ::testing::Test {
   std::string path() const { return daemon_.folder() + "/state/audit.jsonl"; }
   std::vector<Json> Records() const {
     std::vector<Json> records;
-    std::ifstream file(path());
-    for (std::string line; std::getline(file, line) && !file.eof();) records.push_back(Json::parse(line));
+    for (const std::string& line : WholeLines(path())) records.push_back(Json::parse(line));
     return records;
   }
   // Waits for a record with all of these facts, by `session` where that is not 0.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 #include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
@@ -46,8 +46,9 @@ class EvidenceTest : public ::testing::Test {
   std::vector<Json> AuditLines() const {
     std::vector<Json> lines;
     for (const char* const name : {"audit.1.jsonl", "audit.jsonl"}) {
-      std::ifstream file(absl::StrCat(daemon_.folder(), "/state/", name));
-      for (std::string line; std::getline(file, line) && !file.eof();) lines.push_back(Json::parse(line));
+      for (const std::string& line : WholeLines(absl::StrCat(daemon_.folder(), "/state/", name))) {
+        lines.push_back(Json::parse(line));
+      }
     }
     return lines;
   }
