@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -152,7 +153,9 @@ class Daemon {
   // Returns a mapping of the daemon's state page.
   StatePage Page() const {
     for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid_, "/fd"))) {
-      if (!absl::StrContains(std::filesystem::read_symlink(entry).string(), "memfd:berth-state")) continue;
+      std::error_code closed;
+      const std::string target = std::filesystem::read_symlink(entry, closed).string();
+      if (!absl::StrContains(target, "memfd:berth-state")) continue;
       const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
       return *StatePage::MapReadOnly(fd.get());
     }
