@@ -15,8 +15,12 @@
 namespace berth {
 namespace {
 
+bool IsRecord(const core::Effect& effect) {
+  return std::holds_alternative<core::LogRecord>(effect.what) || std::holds_alternative<core::LeaseRecord>(effect.what);
+}
+
 bool TakesSystemCalls(const core::Effect& effect) {
-  return !std::holds_alternative<core::Reply>(effect.what) && !std::holds_alternative<core::LeaseRecord>(effect.what);
+  return !std::holds_alternative<core::Reply>(effect.what) && !IsRecord(effect);
 }
 
 }  // namespace
@@ -57,12 +61,17 @@ void Broker::CommitChangesLocked() {
 
 void Broker::EndStepLocked(core::Effects effects) {
   CommitChangesLocked();
+  // Records go first, whichever thread executes the rest: a client that has its answer finds them in the log and in the
+  // history.
   for (core::Effect& effect : effects) {
-    // Log records go first, whichever thread executes the rest: a client that has its answer finds the log record.
     if (const auto* record = std::get_if<core::LogRecord>(&effect.what)) {
       sink_.Apply(*record);
-      continue;
+    } else if (std::holds_alternative<core::LeaseRecord>(effect.what)) {
+      ready_.push_back({.effect = std::move(effect)});
     }
+  }
+  for (core::Effect& effect : effects) {
+    if (IsRecord(effect)) continue;
     Ready ready{.effect = std::move(effect)};
     if (const auto* reply = std::get_if<core::Reply>(&ready.effect.what)) {
       const auto it = calls_.find(reply->call);

@@ -39,8 +39,8 @@ class Call {
   ~Call() = default;
 };
 
-// Executes the core's effects except replies. Called by one thread at a time, in the order of the effects' numbers,
-// without the broker's lock; must not wait.
+// Executes the core's effects except replies. Called by one thread at a time, in the order of the effects' numbers, but
+// with the records of a step first; without the broker's lock; must not wait.
 class EffectSink {
  public:
   virtual ~EffectSink() = default;

@@ -37,7 +37,7 @@ class RecordingSink final : public EffectSink {
   void Apply(const core::SendWorkerCommand& effect) override { Record("order", effect.device); }
   void Apply(const core::DevicesChanged&) override { Record("devices changed", 0); }
   void Apply(const core::LogRecord&) override { ++records; }
-  void Apply(const core::LeaseRecord&) override {}
+  void Apply(const core::LeaseRecord&) override { ++leases; }
   void Apply(const core::ModuleWork&) override {}
   void Apply(const core::LookAtProcesses&) override {}
   void ArmTimer(absl::Time when) override {
@@ -49,6 +49,7 @@ class RecordingSink final : public EffectSink {
   std::vector<std::string> applied;
   std::function<void()> on_create;
   int records = 0;
+  std::atomic<int> leases{0};
   absl::Time armed = absl::InfiniteFuture();
   int arms = 0;
   std::atomic<int> wakes{0};
@@ -124,6 +125,22 @@ TEST_F(BrokerTest, EffectsAfterOwnAnswerRunInLoop) {
   EXPECT_EQ(sink_.applied, (std::vector<std::string>{"create", "release", "devices changed"}));
   broker_->Continue();
   EXPECT_EQ(sink_.applied.size(), 3u);
+}
+
+TEST_F(BrokerTest, RecordsPrecedeAnswerOfTheirStep) {
+  struct Witness final : Call {
+    explicit Witness(const RecordingSink* sink) : sink(*sink) {}
+    void Answer(absl::StatusOr<core::Response>) override { seen = {sink.records, sink.leases}; }
+    const RecordingSink& sink;
+    std::pair<int, int> seen;
+  };
+  Witness call(&sink_);
+  broker_->Submit(broker_->NewCall(), &call, [&](core::Core&, absl::Time, CallId id, core::Effects* effects) {
+    effects->push_back({.what = core::Reply{.call = id, .response = core::ReleaseResult()}});
+    effects->push_back({.what = core::LogRecord()});
+    effects->push_back({.what = core::LeaseRecord()});
+  });
+  EXPECT_EQ(call.seen, std::pair(1, 1));
 }
 
 TEST_F(BrokerTest, RecordIsWrittenBeforeStepReturns) {
