@@ -337,6 +337,8 @@ void Supervisor::OnRequest(DropRequest request) {
 }
 
 void Supervisor::OnRequest(ReadySignal) {
+  // The broker repeats the signal to each supervisor; the earlier one had read it.
+  if (broker_->served) return;
   broker_->served = true;
   begun_ = true;
   lost_ = elsewhere_ = false;
