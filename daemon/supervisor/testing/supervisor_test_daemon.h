@@ -222,8 +222,8 @@ class SupervisorTest : public ::testing::Test {
   std::string folder_;
 
  private:
-  // Kills all processes of the folder and returns their number. A broker restarts a killed supervisor, which would
-  // recreate the folder.
+  // Kills all processes of the folder, or of one below it, and returns their number. A broker restarts a killed
+  // supervisor, which would recreate the folder.
   int KillWhatIsLeft() const {
     int left = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -231,10 +231,9 @@ class SupervisorTest : public ::testing::Test {
       std::string words;
       std::getline(file, words, '\n');
       int pid = 0;
-      if (!absl::StrContains(words, absl::StrCat("--folder=", folder_, std::string(1, '\0'))) ||
-          !absl::SimpleAtoi(entry.path().filename().string(), &pid)) {
-        continue;
-      }
+      const std::string flag = "--folder=" + folder_;
+      const bool runs = absl::StrContains(words, flag + '\0') || absl::StrContains(words, flag + '/');
+      if (!runs || !absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
       ++left;
       ::kill(pid, SIGKILL);
     }

@@ -234,11 +234,16 @@ void TestDaemon::AwaitBrokerAfter(pid_t before) {
 }
 
 void TestDaemon::KillSupervisorAndBroker() {
-  // Stops the supervisor first, so that it starts no broker, and the broker no other supervisor.
-  const pid_t supervisor = supervisor_pid();
-  ::kill(supervisor, SIGSTOP);
-  ::kill(broker(), SIGKILL);
-  ::kill(supervisor, SIGKILL);
+  // Stops one, so that it does not replace the other. That is the parent: a process that is stopped when its parent ends
+  // is continued by the kernel, as a member of an orphaned process group.
+  pid_t parent = supervisor_pid();
+  pid_t child = broker();
+  const std::vector<ChildInfo> children = ChildrenOf(child);
+  const auto is_parent = [parent](const ChildInfo& process) { return process.pid == parent; };
+  if (std::any_of(children.begin(), children.end(), is_parent)) std::swap(parent, child);
+  ::kill(parent, SIGSTOP);
+  ::kill(child, SIGKILL);
+  ::kill(parent, SIGKILL);
   stopped_ = true;
 }
 
