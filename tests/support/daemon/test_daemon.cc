@@ -174,10 +174,15 @@ void TestDaemon::AwaitDrivers() {
 
 // An abandoned daemon may be about to start a broker, and that broker a supervisor.
 void TestDaemon::KillWhatIsLeft() {
+  // A supervisor that lives starts what is killed here again.
+  if (supervisor_.has_value() && !supervisor_->IsGone()) supervisor_->Signal(SIGKILL);
+  // A process that is about to run its program cannot be found by its arguments: so several looks must find none.
+  int looks_without = 0;
   const bool ended = Eventually([&] {
     const std::vector<ChildInfo> left = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
     for (const ChildInfo& process : left) ::kill(process.pid, SIGKILL);
-    return left.empty();
+    looks_without = left.empty() ? looks_without + 1 : 0;
+    return looks_without == 3;
   });
   EXPECT_TRUE(ended) << "processes of " << folder_ << " are left";
 }
@@ -234,8 +239,8 @@ void TestDaemon::AwaitBrokerAfter(pid_t before) {
 }
 
 void TestDaemon::KillSupervisorAndBroker() {
-  // Stops one, so that it does not replace the other. That is the parent: a process that is stopped when its parent ends
-  // is continued by the kernel, as a member of an orphaned process group.
+  // Stops one, so that it does not replace the other. That is the parent: the kernel continues a stopped process whose
+  // parent ends, as a member of an orphaned process group.
   pid_t parent = supervisor_pid();
   pid_t child = broker();
   const std::vector<ChildInfo> children = ChildrenOf(child);
