@@ -22,6 +22,9 @@ void PauseAlarm::GoOn() {
   const auto stop = [this] { alarm_->Cancel(); };
   turn_.store(true, std::memory_order_release);
   MutexLock lock(&pausing_);
+  // Lives until the next alarm exists. The end of gRPC's last object shuts gRPC down, which waits for gRPC's threads,
+  // and the next object waits for that: this may be one of those threads.
+  const std::optional<grpc::Alarm> last = std::exchange(alarm_, std::nullopt);
   alarm_.emplace().Set(absl::ToChronoTime(absl::Now() + rest), [this](bool) {
     turn_.load(std::memory_order_acquire);
     { MutexLock all_set(&pausing_); }
