@@ -29,6 +29,7 @@
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/unique_fd.h"
+#include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/client_folder.h"
@@ -138,7 +139,7 @@ TEST_F(WallClockTest, SettingClockEndsAndAgesNothing) {
 
 TEST_F(WallClockTest, HoldLimitExpiresOnTimeAfterClockSetBack) {
   TestDaemon daemon(
-      {.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"2s\"\n", .environment = clock_.environment()});
+      {.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"1s\"\n", .environment = clock_.environment()});
   {
     Actor holder(daemon), next(daemon);
     for (const bool next_broker : {false, true}) {
@@ -172,10 +173,9 @@ TEST_F(WallClockTest, PeriodicWorkContinuesAfterClockSetBack) {
 TEST_F(WallClockTest, CallDeadlineIgnoresClockSetBack) {
   TestDaemon daemon;
   {
-    std::vector<std::string> environment = clock_.environment();
     // It waits for the end of the time-out.
-    environment.push_back("BERTH_TEST_PATIENCE=1");
-    Actor waiting(daemon, {.environment = environment});
+    Actor waiting(daemon, {.environment = clock_.environment(), .open = false});
+    waiting.Do("open timeout=5s");
     Actor without(daemon, {.environment = clock_.environment()});
     waiting.Do("status");
     daemon.supervisor().Signal(SIGSTOP);
@@ -268,8 +268,9 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   Fill();
   // Optional records use up the space that is reserved for required ones.
   absl::Status refused;
+  const std::string acquire = absl::StrCat("acquire p label=", std::string(attach::kMaxLabelBytes - 1, 'l'));
   for (const absl::Time deadline = absl::Now() + kPatience; refused.ok() && absl::Now() < deadline;) {
-    refused = busy.Ask("acquire p").status();
+    refused = busy.Ask(acquire).status();
     if (refused.ok()) refused = busy.Ask("release p").status();
   }
   EXPECT_TRUE(Refused(refused, Reason::kLedgerFull, {{"path", folder() + "/ledger"}})) << refused;
@@ -277,7 +278,12 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   EXPECT_TRUE(absl::StrContains(Must(Look().GetNode()).ledger_fault(), folder() + "/ledger"));
   // No new tenant gets a session, however often it tries.
   const auto come = [&](bool as_operator) {
-    return Session::Open({.folder = folder(), .admin = as_operator, .always_new = true}).status();
+    // The label makes the session's record long: fewer sessions take the space.
+    return Session::Open({.folder = folder(),
+                          .label = std::string(attach::kMaxLabelBytes - 1, 'l'),
+                          .admin = as_operator,
+                          .always_new = true})
+        .status();
   };
   const Inspector look = Look();
   const uint64_t epoch = Must(look.GetNode()).epoch();
