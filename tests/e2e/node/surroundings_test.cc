@@ -28,6 +28,7 @@
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "client/sdk/transport/attach.h"
 #include "common/os/unique_fd.h"
 #include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
@@ -268,7 +269,9 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   Fill();
   // Optional records use up the space that is reserved for required ones.
   absl::Status refused;
-  const std::string acquire = absl::StrCat("acquire p label=", std::string(attach::kMaxLabelBytes - 1, 'l'));
+  // A long label makes a record long: fewer records take the space.
+  const std::string label(attach::kMaxLabelBytes - 1, 'l');
+  const std::string acquire = absl::StrCat("acquire p label=", label);
   for (const absl::Time deadline = absl::Now() + kPatience; refused.ok() && absl::Now() < deadline;) {
     refused = busy.Ask(acquire).status();
     if (refused.ok()) refused = busy.Ask("release p").status();
@@ -278,12 +281,7 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   EXPECT_TRUE(absl::StrContains(Must(Look().GetNode()).ledger_fault(), folder() + "/ledger"));
   // No new tenant gets a session, however often it tries.
   const auto come = [&](bool as_operator) {
-    // The label makes the session's record long: fewer sessions take the space.
-    return Session::Open({.folder = folder(),
-                          .label = std::string(attach::kMaxLabelBytes - 1, 'l'),
-                          .admin = as_operator,
-                          .always_new = true})
-        .status();
+    return Session::Open({.folder = folder(), .admin = as_operator, .always_new = true}).status();
   };
   const Inspector look = Look();
   const uint64_t epoch = Must(look.GetNode()).epoch();
@@ -291,7 +289,10 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   for (int i = 0; i < 100; ++i) tenant = come(false);
   EXPECT_TRUE(IsRefusal(tenant, Reason::kLedgerFull)) << tenant;
   // Operators do, until only the space that is reserved for ends is left.
-  while (an_operator.ok()) an_operator = come(true);
+  const std::string attach_path = internal::AttachPath(folder(), /*of_operator=*/true);
+  while (an_operator.ok()) an_operator = internal::OpenSession(attach_path, label, kPatience).status();
+  EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
+  an_operator = come(true);
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
   // Read calls are answered, deaths are recorded, and the next broker knows what this one knew.
   const uint64_t out = Must(look.ListPools()).pools(0).out();
