@@ -35,8 +35,15 @@ def _deps(deps, precompiled):
 def berth_cc_library(name, copts = [], deps = [], precompiled = True, **kwargs):
     cc_library(name = name, copts = _copts(copts, precompiled), deps = _deps(deps, precompiled), **kwargs)
 
-def berth_cc_binary(name, copts = [], deps = [], precompiled = True, **kwargs):
-    cc_binary(name = name, copts = _copts(copts, precompiled), deps = _deps(deps, precompiled), **kwargs)
+def berth_cc_binary(name, copts = [], deps = [], precompiled = True, linkshared = False, **kwargs):
+    """A program, or with `linkshared` a shared library."""
+    cc_binary(
+        name = name,
+        copts = _copts(copts, precompiled),
+        linkshared = linkshared,
+        deps = ([] if linkshared else ["@system//:program"]) + _deps(deps, precompiled),
+        **kwargs
+    )
 
 # The timeout of a test by its size: one step above Bazel's own, as two tests run at once on machines with other load.
 _TIMEOUTS = {"small": "moderate", "medium": "long", "large": "eternal"}

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -18,8 +19,8 @@ namespace {
 
 class GtestTest : public ::testing::Test {
  protected:
-  // Runs the program's tests that match the filter, under `berth run` where `under_run` is set.
-  int Run(const std::string& filter, std::vector<std::string> environment = {}, bool under_run = false) {
+  // Starts the program's tests that match the filter, under `berth run` where `under_run` is set.
+  Subprocess Start(const std::string& filter, std::vector<std::string> environment, bool under_run) {
     std::vector<std::string> argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"};
     if (under_run) argv.insert(argv.end(), {ProgramPath("client/cli/berth"), "run", "--"});
     argv.push_back(ProgramPath("tests/runners/gtest_program"));
@@ -29,25 +30,19 @@ class GtestTest : public ::testing::Test {
     environment.push_back("BERTH_FOLDER=" + (daemon_.has_value() ? daemon_->folder() : "/nowhere"));
     if (environment.empty() || !absl::StartsWith(environment[0], "BERTH_SESSION="))
       environment.push_back("BERTH_SESSION");
-    Subprocess program = Subprocess::Start({.argv = argv, .environment = environment});
+    return Subprocess::Start({.argv = argv, .environment = environment});
+  }
+  int Run(const std::string& filter, std::vector<std::string> environment = {}, bool under_run = false) {
+    Subprocess program = Start(filter, std::move(environment), under_run);
     said_ = program.ReadAll();
     return program.Wait();
   }
 
-  void ExpectLeak(const std::string& filter, const std::vector<std::string>& said) {
-    for (const bool under_run : {false, true}) {
-      // The listener waits for leases that may still come back.
-      EXPECT_EQ(Run(filter, {"BERTH_TEST_PATIENCE=1"}, under_run), 1) << said_;
-      for (const std::string& text : said)
-        EXPECT_TRUE(absl::StrContains(said_, text)) << text << " in\n" << said_;
-      // Its leaked leases came back when it ended.
-      daemon_->ExpectAccountsBack();
-    }
-  }
-
   bool Said(absl::string_view text) const { return absl::StrContains(said_, text); }
 
-  void StartDaemon() { daemon_.emplace(TestDaemonOptions{.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}); }
+  void StartDaemon(int cap = 1) {
+    daemon_.emplace(TestDaemonOptions{.environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}});
+  }
 
   std::optional<TestDaemon> daemon_;
   std::string said_;
@@ -78,14 +73,33 @@ TEST_F(GtestTest, TestWithEndedPermitFails) {
 }
 
 TEST_F(GtestTest, LeakingTestFailsAndNamesLeak) {
-  StartDaemon();
-  ExpectLeak(
-      "LeakyTest.APermit:LeakyTest.LaterTest*",
-      {"LeakyTest.APermit leaks 1 permit", "pool gpu-tests", "[  FAILED  ] 1 test,", "[  PASSED  ] 1 test."});
-  ExpectLeak("LeakyTest.ABlock", {"LeakyTest.ABlock leaks 1 block of 6 MiB", "6 MiB, \"forgotten block\""});
-  ExpectLeak("LeakyTest.AMapping", {"LeakyTest.AMapping leaks 1 block of 2 MiB"});
-  ExpectLeak("LeakyTest.AReservation", {"LeakyTest.AReservation leaks 1 reservation"});
-  ExpectLeak("LeakySuiteTest*", {"test suite LeakySuiteTest leaks 1 block of 4 MiB", "[  PASSED  ] 1 test."});
+  struct Leak {
+    const char* filter;
+    std::vector<std::string> said;
+  };
+  const std::vector<Leak> leaks = {
+      {"LeakyTest.APermit:LeakyTest.LaterTest*",
+       {"LeakyTest.APermit leaks 1 permit", "pool gpu-tests", "[  FAILED  ] 1 test,", "[  PASSED  ] 1 test."}},
+      {"LeakyTest.ABlock", {"LeakyTest.ABlock leaks 1 block of 6 MiB", "6 MiB, \"forgotten block\""}},
+      {"LeakyTest.AMapping", {"LeakyTest.AMapping leaks 1 block of 2 MiB"}},
+      {"LeakyTest.AReservation", {"LeakyTest.AReservation leaks 1 reservation"}},
+      {"LeakySuiteTest*", {"test suite LeakySuiteTest leaks 1 block of 4 MiB", "[  PASSED  ] 1 test."}},
+  };
+  // A permit for each wrapper and for the program that leaks one.
+  StartDaemon(static_cast<int>(leaks.size()) + 1);
+  for (const bool under_run : {false, true}) {
+    // All at once: the listener of each waits for leases that may still come back.
+    std::vector<Subprocess> programs;
+    for (const Leak& leak : leaks) programs.push_back(Start(leak.filter, {"BERTH_TEST_PATIENCE=1"}, under_run));
+    for (size_t i = 0; i < leaks.size(); ++i) {
+      const std::string said = programs[i].ReadAll();
+      EXPECT_EQ(programs[i].Wait(), 1) << said;
+      for (const std::string& text : leaks[i].said)
+        EXPECT_TRUE(absl::StrContains(said, text)) << text << " in\n" << said;
+    }
+    // Their leaked leases came back when they ended.
+    daemon_->ExpectAccountsBack();
+  }
 }
 
 TEST_F(GtestTest, TestsWithoutDaemonSkipUnlessRequired) {

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -178,6 +180,16 @@ void BecomeUser(uid_t user, bool outlives) {
   ::_exit(127);
 }
 
+// Starts the program in a child that shares this process's memory until it execs: a copy of a test program's page
+// tables costs more than the rest of the start. Returns the child's pid, or -1 with errno.
+pid_t StartSharing(const ChildPlan& plan, int* pidfd) {
+  const auto become = [](void* of) -> int { BecomeProgram(*static_cast<const ChildPlan*>(of)); };
+  constexpr size_t kStack = 64 << 10;
+  const std::unique_ptr<std::max_align_t[]> stack(new std::max_align_t[kStack / sizeof(std::max_align_t)]);
+  return ::clone(become, reinterpret_cast<char*>(stack.get()) + kStack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD,
+                 const_cast<ChildPlan*>(&plan), pidfd);
+}
+
 void WriteFile(const std::string& path, absl::string_view text) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) < 0) Fatal(OsError(path, errno), "subprocess");
@@ -260,12 +272,27 @@ Subprocess Subprocess::Start(const SubprocessOptions& options) {
                           .listen_fds = listen_fds.data(),
                           .listen_count = listen_fds.size(),
                           .listen_pid = listen_pid};
-  // Not fork(): this process has threads, and fork's handlers are for children that continue without exec.
-  const pid_t pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
-  if (pid < 0) Fatal(OsError("clone3", errno), options.argv[0]);
-  if (pid == 0) BecomeProgram(plan);
-  if (options.user_namespace) MapRootAlone(pid);
-  if (::write(go_ahead.write.get(), "g", 1) < 0) Fatal(OsError("write", errno), options.argv[0]);
+#ifdef BERTH_SANITIZED
+  constexpr bool kShares = false;
+#else
+  constexpr bool kShares = true;
+#endif
+  const auto go = [&] {
+    if (::write(go_ahead.write.get(), "g", 1) < 0) Fatal(OsError("write", errno), options.argv[0]);
+  };
+  pid_t pid = -1;
+  // A change of user would change the rights to the shared memory, too.
+  if (kShares && plan.user == 0 && !options.pid_namespace && !options.user_namespace) {
+    go();
+    pid = StartSharing(plan, &pidfd);
+  } else {
+    // Not fork(): this process has threads, and fork's handlers are for children that continue without exec.
+    pid = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof(args)));
+    if (pid == 0) BecomeProgram(plan);
+    if (pid > 0 && options.user_namespace) MapRootAlone(pid);
+    go();
+  }
+  if (pid < 0) Fatal(OsError("clone", errno), options.argv[0]);
   return Subprocess(pid, UniqueFd(pidfd), std::move(input.write), std::move(output.read));
 }
 

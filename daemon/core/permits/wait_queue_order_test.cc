@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/core/permits/wait_queue.h"
 #include "gtest/gtest.h"
+#include "tests/support/environment.h"
 
 namespace berth::core {
 namespace {
@@ -364,7 +365,8 @@ class History {
 };
 
 TEST(WaitQueueOrderTest, QueueOrderMatchesFullSearch) {
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  const uint64_t seeds = testing::GateOrSoak(8, 100);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     History history(seed);
     for (int step = 0; step < 250; ++step) {

@@ -25,15 +25,15 @@ constexpr Bytes kLook = MiB(2);
 absl::Status Check(cuda::Driver& driver, const cuda::DeviceMapping& memory, Bytes bytes, uint8_t pattern) {
   BERTH_RETURN_IF_ERROR(driver.Fill(memory.ptr(), pattern, bytes));
   BERTH_RETURN_IF_ERROR(driver.SynchronizeContext());
+  const std::vector<uint8_t> written(kLook.count(), pattern);
   std::vector<uint8_t> read(kLook.count());
   for (uint64_t at = 0; at < bytes.count(); at += kLook.count()) {
     BERTH_RETURN_IF_ERROR(driver.CopyToHost(std::as_writable_bytes(std::span(read)), memory.ptr() + at));
-    const auto wrong = static_cast<uint64_t>(
-        std::count_if(read.begin(), read.end(), [&](uint8_t byte) { return byte != pattern; }));
-    if (wrong > 0) {
-      return absl::InternalError(
-          absl::StrCat(wrong, " of ", kLook.count(), " bytes are not what was written to them"));
-    }
+    // One comparison of all bytes takes a tiny part of the time of a count.
+    if (read == written) continue;
+    const auto right = static_cast<uint64_t>(std::count(read.begin(), read.end(), pattern));
+    return absl::InternalError(
+        absl::StrCat(kLook.count() - right, " of ", kLook.count(), " bytes are not what was written to them"));
   }
   return absl::OkStatus();
 }

@@ -38,6 +38,7 @@
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/damaged_ledger.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -207,7 +208,10 @@ TEST(DevicesTest, UnkillableWorkerStopsItsDeviceUntilItEnds) {
 }
 
 TEST(DevicesTest, WaitingAllocationIsMadeByNextDaemon) {
-  TestDaemon daemon(TwoDevices());
+  TestDaemonOptions options = TwoDevices();
+  // The stop waits out the time that the stopped worker has to end.
+  options.environment = {"BERTH_TEST_PATIENCE=1"};
+  TestDaemon daemon(options);
   Actor actor(daemon);
   ASSERT_EQ(::kill(WorkerOf(daemon, 0), SIGSTOP), 0);
   actor.SendLine("allocate a 4096");
@@ -371,7 +375,7 @@ TEST(DevicesTest, FreedBlockAndEndedSessionMakeReferencesStale) {
 
 TEST(DevicesTest, EndedSessionLeavesNoLiveLease) {
   TestDaemon daemon(TwoDevices());
-  for (int round = 0; round < 50; ++round) {
+  for (uint64_t round = 0; round < GateOrSoak(10, 50); ++round) {
     Actor actor(daemon);
     TakeBlock(actor);
     actor.Do("end");
@@ -473,7 +477,7 @@ TEST(DevicesTest, WatcherReceivesStateThenChanges) {
 
 TEST(DevicesTest, SlowWatcherReceivesLatestState) {
   TestDaemon daemon({.flags = {"--host-devices=64", "--host-bytes=64MiB"}});
-  constexpr uint64_t kChanges = 1000;
+  const uint64_t changes = GateOrSoak(300, 1000);
   Subprocess watch =
       Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "devices", "--watch", "--json"},
                          .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
@@ -484,21 +488,21 @@ TEST(DevicesTest, SlowWatcherReceivesLatestState) {
     EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(line, &answer).ok()) << line;
     return answer.devices_size() == 64 ? answer.devices(0).budget_bytes() : 0;
   };
-  ASSERT_GT(next(), kChanges);
+  ASSERT_GT(next(), changes);
   watch.Signal(SIGSTOP);
-  for (uint64_t i = 1; i <= kChanges; ++i) {
+  for (uint64_t i = 1; i <= changes; ++i) {
     EXPECT_TRUE(Ok(SetDeviceBudget(daemon, Bytes(i))));
   }
   watch.Signal(SIGCONT);
   uint64_t lines = 0;
-  for (uint64_t before = 0, budget = 0; budget != kChanges; before = budget) {
+  for (uint64_t before = 0, budget = 0; budget != changes; before = budget) {
     budget = next();
     // Lines from before the changes show the budget at the start.
-    if (budget > kChanges) continue;
+    if (budget > changes) continue;
     EXPECT_GE(budget, before) << "out of order";
     ++lines;
   }
-  EXPECT_LT(lines, kChanges / 2);
+  EXPECT_LT(lines, changes / 2);
   watch.Kill();
 }
 

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -164,7 +165,7 @@ TEST_P(ArenaTest, SixteenProcessesChurnWithoutLeaks) {
   std::vector<std::unique_ptr<Actor>> actors;
   for (int i = 0; i < kProcesses; ++i) actors.push_back(std::make_unique<Actor>(daemon));
   for (const auto& actor : actors) actor->Do("arena");
-  for (int i = 0; i < kProcesses; ++i) actors[i]->SendLine(absl::StrCat("arena-churn 64 ", i));
+  for (int i = 0; i < kProcesses; ++i) actors[i]->SendLine(absl::StrCat("arena-churn ", GateOrSoak(24, 64), " ", i));
   // Some actors are killed during their work.
   for (int i = 0; i < 4; ++i) actors[i]->Kill();
   for (int i = 4; i < kProcesses; ++i) EXPECT_TRUE(Ok(actors[i]->Answer()));

@@ -28,7 +28,9 @@
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "client/sdk/transport/attach.h"
 #include "common/os/unique_fd.h"
+#include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/client_folder.h"
@@ -138,7 +140,7 @@ TEST_F(WallClockTest, SettingClockEndsAndAgesNothing) {
 
 TEST_F(WallClockTest, HoldLimitExpiresOnTimeAfterClockSetBack) {
   TestDaemon daemon(
-      {.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"2s\"\n", .environment = clock_.environment()});
+      {.config = "[pools.gpu-tests]\ncap = 1\nhold_limit = \"1s\"\n", .environment = clock_.environment()});
   {
     Actor holder(daemon), next(daemon);
     for (const bool next_broker : {false, true}) {
@@ -172,10 +174,9 @@ TEST_F(WallClockTest, PeriodicWorkContinuesAfterClockSetBack) {
 TEST_F(WallClockTest, CallDeadlineIgnoresClockSetBack) {
   TestDaemon daemon;
   {
-    std::vector<std::string> environment = clock_.environment();
     // It waits for the end of the time-out.
-    environment.push_back("BERTH_TEST_PATIENCE=1");
-    Actor waiting(daemon, {.environment = environment});
+    Actor waiting(daemon, {.environment = clock_.environment(), .open = false});
+    waiting.Do("open timeout=5s");
     Actor without(daemon, {.environment = clock_.environment()});
     waiting.Do("status");
     daemon.supervisor().Signal(SIGSTOP);
@@ -268,8 +269,11 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   Fill();
   // Optional records use up the space that is reserved for required ones.
   absl::Status refused;
+  // A long label makes a record long: fewer records take the space.
+  const std::string label(attach::kMaxLabelBytes - 1, 'l');
+  const std::string acquire = absl::StrCat("acquire p label=", label);
   for (const absl::Time deadline = absl::Now() + kPatience; refused.ok() && absl::Now() < deadline;) {
-    refused = busy.Ask("acquire p").status();
+    refused = busy.Ask(acquire).status();
     if (refused.ok()) refused = busy.Ask("release p").status();
   }
   EXPECT_TRUE(Refused(refused, Reason::kLedgerFull, {{"path", folder() + "/ledger"}})) << refused;
@@ -285,7 +289,10 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   for (int i = 0; i < 100; ++i) tenant = come(false);
   EXPECT_TRUE(IsRefusal(tenant, Reason::kLedgerFull)) << tenant;
   // Operators do, until only the space that is reserved for ends is left.
-  while (an_operator.ok()) an_operator = come(true);
+  const std::string attach_path = internal::AttachPath(folder(), /*of_operator=*/true);
+  while (an_operator.ok()) an_operator = internal::OpenSession(attach_path, label, kPatience).status();
+  EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
+  an_operator = come(true);
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
   // Read calls are answered, deaths are recorded, and the next broker knows what this one knew.
   const uint64_t out = Must(look.ListPools()).pools(0).out();

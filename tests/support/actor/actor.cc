@@ -1,7 +1,8 @@
 // actor: a client of Berth that a test controls. It reads commands from standard input, one per line, and answers each
 // on standard output (actor_wire.h). It ends at the end of its input.
 //
-//   open [label=TEXT] [cache]         opens the session, or joins the one in BERTH_SESSION
+//   open [label=TEXT] [cache] [timeout=DURATION]
+//                                     opens the session, or joins the one in BERTH_SESSION
 //   acquire NAME [key=K] [pool=P] [units=N] [wait_ms=N] [try] [independent] [adoptable] [label=TEXT]
 //   begin NAME [as acquire]           the same on a separate thread; async NAME: asynchronously, without a thread
 //   join NAME   cancel NAME           waits for a begun acquire; cancels it
@@ -41,6 +42,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
@@ -148,6 +150,9 @@ class Stage {
       if (option.first == "label") options.label = option.second;
       if (option.first == "new") options.always_new = true;
       if (option.first == "cache") options.cache_permits = true;
+      if (option.first == "timeout" && !absl::ParseDuration(option.second, &options.timeout)) {
+        return absl::InvalidArgumentError(word);
+      }
     }
     BERTH_ASSIGN_OR_RETURN(session_, Session::Open(options));
     permits_ = std::make_unique<ActorPermits>(session_);

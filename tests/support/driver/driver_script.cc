@@ -101,8 +101,15 @@ std::vector<std::string> DriverScript::environment() const {
   // Both lie in one folder.
   const std::filesystem::path library = ProgramPath("tests/support/driver/libcuda.so.1");
   ProgramPath("tests/support/driver/libnvidia-ml.so.1");
-  return {absl::StrCat("BERTH_TEST_DRIVER=", path_),
-          absl::StrCat("LD_LIBRARY_PATH=", std::filesystem::absolute(library).parent_path().string())};
+  std::vector<std::string> environment = {
+      absl::StrCat("BERTH_TEST_DRIVER=", path_),
+      absl::StrCat("LD_LIBRARY_PATH=", std::filesystem::absolute(library).parent_path().string())};
+#ifndef BERTH_SANITIZED
+  // A sanitizer must be the first library that is loaded.
+  const std::filesystem::path pauses = ProgramPath("tests/support/driver/libshort_pauses.so");
+  environment.push_back(absl::StrCat("LD_PRELOAD=", std::filesystem::canonical(pauses).string()));
+#endif
+  return environment;
 }
 
 void DriverScript::Write() const {
