@@ -107,7 +107,7 @@ void Stubs::FindSocket() const {
 }
 
 void Stubs::ConnectNow() const {
-  FindSocket();
+  channel_->target.Refresh();
   grpc::experimental::ChannelResetConnectionBackoff(channel_->channel.get());
 }
 
