@@ -12,7 +12,9 @@
 #include <berth/error.h>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -45,8 +47,10 @@ constexpr int kMaxLifelineRefusals = 15;
 ProcessNeeds SessionNeeds() { return {.threads = 1, .memory = MiB(2), .fds = 7}; }
 
 // Resources that the first RPC needs. Threads: those of gRPC, which aborts or hangs without them, and the timer's
-// thread. Fds: gRPC's connection, and five for epoll and eventfds.
-ProcessNeeds CallNeeds() { return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = 6}; }
+// thread. Fds: gRPC's connection, five for epoll and eventfds, and the folder's if its path has a comma.
+ProcessNeeds CallNeeds(absl::string_view socket) {
+  return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = absl::StrContains(socket, ',') ? 7u : 6u};
+}
 
 // Whether `status` is the daemon's final answer to a request. A status that ends a wait is not final: the grant and the
 // end of the wait may have crossed.
@@ -338,7 +342,7 @@ absl::Status SessionCore::EnterCall() {
   MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(lost_);
   if (live_->stubs == nullptr) {
-    BERTH_RETURN_IF_ERROR(CheckCapacity("a call to the daemon", CallNeeds()));
+    BERTH_RETURN_IF_ERROR(CheckCapacity("a call to the daemon", CallNeeds(socket_path_)));
     live_->stubs = std::make_shared<Stubs>(socket_path_, kAcceptPatience);
   }
   live_->stubs->FindSocket();

@@ -46,8 +46,13 @@ class Node : public ::testing::Test {
     if (::mkdtemp(parent_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), parent_);
     GiveToClients(parent_);
   }
-  ~Node() override {
-    daemon_.reset();
+  // A broker whose supervisor is killed would go on.
+  void TearDown() override {
+    if (daemon_.has_value() && !daemon_->IsGone()) {
+      daemon_->Signal(SIGCONT);
+      daemon_->Signal(SIGTERM);
+      EXPECT_EQ(daemon_->Wait(), 0);
+    }
     fs::remove_all(parent_);
   }
 
@@ -129,8 +134,6 @@ TEST_P(AnyFolderTest, IsServedAndReached) {
   const auto [mistaken, text] = Run(folder_, {"config", "reload"});
   EXPECT_EQ(mistaken, OtherUser().has_value() ? 69 : 1) << text;
   EXPECT_FALSE(absl::StrContains(text, "UTF-8")) << text;
-  daemon_->Signal(SIGTERM);
-  EXPECT_EQ(daemon_->Wait(), 0);
 }
 
 class LongFolderTest : public Node {
@@ -148,8 +151,6 @@ TEST_F(LongFolderTest, LongestFolderIsServedAndReached) {
   EXPECT_EQ(Run(folder_, {"run", "--pool", "one", "--", "true"}).first, 0);
   const auto operators = Session::Open({.folder = folder_, .admin = true, .always_new = true});
   EXPECT_TRUE(Ok(operators));
-  daemon_->Signal(SIGTERM);
-  EXPECT_EQ(daemon_->Wait(), 0);
 }
 
 TEST_F(LongFolderTest, LongerFolderIsRefusedByBothPrograms) {
