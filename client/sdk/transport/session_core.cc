@@ -49,7 +49,7 @@ ProcessNeeds SessionNeeds() { return {.threads = 1, .memory = MiB(2), .fds = 7};
 // Resources that the first RPC needs. Threads: those of gRPC, which aborts or hangs without them, and the timer's
 // thread. Fds: gRPC's connection, five for epoll and eventfds, and the folder's if its path has a comma.
 ProcessNeeds CallNeeds(absl::string_view socket) {
-  return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = absl::StrContains(socket, ',') ? 7u : 6u};
+  return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = absl::StrContains(socket, ',') ? 7 : 6};
 }
 
 // Whether `status` is the daemon's final answer to a request. A status that ends a wait is not final: the grant and the
