@@ -14,6 +14,9 @@
 
 namespace berth {
 
+// Begins the text in place of the UUID of a device that the driver has not identified; the device's ordinal follows.
+inline constexpr absl::string_view kUnidentifiedDevice = "unknown-";
+
 // A device's ordinal and UUID.
 using DeviceLabel = std::pair<uint32_t, absl::string_view>;
 

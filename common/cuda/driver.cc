@@ -4,11 +4,13 @@
 
 #include <bit>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <berth/error.h>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cuda/driver_code.h"
@@ -23,6 +25,22 @@ namespace {
 
 absl::Status Absent(absl::string_view why) {
   return Refuse(Reason::kUnsupported, "no {capability}: {why}", {{"capability", "CUDA"}, {"why", why}});
+}
+
+// Named value of the refusal where the node has no libcuda.so.1.
+constexpr char kNotInstalled[] = "not_installed";
+
+// The library stays loaded permanently, also after an error: unloading libcuda is not safe.
+absl::StatusOr<void*> LoadLibrary() {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr) return library;
+  const std::string why = ::dlerror();
+  absl::Status absent = Absent(why);
+  // Any other text is of a library that is there and cannot be loaded.
+  if (absl::StartsWith(why, "libcuda.so.1: cannot open shared object file: No such file")) {
+    AddNamedValue({kNotInstalled, "libcuda.so.1"}, &absent);
+  }
+  return absent;
 }
 
 #ifdef BERTH_HAVE_CUDA_HEADERS
@@ -157,10 +175,8 @@ CUmemAllocationProp PropertiesOf(int ordinal) {
 class LoadedDriver : public Driver {
  public:
   static absl::StatusOr<std::unique_ptr<Driver>> Load() {
-    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return Absent(::dlerror());
+    BERTH_ASSIGN_OR_RETURN(void* const library, LoadLibrary());
     auto driver = std::unique_ptr<LoadedDriver>(new LoadedDriver);
-    // The library stays loaded permanently, also after an error: unloading libcuda is not safe.
 #define BERTH_LOAD(name)                                                                                \
   driver->functions_.name##_ = reinterpret_cast<decltype(&::name)>(::dlsym(library, BERTH_TEXT(name))); \
   if (driver->functions_.name##_ == nullptr) return Absent("libcuda.so.1 is too old: no " BERTH_TEXT(name));
@@ -556,7 +572,10 @@ class LoadedDriver : public Driver {
 absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return LoadedDriver::Load(); }
 
 #else
-absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() { return Absent("built without CUDA's headers"); }
+absl::StatusOr<std::unique_ptr<Driver>> LoadDriver() {
+  BERTH_RETURN_IF_ERROR(LoadLibrary().status());
+  return Absent("built without CUDA's headers");
+}
 
 #endif  // BERTH_HAVE_CUDA_HEADERS
 
@@ -572,6 +591,8 @@ absl::StatusOr<Driver*> Driver::Get() {
   }
   return loaded;
 }
+
+bool IsNotInstalled(const absl::Status& status) { return NamedValueOf(status, kNotInstalled).has_value(); }
 
 absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid) {
   BERTH_ASSIGN_OR_RETURN(const int count, driver.DeviceCount());

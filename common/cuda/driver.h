@@ -186,6 +186,10 @@ class Driver {
   virtual absl::Status FillAsync(DevicePointer at, uint8_t value, Bytes bytes, Stream stream) = 0;
 };
 
+// Whether an error of Driver::Get() means that no libcuda.so.1 is installed. False where the library is there and fails
+// or finds no device: such a driver may come up later.
+bool IsNotInstalled(const absl::Status& status);
+
 // Finds the ordinal of the device with `uuid`: ordinals differ between processes, UUIDs do not.
 // Errors: NOT_FOUND with the named values `kind` and `id`.
 absl::StatusOr<int> FindDevice(Driver& driver, absl::string_view uuid);

@@ -1,5 +1,6 @@
 #include "common/cuda/driver.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -61,6 +62,9 @@ TEST(DriverTest, AbsentDriverIsRefusedWithReason) {
   EXPECT_TRUE(IsRefusal(driver.status(), Reason::kUnsupported)) << driver.status();
   EXPECT_EQ(GetErrorDetails(driver.status())->metadata.at("capability"), "CUDA");
   EXPECT_FALSE(GetErrorDetails(driver.status())->metadata.at("why").empty());
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  EXPECT_EQ(IsNotInstalled(driver.status()), library == nullptr) << driver.status();
+  EXPECT_FALSE(IsNotInstalled(DriverError("cuInit", 999, "CUDA_ERROR_UNKNOWN")));
 }
 
 TEST(DriverTest, DriverDescribesItsDevices) {

@@ -22,6 +22,8 @@ constexpr int64_t kApplication = 0x42727468;
 constexpr int64_t kVersion = 2;
 
 constexpr uint64_t kPageSize = 4096;
+// SQLite's limit of 512 bytes holds for its longest name, with "-journal".
+constexpr size_t kLongestName = 512 - sizeof("-journal") + 1;
 // Bytes of a page in the database's log.
 constexpr uint64_t kFrameSize = kPageSize + 24;
 // A quarter of the bytes is for the log: half of that until SQLite writes the log back, the rest for one more
@@ -214,8 +216,14 @@ absl::Status HistoryStore::Begin() {
     const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
     if (!file) return OsError(absl::StrCat("open ", path_), errno);
   }
+  // SQLite reads a name that begins with "file:" as a URI.
+  const std::string name = path_[0] == '/' ? path_ : absl::StrCat("./", path_);
   const int code =
-      sqlite3_open_v2(path_.c_str(), &database_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+      sqlite3_open_v2(name.c_str(), &database_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  if (code == SQLITE_CANTOPEN && name.size() > kLongestName) {
+    return absl::InvalidArgumentError(absl::StrCat("open ", path_, ": ", name.size(), " bytes, limit ", kLongestName,
+                                                   " of SQLite; choose another folder with --state"));
+  }
   if (code != SQLITE_OK) return Fault(code);
   // No other process opens the database, so SQLite need not share state through a file that may be truncated.
   BERTH_RETURN_IF_ERROR(Execute("PRAGMA locking_mode = EXCLUSIVE"));

@@ -97,6 +97,30 @@ class HistoryStoreTest : public testing::Test {
   std::unique_ptr<HistoryStore> store_;
 };
 
+TEST_F(HistoryStoreTest, FolderMayHaveAnyName) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(options_.folder);
+  for (const std::string& name : std::vector<std::string>{"a b", "a%20b", "a?mode=ro", "a#b", "a,b:c", "a\nb", "a\xff",
+                                                          "file:a", "file:a?mode=memory"}) {
+    for (const std::string& folder : {name, absl::StrCat(options_.folder, "/", name)}) {
+      HistoryStore::Options options = options_;
+      options.folder = folder;
+      const auto store = HistoryStore::Open(options);
+      EXPECT_TRUE(store.ok()) << store.status();
+      EXPECT_TRUE(std::filesystem::exists(absl::StrCat(options_.folder, "/", name, "/history.db"))) << folder;
+    }
+  }
+  std::filesystem::current_path(before);
+}
+
+TEST_F(HistoryStoreTest, TooLongPathIsRefusedWithLimit) {
+  HistoryStore::Options options = options_;
+  for (int i = 0; i < 3; ++i) absl::StrAppend(&options.folder, "/", std::string(200, 'x'));
+  std::filesystem::create_directories(options.folder);
+  const absl::Status status = HistoryStore::Open(options).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "limit 504 of SQLite")) << status;
+}
+
 TEST_F(HistoryStoreTest, LeaseIsRecordedAndCompletedByItsEnd) {
   const LeaseRecord granted = Permit(7);
   Write({granted});

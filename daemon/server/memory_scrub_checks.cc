@@ -82,7 +82,7 @@ void RunMemoryScrubChecks(std::vector<DeviceRecord>* records) {
   const auto deadline = std::chrono::steady_clock::now() + kLimit;
   std::vector<Check> checks;
   for (DeviceRecord& record : *records) {
-    if (record.backend == BackendKind::kHost || record.failed != 0) continue;
+    if (record.backend == BackendKind::kHost || record.fault != DeviceFault::kNone) continue;
     if (Bytes(record.free_bytes) < kLeastFree) {
       record.scrub =
           ScrubNotTried(absl::StrCat("less than ", FormatBytes(kLeastFree), " of the device are free"));

@@ -138,24 +138,7 @@ absl::Status Supervisor::Start(UniqueFd page) {
 }
 
 absl::Status Supervisor::StartProcesses() {
-  for (Worker& worker : workers_) {
-    if (worker.worker_kind != WorkerKind::kMain || EntryOf(worker).dropped != 0) continue;
-    // A device's memory outlives its workers, so their later starts do not advance the generation.
-    ++EntryOf(worker).generation;
-    if (worker.record.failed != 0) {
-      worker.supervision.OnNotStarted(
-          absl::StrCat("the device failed at the daemon's start: ", worker.record.scrub.detail));
-      Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
-      continue;
-    }
-    if (worker.record.scrub.outcome == ScrubOutcome::kStale) {
-      worker.supervision.OnNotStarted(
-          absl::StrCat("the driver does not clear memory between processes: ", worker.record.scrub.detail));
-      Log("device %u is stopped: %s", worker.record.ordinal, worker.supervision.last_failure().c_str());
-      continue;
-    }
-    TryStartWorker(worker);
-  }
+  StartWorkers();
   if (WantsMonitor()) StartMonitor();
   return StartBroker();
 }
@@ -191,7 +174,10 @@ absl::Status Supervisor::Serve() {
         entries.push_back({.fd = worker.test->process.pidfd(), .events = POLLIN, .revents = 0});
       }
     }
-    wake = std::min(wake, monitor_wake());
+    wake = std::min({wake, monitor_wake(), driver_wake()});
+    if (driver_look_.has_value()) {
+      entries.push_back({.fd = driver_look_->process.pidfd(), .events = POLLIN, .revents = 0});
+    }
     if (store_.has_value()) {
       wake = std::min(wake, store_->wake());
       entries.push_back({.fd = store_->fd(), .events = 0, .revents = 0});
@@ -210,6 +196,7 @@ absl::Status Supervisor::Serve() {
     AttendFolder(/*changed=*/(entries[1].revents | entries[2].revents) != 0);
     AttendWorkers();
     AttendMonitor();
+    AttendDriver();
     AttendStore();
     if (!broker_.has_value()) {
       if (Now() >= broker_start_) TryStartBroker();

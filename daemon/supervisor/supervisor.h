@@ -207,6 +207,10 @@ class Supervisor {
   absl::Status FindDevices();
   // Adds one worker of each kind for each device; none of them runs.
   void ListWorkers(const std::vector<DeviceRecord>& records);
+  // Starts the main worker of each device that can serve.
+  void StartWorkers();
+  // Returns why the device is out of service from the start on; empty if it is not.
+  static std::string WhyNotStarted(const DeviceRecord& record);
   absl::StatusOr<Inventory> StartInventory();
   // Requires: the process has ended, or its deadline has passed.
   static absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(Inventory& inventory);
@@ -250,6 +254,20 @@ class Supervisor {
   void StartTest(Worker& worker);
   void OnTestDone(Worker& worker);
 
+  // ---- supervisor_driver.cc: a driver that is not ready when the daemon starts ----------------------------------
+
+  static constexpr std::chrono::milliseconds kFirstDriverPause{250};
+  static constexpr std::chrono::milliseconds kLongestDriverPause{10'000};
+
+  // Whether the one device stands for those that the driver does not list yet.
+  bool AwaitsDriver() const;
+  MonotonicTime driver_wake() const;
+  // Takes another inventory when that is due, and handles its end.
+  void AttendDriver();
+  void OnDriverLook(absl::StatusOr<std::vector<DeviceRecord>> records, UniqueFd table);
+  // Replaces the device that stood for them.
+  void TakeUpDevices(const std::vector<DeviceRecord>& records, UniqueFd table);
+
   const SupervisorOptions options_;
   // The path this program was started from, whatever file is there now.
   const std::string program_;
@@ -286,6 +304,10 @@ class Supervisor {
   std::optional<Monitor> monitor_;
   // A monitor that SIGKILL did not end: a second one runs beside it, but never a third.
   std::optional<Monitor> abandoned_monitor_;
+  // The inventory that waits for the driver; nullopt if none runs. When the next one starts, and the pause after it.
+  std::optional<Inventory> driver_look_;
+  MonotonicTime next_driver_look_;
+  std::chrono::milliseconds driver_pause_ = kFirstDriverPause;
   MonitorRestarts monitor_restarts_;
   // When the next monitor starts, while there is none; max() for never.
   MonotonicTime monitor_start_ = MonotonicTime::max();

@@ -116,7 +116,7 @@ void Supervisor::AttendUpgrade() {
   const auto changing = [](const Worker& worker) {
     return worker.test.has_value() || worker.supervision.state() == Supervision::State::kEnding;
   };
-  if (std::any_of(workers_.begin(), workers_.end(), changing)) return;
+  if (driver_look_.has_value() || std::any_of(workers_.begin(), workers_.end(), changing)) return;
   switch (upgrade_) {
     case Upgrade::kNone:
       return;

@@ -55,7 +55,10 @@ std::vector<std::string> FlagsFor(const char* role, const DeviceRecord& record, 
 bool Supervisor::WantsMonitor() const {
   return !options_.host_devices_file.empty() ||
          std::any_of(workers_.begin(), workers_.end(),
-                     [](const Worker& worker) { return worker.record.backend != BackendKind::kHost; });
+                     [](const Worker& worker) {
+                       return worker.record.backend != BackendKind::kHost &&
+                              worker.record.fault != DeviceFault::kNoDriver;
+                     });
 }
 
 void Supervisor::StartMonitor() {

@@ -97,6 +97,35 @@ void Supervisor::ListWorkers(const std::vector<DeviceRecord>& records) {
   }
 }
 
+std::string Supervisor::WhyNotStarted(const DeviceRecord& record) {
+  switch (record.fault) {
+    case DeviceFault::kNone:
+      break;
+    case DeviceFault::kNotDescribed:
+      return absl::StrCat("the device failed at the daemon's start: ", record.scrub.detail);
+    case DeviceFault::kNoDriver:
+      return absl::StrCat("waiting for the GPU driver: ", record.scrub.detail,
+                          "; start berthd with --backend=host to serve host memory");
+  }
+  if (record.scrub.outcome != ScrubOutcome::kStale) return "";
+  return absl::StrCat("the driver does not clear memory between processes: ", record.scrub.detail);
+}
+
+void Supervisor::StartWorkers() {
+  for (Worker& worker : workers_) {
+    if (worker.worker_kind != WorkerKind::kMain || EntryOf(worker).dropped != 0) continue;
+    // A device's memory outlives its workers, so their later starts do not advance the generation.
+    ++EntryOf(worker).generation;
+    const std::string why = WhyNotStarted(worker.record);
+    if (why.empty()) {
+      TryStartWorker(worker);
+    } else {
+      worker.supervision.OnNotStarted(why);
+      Log("device %u is stopped: %s", worker.record.ordinal, why.c_str());
+    }
+  }
+}
+
 Supervisor::Worker* Supervisor::FindWorker(uint32_t device, WorkerKind worker_kind) {
   const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
     return worker.record.ordinal == device && worker.worker_kind == worker_kind;
@@ -303,6 +332,10 @@ void Supervisor::OnRequest(CommandRequest request) {
       break;
     case WorkerCommand::kEnable:
       if (EntryOf(worker).dropped != 0 || worker.supervision.state() != Supervision::State::kStopped) break;
+      if (AwaitsDriver()) {
+        next_driver_look_ = Now();
+        break;
+      }
       Log("%s of device %u is enabled again", NameOf(worker.worker_kind), worker.record.ordinal);
       worker.lost = false;
       if (worker.supervision.OnEnabled()) StartTest(worker);

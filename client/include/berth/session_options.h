@@ -29,7 +29,8 @@ struct SessionOptions {
   // (docs/concepts/fairness.md).
   bool cache_permits = false;
   // Bounds each step of Open(), including its wait when this user's processes connect faster than the daemon accepts
-  // them. Also bounds every call that does not wait for a lease.
+  // them. Also bounds every call that does not wait for a lease, and the time in which a call that does wait tries to
+  // reach a daemon that does not restart.
   absl::Duration timeout = absl::Seconds(10);
 };
 

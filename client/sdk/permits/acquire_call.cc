@@ -42,9 +42,10 @@ class Running {
 
   void OnAnswer(const grpc::Status& answer) {
     turn_.load(std::memory_order_acquire);
+    const bool unconnected = attempt_->hooks->unconnected();
     attempt_.reset();
     call_.core->LeaveCall();
-    absl::Status status = call_.core->JudgeCall(call_.limits, answer);
+    absl::Status status = call_.core->JudgeCall(call_.limits, answer, unconnected);
     if (status.ok()) status = call_.core->TakeUp(call_.limits);
     const std::optional<CallPause> pause = call_.core->PauseBeforeRetry(call_.limits, &attempts_, &status);
     if (!pause.has_value()) return Finish(status);

@@ -13,6 +13,7 @@
 
 #include <berth/error.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/sdk/transport/high_fd.h"
@@ -42,14 +43,22 @@ absl::Status NoConnection(const std::string& path, int error) {
   return absl::UnavailableError(absl::StrCat("no Berth daemon answers on ", status.message()));
 }
 
-absl::StatusOr<UniqueFd> Connect(const std::string& path, absl::Duration timeout) {
-  sockaddr_un address = {.sun_family = AF_UNIX};
-  if (path.size() >= sizeof(address.sun_path)) {
-    return Refuse(Reason::kInvalidField, "{field}: {value} bytes, limit {limit}",
-                  {{"field", "the path of attach.sock"},
-                   {"value", path.size()},
-                   {"limit", sizeof(address.sun_path) - 1}});
+// Returns OK for a path that a socket's address can hold.
+absl::Status CheckAddress(const std::string& path) {
+  constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.find('\0') != std::string::npos) {
+    return Refuse(Reason::kInvalidField, "{field} {value} has a zero byte",
+                  {{"field", "socket path"}, {"value", absl::CHexEscape(path)}});
   }
+  if (path.size() <= kLimit) return absl::OkStatus();
+  return Refuse(Reason::kInvalidField,
+                "{field} {path}: {value} bytes, limit {limit}; name the folder by a shorter path, e.g. a symbolic link",
+                {{"field", "socket path"}, {"path", path}, {"value", path.size()}, {"limit", kLimit}});
+}
+
+absl::StatusOr<UniqueFd> Connect(const std::string& path, absl::Duration timeout) {
+  BERTH_RETURN_IF_ERROR(CheckAddress(path));
+  sockaddr_un address = {.sun_family = AF_UNIX};
   memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return OsError("socket", errno);
@@ -173,6 +182,7 @@ absl::StatusOr<JoinedChannel> AskToJoin(const std::string& path, const Question&
 }  // namespace
 
 absl::Status CheckMayConnect(const std::string& path) {
+  BERTH_RETURN_IF_ERROR(CheckAddress(path));
   if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return absl::OkStatus();
   return NoConnection(path, errno);
 }

@@ -33,7 +33,8 @@ struct JoinedChannel {
 };
 
 // Checks by the file's mode, without a connection, whether this process may connect to the socket at `path`.
-// Errors: kPermissionDenied naming the socket and the user; kUnavailable where no such socket exists.
+// Errors: kPermissionDenied naming the socket and the user; kUnavailable where no such socket exists; INVALID_FIELD for
+// a path that no address of a socket can hold.
 absl::Status CheckMayConnect(const std::string& path);
 
 // Path of the socket in `folder` on which sessions are opened and joined: the operators' socket or the general one.

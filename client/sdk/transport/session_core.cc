@@ -12,7 +12,9 @@
 #include <berth/error.h>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -45,8 +47,10 @@ constexpr int kMaxLifelineRefusals = 15;
 ProcessNeeds SessionNeeds() { return {.threads = 1, .memory = MiB(2), .fds = 7}; }
 
 // Resources that the first RPC needs. Threads: those of gRPC, which aborts or hangs without them, and the timer's
-// thread. Fds: gRPC's connection, and five for epoll and eventfds.
-ProcessNeeds CallNeeds() { return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = 6}; }
+// thread. Fds: gRPC's connection, five for epoll and eventfds, and the folder's if its path has a comma.
+ProcessNeeds CallNeeds(absl::string_view socket) {
+  return {.threads = GrpcThreads() + 1, .memory = MiB(16), .fds = absl::StrContains(socket, ',') ? 7 : 6};
+}
 
 // Whether `status` is the daemon's final answer to a request. A status that ends a wait is not final: the grant and the
 // end of the wait may have crossed.
@@ -326,16 +330,22 @@ absl::StatusOr<OpenRequest> SessionCore::Begin() {
 SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context)
     : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
       cancelled_(limits.cancellation, [context] { context->TryCancel(); }),
-      late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }) {}
+      late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }),
+      no_connection_(&core->live_->timer, core->ConnectDeadline(limits), [this, core, context] {
+        if (!core->CannotConnect()) return;
+        unconnected_ = true;
+        context->TryCancel();
+      }) {}
 
 absl::Status SessionCore::EnterCall() {
   BERTH_RETURN_IF_ERROR(guard_.Check());
   MutexLock lock(&mu_);
   BERTH_RETURN_IF_ERROR(lost_);
   if (live_->stubs == nullptr) {
-    BERTH_RETURN_IF_ERROR(CheckCapacity("a call to the daemon", CallNeeds()));
+    BERTH_RETURN_IF_ERROR(CheckCapacity("a call to the daemon", CallNeeds(socket_path_)));
     live_->stubs = std::make_shared<Stubs>(socket_path_, kAcceptPatience);
   }
+  live_->stubs->FindSocket();
   ++calls_;
   return absl::OkStatus();
 }
@@ -376,19 +386,34 @@ absl::Status SessionCore::NoAnswer() const {
     MutexLock lock(&mu_);
     lacks_connection = live_->stubs != nullptr && !live_->stubs->connected();
   }
+  std::string why;
+  if (lacks_connection) {
+    const absl::Status reached = CheckMayConnect(socket_path_);
+    why = reached.ok() ? absl::StrCat("it accepted no connection on ", socket_path_,
+                                      "; it may be restarting, or have no file descriptor for another client, which "
+                                      "its log reports")
+                       : std::string(reached.message());
+  }
   return absl::DeadlineExceededError(
-      absl::StrCat("the daemon in ", folder_, " did not answer in time",
-                   lacks_connection ? absl::StrCat(": it accepted no connection on ", socket_path_,
-                                                   "; it may be restarting, or have no file descriptor for another "
-                                                   "client, which its log reports")
-                                    : ""));
+      absl::StrCat("the daemon in ", folder_, " did not answer in time", why.empty() ? "" : ": ", why));
 }
 
-absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status& answer) const {
+absl::Time SessionCore::ConnectDeadline(const CallLimits& limits) const {
+  const absl::Time deadline = SteadyNow() + timeout_;
+  return deadline < limits.deadline && !stubs().connected() ? deadline : absl::InfiniteFuture();
+}
+
+bool SessionCore::CannotConnect() const {
+  if (stubs().connected()) return false;
+  return observer_ || (!channel().away() && !CheckMayConnect(socket_path_).ok());
+}
+
+absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status& answer, bool unconnected) const {
   const absl::Status status = FromGrpc(answer);
   if (absl::IsDeadlineExceeded(status) && !GetErrorDetails(status).has_value()) return NoAnswer();
   if (!absl::IsCancelled(status)) return status;
   BERTH_RETURN_IF_ERROR(Check());
+  if (unconnected) return NoAnswer();
   // If neither the caller nor the daemon's core cancelled the call, a stopping server ended it.
   const bool asked_for = limits.cancellation != nullptr && limits.cancellation->cancelled();
   if (asked_for || GetErrorDetails(status).has_value()) return status;
@@ -408,7 +433,8 @@ absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& atte
   grpc::ClientContext context;
   PrepareCall(limits, &context);
   const CallHooks hooks(this, limits, &context);
-  return JudgeCall(limits, attempt(&context));
+  const grpc::Status answer = attempt(&context);
+  return JudgeCall(limits, answer, hooks.unconnected());
 }
 
 absl::Status SessionCore::Call(const CallLimits& limits, const Attempt& attempt) {

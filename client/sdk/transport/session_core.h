@@ -164,22 +164,27 @@ class SessionCore {
   void LeaveCall() ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the deadline and the credentials in the context of one attempt.
   void PrepareCall(const CallLimits& limits, grpc::ClientContext* context) const;
-  // Cancels the attempt when the session is lost, when the caller cancels, or when gRPC does not report an expired
-  // deadline.
+  // Cancels the attempt when the session is lost, when the caller cancels, when the attempt gets no connection, or when
+  // gRPC does not report an expired deadline.
   class CallHooks {
    public:
     CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context);
 
+    // Whether the attempt was cancelled for want of a connection.
+    bool unconnected() const { return unconnected_; }
+
    private:
+    std::atomic<bool> unconnected_ = false;
     const Cancellation::Hook lost_;
     const Cancellation::Hook cancelled_;
     const CallTimer::Alarm late_;
+    const CallTimer::Alarm no_connection_;
   };
   // The pauses between attempts.
   CallPauses& pauses() { return live_->pauses; }
   CallTimer& timer() { return live_->timer; }
-  // Converts the answer of an attempt to the status for the caller.
-  absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer) const;
+  // Converts the answer of an attempt to the status for the caller. `unconnected` is CallHooks's.
+  absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer, bool unconnected) const;
   // Returns the pause before the next attempt; nullopt if `*status` is the final result of the call.
   std::optional<CallPause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status);
 
@@ -255,8 +260,13 @@ class SessionCore {
   static absl::Status JudgeLate(const CallLimits& limits, absl::Status status);
   // Waits while the calls are set aside.
   void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
-  // Returns the error of a call whose deadline has passed.
+  // Returns the error of a call whose deadline has passed, or that got no connection.
   absl::Status NoAnswer() const;
+  // Returns when an attempt that starts now has waited long enough for a connection; infinite if it has one.
+  absl::Time ConnectDeadline(const CallLimits& limits) const;
+  // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
+  // Requires: an attempt is under way.
+  bool CannotConnect() const;
   // Moves the stubs out once the session is over and no call is under way; otherwise returns null. Without this, gRPC
   // would stay connected to the next daemon. The caller passes the result to KeepWhileConnecting() after it has
   // released the lock.

@@ -1,9 +1,7 @@
 #include "client/sdk/transport/stubs.h"
 
 #include <tuple>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/fence.grpc.pb.h"
@@ -14,6 +12,7 @@
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/plan.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
+#include "client/sdk/transport/socket_target.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -23,7 +22,7 @@
 namespace berth::internal {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& socket, absl::Duration accept_patience) {
+std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& uri, absl::Duration accept_patience) {
   grpc::ChannelArguments arguments;
   // Each session has its own connection, because the daemon counts and cuts connections by session.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -42,7 +41,7 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& socket, absl::
   for (const char* const unused : {GRPC_ARG_ENABLE_RETRIES, GRPC_ARG_ENABLE_CHANNELZ, GRPC_ARG_HTTP2_BDP_PROBE}) {
     arguments.SetInt(unused, 0);
   }
-  return grpc::CreateCustomChannel(absl::StrCat("unix:", socket), grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(uri, grpc::InsecureChannelCredentials(), arguments);
 }
 
 gpr_timespec ToGrpc(absl::Time deadline) {
@@ -64,13 +63,15 @@ using AllStubs = StubsOf<v1::SessionService, v1::PermitService, v1::MemoryServic
 }  // namespace
 
 struct Stubs::Channel {
-  explicit Channel(std::shared_ptr<grpc::Channel> its) : channel(std::move(its)), all(channel) {}
+  Channel(const std::string& socket, absl::Duration accept_patience)
+      : target(socket), channel(MakeGrpcChannel(target.uri(), accept_patience)), all(channel) {}
+  const SocketTarget target;
   const std::shared_ptr<grpc::Channel> channel;
   const AllStubs all;
 };
 
 Stubs::Stubs(const std::string& socket, absl::Duration accept_patience)
-    : channel_(std::make_unique<const Channel>(MakeGrpcChannel(socket, accept_patience))) {}
+    : channel_(std::make_unique<const Channel>(socket, accept_patience)) {}
 
 Stubs::~Stubs() = default;
 
@@ -101,7 +102,14 @@ bool Stubs::AwaitConnecting(absl::Time until) const {
   return channel_->channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, ToGrpc(until));
 }
 
-void Stubs::ConnectNow() const { grpc::experimental::ChannelResetConnectionBackoff(channel_->channel.get()); }
+void Stubs::FindSocket() const {
+  if (channel_->target.has_fd() && !connected()) channel_->target.Refresh();
+}
+
+void Stubs::ConnectNow() const {
+  channel_->target.Refresh();
+  grpc::experimental::ChannelResetConnectionBackoff(channel_->channel.get());
+}
 
 void SetDeadline(absl::Time deadline, grpc::ClientContext* context) { context->set_deadline(ToGrpc(deadline)); }
 

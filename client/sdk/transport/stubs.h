@@ -35,6 +35,8 @@ class Stubs {
   bool connected() const;
   // Waits until gRPC is no longer establishing a connection. Returns false if that takes longer than `until`.
   bool AwaitConnecting(absl::Time until) const;
+  // Before a call: finds the socket again whose folder was deleted and created again.
+  void FindSocket() const;
   // Makes gRPC connect at once where it pauses between two attempts to connect.
   void ConnectNow() const;
 

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/device_name.h"
 #include "daemon/core/devices/devices.h"
 #include "daemon/core/managers.h"
 #include "daemon/core/types/record_kind.h"
@@ -39,6 +41,9 @@ void Fields(Archive& archive, DeviceLedgerRecord& record) {
           record.drain_reason, record.lost, record.tested);
   archive.Since(3, record.uuid);
 }
+
+// Whether the driver had not identified the device. No lease is on such a device.
+bool IsUnidentified(const DeviceLedgerRecord& record) { return absl::StartsWith(record.uuid, kUnidentifiedDevice); }
 
 absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
 
@@ -102,6 +107,7 @@ absl::Status Devices::CheckDeviceRecords(const RecordViews& records, const Archi
     // Managers::Restore() reports the unreadable record.
     if (!archive.Finish().ok()) return absl::OkStatus();
     const auto found = devices_.find(static_cast<uint32_t>(it->first.id));
+    if (IsUnidentified(record) && found != devices_.end()) continue;
     const std::string now = found == devices_.end() ? "missing" : found->second.config.uuid;
     if (now == record.uuid || (record.uuid.empty() && found != devices_.end())) continue;
     return absl::FailedPreconditionError(

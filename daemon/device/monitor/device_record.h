@@ -23,9 +23,10 @@ enum class BackendKind : uint32_t {
 
 // Devices that the operator selects.
 enum class BackendChoice {
-  // CUDA devices, or host devices if there is no CUDA.
+  // CUDA devices, or host devices if no CUDA driver is installed.
   kAuto,
   kHost,
+  // CUDA devices, also of a driver that is installed later.
   kCuda,
 };
 
@@ -48,6 +49,15 @@ struct ScrubFinding {
 // backends round alike.
 inline constexpr uint64_t kBlockGranularity = uint64_t{2} << 20;
 
+// Why a device is out of service from the start on.
+enum class DeviceFault : uint32_t {
+  kNone = 0,
+  // The device could not be described.
+  kNotDescribed = 1,
+  // The driver lists no device yet. The one record of the table stands for the devices to come.
+  kNoDriver = 2,
+};
+
 // A table of these records, by ordinal, is a memfd that the supervisor holds.
 struct DeviceRecord {
   // Node-local label; for CUDA also the driver's own ordinal in the daemon's environment.
@@ -57,9 +67,8 @@ struct DeviceRecord {
   char uuid[64] = {};
   // Zero-terminated.
   char name[92] = {};
-  // 1 if the device could not be described when the daemon started, and is out of service. The other fields then have
-  // what could be read, and clears.detail has the error.
-  uint32_t failed = 0;
+  // If not kNone, the other fields have what could be read, and scrub.detail has the error.
+  DeviceFault fault = DeviceFault::kNone;
   uint64_t total_bytes = 0;
   // Free memory when the daemon started.
   uint64_t free_bytes = 0;

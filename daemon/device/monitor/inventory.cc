@@ -1,6 +1,7 @@
 #include "daemon/device/monitor/inventory.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,8 @@
 #include "common/cuda/nvml.h"
 #include "common/cuda/nvml_survey.h"
 #include "common/device_metrics.h"
+#include "common/device_name.h"
+#include "common/label.h"
 #include "common/os/os_error.h"
 #include "common/patience.h"
 #include "common/status_macros.h"
@@ -122,7 +125,7 @@ uint32_t Optional(cuda::Driver& driver, uint32_t ordinal, cuda::DeviceAttribute 
 // Returns a placeholder record for a device whose UUID cannot be read.
 DeviceRecord UnknownDevice(uint32_t ordinal) {
   DeviceRecord record = {.ordinal = ordinal, .backend = BackendKind::kCudaVmm, .granularity = kBlockGranularity};
-  SetText(absl::StrCat("unknown-", ordinal), record.uuid);
+  SetText(absl::StrCat(kUnidentifiedDevice, ordinal), record.uuid);
   SetText("not tried: turned off", record.scrub.detail);
   return record;
 }
@@ -231,7 +234,7 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
     DeviceRecord& record =
         records.emplace_back(described[ordinal].has_value() ? described[ordinal]->record : UnknownDevice(ordinal));
     if (status.ok()) continue;
-    record.failed = 1;
+    record.fault = DeviceFault::kNotDescribed;
     SetText(status.message(), record.scrub.detail);
   }
   if (records.empty()) {
@@ -244,19 +247,32 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
   return records;
 }
 
+// Returns the record that stands for the devices of a driver that lists none yet.
+DeviceRecord WithoutDriver(const absl::Status& why) {
+  DeviceRecord record = UnknownDevice(/*ordinal=*/0);
+  record.fault = DeviceFault::kNoDriver;
+  std::string text(why.message());
+  if (const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES")) {
+    absl::StrAppend(&text, " (CUDA_VISIBLE_DEVICES=\"", visible, "\")");
+  }
+  SetText(ToMessage(text, sizeof(record.scrub.detail) - 1), record.scrub.detail);
+  return record;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options) {
   if (!options.host_devices_file.empty()) return ScriptedDevices(options);
   if (options.backend == BackendChoice::kHost) return HostDevices(options);
   absl::StatusOr<std::vector<DeviceRecord>> devices = CudaDevices();
-  // Absence of CUDA is an answer, but a fault is an error. A broken driver must not silently turn a GPU node into a
-  // host-memory node.
-  if (options.backend == BackendChoice::kAuto && IsRefusal(devices.status(), Reason::kUnsupported)) {
-    StderrLog().Write(absl::StrCat("berthd: ", devices.status().message(), "; using host memory for blocks\n"));
-    return HostDevices(options);
-  }
-  return devices;
+  const absl::Status& why = devices.status();
+  if (!IsRefusal(why, Reason::kUnsupported) && !IsRefusal(why, Reason::kDriver)) return devices;
+  // A driver that is there and lists no device may do so later. Host memory instead would turn a GPU node whose driver
+  // comes up late into a node without a GPU.
+  if (options.backend == BackendChoice::kCuda || !cuda::IsNotInstalled(why)) return std::vector{WithoutDriver(why)};
+  StderrLog().Write(absl::StrCat("berthd: this node has no GPU (", why.message(),
+                                 "): its devices are host memory, as with --backend=host\n"));
+  return HostDevices(options);
 }
 
 absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records) {

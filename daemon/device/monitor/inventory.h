@@ -28,10 +28,10 @@ struct InventoryOptions {
 
 // Finds the devices without a context on any. Ordinals rise; a missing ordinal is a device whose memory cannot be
 // shared. Logs each such device to stderr, and also why kAuto selected host devices. A device that fails, or does not
-// answer in 3 s, is listed as `failed`. Threads may then be stuck in its driver, so the process must end without
-// waiting for them.
-// Errors: UNSUPPORTED for kCuda without CUDA; DRIVER if the driver fails as a whole; kInvalidArgument for a file that
-// describes no devices.
+// answer in 3 s, is listed with its fault. Threads may then be stuck in its driver, so the process must end without
+// waiting for them. A driver that fails as a whole or lists no device is one record with fault kNoDriver: for kCuda
+// always, for kAuto if a libcuda is installed.
+// Errors: kInvalidArgument for a file that describes no devices; kResourceExhausted without threads.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
 
 // Writes the records to `fd`, one after the other.

@@ -1,16 +1,16 @@
 #include "daemon/device/monitor/inventory.h"
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <set>
 #include <string>
 
-#include <berth/error.h>
 #include <berth/ids.h>
 
+#include "common/cuda/driver.h"
 #include "common/os/memfd.h"
+#include "gtest/gtest.h"
 
 namespace berth {
 namespace {
@@ -46,22 +46,30 @@ TEST(InventoryTest, OrdinalsStopAtLimit) {
   EXPECT_EQ(records->size(), kMaxDeviceOrdinals);
 }
 
-TEST(InventoryTest, AutoWithoutCudaMeansHostCudaIsRejected) {
+TEST(InventoryTest, AutoWithoutLibraryMeansHostCudaWaitsForDriver) {
+  const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+  if (!cuda::IsNotInstalled(driver.status())) GTEST_SKIP() << "this machine has CUDA's library";
+  EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << driver.status();
   const auto cuda = TakeInventory({.backend = BackendChoice::kCuda});
-  if (cuda.ok()) GTEST_SKIP() << "this machine has CUDA";
-  EXPECT_EQ(getenv("BERTH_REQUIRE_CUDA"), nullptr) << cuda.status();
-  EXPECT_TRUE(IsRefusal(cuda.status(), Reason::kUnsupported)) << cuda.status();
+  ASSERT_TRUE(cuda.ok()) << cuda.status();
+  ASSERT_EQ(cuda->size(), 1u);
+  EXPECT_EQ((*cuda)[0].fault, DeviceFault::kNoDriver);
+  EXPECT_STREQ((*cuda)[0].uuid, "unknown-0");
+  EXPECT_TRUE(std::string((*cuda)[0].scrub.detail).starts_with("no CUDA: libcuda.so.1")) << (*cuda)[0].scrub.detail;
   ::testing::internal::CaptureStderr();
   const auto records = TakeInventory({.backend = BackendChoice::kAuto});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "berthd: " + std::string(cuda.status().message()) + "; using host memory for blocks\n");
+            "berthd: this node has no GPU (" + std::string(driver.status().message()) +
+                "): its devices are host memory, as with --backend=host\n");
   ASSERT_TRUE(records.ok());
   EXPECT_EQ((*records)[0].backend, BackendKind::kHost);
+  EXPECT_EQ((*records)[0].fault, DeviceFault::kNone);
 }
 
 TEST(InventoryTest, CudaDevicesHaveUniqueUuidsAndValues) {
   const auto records = TakeInventory({.backend = BackendChoice::kCuda});
-  if (!records.ok()) GTEST_SKIP() << records.status();
+  ASSERT_TRUE(records.ok()) << records.status();
+  if ((*records)[0].fault == DeviceFault::kNoDriver) GTEST_SKIP() << (*records)[0].scrub.detail;
   std::set<std::string> uuids;
   for (const DeviceRecord& record : *records) {
     EXPECT_EQ(record.backend, BackendKind::kCudaVmm);

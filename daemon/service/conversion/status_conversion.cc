@@ -5,6 +5,7 @@
 
 #include <berth/error.h>
 
+#include "common/terminal_text.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
@@ -19,14 +20,15 @@ static_assert(static_cast<int>(grpc::StatusCode::CANCELLED) ==
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string text(status.message());
+  // A path in the text may have bytes that no string of a protobuf message can have.
+  const std::string text = ToTerminal(status.message());
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
 
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(ReasonName(details->reason)));
   info.set_domain("berth");
-  for (const auto& [name, value] : details->metadata) (*info.mutable_metadata())[name] = value;
+  for (const auto& [name, value] : details->metadata) (*info.mutable_metadata())[name] = ToTerminal(value);
   google::rpc::Status wire;
   wire.set_code(static_cast<int>(status.code()));
   wire.set_message(text);

@@ -31,6 +31,17 @@ TEST(StatusConversionTest, RefusalCarriesReasonMetadataAndRetry) {
   EXPECT_EQ(retry.retry_delay().nanos(), 500'000'000);
 }
 
+TEST(StatusConversionTest, InvalidUtf8IsWrittenOut) {
+  const grpc::Status status = ToGrpc(Refuse(Reason::kNotFound, "no {path}", {{"path", "/a\xff/b"}}));
+  EXPECT_EQ(status.error_message(), "no /a\\xff/b");
+  google::rpc::Status wire;
+  ASSERT_TRUE(wire.ParseFromString(status.error_details()));
+  EXPECT_EQ(wire.message(), status.error_message());
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(wire.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.metadata().at("path"), "/a\\xff/b");
+}
+
 TEST(StatusConversionTest, OtherStatusRetainsCodeAndText) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
   const grpc::Status status = ToGrpc(absl::UnavailableError("gone"));

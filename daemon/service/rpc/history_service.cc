@@ -8,6 +8,7 @@
 
 #include "berth/v1/history.grpc.pb.h"
 #include "common/mutex.h"
+#include "common/terminal_text.h"
 #include "daemon/broker/history_writer.h"
 #include "daemon/service/conversion/history_conversion.h"
 #include "daemon/service/rpc/services.h"
@@ -29,7 +30,7 @@ class PageCall final : public grpc::ServerUnaryReactor {
       place->Finish(page.status(), [&](v1::ListHistoryResponse* response) {
         ToProto(*page, response);
         response->set_unwritten_total(history->unwritten());
-        response->set_fault(history->fault());
+        response->set_fault(ToTerminal(history->fault()));
       });
     });
   }

@@ -14,6 +14,7 @@
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "common/label.h"
+#include "common/terminal_text.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/device_conversion.h"
@@ -188,8 +189,8 @@ class NodeService final : public v1::NodeService::CallbackService {
     SetReach(sources_.audit->reach(), [&] { return response->mutable_audit_reach(); });
     SetReach(sources_.log->reach(), [&] { return response->mutable_log_reach(); });
     SetReach(sources_.history->reach(), [&] { return response->mutable_history_reach(); });
-    response->set_settings_fault(sources_.settings->fault());
-    response->set_ledger_fault(std::string(sources_.broker->CheckServes().message()));
+    response->set_settings_fault(ToTerminal(sources_.settings->fault()));
+    response->set_ledger_fault(ToTerminal(sources_.broker->CheckServes().message()));
     return FinishNow(context, absl::OkStatus());
   }
 
@@ -232,7 +233,7 @@ class AdminService final : public v1::AdminService::CallbackService {
       to->set_key(value.key);
       to->set_value(value.value);
       to->set_source(static_cast<v1::ConfigValue::Source>(value.origin));
-      to->set_where(value.where);
+      to->set_where(ToTerminal(value.where));
       to->set_while_running(value.while_running);
       to->set_pending(value.pending);
     }

@@ -58,7 +58,7 @@ int RunInventory(const Options& options) {
   DeviceRecord& record = (*records)[1];
   if (stale) record.scrub = {.outcome = ScrubOutcome::kStale, .detail = "found 3 stale words in 1 GiB"};
   if (failed) {
-    record.failed = 1;
+    record.fault = DeviceFault::kNotDescribed;
     record.scrub = {.detail = "cuDeviceTotalMem: CUDA_ERROR_UNKNOWN (999)"};
   }
   return WriteInventory(kChildFd, *records).ok() ? 0 : 1;

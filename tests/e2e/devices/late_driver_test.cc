@@ -1,0 +1,223 @@
+// A GPU driver that is not ready when the daemon starts, and comes later.
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/client_folder.h"
+#include "tests/support/driver/driver_script.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The libcuda.so.1 that the daemon finds at its start.
+enum class Library { kNone, kTorn, kTooOld, kScripted };
+
+struct Start {
+  const char* name;
+  Library library;
+  // The result of cuInit, in the driver's script.
+  const char* init = "";
+  const char* backend = "auto";
+  // Part of the daemon's environment; empty for none.
+  const char* environment = "";
+  // The reason that `berth devices` shows.
+  const char* why;
+};
+
+std::string MakeFolder() {
+  char folder[] = "/tmp/berth-late-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder);
+  GiveToClients(folder);
+  return folder;
+}
+
+class Node : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!DriverScript::IsOfUse()) GTEST_SKIP() << "built without CUDA's headers";
+    fs::create_directory(libraries_);
+  }
+  void TearDown() override {
+    StopDaemon();
+    fs::remove_all(parent_);
+  }
+
+  static std::string PathOf(const char* library) {
+    return fs::absolute(ProgramPath(absl::StrCat("tests/support/driver/", library)));
+  }
+  void Install(const Start& start) {
+    const std::string path = libraries_ + "/libcuda.so.1";
+    switch (start.library) {
+      case Library::kNone:
+        return;
+      case Library::kTorn:
+        std::ofstream(path) << "half of a library";
+        return;
+      case Library::kTooOld:
+        return fs::create_symlink(PathOf("libnvidia-ml.so.1"), path);
+      case Library::kScripted:
+        return fs::create_symlink(PathOf("libcuda.so.1"), path);
+    }
+  }
+  // Makes the driver ready.
+  void DriverComes() {
+    driver_.Set("cuInit", "");
+    for (const char* const library : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
+      const std::string next = absl::StrCat(libraries_, "/next");
+      fs::create_symlink(PathOf(library), next);
+      fs::rename(next, absl::StrCat(libraries_, "/", library));
+    }
+  }
+  void StartDaemon(const Start& start) {
+    std::vector<std::string> environment = {"BERTH_SESSION", "CUDA_VISIBLE_DEVICES", "BERTH_GPU_TEST_CONCURRENCY",
+                                            "REALIZAR_GPU_TEST_CONCURRENCY"};
+    for (const std::string& entry : driver_.environment()) environment.push_back(entry);
+    environment.push_back(absl::StrCat("LD_LIBRARY_PATH=", libraries_));
+    if (*start.environment != '\0') environment.emplace_back(start.environment);
+    daemon_.emplace(Subprocess::Start({.argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder_),
+                                                absl::StrCat("--backend=", start.backend), "--no-clears-check",
+                                                "--warm-blocks=0"},
+                                       .environment = environment,
+                                       .errors = log_,
+                                       .of_operator = true}));
+    ASSERT_TRUE(Eventually([&] { return daemon_->IsGone() || fs::exists(folder_ + "/observer.sock"); })) << Log();
+    ASSERT_FALSE(daemon_->IsGone()) << Log();
+    OpenToClients(folder_);
+  }
+  // A broker whose supervisor is killed would go on.
+  void StopDaemon() {
+    if (!daemon_.has_value() || daemon_->IsGone()) return;
+    daemon_->Signal(SIGTERM);
+    EXPECT_EQ(daemon_->Wait(), 0) << Log();
+  }
+  std::string Log() const {
+    std::stringstream text;
+    text << std::ifstream(log_).rdbuf();
+    return text.str();
+  }
+  int CountInLog(const std::string& words) const {
+    return static_cast<int>(std::vector<std::string>(absl::StrSplit(Log(), words)).size()) - 1;
+  }
+  // Returns the command's exit code, and what it printed to either output.
+  std::pair<int, std::string> Run(const std::vector<std::string>& words) const {
+    Subprocess command = berth_.Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    std::string text = command.ReadAll();
+    return {command.Wait(), std::move(text)};
+  }
+
+  const std::string parent_ = MakeFolder();
+  const std::string folder_ = parent_ + "/run";
+  const std::string libraries_ = parent_ + "/libraries";
+  const std::string log_ = parent_ + "/log";
+  const BerthCommand berth_{folder_};
+  DriverScript driver_{2};
+  std::optional<Subprocess> daemon_;
+};
+
+class LateDriverTest : public Node, public ::testing::WithParamInterface<Start> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Starts, LateDriverTest,
+    ::testing::Values(
+        Start{.name = "NoDevice", .library = Library::kScripted, .init = "!100", .why = "no CUDA: no device"},
+        Start{.name = "Stub", .library = Library::kScripted, .init = "!34", .why = "the toolkit's stub"},
+        Start{.name = "NotReady", .library = Library::kScripted, .init = "!802", .why = "cuInit: CUDA_ERROR (802)"},
+        Start{.name = "Unknown",
+              .library = Library::kScripted,
+              .init = "!999",
+              .backend = "cuda",
+              .why = "cuInit: CUDA_ERROR_UNKNOWN"},
+        Start{.name = "HiddenDevices",
+              .library = Library::kScripted,
+              .init = "!100",
+              .environment = "CUDA_VISIBLE_DEVICES=",
+              .why = "no CUDA: no device (CUDA_VISIBLE_DEVICES=\"\")"},
+        Start{.name = "TornLibrary", .library = Library::kTorn, .why = "libcuda.so.1: "},
+        Start{.name = "OldLibrary", .library = Library::kTooOld, .why = "libcuda.so.1 is too old"},
+        Start{.name = "NoLibrary", .library = Library::kNone, .backend = "cuda", .why = "libcuda.so.1: cannot open"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(LateDriverTest, DevicesServeOnceDriverIsReady) {
+  const Start& start = GetParam();
+  Install(start);
+  if (*start.init != '\0') driver_.Set("cuInit", start.init);
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(start));
+
+  // Not healthy, and no device to lease.
+  const auto [sick, health] = Run({"health"});
+  EXPECT_EQ(sick, 1) << health;
+  EXPECT_TRUE(absl::StrContains(health, "1 of 1 devices do not serve")) << health;
+  EXPECT_TRUE(absl::StrContains(health, start.why)) << health;
+  for (const std::vector<std::string>& device : std::vector<std::vector<std::string>>{
+           {"--gpus", "1"}, {"--device", "0"}, {"--mem", "1MiB"}, {"--gpus", "2"}}) {
+    std::vector<std::string> words = {"run"};
+    words.insert(words.end(), device.begin(), device.end());
+    words.insert(words.end(), {"--", "echo", "ran"});
+    const auto [refused, text] = Run(words);
+    EXPECT_NE(refused, 0) << device[0] << ": " << text;
+    EXPECT_FALSE(absl::StrContains(text, "ran\n")) << device[0] << ": " << text;
+  }
+
+  // A lease without a device outlives the change.
+  Subprocess holder = berth_.Start({"run", "--", "/bin/sh", "-c", "echo granted; cat"});
+  EXPECT_EQ(Must(holder.ReadLine()), "granted");
+  DriverComes();
+  ASSERT_TRUE(Eventually([&] { return Run({"health"}).first == 0; })) << Run({"health"}).second << Log();
+  EXPECT_EQ(Run({"run", "--device", "1", "--", "printenv", "CUDA_VISIBLE_DEVICES"}).second,
+            DriverScript::UuidOf(1) + "\n");
+  holder.CloseInput();
+  EXPECT_EQ(holder.Wait(), 0);
+  EXPECT_EQ(CountInLog("waiting for the GPU driver: "), 1) << Log();
+  EXPECT_EQ(CountInLog("the GPU driver is ready"), 1) << Log();
+}
+
+struct HostMemory {
+  const char* backend;
+  Library library;
+  // How often the log says that the node has no GPU.
+  int said;
+};
+
+class HostMemoryTest : public Node, public ::testing::WithParamInterface<HostMemory> {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, HostMemoryTest,
+                         ::testing::Values(HostMemory{"host", Library::kScripted, 0},
+                                           HostMemory{"auto", Library::kNone, 1}),
+                         [](const auto& info) { return std::string(info.param.backend); });
+
+TEST_P(HostMemoryTest, ServesOnRequestOrWithoutLibrary) {
+  const HostMemory& node = GetParam();
+  if (node.library == Library::kNone && ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr) {
+    GTEST_SKIP() << "this machine has CUDA's library";
+  }
+  const Start start = {.name = "", .library = node.library, .backend = node.backend, .why = ""};
+  Install(start);
+  driver_.Set("cuInit", "!100");
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(start));
+  const auto [healthy, health] = Run({"health"});
+  EXPECT_EQ(healthy, 0) << health;
+  EXPECT_EQ(Run({"run", "--gpus", "1", "--", "printenv", "BERTH_DEVICE"}).second, "HOST-0\n");
+  EXPECT_EQ(CountInLog("this node has no GPU"), node.said) << Log();
+}
+
+}  // namespace
+}  // namespace berth::testing
