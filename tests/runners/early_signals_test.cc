@@ -1,7 +1,8 @@
 // Signals that arrive while `berthd` or `berth` starts have the effect of later ones.
 //
 // A started program runs from one system call to the next. At one of these stops it gets a signal, and then runs by
-// itself. The gate tries one stop for each signal, the soak more; BERTH_EARLY_SEED replays the choice.
+// itself. The gate tries one random stop for each signal, the soak more, and both the one at which the daemon waits for
+// its inventory. BERTH_EARLY_SEED replays the choice.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -147,7 +148,7 @@ class EarlySignalsTest : public ::testing::Test {
     EXPECT_GT(stops.end, stops.first + 4);
     std::vector<uint64_t> chosen;
     if (HasFailure()) return chosen;
-    for (uint64_t i = 0; i < GateOrSoak(1, 20); ++i) {
+    for (uint64_t i = 0; i < GateOrSoak(1, 8); ++i) {
       // Another start may take a system call more or less.
       chosen.push_back(stops.first + 2 + random_() % (stops.end - stops.first - 3));
     }
@@ -218,14 +219,24 @@ class SteppedDaemon {
 
 TEST_F(EarlySignalsTest, DaemonHandlesSignalAtAnyMomentOfStart) {
   Stops stops;
+  // The stop at which it begins to wait for the inventory of devices.
+  uint64_t waits = 0;
   {
     SteppedDaemon daemon;
-    stops = CountStops(daemon.program(), [&] { return daemon.IsReady(); });
+    uint64_t covered = 0;
+    stops = CountStops(daemon.program(), [&] {
+      ++covered;
+      if (waits == 0 && daemon.program().Entered() == static_cast<uint64_t>(SYS_poll)) waits = covered;
+      return daemon.IsReady();
+    });
+    waits += stops.first - 1;
     daemon.program().LetGo(SIGTERM);
     daemon.ExpectCleanEnd();
   }
   for (const int signal : {SIGHUP, SIGTERM, SIGINT}) {
-    for (const uint64_t stop : Choose(stops)) {
+    std::vector<uint64_t> chosen = Choose(stops);
+    if (signal == SIGHUP || Soaks()) chosen.push_back(waits);
+    for (const uint64_t stop : chosen) {
       SCOPED_TRACE(absl::StrCat("signal ", signal, " at stop ", stop, " of ", stops.first, " to ", stops.end));
       SteppedDaemon daemon;
       SignalAt(daemon.program(), stop, signal);
