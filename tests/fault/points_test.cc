@@ -404,7 +404,7 @@ TEST_F(PointsTest, SignalDuringReplacementIsHandled) {
       if (!Soaks() && signal != (upgrade ? SIGTERM : SIGHUP)) continue;
       const uint64_t point = 1 + random_() % 8;
       SCOPED_TRACE(absl::StrCat(upgrade ? "upgrade" : "succession", ", signal ", signal, ", point ", point));
-      // The supervisor stops there: the next one in a succession, this one before or after it is replaced in an upgrade.
+      // The supervisor stops there: the next one in a succession, this one before or after its exec in an upgrade.
       points_.Set("berthd", PointMode::kStop, point);
       std::optional<Subprocess> command;
       if (upgrade) {

@@ -1,9 +1,9 @@
-// Processes with too few threads, too little memory, too few file descriptors, or too small files. At each value of each
-// limit a process gives the same result as without the limit, or the message and exit code for that limit. Nothing
+// Processes with too few threads, too little memory, too few file descriptors, or too small files. At each value of
+// each limit a process gives the same result as without the limit, or the message and exit code for that limit. Nothing
 // crashes, hangs or leaves a permit.
 //
-// The gate tries `berth run` and the SDK, and the daemon under limits of file descriptors and file sizes. The soak tries
-// every program under every limit, BERTH_LIMITS_ALL=1 in finer steps.
+// The gate tries `berth run` and the SDK, and the daemon under limits of file descriptors and file sizes. The soak
+// tries every program under every limit, BERTH_LIMITS_ALL=1 in finer steps.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -469,10 +469,10 @@ TEST_F(LimitsTest, ClientsReportOutputAboveFileSize) {
   const std::string to_full = absl::StrCat("exec \"$@\" >> ", full);
   for (const Row& row : std::vector<Row>{
            {"a view", {"/bin/sh", "-c", to_full, "sh", berth, "status"}, 1, "RLIMIT_FSIZE is 4 KiB"},
-           {"a view without words", {"/bin/sh", "-c", to_full, "sh", berth, "--json", "devices"}, 1, "RLIMIT_FSIZE"},
+           {"a JSON view", {"/bin/sh", "-c", to_full, "sh", berth, "--json", "devices"}, 1, "RLIMIT_FSIZE"},
            {"a wrapper", {"/bin/sh", "-c", to_full, "sh", berth, "run", "--", "/bin/true"}, 0, ""},
            {"a command", {berth, "run", "--", "/bin/sh", "-c", writer}, 128 + SIGXFSZ, ""},
-           {"a command that replaces it", {berth, "run", "--exec", "--", "/bin/sh", "-c", writer}, 128 + SIGXFSZ, ""}}) {
+           {"a command by exec", {berth, "run", "--exec", "--", "/bin/sh", "-c", writer}, 128 + SIGXFSZ, ""}}) {
     const Outcome outcome = Run(under_limit(row.argv), environment, {});
     EXPECT_EQ(outcome.code, row.code) << row.name << "\n" << outcome.errors;
     EXPECT_TRUE(absl::StrContains(outcome.errors, row.error)) << row.name << "\n" << outcome.errors;
