@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/os/nonblocking_write.h"
+#include "daemon/base/control_signals.h"
 #include "daemon/base/standard_fds.h"
 #include "daemon/config/options.h"
 #include "daemon/server/memory_scrub_checks.h"
@@ -19,8 +20,9 @@
 
 namespace {
 
-// Runs before the libraries' initializers.
-__attribute__((section(".preinit_array"), used)) void (*g_open_standard_fds)() = &berth::OpenStandardFds;
+// Run before the libraries' initializers, which take longer than the rest of the start.
+__attribute__((section(".preinit_array"), used)) void (*g_before_initializers[])() = {&berth::BlockControlSignals,
+                                                                                      &berth::OpenStandardFds};
 
 // Ends a process at once if it gets no memory, wherever that happens; the next process continues from the persisted
 // state. A thrown std::bad_alloc could be caught by a library, which would then continue with an incomplete step
@@ -38,7 +40,8 @@ int main(int argc, char** argv) {
   // Libraries write to stderr, too: that must not block, end or stop a process. Opening a pipe or terminal again may
   // need privileges that the process gives up later.
   berth::MakeOwnNonBlocking(STDERR_FILENO);
-  for (const int number : {SIGPIPE, SIGTTOU}) ::signal(number, SIG_IGN);
+  // Likewise a file or memory above RLIMIT_FSIZE is an error of the call that grows it.
+  for (const int number : {SIGPIPE, SIGTTOU, SIGXFSZ}) ::signal(number, SIG_IGN);
   // Debian's abseil checks every lock for deadlocks; clang and TSan already check our lock order.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   berth::Options options;
@@ -48,8 +51,7 @@ int main(int argc, char** argv) {
     printf("%s\n", berth::VersionText().c_str());
     return 0;
   }
-  // Only the supervisor handles SIGHUP, even if it is sent to all processes.
-  if (options.role != berth::Role::kSupervisor) ::signal(SIGHUP, SIG_IGN);
+  if (options.role != berth::Role::kSupervisor) berth::LeaveControlSignals();
   switch (options.role) {
     case berth::Role::kSupervisor:
       return berth::RunSupervisorRole(options);

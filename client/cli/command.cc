@@ -1,11 +1,14 @@
 #include "client/cli/command.h"
 
+#include <signal.h>
+
 #include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "client/cli/run/child.h"
 
 namespace berth::cli {
 
@@ -50,7 +53,13 @@ Option Command::AddFlag(const std::string& name, bool* value, const std::string&
 }
 
 void Command::Runs(Verb run) const {
-  app_->callback([chosen = chosen_, run = std::move(run)] { *chosen = run; });
+  app_->callback([chosen = chosen_, run = std::move(run)] {
+    ReleaseSignals();
+    // Output above RLIMIT_FSIZE is an error. A program that is started has the effect of this signal as this process
+    // had it, and its wrapper prints only to stderr.
+    ::signal(SIGXFSZ, SIG_IGN);
+    *chosen = run;
+  });
 }
 
 void Command::RunsProgram(const std::vector<std::string>& separated, std::vector<std::string>* program,

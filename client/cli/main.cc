@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cli/command.h"
 #include "client/cli/exit_status.h"
+#include "client/cli/run/child.h"
 #include "client/cli/run/run_report.h"
 #include "client/cli/verbs.h"
 #include "client/cli/verbs/history.h"
@@ -106,6 +107,7 @@ void EndWithoutMemory() {
 
 int main(int argc, char** argv) {
   using namespace berth::cli;
+  HoldSignals();
   std::set_new_handler(EndWithoutMemory);
   ReserveStandardFds();
   // gRPC's own function would wait for the reader of stderr.

@@ -80,6 +80,10 @@ ssize_t WriteWithoutSignal(int fd, const void* data, size_t size) {
   return WithoutSignal([=] { return ::write(fd, data, size); });
 }
 
+ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset) {
+  return WithoutSignal([=] { return ::pwrite(fd, data, size, offset); });
+}
+
 ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size) {
   struct stat file;
   if (::fstat(fd, &file) < 0) return -1;

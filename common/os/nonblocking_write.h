@@ -12,6 +12,8 @@ namespace berth {
 // As write(2), without a signal to this process: no SIGPIPE for a missing reader, no SIGXFSZ for a file at its size
 // limit, no SIGTTOU for a background process on a terminal.
 ssize_t WriteWithoutSignal(int fd, const void* data, size_t size);
+// As pwrite(2), likewise without a signal.
+ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset);
 
 // As WriteWithoutSignal(), and never waits for the reader: writes the part for which a pipe, a terminal or a socket has
 // capacity. Returns -1 with EAGAIN if it has none. Files and block devices are written as by write(2). Refuses an fd

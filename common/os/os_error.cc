@@ -13,6 +13,8 @@ namespace {
 
 absl::StatusCode CodeOf(int error) {
   switch (error) {
+    case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -41,6 +43,9 @@ std::string LimitOf(int error) {
   }
   if (error == ENOMEM && ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return absl::StrCat(" (RLIMIT_AS is ", limit.rlim_cur >> 10, " KiB: ulimit -v raises it)");
+  }
+  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    return absl::StrCat(" (RLIMIT_FSIZE is ", limit.rlim_cur >> 10, " KiB: ulimit -f raises it)");
   }
   return "";
 }

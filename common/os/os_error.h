@@ -8,9 +8,10 @@
 
 namespace berth {
 
-// Returns "<call>: <strerror>" with the matching code: kResourceExhausted for EMFILE, ENFILE, ENOMEM, ENOSPC; kNotFound
-// for ENOENT; kPermissionDenied for EACCES, EPERM; kUnavailable for EAGAIN, ECONNREFUSED, ECONNRESET, EPIPE; kInternal
-// else. For EMFILE, and for ENOMEM in a limited address space, the text names the limit and how to raise it.
+// Returns "<call>: <strerror>" with the matching code: kResourceExhausted for EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM,
+// ENOSPC; kNotFound for ENOENT; kPermissionDenied for EACCES, EPERM; kUnavailable for EAGAIN, ECONNREFUSED, ECONNRESET,
+// EPIPE; kInternal else. For EMFILE, and for ENOMEM and EFBIG under a limit of this process, the text names the limit
+// and how to raise it.
 absl::Status OsError(absl::string_view call, int error);
 
 }  // namespace berth

@@ -204,7 +204,6 @@ absl::Status LedgerFile::Extend(uint64_t size) {
   // Allocate the bytes, so that a store into the mapping cannot fail for lack of space.
   int error = EINTR;
   while (error == EINTR) error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size));
-  if (error == EFBIG) error = ENOSPC;
   if (error != 0) return OsError(absl::StrCat("allocate ", size, " bytes of ", path_), error);
   return Map(size);
 }

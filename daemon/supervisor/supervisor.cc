@@ -26,6 +26,7 @@
 #include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/base/control_signals.h"
 #include "daemon/base/standard_fds.h"
 #include "daemon/base/stderr_log.h"
 #include "daemon/supervisor/fd_store/service_manager.h"
@@ -65,22 +66,11 @@ absl::StatusOr<rlim_t> LiftFdLimit() {
   return limit.rlim_cur;
 }
 
-// Blocks SIGHUP and the signals that end the daemon, except those that the parent made the daemon ignore. Returns an fd
-// to read them from.
+// Returns an fd to read the control signals from.
 absl::StatusOr<UniqueFd> TakeSignals() {
   // The reader of ready_fd may have ended.
   ::signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGHUP);
-  for (const int number : {SIGTERM, SIGINT}) {
-    struct sigaction action;
-    // A shell without job control starts `berthd &` with SIGINT ignored, so that the shell's own ^C leaves the daemon
-    // alone. Blocking an ignored signal would queue it.
-    if (::sigaction(number, nullptr, &action) < 0) return OsError("sigaction", errno);
-    if (action.sa_handler != SIG_IGN) sigaddset(&set, number);
-  }
-  if (::sigprocmask(SIG_BLOCK, &set, nullptr) < 0) return OsError("sigprocmask", errno);
+  const sigset_t set = TakeControlSignals();
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return OsError("signalfd", errno);
   return fd;

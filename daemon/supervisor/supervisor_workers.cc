@@ -79,8 +79,11 @@ absl::Status Supervisor::FindDevices() {
   BERTH_ASSIGN_OR_RETURN(Inventory inventory, StartInventory());
   pollfd entries[] = {{.fd = inventory.process.pidfd(), .events = POLLIN, .revents = 0},
                       {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-  ::poll(entries, 2, PollTimeout(inventory.deadline));
-  if (StopAsked()) return absl::CancelledError("stopped during the inventory of devices");
+  // A reload that is requested meanwhile follows once there is a broker.
+  while (!inventory.process.IsGone() && Now() < inventory.deadline) {
+    ::poll(entries, 2, PollTimeout(inventory.deadline));
+    if (StopAsked()) return absl::CancelledError("stopped during the inventory of devices");
+  }
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> records, TakeInventory(inventory));
   ListWorkers(records);
   held_[KeyOf(Kind::kDeviceTable)] = std::move(inventory.table);

@@ -98,7 +98,10 @@ absl::Status Naming(const char* step, const absl::Status& status) {
 
 // Whether the request was refused because of a worker's death.
 bool IsWorkersDeath(const absl::Status& status) {
-  return IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  const bool of_two_workers =
+      details.has_value() && details->reason == Reason::kDriver && details->metadata.contains("ended");
+  return of_two_workers || IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
 }
 
 class ChaosClient {

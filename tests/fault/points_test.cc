@@ -22,6 +22,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -385,6 +386,56 @@ TEST_F(PointsTest, FailedCallDuringReplacementEndsNoLease) {
         kill(supervisor, process, point);
       }
       std::cout << process << ": " << all << " calls as a " << (supervisor ? "supervisor" : "broker") << " follows\n";
+    }
+  }
+  holder.Do("release p");
+  holder.Quit();
+  ExpectBack();
+}
+
+TEST_F(PointsTest, SignalDuringReplacementIsHandled) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  const auto is_held = [this] {
+    return daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 1; });
+  };
+  for (const bool upgrade : {false, true}) {
+    for (const int signal : {SIGHUP, SIGTERM, SIGINT}) {
+      if (!Soaks() && signal != (upgrade ? SIGTERM : SIGHUP)) continue;
+      const uint64_t point = 1 + random_() % 8;
+      SCOPED_TRACE(absl::StrCat(upgrade ? "upgrade" : "succession", ", signal ", signal, ", point ", point));
+      // The supervisor stops there: the next one in a succession, this one before or after its exec in an upgrade.
+      points_.Set("berthd", PointMode::kStop, point);
+      std::optional<Subprocess> command;
+      if (upgrade) {
+        command.emplace(Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "--admin", "upgrade"},
+                                           .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder())},
+                                           .errors = "/dev/null",
+                                           .of_operator = true}));
+      } else {
+        ::kill(daemon_.supervisor_pid(), SIGKILL);
+      }
+      pid_t stopped = 0;
+      ASSERT_TRUE(Eventually([&] {
+        for (const ChildInfo& process : ProcessesWith("berthd", absl::StrCat("--folder=", daemon_.folder()))) {
+          if (StateOf(process.pid) == 'T') stopped = process.pid;
+        }
+        return stopped != 0;
+      }));
+      points_.Clear();
+      ::kill(stopped, signal);
+      ::kill(stopped, SIGCONT);
+      if (signal == SIGHUP) {
+        if (command.has_value()) {
+          EXPECT_EQ(command->Wait(), 0);
+        }
+        EXPECT_TRUE(Eventually([&] { return daemon_.supervisor_pid() == stopped && IsAlive(stopped); }));
+      } else {
+        daemon_.Abandon();
+        EXPECT_TRUE(daemon_.TryStartAgain());
+      }
+      EXPECT_TRUE(is_held());
+      EXPECT_TRUE(Ok(holder.Ask("status")));
     }
   }
   holder.Do("release p");

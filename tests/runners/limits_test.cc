@@ -1,9 +1,9 @@
-// Processes with too few threads, too little memory, or too few file descriptors. At each value of each limit a process
-// gives the same result as without the limit, or the message and exit code for that limit. Nothing crashes, hangs or
-// leaves a permit.
+// Processes with too few threads, too little memory, too few file descriptors, or too small files. At each value of
+// each limit a process gives the same result as without the limit, or the message and exit code for that limit. Nothing
+// crashes, hangs or leaves a permit.
 //
-// The gate tries `berth run` and the SDK, and the daemon under a limit of file descriptors. The soak tries every
-// program under every limit, BERTH_LIMITS_ALL=1 in finer steps.
+// The gate tries `berth run` and the SDK, and the daemon under limits of file descriptors and file sizes. The soak
+// tries every program under every limit, BERTH_LIMITS_ALL=1 in finer steps.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -256,7 +256,8 @@ class LimitsTest : public ::testing::Test {
 
 bool NamesLimit(absl::string_view text) {
   return absl::StrContains(text, "RLIMIT_NPROC") || absl::StrContains(text, "RLIMIT_AS") ||
-         absl::StrContains(text, "RLIMIT_NOFILE") || absl::StrContains(text, "pids.max");
+         absl::StrContains(text, "RLIMIT_NOFILE") || absl::StrContains(text, "RLIMIT_FSIZE") ||
+         absl::StrContains(text, "pids.max");
 }
 
 // Whether the outcome is the same as without a limit.
@@ -378,6 +379,110 @@ TEST_F(LimitsTest, DaemonStartsOrNamesTheLimit) {
     std::cerr << "berthd, " << limit.name << ": " << lacked << " values are too small from " << floor << " on"
               << std::endl;
   }
+}
+
+// The limit also applies to blocks of host memory, to pages shared with clients, and to the ledger.
+TEST_F(LimitsTest, DaemonRefusesWhatExceedsFileSize) {
+  const Limit limit = {"FileSize", "--fsize", nullptr, {}};
+  const std::vector<uint64_t> gate = {4 << 20, 64 << 20};
+  const std::vector<uint64_t> soak = {64 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20};
+  int served = 0;
+  for (const uint64_t value : Soaks() ? soak : gate) {
+    const std::string run = absl::StrCat(folder_, "/run", value);
+    const std::string errors = absl::StrCat(run, ".errors");
+    SCOPED_TRACE(absl::StrCat(limit.option, "=", value));
+    Subprocess berthd = Subprocess::Start(
+        {.argv = Limited(limit, value,
+                         {ProgramPath("daemon/berthd"), "--backend=host", absl::StrCat("--folder=", run)}),
+         .environment = {"BERTH_SESSION"},
+         .errors = errors,
+         .of_operator = true});
+    const auto berth = [&](const std::vector<std::string>& words) {
+      std::vector<std::string> argv = {ProgramPath("client/cli/berth"), absl::StrCat("--folder=", run)};
+      argv.insert(argv.end(), words.begin(), words.end());
+      return Run(argv, {}, {});
+    };
+    bool up = false;
+    // A daemon whose ledger cannot grow serves, but opens no session.
+    EXPECT_TRUE(Eventually([&] {
+      const Outcome status = berth({"status"});
+      up = status.code == 0 || absl::StrContains(status.errors, "RLIMIT_FSIZE");
+      return up || berthd.IsGone();
+    }));
+    if (up) {
+      ++served;
+      const auto expect_done_or_refused = [&](const std::vector<std::string>& words, bool may_succeed) {
+        const Outcome outcome = berth(words);
+        const bool done = may_succeed && outcome.code == 0;
+        EXPECT_TRUE(done || (outcome.code != 0 && absl::StrContains(outcome.errors, "RLIMIT_FSIZE")))
+            << words[0] << ": code " << outcome.code << "\n" << outcome.errors;
+      };
+      const std::string large = absl::StrCat(folder_, "/large");
+      const std::string small = absl::StrCat(folder_, "/small");
+      for (const auto& [path, size] : {std::pair(large, value + (4 << 20)), std::pair(small, uint64_t{4096})}) {
+        std::ofstream(path).put('b');
+        std::filesystem::resize_file(path, size);
+      }
+      // The same request again, and others after it: it ends no worker.
+      for (int i = 0; i < 2; ++i) expect_done_or_refused({"blocks", "publish", "large", large}, /*may_succeed=*/false);
+      expect_done_or_refused({"blocks", "publish", "small", small}, /*may_succeed=*/true);
+      expect_done_or_refused({"run", "--", "/bin/true"}, /*may_succeed=*/true);
+      const Outcome devices = berth({"devices"});
+      EXPECT_TRUE(absl::StrContains(devices.output, "READY") || absl::StrContains(devices.errors, "RLIMIT_FSIZE"))
+          << devices.output << devices.errors;
+      berthd.Signal(SIGTERM);
+    }
+    const int code = berthd.Wait();
+    const std::string text = ReadText(errors);
+    EXPECT_FALSE(absl::StrContains(text, "exited: signal")) << text;
+    if (up) {
+      EXPECT_EQ(code, 0) << text;
+    } else {
+      EXPECT_TRUE(code == 1 || code == 75) << code << "\n" << text;
+      EXPECT_TRUE(absl::StrContains(text, "RLIMIT_FSIZE")) << text;
+    }
+  }
+  EXPECT_GT(served, 0);
+}
+
+TEST_F(LimitsTest, ClientsReportOutputAboveFileSize) {
+  TestDaemon daemon;
+  const std::vector<std::string> environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder())};
+  const std::string berth = ProgramPath("client/cli/berth");
+  const std::string full = folder_ + "/full";
+  {
+    std::ofstream file(full);
+    file << std::string(4096, 'f');
+  }
+  std::filesystem::permissions(full, std::filesystem::perms::all);
+  const auto under_limit = [&](const std::vector<std::string>& argv) {
+    return Limited({"FileSize", "--fsize", nullptr, {}}, 4096, argv);
+  };
+  // Writes a byte more than the limit to its output.
+  const std::string writer = absl::StrCat("printf x >> ", full);
+  struct Row {
+    std::string name;
+    std::vector<std::string> argv;
+    int code;
+    std::string error;
+  };
+  const std::string to_full = absl::StrCat("exec \"$@\" >> ", full);
+  for (const Row& row : std::vector<Row>{
+           {"a view", {"/bin/sh", "-c", to_full, "sh", berth, "status"}, 1, "RLIMIT_FSIZE is 4 KiB"},
+           {"a JSON view", {"/bin/sh", "-c", to_full, "sh", berth, "--json", "devices"}, 1, "RLIMIT_FSIZE"},
+           {"a wrapper", {"/bin/sh", "-c", to_full, "sh", berth, "run", "--", "/bin/true"}, 0, ""},
+           {"a command", {berth, "run", "--", "/bin/sh", "-c", writer}, 128 + SIGXFSZ, ""},
+           {"a command by exec", {berth, "run", "--exec", "--", "/bin/sh", "-c", writer}, 128 + SIGXFSZ, ""}}) {
+    const Outcome outcome = Run(under_limit(row.argv), environment, {});
+    EXPECT_EQ(outcome.code, row.code) << row.name << "\n" << outcome.errors;
+    EXPECT_TRUE(absl::StrContains(outcome.errors, row.error)) << row.name << "\n" << outcome.errors;
+  }
+  // A program writes the module that it compiled into memory of the daemon.
+  const Outcome sdk = Run(under_limit({ProgramPath("tests/support/actor/actor")}), environment,
+                          {"open", "module m kernel bytes=8192"});
+  EXPECT_EQ(sdk.code, 0) << sdk.errors;
+  EXPECT_TRUE(absl::StrContains(sdk.output, "alone ")) << sdk.output;
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 //       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL".
 //   signal_probe command SIGNAL handles|plain
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7.
+//   signal_probe traced COMMAND...
+//       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
 //       Prints the attributes that a process inherits, line by line.
 
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,6 +143,7 @@ int Attributes(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "command") == 0) return Command(atoi(argv[2]), strcmp(argv[3], "handles") == 0);
   if (argc > 5 && strcmp(argv[1], "shell") == 0) return Shell(argv[2], atoi(argv[3]), argv[4], argv + 5);
+  if (argc > 2 && strcmp(argv[1], "traced") == 0 && ptrace(PTRACE_TRACEME) == 0) return execv(argv[2], argv + 2);
   if (argc > 1 && strcmp(argv[1], "attributes") == 0) return Attributes(argc, argv);
   return 2;
 }

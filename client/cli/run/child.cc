@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,9 @@
 
 namespace berth::cli {
 namespace {
+
+// The blocked signals from before HoldSignals().
+std::optional<sigset_t> blocked_before;
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -102,6 +106,7 @@ std::vector<std::string> EnvironmentWith(const std::vector<std::string>& entries
 SignalSettings ReadSignalSettings() {
   SignalSettings settings;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &settings.blocked);
+  if (blocked_before.has_value()) settings.blocked = *blocked_before;
   ::sigemptyset(&settings.ignored);
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action;
@@ -123,6 +128,19 @@ void SetSignalSettings(const SignalSettings& settings) {
     ::sigaction(signal, &change, nullptr);
   }
   ::pthread_sigmask(SIG_SETMASK, &settings.blocked, nullptr);
+}
+
+void HoldSignals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &blocked_before.emplace());
+}
+
+void ReleaseSignals() {
+  if (!blocked_before.has_value()) return;
+  const sigset_t before = *blocked_before;
+  blocked_before.reset();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,

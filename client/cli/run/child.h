@@ -26,10 +26,17 @@ struct SignalSettings {
   sigset_t ignored;
 };
 
-// Reads the blocked signals of this thread and the ignored signals of this process.
+// Reads the blocked signals of this thread and the ignored signals of this process. After HoldSignals(), the blocked
+// signals are those from before it.
 SignalSettings ReadSignalSettings();
 // Applies `settings`. Every signal that is not ignored gets its default action.
 void SetSignalSettings(const SignalSettings& settings);
+
+// Blocks every signal, from the beginning of main() on: a signal that comes before the program knows its effect is
+// handled as a later one. For the only thread.
+void HoldSignals();
+// Restores the blocked signals from before HoldSignals(): pending signals have their effect.
+void ReleaseSignals();
 
 struct SpawnOptions {
   SignalSettings signals;

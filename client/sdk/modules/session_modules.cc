@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "client/sdk/transport/duration.h"
 #include "client/sdk/transport/side_channel.h"
 #include "common/label.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
@@ -63,7 +63,7 @@ absl::StatusOr<Answer> Ask(SessionCore& core, const WantedModule& wanted, const 
 absl::Status WriteTo(int place, absl::string_view bytes) {
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t written =
-        ::pwrite(place, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+        PwriteWithoutSignal(place, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return OsError("pwrite(module)", errno);
     done += static_cast<size_t>(written);

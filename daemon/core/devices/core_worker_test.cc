@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
@@ -31,6 +32,42 @@ TEST(CoreWorkerTest, PendingWorkIsRepeatedToNextWorker) {
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(making).ok());
   EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
+}
+
+TEST(CoreWorkerTest, RequestThatEndsTwoWorkersIsRefused) {
+  struct Row {
+    const char* name;
+    // Commands before the request's, and how many of them each worker answers before it ends.
+    int before;
+    int answered;
+    int deaths;
+    bool refused;
+  };
+  for (const Row& row : {Row{"one death", 0, 0, 1, false}, Row{"two deaths", 0, 0, 2, true},
+                         Row{"two deaths behind another command", 1, 0, 2, false},
+                         Row{"two deaths after another command", 1, 1, 2, true}}) {
+    SCOPED_TRACE(row.name);
+    CoreHarness h;
+    Peer a = h.Open();
+    for (int i = 0; i < row.before; ++i) h.Allocate(a, MiB(2));
+    const CallId request = h.Allocate(a, MiB(4));
+    const CallId behind = h.Allocate(a, MiB(6));
+    for (int i = 0; i < row.answered; ++i) h.WorkOnce();
+    for (int death = 0; death < row.deaths; ++death) {
+      EXPECT_FALSE(h.Answered(request)) << death;
+      h.DropWorker();
+      h.RaiseWorker();
+    }
+    EXPECT_EQ(h.Answered(request), row.refused);
+    if (row.refused) {
+      EXPECT_TRUE(h.Refused(request, Reason::kDriver));
+      EXPECT_EQ(h.NamedValue(request, "requested"), absl::StrCat(MiB(4).count()));
+    }
+    h.WorkAll();
+    EXPECT_EQ(h.StatusOf(request).ok(), !row.refused);
+    EXPECT_TRUE(h.StatusOf(behind).ok());
+    EXPECT_EQ(h.BytesOf(0).reserved, Bytes(0));
+  }
 }
 
 TEST(CoreWorkerTest, ReleaseByWorkerDeathIsNotRepeated) {

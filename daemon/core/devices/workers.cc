@@ -12,6 +12,10 @@
 namespace berth::core {
 namespace {
 
+// A request is refused after so many workers ended while they executed its command. The first may have ended for
+// another reason. The supervisor does not stop the device yet (WorkerRestarts::kMax).
+constexpr int kMaxEndedWorkers = 2;
+
 bool IsOutOfMemory(const absl::Status& status) { return IsRefusal(status, Reason::kOutOfMemory); }
 
 }  // namespace
@@ -139,6 +143,7 @@ void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_k
       served.account.set_daemon(Bytes(0));
     }
   }
+  const BlockId executed_last = ExecutedLast(device, worker_kind);
   for (const Block* const there : core_.blocks.table().OfDevice(device)) {
     const bool goes = there->phase == BlockPhase::kAbandoned || there->phase == BlockPhase::kRetired;
     if (there->worker_kind() != worker_kind || !(there->asked || goes)) continue;
@@ -150,12 +155,30 @@ void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_k
     } else if (block.phase == BlockPhase::kRetired) {
       served.releases_ended += asked ? 1 : 0;
       if (core_.blocks.IsLost(block)) AskRelease(step, block);
+    } else if (block.id == executed_last && ++block.ended_workers == kMaxEndedWorkers) {
+      NotMade(step, block,
+              Refuse(Reason::kDriver,
+                     "device {device}: {ended} workers ended while they made this block of {requested} bytes, which is "
+                     "not tried again: {why}",
+                     {{"device", block.device},
+                      {"ended", block.ended_workers},
+                      {"requested", block.bytes.count()},
+                      {"why", down.last_failure}}));
     }
   }
   RunRetries(step, served);
   if (!down.in_service()) RefuseWaiting(step, served, worker_kind);
   StartContextIfWanted(step, served);
   step.MarkCapacityChanged();
+}
+
+BlockId Workers::ExecutedLast(uint32_t device, WorkerKind worker_kind) const {
+  const Block* first = nullptr;
+  for (const Block* const there : core_.blocks.table().OfDevice(device)) {
+    if (!there->asked || there->asked_as == 0 || there->worker_kind() != worker_kind) continue;
+    if (first == nullptr || there->asked_as < first->asked_as) first = there;
+  }
+  return first == nullptr ? BlockId() : first->id;
 }
 
 void Workers::RefuseWaiting(StepContext& step, Device& device, WorkerKind worker_kind) {
@@ -185,6 +208,7 @@ void Workers::AskCreate(StepContext& step, Block& block) {
   block.memory_generation = worker.generation;
   if (worker.state != DeviceState::kReady) return;
   block.asked = true;
+  block.asked_as = ++asks_;
   worker.calls.OnAsked(step.now, block.bytes);
   step.Emit(
       CreateBlock{.device = block.device, .worker_kind = block.worker_kind(), .block = block.id, .bytes = block.bytes});
@@ -197,6 +221,8 @@ void Workers::AskRelease(StepContext& step, Block& block) {
   if (!lost && worker.state != DeviceState::kReady) return;
   if (!core_.fences.MayGoBack(step, block)) return;
   block.asked = true;
+  // The broker itself gives up a block whose memory is lost.
+  block.asked_as = lost ? 0 : ++asks_;
   ++device.releases_asked;
   if (!lost) worker.calls.OnAsked(step.now, block.bytes);
   step.Emit(ReleaseBlock{.device = block.device, .worker_kind = block.worker_kind(), .block = block.id, .lost = lost});

@@ -73,12 +73,16 @@ class Workers {
     ReapResult result;
   };
 
+  // Returns the block whose command the worker was executing when it ended; 0 for none.
+  BlockId ExecutedLast(uint32_t device, WorkerKind worker_kind) const;
   void NotMade(StepContext& step, Block& block, const absl::Status& status);
   void RunRetries(StepContext& step, Device& device);
   // A retried release of the block has ended.
   void RecordReaped(StepContext& step, const Block& block, bool back);
 
   Managers& core_;
+  // Number of commands that were sent.
+  uint64_t asks_ = 0;
   std::map<CallId, Reaping> reapings_;
 };
 

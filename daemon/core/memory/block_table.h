@@ -60,6 +60,11 @@ struct Block {
   BlockPhase phase = BlockPhase::kWarming;
   // In the making or retired: the worker has the command and has not answered.
   bool asked = false;
+  // The number of that command among all workers' commands; 0 if no worker executes it. A worker executes its commands
+  // in their order.
+  uint64_t asked_as = 0;
+  // In the making: how many workers have ended while they executed that command.
+  int ended_workers = 0;
   // In the making: an earlier broker may have had the block made; only an answer of the worker settles that.
   bool asked_earlier = false;
   // Retired, and the worker failed to release it; `release_error` is its error. Reset once the driver takes the memory.

@@ -18,10 +18,11 @@ HostBackend::HostBackend(std::string uuid, Bytes total) : total_(total), records
 absl::StatusOr<MemoryBlock> HostBackend::Allocate(Bytes bytes, absl::string_view tag) {
   BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity()));
   if (bytes > total_) return RefuseMoreThan(device(), bytes, total_);
-  BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd("berth-block", bytes.count()));
-  BERTH_RETURN_IF_ERROR(SealMemfd(fd.get()));
+  absl::StatusOr<UniqueFd> fd = CreateMemfd("berth-block", bytes.count());
+  if (!fd.ok()) return ExplainSystemError(fd.status(), device(), bytes);
+  BERTH_RETURN_IF_ERROR(SealMemfd(fd->get()));
   MemoryBlock block = records_.Add(bytes, tag);
-  block.fd = std::move(fd);
+  block.fd = *std::move(fd);
   return block;
 }
 

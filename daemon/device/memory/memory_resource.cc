@@ -37,4 +37,10 @@ absl::Status ExplainDriverError(const absl::Status& error, const std::string& de
                  {"driver_code", details->metadata["driver_code"]}});
 }
 
+absl::Status ExplainSystemError(const absl::Status& error, const std::string& device, Bytes requested) {
+  if (!absl::IsResourceExhausted(error)) return error;
+  return Refuse(Reason::kOutOfMemory, "device {device}: {requested} bytes: the daemon's worker: {why}",
+                {{"device", device}, {"requested", requested.count()}, {"driver_code", 0}, {"why", error.message()}});
+}
+
 }  // namespace berth

@@ -105,6 +105,10 @@ absl::Status RefuseCapability(const std::string& device, absl::string_view capab
 // Returns a driver's error, extended by the device and the request.
 absl::Status ExplainDriverError(const absl::Status& error, const std::string& device, Bytes requested);
 
+// Returns the error of a system call that made host memory: OUT_OF_MEMORY, extended by the device and the request, if
+// this process reached a limit; else `error`.
+absl::Status ExplainSystemError(const absl::Status& error, const std::string& device, Bytes requested);
+
 }  // namespace berth
 
 #endif  // DAEMON_DEVICE_MEMORY_MEMORY_RESOURCE_H_

@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include <berth/error.h>
-
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 
@@ -27,11 +25,7 @@ absl::StatusOr<MemoryBlock> NamedBackend::Allocate(Bytes bytes, absl::string_vie
   BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity()));
   if (bytes > total_) return RefuseMoreThan(device(), bytes, total_);
   const absl::StatusOr<IpcHandle> handle = server_->Create(bytes);
-  if (absl::IsResourceExhausted(handle.status())) {
-    return Refuse(Reason::kOutOfMemory, "device {device}: {requested} bytes: {why}",
-                  {{"device", device()}, {"requested", bytes.count()}, {"why", handle.status().message()}});
-  }
-  BERTH_RETURN_IF_ERROR(handle.status());
+  if (!handle.ok()) return ExplainSystemError(handle.status(), device(), bytes);
   MemoryBlock block = records_.Add(bytes, tag);
   block.handle = handles_[block.generation] = *handle;
   return block;

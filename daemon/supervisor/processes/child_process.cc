@@ -18,6 +18,7 @@
 #include "common/os/os_error.h"
 #include "common/os/process_capacity.h"
 #include "common/status_macros.h"
+#include "daemon/base/control_signals.h"
 
 namespace berth {
 namespace {
@@ -57,8 +58,8 @@ absl::StatusOr<int> Spawn(const std::vector<std::string>& arguments, int fd,
     posix_spawnattr_destroy(&attributes);
   };
   posix_spawn_file_actions_adddup2(&actions, fd, kChildFd);
-  sigset_t signals;
-  sigemptyset(&signals);
+  // Blocked from the start on, until the process has a use for them.
+  sigset_t signals = ControlSignals();
   posix_spawnattr_setsigmask(&attributes, &signals);
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes, &signals);
