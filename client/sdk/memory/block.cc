@@ -121,6 +121,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
   v1::AllocateBlockRequest request;
   if (picks) internal::FillConstraint(options.pick, options, request.mutable_wish());
   open.Fill(request.mutable_request());
+  request.mutable_request()->set_takes_up(true);
   request.set_device(options.device);
   request.set_device_uuid(options.device_uuid);
   request.set_bytes(options.bytes.count());

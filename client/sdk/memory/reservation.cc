@@ -31,6 +31,7 @@ absl::StatusOr<Reservation> Reservation::Make(const std::shared_ptr<Session>& se
   if (options.ttl != absl::InfiniteDuration()) internal::ToProto(options.ttl, request.mutable_ttl());
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request.mutable_request());
+  request.mutable_request()->set_takes_up(true);
   v1::Reservation response;
   const absl::Status status = core->Call(core->DefaultLimits(), [&](grpc::ClientContext* context) {
     return core->stubs().Of<v1::MemoryService>().ReserveBytes(context, request, &response);

@@ -13,6 +13,11 @@ namespace {
 
 // Usual upper bound of a worker's restart.
 constexpr absl::Duration kRebuildRetry = absl::Seconds(1);
+// A process that has called within this time is not stopped.
+constexpr absl::Duration kCalledJustNow = absl::Milliseconds(20);
+// Longest time for which bytes are kept for a process that was told to call again. A process that runs calls again
+// within a millisecond; a machine under load may delay the process by a few hundred.
+constexpr absl::Duration kInvitation = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -20,6 +25,7 @@ ByteQueue::ByteQueue(Managers& core)
     : core_(core),
       byte_queue_(&core.journal, {.passes_before_reserve = core.config.limits.passes_before_reserve,
                                   .reserve_time = core.config.limits.longest_reserve,
+                                  .invitation_time = kInvitation,
                                   .places_per_device = core.config.limits.waiting_allocations_per_device,
                                   .operator_places_per_device = core.config.limits.operator_allocations_per_device}) {}
 
@@ -71,12 +77,21 @@ void ByteQueue::Drain(StepContext& step) {
   uint64_t number = 0;
   while (Waiting* const waiting = byte_queue_.NextAwake(number)) {
     number = waiting->number;
+    const RequestId request = waiting->request;
     Consider(step, *waiting, &reserved);
+    const auto pending = core_.requests.pending().find(request);
+    if (pending != core_.requests.pending().end() && pending->second.takes_up) core_.permits.LookSoon(step);
     byte_queue_.Wake();
   }
 }
 
 void ByteQueue::Consider(StepContext& step, Waiting& waiting, ReservedBudgets* reserved) {
+  if (core_.requests.IsSkipped(waiting.request)) {
+    if (!waiting.invited_since.has_value()) return;
+    const std::vector<ByteBudget*> budgets = BudgetsOf(waiting);
+    reserved->insert(budgets.begin(), budgets.end());
+    return;
+  }
   Shortage shortage = Assess(waiting, *reserved);
   if (shortage.kind == Shortage::Kind::kComing && MayServe(waiting)) {
     TrimFor(step, waiting, shortage);
@@ -96,6 +111,11 @@ void ByteQueue::Consider(StepContext& step, Waiting& waiting, ReservedBudgets* r
             ? absl::OkStatus()
             : core_.allocations.CheckBlockQuota(waiting.tenant, core_.blocks.table().CountOf(waiting.tenant));
     if (!quota.ok()) return TurnAway(step, waiting.request, quota);
+    if (MustCallAgain(step, waiting)) {
+      byte_queue_.Invite(waiting, step.now);
+      core_.requests.Skip(step, waiting.request);
+      return Consider(step, waiting, reserved);
+    }
     RecordPasses(step, waiting, reserved);
     return Serve(step, waiting.request);
   }
@@ -176,6 +196,24 @@ bool ByteQueue::IsAttended(const Waiting& waiting) const {
   return pending != core_.requests.pending().end() && pending->second.call;
 }
 
+bool ByteQueue::MustCallAgain(const StepContext& step, const Waiting& waiting) const {
+  const Pending& pending = core_.requests.pending().at(waiting.request);
+  return pending.takes_up && step.now - pending.called > kCalledJustNow;
+}
+
+void ByteQueue::SetAside(StepContext& step, const RequestId& request) {
+  byte_queue_.SetAside(request);
+  core_.requests.Skip(step, request);
+  step.MarkCapacityChanged();
+}
+
+void ByteQueue::ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const {
+  byte_queue_.ForEach([&](const Waiting& waiting) {
+    const Pending& pending = core_.requests.pending().at(waiting.request);
+    if (pending.takes_up && (pending.call || waiting.invited_since.has_value())) visit(waiting.request.channel);
+  });
+}
+
 bool ByteQueue::MayServe(const Waiting& waiting) const {
   if (!IsAttended(waiting)) return false;
   for (const ByteRequest& ask : waiting.asks) {
@@ -231,6 +269,7 @@ void ByteQueue::Expire(StepContext& step) {
                 {"limit", limit.count()}}));
   }
   byte_queue_.EndReserves(step.now);
+  byte_queue_.EndInvitations(step.now);
   core_.reservations.DropExpired(step);
   step.MarkCapacityChanged();
 }
@@ -255,6 +294,9 @@ absl::Time ByteQueue::next_deadline() const {
   return std::min(byte_queue_.next_deadline(), core_.reservations.table().next_deadline());
 }
 
-void ByteQueue::Reattach(StepContext& step, const RequestId&, const WaitTicket&) { step.MarkCapacityChanged(); }
+void ByteQueue::Reattach(StepContext& step, const RequestId& request, const WaitTicket&) {
+  byte_queue_.EndInvitation(request);
+  step.MarkCapacityChanged();
+}
 
 }  // namespace berth::core

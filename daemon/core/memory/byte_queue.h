@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include <berth/ids.h>
+
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "daemon/base/archive.h"
@@ -41,6 +44,11 @@ class ByteQueue final : public WaitPlace {
   absl::Status RefuseOver(const Shortage& shortage);
   // Removes the request, returns its drawn bytes and answers it with `why`. Requires: the request waits.
   void TurnAway(StepContext& step, const RequestId& request, const absl::Status& why);
+  // The process of the request is stopped: nothing is kept for the request until a call waits for it again. Requires:
+  // the request waits, and its process sends it again after PROCESS_STOPPED (RequestTag::takes_up).
+  void SetAside(StepContext& step, const RequestId& request);
+  // Visits the processes of the requests that may be set aside.
+  void ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const;
   void ReadByteWaiter(uint64_t number, ArchiveReader& archive);
   absl::Status CheckByteQueue() const;
 
@@ -67,6 +75,8 @@ class ByteQueue final : public WaitPlace {
   bool MayServe(const Waiting& waiting) const;
   // Whether a call waits for the request; false for a restored request until its caller returns.
   bool IsAttended(const Waiting& waiting) const;
+  // Whether the request is served only once its process has called again, because the process may be stopped.
+  bool MustCallAgain(const StepContext& step, const Waiting& waiting) const;
   void Serve(StepContext& step, const RequestId& request);
   absl::Status CheckWaiting(const Waiting& waiting, bool first) const;
 

@@ -43,6 +43,7 @@ Waiting ByteWaitQueue::Remove(uint64_t number) {
   Mark(entry.waiting);
   if (entry.waiting.reserved_since.has_value()) EndReserve(entry);
   if (entry.parked_on != nullptr) Unpark(entry);
+  EndInvitation(entry.waiting);
   Discount(entry.waiting);
   awake_.erase(number);
   by_request_.erase(entry.waiting.request);
@@ -95,6 +96,9 @@ absl::Time ByteWaitQueue::next_deadline() const {
   absl::Time next = absl::InfiniteFuture();
   if (!counts_.deadlines.empty()) next = counts_.deadlines.begin()->first;
   if (!counts_.reserves.empty()) next = std::min(next, counts_.reserves.begin()->first + options_.reserve_time);
+  if (!counts_.invitations.empty()) {
+    next = std::min(next, counts_.invitations.begin()->first + options_.invitation_time);
+  }
   return next;
 }
 
@@ -179,6 +183,37 @@ void ByteWaitQueue::EndReserve(Entry& entry) {
   changes_.Mark(budget);
 }
 
+// ---- Requests of processes that may be stopped ----------------------------------------------------------------
+
+void ByteWaitQueue::SetAside(const RequestId& request) {
+  Entry& entry = entries_.at(by_request_.at(request));
+  if (entry.waiting.reserved_since.has_value()) EndReserve(entry);
+  if (entry.parked_on != nullptr) Unpark(entry);
+  EndInvitation(entry.waiting);
+}
+
+void ByteWaitQueue::Invite(Waiting& waiting, absl::Time now) {
+  BERTH_INVARIANT(!waiting.invited_since.has_value() && awake_.contains(waiting.number));
+  waiting.invited_since = now;
+  counts_.invitations.emplace(now, waiting.number);
+}
+
+void ByteWaitQueue::EndInvitation(const RequestId& request) {
+  EndInvitation(entries_.at(by_request_.at(request)).waiting);
+}
+
+void ByteWaitQueue::EndInvitation(Waiting& waiting) {
+  if (!waiting.invited_since.has_value()) return;
+  counts_.invitations.erase({*waiting.invited_since, waiting.number});
+  waiting.invited_since.reset();
+}
+
+void ByteWaitQueue::EndInvitations(absl::Time now) {
+  while (!counts_.invitations.empty() && counts_.invitations.begin()->first + options_.invitation_time <= now) {
+    EndInvitation(entries_.at(counts_.invitations.begin()->second).waiting);
+  }
+}
+
 // ---- Counts ---------------------------------------------------------------------------------------------------
 
 SharedCount ByteWaitQueue::NewPlaces(uint32_t device) const {
@@ -201,6 +236,7 @@ void ByteWaitQueue::Count(const Waiting& waiting, Counts* counts, SharedCount* b
   }
   if (waiting.patient) counts->deadlines.emplace(waiting.deadline, waiting.number);
   if (waiting.reserved_since.has_value()) counts->reserves.emplace(*waiting.reserved_since, waiting.number);
+  if (waiting.invited_since.has_value()) counts->invitations.emplace(*waiting.invited_since, waiting.number);
 }
 
 void ByteWaitQueue::Discount(const Waiting& waiting) {

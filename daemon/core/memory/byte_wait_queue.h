@@ -71,10 +71,12 @@ struct Waiting {
   std::optional<absl::Time> reserved_since;
   // The request comes from an operator's session. Not persisted: a later broker treats it as the user's.
   bool of_operator = false;
+  // Time of the invitation to call again, which is not persisted; empty for none.
+  std::optional<absl::Time> invited_since;
 
   Claimant claimant() const { return {.user = UserOf(tenant), .of_operator = of_operator}; }
 };
-// Excludes the number and of_operator.
+// Excludes the number, of_operator and invited_since.
 template <typename Archive>
 void Fields(Archive& archive, Waiting& value) {
   archive(value.request, value.session, value.tenant, value.asks, value.label, value.kind, value.drawn_from,
@@ -87,6 +89,8 @@ class ByteWaitQueue {
     // Passes after which the queue reserves capacity for a waiter, and the longest such reservation.
     uint64_t passes_before_reserve = 0;
     absl::Duration reserve_time;
+    // Longest time for which capacity is kept for an invited request.
+    absl::Duration invitation_time;
     // Limits of the waiters for one device: all users together, and operators.
     uint64_t places_per_device = SharedCount::kUnlimited;
     uint64_t operator_places_per_device = SharedCount::kUnlimited;
@@ -111,7 +115,7 @@ class ByteWaitQueue {
   void SetDeadline(const RequestId& request, absl::Time deadline);
   // Removes and returns the entries whose deadline has passed, earliest deadline first.
   std::vector<Waiting> TakeExpired(absl::Time now);
-  // Returns the next due time of TakeExpired() or EndReserves(); InfiniteFuture for none.
+  // Returns the next due time of TakeExpired(), EndReserves() or EndInvitations(); InfiniteFuture for none.
   absl::Time next_deadline() const;
 
   // ---- Requests to judge ------------------------------------------------------------------------------------
@@ -136,6 +140,17 @@ class ByteWaitQueue {
   void ForEachReserved(absl::FunctionRef<void(const Waiting&)> visit) const;
   // Ends capacity reservations that have lasted their full time. Returns whether there were any.
   bool EndReserves(absl::Time now);
+
+  // ---- Requests of processes that may be stopped ------------------------------------------------------------
+
+  // Ends what the queue reserves for the request, which is awake afterwards. Requires: the request waits.
+  void SetAside(const RequestId& request);
+  // The request is served as soon as its process calls again. Requires: it is awake, and was not invited.
+  void Invite(Waiting& waiting, absl::Time now);
+  // Ends the request's invitation, if there is one. Requires: the request waits.
+  void EndInvitation(const RequestId& request);
+  // Ends the invitations that have lasted their full time.
+  void EndInvitations(absl::Time now);
 
   // ---- Counts -----------------------------------------------------------------------------------------------
 
@@ -179,6 +194,7 @@ class ByteWaitQueue {
     absl::flat_hash_map<SessionId, uint64_t> reservations_of;
     std::set<std::pair<absl::Time, uint64_t>> deadlines;
     std::set<std::pair<absl::Time, uint64_t>> reserves;
+    std::set<std::pair<absl::Time, uint64_t>> invitations;
     friend bool operator==(const Counts& a, const Counts& b) = default;
   };
 
@@ -190,6 +206,7 @@ class ByteWaitQueue {
   Entry& At(const Waiting& waiting) { return entries_.at(waiting.number); }
   void Unpark(Entry& entry);
   void EndReserve(Entry& entry);
+  void EndInvitation(Waiting& waiting);
   Waiting Remove(uint64_t number);
   absl::Status CheckParked(const Entry& entry) const;
   void Mark(const Waiting& waiting) { journal_.Touch(RecordKind::kByteWaiter, waiting.number); }

@@ -100,6 +100,8 @@ class Permits final : public WaitPlace {
   void SkipStopped(StepContext& step, const std::vector<ChannelId>& channels);
   // A request began to wait: sends its process a page, and looks at waiting processes from now on.
   void BeginWait(StepContext& step, const RequestId& request);
+  // Has the waiting processes looked at.
+  void LookSoon(const StepContext& step);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(StepContext& step, SessionId session, AcquisitionId acquisition,
                                                    LeaseEnd how = LeaseEnd::kReleased);
   void ListPermitRecords(std::vector<RecordKey>* keys) const;

@@ -162,11 +162,13 @@ void Permits::ForgetOffersOf(ChannelId channel) {
 void Permits::BeginWait(StepContext& step, const RequestId& request) {
   const auto pending = core_.requests.pending().find(request);
   if (pending == core_.requests.pending().end() || !pending->second.takes_up || find_take_up_ == nullptr) return;
-  look_at_ = std::min(look_at_, step.now + kLookInterval);
+  LookSoon(step);
   const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
   if (channel.has_page || !core_.sessions.MayDeliver(channel).ok()) return;
   core_.fences.SendOwnPage(step, request);
 }
+
+void Permits::LookSoon(const StepContext& step) { look_at_ = std::min(look_at_, step.now + kLookInterval); }
 
 void Permits::LookAtWaiters(StepContext& step) {
   if (look_at_ > step.now) return;
@@ -186,6 +188,10 @@ void Permits::LookAtWaiters(StepContext& step) {
       return looked < kMostLooks;
     });
   }
+  core_.byte_queue.ForEachProcess([&](ChannelId channel) {
+    waits = true;
+    if (channels.size() < 2 * kMostLooks) channels.insert(channel);
+  });
   look_at_ = waits ? step.now + kLookInterval : absl::InfiniteFuture();
   if (!waits) return;
   core::LookAtProcesses look;
@@ -202,7 +208,12 @@ void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& chann
     if (found == nullptr) continue;
     for (const RequestId& request : core_.requests.PendingOf(*found)) {
       const Pending& pending = core_.requests.pending().at(request);
-      if (!pending.takes_up || !pending.call || pending.place != this) continue;
+      if (!pending.takes_up) continue;
+      if (pending.place == &core_.byte_queue) {
+        core_.byte_queue.SetAside(step, request);
+        continue;
+      }
+      if (!pending.call || pending.place != this) continue;
       if (pending.ticket.pool != nullptr) {
         pending.ticket.pool->Detach(pending.ticket.number);
       } else {

@@ -32,8 +32,9 @@ struct Pending {
   // (`for_units`).
   bool counted = false;
   bool for_units = false;
-  // As in the last call's tag (RequestTag).
+  // As in the last call's tag (RequestTag), and the arrival time of that call.
   bool takes_up = false;
+  absl::Time called = absl::InfinitePast();
   // Arrival time; InfiniteFuture if an earlier broker did not record it.
   absl::Time since = absl::InfiniteFuture();
   // Log records to emit with the answer.

@@ -70,6 +70,7 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
   Pending& pending = known.second;
   const CallId replaced = std::exchange(pending.call, call);
   pending.takes_up = tag.takes_up;
+  pending.called = step.now;
   if (admission->fresh) {
     pending.memory = &memory;
     pending.session = core_.sessions.table().Find((*channel)->session);
@@ -199,8 +200,8 @@ void Requests::Skip(StepContext& step, const RequestId& request) {
 
 absl::Status Requests::ProcessStopped(const RequestId& request) {
   return Refuse(Reason::kProcessStopped,
-                "request {sequence} of channel {channel} was set aside because its process was stopped: send the "
-                "request again to continue the wait",
+                "request {sequence} of channel {channel} was set aside until its process shows that it is not stopped: "
+                "send the request again to continue the wait",
                 {{"channel", request.channel.value()}, {"sequence", request.sequence}});
 }
 
