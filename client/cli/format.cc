@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/resources.pb.h"
+#include "client/cli/table.h"
 #include "common/status_macros.h"
 #include "common/terminal_text.h"
 #include "google/protobuf/duration.pb.h"
@@ -22,6 +23,17 @@
 #include "google/protobuf/util/json_util.h"
 
 namespace berth::cli {
+namespace {
+
+// Returns the width in code points: labels are UTF-8, and continuation bytes take no space.
+size_t WidthOf(absl::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+absl::string_view Shown(const std::string& cell) { return cell.empty() ? "-" : absl::string_view(cell); }
+
+}  // namespace
 
 std::string FormatAge(absl::Duration age) {
   const int64_t seconds = std::max<int64_t>(absl::ToInt64Seconds(age), 0);
@@ -213,6 +225,40 @@ absl::StatusOr<std::string> FormatJson(
     texts.push_back(absl::StrCat("\"", name, "\": ", absl::StripTrailingAsciiWhitespace(json)));
   }
   return absl::StrCat("{\n", absl::StrJoin(texts, ",\n"), "\n}\n");
+}
+
+// ---- table.h -------------------------------------------------------------------------------------------------
+
+void Table::AddRow(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = ToTerminalWord(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::Format() const {
+  std::vector<size_t> widths;
+  for (const Column& column : columns_) widths.push_back(WidthOf(column.title));
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], WidthOf(Shown(row[i])));
+  }
+  std::string text;
+  const auto append = [&](size_t i, absl::string_view cell, std::string* line) {
+    const std::string padding(widths[i] - WidthOf(cell), ' ');
+    if (i > 0) line->append("  ");
+    columns_[i].align == Align::kRight ? absl::StrAppend(line, padding, cell)
+                                       : absl::StrAppend(line, cell, padding);
+  };
+  const auto finish = [&](const std::string& line) {
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  };
+  std::string titles;
+  for (size_t i = 0; i < columns_.size(); ++i) append(i, columns_[i].title, &titles);
+  finish(titles);
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < columns_.size(); ++i) append(i, Shown(row[i]), &line);
+    finish(line);
+  }
+  return text;
 }
 
 }  // namespace berth::cli

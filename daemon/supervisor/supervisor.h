@@ -167,7 +167,7 @@ class Supervisor {
   // `status` is the worker's last status; null if it has none.
   absl::Status AdoptWorker(Worker& worker, const fd_store::WorkerStatus* status);
 
-  // ---- supervisor_store.cc: fds stored by the service manager ---------------------------------------------------
+  // ---- supervisor_handover.cc: fds stored by the service manager ------------------------------------------------
 
   // Continues with the stored fds, or else begins a daemon, which resumes the leases of the previous daemon, if any.
   static absl::Status Begin(const SupervisorOptions& options, rlim_t fds, UniqueFd signals, UniqueFd ready);
@@ -241,7 +241,7 @@ class Supervisor {
     return worker.worker_kind == WorkerKind::kMain ? entry.generation : entry.context_generation;
   }
 
-  // ---- supervisor_monitor.cc: monitor and self-tests of known devices ------------------------------------------
+  // ---- supervisor_workers.cc: monitor and self-tests of known devices ------------------------------------------
 
   // Returns whether there are drivers to read: GPUs', or a simulated node's.
   bool WantsMonitor() const;

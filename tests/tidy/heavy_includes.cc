@@ -46,8 +46,6 @@ std::map<std::string, size_t> FindHeavyHeaders(const IncludeGraph& graph) {
 
 const std::map<std::string, size_t>& AcceptedHeavyHeaders() {
   static const auto* const kHeaders = new std::map<std::string, size_t>{
-      // A call is a template over its messages, and one of gRPC's classes. Its includers define services.
-      {"daemon/service/rpc/unary_call.h", 9},
       {"tests/bench/echo_client.h", 8},
   };
   return *kHeaders;

@@ -1,12 +1,19 @@
 #include "client/cli/run/wait_notice.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "berth/v1/permit.pb.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/format.h"
@@ -26,6 +33,34 @@ constexpr size_t kMaxNamed = 4;
 // " (3 stopped)"; empty if no waiter is set aside.
 std::string DescribeStopped(const v1::Pool& pool) {
   return pool.stopped_waiters() == 0 ? "" : absl::StrCat(" (", pool.stopped_waiters(), " stopped)");
+}
+
+// More than the depth of any process tree. A tree that changes during the walk could form a cycle.
+constexpr size_t kMaxAncestors = 1000;
+
+std::string ReadOfProcess(pid_t pid, absl::string_view what) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/", what));
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+// Returns 0 if the process has ended, or is the first of its PID namespace.
+pid_t ParentOf(pid_t pid) {
+  const std::string status = ReadOfProcess(pid, "status");
+  for (const absl::string_view line : absl::StrSplit(status, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
+    pid_t parent = 0;
+    if (fields[0] == "PPid:" && fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent)) return parent;
+  }
+  return 0;
+}
+
+// Matches "berth", options, "run" or "ctest-run".
+bool RunsCommand(pid_t pid) {
+  const std::string line = ReadOfProcess(pid, "cmdline");
+  const std::vector<absl::string_view> words = absl::StrSplit(line, '\0');
+  if (words[0] != "berth" && !absl::EndsWith(words[0], "/berth")) return false;
+  const auto end = std::find(words.begin(), words.end(), "--");
+  return std::any_of(words.begin(), end, [](absl::string_view word) { return word == "run" || word == "ctest-run"; });
 }
 
 }  // namespace
@@ -110,6 +145,81 @@ void WaitNotice::Run() {
   for (const v1::Pool& pool : pools->pools()) {
     if (pool.name() != pool_ || pool.waiters() <= static_cast<uint64_t>(permits->waiters_size())) continue;
     Complain(DescribeCrowd(pool));
+  }
+}
+
+// ---- wait_cause.h --------------------------------------------------------------------------------------------
+
+std::vector<Ancestor> ReadAncestors() {
+  std::vector<Ancestor> ancestors;
+  for (pid_t pid = ::getppid(); pid > 0 && ancestors.size() < kMaxAncestors; pid = ParentOf(pid)) {
+    std::string name = ReadOfProcess(pid, "comm");
+    if (absl::EndsWith(name, "\n")) name.pop_back();
+    ancestors.push_back({.pid = pid, .name = std::move(name), .runs = RunsCommand(pid)});
+  }
+  return ancestors;
+}
+
+std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<Ancestor>& ancestors) {
+  bool unnamed = wait.pool().holders() > static_cast<uint64_t>(wait.holders_size());
+  for (const v1::Permit& permit : wait.holders()) {
+    unnamed |= permit.id() == 0;
+    for (const Ancestor& ancestor : ancestors) {
+      if (permit.id() == 0 || permit.process().pid() != ancestor.pid) continue;
+      return absl::StrCat(
+          "the holder ", FormatProcess(permit.process()),
+          " is an ancestor of this process and may wait for its end: pass BERTH_SESSION and the session's fds "
+          "on, so that this process nests in that permit, or drop one of the two permits");
+    }
+  }
+  // An unnamed holder, for example another user's process, may be an ancestor that runs a command.
+  for (const Ancestor& ancestor : ancestors) {
+    if (!unnamed || !ancestor.runs) continue;
+    return absl::StrCat(
+        "a holder may be ", ancestor.name, "(", ancestor.pid,
+        "), an ancestor of this process that may wait for its end: run one of the two without a permit");
+  }
+  return "";
+}
+
+std::string DescribeCause(const v1::WaitExplanation& wait) {
+  const v1::Pool& pool = wait.pool();
+  const uint64_t free = pool.out() < pool.cap() ? pool.cap() - pool.out() : 0;
+  switch (wait.cause()) {
+    case v1::WaitExplanation::KEPT_FOR_ANOTHER:
+      return absl::StrCat(free, " free, but reserved for an earlier waiter that was passed too often");
+    case v1::WaitExplanation::EXCLUSIVE_OUT:
+      return "an exclusive permit is out";
+    case v1::WaitExplanation::OTHERS_OUT:
+      return "the request is exclusive, and other permits are out";
+    case v1::WaitExplanation::TENANT_CAP:
+      return absl::StrCat("the tenant has ", wait.tenant_out(), " of the ", pool.tenant_cap(),
+                          " units that a tenant may hold");
+    case v1::WaitExplanation::TENANT_QUOTA:
+      return "the tenant has reached its quota of units over all pools";
+    case v1::WaitExplanation::NO_DEVICE:
+      return absl::StrCat(pool.out_without_device(), " of ", pool.no_device_cap(),
+                          " units without a device are out; request a device (--gpus 1) to avoid this limit");
+    case v1::WaitExplanation::STOPPING:
+      return "an operator is stopping the daemon, which grants no more permits";
+    case v1::WaitExplanation::DEVICE:
+      // For a request that needs only a device, the daemon reports what each device lacks.
+      if (!wait.lacking().empty()) return wait.lacking();
+      return "no eligible device serves and has capacity for the request";
+    case v1::WaitExplanation::ELSEWHERE:
+      return "another pool lacks units for this request, which takes both pools in one step";
+    case v1::WaitExplanation::OLD_READING:
+      return "the last reading of the devices' free bytes is too old: check with `berth devices` that the driver "
+             "answers";
+    case v1::WaitExplanation::ROOM:
+      return "the bytes that the request would reserve are not free";
+    case v1::WaitExplanation::STOPPED:
+      return "the waiting process is stopped, or has not returned since the daemon's restart: Berth grants it nothing "
+             "until it continues (fg, kill -CONT), and it keeps its place";
+    case v1::WaitExplanation::CLIENT_CAP:
+      return "more units are out than the client's environment allows";
+    default:
+      return absl::StrCat(free, " of ", pool.cap(), " free");
   }
 }
 

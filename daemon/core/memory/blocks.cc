@@ -1,16 +1,54 @@
 #include "daemon/core/memory/blocks.h"
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include <berth/error.h>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/managers.h"
 #include "daemon/core/requests/fingerprint.h"
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
+namespace {
+
+using UsageKey = std::tuple<uint32_t, Tenant, SessionId, std::string>;
+
+void AddTo(Bytes bytes, Bytes* sum) { *sum = Bytes(sum->count() + bytes.count()); }
+
+void AddTo(BlockState state, Bytes bytes, ByteCounts* counts) {
+  switch (state) {
+    case BlockState::kReserved:
+      return AddTo(bytes, &counts->reserved);
+    case BlockState::kLive:
+      return AddTo(bytes, &counts->live);
+    case BlockState::kRetired:
+      return AddTo(bytes, &counts->retired);
+    case BlockState::kQuarantined:
+      return AddTo(bytes, &counts->quarantined);
+  }
+}
+
+ImportView ViewOf(const Import& import) {
+  return ImportView{.id = import.id,
+                    .session = import.session,
+                    .process = import.process,
+                    .read_only = import.read_only,
+                    .since = import.since,
+                    .recalled = import.recalled};
+}
+
+absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
+
+}  // namespace
 
 Blocks::Blocks(Managers& core)
     : core_(core),
@@ -199,6 +237,172 @@ absl::StatusOr<BlockView> Blocks::FreeById(StepContext& step, const Caller& call
 void Blocks::Leave(StepContext& step, const RequestId&, const WaitTicket& ticket) {
   Abandon(step, *blocks_.Find(BlockId(ticket.number)));
   step.MarkCapacityChanged();
+}
+
+// ---- Read-only views of blocks and of what tenants use -------------------------------------------------------
+
+BlockView Blocks::DescribeBlock(const Block& block) const {
+  const bool owned = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
+  const MemoryKind kind = core_.devices.At(block.device).config.kind;
+  const bool direct = kind == MemoryKind::kCudaVmm && block.export_kind == ExportKind::kCudaIpc;
+  return {.handle = HandleOf(block),
+          .device = block.device,
+          .bytes = block.bytes,
+          .kind = direct ? MemoryKind::kCudaDirect : kind,
+          .export_kind = block.export_kind,
+          .state = VisibleState(block.phase).value_or(BlockState::kReserved),
+          .owner = owned ? block.owner : SessionId(),
+          .tenant = block.tenant,
+          .label = block.label,
+          .live_since = block.live_since,
+          .torn = core_.fences.table().Torn(block.id),
+          .lost = block.lost || (owned && WhyStale(block) != nullptr),
+          .release_error = block.release_error};
+}
+
+BlockView Blocks::ViewBlock(const Block& block, const Tenant* viewer) const {
+  BlockView view = DescribeBlock(block);
+  if (viewer == nullptr || *viewer == block.tenant) view.name = block.name;
+  for (const auto& [id, import] : block.imports) {
+    if (viewer != nullptr && *viewer != block.tenant && *viewer != import.tenant) continue;
+    view.imports.push_back(ViewOf(import));
+  }
+  return view;
+}
+
+BlockView Blocks::ViewImported(const Block& block, const core::Import& import) const {
+  BlockView view = DescribeBlock(block);
+  view.imports.push_back(ViewOf(import));
+  return view;
+}
+
+Page<BlockView> Blocks::ListBlocks(const Caller& caller, const PageRequest& page) const {
+  PageBuilder<BlockView> builder(page);
+  blocks_.ForEachAfter(page.after, [&](const Block& block) {
+    if (!VisibleState(block.phase).has_value()) return true;
+    bool visible = caller.sees_all() || (block.owned() && block.tenant == caller.tenant);
+    for (auto it = block.imports.begin(); !visible && it != block.imports.end(); ++it) {
+      visible = it->second.tenant == caller.tenant;
+    }
+    if (!visible) return true;
+    if (builder.Full()) return false;
+    BlockView view = ViewBlock(block, caller.sees_all() ? nullptr : &caller.tenant);
+    const uint64_t parts = view.imports.size();
+    builder.Add(block.generation, parts, std::move(view));
+    return true;
+  });
+  return builder.Build();
+}
+
+UsageView Blocks::GetUsage(const Caller& caller) const {
+  std::map<UsageKey, ByteCounts> rows;
+  blocks_.ForEach([&](const Block& block) {
+    const std::optional<BlockState> state = VisibleState(block.phase);
+    // Warm blocks appear only in the device's own lines until their release has ended.
+    if (!state.has_value() || !block.owned()) return;
+    for (const Tenant& tenant : block.charged_tenants) {
+      if (!caller.sees_all() && tenant != caller.tenant) continue;
+      AddTo(*state, block.bytes, &rows[UsageKey(block.device, tenant, block.charged_session, block.label)]);
+    }
+  });
+  core_.reservations.table().ForEach([&](const Reservation& reservation) {
+    if (!caller.sees_all() && reservation.tenant != caller.tenant) return;
+    for (const auto& [device, claim] : reservation.claims) {
+      if (claim.left.count() == 0) continue;
+      AddTo(claim.left, &rows[UsageKey(device, reservation.tenant, reservation.session, reservation.label)].reserved);
+    }
+  });
+  UsageView view{.devices = core_.devices.ListDevices()};
+  for (const auto& [key, bytes] : rows) {
+    const auto& [device, tenant, session, label] = key;
+    view.rows.push_back({.device = device, .tenant = tenant, .session = session, .label = label, .bytes = bytes});
+  }
+  return view;
+}
+
+// ---- Ledger records of blocks and their imports, and the check of blocks -------------------------------------
+
+bool Blocks::WriteImport(BlockId id, ImportId import, ArchiveWriter& archive) const {
+  const Block* const block = blocks_.Find(id);
+  if (block == nullptr) return false;
+  const auto found = block->imports.find(import);
+  if (found == block->imports.end()) return false;
+  archive(found->second);
+  return true;
+}
+
+void Blocks::ReadBlock(BlockId id, ArchiveReader& archive) {
+  Block read;
+  archive(read);
+  read.id = id;
+  if (archive.failed() || read.phase == BlockPhase::kGone || !core_.devices.Has(read.device) ||
+      (read.charged_session && core_.sessions.table().Find(read.charged_session) == nullptr) ||
+      (read.phase == BlockPhase::kReserved && !core_.requests.pending().contains(read.request))) {
+    return archive.Fail();
+  }
+  read.asked_earlier = InTheMaking(read.phase);
+  // No worker gets a command for these blocks; Managers::ResumeMemory() settles them.
+  read.asked =
+      read.phase == BlockPhase::kAbandoned || (read.phase == BlockPhase::kRetired && !read.busy && IsLost(read));
+  const Block* const block = blocks_.Restore(std::move(read));
+  if (block == nullptr) return archive.Fail();
+  RestoreBlock(*block);
+}
+
+void Blocks::RestoreBlock(const Block& block) {
+  Device& device = core_.devices.DeviceOf(block);
+  core_.budgets.ForEachBudget(
+      block, [&](ByteBudget& budget) { budget.RestoreBlock(block.phase, block.bytes, block.stuck, block.busy); });
+  if (block.worker_kind() == WorkerKind::kContext) ++device.context.blocks;
+  switch (block.phase) {
+    case BlockPhase::kWarming:
+    case BlockPhase::kWarm:
+      // Restores no more sizes than the warm cache had.
+      device.warm.RecordAsked(block.bytes);
+      device.warm.Put(block.bytes, block.generation, block.id, block.phase == BlockPhase::kWarm);
+      break;
+    case BlockPhase::kReserved:
+      core_.requests.SetPlace(block.request, this, {.number = block.id.value()});
+      core_.requests.MarkWaiting(block.request);
+      break;
+    case BlockPhase::kRetired:
+      device.releases_asked += block.asked ? 1 : 0;
+      break;
+    default:
+      break;
+  }
+  if (block.busy) core_.fences.RestoreBusy(block.id);
+}
+
+void Blocks::ReadImport(BlockId block, ImportId id, ArchiveReader& archive) {
+  core::Import import;
+  archive(import);
+  import.id = id;
+  if (archive.failed() || core_.sessions.table().FindChannel(import.channel) == nullptr ||
+      blocks_.Restore(block, std::move(import)) == nullptr) {
+    archive.Fail();
+  }
+}
+
+absl::Status Blocks::CheckBlocks() const {
+  absl::Status status = absl::OkStatus();
+  blocks_.ForEach([&](const Block& block) {
+    const bool needs_owner = block.phase == BlockPhase::kReserved || block.phase == BlockPhase::kLive;
+    if (needs_owner && !block.published && core_.sessions.table().Find(block.owner) == nullptr)
+      status = Broken("a block's owner has ended");
+    if (block.phase == BlockPhase::kReserved && !core_.requests.pending().contains(block.request)) {
+      status = Broken("a block is allocated for no request");
+    }
+    if (block.phase == BlockPhase::kAbandoned && !block.asked)
+      status = Broken("an abandoned block is still in the table");
+    if (block.stuck && block.phase != BlockPhase::kRetired) status = Broken("a stuck block is not retired");
+    if (block.busy != core_.fences.IsBusy(block.id)) status = Broken("a freed block's uses are recorded wrongly");
+    for (const auto& [id, import] : block.imports) {
+      const Channel* const channel = core_.sessions.table().FindChannel(import.channel);
+      if (channel == nullptr || channel->session != import.session) status = Broken("a block has an absent importer");
+    }
+  });
+  return status;
 }
 
 }  // namespace berth::core

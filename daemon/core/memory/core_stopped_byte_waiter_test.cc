@@ -1,6 +1,5 @@
 // Requests that wait for bytes, and their processes that may be stopped: no bytes are kept for a stopped process.
 
-#include <string>
 #include <vector>
 
 #include "daemon/core/testing/core_harness.h"
@@ -160,7 +159,6 @@ TEST_F(CoreStoppedByteWaiterTest, StopEndsCapacityReservedForWaiter) {
 // How an invited request may leave.
 TEST_F(CoreStoppedByteWaiterTest, InvitedWaiterLeavesNoTrace) {
   FreeHeld();
-  const std::string before = h_.Accounts();
   using Leaves = void (*)(CoreHarness&, const Peer&);
   const Leaves ways[] = {
       [](CoreHarness& h, const Peer& a) { h.Forget(a, a.sequence); },

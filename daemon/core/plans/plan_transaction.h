@@ -106,7 +106,7 @@ class PlanTransaction final {
   // Adds the leases that the draft takes beyond those of `before`.
   void AskLeases(const Plan* before, PlanDraft* draft) const;
 
-  // ---- plan_transaction.cc --------------------------------------------------------------------------------
+  // ---- plans.cc -------------------------------------------------------------------------------------------
 
   // Checks that the session may have one more plan. Errors: LIMIT.
   absl::Status MayPlan(const Session& owner) const;

@@ -7,10 +7,14 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/os/process.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
 #include "daemon/broker/needed_thread.h"
+#include "daemon/service/audit/audit_facts.h"
+#include "daemon/service/audit/audit_who.h"
 #include "nlohmann/json.hpp"
 
 namespace berth::service {
@@ -301,6 +305,35 @@ std::string AuditLog::Format(const Line& line) const {
   json["who"] = who.is_null() ? Json("daemon") : std::move(who);
   // Paths and labels of programs may be invalid UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+// ---- audit_facts.h -------------------------------------------------------------------------------------------
+
+void AddLabel(const std::string& label, AuditFacts* facts) {
+  if (!label.empty()) facts->emplace_back("request_label", label);
+}
+
+void AddItems(const std::vector<core::ReserveItem>& items, AuditFacts* facts) {
+  if (items.empty()) return;
+  facts->emplace_back(
+      "reserve", absl::StrJoin(items, ", ", [](std::string* out, const core::ReserveItem& item) {
+        absl::StrAppend(out, item.bytes.count(), " on ",
+                        item.device_uuid.empty() ? absl::StrCat(item.device) : item.device_uuid);
+      }));
+}
+
+std::string OwnerOf(const core::Tenant& tenant) {
+  return absl::StrCat("uid ", tenant.uid, tenant.container.empty() ? "" : " in ", tenant.container);
+}
+
+// ---- audit_who.h ---------------------------------------------------------------------------------------------
+
+std::shared_ptr<const AuditWho> ReadWho(const core::ProcessInfo& process, const absl::StatusOr<UniqueFd>& pidfd) {
+  AuditWho who = {.process = process};
+  if (pidfd.ok()) who.origin = ReadOrigin(process.pid);
+  // If the process lives now, the data read before is its own.
+  if (pidfd.ok() && IsGone(pidfd->get())) who.origin = ProcessOrigin();
+  return std::make_shared<const AuditWho>(std::move(who));
 }
 
 }  // namespace berth::service

@@ -1,12 +1,30 @@
 #include "daemon/service/conversion/conversion.h"
 
+#include <string.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <berth/error.h>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "berth/v1/session.pb.h"
+#include "common/status_macros.h"
+#include "common/terminal_text.h"
 #include "daemon/broker/node_clock.h"
+#include "daemon/service/conversion/page.h"
+#include "daemon/service/conversion/refused_conversion.h"
+#include "daemon/service/conversion/status_conversion.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/support/status.h"
 
 namespace berth::service {
 namespace {
@@ -18,6 +36,39 @@ constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 static_assert(static_cast<int>(core::SessionState::kEnding) == v1::Session::ENDING);
 static_assert(static_cast<int>(core::ForgetOutcome::kNothingToDo) ==
               v1::ForgetRequestResponse::NOTHING_TO_DO);
+
+constexpr size_t kKeyDigits = 16;
+
+std::string Encode(absl::string_view digits) { return absl::WebSafeBase64Escape(digits); }
+
+// Returns the `count` numbers of a token; nothing for an invalid token.
+std::optional<std::vector<uint64_t>> Decode(const std::string& token, size_t count) {
+  std::string digits;
+  if (!absl::WebSafeBase64Unescape(token, &digits) || digits.size() != count * kKeyDigits)
+    return std::nullopt;
+  std::vector<uint64_t> numbers(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!absl::SimpleHexAtoi(digits.substr(i * kKeyDigits, kKeyDigits), &numbers[i])) return std::nullopt;
+  }
+  return numbers;
+}
+
+absl::Status NotOurs(const std::string& token) {
+  return Refuse(Reason::kInvalidField,
+                "invalid {field} \"{value}\": expected a token of an earlier answer; tokens are {limit}",
+                {{"field", "page_token"}, {"value", absl::CHexEscape(token.substr(0, 64))}, {"limit", "opaque"}});
+}
+
+// Returns the request for the first page.
+absl::StatusOr<core::PageRequest> ReadSize(int32_t page_size) {
+  if (page_size < 0) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} is negative; {limit}",
+                  {{"field", "page_size"}, {"value", page_size}, {"limit", "0 to 1000"}});
+  }
+  core::PageRequest page = {.rows = kMaxPageSize, .parts = kMaxPageParts};
+  if (page_size != 0 && page_size < kMaxPageSize) page.rows = static_cast<uint64_t>(page_size);
+  return page;
+}
 
 }  // namespace
 
@@ -84,6 +135,79 @@ void ToProto(const core::DrainResult& result, v1::StopNodeResponse* out) {
   out->set_units(result.out.units);
   out->set_blocks(result.out.blocks);
   out->set_bytes(result.out.bytes.count());
+}
+
+// ---- page.h --------------------------------------------------------------------------------------------------
+
+absl::StatusOr<core::PageRequest> ReadPage(int32_t page_size, const std::string& token) {
+  BERTH_ASSIGN_OR_RETURN(core::PageRequest page, ReadSize(page_size));
+  if (token.empty()) return page;
+  const std::optional<std::vector<uint64_t>> key = Decode(token, 1);
+  if (!key.has_value()) return NotOurs(token);
+  page.after = key->front();
+  return page;
+}
+
+absl::StatusOr<core::PageRequest> ReadPage(int32_t page_size, const std::string& token, uint64_t scope) {
+  BERTH_ASSIGN_OR_RETURN(core::PageRequest page, ReadSize(page_size));
+  if (token.empty()) return page;
+  const std::optional<std::vector<uint64_t>> key = Decode(token, 2);
+  if (!key.has_value()) return NotOurs(token);
+  if (key->back() == scope) page.after = key->front();
+  return page;
+}
+
+std::string PageToken(uint64_t key) { return Encode(absl::StrCat(absl::Hex(key, absl::kZeroPad16))); }
+
+std::string PageToken(uint64_t key, uint64_t scope) {
+  return Encode(absl::StrCat(absl::Hex(key, absl::kZeroPad16), absl::Hex(scope, absl::kZeroPad16)));
+}
+
+// ---- status_conversion.h -------------------------------------------------------------------------------------
+
+// The canonical codes have the same numbers on both sides.
+static_assert(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED) ==
+              static_cast<int>(absl::StatusCode::kUnauthenticated));
+static_assert(static_cast<int>(grpc::StatusCode::CANCELLED) ==
+              static_cast<int>(absl::StatusCode::kCancelled));
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  // A path in the text may have bytes that no string of a protobuf message can have.
+  const std::string text = ToTerminal(status.message());
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
+
+  google::rpc::ErrorInfo info;
+  info.set_reason(std::string(ReasonName(details->reason)));
+  info.set_domain("berth");
+  for (const auto& [name, value] : details->metadata) (*info.mutable_metadata())[name] = ToTerminal(value);
+  google::rpc::Status wire;
+  wire.set_code(static_cast<int>(status.code()));
+  wire.set_message(text);
+  wire.add_details()->PackFrom(info);
+  if (details->retry_after.has_value()) {
+    google::rpc::RetryInfo retry;
+    const absl::Duration delay = *details->retry_after;
+    retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(delay));
+    retry.mutable_retry_delay()->set_nanos(
+        static_cast<int32_t>((delay - absl::Seconds(absl::ToInt64Seconds(delay))) / absl::Nanoseconds(1)));
+    wire.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text, wire.SerializeAsString());
+}
+
+// ---- refused_conversion.h ------------------------------------------------------------------------------------
+
+attach::Refused ToRefused(const absl::Status& why, absl::Duration pause) {
+  attach::Refused refused = {.code = static_cast<int32_t>(why.code()),
+                             .retry_after = static_cast<uint32_t>(absl::ToInt64Milliseconds(pause))};
+  if (const std::optional<ErrorDetails> details = GetErrorDetails(why)) {
+    refused.reason = static_cast<int32_t>(details->reason);
+  }
+  const absl::string_view text = why.message().substr(0, sizeof(refused.text) - 1);
+  memcpy(refused.text, text.data(), text.size());
+  return refused;
 }
 
 }  // namespace berth::service

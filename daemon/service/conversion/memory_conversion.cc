@@ -1,14 +1,22 @@
 #include "daemon/service/conversion/memory_conversion.h"
 
+#include <string.h>
+
+#include <string>
+
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/fence.pb.h"
 #include "berth/v1/memory.pb.h"
+#include "berth/v1/module.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/device_conversion.h"
+#include "daemon/service/conversion/fence_conversion.h"
+#include "daemon/service/conversion/module_conversion.h"
 
 namespace berth::service {
 namespace {
@@ -29,6 +37,15 @@ static_assert(static_cast<int>(core::BlockState::kQuarantined) == v1::Block::QUA
 static_assert(static_cast<int>(core::LogAction::kClearTorn) == v1::LogRecord::CLEAR_TORN);
 static_assert(static_cast<int>(core::LogCause::kLost) == v1::LogRecord::LOST);
 static_assert(static_cast<int>(core::Layer::kSession) == v1::Budget::SESSION);
+
+// The core's enum has the wire's numbers.
+static_assert(static_cast<int>(core::ModuleState::kCompiling) == v1::KeptModule::COMPILING);
+static_assert(static_cast<int>(core::ModuleState::kStoring) == v1::KeptModule::STORING);
+static_assert(static_cast<int>(core::ModuleState::kOnDisk) == v1::KeptModule::ON_DISK);
+static_assert(static_cast<int>(core::ModuleState::kLoading) == v1::KeptModule::LOADING);
+static_assert(static_cast<int>(core::ModuleState::kReady) == v1::KeptModule::READY);
+
+std::string ToBytes(const Digest& digest) { return std::string(digest.bytes()); }
 
 }  // namespace
 
@@ -154,6 +171,67 @@ void ToProto(const core::UsageView& view, v1::Usage* out) {
     to->set_label(row.label);
     ToProto(row.bytes, to->mutable_bytes());
   }
+}
+
+// ---- fence_conversion.h --------------------------------------------------------------------------------------
+
+void ToProto(const core::StreamView& view, v1::FenceStream* out) {
+  out->set_channel(view.stream.channel.value());
+  out->set_slot(view.stream.slot);
+  ToProto(view.process, out->mutable_process());
+  out->set_device(view.device);
+  out->set_id(view.id);
+  ToProto(view.since, out->mutable_open_time());
+  out->set_done(view.fence_values.done);
+  out->set_local_begun(view.fence_values.begun);
+  out->set_local_ended(view.fence_values.ended);
+  out->set_last_value(view.last_value);
+  out->set_open_uses(view.open_uses);
+  if (view.open_uses > 0) ToProto(view.open_since, out->mutable_open_use_time());
+}
+
+// ---- module_conversion.h -------------------------------------------------------------------------------------
+
+absl::StatusOr<Digest> ReadDigest(absl::string_view field, const std::string& bytes) {
+  Digest digest;
+  if (bytes.size() != Digest::kBytes) {
+    return Refuse(Reason::kInvalidField, "{field}: {value} bytes; a SHA-256 has {limit}",
+                  {{"field", field}, {"value", bytes.size()}, {"limit", Digest::kBytes}});
+  }
+  memcpy(digest.bits.data(), bytes.data(), bytes.size());
+  return digest;
+}
+
+void ToProto(const core::ModuleView& view, v1::KeptModule* out) {
+  out->set_id(view.id.value());
+  ToProto(view.record.tenant, out->mutable_tenant());
+  out->set_key(ToBytes(view.record.key));
+  out->set_architecture(view.record.architecture);
+  out->set_compiler(view.record.compiler);
+  out->set_label(view.record.label);
+  out->set_state(static_cast<v1::KeptModule::State>(view.state));
+  out->set_bytes(view.record.bytes.count());
+  out->set_content(ToBytes(view.record.content));
+  ToProto(view.record.create_time, out->mutable_create_time());
+  ToProto(view.use_time, out->mutable_use_time());
+  out->set_hits(view.hits);
+  out->set_waiters(view.waiters);
+  if (view.state != core::ModuleState::kCompiling) return;
+  ToProto(view.compiling, out->mutable_compiling());
+  ToProto(view.expires, out->mutable_expire_time());
+}
+
+void ToProto(const core::ModuleUsage& usage, v1::ModuleUsage* out) {
+  out->set_hits(usage.counts.hits);
+  out->set_misses(usage.counts.misses);
+  out->set_waits(usage.counts.waits);
+  out->set_stored(usage.counts.stored);
+  out->set_failed(usage.counts.failed);
+  out->set_corrupt(usage.counts.corrupt);
+  out->set_evicted(usage.counts.evicted);
+  out->set_modules(usage.modules);
+  out->set_bytes(usage.bytes.count());
+  out->set_limit_bytes(usage.limit.count());
 }
 
 }  // namespace berth::service

@@ -1,20 +1,28 @@
 #include "daemon/service/conversion/permit_conversion.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <berth/bytes.h>
 #include <berth/error.h>
+#include <berth/ids.h>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/permit.pb.h"
+#include "berth/v1/placement.pb.h"
+#include "berth/v1/plan.pb.h"
+#include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "daemon/base/process_state.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/placement_conversion.h"
+#include "daemon/service/conversion/plan_conversion.h"
 
 namespace berth::service {
 namespace {
@@ -35,6 +43,70 @@ constexpr size_t kMostLooks = 256;
 
 // The core's enums have the wire's numbers.
 static_assert(static_cast<int>(core::WaitCause::kStopped) == v1::WaitExplanation::STOPPED);
+
+// The core's enum has the wire's numbers.
+static_assert(static_cast<int>(core::DevicePick::kRoundRobin) == v1::DeviceWish::ROUND_ROBIN);
+
+// The core's enums have the wire's numbers.
+static_assert(static_cast<int>(core::WeightSource::kBandwidth) == v1::MakePlanRequest::BANDWIDTH);
+static_assert(static_cast<int>(core::PlanStale::kPermitRevoked) == v1::Plan::PERMIT_REVOKED);
+static_assert(static_cast<int>(core::PlanDevice::Left::kConstraint) == v1::PlanDevice::CONSTRAINT);
+
+// Converts what the holder of a plan needs for its work.
+void ToProtoForHolder(const core::PlanDevice& device, v1::PlanDevice* out) {
+  out->set_ordinal(device.ordinal);
+  out->set_uuid(*device.uuid);
+  out->set_generation(device.generation);
+  out->set_units(device.units);
+  out->set_permit(device.permit.value());
+  out->set_holder_key(device.holder_key);
+  out->set_kind(static_cast<v1::MemoryKind>(device.kind));
+}
+
+void ToProto(const core::PlanDevice& device, v1::PlanDevice* out) {
+  ToProtoForHolder(device, out);
+  out->set_sm_count(device.sm_count);
+  out->set_cc_major(device.cc_major);
+  out->set_free_bytes(device.free.count());
+  out->set_weight(device.weight);
+  out->set_ideal_units(device.ideal);
+  if (device.capacity != UINT64_MAX) out->set_room_units(device.capacity);
+  out->set_left(static_cast<v1::PlanDevice::Left>(device.left));
+}
+
+// Converts what the holder of a plan needs for its work, except the devices.
+void ToProtoWithoutDevices(const core::PlanLayout& layout, v1::Plan* out) {
+  out->set_id(layout.id.value());
+  out->set_revision(layout.revision);
+  out->set_units(layout.asked.units);
+  out->mutable_tiles()->Reserve(static_cast<int>(layout.tiles.size()));
+  for (const Tile& tile : layout.tiles) {
+    v1::Plan::Tile* const to = out->add_tiles();
+    to->set_device(tile.device);
+    to->set_begin(tile.begin);
+    to->set_end(tile.end);
+  }
+  out->mutable_devices()->Reserve(static_cast<int>(layout.devices.size()));
+  out->set_reservation(layout.reservation.value());
+  out->set_pool(layout.asked.pool);
+  if (!layout.asked.pool.empty()) out->set_permit_units(layout.asked.permit_units);
+}
+
+void ToProto(const core::PlanLayout& layout, v1::Plan* out) {
+  ToProtoWithoutDevices(layout, out);
+  for (const core::PlanDevice& device : layout.devices) ToProto(device, out->add_devices());
+  out->set_session(layout.session.value());
+  service::ToProto(layout.tenant, out->mutable_tenant());
+  out->set_label(layout.asked.label);
+  service::ToProto(layout.since, out->mutable_create_time());
+  service::ToProto(layout.made, out->mutable_plan_time());
+  out->set_weight_source(static_cast<v1::MakePlanRequest::WeightSource>(layout.asked.source));
+  out->set_score_version(layout.score_version);
+  out->set_bytes_per_unit(layout.asked.bytes_per_unit.count());
+  out->set_min_units(layout.asked.min_units);
+  out->set_max_devices(layout.asked.max_devices);
+  out->set_one_island(layout.asked.one_island);
+}
 
 }  // namespace
 
@@ -230,6 +302,80 @@ void ToProto(const core::StrayView& view, v1::Stray* out) {
   out->set_bytes(view.process.bytes.count());
   out->set_session(view.session.value());
   ToProto(view.since, out->mutable_first_seen_time());
+}
+
+// ---- placement_conversion.h ----------------------------------------------------------------------------------
+
+absl::StatusOr<core::DeviceConstraint> FromProto(absl::string_view field, const v1::DeviceWish& constraint) {
+  const std::string uuid = absl::StrCat(field, ".uuid"), pick = absl::StrCat(field, ".pick");
+  BERTH_RETURN_IF_ERROR(ValidateLabel(uuid, constraint.uuid()));
+  BERTH_RETURN_IF_ERROR(ValidateLabel(absl::StrCat(field, ".island_of"), constraint.island_of()));
+  const auto refuse = [](absl::string_view what, const absl::AlphaNum& value, absl::string_view expected) {
+    return Refuse(Reason::kInvalidField, "{field}: \"{value}\"; expected {limit}",
+                  {{"field", what}, {"value", std::string(value.Piece())}, {"limit", expected}});
+  };
+  const bool named = constraint.pick() == v1::DeviceWish::NAMED;
+  if (constraint.pick() < v1::DeviceWish::PICK_UNSPECIFIED || constraint.pick() > v1::DeviceWish::ROUND_ROBIN) {
+    return refuse(pick, static_cast<int>(constraint.pick()), "0 to 5");
+  }
+  if (named == constraint.uuid().empty()) return refuse(uuid, constraint.uuid(), "a UUID with NAMED, and only then");
+  if (constraint.among_size() > static_cast<int>(kMaxDeviceOrdinals)) {
+    return refuse(absl::StrCat(field, ".among"), constraint.among_size(), absl::StrCat(kMaxDeviceOrdinals, " at most"));
+  }
+  for (const std::string& name : constraint.among()) {
+    BERTH_RETURN_IF_ERROR(ValidateLabel(absl::StrCat(field, ".among"), name));
+  }
+  BERTH_ASSIGN_OR_RETURN(std::optional<std::string> visible, VisibleOf(constraint));
+  const bool asks = constraint.min_free_bytes() != 0 || constraint.declared_bytes() != 0 ||
+                    constraint.min_capability() != 0 || !constraint.island_of().empty() ||
+                    constraint.among_size() > 0 || constraint.wait_for_device();
+  if (constraint.pick() == v1::DeviceWish::PICK_UNSPECIFIED && asks) {
+    return refuse(pick, 0, "a pick if the request has a device constraint");
+  }
+  return core::DeviceConstraint{.pick = static_cast<core::DevicePick>(constraint.pick()),
+                                .uuid = constraint.uuid(),
+                                .min_free = Bytes(constraint.min_free_bytes()),
+                                .declared = Bytes(constraint.declared_bytes()),
+                                .min_capability = constraint.min_capability(),
+                                .island_of = constraint.island_of(),
+                                .among = {constraint.among().begin(), constraint.among().end()},
+                                .visible = std::move(visible),
+                                .wait_for_device = constraint.wait_for_device()};
+}
+
+std::string NameOf(const core::DeviceConstraint& constraint) {
+  switch (constraint.pick) {
+    case core::DevicePick::kNone:
+      return "";
+    case core::DevicePick::kAny:
+      return "any";
+    case core::DevicePick::kBest:
+      return "best";
+    case core::DevicePick::kHighestScore:
+      return "highest-score";
+    case core::DevicePick::kRoundRobin:
+      return "round-robin";
+    case core::DevicePick::kNamed:
+      break;
+  }
+  return constraint.uuid;
+}
+
+// ---- plan_conversion.h ---------------------------------------------------------------------------------------
+
+void ToProtoForHolder(const core::PlanLayout& layout, v1::Plan* out) {
+  ToProtoWithoutDevices(layout, out);
+  for (const core::PlanDevice& device : layout.devices) ToProtoForHolder(device, out->add_devices());
+}
+
+void ToProto(const core::PlanView& view, v1::Plan* out) {
+  ToProto(*view.layout, out);
+  out->set_stale(static_cast<v1::Plan::Stale>(view.stale));
+  if (view.stale == core::PlanStale::kCurrent) return;
+  for (const core::PlanDevice& device : view.layout->devices) {
+    if (device.ordinal == view.stale_device) out->set_stale_uuid(*device.uuid);
+  }
+  if (view.stale != core::PlanStale::kCurrent) service::ToProto(view.stale_since, out->mutable_stale_time());
 }
 
 }  // namespace berth::service

@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
 #include "common/os/process_capacity.h"
@@ -104,6 +107,17 @@ absl::StatusOr<UniqueFd> Launcher::StartSupervisor() const {
   const auto refused = AsStruct<StartedMessage>(message, Kind::kStarted, 0);
   if (!refused.has_value()) return absl::InternalError("the supervisor launcher broke its protocol");
   return absl::UnavailableError(std::string(refused->why, strnlen(refused->why, sizeof(refused->why))));
+}
+
+// ---- launch_supervisor.h -------------------------------------------------------------------------------------
+
+absl::StatusOr<UniqueFd> LaunchSupervisor(std::vector<std::string> flags) {
+  BERTH_ASSIGN_OR_RETURN(auto sockets, SocketPair());
+  flags.push_back("--role=vault");
+  flags.push_back(absl::StrCat("--broker-fd=", kChildFd));
+  BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(flags, sockets.second.get()));
+  process.Leave();
+  return std::move(sockets.first);
 }
 
 }  // namespace berth

@@ -1,19 +1,30 @@
-// MemoryService: blocks, reservations, budgets and the allocation log.
+// MemoryService, FenceService and ModuleService.
 
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/fence.grpc.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
+#include "berth/v1/module.grpc.pb.h"
 #include "berth/v1/resources.pb.h"
+#include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/service/audit/allocation_log.h"
+#include "daemon/service/conversion/fence_conversion.h"
 #include "daemon/service/conversion/memory_conversion.h"
+#include "daemon/service/conversion/module_conversion.h"
+#include "daemon/service/conversion/page.h"
+#include "daemon/service/rpc/fence_requests.h"
 #include "daemon/service/rpc/memory_requests.h"
+#include "daemon/service/rpc/module_requests.h"
 #include "daemon/service/rpc/services.h"
 #include "daemon/service/rpc/unary_call.h"
 
 namespace berth::service {
+
+// ---- MemoryService: blocks, reservations, budgets and the allocation log -------------------------------------
+
 namespace {
 
 // Serves an RPC that changes a block by its id: `method` is a member of the core.
@@ -179,6 +190,129 @@ class MemoryService final : public v1::MemoryService::CallbackService {
 
 std::unique_ptr<grpc::Service> MakeMemoryService(const ServiceContext& context, const AllocationLog* log) {
   return std::make_unique<MemoryService>(context, log);
+}
+
+// ---- FenceService: streams, and the uses of blocks on them ---------------------------------------------------
+
+namespace {
+
+class FenceService final : public v1::FenceService::CallbackService {
+ public:
+  explicit FenceService(ServiceContext context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* OpenStream(grpc::CallbackServerContext* context, const v1::OpenStreamRequest* request,
+                                       v1::OpenStreamResponse* response) override {
+    return SubmitRequest<core::OpenStreamRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* CloseStream(grpc::CallbackServerContext* context, const v1::CloseStreamRequest* request,
+                                        v1::CloseStreamResponse* response) override {
+    return SubmitRequest<core::CloseStreamRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* PrepareUse(grpc::CallbackServerContext* context, const v1::PrepareUseRequest* request,
+                                       v1::PrepareUseResponse* response) override {
+    return SubmitRequest<core::PrepareUseRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* FinishUse(grpc::CallbackServerContext* context, const v1::FinishUseRequest* request,
+                                      v1::FinishUseResponse* response) override {
+    return SubmitRequest<core::FinishUseRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* AbandonUse(grpc::CallbackServerContext* context, const v1::AbandonUseRequest* request,
+                                       v1::AbandonUseResponse* response) override {
+    return SubmitRequest<core::AbandonUseRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* ClearTorn(grpc::CallbackServerContext* context, const v1::ClearTornRequest* request,
+                                      v1::Block* response) override {
+    const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
+    if (!caller.ok()) return FinishRefused(context_, context, "clear_torn", caller, caller.status());
+    absl::StatusOr<core::BlockView> view;
+    context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      view = core.ClearTorn(now, *caller, BlockId(request->block()), effects);
+    });
+    if (view.ok()) ToProto(*view, response);
+    return FinishDecided(
+        context_, context,
+        {.what = "clear_torn", .facts = {{"block", absl::StrCat(request->block())}}, .caller = *caller}, view.status());
+  }
+
+  grpc::ServerUnaryReactor* ListStreams(grpc::CallbackServerContext* context, const v1::ListStreamsRequest* request,
+                                        v1::ListStreamsResponse* response) override {
+    return ServePage(
+        context_, context, *request, response,
+        [](const core::Core& core, const core::Caller& caller, const core::PageRequest& page) {
+          return core.ListStreams(caller, page);
+        },
+        [&](const core::StreamView& view) { ToProto(view, response->add_streams()); });
+  }
+
+ private:
+  const ServiceContext context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeFenceService(const ServiceContext& context) {
+  return std::make_unique<FenceService>(context);
+}
+
+// ---- ModuleService: the cache of compiled modules ------------------------------------------------------------
+
+namespace {
+
+// A page of modules, and the cache's metrics.
+struct ModuleList {
+  core::Page<core::ModuleView> modules;
+  core::ModuleUsage usage;
+};
+
+class ModuleService final : public v1::ModuleService::CallbackService {
+ public:
+  explicit ModuleService(ServiceContext context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* ObtainModule(grpc::CallbackServerContext* context, const v1::ObtainModuleRequest* request,
+                                         v1::ObtainModuleResponse* response) override {
+    return SubmitRequest<core::ObtainModuleRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* StoreModule(grpc::CallbackServerContext* context, const v1::StoreModuleRequest* request,
+                                        v1::StoreModuleResponse* response) override {
+    return SubmitRequest<core::StoreModuleRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* AbandonModule(grpc::CallbackServerContext* context,
+                                          const v1::AbandonModuleRequest* request,
+                                          v1::AbandonModuleResponse* response) override {
+    return SubmitRequest<core::AbandonModuleRequest>(context_, context, *request, response);
+  }
+
+  grpc::ServerUnaryReactor* ListModules(grpc::CallbackServerContext* context, const v1::ListModulesRequest* request,
+                                        v1::ListModulesResponse* response) override {
+    const absl::StatusOr<core::PageRequest> page = ReadPage(request->page_size(), request->page_token());
+    return ServeLook(
+        context_, context,
+        [&](const core::Core& core, const core::Caller& caller) -> absl::StatusOr<ModuleList> {
+          BERTH_RETURN_IF_ERROR(page.status());
+          return ModuleList{.modules = core.ListModules(caller, *page), .usage = core.GetModuleUsage(caller)};
+        },
+        [&](const ModuleList& list) {
+          for (const core::ModuleView& view : list.modules) ToProto(view, response->add_modules());
+          ToProto(list.usage, response->mutable_usage());
+          response->set_next_page_token(NextPageToken(list.modules));
+        });
+  }
+
+ private:
+  const ServiceContext context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeModuleService(const ServiceContext& context) {
+  return std::make_unique<ModuleService>(context);
 }
 
 }  // namespace berth::service

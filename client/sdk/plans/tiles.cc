@@ -1,8 +1,13 @@
-#include "client/sdk/plans/tile_threads.h"
+// Devices and threads of a plan's tiles.
 
 #include <exception>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/sdk/devices/device_choice.h"
+#include "client/sdk/plans/tile_devices.h"
+#include "client/sdk/plans/tile_threads.h"
+#include "common/status_macros.h"
 #include "common/thread.h"
 
 namespace berth::internal {
@@ -31,6 +36,47 @@ absl::Status RunOne(const TileSteps& steps, size_t tile, const TileStop& stop, s
 }
 
 }  // namespace
+
+// ---- tile_devices.h ------------------------------------------------------------------------------------------
+
+absl::StatusOr<TileDevices> TileDevices::Hold(std::vector<TileDevice> devices, const GetDriver& get_driver) {
+  TileDevices held(std::move(devices));
+  for (TileDevice& device : held.devices_) {
+    if (!device.cuda) continue;
+    if (held.driver_ == nullptr) {
+      BERTH_ASSIGN_OR_RETURN(held.driver_, get_driver());
+    }
+    BERTH_ASSIGN_OR_RETURN(device.ordinal, ChooseDevice(*held.driver_, device.uuid, /*wanted=*/""));
+    if (held.contexts_.contains(device.ordinal)) continue;
+    BERTH_ASSIGN_OR_RETURN(held.contexts_[device.ordinal],
+                           held.driver_->RetainPrimaryContext(device.ordinal));
+  }
+  return held;
+}
+
+TileDevices::TileDevices(TileDevices&& other) noexcept
+    : driver_(other.driver_),
+      devices_(std::move(other.devices_)),
+      contexts_(std::exchange(other.contexts_, {})) {}
+
+TileDevices::~TileDevices() {
+  for (const auto& [ordinal, context] : contexts_) driver_->ReleasePrimaryContext(ordinal).IgnoreError();
+}
+
+absl::Status TileDevices::Enter(size_t tile) const {
+  const TileDevice& device = devices_[tile];
+  if (!device.cuda) return absl::OkStatus();
+  return driver_->SetCurrentContext(contexts_.at(device.ordinal));
+}
+
+absl::Status TileDevices::Leave(size_t tile) const {
+  if (!devices_[tile].cuda) return absl::OkStatus();
+  absl::Status status = driver_->SynchronizeContext();
+  status.Update(driver_->SetCurrentContext(nullptr));
+  return status;
+}
+
+// ---- tile_threads.h ------------------------------------------------------------------------------------------
 
 TileOutcomes RunTileThreads(size_t count, const TileSteps& steps, bool stop_at_first_error, TileStop* stop) {
   TileOutcomes outcomes{.tiles = std::vector<absl::Status>(count)};

@@ -1,10 +1,11 @@
-#include "daemon/device/memory/named_memory_server.h"
+// Memory of the host, by fds and by names.
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,6 +24,9 @@
 #include "common/os/os_error.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/device/memory/host_backend.h"
+#include "daemon/device/memory/named_backend.h"
+#include "daemon/device/memory/named_memory_server.h"
 
 namespace berth {
 namespace {
@@ -62,6 +66,101 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
 }
 
 }  // namespace
+
+// ---- host_backend.h ------------------------------------------------------------------------------------------
+
+HostBackend::HostBackend(std::string uuid, Bytes total) : total_(total), records_(std::move(uuid)) {}
+
+absl::StatusOr<MemoryBlock> HostBackend::Allocate(Bytes bytes, absl::string_view tag) {
+  BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity()));
+  if (bytes > total_) return RefuseMoreThan(device(), bytes, total_);
+  absl::StatusOr<UniqueFd> fd = CreateMemfd("berth-block", bytes.count());
+  if (!fd.ok()) return ExplainSystemError(fd.status(), device(), bytes);
+  BERTH_RETURN_IF_ERROR(SealMemfd(fd->get()));
+  MemoryBlock block = records_.Add(bytes, tag);
+  block.fd = *std::move(fd);
+  return block;
+}
+
+absl::Status HostBackend::Deallocate(MemoryBlock& block) { return HandOver(block).status(); }
+
+absl::StatusOr<UniqueFd> HostBackend::HandOver(MemoryBlock& block) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  records_.Remove(block);
+  return std::move(block.fd);
+}
+
+absl::StatusOr<MemoryBlock> HostBackend::Adopt(UniqueFd fd, absl::string_view tag) {
+  MemoryBlock block = records_.Add(Bytes(0), tag);
+  block.fd = std::move(fd);
+  return block;
+}
+
+absl::Status HostBackend::Fill(const MemoryBlock& block, uint8_t value) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  // The memfd's size is also right for an adopted block.
+  struct stat info;
+  if (::fstat(block.fd.get(), &info) < 0) return OsError("fstat(block)", errno);
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) return absl::OkStatus();
+  void* const at = ::mmap(nullptr, info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, block.fd.get(), 0);
+  if (at == MAP_FAILED) return OsError("mmap(block)", errno);
+  memset(at, value, info.st_size);
+  ::munmap(at, info.st_size);
+  return absl::OkStatus();
+}
+
+// ---- named_backend.h -----------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<NamedBackend>> NamedBackend::Open(std::string folder, uint32_t ordinal,
+                                                                 std::string uuid, Bytes total) {
+  BERTH_ASSIGN_OR_RETURN(std::unique_ptr<NamedMemoryServer> server,
+                         NamedMemoryServer::Start(std::move(folder), ordinal));
+  return std::unique_ptr<NamedBackend>(new NamedBackend(std::move(server), std::move(uuid), total));
+}
+
+NamedBackend::NamedBackend(std::unique_ptr<NamedMemoryServer> server, std::string uuid, Bytes total)
+    : server_(std::move(server)), total_(total), records_(std::move(uuid)) {}
+
+absl::StatusOr<MemoryBlock> NamedBackend::Allocate(Bytes bytes, absl::string_view tag) {
+  BERTH_RETURN_IF_ERROR(ValidateBlockSize(bytes, granularity()));
+  if (bytes > total_) return RefuseMoreThan(device(), bytes, total_);
+  const absl::StatusOr<IpcHandle> handle = server_->Create(bytes);
+  if (!handle.ok()) return ExplainSystemError(handle.status(), device(), bytes);
+  MemoryBlock block = records_.Add(bytes, tag);
+  block.handle = handles_[block.generation] = *handle;
+  return block;
+}
+
+absl::Status NamedBackend::Deallocate(MemoryBlock& block) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  server_->Remove(handles_.at(block.generation));
+  handles_.erase(block.generation);
+  records_.Remove(block);
+  block.handle.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> NamedBackend::HandOver(MemoryBlock& block) {
+  BERTH_RETURN_IF_ERROR(records_.Find(block).status());
+  return RefuseCapability(device(), "fd of memory with an IPC handle");
+}
+
+absl::StatusOr<MemoryBlock> NamedBackend::Adopt(UniqueFd, absl::string_view) {
+  return RefuseCapability(device(), "fd of memory with an IPC handle");
+}
+
+absl::Status NamedBackend::Fill(const MemoryBlock& block, uint8_t value) {
+  BERTH_ASSIGN_OR_RETURN(const BlockRecords::Record record, records_.Find(block));
+  BERTH_ASSIGN_OR_RETURN(const UniqueFd fd, server_->Open(handles_.at(block.generation)));
+  const size_t size = record.bytes.count();
+  void* const at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) return OsError("mmap(block)", errno);
+  memset(at, value, size);
+  ::munmap(at, size);
+  return absl::OkStatus();
+}
+
+// ---- named_memory_server.h -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<NamedMemoryServer>> NamedMemoryServer::Start(std::string folder, uint32_t device) {
   BERTH_RETURN_IF_ERROR(MakeFolder(NamedMemoryFolder(folder)));
