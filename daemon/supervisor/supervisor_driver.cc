@@ -1,5 +1,5 @@
-// The supervisor's part for a driver that is not ready when the daemon starts. One stopped device stands for the devices
-// to come, until the driver lists them.
+// The supervisor's part for a driver that is not ready when the daemon starts. One stopped device stands for the
+// devices to come, until the driver lists them.
 
 #include <stdio.h>
 
