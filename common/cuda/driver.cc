@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cuda/driver_code.h"
+#include "common/cuda/driver_functions.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #ifdef BERTH_HAVE_CUDA_HEADERS
@@ -73,87 +74,6 @@ BERTH_SAME_CODE(kSystemNotReady, CUDA_ERROR_SYSTEM_NOT_READY);
 BERTH_SAME_CODE(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 BERTH_SAME_CODE(kUnknown, CUDA_ERROR_UNKNOWN);
 #undef BERTH_SAME_CODE
-
-// Version 1 of these functions is off by default in the kernel module; from CUDA 12 on the plain names mean version 2.
-#if CUDA_VERSION < 12000
-#define cuStreamWaitValue64 cuStreamWaitValue64_v2
-#define cuStreamWriteValue64 cuStreamWriteValue64_v2
-constexpr CUdevice_attribute kStreamMemoryOps = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V2;
-#else
-constexpr CUdevice_attribute kStreamMemoryOps = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
-#endif
-
-// Every function of libcuda that Berth calls. cuda.h maps a plain name to the version of its declarations.
-#define BERTH_CUDA_FUNCTIONS(X)        \
-  X(cuInit)                            \
-  X(cuGetErrorName)                    \
-  X(cuDeviceGetCount)                  \
-  X(cuDeviceGet)                       \
-  X(cuDeviceGetName)                   \
-  X(cuDeviceTotalMem)                  \
-  X(cuDeviceGetAttribute)              \
-  X(cuDeviceCanAccessPeer)             \
-  X(cuMemGetAllocationGranularity)     \
-  X(cuMemCreate)                       \
-  X(cuMemExportToShareableHandle)      \
-  X(cuMemImportFromShareableHandle)    \
-  X(cuMemRelease)                      \
-  X(cuMemAddressReserve)               \
-  X(cuMemAddressFree)                  \
-  X(cuMemMap)                          \
-  X(cuMemSetAccess)                    \
-  X(cuMemUnmap)                        \
-  X(cuDevicePrimaryCtxRetain)          \
-  X(cuDevicePrimaryCtxRelease)         \
-  X(cuCtxSetCurrent)                   \
-  X(cuCtxGetCurrent)                   \
-  X(cuCtxGetDevice)                    \
-  X(cuCtxSynchronize)                  \
-  X(cuMemAlloc)                        \
-  X(cuMemFree)                         \
-  X(cuIpcGetMemHandle)                 \
-  X(cuIpcOpenMemHandle)                \
-  X(cuIpcCloseMemHandle)               \
-  X(cuThreadExchangeStreamCaptureMode) \
-  X(cuMemcpyHtoD)                      \
-  X(cuMemcpyHtoDAsync)                 \
-  X(cuMemcpyDtoH)                      \
-  X(cuMemsetD8)                        \
-  X(cuMemGetInfo)                      \
-  X(cuModuleLoadData)                  \
-  X(cuModuleUnload)                    \
-  X(cuModuleGetFunction)               \
-  X(cuLaunchKernel)                    \
-  X(cuStreamCreate)                    \
-  X(cuStreamDestroy)                   \
-  X(cuStreamQuery)                     \
-  X(cuStreamSynchronize)               \
-  X(cuStreamWaitEvent)                 \
-  X(cuEventCreate)                     \
-  X(cuEventDestroy)                    \
-  X(cuEventRecord)                     \
-  X(cuEventQuery)                      \
-  X(cuStreamWaitValue64)               \
-  X(cuStreamWriteValue64)              \
-  X(cuMemHostRegister)                 \
-  X(cuMemHostGetDevicePointer)         \
-  X(cuMemHostUnregister)               \
-  X(cuMemAllocAsync)                   \
-  X(cuMemFreeAsync)                    \
-  X(cuMemsetD8Async)
-
-#define BERTH_TEXT(name) BERTH_TEXT_OF_EXPANDED(name)
-#define BERTH_TEXT_OF_EXPANDED(name) #name
-
-struct Functions {
-#define BERTH_DECLARE(name) decltype(&::name) name##_ = nullptr;
-  BERTH_CUDA_FUNCTIONS(BERTH_DECLARE)
-#undef BERTH_DECLARE
-  // Looked up by name, independent of the headers: the UUID of a MIG instance's parent, and the instance's own (CUDA
-  // 11.4).
-  using GetUuid = CUresult (*)(CUuuid*, CUdevice);
-  GetUuid device_uuid = nullptr, instance_uuid = nullptr;
-};
 
 // Returns from the method with the driver's error unless `name` succeeds.
 #define BERTH_CALL(name, ...)                                                              \

@@ -16,8 +16,6 @@ namespace {
 
 // Usual upper bound of a worker's restart.
 constexpr absl::Duration kRebuildRetry = absl::Seconds(1);
-// A process that has called within this time is not stopped.
-constexpr absl::Duration kCalledJustNow = absl::Milliseconds(20);
 // Longest time for which bytes are kept for a process that was told to call again. A process that runs calls again
 // within a millisecond; a machine under load may delay the process by a few hundred.
 constexpr absl::Duration kInvitation = absl::Milliseconds(500);
@@ -203,11 +201,11 @@ bool ByteQueue::IsAttended(const Waiting& waiting) const {
 
 bool ByteQueue::MustCallAgain(const StepContext& step, const Waiting& waiting) const {
   const Pending& pending = core_.requests.pending().at(waiting.request);
-  return pending.takes_up && step.now - pending.called > kCalledJustNow;
+  return pending.takes_up && pending.called < step.now;
 }
 
-void ByteQueue::SetAside(StepContext& step, const RequestId& request) {
-  byte_queue_.SetAside(request);
+void ByteQueue::SkipStopped(StepContext& step, const RequestId& request) {
+  byte_queue_.Skip(request);
   core_.requests.Skip(step, request);
   step.MarkCapacityChanged();
 }

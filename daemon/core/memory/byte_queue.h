@@ -46,8 +46,8 @@ class ByteQueue final : public WaitPlace {
   void TurnAway(StepContext& step, const RequestId& request, const absl::Status& why);
   // The process of the request is stopped: nothing is kept for the request until a call waits for it again. Requires:
   // the request waits, and its process sends it again after PROCESS_STOPPED (RequestTag::takes_up).
-  void SetAside(StepContext& step, const RequestId& request);
-  // Visits the processes of the requests that may be set aside.
+  void SkipStopped(StepContext& step, const RequestId& request);
+  // Visits the processes of the requests that may be skipped.
   void ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const;
   void ReadByteWaiter(uint64_t number, ArchiveReader& archive);
   absl::Status CheckByteQueue() const;
@@ -75,7 +75,8 @@ class ByteQueue final : public WaitPlace {
   bool MayServe(const Waiting& waiting) const;
   // Whether a call waits for the request; false for a restored request until its caller returns.
   bool IsAttended(const Waiting& waiting) const;
-  // Whether the request is served only once its process has called again, because the process may be stopped.
+  // Whether the request is served only once its process has called again: the process may have been stopped since its
+  // call arrived, unless the call arrives in this step.
   bool MustCallAgain(const StepContext& step, const Waiting& waiting) const;
   void Serve(StepContext& step, const RequestId& request);
   absl::Status CheckWaiting(const Waiting& waiting, bool first) const;

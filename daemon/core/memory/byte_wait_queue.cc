@@ -186,7 +186,7 @@ void ByteWaitQueue::EndReserve(Entry& entry) {
 
 // ---- Requests of processes that may be stopped ----------------------------------------------------------------
 
-void ByteWaitQueue::SetAside(const RequestId& request) {
+void ByteWaitQueue::Skip(const RequestId& request) {
   Entry& entry = entries_.at(by_request_.at(request));
   if (entry.waiting.reserved_since.has_value()) EndReserve(entry);
   if (entry.parked_on != nullptr) Unpark(entry);

@@ -144,7 +144,7 @@ class ByteWaitQueue {
   // ---- Requests of processes that may be stopped ------------------------------------------------------------
 
   // Ends what the queue reserves for the request, which is awake afterwards. Requires: the request waits.
-  void SetAside(const RequestId& request);
+  void Skip(const RequestId& request);
   // The request is served as soon as its process calls again. Requires: it is awake, and was not invited.
   void Invite(Waiting& waiting, absl::Time now);
   // Ends the request's invitation, if there is one. Requires: the request waits.

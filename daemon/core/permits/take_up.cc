@@ -210,7 +210,7 @@ void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& chann
       const Pending& pending = core_.requests.pending().at(request);
       if (!pending.takes_up) continue;
       if (pending.place == &core_.byte_queue) {
-        core_.byte_queue.SetAside(step, request);
+        core_.byte_queue.SkipStopped(step, request);
         continue;
       }
       if (!pending.call || pending.place != this) continue;

@@ -122,7 +122,9 @@ TEST_P(AnyFolderTest, IsServedAndReached) {
     const pid_t broker = Broker();
     EXPECT_TRUE(Ok(inspector.ListPools()));
     // The next broker is reached, also in a folder that was created again.
-    fs::remove_all(folder_);
+    // At once: the daemon creates single entries again while others are still deleted.
+    fs::rename(folder_, folder_ + ".deleted");
+    fs::remove_all(folder_ + ".deleted");
     ASSERT_TRUE(Eventually([&] { return fs::exists(folder_ + "/admin-attach.sock"); }));
     OpenToClients(folder_);
     ::kill(broker, SIGKILL);
