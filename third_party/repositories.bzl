@@ -1,6 +1,7 @@
 """The local repositories that stand for the system's packages."""
 
 load("//third_party/cuda:cuda_repository.bzl", "cuda_repository")
+load("//third_party/system:system_repository.bzl", "system_repository")
 
 def berth_repositories():
     """Declares every repository that Berth's build uses."""
@@ -16,9 +17,5 @@ def berth_repositories():
     native.local_repository(name = "rules_cc", path = "third_party/rules_cc")
     native.local_repository(name = "remote_coverage_tools", path = "third_party/remote_coverage_tools")
 
-    native.new_local_repository(
-        name = "system",
-        build_file = "//third_party/system:system.BUILD",
-        path = "/usr/share/bazel/platforms",
-    )
+    system_repository(name = "system", build_file = "//third_party/system:system.BUILD")
     cuda_repository(name = "cuda")

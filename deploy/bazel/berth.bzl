@@ -23,7 +23,10 @@ def _copts(copts, precompiled):
         "//conditions:default": [],
     })
 
+_VERSIONS = "@system//:versions"
+
 def _deps(deps, precompiled):
+    deps = [_VERSIONS] + deps
     if not precompiled:
         return deps
     return deps + select({
@@ -90,7 +93,7 @@ def berth_proto_library(name, srcs, services = [], imports = [], deps = []):
         )
     native.genrule(
         name = name + "_generated",
-        srcs = srcs + imports,
+        srcs = srcs + imports + ["@system//:versions.h"],
         outs = outs,
         cmd = " && ".join(commands),
     )
@@ -101,5 +104,5 @@ def berth_proto_library(name, srcs, services = [], imports = [], deps = []):
         copts = ["-w"],
         includes = ["."],
         visibility = ["//visibility:public"],
-        deps = deps + ["@system//:grpc"],
+        deps = deps + ["@system//:grpc", _VERSIONS],
     )

@@ -45,7 +45,7 @@ def _precompiled_header_impl(ctx):
         command = "PWD=/proc/self/cwd {} \"$@\" < {} > {}".format(tool, ctx.file.header.path, output.path),
         arguments = arguments,
         env = environment,
-        inputs = depset([ctx.file.header], transitive = [toolchain.all_files]),
+        inputs = depset([ctx.file.header, ctx.file._versions], transitive = [toolchain.all_files]),
         outputs = [output],
     )
     return [
@@ -59,6 +59,7 @@ precompiled_header = rule(
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
         "copts": attr.string_list(),
         "pic": attr.bool(),
+        "_versions": attr.label(default = Label("@system//:versions.h"), allow_single_file = True),
         "_cc_toolchain": attr.label(default = Label("@bazel_tools//tools/cpp:current_cc_toolchain")),
     },
     fragments = ["cpp"],
