@@ -162,13 +162,6 @@ TEST_F(CoreStoppedByteWaiterTest, InvitedWaiterLeavesNoTrace) {
       [](CoreHarness& h, const Peer& a) { h.Forget(a, a.sequence); },
       [](CoreHarness& h, const Peer& a) { h.HangUp(a); },
       [](CoreHarness& h, const Peer& a) { h.Gone(a); },
-      [](CoreHarness& h, const Peer& a) {
-        const CallId call = h.Ask([&](Core& core, CallId id, Effects* effects) {
-          core.Allocate(h.now, id, a.caller(), a.Again(), Ask(), effects);
-        });
-        h.Do([&](Core& core, Effects* effects) { core.CancelCall(h.now, call, effects); });
-        h.WorkAll();
-      },
   };
   for (const Leaves leave : ways) {
     const AllocateResult held = h_.MustAllocate(holder_, MiB(16));
