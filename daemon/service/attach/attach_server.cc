@@ -322,12 +322,14 @@ void AttachServer::OnHello(const ConnectionPtr& connection, const attach::Hello&
 
 absl::Status AttachServer::Welcome(const ConnectionPtr& connection, SessionId session, const Secret& secret) {
   FreshOf(connection->peer).Remove(UserOf(connection->peer), connection->number);
-  BERTH_RETURN_IF_ERROR(fd_store_.Put(LifelineKey(session), connection->socket.get(), OwnerOf(connection->peer.role)));
+  const absl::Status put =
+      fd_store_.Put(LifelineKey(session), connection->socket.get(), OwnerOf(connection->peer.role));
   if (!HasLifeline(session)) {
-    // The session ended before its lifeline was in the fd store, so the earlier drop had no effect.
-    fd_store_.Drop(LifelineKey(session));
+    // The session ended before its lifeline was in the fd store: the earlier drop had no effect, or refused the key.
+    if (put.ok()) fd_store_.Drop(LifelineKey(session));
     return berth::Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
   }
+  BERTH_RETURN_IF_ERROR(put);
   return SendSessionCredentials(connection, session, secret);
 }
 

@@ -249,7 +249,8 @@ absl::Status SupervisorFdStore::Put(Key key, int fd, FdOwner owner) {
   // A new supervisor gets this fd with all others: already, or from SucceedLocked() here.
   const bool gone = absl::IsUnavailable(sent);
   if (gone && (!IsGone(socket_.get()) || SucceedLocked().ok())) return absl::OkStatus();
-  held_.erase(key);
+  // A drop that is not confirmed yet still refuses the key.
+  if (const auto at = held_.find(key); at != held_.end() && !at->second.dropping) held_.erase(at);
   return absl::IsDeadlineExceeded(sent) ? absl::UnavailableError(sent.message()) : sent;
 }
 
@@ -262,7 +263,8 @@ void SupervisorFdStore::QueueLocked(const T& message) {
 
 void SupervisorFdStore::Drop(Key key) {
   MutexLock lock(&mu_);
-  if (const auto at = held_.find(key); at != held_.end()) at->second.dropping = true;
+  // The confirmation of an earlier drop is this one's, too: a second one could arrive after a later Put().
+  if (std::exchange(held_[key].dropping, true)) return;
   QueueLocked(KeyMessage{.kind = MessageKind::kDrop, .key = key});
 }
 

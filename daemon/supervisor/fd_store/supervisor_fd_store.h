@@ -129,13 +129,14 @@ class SupervisorFdStore {
   // Gives the supervisor a duplicate of `fd`, which stays the caller's. On return the duplicate survives the broker's
   // death. Waits up to 1 s for space in the socket, longer while the supervisor is being replaced.
   // Errors: LIMIT at the supervisor's or the broker's fd limit, both of which are lower for clients (fd_reserve.h);
-  // kAlreadyExists if `key` is held; kUnavailable if the supervisor has ended or reads nothing. After an error nothing
-  // is held.
+  // kAlreadyExists if `key` is held, or its drop is not confirmed; kUnavailable if the supervisor has ended or reads
+  // nothing. After an error nothing more is held.
   absl::Status Put(fd_store::Key key, int fd, FdOwner owner) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Requests that the supervisor close its duplicate; a DroppedFd notice confirms it. A key that is not held is
-  // confirmed too. Never waits: Flush() sends a message that finds no space in the socket. Does not detect a supervisor
-  // that has ended; only fd() does.
+  // confirmed too, and one notice confirms all drops of a key. Until then Put() refuses the key, so that no drop reaches
+  // the supervisor after a later Put(). Never waits: Flush() sends a message that finds no space in the socket. Does not
+  // detect a supervisor that has ended; only fd() does.
   void Drop(fd_store::Key key) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sends queued messages until the socket is full. Call whenever fd() becomes writable; edge-triggered polling for
@@ -166,7 +167,7 @@ class SupervisorFdStore {
   absl::StatusOr<Notice> ReadNotice() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // One fd that the supervisor holds too.
+  // One fd that the supervisor holds too, or a key whose drop is not confirmed.
   struct Held {
     // Open for the lifetime of this entry, except while `dropping`.
     int fd = -1;
@@ -209,8 +210,8 @@ class SupervisorFdStore {
   std::map<fd_store::Key, fd_store::WorkerStatus> statuses_ ABSL_GUARDED_BY(mu_);
   // Worker commands without a later WorkerNews for their device.
   std::deque<fd_store::CommandMessage> commands_ ABSL_GUARDED_BY(mu_);
-  // Drops and worker commands that found no space in the socket. Bounded by the supervisor's fd limit, for drops name
-  // held fds, except for a few keys that were never held. Worker commands are few.
+  // Drops and worker commands that found no space in the socket. Bounded by the supervisor's fd limit: each drop names
+  // another key, and only a few of these were never held. Worker commands are few.
   std::deque<std::string> outbox_ ABSL_GUARDED_BY(mu_);
 };
 

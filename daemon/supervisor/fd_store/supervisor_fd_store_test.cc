@@ -158,6 +158,32 @@ TEST_F(SupervisorFdStoreTest, KeyIsHeldUntilSupervisorReportsDrop) {
   EXPECT_TRUE(fd_store.Put(KeyOf(Kind::kBlock, 41), fd.get(), FdOwner::kClient).ok());
 }
 
+// A key may be dropped several times, held or not, before a new fd gets it. None of these drops may end the new fd.
+TEST_F(SupervisorFdStoreTest, EarlierDropsLeaveNewFdHeld) {
+  SupervisorFdStore& fd_store = Start();
+  const UniqueFd fd = AnyFd();
+  const auto put = [&](Key key) { return fd_store.Put(key, fd.get(), FdOwner::kClient); };
+  uint64_t id = 0;
+  for (const bool held : {true, false}) {
+    for (const int drops : {1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << drops << " drops, held: " << held);
+      const Key key = KeyOf(Kind::kLifeline, ++id);
+      if (held) ASSERT_TRUE(put(key).ok());
+      for (int i = 0; i < drops; ++i) fd_store.Drop(key);
+      EXPECT_TRUE(absl::IsAlreadyExists(put(key))) << "a drop may reach the supervisor later";
+      // The supervisor confirms each drop that it reads.
+      for (absl::StatusOr<BrokerRequest> request = link_->Read(); request.ok(); request = link_->Read()) {
+        const auto* const drop = std::get_if<DropRequest>(&*request);
+        if (drop != nullptr) Send(KeyMessage{.kind = MessageKind::kDropped, .key = drop->key});
+      }
+      EXPECT_EQ(std::get<DroppedFd>(*fd_store.ReadNotice()).key, key);
+      ASSERT_TRUE(put(key).ok());
+      EXPECT_TRUE(IsWouldBlock(fd_store.ReadNotice().status())) << "a confirmation of an earlier drop follows";
+      EXPECT_TRUE(absl::IsAlreadyExists(put(key))) << "the new fd is forgotten";
+    }
+  }
+}
+
 TEST_F(SupervisorFdStoreTest, LimitIsExactAndFreedPlacesAreReusable) {
   SupervisorFdStore& fd_store = Start(/*limit=*/3);
   const UniqueFd fd = AnyFd();
