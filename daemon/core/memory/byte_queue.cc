@@ -299,6 +299,7 @@ absl::Time ByteQueue::next_deadline() const {
 
 void ByteQueue::Reattach(StepContext& step, const RequestId& request, const WaitTicket&) {
   byte_queue_.EndInvitation(request);
+  if (core_.requests.pending().at(request).takes_up) core_.permits.LookSoon(step);
   step.MarkCapacityChanged();
 }
 

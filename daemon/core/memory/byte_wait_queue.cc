@@ -211,7 +211,7 @@ void ByteWaitQueue::EndInvitation(Waiting& waiting) {
 
 void ByteWaitQueue::EndInvitations(absl::Time now) {
   while (!counts_.invitations.empty() && counts_.invitations.begin()->first + options_.invitation_time <= now) {
-    EndInvitation(entries_.at(counts_.invitations.begin()->second).waiting);
+    SetAside(RequestId(entries_.at(counts_.invitations.begin()->second).waiting.request));
   }
 }
 

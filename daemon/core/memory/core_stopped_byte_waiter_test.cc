@@ -154,6 +154,49 @@ TEST_F(CoreStoppedByteWaiterTest, StopEndsCapacityReservedForWaiter) {
   EXPECT_FALSE(h_.Answered(AskAgain(large, Ask(MiB(16)))));
 }
 
+TEST_F(CoreStoppedByteWaiterTest, UnansweredInvitationEndsCapacityReservation) {
+  Peer large = Open(), small = Open();
+  FreeHeld();
+  const AllocateResult half = h_.MustAllocate(holder_, MiB(8));
+  const CallId waits = h_.Allocate(large, Ask(MiB(16)));
+  const auto free = [&](Peer& peer, CallId call) {
+    const AllocateResult result = h_.Get<AllocateResult>(call);
+    h_.Free(peer, result.block.handle, {result.import});
+    h_.WorkAll();
+  };
+  // Grants of smaller requests pass the large one, until capacity is reserved for it.
+  CallId call;
+  for (int passes = 0; passes < 100; ++passes) {
+    call = h_.Allocate(small, Ask(MiB(8)));
+    h_.WorkAll();
+    if (!h_.Answered(call)) break;
+    free(small, call);
+  }
+  h_.Forget(small, small.sequence);
+  h_.now += absl::Milliseconds(100);
+  h_.Free(holder_, half.block.handle, {half.import});
+  h_.WorkAll();
+  ASSERT_TRUE(MustCallAgain(waits));
+  Pass(kInvitation);
+  // The bytes that others return serve the next waiter.
+  const CallId first = h_.Allocate(small, Ask(MiB(8)));
+  h_.WorkAll();
+  h_.MustAllocate(small, MiB(8));
+  const CallId next = h_.Allocate(small, Ask(MiB(8)));
+  EXPECT_FALSE(h_.Answered(next));
+  free(small, first);
+  EXPECT_TRUE(Granted(next));
+}
+
+TEST_F(CoreStoppedByteWaiterTest, RestoredWaiterIsLookedAt) {
+  Peer a = Open();
+  h_.Allocate(a, Ask());
+  h_.Restart();
+  EXPECT_FALSE(h_.Answered(AskAgain(a)));
+  Pass(absl::Milliseconds(250));
+  EXPECT_EQ(h_.looked_at, std::vector<ChannelId>{a.channel});
+}
+
 // How an invited request may leave.
 TEST_F(CoreStoppedByteWaiterTest, InvitedWaiterLeavesNoTrace) {
   FreeHeld();

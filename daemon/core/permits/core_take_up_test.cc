@@ -218,6 +218,23 @@ TEST_F(CoreTakeUpTest, UntakenGangReturnsToItsPlaceInAllPools) {
   EXPECT_EQ(Take(a), Taking::kTaken);
 }
 
+TEST_F(CoreTakeUpTest, UntakenGangReturnsItsBytesToByteWaiter) {
+  Peer a = OpenWithPage(), b = Open();
+  h_.AcquireGang(a, {.members = {{.pool = "wide"}}, .reserve = {{.device = 0, .bytes = MiB(16)}}});
+  const AllocateRequest bytes = {.bytes = MiB(16), .wait = true};
+  const CallId waits = h_.Allocate(b, bytes);
+  ASSERT_FALSE(h_.Answered(waits));
+  Pass(kPatience);
+  ASSERT_TRUE(h_.Refused(waits, Reason::kProcessStopped)) << "the process has to call again";
+  const CallId again = h_.Ask([&](Core& core, CallId call, Effects* effects) {
+    core.Allocate(h_.now, call, b.caller(), b.Again(), bytes, effects);
+  });
+  h_.WorkAll();
+  EXPECT_TRUE(Granted(again));
+  EXPECT_EQ(Take(a), Taking::kWithdrawn);
+  EXPECT_EQ(h_.Pool("wide").out, 0u);
+}
+
 TEST_F(CoreTakeUpTest, UntakenPlanEndsAndIsMadeAnew) {
   Peer a = OpenWithPage(), b = Open();
   const PlanRequest request = {.units = 4, .max_devices = 1, .pool = "gpu-tests"};

@@ -139,6 +139,8 @@ void Permits::TakeBack(StepContext& step, const RequestId& request, OfferedGrant
 }
 
 bool Permits::AnyoneWaits() const {
+  // A gang's grant may have reserved bytes.
+  if (core_.byte_queue.table().size() > 0) return true;
   return std::any_of(pools_.begin(), pools_.end(), [](const auto& pool) { return pool.second.HasAttached(); });
 }
 
