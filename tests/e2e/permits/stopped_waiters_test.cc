@@ -32,15 +32,40 @@ namespace {
 
 // How a waiter comes to a halt.
 struct Halt {
-  const char* name;
   int signal;
   bool group;
 };
-constexpr Halt kStop = {"Stop", SIGSTOP, false};
+constexpr Halt kStop = {SIGSTOP, false};
 // As a terminal's ^Z.
-constexpr Halt kTerminalStop = {"GroupTstp", SIGTSTP, true};
-constexpr Halt kHalts[] = {
-    kStop, {"GroupStop", SIGSTOP, true}, kTerminalStop, {"Ttin", SIGTTIN, false}, {"Ttou", SIGTTOU, false}};
+constexpr Halt kTerminalStop = {SIGTSTP, true};
+
+// A shell's command that waits for a unit, prints "ran" and releases the unit; $0 is `berth`.
+constexpr char kRun[] = "\"$0\" run --quiet -- echo ran";
+// The process that waits is the holder process, in a session of its own.
+constexpr char kAcquire[] =
+    "(me=$BASHPID; eval \"$(\"$0\" acquire --quiet --shell --owner $me)\" && echo ran && "
+    "eval \"$(\"$0\" release --shell)\")";
+// A test that CTest gave one slot of the device.
+constexpr char kCtestRun[] =
+    "CTEST_RESOURCE_GROUP_COUNT=1 CTEST_RESOURCE_GROUP_0=gpus CTEST_RESOURCE_GROUP_0_GPUS=id:host_0,slots:1 "
+    "\"$0\" ctest-run --quiet -- echo ran";
+
+// A command that waits, and how its waiting process comes to a halt.
+struct Case {
+  const char* name;
+  const char* command;
+  Halt halt;
+};
+constexpr Case kCases[] = {{"Stop", kRun, kStop},
+                           {"GroupStop", kRun, {SIGSTOP, true}},
+                           {"GroupTstp", kRun, kTerminalStop},
+                           {"Ttin", kRun, {SIGTTIN, false}},
+                           {"Ttou", kRun, {SIGTTOU, false}},
+                           {"ExecStop", "\"$0\" run --quiet --exec -- /bin/echo ran", kStop},
+                           {"GangStop", "\"$0\" run --quiet --gpus 1 -- echo ran", kStop},
+                           {"CtestRunStop", kCtestRun, kStop},
+                           {"CtestRunGroupTstp", kCtestRun, kTerminalStop},
+                           {"HolderProcessStop", kAcquire, kStop}};
 
 class StoppedWaitersTest : public ::testing::Test {
  protected:
@@ -65,24 +90,28 @@ class StoppedWaitersTest : public ::testing::Test {
   BerthCommand berth_;
 };
 
-// `berth run` as a job of a shell, which may be stopped by the terminal's signals.
+// A command as a job of a shell, which may be stopped by the terminal's signals.
 class Job {
  public:
-  Job(const TestDaemon& daemon, const std::string& options, const std::string& command)
+  Job(const TestDaemon& daemon, const std::string& command)
       : shell_(Subprocess::Start(
             {.argv = {"/bin/bash", "-c",
-                      absl::StrCat("set -m; \"$0\" run --quiet ", options, " -- ", command,
+                      absl::StrCat("set -m; ", command,
                                    " & echo $!; read line; while kill -0 $! 2>/dev/null; do wait $!; done"),
                       ProgramPath("client/cli/berth")},
-             .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}})) {
+             .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION",
+                             "CTEST_RESOURCE_GROUP_COUNT"}})) {
     EXPECT_TRUE(absl::SimpleAtoi(Must(shell_.ReadLine()), &pid_));
+    waiter_ = pid_;
   }
-  void Signal(int signal, bool group) const { ::kill(group ? -pid_ : pid_, signal); }
+  // The process that waits, where that is not the job's own.
+  void set_waiter(pid_t waiter) { waiter_ = waiter; }
+  void Signal(int signal, bool group) const { ::kill(group ? -pid_ : waiter_, signal); }
   void Stop(const Halt& halt) const {
     Signal(halt.signal, halt.group);
-    ASSERT_TRUE(Eventually([&] { return StateOf(pid_) == 'T'; })) << halt.name;
+    ASSERT_TRUE(Eventually([&] { return StateOf(waiter_) == 'T'; })) << halt.signal;
   }
-  pid_t pid() const { return pid_; }
+  pid_t waiter() const { return waiter_; }
   Subprocess& shell() { return shell_; }
   // The job ends by itself.
   void End() {
@@ -93,17 +122,20 @@ class Job {
  private:
   Subprocess shell_;
   pid_t pid_ = 0;
+  pid_t waiter_ = 0;
 };
 
 // `seen`: the unit comes free once the daemon has seen the stop; or else before it can have seen it.
-class HaltTest : public StoppedWaitersTest, public ::testing::WithParamInterface<std::tuple<Halt, bool>> {};
+class HaltTest : public StoppedWaitersTest, public ::testing::WithParamInterface<std::tuple<Case, bool>> {};
 
 TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
-  const auto& [halt, seen] = GetParam();
+  const auto& [how, seen] = GetParam();
+  const Halt& halt = how.halt;
   Actor holder(daemon_), next(daemon_), last(daemon_);
   holder.Do("acquire p");
-  Job job(daemon_, "", "echo ran");
+  Job job(daemon_, how.command);
   ASSERT_TRUE(WaitersBecome(1));
+  job.set_waiter(Waiters()[0].process().pid());
   next.SendLine("acquire p");
   ASSERT_TRUE(WaitersBecome(2));
   job.Stop(halt);
@@ -114,10 +146,10 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
   // The waiter returns to its place, before one that came meanwhile.
   last.SendLine("acquire p");
   ASSERT_TRUE(WaitersBecome(2));
-  EXPECT_EQ(Waiters()[0].process().pid(), job.pid());
+  EXPECT_EQ(Waiters()[0].process().pid(), job.waiter());
   job.Signal(SIGCONT, halt.group);
   ASSERT_TRUE(Eventually([&] { return !Waiters()[0].stopped(); }));
-  EXPECT_EQ(Waiters()[0].process().pid(), job.pid());
+  EXPECT_EQ(Waiters()[0].process().pid(), job.waiter());
   next.Do("release p");
   EXPECT_EQ(Must(job.shell().ReadLine()), "ran");
   EXPECT_TRUE(Ok(last.Answer()));
@@ -127,7 +159,7 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
-                         ::testing::Combine(::testing::ValuesIn(kHalts), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Bool()),
                          [](const auto& info) {
                            const bool seen = std::get<1>(info.param);
                            return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
@@ -136,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
 TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
   Actor holder(daemon_), next(daemon_);
   holder.Do("acquire p");
-  Job job(daemon_, "", "echo ran");
+  Job job(daemon_, kRun);
   ASSERT_TRUE(WaitersBecome(1));
   job.Stop(kTerminalStop);
   // No look at the process is needed.
@@ -244,12 +276,12 @@ TEST_F(StoppedWaitersTest, ViewsNameStoppedWaitersAndHolders) {
 TEST_F(StoppedWaitersTest, WaitOfStoppedProcessEndsAtItsLimit) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  Job job(daemon_, "--timeout 1", "echo ran");
+  Job job(daemon_, "\"$0\" run --quiet --timeout 1 -- echo ran");
   ASSERT_TRUE(WaitersBecome(1));
   job.Stop(kStop);
   ASSERT_TRUE(WaitersBecome(0));
   job.Signal(SIGCONT, /*group=*/false);
-  ASSERT_TRUE(Eventually([&] { return !IsAlive(job.pid()); }));
+  ASSERT_TRUE(Eventually([&] { return !IsAlive(job.waiter()); }));
   job.End();
   EXPECT_EQ(job.shell().ReadAll(), "");
   holder.Quit();
