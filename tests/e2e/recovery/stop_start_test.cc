@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -44,8 +45,9 @@ std::ostream& operator<<(std::ostream& out, Way way) {
 
 class StopStartTest : public ::testing::TestWithParam<Way> {
  protected:
-  explicit StopStartTest(const std::vector<std::string>& flags = {})
-      : daemon_({.flags = flags, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), berth_(daemon_.folder()) {}
+  explicit StopStartTest(const std::vector<std::string>& flags = {}, int cap = 1)
+      : daemon_({.flags = flags, .environment = {absl::StrCat("BERTH_GPU_TEST_CONCURRENCY=", cap)}}),
+        berth_(daemon_.folder()) {}
 
   void End() {
     if (GetParam() == Way::kStopped) {
@@ -447,6 +449,74 @@ TEST_P(StopStartOnTwoDevicesTest, ChangedDevicesAreAcceptedWithoutLeases) {
   daemon_.StartAgain();
   EXPECT_EQ(Must(Look().ListDevices()).devices(1).drain_reason(), "repair") << "it came back";
 }
+
+class StopStartBytesTest : public StopStartTest {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+  static constexpr uint64_t kTotal = 64 * kMiB;
+
+  StopStartBytesTest() : StopStartTest({"--host-bytes=64MiB"}, /*cap=*/4) {}
+
+  // Whether a newcomer may declare exactly that many bytes now, and no byte more.
+  bool IsFree(uint64_t bytes) {
+    Actor newcomer(daemon_);
+    const auto declares = [&](uint64_t declared) {
+      const absl::StatusOr<std::string> got =
+          newcomer.Ask(absl::StrCat("acquire n device=any try declared=", declared));
+      EXPECT_TRUE(got.ok() || Refused(got, Reason::kNoPermit) || Refused(got, Reason::kOverCap)) << got.status();
+      if (got.ok()) newcomer.Do("release n");
+      return got.ok();
+    };
+    const bool exact = !declares(bytes + 1) && declares(bytes);
+    newcomer.Quit();
+    return exact;
+  }
+};
+
+// What becomes of a holder of declared and reserved bytes around a stop: it may be stopped until after the start, and
+// it may be killed before the start or after.
+struct Fate {
+  const char* name;
+  bool stopped;
+  bool dies_before;
+  bool dies_after;
+};
+
+TEST_P(StopStartBytesTest, DeclaredBytesCountUntilHolderResumesOrEnds) {
+  for (const Fate& fate : {Fate{"resumes at once", false, false, false}, Fate{"resumes late", true, false, false},
+                           Fate{"ends meanwhile", false, true, false}, Fate{"never resumes", true, false, true}}) {
+    SCOPED_TRACE(fate.name);
+    Actor holder(daemon_);
+    holder.Do(absl::StrCat("acquire p device=any declared=", 40 * kMiB));
+    holder.Do(absl::StrCat("reserve r 0=", 16 * kMiB));
+    EXPECT_TRUE(IsFree(8 * kMiB));
+    if (fate.stopped) holder.process().Signal(SIGSTOP);
+    End();
+    if (fate.dies_before) holder.Kill();
+    daemon_.StartAgain();
+    if (!fate.dies_before) {
+      EXPECT_EQ(daemon_.TakeAccounts().reserved, 16 * kMiB);
+      EXPECT_TRUE(IsFree(8 * kMiB)) << "the bytes are the holder's still";
+    }
+    if (fate.dies_after) holder.Kill();
+    if (!fate.dies_before && !fate.dies_after) {
+      if (fate.stopped) holder.process().Signal(SIGCONT);
+      EXPECT_TRUE(Ok(holder.Ask("status")));
+      EXPECT_TRUE(IsFree(8 * kMiB)) << "the holder has resumed";
+      EXPECT_TRUE(Ok(holder.Ask("unreserve r")));
+      EXPECT_TRUE(IsFree(24 * kMiB));
+      EXPECT_TRUE(Ok(holder.Ask("release p")));
+      holder.Quit();
+    }
+    EXPECT_TRUE(daemon_.AccountsBecome(
+        [](const Accounts& accounts) { return accounts.permits == 0 && accounts.reserved == 0; }));
+    EXPECT_TRUE(IsFree(kTotal));
+    daemon_.ExpectAccountsBack();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, StopStartBytesTest, ::testing::Values(Way::kStopped, Way::kKilled),
+                         ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(Ways, StopStartOnTwoDevicesTest, ::testing::Values(Way::kStopped, Way::kKilled),
                          ::testing::PrintToStringParamName());
