@@ -287,7 +287,7 @@ void Simulation::RunStreams() {
     if (Chance(2)) alone_.Run(stream, &fence_values, [this](uint64_t percent) { return Chance(percent); });
   }
   for (auto& [channel, process] : processes_) {
-    if (process.hung_up || process.streams.empty()) continue;
+    if (process.hung_up || process.stopped || process.streams.empty()) continue;
     UseAlone(channel, process);
     // Sometimes a process hands over a block that was not requested.
     if (process.wanted.empty() ? Chance(1) : Chance(70)) return HandOver(channel, process);
@@ -319,6 +319,7 @@ void Simulation::Ask() {
   const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
+  if (process.stopped) return;
   const uint64_t sequence = ++process.last_sequence;
   uint64_t answered_below = 1;
   for (const auto& [asked, request] : process.requests) {
@@ -348,7 +349,8 @@ bool Simulation::Send(ChannelId channel, uint64_t sequence, const Payload& paylo
   if (wrong) caller.credentials.secret.bits[3] ^= 1;
   const CallId call(++last_call_);
   calls_[call] = Call{.channel = channel, .sequence = sequence, .reused = reused};
-  const RequestTag tag{.sequence = sequence, .answered_below = request.answered_below};
+  const RequestTag tag{
+      .sequence = sequence, .answered_below = request.answered_below, .takes_up = options_.pauses};
   if (freed != nullptr && !wrong && !reused) {
     for (const ImportId import : freed->let_go) process.mapped.erase(import);
   }
@@ -427,8 +429,9 @@ void Simulation::Repeat() {
   const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
-  if (process.requests.empty()) return;
+  if (process.requests.empty() || process.stopped) return;
   const auto request = process.requests.find(SomeSequence(process));
+  if (process.unread.contains(request->first)) return ReadGrant(*channel, process, request->first);
   if (request->second.first.has_value() && Chance(10)) {
     AcquireRequest other = NewAcquire();
     other.label = "another payload";
@@ -451,9 +454,10 @@ void Simulation::ForgetOne() {
   const std::optional<ChannelId> channel = SomeChannel(/*may_ask=*/true);
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
-  if (process.requests.empty()) return;
+  if (process.requests.empty() || process.stopped) return;
   // Sometimes a request that was never sent.
   const uint64_t sequence = Chance(10) ? process.last_sequence + 1 + Draw(20) : SomeSequence(process);
+  process.unread.erase(sequence);
   if (const auto request = process.requests.find(sequence); request != process.requests.end()) {
     const auto& first = request->second.first;
     const auto* const module =
@@ -486,6 +490,7 @@ void Simulation::EndSomething() {
     const std::optional<ChannelId> channel = SomeChannel();
     if (!channel.has_value()) return;
     Process& process = processes_.at(*channel);
+    if (process.stopped) return;
     process.hung_up = true;
     // No socket reports it.
     if (!process.away) core_->ChannelHungUp(now_, *channel, &effects_);
@@ -557,6 +562,7 @@ void Simulation::PassTime() {
   if (core_->next_deadline() <= now_) core_->Tick(now_, &effects_);
   if (core_->next_deadline() <= now_) Fail("a deadline has passed and is still due");
   CheckDetached();
+  CheckOffers();
 }
 
 void Simulation::Look() {

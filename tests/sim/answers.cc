@@ -60,7 +60,8 @@ std::string NameOf(const absl::Status& status) {
 // Refusals of the call rather than answers to the request.
 bool IsAboutTheCall(const absl::Status& status) {
   for (const Reason reason : {Reason::kCancelled, Reason::kBadCredentials, Reason::kSessionEnded,
-                              Reason::kNotJoined, Reason::kRequestReused, Reason::kRequestForgotten}) {
+                              Reason::kNotJoined, Reason::kRequestReused, Reason::kRequestForgotten,
+                              Reason::kProcessStopped}) {
     if (IsRefusal(status, reason)) return true;
   }
   if (absl::IsUnavailable(status)) return true;
@@ -74,6 +75,12 @@ bool IsOfMemory(const Response& response) {
   return !std::holds_alternative<AcquireResult>(response) && !std::holds_alternative<GangResult>(response) &&
          !std::holds_alternative<ReleaseResult>(response) && !std::holds_alternative<PlanResult>(response) &&
          !std::holds_alternative<ReleasePlanResult>(response) && !std::holds_alternative<ReserveResult>(response);
+}
+
+// Whether the response grants permits, which a process takes up.
+bool IsOfUnits(const Response& response) {
+  return std::holds_alternative<AcquireResult>(response) || std::holds_alternative<GangResult>(response) ||
+         std::holds_alternative<PlanResult>(response);
 }
 
 }  // namespace
@@ -119,14 +126,30 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     if (outcome == ForgetOutcome::kUndone) CheckUndone(request);
     request.forgotten = true;
     request.settled = request.settled || !lost;
+    // A withdrawn grant is settled with the next check.
+    if (options_.pauses && !take_up_[call.channel].IsWithdrawn(call.sequence)) offers_.erase({call.channel, call.sequence});
     return;
   }
   if (call.reused) {
     if (ok) Fail("a request with another payload is granted");
     return;
   }
+  if (IsRefusal(reply.response.status(), Reason::kProcessStopped)) {
+    if (!options_.pauses) Fail("a process is said to be stopped that never stops");
+    ++counts_.set_aside;
+    again_.emplace_back(call.channel, call.sequence);
+  }
   if (!ok && IsAboutTheCall(reply.response.status())) return;
   if (request.forgotten) return Fail("a forgotten request is answered");
+  // The process sent it again because it found the grant withdrawn, or because it never got the answer.
+  const auto offer = offers_.find({call.channel, call.sequence});
+  if (offer != offers_.end() && (offer->second.refused || late_)) {
+    if (request.first.has_value() && Gist(*request.first) != Gist(reply.response)) {
+      Unlearn(offer->second.grant);
+      request.first.reset();
+    }
+    offers_.erase(offer);
+  }
   if (request.first.has_value()) {
     ++counts_.replayed;
     if (Gist(*request.first) != Gist(reply.response)) {
@@ -139,8 +162,9 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     const auto* const wanted = std::get_if<AllocateRequest>(&request.payload);
     const auto* const planned = std::get_if<PlanRequest>(&request.payload);
     const auto* const module = std::get_if<ObtainModuleRequest>(&request.payload);
-    // A decision from before the last attempt used the earlier attempt's deadline.
-    const absl::Time earlier = late_ ? request.earlier_deadline : absl::InfiniteFuture();
+    // A decision from before the last attempt used the earlier attempt's deadline. So does a request that was set
+    // aside meanwhile.
+    const absl::Time earlier = late_ || options_.pauses ? request.earlier_deadline : absl::InfiniteFuture();
     const absl::Time deadline = asked != nullptr     ? std::min(asked->deadline, earlier)
                                 : gang != nullptr    ? gang->deadline
                                 : wanted != nullptr  ? wanted->deadline
@@ -156,25 +180,33 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     if (ok) CheckPlaced(request, *reply.response);
     if (ok) Learn(call.channel, process, request, reply.response);
   }
-  if (lost) return;
+  if (options_.pauses && ok && IsOfUnits(*reply.response)) {
+    RecordOffer(call.channel, call.sequence, *reply.response);
+    return lost ? void() : ReceiveGrant(call.channel, process, call.sequence);
+  }
+  if (!lost) Receive(call.channel, process, request, reply.response);
+}
+
+void Simulation::Receive(ChannelId channel, Process& process, Request& request,
+                         const absl::StatusOr<Response>& response) {
   const bool fresh = !std::exchange(request.settled, true);
-  if (!ok) return;
+  if (!response.ok()) return;
   Client& client = clients_.at(process.session);
-  if (const auto* acquired = std::get_if<AcquireResult>(&*reply.response); acquired != nullptr && acquired->cached) {
-    if (fresh) LearnCached(call.channel, process, *acquired);
+  if (const auto* acquired = std::get_if<AcquireResult>(&*response); acquired != nullptr && acquired->cached) {
+    if (fresh) LearnCached(channel, process, *acquired);
   } else if (acquired != nullptr) {
     client.acquisitions.push_back(acquired->acquisition);
-  } else if (const auto* gang = std::get_if<GangResult>(&*reply.response)) {
+  } else if (const auto* gang = std::get_if<GangResult>(&*response)) {
     for (const AcquireResult& permit : gang->permits) client.acquisitions.push_back(permit.acquisition);
     if (gang->reservation.has_value()) client.reservations.push_back(gang->reservation->id);
-  } else if (const auto* allocated = std::get_if<AllocateResult>(&*reply.response)) {
+  } else if (const auto* allocated = std::get_if<AllocateResult>(&*response)) {
     client.blocks.push_back(allocated->block.handle);
     counts_.drawn += std::get<AllocateRequest>(request.payload).reservation ? 1 : 0;
     handles_.push_back(allocated->block.handle);
     if (handles_.size() > 64) handles_.erase(handles_.begin());
-  } else if (const auto* reserved = std::get_if<ReserveResult>(&*reply.response)) {
+  } else if (const auto* reserved = std::get_if<ReserveResult>(&*response)) {
     client.reservations.push_back(reserved->reservation.id);
-  } else if (const auto* planned = std::get_if<PlanResult>(&*reply.response)) {
+  } else if (const auto* planned = std::get_if<PlanResult>(&*response)) {
     client.plans.push_back(planned->layout->id);
     // Some clients release a part of it separately, or draw on it.
     for (const PlanDevice& device : planned->layout->devices) {

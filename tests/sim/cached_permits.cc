@@ -68,7 +68,8 @@ void Simulation::UseCached() {
     const std::optional<ChannelId> channel = SomeChannel();
     if (!channel.has_value()) return;
     Process& process = processes_.at(*channel);
-    if (process.cached.has_value() && !process.hung_up) return UseCached(*channel, process);
+    const bool acts = !process.hung_up && !process.stopped;
+    if (process.cached.has_value() && acts) return UseCached(*channel, process);
   }
 }
 

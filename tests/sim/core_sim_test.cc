@@ -133,6 +133,9 @@ void Simulate(Simulation::Options options, uint64_t crowd, uint64_t steps, Simul
   sum->ghosts += counts.ghosts;
   sum->given_up += counts.given_up;
   sum->blocks_gone += counts.blocks_gone;
+  sum->paused += counts.paused;
+  sum->set_aside += counts.set_aside;
+  sum->withdrawn += counts.withdrawn;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
 
@@ -321,6 +324,31 @@ TEST(CoreSimTest, BrokerDeathsLoseNoByteOrFence) {
                                sum.modules, sum.rights_to_compile, sum.allocations, sum.imports,
                                sum.quarantined, sum.waits, sum.finished}) {
     EXPECT_GT(count, 0);
+  }
+}
+
+TEST(CoreSimTest, StoppedProcessesRetainNothingUntaken) {
+  for (const bool only_permits : {true, false}) {
+    SCOPED_TRACE(only_permits ? "permits" : "permits and memory");
+    const Extent run(16, 2'500);
+    Simulation::Counts sum;
+    for (uint64_t i = 0; i < run.seeds; ++i) {
+      Simulate({.seed = run.Seed(i),
+                .check_every = run.check_every,
+                .restarts = only_permits == (run.Seed(i) % 2 == 1),
+                .pauses = true,
+                .only_permits = only_permits},
+               /*crowd=*/0, run.steps, &sum);
+      if (HasFatalFailure()) return;
+    }
+    std::cout << sum.paused << " processes stopped; " << sum.set_aside << " requests set aside, " << sum.withdrawn
+              << " grants withdrawn; " << sum.grants << " grants, " << sum.gangs << " gangs, " << sum.plans
+              << " plans, " << sum.restarts << " restarts\n";
+    if (!run.many) continue;
+    for (const uint64_t count :
+         {sum.paused, sum.set_aside, sum.withdrawn, sum.grants, sum.gangs, sum.plans, sum.restarts}) {
+      EXPECT_GT(count, 10);
+    }
   }
 }
 

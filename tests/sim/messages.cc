@@ -17,7 +17,7 @@ void Simulation::Acknowledge() {
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
   if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
-  if (process.acknowledged == process.last_delivery || process.hung_up || process.away) return;
+  if (process.acknowledged == process.last_delivery || process.hung_up || process.away || process.stopped) return;
   process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
   process.fds_under_way.erase(process.fds_under_way.begin(),
                               process.fds_under_way.upper_bound(process.acknowledged));
@@ -30,7 +30,7 @@ void Simulation::GiveBack() {
   const std::optional<ChannelId> channel = SomeChannel();
   if (!channel.has_value()) return;
   const Process& process = processes_.at(*channel);
-  if (process.hung_up || process.away) return;
+  if (process.hung_up || process.away || process.stopped) return;
   const SessionId session = process.session;
   Client& client = clients_.at(session);
   // Another client's, or no existing acquisition.
@@ -53,6 +53,7 @@ void Simulation::LetGo() {
   const std::optional<ChannelId> channel = SomeChannel();
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
+  if (process.stopped) return;
   if (Chance(3)) {
     // Another client's, or no existing import.
     ImportId import(Draw(200));

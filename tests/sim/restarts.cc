@@ -180,6 +180,9 @@ void Simulation::Restart() {
   settling_ = resuming_ = false;
   counts_.waited_on += core_->ListWaiters(Admin(), "").size();
   detached_until_ = now_ + kAbsence;
+  // The next broker's patience starts now.
+  for (auto& [request, offer] : offers_) offer.since = now_;
+  seen_stopped_.clear();
   for (const auto& [channel, what] : std::exchange(said_, {})) {
     if (!processes_.contains(channel) || processes_.at(channel).hung_up) continue;
     ++counts_.heard_again;
@@ -361,9 +364,10 @@ void Simulation::NotifyWorkers() {
 
 void Simulation::AskAgain() {
   for (const auto& [channel, process] : processes_) {
-    if (!MayAsk(channel)) continue;
+    if (!MayAsk(channel) || process.stopped) continue;
     for (const auto& [sequence, request] : process.requests) {
-      if (!request.sent || request.settled || request.forgotten || Chance(20)) continue;
+      if (!request.sent || request.settled || request.forgotten || process.unread.contains(sequence)) continue;
+      if (Chance(20)) continue;
       Send(channel, sequence, request.payload, /*reused=*/false);
     }
   }

@@ -114,7 +114,8 @@ std::unique_ptr<Core> Simulation::NewCore() {
         if (!MayRead(stream.channel)) Fail("values are read of a page that is not there");
         return fence_values_[stream];
       },
-      [this](ChannelId channel) { return FindPermitSlot(channel); });
+      [this](ChannelId channel) { return FindPermitSlot(channel); },
+      [this](ChannelId channel) { return FindTakeUpWords(channel); });
 }
 
 bool Simulation::MayRead(ChannelId channel) const {
@@ -182,6 +183,7 @@ void Simulation::Step() {
 
 void Simulation::Act() {
   BeginAct();
+  if (options_.pauses && Chance(25)) return Pause();
   if (options_.only_permits && Chance(20)) return UseCached();
   const uint64_t die = Draw(1000);
   if (die < 40) return OpenOrJoin();
@@ -260,6 +262,8 @@ void Simulation::ApplyEffect(const Effect& effect) {
     records_lost_ = false;
   } else if (const auto* lease = std::get_if<LeaseRecord>(&effect.what)) {
     RecordLease(*lease);
+  } else if (const auto* look = std::get_if<LookAtProcesses>(&effect.what)) {
+    ApplyLook(*look);
   }
 }
 
@@ -406,6 +410,7 @@ void Simulation::ApplyPage(Process& process, const Deliver& deliver) {
 }
 
 void Simulation::Check() {
+  SettleOffers();
   SettleCached();
   std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
   CheckPools();
@@ -494,35 +499,6 @@ void Simulation::CheckDevices() {
       Fail(absl::StrCat("a ", LayerName(view.layer), " is over its budget"));
     }
   }
-}
-
-void Simulation::DeletePublished() {
-  const Client client = NewClient();
-  const auto session =
-      core_->OpenSession(now_, client.secret, client.tenant, "operator", ProcessInfo{.pid = 1});
-  if (!session.ok()) return Fail("an operator is refused");
-  clients_.emplace(*session, client);
-  const auto channel =
-      core_->JoinSession(now_, *session, client.secret, client.tenant, ProcessInfo{.pid = 2});
-  if (!channel.ok()) return Fail("an operator is refused");
-  processes_.emplace(*channel, Process{.session = *session});
-  const Caller caller{.credentials = {.session = *session, .channel = *channel, .secret = client.secret},
-                      .tenant = client.tenant,
-                      .admin = true};
-  uint64_t sequence = 0;
-  for (const BlockView& block : core_->ListBlocks(Admin())) {
-    if (block.name.empty()) continue;
-    const CallId call(++last_call_);
-    calls_[call] = Call{.channel = *channel, .sequence = ++sequence};
-    core_->Unpublish(now_, call, caller, {.sequence = sequence}, {.name = block.name, .tenant = block.tenant},
-                     &effects_);
-  }
-  Apply();
-  clients_.at(*session).ended = true;
-  core_->LifelineHungUp(now_, *session, &effects_);
-  Apply();
-  if (processes_.contains(*channel)) Kill(*channel);
-  Apply();
 }
 
 void Simulation::Finish() {

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/wire/permit_slot.h"
+#include "common/wire/take_up.h"
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/core.h"
 #include "tests/sim/alone_uses.h"
@@ -48,6 +49,8 @@ class Simulation {
     bool restarts = false;
     // The whole daemon sometimes stops and starts (losses.cc).
     bool stops = false;
+    // Processes stop and continue at any moment, and take their grants up (pauses.cc). Requires: no `stops`.
+    bool pauses = false;
     // Clients request only permits and plans.
     bool only_permits = false;
     // Limits are wide and no tenant has a quota, whatever the seed.
@@ -105,6 +108,8 @@ class Simulation {
     // Stops and starts; processes that reconnected after one, that were refused because the session had ended, that
     // ended unseen, and that an operator declared ended; blocks lost.
     uint64_t stops = 0, resumed = 0, not_resumed = 0, ghosts = 0, given_up = 0, blocks_gone = 0;
+    // Processes that stopped; requests that were set aside; grants that were withdrawn.
+    uint64_t paused = 0, set_aside = 0, withdrawn = 0;
     // By reason; LIMIT by the limited resource.
     std::map<std::string, uint64_t> refusals;
   };
@@ -138,6 +143,9 @@ class Simulation {
     uint64_t last_sequence = 0;
     std::map<uint64_t, Request> requests;
     bool hung_up = false;
+    // The process is stopped; and the grants whose answers it has not read.
+    bool stopped = false;
+    std::set<uint64_t> unread;
     uint64_t last_delivery = 0;
     uint64_t acknowledged = 0;
     std::set<uint64_t> fds_under_way;
@@ -331,6 +339,25 @@ class Simulation {
   std::optional<PermitSlot::Lent> SettleCached(ChannelId channel, const AcquireResult& cached, bool in_use);
   PermitSlot* FindPermitSlot(ChannelId channel);
 
+  // ---- pauses.cc: processes that stop, and their grants that are not taken up --------------------------------
+  TakeUpWords* FindTakeUpWords(ChannelId channel);
+  // Some process stops or continues, the daemon sees stopped processes, or a process sends a request again.
+  void Pause();
+  void SendAgain();
+  void ApplyLook(const LookAtProcesses& look);
+  // The core has granted the request, and may withdraw the grant until the process takes it up.
+  void RecordOffer(ChannelId channel, uint64_t sequence, const Response& grant);
+  // The answer arrives: the process reads it at once, or later.
+  void ReceiveGrant(ChannelId channel, Process& process, uint64_t sequence);
+  // Takes the grant up, or finds it withdrawn.
+  void ReadGrant(ChannelId channel, Process& process, uint64_t sequence);
+  // Follows the core: grants that it has withdrawn are not out any more.
+  void SettleOffers();
+  bool IsOut(const Response& grant);
+  void Unlearn(const Response& grant);
+  // No grant is left to a process that does not take it up while another request waits.
+  void CheckOffers();
+
   // ---- messages.cc ----------------------------------------------------------------------------------------
   // A process sends a message on its channel; a broker that dies meanwhile leaves it to be received again.
   void Say(ChannelId channel, std::function<void()> what);
@@ -341,6 +368,8 @@ class Simulation {
   // ---- answers.cc: answers to clients -----------------------------------------------------------------------
   void ApplyReply(const Reply& reply);
   void Remember(const Call& call, const Reply& reply, bool lost);
+  // The process reads the answer.
+  void Receive(ChannelId channel, Process& process, Request& request, const absl::StatusOr<Response>& response);
   void LearnGang(const Process& process, const GangRequest& asked, const GangResult& gang);
   void CheckUndone(const Request& request);
   // Checks that the granted objects are in the right place, and that the memory exists and is as described.
@@ -526,6 +555,20 @@ class Simulation {
   bool settled_ = false;
   // Cached permits of dead processes.
   std::map<ChannelId, AcquireResult> left_cached_;
+  // The take-up words of processes; the grants in them that their processes have not taken up; the requests to send
+  // again; and the stopped processes that the daemon has seen.
+  struct Offer {
+    Response grant;
+    absl::Time since;
+    // The word said WITHDRAWN from the start: perhaps about an earlier grant, if this one is final.
+    bool withdrawn_at_once = false;
+    // The process has found it withdrawn.
+    bool refused = false;
+  };
+  std::map<ChannelId, TakeUpWords> take_up_;
+  std::map<std::pair<ChannelId, uint64_t>, Offer> offers_;
+  std::deque<std::pair<ChannelId, uint64_t>> again_;
+  std::vector<ChannelId> seen_stopped_;
   AloneUses alone_;
   ModuleModel modules_;
   std::set<ChannelId> pages_;
