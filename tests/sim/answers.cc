@@ -127,7 +127,9 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
     request.forgotten = true;
     request.settled = request.settled || !lost;
     // A withdrawn grant is settled with the next check.
-    if (options_.pauses && !take_up_[call.channel].IsWithdrawn(call.sequence)) offers_.erase({call.channel, call.sequence});
+    if (options_.pauses && !take_up_[call.channel].IsWithdrawn(call.sequence)) {
+      offers_.erase({call.channel, call.sequence});
+    }
     return;
   }
   if (call.reused) {
