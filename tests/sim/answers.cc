@@ -138,7 +138,7 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
   }
   if (IsRefusal(reply.response.status(), Reason::kProcessStopped)) {
     if (!options_.pauses) Fail("a process is said to be stopped that never stops");
-    ++counts_.set_aside;
+    ++counts_.skipped;
     again_.emplace_back(call.channel, call.sequence);
   }
   if (!ok && IsAboutTheCall(reply.response.status())) return;

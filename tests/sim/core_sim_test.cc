@@ -134,7 +134,7 @@ void Simulate(Simulation::Options options, uint64_t crowd, uint64_t steps, Simul
   sum->given_up += counts.given_up;
   sum->blocks_gone += counts.blocks_gone;
   sum->paused += counts.paused;
-  sum->set_aside += counts.set_aside;
+  sum->skipped += counts.skipped;
   sum->withdrawn += counts.withdrawn;
   for (const auto& [reason, count] : counts.refusals) sum->refusals[reason] += count;
 }
@@ -341,12 +341,12 @@ TEST(CoreSimTest, StoppedProcessesRetainNothingUntaken) {
                /*crowd=*/0, run.steps, &sum);
       if (HasFatalFailure()) return;
     }
-    std::cout << sum.paused << " processes stopped; " << sum.set_aside << " requests set aside, " << sum.withdrawn
+    std::cout << sum.paused << " processes stopped; " << sum.skipped << " requests skipped, " << sum.withdrawn
               << " grants withdrawn; " << sum.grants << " grants, " << sum.gangs << " gangs, " << sum.plans
               << " plans, " << sum.restarts << " restarts\n";
     if (!run.many) continue;
     for (const uint64_t count :
-         {sum.paused, sum.set_aside, sum.withdrawn, sum.grants, sum.gangs, sum.plans, sum.restarts}) {
+         {sum.paused, sum.skipped, sum.withdrawn, sum.grants, sum.gangs, sum.plans, sum.restarts}) {
       EXPECT_GT(count, 10);
     }
   }

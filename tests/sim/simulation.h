@@ -108,8 +108,8 @@ class Simulation {
     // Stops and starts; processes that reconnected after one, that were refused because the session had ended, that
     // ended unseen, and that an operator declared ended; blocks lost.
     uint64_t stops = 0, resumed = 0, not_resumed = 0, ghosts = 0, given_up = 0, blocks_gone = 0;
-    // Processes that stopped; requests that were set aside; grants that were withdrawn.
-    uint64_t paused = 0, set_aside = 0, withdrawn = 0;
+    // Processes that stopped; requests that were skipped; grants that were withdrawn.
+    uint64_t paused = 0, skipped = 0, withdrawn = 0;
     // By reason; LIMIT by the limited resource.
     std::map<std::string, uint64_t> refusals;
   };

@@ -154,7 +154,7 @@ class StoppedWaiters {
     std::optional<absl::Time> answered;
     // The process waits, and what it waits for is free.
     std::optional<absl::Time> fits_since;
-    // What it holds.
+    // The leases that it holds.
     std::vector<AcquisitionId> acquisitions;
     ReservationId reservation;
     PlanId plan;
@@ -166,7 +166,7 @@ class StoppedWaiters {
   uint64_t Draw(uint64_t below) { return std::uniform_int_distribution<uint64_t>(0, below - 1)(random_); }
   bool Chance(uint64_t percent) { return Draw(100) < percent; }
 
-  // ---- What processes do ------------------------------------------------------------------------------------
+  // ---- Actions of processes ---------------------------------------------------------------------------------
 
   void Send(Process& process) {
     const RequestTag tag = {
@@ -346,7 +346,7 @@ class StoppedWaiters {
     }
   }
 
-  // ---- What the daemon owes them ----------------------------------------------------------------------------
+  // ---- Guarantees -------------------------------------------------------------------------------------------
 
   // The call waits in the daemon; and it was granted, and the grant was not withdrawn.
   bool Waits(const Process& process) const {

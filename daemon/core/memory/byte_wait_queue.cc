@@ -211,7 +211,7 @@ void ByteWaitQueue::EndInvitation(Waiting& waiting) {
 
 void ByteWaitQueue::EndInvitations(absl::Time now) {
   while (!counts_.invitations.empty() && counts_.invitations.begin()->first + options_.invitation_time <= now) {
-    SetAside(RequestId(entries_.at(counts_.invitations.begin()->second).waiting.request));
+    Skip(RequestId(entries_.at(counts_.invitations.begin()->second).waiting.request));
   }
 }
 

@@ -149,7 +149,7 @@ class ByteWaitQueue {
   void Invite(Waiting& waiting, absl::Time now);
   // Ends the request's invitation, if there is one. Requires: the request waits.
   void EndInvitation(const RequestId& request);
-  // Sets the requests aside whose invitation has lasted its full time.
+  // Calls Skip() for the requests whose invitation has lasted its full time.
   void EndInvitations(absl::Time now);
 
   // ---- Counts -----------------------------------------------------------------------------------------------

@@ -324,13 +324,10 @@ absl::Status AttachServer::Welcome(const ConnectionPtr& connection, SessionId se
   FreshOf(connection->peer).Remove(UserOf(connection->peer), connection->number);
   const absl::Status put =
       fd_store_.Put(LifelineKey(session), connection->socket.get(), OwnerOf(connection->peer.role));
-  if (!HasLifeline(session)) {
-    // The session ended before its lifeline was in the fd store: the earlier drop had no effect, or refused the key.
-    if (put.ok()) fd_store_.Drop(LifelineKey(session));
-    return berth::Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
-  }
-  BERTH_RETURN_IF_ERROR(put);
-  return SendSessionCredentials(connection, session, secret);
+  if (HasLifeline(session)) return put.ok() ? SendSessionCredentials(connection, session, secret) : put;
+  // The session ended before its lifeline was in the fd store: the earlier drop had no effect, or refused the key.
+  fd_store_.Drop(LifelineKey(session));
+  return berth::Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
 }
 
 absl::Status AttachServer::SendSessionCredentials(const ConnectionPtr& connection, SessionId session,

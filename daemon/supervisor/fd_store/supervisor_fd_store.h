@@ -134,9 +134,9 @@ class SupervisorFdStore {
   absl::Status Put(fd_store::Key key, int fd, FdOwner owner) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Requests that the supervisor close its duplicate; a DroppedFd notice confirms it. A key that is not held is
-  // confirmed too, and one notice confirms all drops of a key. Until then Put() refuses the key, so that no drop reaches
-  // the supervisor after a later Put(). Never waits: Flush() sends a message that finds no space in the socket. Does not
-  // detect a supervisor that has ended; only fd() does.
+  // confirmed too, and one notice confirms all drops of a key. Until then Put() refuses the key, so that no drop
+  // reaches the supervisor after a later Put(). Never waits: Flush() sends a message that finds no space in the socket.
+  // Does not detect a supervisor that has ended; only fd() does.
   void Drop(fd_store::Key key) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sends queued messages until the socket is full. Call whenever fd() becomes writable; edge-triggered polling for
