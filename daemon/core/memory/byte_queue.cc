@@ -136,6 +136,19 @@ void ByteQueue::Consider(StepContext& step, Waiting& waiting, ReservedBudgets* r
   }
 }
 
+ReservedBudgets ByteQueue::Reserved() {
+  ReservedBudgets reserved;
+  byte_queue_.ForEachReserved([&](const Waiting& waiting) {
+    const Shortage shortage = Assess(waiting, {});
+    reserved.insert(shortage.lacking.begin(), shortage.lacking.end());
+  });
+  byte_queue_.ForEachInvited([&](const Waiting& waiting) {
+    const std::vector<ByteBudget*> budgets = BudgetsOf(waiting);
+    reserved.insert(budgets.begin(), budgets.end());
+  });
+  return reserved;
+}
+
 std::vector<ByteBudget*> ByteQueue::BudgetsOf(const Waiting& waiting) {
   std::vector<ByteBudget*> budgets;
   for (const ByteRequest& ask : waiting.asks) {

@@ -39,6 +39,8 @@ class ByteQueue final : public WaitPlace {
   // Returns what the request lacks, if the capacity in `reserved` is reserved for others.
   Shortage Assess(const Waiting& waiting, const ReservedBudgets& reserved);
   void RecordPasses(StepContext& step, const Waiting& waiting, ReservedBudgets* reserved);
+  // Returns the budgets whose free bytes are kept for requests of this queue.
+  ReservedBudgets Reserved();
   // Releases warm blocks where that frees capacity for the request.
   void TrimFor(StepContext& step, const Waiting& waiting, const Shortage& shortage);
   absl::Status RefuseOver(const Shortage& shortage);

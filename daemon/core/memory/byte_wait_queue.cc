@@ -162,6 +162,10 @@ void ByteWaitQueue::ForEachReserved(absl::FunctionRef<void(const Waiting&)> visi
   for (const auto& [since, number] : counts_.reserves) visit(entries_.at(number).waiting);
 }
 
+void ByteWaitQueue::ForEachInvited(absl::FunctionRef<void(const Waiting&)> visit) const {
+  for (const auto& [since, number] : counts_.invitations) visit(entries_.at(number).waiting);
+}
+
 bool ByteWaitQueue::EndReserves(absl::Time now) {
   bool ended = false;
   while (!counts_.reserves.empty() && counts_.reserves.begin()->first + options_.reserve_time <= now) {
@@ -196,6 +200,8 @@ void ByteWaitQueue::Skip(const RequestId& request) {
 void ByteWaitQueue::Invite(Waiting& waiting, absl::Time now) {
   BERTH_INVARIANT(!waiting.invited_since.has_value() && awake_.contains(waiting.number));
   waiting.invited_since = now;
+  // Invitations are not persisted, but gangs look again after each change of the queue's records.
+  Mark(waiting);
   counts_.invitations.emplace(now, waiting.number);
 }
 
@@ -205,6 +211,7 @@ void ByteWaitQueue::EndInvitation(const RequestId& request) {
 
 void ByteWaitQueue::EndInvitation(Waiting& waiting) {
   if (!waiting.invited_since.has_value()) return;
+  Mark(waiting);
   counts_.invitations.erase({*waiting.invited_since, waiting.number});
   waiting.invited_since.reset();
 }

@@ -138,6 +138,7 @@ class ByteWaitQueue {
   Waiting* RecordGrant(const ByteBudget& budget, absl::Time now);
   bool Reserves(const Waiting& waiting) const { return waiting.reserved_since.has_value(); }
   void ForEachReserved(absl::FunctionRef<void(const Waiting&)> visit) const;
+  void ForEachInvited(absl::FunctionRef<void(const Waiting&)> visit) const;
   // Ends capacity reservations that have lasted their full time. Returns whether there were any.
   bool EndReserves(absl::Time now);
 

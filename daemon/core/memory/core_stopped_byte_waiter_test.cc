@@ -188,6 +188,29 @@ TEST_F(CoreStoppedByteWaiterTest, UnansweredInvitationEndsCapacityReservation) {
   EXPECT_TRUE(Granted(next));
 }
 
+// A gang that reserves bytes does not overtake a waiter that has to call again, but follows one that does not.
+TEST_F(CoreStoppedByteWaiterTest, BytesAreKeptFromGangsDuringInvitation) {
+  Peer a = Open(), b = Open(), g = h_.Open();
+  const CallId first = h_.Allocate(a, Ask());
+  const CallId second = h_.Allocate(b, Ask());
+  const CallId gang = h_.AcquireGang(
+      g, {.members = {{.pool = "wide"}}, .reserve = {{.device = 0, .bytes = MiB(16)}}, .holder_key = "g"});
+  h_.now += absl::Milliseconds(100);
+  FreeHeld();
+  ASSERT_TRUE(MustCallAgain(first));
+  EXPECT_FALSE(h_.Answered(gang));
+  const CallId again = AskAgain(a);
+  ASSERT_TRUE(Granted(again));
+  h_.now += absl::Milliseconds(100);
+  const AllocateResult result = h_.Get<AllocateResult>(again);
+  h_.Free(a, result.block.handle, {result.import});
+  h_.WorkAll();
+  ASSERT_TRUE(MustCallAgain(second));
+  EXPECT_FALSE(h_.Answered(gang));
+  Pass(kInvitation);
+  EXPECT_TRUE(Granted(gang));
+}
+
 TEST_F(CoreStoppedByteWaiterTest, RestoredWaiterIsLookedAt) {
   Peer a = Open();
   h_.Allocate(a, Ask());

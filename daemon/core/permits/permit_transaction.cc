@@ -93,12 +93,7 @@ Shortage PermitTransaction::CapacityFor(const Gang& gang) {
 }
 
 ReservedBudgets PermitTransaction::ReservedCapacity() {
-  ReservedBudgets reserved;
-  core_.byte_queue.table().ForEachReserved([&](const Waiting& waiting) {
-    const Shortage shortage = core_.byte_queue.Assess(waiting, {});
-    reserved.insert(shortage.lacking.begin(), shortage.lacking.end());
-  });
-  return reserved;
+  return core_.byte_queue.Reserved();
 }
 
 Verdict PermitTransaction::JudgeParts(const Waiter& waiter) {
