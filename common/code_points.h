@@ -20,8 +20,8 @@ struct CodePoint {
 // Reads the code point at the start of `text`. Requires: not empty.
 CodePoint FirstCodePoint(absl::string_view text);
 
-// Returns whether the code point shows nothing itself but moves, hides or reorders the text around it: a control, a
-// format character, a line or paragraph separator (categories Cc, Cf, Zl, Zp of Unicode 15).
+// Returns whether the code point shows nothing itself but moves, hides or reorders the text around it. These are
+// controls, format characters, and line and paragraph separators (categories Cc, Cf, Zl, Zp of Unicode 15).
 bool IsUnprintable(uint32_t code_point);
 
 }  // namespace berth

@@ -1,8 +1,9 @@
 // Patient: the upper bounds of Berth's own short waits, longer where tests run it beside other work.
 //
 // A process that the machine stalls for seconds exceeds bounds that a healthy process never comes near. Tests set
-// BERTH_TEST_PATIENCE to a factor, for the daemon and its clients alike. Apply it only to a bound that a test does not
-// wait for, never to an interval whose end means something: an absence, the age of a reading, a caller's own time-out.
+// BERTH_TEST_PATIENCE to a factor, for the daemon and its clients alike. Apply the factor only to a bound that a test
+// does not wait for. Never apply it to an interval whose end means something: an absence, the age of a reading, a
+// caller's own time-out.
 #ifndef COMMON_PATIENCE_H_
 #define COMMON_PATIENCE_H_
 

@@ -32,8 +32,8 @@ namespace berth::cli {
 std::string FormatAge(absl::Duration age);
 // Formats a moment in `zone`, with the zone: "2026-03-01 10:00:00+01:00". ParseMoment() reads it.
 std::string FormatMoment(absl::Time time, absl::TimeZone zone);
-// Parses a moment: a duration before `now` (2h, 1d), "today", a date, a date and a time of day with or without a zone
-// (without: in `zone`), or "@" and the seconds since 1970. Errors: kInvalidArgument naming the text.
+// Parses a moment: a duration before `now` (2h, 1d), "today", a date, a date and a time of day, or "@" and the seconds
+// since 1970. A time of day without a zone is in `zone`. Errors: kInvalidArgument naming the text.
 absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone);
 // Formats the time since `time`.
 std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now);

@@ -9,10 +9,10 @@
 
 namespace berth {
 
-// As write(2), without a signal to this process: no SIGPIPE for a missing reader, no SIGXFSZ for a file at its size
-// limit, no SIGTTOU for a background process on a terminal.
+// Writes as write(2) does, without a signal to this process. Prevents SIGPIPE (no reader), SIGXFSZ (a file at its size
+// limit) and SIGTTOU (a background process on a terminal).
 ssize_t WriteWithoutSignal(int fd, const void* data, size_t size);
-// As pwrite(2), likewise without a signal.
+// Writes as pwrite(2) does, likewise without a signal.
 ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset);
 
 // As WriteWithoutSignal(), and never waits for the reader: writes the part for which a pipe, a terminal or a socket has
@@ -20,9 +20,9 @@ ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset)
 // that is no file, such as an eventfd, with EINVAL.
 ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size);
 
-// Gives this process a file description of its own for the pipe or terminal at `fd`, non-blocking, under the same fd
-// number, so that no later write of this process or its children blocks there, whatever code writes. Leaves any other
-// fd, and one that cannot be opened again, as it is.
+// Opens the pipe or terminal at `fd` again, non-blocking, under the same fd number. No later write of this process or
+// its children then blocks there, whatever code writes. Leaves any other fd, and one that cannot be opened again, as it
+// is.
 void MakeOwnNonBlocking(int fd);
 
 }  // namespace berth

@@ -139,8 +139,8 @@ enum class DeliveryKind : uint32_t {
   // A compiled module for the request `sequence`: one sealed read-only fd, or none if the cache has evicted the module
   // meanwhile; the process then requests the module again.
   kModule = 13,
-  // The file to write a compiled module to, for the request `sequence`: one writable fd, or none if the file could not
-  // be created or the right to compile has expired.
+  // The file to write a compiled module to, for the request `sequence`: one writable fd. No fd if the file could not be
+  // created or the right to compile has expired.
   kModulePlace = 14,
 };
 constexpr auto ArchivedValues(DeliveryKind) { return std::pair(DeliveryKind::kBlock, DeliveryKind::kModulePlace); }

@@ -10,8 +10,8 @@
 // Each change of GRANTED is a compare-and-swap, so exactly one side wins. A process that is stopped anywhere in between
 // either has the grant or will find that it has not.
 //
-// The daemon reuses a word that is NONE or TAKEN, and a WITHDRAWN word only once the process has settled the request:
-// until then the process may still read an answer that the daemon withdrew.
+// The daemon reuses a word that is NONE or TAKEN. The daemon reuses a WITHDRAWN word only once the process has settled
+// the request: until then the process may still read the withdrawn answer.
 
 #ifndef COMMON_WIRE_TAKE_UP_H_
 #define COMMON_WIRE_TAKE_UP_H_

@@ -19,8 +19,8 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// Scales the largest of `count` weights to [2^57, 2^58), or lower for more than the 64 devices that a node can have:
-// the sum stays below 2^64, where a 128-bit division is one instruction.
+// Scales the largest of `count` weights to [2^57, 2^58), or lower for more than the 64 devices that a node can have.
+// The sum stays below 2^64, where a 128-bit division is one instruction.
 int WeightBits(size_t count) { return std::min(58, 64 - static_cast<int>(std::bit_width(count - 1))); }
 
 // Returns 0 for a negative or NaN weight.

@@ -77,8 +77,8 @@ struct PartitionConstraints {
 
 // Splits `units` as BalancedShares() does, within the constraints. If they bind:
 // - no device gets more than its capacity; the rest goes to the other devices by their weights;
-// - repeatedly, of the devices that would get fewer than min_units, the one of least weight (among equals the later)
-//   is left out; a device whose capacity is needed gets min_units instead;
+// - while devices would get fewer than min_units, the device of least weight among them (among equals the later) is
+//   left out; a device whose capacity is needed gets min_units instead;
 // - of more than max_devices, the devices of least weight are left out;
 // - of the islands that can hold all units, the one whose chosen devices have the largest total weight is taken (among
 //   equals the earlier one).

@@ -1,22 +1,27 @@
-/* What a broker does in which order, and dies in between (docs/design/0012 and 0014): a step of the core, fds into
- * fd store , the commit to the ledger, then what others hear and see of it. Two clients over one unit, so that one waits.
+/* The order in which a broker acts, and in which it may die (docs/design/0012 and 0014). A step of the core is followed
+ * by the fds into the fd store, the commit to the ledger, and then the effects that others see. Two clients share one
+ * unit, so that one waits.
  *
- * The broker may die before and after each of these, CRASHES times. Its memory is gone then, what was sent to it is lost,
- * and any reply that it had sent may be; the next one begins with the ledger and with what is in the fd store. A client that
- * hears nothing of a call sends it again, by its number. Asserted:
+ * The broker may die before and after each of these, CRASHES times. Its memory and the messages sent to it are lost
+ * then, and any reply that it had sent may be lost. The next broker begins with the ledger and the fd store. A client
+ * without an answer sends its call again, by the call's number. Asserted:
  *
- *   exclusion         never more than one uses the unit
- *   fd store           who uses has its fd in the fd store, and the ledger's holder has when a broker begins
- *   conservation      when all is over nobody holds, and nothing is in the fd store
- *   no lost wake-up,  nobody waits when all that is going to happen has happened (no invalid end state); a release that
- *   no lost release   is lost would have the other one wait
+ *   exclusion         at most one client uses the unit
+ *   fd store          a client that uses has its fd in the fd store, and so has the ledger's holder when a broker begins
+ *   conservation      at the end no client holds, and nothing is in the fd store
+ *   no lost wake-up   no client waits at the end (no invalid end state)
+ *   no lost release   the other client would wait
  *
- * DIES: a client may end while it waits or uses, which the broker is notified of, and looks for when it begins.
+ * DIES: a client may end while it waits or uses. The broker is notified, and looks for ended clients when it begins.
  *
- * Broken on purpose, each of these must be found: EFFECT_FIRST (an effect is visible before its step is persisted),
- * REPLY_FIRST (the same of the reply to a release alone), DROP_FIRST (out of the fd store before the ledger has it),
- * PUT_LAST (into the fd store after the reply), NO_ANSWERS (the ledger has no answers), NO_LOOK (a broker that begins
- * does not look which clients are gone: with DIES).
+ * Faults, each of which the checker must find:
+ *
+ *   EFFECT_FIRST   an effect is visible before its step is persisted
+ *   REPLY_FIRST    the same, only for the reply to a release
+ *   DROP_FIRST     an fd leaves the fd store before the ledger has recorded it
+ *   PUT_LAST       an fd enters the fd store after the reply
+ *   NO_ANSWERS     the ledger has no answers
+ *   NO_LOOK        a broker that begins does not look for ended clients (with DIES)
  */
 #ifndef ROUNDS
 #define ROUNDS 2
@@ -29,7 +34,7 @@
 
 mtype = { ACQUIRE, RELEASE, GONE };
 
-/* In the file: whose the unit is, who waits, and which call of each was the last to be answered. */
+/* The ledger: the owner of the unit, the client that waits, and the last answered call of each client. */
 byte persisted_holder = NOBODY;
 bit persisted_waits[2];
 byte persisted_answered[2];
@@ -99,9 +104,9 @@ proctype Broker() {
   byte holder;
   bit waits[2];
   byte answered[2];
-  /* Which call of each it has on the line; 0 for none. */
+  /* The call of each client that is connected; 0 for none. */
   byte line[2];
-  /* Of the step: who is put into the fd store and who is dropped, and who is notified. */
+  /* The effects of the step: the client put into the fd store, the client dropped, the client notified. */
   bit puts[2];
   bit drops[2];
   bit notifies[2];
@@ -113,7 +118,7 @@ proctype Broker() {
   fi
 #define PUT(n) if :: puts[n] -> fd_store[n] = 1 :: else -> skip fi
 #define DROP(n) if :: drops[n] -> fd_store[n] = 0 :: else -> skip fi
-/* Its own reply, or the one that another one waited for. */
+/* The reply to the client itself, or to the client that waited. */
 #define NOTIFY(n)                                                    \
   if                                                                 \
   :: notifies[n] && !dead[n] -> reply[n]!answered[n]; notifies[n] = 0      \
@@ -239,7 +244,7 @@ crashed:
   goto begin
 }
 
-/* When all is over. */
+/* The end of all clients. */
 proctype Auditor() {
   atomic {
     done == 2 && idle && empty(ask) ->

@@ -1,18 +1,25 @@
-/* The protocol of common/wire/permit_slot.h, between a broker (daemon/core/permits/permit_pool_cached.cc) and its processes.
+/* The protocol of common/wire/permit_slot.h, between a broker (daemon/core/permits/permit_pool_cached.cc) and its
+ * processes.
  *
- * Every step on a slot is one step here, so runs are over every order in which the steps of all can come: what
- * sequentially consistent atomics allow, and no more. Asserted:
+ * Every step on a slot is one step of the model. The checker tries every order of the steps of all processes, as
+ * sequentially consistent atomics allow. Asserted:
  *
- *   exclusion       never more than CAP use a permit
- *   conservation    the count of permits out equals those cached and those held, after every request of the broker's
- *   no lost wake-up nobody waits when all that is going to happen has happened (no invalid end state)
+ *   exclusion         at most CAP processes use a permit
+ *   conservation      after every request of the broker, the permits out are those cached and those held
+ *   no lost wake-up   no process waits at the end (no invalid end state)
  *
- * STOPS: a process may be halted for ever right after it has put its permit back; then the broker also looks at the
- * slots from time to time. DIES: a process may end while it uses a permit, which the broker is notified of. REVOKES: a
- * permit is taken from its holder, who goes on.
+ * Variants:
  *
- * Broken on purpose, each of these must be found: NO_SECOND_READ, READ_FIRST (the process), TAKE_FIRST, NO_CAS (the
- * broker), BLIND_PUT (the process puts back what is not its own any more: with REVOKES), NO_LOOK (with STOPS).
+ *   STOPS      a process may be halted for ever right after it has put its permit back; then the broker polls the slots
+ *   DIES       a process may end while it uses a permit, and the broker is notified
+ *   REVOKES    a permit is revoked while its holder continues
+ *
+ * Faults, each of which the checker must find:
+ *
+ *   NO_SECOND_READ, READ_FIRST   of the process
+ *   TAKE_FIRST, NO_CAS           of the broker
+ *   BLIND_PUT                    the process puts back a permit that is no longer its own (with REVOKES)
+ *   NO_LOOK                      the broker does not poll (with STOPS)
  */
 #ifndef CLIENTS
 #define CLIENTS 3
@@ -39,7 +46,7 @@ chan ask = [CLIENTS * 2] of { mtype, byte };
 chan granted[CLIENTS] = [1] of { bit };
 
 byte users;
-/* Somebody uses what was taken from him, and may go on until the end of that use. */
+/* A process uses a revoked permit, and may continue until the end of that use. */
 bit overrun;
 bit revoked;
 byte halted;
@@ -137,7 +144,7 @@ proctype Broker() {
   bit wanted;
   bit took;
 
-/* Grants whatever fits, to whoever of those that wait. */
+/* Grants what fits to any process that waits. */
 #define SERVE                                                                              \
   do                                                                                       \
   :: atomic {                                                                              \
@@ -201,7 +208,7 @@ end_idle:
      TAKE_BACK(c);
      goto serve
   :: ask?GONE(c) ->
-     /* The permit that it cached or held is back: it is proved gone. */
+     /* The process is proved gone: the permit that it cached or held is back. */
      atomic {
        if :: lent[c] -> lent[c] = 0; slot[c] = NONE; out-- :: else -> skip fi;
        if :: held[c] -> held[c] = 0; out-- :: else -> skip fi;

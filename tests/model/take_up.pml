@@ -1,17 +1,23 @@
 /* The protocol of common/wire/take_up.h, between a broker (daemon/core/permits/take_up.cc) and its processes.
  *
- * Every step on a word is one step here. A process may be halted for ever, or for a while, between the arrival of a
- * grant and its take-up: that is any order of steps. Asserted:
+ * Every step on a word is one step of the model. A process may be halted, for ever or for a while, between the arrival
+ * of a grant and its take-up: the checker tries every order of steps. Asserted:
  *
- *   exclusion       never more than CAP processes use a unit
- *   conservation    the units that are out are those granted and not yet released or withdrawn
- *   no lost wake-up nobody waits when all that is going to happen has happened (no invalid end state)
+ *   exclusion         at most CAP processes use a unit
+ *   conservation      the units that are out are those granted and not yet released or withdrawn
+ *   no lost wake-up   no process waits at the end (no invalid end state)
  *
- * STOPS: a process may be halted for ever, before it takes a grant up. RESTARTS: the broker may die after a withdrawal
- * that it has not persisted; the next one finds the word withdrawn.
+ * Variants:
  *
- * Broken on purpose, each of these must be found: LATE (the process uses a withdrawn grant), READ_THEN_WRITE (the
- * process), BLIND (the broker withdraws a grant that was taken up), NO_WITHDRAWAL (with STOPS).
+ *   STOPS      a process may be halted for ever before it takes a grant up
+ *   RESTARTS   the broker may die after a withdrawal that it has not persisted; the next broker finds the word withdrawn
+ *
+ * Faults, each of which the checker must find:
+ *
+ *   LATE              the process uses a withdrawn grant
+ *   READ_THEN_WRITE   of the process
+ *   BLIND             the broker withdraws a grant that was taken up
+ *   NO_WITHDRAWAL     with STOPS
  */
 #ifndef CLIENTS
 #define CLIENTS 3
@@ -114,7 +120,7 @@ end_idle:
      atomic {
        if :: granted[c] -> granted[c] = 0; out-- :: else -> skip fi
      }
-  /* Grants a unit to whoever of those that wait. */
+  /* Grants a unit to any process that waits. */
   :: atomic {
        out < CAP && waiting > 0 ->
        if :: wants[0] -> i = 0 :: wants[1] -> i = 1 :: wants[CLIENTS - 1] -> i = CLIENTS - 1 fi;
@@ -144,7 +150,7 @@ end_idle:
 #ifdef RESTARTS
           if
           :: granted[i] = 0; out--
-          /* The broker dies here; the next one finds WITHDRAWN, unless the process has cleared it. */
+          /* The broker dies here. The next broker finds WITHDRAWN, unless the process has cleared the word. */
           :: goto restart
           fi
 #else
@@ -158,13 +164,13 @@ end_idle:
 
 #ifdef RESTARTS
 restart:
-  /* The process asks the next broker again if it found the withdrawal: it gets the first answer again. */
+  /* A process that found the withdrawal asks the next broker again, and gets the first answer again. */
   if
   :: atomic { word[i] == WITHDRAWN -> granted[i] = 0; out-- }; goto end_idle
   :: atomic { word[i] == NONE && ask?[ACQUIRE, eval(i)] -> skip }; goto replay
   fi;
 replay:
-  /* The answer is final now: no word says otherwise. */
+  /* The answer is final now: no word contradicts it. */
   atomic { ask??ACQUIRE, eval(i); word[i] = GRANTED; answer[i]!1 };
   goto end_idle;
 #endif

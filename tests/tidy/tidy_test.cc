@@ -1,5 +1,5 @@
-// Checks the rules that keep the tree readable: the layers and their dependencies, the permitted includes, the length
-// of files, lines and test names, and that nothing unused or unfinished remains.
+// Checks the rules that keep the tree readable: layers and includes, words and sentences, and the length of files,
+// lines and test names. Nothing unused or unfinished remains.
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/tidy/heavy_includes.h"
 #include "tests/tidy/retired_terms.h"
+#include "tests/tidy/sentences.h"
 
 namespace berth {
 namespace {
@@ -298,6 +299,16 @@ TEST(TidyTest, SentencesBeginWithTheirSubject) {
           << source.path << ":" << number << " opens with " << word << ": name the thing that acts";
     }
   });
+}
+
+TEST(TidyTest, SentencesAreShort) {
+  for (const Source& source : Sources()) {
+    if (absl::StrContains(source.path, "/testdata/")) continue;
+    for (const LongSentence& sentence : FindLongSentences(source.path, source.lines)) {
+      ADD_FAILURE() << source.path << ":" << sentence.line << " has a sentence of " << sentence.words
+                    << " words, limit " << kMaxWordsOfSentence << ": " << sentence.text << "...";
+    }
+  }
 }
 
 // Returns the names that the protocol fixes, from the .proto files.

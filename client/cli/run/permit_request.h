@@ -112,7 +112,8 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
 ExitStatus FailedToAcquire(const absl::Status& status, const PermitRequest& request);
 
 // Returns the environment (NAME=VALUE) of a command for which `permits` are held: the session entry, the daemon's
-// folder, and the devices (BERTH_DEVICE, the variables of the devices' API, and the bound of the choice).
+// folder, and the devices. The devices are in BERTH_DEVICE, the variables of the devices' API, and the bound of the
+// choice.
 absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const HeldPermits& permits,
                                                        const PermitRequest& request);
 

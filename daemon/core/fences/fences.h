@@ -1,6 +1,6 @@
-// Fences: streams, the uses of blocks on them, and the requests that wait for either: prepares, which wait for other
-// uses, and imports, which wait for the hand-over of a block. It also polls what only fence values can end: freed
-// blocks in use, and sessions that may be over.
+// Fences: streams, the uses of blocks on them, and the requests that wait for either. A prepare waits for other uses,
+// an import for the hand-over of a block. Fences also polls for the ends that only fence values show: of freed blocks
+// in use, and of sessions.
 
 #ifndef DAEMON_CORE_FENCES_FENCES_H_
 #define DAEMON_CORE_FENCES_FENCES_H_

@@ -1,5 +1,5 @@
-// The fingerprints of every kind of request equal those of the first version: ledgers contain them, so a daemon that
-// computes another value refuses the retries of requests from before its upgrade.
+// The fingerprints of every kind of request equal those of the first version. Ledgers contain fingerprints: a daemon
+// that computes another value refuses the retries of requests from before its upgrade.
 
 #include <cstdint>
 #include <optional>

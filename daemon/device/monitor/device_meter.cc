@@ -82,9 +82,9 @@ const MetricValue* AllFailed(const DeviceMetrics& metrics) {
 
 bool IsOfAProgram(uint64_t xid) {
   // Xids of NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors) that an application alone causes and that end with
-  // it. In order: a bad command stream, an exception in a kernel, a page fault, a stopped channel, the cleanup after
-  // that, an exception of the video decoder, a context switch timeout. NVIDIA's device plugin for Kubernetes also
-  // treats a device with one of these as healthy.
+  // it. In order: bad command stream, exception in a kernel, page fault, stopped channel, the cleanup after that,
+  // exception of the video decoder, context switch timeout. NVIDIA's device plugin for Kubernetes also treats a device
+  // with one of these as healthy.
   constexpr uint64_t kOfPrograms[] = {11, 13, 31, 43, 45, 68, 109};
   return std::find(std::begin(kOfPrograms), std::end(kOfPrograms), xid) != std::end(kOfPrograms);
 }

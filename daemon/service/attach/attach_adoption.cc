@@ -26,7 +26,7 @@
 namespace berth::service {
 namespace {
 
-// Number of processes to notify at a time, and the pause before the next batch: a thousand processes that return at
+// Number of processes to notify at a time, and the pause before the next batch. A thousand processes that return at
 // once are served later than the same number in batches.
 constexpr size_t kNoticesAtATime = 64;
 constexpr std::chrono::milliseconds kNotifyPause(1);

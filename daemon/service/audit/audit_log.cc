@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The writer wakes for the first record of a burst, and takes with it the records of this interval: a decision costs
+// The writer wakes for the first record of a burst, and takes with it the records of this interval. A decision costs
 // its caller no more than a place in the queue.
 constexpr absl::Duration kGather = absl::Milliseconds(20);
 

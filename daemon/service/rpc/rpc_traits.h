@@ -1,5 +1,6 @@
-// RpcTraits: the facts about each kind of request that the service needs, in one place (*_requests.h): its conversion,
-// its method of the core, and its name and facts in the audit log. SubmitRequest() (unary_call.h) serves every kind.
+// RpcTraits: the facts about each kind of request that the service needs, in one place (*_requests.h). The facts are
+// its conversion, its method of the core, and its name and facts in the audit log. SubmitRequest() (unary_call.h)
+// serves every kind.
 
 #ifndef DAEMON_SERVICE_RPC_RPC_TRAITS_H_
 #define DAEMON_SERVICE_RPC_RPC_TRAITS_H_

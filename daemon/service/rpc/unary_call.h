@@ -59,8 +59,8 @@ inline grpc::ServerUnaryReactor* FinishRefused(const ServiceContext& context, gr
 
 // A request that the core answers, now or later. Owns itself. `Traits` has the members of RpcDefaults.
 //
-// Only a request that is answered later becomes gRPC's reactor: gRPC reports the end of each reactor other than its
-// default one on a thread of another pool, which costs more than all of the core's work for a permit.
+// Only a request that is answered later becomes gRPC's reactor. gRPC reports the end of each reactor other than its
+// default one on a thread of another pool. This costs more than all of the core's work for a permit.
 template <typename Traits, typename Proto>
 class PendingCall final : public grpc::ServerUnaryReactor, public Call {
  public:

@@ -1,7 +1,7 @@
 // FrameMeter: computes the serving cost of an HTTP/2 connection's bytes from the frame headers (RFC 9113, 4.1) alone.
 //
 // gRPC 1.51 limits the open calls of a connection. Calls that are reset right after they start are not open, so no
-// limit applies to them; and a gRPC thread that reads them continues as long as there are more.
+// limit applies to them. A gRPC thread that reads such calls continues as long as there are more.
 
 #ifndef DAEMON_SERVICE_TRANSPORT_FRAME_METER_H_
 #define DAEMON_SERVICE_TRANSPORT_FRAME_METER_H_

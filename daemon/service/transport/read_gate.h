@@ -1,9 +1,9 @@
 // ReadGate: meters the bytes that gRPC reads of each connection, and ends a connection that costs too much.
 //
-// gRPC 1.51 passes the bytes to no hook before it acts on them, and a thread that reads a connection continues as long
+// gRPC 1.51 passes the bytes to no hook before it acts on them. A gRPC thread that reads a connection continues as long
 // as there is more: two connections with endless bytes block every other call on a machine of four cores. The gate
-// therefore interposes this program's recvmsg(). It costs a read a few nanoseconds. On other sockets it behaves as the
-// C library's.
+// therefore interposes this program's recvmsg(). The gate costs a read a few nanoseconds. On other sockets this
+// recvmsg() behaves as the C library's.
 
 #ifndef DAEMON_SERVICE_TRANSPORT_READ_GATE_H_
 #define DAEMON_SERVICE_TRANSPORT_READ_GATE_H_

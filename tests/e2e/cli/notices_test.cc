@@ -1,4 +1,4 @@
-// Notices of the commands that wrap another command, on every kind of standard error: no notice ends, delays or stops
+// Notices of the commands that wrap another command, on every kind of standard error. No notice ends, delays or stops
 // the wrapper, changes how its command is started, or decides about a signal to the command.
 
 #include <fcntl.h>
