@@ -1,9 +1,10 @@
 // LineOutput writes lines for people to an fd that other processes share, such as stderr, beside the work of its
 // process.
 //
-// It never waits for the reader of the fd, and never raises a signal (common/os/nonblocking_write.h). Lines that the
-// reader does not take yet are retained up to a limit, and retried by later calls. Lines above the limit, and lines for
-// which there is no reader, are left out. A line in their place reports their number, once the reader takes it.
+// LineOutput never waits for the reader of the fd, and never raises a signal (common/os/nonblocking_write.h). Lines
+// that the reader does not take yet are retained up to a limit, and retried by later calls. Lines above the limit, and
+// lines for which there is no reader, are left out. A line in their place reports their number, once the reader takes
+// it.
 
 #ifndef COMMON_LINE_OUTPUT_H_
 #define COMMON_LINE_OUTPUT_H_

@@ -68,7 +68,7 @@ std::string CheckCount(const std::string& text);
 enum class Sight {
   // Only those of the caller's tenant.
   kOwn,
-  // Those of every tenant.
+  // The leases of every tenant.
   kAll,
 };
 

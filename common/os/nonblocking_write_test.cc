@@ -30,7 +30,7 @@ class NonblockingWriteTest : public ::testing::Test {
   NonblockingWriteTest() {
     EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
     outputs_ = testing::MakeOutputs(folder_);
-    // Those whose condition is a state of the program are tested with programs (tests/e2e/cli/notices_test.cc).
+    // Outputs that depend on a state of the program are tested with programs (tests/e2e/cli/notices_test.cc).
     std::erase_if(outputs_, [](const Output& output) { return !output.launcher.empty(); });
   }
   ~NonblockingWriteTest() override { std::filesystem::remove_all(folder_); }

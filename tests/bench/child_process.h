@@ -23,7 +23,7 @@ struct ChildOptions {
   std::vector<std::string> environment;
   // Becomes the child's fd 3; -1 for none.
   int pipe = -1;
-  // Its standard input, output and error; -1 for this process's own.
+  // The child's standard input, output and error; -1 for this process's own.
   int input = -1;
   int output = -1;
   int error = -1;

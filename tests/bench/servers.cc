@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std:
                                                     std::vector<std::string> environment) {
   BERTH_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   const std::string name = command[0];
-  // Its log is not part of the measurement.
+  // The daemon's log is not part of the measurement.
   BERTH_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.command = std::move(command),
                                                                     .environment = std::move(environment),
                                                                     .pipe = ready.write.get(),

@@ -67,7 +67,7 @@ class Chaos {
   // A `berth run` whose command records its running time.
   struct Job {
     Subprocess run;
-    // Its command holds the permit without the wrapper.
+    // The wrapper's command holds the permit without the wrapper.
     bool tree = false;
     std::string path;
   };

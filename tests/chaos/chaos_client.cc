@@ -211,7 +211,7 @@ class ChaosClient {
       if (!block.ok() && IsWorkersDeath(block.status())) continue;
       BERTH_RETURN_IF_ERROR(block.status());
       absl::StatusOr<Mapping> mapping = block->Map();
-      // Its memory was lost with its worker.
+      // The block's memory was lost with its worker.
       if (!mapping.ok() && kind == ExportKind::kCudaIpc) continue;
       BERTH_RETURN_IF_ERROR(mapping.status());
       BERTH_RETURN_IF_ERROR(MakeCompute(*block));

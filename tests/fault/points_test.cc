@@ -463,7 +463,7 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
     if (stop && mode == PointMode::kCount) {
       daemon_.Stop();
     } else if (stop) {
-      // Its exit may differ from the promised one.
+      // The daemon's exit may differ from the promised one.
       ::kill(daemon_.supervisor_pid(), SIGTERM);
       daemon_.Abandon();
     } else {

@@ -37,7 +37,7 @@ const LedgerIdentity kIdentity = {.schema = core::kRecordSchema,
                                   .node = 7,
                                   .incarnation = 9,
                                   .boot = "golden"};
-// Its times are read as of a boot that was 5,000 s before its end.
+// The ledger's times are read as of a boot that was 5,000 s before its end.
 const ArchiveOrigin kEarlierOrigin = {.schema = 1, .clock = absl::Seconds(5'000 - 1'772'366'415)};
 
 // The first byte of an input.

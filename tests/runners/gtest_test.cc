@@ -97,7 +97,7 @@ TEST_F(GtestTest, LeakingTestFailsAndNamesLeak) {
       for (const std::string& text : leaks[i].said)
         EXPECT_TRUE(absl::StrContains(said, text)) << text << " in\n" << said;
     }
-    // Their leaked leases came back when they ended.
+    // The leaked leases of the tests came back when the tests ended.
     daemon_->ExpectAccountsBack();
   }
 }

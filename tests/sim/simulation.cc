@@ -317,7 +317,7 @@ void Simulation::ApplyDropChannel(ChannelId channel) {
     processes_.erase(found);
     return;
   }
-  // Its process lives; then its session must hold nothing.
+  // The process lives; then its session must hold nothing.
   const Process& process = found->second;
   if (!process.hung_up) Fail("a channel is dropped whose process lives and holds it");
   if (!process.mapped.empty()) Fail("a channel is dropped whose process may have memory mapped");

@@ -182,9 +182,9 @@ class Simulation {
     Secret secret;
     Tenant tenant;
     bool ended = false;
-    // Its lifeline is closed, which every broker sees.
+    // The lifeline is closed, which every broker sees.
     bool hung_up = false;
-    // Its program stores no session credentials.
+    // The program stores no session credentials.
     bool no_credentials = false;
     // A stop took its lifeline. The daemon searches for its holders before it counts them as missing.
     bool detached = false;
@@ -222,7 +222,7 @@ class Simulation {
     bool abandoned = false;
     // The worker is busy with an earlier broker's requests.
     bool behind = false;
-    // Its device was removed from the node.
+    // The device was removed from the node.
     bool dropped = false;
     // The core's commands that the supervisor has not carried out yet.
     std::deque<WorkerCommand> commands;
@@ -387,7 +387,7 @@ class Simulation {
   void Repeat();
   void ForgetOne();
   void CancelOne();
-  // Its connection has ended. Without a broker there are no calls.
+  // Cancels the calls of a channel whose connection has ended. Without a broker there are no calls.
   void CancelCallsOf(ChannelId channel);
   void EndSomething();
   void Kill(ChannelId channel);
@@ -462,7 +462,7 @@ class Simulation {
   void EndWorker(WorkerKey key, bool stopped, bool may_stick = true);
   // The driver has lost its device.
   void LoseWorker(WorkerKey key);
-  // Its device is removed from the node, with all its memory.
+  // Drops a worker whose device is removed from the node, with all its memory.
   void DropWorker(WorkerKey key);
   // Notifies the core, if there is one.
   template <typename News>

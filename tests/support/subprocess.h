@@ -72,7 +72,7 @@ class Subprocess {
   pid_t pid() const { return pid_; }
   // Readable once the process has ended.
   int pidfd() const { return pidfd_.get(); }
-  // Its standard output; readable by poll(), except for a line that was read together with an earlier line.
+  // The process's standard output; readable by poll(), except for a line that was read together with an earlier line.
   int output_fd() const { return output_.get(); }
   bool has_line() const { return unread_.find('\n') != std::string::npos; }
   // Counts the lines that it has printed and that are not read yet; does not wait.

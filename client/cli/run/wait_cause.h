@@ -18,7 +18,7 @@ std::string DescribeCause(const v1::WaitExplanation& wait);
 // A direct or indirect parent process of this process.
 struct Ancestor {
   pid_t pid = 0;
-  // Its short name.
+  // Short name of the process (comm).
   std::string name;
   // Whether the process is a `berth` that runs a command.
   bool runs = false;

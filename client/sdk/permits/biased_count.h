@@ -78,7 +78,7 @@ class BiasedCount {
   // not exist in a fork.
   bool Forked() const;
 
-  // Its address identifies the thread.
+  // The address of the mark identifies the thread.
   static inline constinit thread_local char thread_mark = 0;
 
   const uint32_t made_at_;

@@ -166,7 +166,7 @@ TEST(CoreWorkerTest, StoppedDeviceRejectsWaitingAndNewRequests) {
   EXPECT_TRUE(h.Refused(waiting, Reason::kDeviceStopped));
   EXPECT_TRUE(h.Refused(h.Allocate(a, MiB(2)), Reason::kDeviceStopped));
   EXPECT_EQ(h.BytesOf(0).charged(), MiB(2));
-  // Its blocks stay usable for present and future importers.
+  // Blocks of the worker stay usable for present and future importers.
   EXPECT_TRUE(h.StatusOf(h.Import(a, live.block.handle)).ok());
   h.MustAllocate(a, MiB(2), 1);
   h.RaiseWorker();

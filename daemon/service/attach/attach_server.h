@@ -123,7 +123,7 @@ class AttachServer {
     Peer peer;
     // 0 once it is not watched any more.
     std::atomic<EventLoop::WatchId> watch = 0;
-    // Its number among the fresh connections.
+    // The connection's number among the fresh connections.
     FreshConnections<std::shared_ptr<Connection>>::Number number = 0;
     // Set once the connection is a lifeline or a channel.
     SessionId session;

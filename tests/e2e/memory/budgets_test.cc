@@ -89,7 +89,7 @@ TEST(BudgetsTest, StoppedWaiterDelaysNoOthersKilledWaiterLeaves) {
   holder.Do(absl::StrCat("allocate y ", 4 * kMiB));
   const size_t connections = CountConnections(socket);
   waiter.SendLine(absl::StrCat("allocate x ", 8 * kMiB, " wait=60s"));
-  // Its first call is in transit, and so arrives before a later call is answered.
+  // The waiter's first call is in transit, and so arrives before a later call is answered.
   ASSERT_TRUE(Eventually([&] { return CountConnections(socket) > connections; }));
   EXPECT_TRUE(Refused(other.Ask("allocate x 1"), Reason::kOverBudget));
   ASSERT_EQ(::kill(waiter.pid(), SIGSTOP), 0);

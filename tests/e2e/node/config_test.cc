@@ -188,7 +188,7 @@ TEST(ConfigTest, SessionsAndWatchesAreLimitedByQuota) {
     // One session is the operator's, through which the test reads; its watches do not count for the tenant.
     const auto mine = Must(Session::Open({.folder = daemon.folder(), .label = "watcher", .always_new = true}));
     Actor one(daemon), two(daemon);
-    // It tries again until the time-out.
+    // The actor tries again until the time-out.
     Actor fourth(daemon, {.environment = {"BERTH_TEST_PATIENCE=1"}, .open = false});
     const absl::Status refused = fourth.Ask("open").status();
     EXPECT_TRUE(Refused(refused, Reason::kLimit)) << refused;

@@ -174,7 +174,7 @@ TEST_F(WallClockTest, PeriodicWorkContinuesAfterClockSetBack) {
 TEST_F(WallClockTest, CallDeadlineIgnoresClockSetBack) {
   TestDaemon daemon;
   {
-    // It waits for the end of the time-out.
+    // The actor waits for the end of the time-out.
     Actor waiting(daemon, {.environment = clock_.environment(), .open = false});
     waiting.Do("open timeout=5s");
     Actor without(daemon, {.environment = clock_.environment()});

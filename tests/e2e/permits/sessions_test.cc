@@ -76,7 +76,7 @@ TEST(SessionsTest, HolderWithoutSocketsRetainsPermitUntilItEnds) {
   holder.Do("begin w key=other");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
   holder.SendLine("closefds");
-  // Its waiter leaves and its session ends, but the permit is granted to no other client: the process lives and may use
+  // The waiter leaves and the session ends, but the permit is granted to no other client: the process lives and may use
   // the GPU.
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 0; }));
   Actor other(daemon);
@@ -114,7 +114,7 @@ TEST(SessionsTest, EndedSessionGrantsNothingAndLeasesStay) {
   EXPECT_TRUE(Ok(actor.Ask("end")));
   EXPECT_TRUE(Refused(actor.Ask("acquire q key=q try"), Reason::kSessionEnded));
   EXPECT_TRUE(Refused(actor.Ask("allocate c 4096"), Reason::kSessionEnded));
-  // Its process lives and may still use both.
+  // The process lives and may still use both.
   const Accounts accounts = daemon.TakeAccounts();
   EXPECT_EQ(accounts.permits, 1u);
   EXPECT_EQ(accounts.imports, 1u);

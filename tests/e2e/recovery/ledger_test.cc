@@ -143,7 +143,7 @@ TEST_P(UnreadableLedgerTest, UnreadableLedgerIsReportedAndResetRecovers) {
   EXPECT_NE(daemon_.GetNode().incarnation(), incarnation);
   EXPECT_TRUE(Eventually([&] { return !holder.Ask("status").ok(); }));
   EXPECT_TRUE(Refused(holder.Ask("access b"), Reason::kStale));
-  // Its mapped memory is still its own.
+  // The holder's mapped memory is still its own.
   EXPECT_TRUE(Ok(holder.Ask("check b 4")));
   Actor next(daemon_);
   EXPECT_TRUE(Ok(next.Ask("acquire p try")));

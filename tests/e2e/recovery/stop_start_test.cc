@@ -237,7 +237,7 @@ TEST_P(StopStartTest, OwnerProcessOfShellKeepsItsPermit) {
 }
 
 TEST_P(StopStartTest, SessionClosedWithoutDaemonEndsAtRestart) {
-  // It waits for the end of a release that no daemon answers.
+  // The actor waits for the end of a release that no daemon answers.
   Actor actor(daemon_, {.environment = {"BERTH_TEST_PATIENCE=1"}});
   actor.Do("acquire p");
   End();

@@ -410,7 +410,7 @@ TEST_F(BadAttachTest, ForeignPermitIsNotReturned) {
     EXPECT_EQ(answer->first.acquisition, acquisition);
   }
   EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
-  // Its own permit, twice.
+  // The process releases its own permit twice.
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(Ok(owner.channel().Send(attach::GiveBack{.acquisition = held->acquisition()})));
     EXPECT_TRUE(Ok(owner.channel().Receive<attach::GaveBack>()));
