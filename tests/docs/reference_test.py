@@ -132,6 +132,36 @@ def test_commands():
     return lines
 
 
+def typed_commands(text):
+    """Returns the words of each command of berth and berthd that a page has in a code block or between backticks."""
+    found = []
+    for line in text.split("\n"):
+        # Indented code, or a line of a fenced block; else the quotes of a sentence.
+        code = [line.split(" #")[0]] if re.match(r"    \S|berthd? ", line) else re.findall(r"`(berthd? [^`]*)`", line)
+        for part in code:
+            for command in re.findall(r"(?:^|[\s(])(berthd? [^|;&)]*)", part):
+                found.append(command.split(" -- ")[0].replace('"', " ").split())
+    return found
+
+
+def test_typed_commands():
+    """Every command that a page types exists, and so do its options."""
+    known, lines, checked = commands(), [], 0
+    for page in pages():
+        for words in typed_commands(page.read_text(encoding="utf-8")):
+            name = words[0]
+            for word in words[1:]:
+                name = f"{name} {word}" if f"{name} {word}" in known else name
+            if name == "berth" and len(words) > 1 and not words[1].startswith("-"):
+                lines.append(f"{page.relative_to(ROOT)}: no such command: {' '.join(words)}")
+            options = {re.sub(r"[^a-z-].*", "", word) for word in words if word.startswith("--")}
+            for option in sorted(options - known[name] - known[words[0]] - {"--", "--help"}):
+                lines.append(f"{page.relative_to(ROOT)}: {name} has no option {option}")
+            checked += 1
+    assert checked > 100, f"{checked} commands found: the test must follow the pages"
+    return lines
+
+
 # ---- the settings ----
 
 
@@ -272,6 +302,24 @@ def test_links():
     return lines
 
 
+def targets():
+    """Returns the names of all targets, and of the units from which a macro makes targets."""
+    text = "".join(file.read_text(encoding="utf-8") for file in ROOT.glob("*/**/BUILD.bazel"))
+    return set(re.findall(r'"([a-z0-9_]+)"', text))
+
+
+def test_named_files():
+    """Every path and every test that a page names exists: a file or folder, a unit without its suffix, or a target."""
+    known, lines = targets(), []
+    for page in pages():
+        for path, test in re.findall(r"`(?:((?:client|common|daemon|deploy|docs|proto|tests)/[\w./*-]+)|(\w+_test))`",
+                                     page.read_text(encoding="utf-8")):
+            named = pathlib.PurePath(path or test)
+            if named.name not in known and not (path and any(ROOT.glob(path)) or any(ROOT.glob(f"{path}.h"))):
+                lines.append(f"{page.relative_to(ROOT)}: no such file or target: {named}")
+    return lines
+
+
 def test_index():
     """Every page of docs, except decision records, is named by the index."""
     docs = ROOT / "docs"
@@ -335,6 +383,7 @@ def test_plot():
 
 TESTS = [
     test_commands,
+    test_typed_commands,
     test_settings,
     test_errors,
     test_exit_codes,
@@ -342,6 +391,7 @@ TESTS = [
     test_adding_an_rpc,
     test_numbers_of_requests,
     test_links,
+    test_named_files,
     test_index,
     test_records,
     test_quoted_programs,
