@@ -1,4 +1,7 @@
-// `berth upgrade` under load: every process runs the new program, and no call fails.
+// `berth upgrade` under load: every process runs the new program, and no call fails. In the soak, an older daemon is
+// upgraded, too: BERTH_TEST_OLD_BERTHD is its program, which `tests/run --all` builds from the commit before.
+
+#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +25,7 @@
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/installed.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -72,8 +76,21 @@ class Load {
   std::thread thread_;
 };
 
-TEST(UpgradeTest, UpgradeUnderLoadFailsNoCall) {
-  Installed installed;
+// The program before the first upgrade: "this" or "older".
+class UpgradeUnderLoadTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  bool older() const { return std::string(GetParam()) == "older"; }
+};
+
+INSTANTIATE_TEST_SUITE_P(From, UpgradeUnderLoadTest,
+                         ::testing::ValuesIn(Soaks() ? std::vector<const char*>{"this", "older"}
+                                                     : std::vector<const char*>{"this"}),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(UpgradeUnderLoadTest, UpgradeFailsNoCall) {
+  const char* const old_program = ::getenv("BERTH_TEST_OLD_BERTHD");
+  if (older() && old_program == nullptr) GTEST_SKIP() << "BERTH_TEST_OLD_BERTHD names no older berthd";
+  Installed installed(older() ? old_program : ProgramPath("daemon/berthd"));
   TestDaemon daemon({.program = installed.path(),
                      .flags = {"--host-devices=2"},
                      .environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}});

@@ -18,19 +18,18 @@ namespace berth::testing {
 
 class Installed {
  public:
-  Installed() {
+  Installed() : Installed(ProgramPath("daemon/berthd")) {}
+  // Installs another program, until Install() replaces it.
+  explicit Installed(const std::string& program) {
     if (::mkdtemp(folder_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder_);
-    Install();
+    Install(program);
   }
   Installed(const Installed&) = delete;
   Installed& operator=(const Installed&) = delete;
   ~Installed() { std::filesystem::remove_all(folder_); }
 
-  // Replaces the file with a copy of the same program.
-  void Install() const {
-    std::filesystem::copy_file(std::filesystem::canonical(ProgramPath("daemon/berthd")), path() + ".new");
-    std::filesystem::rename(path() + ".new", path());
-  }
+  // Replaces the file with a new copy of the daemon's program.
+  void Install() const { Install(ProgramPath("daemon/berthd")); }
   std::string path() const { return folder_ + "/berthd"; }
   // Whether `pid` runs the current file.
   bool IsRunBy(pid_t pid) const {
@@ -41,6 +40,11 @@ class Installed {
   }
 
  private:
+  void Install(const std::string& program) const {
+    std::filesystem::copy_file(std::filesystem::canonical(program), path() + ".new");
+    std::filesystem::rename(path() + ".new", path());
+  }
+
   std::string folder_ = "/tmp/berth-install-XXXXXX";
 };
 
