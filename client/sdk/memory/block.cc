@@ -114,8 +114,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<Session>& session, c
 
 absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, const BlockOptions& options,
                                       ReservationId reservation) {
-  if (options.max_wait < absl::ZeroDuration())
-    return absl::InvalidArgumentError("max_wait is negative: expected 0 or more");
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("max_wait", options.max_wait));
   BERTH_ASSIGN_OR_RETURN(const bool picks, internal::HasConstraint(options.pick, options));
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   v1::AllocateBlockRequest request;

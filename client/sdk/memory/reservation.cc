@@ -19,7 +19,7 @@ using internal::SessionCore;
 absl::StatusOr<Reservation> Reservation::Make(const std::shared_ptr<Session>& session,
                                               const ReservationOptions& options) {
   const std::shared_ptr<SessionCore>& core = session->core();
-  if (options.ttl < absl::ZeroDuration()) return absl::InvalidArgumentError("ttl is negative: expected 0 or more");
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("ttl", options.ttl));
   v1::ReserveBytesRequest request;
   for (const ReservationItem& item : options.items) {
     v1::ReserveBytesRequest::Item* const to = request.add_items();

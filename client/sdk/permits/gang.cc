@@ -21,10 +21,8 @@ using internal::OpenRequest;
 using internal::SessionCore;
 
 absl::StatusOr<v1::AcquireGangRequest> MakeRequest(const GangOptions& options) {
-  if (options.max_wait < absl::ZeroDuration())
-    return absl::InvalidArgumentError("max_wait is negative: expected 0 or more");
-  if (options.reserve_ttl < absl::ZeroDuration())
-    return absl::InvalidArgumentError("reserve_ttl is negative: expected 0 or more");
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("max_wait", options.max_wait));
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("reserve_ttl", options.reserve_ttl));
   BERTH_RETURN_IF_ERROR(ValidateLabel("holder_key", options.holder_key));
   v1::AcquireGangRequest request;
   for (const GangMember& member : options.members) {

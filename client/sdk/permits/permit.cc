@@ -9,6 +9,7 @@
 #include "client/sdk/permits/held_permit.h"
 #include "client/sdk/permits/session_permits.h"
 #include "client/sdk/transport/call_limits.h"
+#include "client/sdk/transport/duration.h"
 #include "client/sdk/transport/session_core.h"
 #include "common/concurrency_limit.h"
 #include "common/label.h"
@@ -37,11 +38,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const HeldPer
   request.set_pool(std::string(key.pool));
   request.set_units(options.units);
   request.set_label(ToLabel(options.label));
-  if (options.max_wait != absl::InfiniteDuration()) {
-    absl::Duration rest;
-    request.mutable_max_wait()->set_seconds(absl::IDivDuration(options.max_wait, absl::Seconds(1), &rest));
-    request.mutable_max_wait()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-  }
+  if (options.max_wait != absl::InfiniteDuration()) internal::ToProto(options.max_wait, request.mutable_max_wait());
   if (key.pool == kDefaultPool) request.set_client_cap(ConcurrencyFromEnvironment().value_or(0));
   request.set_adoptable(options.adoptable);
   request.set_independent(options.independent);
@@ -52,9 +49,7 @@ v1::AcquirePermitRequest MakeRequest(const PermitOptions& options, const HeldPer
 }
 
 absl::Status CheckOptions(const PermitOptions& options) {
-  if (options.max_wait < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("max_wait is negative: expected 0 or more");
-  }
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("max_wait", options.max_wait));
   BERTH_RETURN_IF_ERROR(ValidateLabel("pool", options.pool));
   BERTH_RETURN_IF_ERROR(ValidateLabel("holder_key", options.holder_key));
   return internal::HasConstraint(options.device, options, options.declared).status();

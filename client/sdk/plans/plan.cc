@@ -45,8 +45,7 @@ absl::StatusOr<v1::MakePlanRequest> MakeRequest(const PlanOptions& options) {
   internal::FillVisible(&request);
   if (!options.permits.has_value()) return request;
   const PlanPermits& permits = *options.permits;
-  if (permits.max_wait < absl::ZeroDuration())
-    return absl::InvalidArgumentError("max_wait is negative: expected 0 or more");
+  BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("max_wait", permits.max_wait));
   BERTH_RETURN_IF_ERROR(ValidateLabel("pool", permits.pool));
   v1::MakePlanRequest::Permits* const to = request.mutable_permits();
   to->set_pool(permits.pool.empty() ? std::string(kDefaultPool) : permits.pool);

@@ -1,14 +1,24 @@
-// Converts durations to their wire format.
+// Checks durations, and converts them to their wire format.
 
 #ifndef CLIENT_SDK_TRANSPORT_DURATION_H_
 #define CLIENT_SDK_TRANSPORT_DURATION_H_
 
 #include <algorithm>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
 
 namespace berth::internal {
+
+// Errors: kInvalidArgument naming the option and its value if the value is negative.
+inline absl::Status CheckNotNegative(absl::string_view option, absl::Duration value) {
+  if (value >= absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is ", absl::FormatDuration(value), ": expected 0 or more"));
+}
 
 // Converts a duration; values beyond the range of google.protobuf.Duration become its maximum.
 inline void ToProto(absl::Duration duration, google::protobuf::Duration* out) {
