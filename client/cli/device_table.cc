@@ -59,6 +59,11 @@ std::string Others(const v1::Device& device) {
   return device.has_reading() ? FormatCount(device.reading().others_bytes()) : "-";
 }
 
+// "ANSWERS"; "-" if the daemon has not read the device.
+std::string Health(const v1::Condition& condition) {
+  return condition.health() == v1::Condition::HEALTH_UNSPECIFIED ? "-" : v1::Condition::Health_Name(condition.health());
+}
+
 // "838.0"; "-" if the daemon sends no score.
 std::string Score(const v1::DeviceInventory& device) {
   return device.score_version() == 0 ? "-" : absl::StrFormat("%.1f", device.score());
@@ -191,7 +196,7 @@ std::string HardwareTable(const v1::ListInventoryResponse& inventory) {
     table.AddRow({absl::StrCat(device.device().ordinal()), device.device().name(), hardware.pci_id(),
                   hardware.compute_capability() == 0 ? "" : FormatCapability(hardware.compute_capability()),
                   absl::StrCat(hardware.multiprocessors()), Score(device),
-                  v1::Condition::Health_Name(condition.health()), Number(condition.temperature(), " C"),
+                  Health(condition), Number(condition.temperature(), " C"),
                   Power(condition), Number(condition.clock(), " MHz"), Number(condition.utilisation(), " %"),
                   Amount(condition.free_bytes()), Others(device.device()), Amount(condition.total_bytes()),
                   Ecc(condition), mig, Number(condition.nvlinks()), Age(condition), device.device().uuid(),

@@ -46,7 +46,7 @@ ExitStatus WriteSpec(const Globals& globals, const SpecOptions& options) {
       Print(spec);
       return absl::OkStatus();
     }
-    return absl::NotFoundError(absl::StrCat("no permit pool ", options.pool));
+    return absl::NotFoundError(absl::StrCat("no permit pool ", options.pool, ": `berth status` lists the pools"));
   });
 }
 

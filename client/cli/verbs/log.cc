@@ -22,7 +22,9 @@ constexpr absl::Duration kFollowPause = absl::Milliseconds(200);
 // "import end, process gone".
 std::string Words(const v1::LogRecord& record) {
   std::string words = v1::LogRecord::Action_Name(record.action());
-  if (record.cause() != v1::LogRecord::CAUSE_UNSPECIFIED) {
+  if (record.cause() == v1::LogRecord::LET_GO) {
+    absl::StrAppend(&words, ", released");
+  } else if (record.cause() != v1::LogRecord::CAUSE_UNSPECIFIED) {
     absl::StrAppend(&words, ", ", v1::LogRecord::Cause_Name(record.cause()));
   }
   return absl::AsciiStrToLower(absl::StrReplaceAll(words, {{"_", " "}}));

@@ -33,6 +33,13 @@ struct Options {
 
 std::string Effect(const Options& options) {
   if (options.end_leases) return "The stop ends every lease and notifies the holders; their processes continue.\n";
+  if (options.drain && options.timeout.empty()) {
+    return "The daemon grants nothing from now on, and stops when every lease has ended.\n";
+  }
+  if (options.drain) {
+    return absl::StrCat("The daemon grants nothing from now on, and stops when every lease has ended, or after ",
+                        options.timeout, ".\nPermits that are out then survive the stop. Blocks are lost.\n");
+  }
   return "Permits and waiting requests survive the stop: the next daemon resumes them. Blocks are lost.\n";
 }
 

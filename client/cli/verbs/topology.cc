@@ -45,8 +45,8 @@ std::string ForPeople(const v1::Topology& topology, absl::Time now) {
     table.AddRow(std::move(cells));
   }
   const std::string age = topology.has_read_time()
-                              ? absl::StrCat("read ", FormatSince(topology.read_time(), now), " ago")
-                              : "not read";
+                              ? absl::StrCat("Read ", FormatSince(topology.read_time(), now), " ago")
+                              : "Not read yet";
   return absl::StrCat(
       table.Format(),
       "NV4: over NVLink, with 4 active links on the row's device; PCIE: over PCIe; SYS: only through host "

@@ -312,11 +312,14 @@ absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
   }
   const std::string name = constraint.pick == DevicePick::kNamed ? constraint.uuid : "of any kind";
   if (ask.units > most_units) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked} units on device {device}, whose cap is {cap}",
+    return Refuse(Reason::kOverCap,
+                  "permit pool {pool}: asked {asked} units on device {device}, whose cap is {cap}: request at most "
+                  "{cap}, or have the pool's device_cap raised",
                   {{"pool", pool}, {"asked", ask.units}, {"device", name}, {"cap", most_units}});
   }
   if (const Bytes need = NeedOf(*largest, constraint); need > CapacityOf(*largest)) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked} bytes of a device, the most is {cap}",
+    return Refuse(Reason::kOverCap,
+                  "permit pool {pool}: asked {asked} bytes of a device, the most is {cap}: declare fewer bytes",
                   {{"pool", pool}, {"asked", need.count()}, {"cap", CapacityOf(*largest).count()}});
   }
   return absl::OkStatus();

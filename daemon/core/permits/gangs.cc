@@ -79,7 +79,8 @@ absl::StatusOr<Gang> Permits::MakeGang(const Admitted& admitted, const GangReque
     const GangMember& member = request.members[i];
     PermitPool* const pool = FindPool(member.pool);
     if (pool == nullptr) {
-      return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit pool"}, {"id", member.pool}});
+      return Refuse(Reason::kNotFound, "no {kind} {id}: `berth status` lists the pools",
+                    {{"kind", "permit pool"}, {"id", member.pool}});
     }
     if (member.units == 0) {
       return Refuse(Reason::kInvalidField, "{field} is {value}, the least is {limit}",

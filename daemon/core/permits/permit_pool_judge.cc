@@ -207,11 +207,14 @@ absl::Status PermitPool::CheckCaps(const Account& tenant, const AcquireRequest& 
 
 absl::Status PermitPool::CheckUnits(const Account& tenant, uint64_t units) const {
   if (units > config_.cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap {cap}",
+    return Refuse(Reason::kOverCap,
+                  "permit pool {pool}: asked {asked}, cap {cap}: request at most {cap}, or have the cap raised",
                   {{"pool", config_.name}, {"asked", units}, {"cap", config_.cap}});
   }
   if (config_.tenant_cap != 0 && units > config_.tenant_cap) {
-    return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, cap of one tenant {cap}",
+    return Refuse(Reason::kOverCap,
+                  "permit pool {pool}: asked {asked}, cap of one tenant {cap}: request at most {cap}, or have the "
+                  "pool's tenant_cap raised",
                   {{"pool", config_.name}, {"asked", units}, {"cap", config_.tenant_cap}});
   }
   return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckUnits(tenant, config_.name, units);

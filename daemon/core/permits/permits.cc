@@ -26,7 +26,8 @@ namespace berth::core {
 namespace {
 
 absl::Status NoPool(absl::string_view name) {
-  return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "permit pool"}, {"id", name}});
+  return Refuse(Reason::kNotFound, "no {kind} {id}: `berth status` lists the pools",
+                {{"kind", "permit pool"}, {"id", name}});
 }
 
 absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }

@@ -97,7 +97,7 @@ absl::Status Managers::Restore(const RecordViews& records, const ArchiveOrigin& 
     }
     if (const absl::Status status = archive.Finish(); !status.ok()) {
       return absl::DataLossError(
-          absl::StrFormat("row %d of kind %d (part %d): %s", key.id, key.kind, key.part, status.message()));
+          absl::StrFormat("ledger record %d of kind %d (part %d): %s", key.id, key.kind, key.part, status.message()));
     }
   }
   sessions.mailboxes().FinishRestoring();

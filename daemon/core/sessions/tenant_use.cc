@@ -52,7 +52,9 @@ uint64_t TenantUse::CapacityOf(const Account& account) const {
 absl::Status TenantUse::CheckUnits(const Account& account, absl::string_view pool, uint64_t units) const {
   const std::optional<uint64_t> limit = QuotaOf(account).permits;
   if (!limit.has_value() || units <= *limit) return absl::OkStatus();
-  return Refuse(Reason::kOverCap, "permit pool {pool}: asked {asked}, quota of the tenant over all pools {cap}",
+  return Refuse(Reason::kOverCap,
+                "permit pool {pool}: asked {asked}, quota of the tenant over all pools {cap}: request at most {cap}, "
+                "or have the tenant's quota raised",
                 {{"what", "permits_of_tenant"}, {"pool", pool}, {"asked", units}, {"cap", *limit}});
 }
 
