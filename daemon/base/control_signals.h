@@ -10,7 +10,6 @@
 
 namespace berth {
 
-// Returns all control signals.
 sigset_t ControlSignals();
 
 // Blocks the control signals. Makes a system call only, and may run before the libraries' initialisers.

@@ -27,7 +27,6 @@
 
 namespace berth {
 
-// Hardware of a device.
 struct DeviceHardware {
   std::string pci_id;
   GpuCapability capability;

@@ -34,7 +34,6 @@ struct sqlite3_stmt;
 
 namespace berth {
 
-// A lease in the history.
 struct HistoryLease {
   // Rises with every recorded lease.
   uint64_t number = 0;

@@ -64,7 +64,6 @@ class Ledger {
   // Sets the holder of the ledger's file. The ledger hands every later replacement file to `holder`. Requires: the
   // current file is held; `holder` outlives this.
   void SetHolder(LedgerHolder* holder) { holder_ = holder; }
-  // The fd of the current file.
   int fd() const { return file_.fd(); }
   // Writes the records into a new file in the folder if the current file is missing there. Errors: those of the file
   // system; the ledger continues with its current file.
@@ -73,7 +72,6 @@ class Ledger {
   // Returns the error of Open() for `why`; for callers that find the fault in the records.
   static absl::Status Fault(const std::string& folder, const absl::Status& why);
 
-  // The schema of the records in the file.
   uint32_t schema() const { return file_.schema(); }
   // Replaces all records with `records`, the same records in the identity's schema. The step is atomic. Errors: those
   // of the file system.

@@ -29,7 +29,6 @@ struct RestoredLedger {
   RecordViews records;
 };
 
-// Whether `records` has a record with that key.
 bool HasRecord(const RecordViews& records, const RecordKey& key);
 // Whether `records` has a lease, or a waiting request for one, that survives a loss of the devices' memory: anything
 // but blocks.

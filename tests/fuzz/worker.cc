@@ -32,7 +32,6 @@ std::vector<std::string> Seeds() {
   const std::string created = AsInput(BytesOf(worker::Created{.block = 1}), 1);
   worker::Created refusal = {.block = 2};
   worker::SetStatus(absl::ResourceExhaustedError("no memory"), &refusal.outcome);
-  // An unknown reason.
   worker::Created unknown = refusal;
   unknown.outcome.reason = 1'000;
   const std::string begun = AsInput(BytesOf(worker::Begun{.epoch = 1, .context_bytes = 1}));

@@ -25,7 +25,6 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 // Whether the test runs in the soak.
 inline bool Soaks() { return FromEnvironment("BERTH_SOAK", 0) != 0; }
 
-// Returns `gate` in the gate, and `soak` in the soak.
 inline uint64_t GateOrSoak(uint64_t gate, uint64_t soak) { return Soaks() ? soak : gate; }
 
 // Returns the seed that variable `name` sets; by default 1 in the gate, and a random seed in the soak. Prints the seed:

@@ -83,7 +83,6 @@ class HeldPermits {
   std::vector<std::string> environment_;
 };
 
-// Adds the options of a PermitRequest to a verb.
 void AddPermitOptions(Command verb, PermitRequest* request);
 
 // The part of a verb's help text with its exit codes when it gets no permit.

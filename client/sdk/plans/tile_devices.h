@@ -16,7 +16,6 @@
 
 namespace berth::internal {
 
-// The device of one tile.
 struct TileDevice {
   // Whether it is a CUDA device. A host device has no driver; its ordinal is the daemon's.
   bool cuda = false;

@@ -25,7 +25,6 @@ namespace berth::service {
 // ---- In. Errors: INVALID_FIELD naming the field.
 
 absl::StatusOr<BlockHandle> FromProto(const v1::BlockHandle& handle);
-// Reads the field `export_kinds`.
 absl::StatusOr<core::ExportKinds> ReadExportKinds(const google::protobuf::RepeatedField<int>& kinds);
 
 // ---- Out.

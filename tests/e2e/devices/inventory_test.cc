@@ -559,7 +559,6 @@ TEST_F(PickTest, PermitHintPicksDevice) {
   EXPECT_EQ(*PickFor({.device = "A"}), "A");
   EXPECT_EQ(*PickFor({.device = "round-robin"}), "B");
   EXPECT_EQ(*PickFor({.device = "round-robin"}), "C");
-  // A permit of C is held.
   const Permit held = Must(Permit::Acquire(session_, {.holder_key = "other", .device = "C"}));
   EXPECT_EQ(*PickFor({.device = "any", .min_capability = 90}), "B") << "the least loaded";
 }

@@ -202,7 +202,6 @@ TEST_F(ModulesTest, ModuleOutlivesTheDaemonAndItsBroker) {
     Actor(daemon).Do("module sphere kernel" + Count());
     Actor(daemon).Do("module sphere second" + Count());
     ASSERT_TRUE(Eventually([&] { return Files().size() == 2; }));
-    // Kills the broker by SIGKILL.
     const pid_t broker = daemon.broker();
     ::kill(broker, SIGKILL);
     ASSERT_TRUE(Eventually([&] { return daemon.inspector().ListModules().ok(); }));
