@@ -32,6 +32,10 @@ Action DefaultAction(int signal) {
   }
 }
 
+bool IsStop(const signalfd_siginfo& info) {
+  return DefaultAction(static_cast<int>(info.ssi_signo)) == Action::kStop;
+}
+
 // Queued signals are delivered one by one; of every other signal at most one is pending.
 bool IsQueued(int signal) { return signal >= SIGRTMIN; }
 
@@ -141,14 +145,18 @@ bool SignalRelay::TakeOfGroup(const signalfd_siginfo& info) {
 void SignalRelay::TakeAll() {
   const std::vector<signalfd_siginfo> first = Read();
   if (first.empty()) return;
-  if (witness_ == nullptr) {
-    // Positive codes are from the kernel itself, usually for the terminal.
-    for (const signalfd_siginfo& info : first) Take(info, info.ssi_code > 0);
-    return;
-  }
   const auto is = [](int signal) {
     return [signal](const signalfd_siginfo& info) { return static_cast<int>(info.ssi_signo) == signal; };
   };
+  if (witness_ == nullptr) {
+    for (auto info = first.begin(); info != first.end(); ++info) {
+      // A SIGCONT that arrived after a stop signal has undone it.
+      if (IsStop(*info) && std::any_of(info + 1, first.end(), is(SIGCONT))) continue;
+      // Positive codes are from the kernel itself, usually for the terminal.
+      Take(*info, info->ssi_code > 0);
+    }
+    return;
+  }
   // A stopped witness could not answer.
   if (std::any_of(first.begin(), first.end(), is(SIGCONT))) witness_->Continue();
   RecordGroup(witness_->Take());
@@ -158,7 +166,7 @@ void SignalRelay::TakeAll() {
   // each other may count as one.
   bool stopped = false;
   for (const signalfd_siginfo& info : Read()) {
-    stopped = stopped || DefaultAction(static_cast<int>(info.ssi_signo)) == Action::kStop;
+    stopped = stopped || IsStop(info);
     const int signal = static_cast<int>(info.ssi_signo);
     const bool merged = !IsQueued(signal) && std::any_of(sorted.begin(), sorted.end(), [&](const auto& each) {
       return each.second && is(signal)(each.first);
@@ -199,8 +207,7 @@ void SignalRelay::TakeWaiting(int signal) {
     case Action::kIgnore:
       return;
     case Action::kStop:
-      if (before_stop_ != nullptr) before_stop_();
-      ActByDefault(signal);
+      ActByDefault(signal, before_stop_);
       if (after_stop_ != nullptr) after_stop_();
       return;
     case Action::kEnd:
@@ -210,7 +217,11 @@ void SignalRelay::TakeWaiting(int signal) {
   }
 }
 
-void SignalRelay::ActByDefault(int signal) const {
+void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_stop) const {
+  sigset_t pending;
+  ::sigpending(&pending);
+  // The kernel discards a SIGCONT at a later stop signal: this SIGCONT came after `signal`.
+  if (::sigismember(&pending, SIGCONT) == 1) return;
   // The signal may be ignored here, but not by the command.
   struct sigaction by_default = {};
   struct sigaction before = {};
@@ -219,7 +230,9 @@ void SignalRelay::ActByDefault(int signal) const {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, signal);
+  // Pending from here on: a SIGCONT that arrives during `before_stop` discards it, as it ends a stop.
   ::raise(signal);
+  if (before_stop != nullptr) before_stop();
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::sigaction(signal, &before, nullptr);

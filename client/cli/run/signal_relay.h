@@ -87,8 +87,9 @@ class SignalRelay {
   void RecordGroup(const SignalCounts& counts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a signal read here was sent to the group; if so, decrements its count.
   bool TakeOfGroup(const signalfd_siginfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives a signal of this process its default action on this thread.
-  void ActByDefault(int signal) const;
+  // Gives a signal of this process its default action on this thread, after `before_stop`. A SIGCONT that arrived since
+  // the signal has undone a stop.
+  void ActByDefault(int signal, const std::function<void()>& before_stop = nullptr) const;
   static void InCommand(void* launch);
 
   const UniqueFd signals_;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -29,6 +30,16 @@
 
 namespace berth::testing {
 namespace {
+
+// Whether a signal for the process as a whole is pending.
+bool IsPending(pid_t pid, int signal) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t set = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (absl::StartsWith(line, "ShdPnd:")) (void)absl::SimpleHexAtoi(line.substr(8), &set);
+  }
+  return (set >> (signal - 1) & 1) != 0;
+}
 
 // How a waiter comes to a halt.
 struct Halt {
@@ -183,6 +194,30 @@ TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
   job.End();
   holder.Quit();
   next.Quit();
+}
+
+// A terminal's ^Z whose `fg` comes before the waiter has left the queue.
+TEST_F(StoppedWaitersTest, ContinueDuringStopUndoesIt) {
+  for (const Halt& halt : {kTerminalStop, kHalts[3], kHalts[4]}) {
+    SCOPED_TRACE(halt.name);
+    Actor holder(daemon_);
+    holder.Do("acquire p");
+    Job job(daemon_, "", "echo ran");
+    ASSERT_TRUE(WaitersBecome(1));
+    // The waiter's message that it leaves the queue has no answer meanwhile.
+    const pid_t broker = daemon_.broker();
+    ::kill(broker, SIGSTOP);
+    ASSERT_TRUE(Eventually([&] { return StateOf(broker) == 'T'; }));
+    job.Signal(halt.signal, halt.group);
+    // A signal that was read is no longer pending for the process.
+    ASSERT_TRUE(Eventually([&] { return !IsPending(job.pid(), halt.signal); }));
+    job.Signal(SIGCONT, halt.group);
+    ::kill(broker, SIGCONT);
+    holder.Do("release p");
+    EXPECT_EQ(Must(job.shell().ReadLine()), "ran");
+    job.End();
+    holder.Quit();
+  }
 }
 
 TEST_F(StoppedWaitersTest, HolderProcessStopsWithBerthAcquire) {
