@@ -41,6 +41,27 @@ TEST(TomlTest, ErrorNamesItsText) {
   EXPECT_TRUE(absl::IsInvalidArgument(ParseToml("[@]", "file").status()));
 }
 
+// The library would recurse until the stack ends.
+TEST(TomlTest, DeepTextIsRejectedWithLine) {
+  const auto repeat = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  constexpr int kLevels = 50'000;
+  const std::string rows[] = {"a = 1\n[" + repeat("a.", kLevels) + "a]\n", "a = 1\n[[" + repeat("a.", kLevels) + "a]]\n",
+                              "a = 1\n" + repeat("b.", kLevels) + "b = 1\n",
+                              "a = 1\nb = {" + repeat("b.", kLevels) + "b = 1}\n",
+                              "a = 1\nb = [{" + repeat("\"b\" . ", kLevels) + "b = 1}]\n",
+                              "a = 1\nb = " + repeat("[", kLevels), "a = 1\nb = " + repeat("{b = ", kLevels)};
+  for (const std::string& text : rows) {
+    const absl::Status status = ParseToml(text, "file").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(absl::StartsWith(status.message(), "file:2: ")) << text.substr(0, 20) << ": " << status;
+  }
+  EXPECT_TRUE(ParseToml("# " + repeat(".", kLevels) + "\na.b.c.d = 1.5\n", "file").ok());
+}
+
 TEST(TomlTest, TextOutsideLibraryAssumptionsIsRejected) {
   // The library assumes that a key begins after the bracket.
   for (const char* const text : {"[@]", "[]", "[=]", "[", "[[#]]", "[.a]", "[\n]"}) {
