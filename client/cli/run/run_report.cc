@@ -9,8 +9,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
+#include "common/steady_clock.h"
 
 namespace berth::cli {
 namespace {
@@ -23,6 +26,13 @@ std::atomic<int> code_without_memory = kRunFailed;
 constexpr int kMaxNotRunCode = 125;
 // Lowest number for the duplicate of the report's fd: above the numbers that scripts use.
 constexpr int kFirstFd = 10;
+
+// This process holds its permits while it writes, and the text fits into any pipe that is not full.
+constexpr absl::Duration kReaderPatience = absl::Seconds(1);
+constexpr absl::Duration kPause = absl::Milliseconds(5);
+
+// Returns errno of a failed F_DUPFD_CLOEXEC: EINVAL means that the limit does not allow numbers from kFirstFd.
+int ErrorOfDuplicate() { return errno == EINVAL ? EMFILE : errno; }
 
 // Returns the error that the parser prints; empty for a valid code.
 std::string CheckNotRunCode(const std::string& text) {
@@ -72,14 +82,15 @@ absl::Status RunReport::Open() {
       return OsError(absl::StrCat("--status-file ", options_.status_file), errno);
     }
     output_.reset(::fcntl(file->fd(), F_DUPFD_CLOEXEC, kFirstFd));
-    if (!output_) return OsError(absl::StrCat("--status-file ", options_.status_file), errno);
+    if (!output_) return OsError(absl::StrCat("--status-file ", options_.status_file), ErrorOfDuplicate());
     file_.emplace(*std::move(file));
   }
   if (options_.status_fd < 0) return absl::OkStatus();
   const int mode = ::fcntl(options_.status_fd, F_GETFL);
   if (mode >= 0) output_.reset(::fcntl(options_.status_fd, F_DUPFD_CLOEXEC, kFirstFd));
-  if (!output_) return OsError(absl::StrCat("--status-fd ", options_.status_fd), errno);
+  if (!output_) return OsError(absl::StrCat("--status-fd ", options_.status_fd), ErrorOfDuplicate());
   if ((mode & O_ACCMODE) == O_RDONLY) {
+    output_.reset();
     return absl::InvalidArgumentError(absl::StrCat("--status-fd ", options_.status_fd, " is open for reading only"));
   }
   // The reader waits for the end of this process, not of the command. The standard fds remain the command's.
@@ -111,15 +122,27 @@ int RunReport::CodeWithoutMemory() { return code_without_memory; }
 void RunReport::Write(const std::string& lines) {
   if (!output_) return;
   size_t written = 0;
+  absl::Time last = SteadyNow();
   while (written < lines.size()) {
-    // A reader that closed its end, or a full file, must not end this process and hide the command's code.
-    const ssize_t wrote = WriteWithoutSignal(output_.get(), lines.data() + written, lines.size() - written);
+    // A full file, or a reader that closed its end or reads nothing, must not end or hold up this process and hide the
+    // command's code.
+    const ssize_t wrote = WriteWithoutBlocking(output_.get(), lines.data() + written, lines.size() - written);
+    if (wrote > 0) {
+      written += static_cast<size_t>(wrote);
+      last = SteadyNow();
+      continue;
+    }
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) {
+    if (wrote < 0 && errno != EAGAIN) {
       Complain(absl::StrCat("cannot write the status: ", OsError("write", errno).message()));
       break;
     }
-    written += static_cast<size_t>(wrote);
+    if (SteadyNow() - last > kReaderPatience) {
+      Complain(absl::StrCat("cannot write the status: its reader has read nothing for ",
+                            absl::FormatDuration(kReaderPatience)));
+      break;
+    }
+    absl::SleepFor(kPause);
   }
   if (file_.has_value()) {
     if (const absl::Status placed = file_->Commit(); !placed.ok()) Complain(placed.message());

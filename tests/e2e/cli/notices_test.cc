@@ -162,6 +162,21 @@ TEST_F(NoticesTest, CommandAfterWaitNoticeStartsAsWithoutWrapper) {
   }
 }
 
+// The wrapper holds its permit while it writes the status.
+TEST_F(NoticesTest, StatusOnEveryOutputHoldsNothing) {
+  std::vector<Case> cases;
+  for (const Words& mode : {Words{Berth(), "run"}, Words{Berth(), "run", "--exec"}}) {
+    for (Case& one : StartOnEach(mode + Words{"--status-fd", "2", "--pool", "wide", "--", "/bin/sh", "-c", "exit 7"})) {
+      cases.push_back(std::move(one));
+    }
+  }
+  for (Case& one : cases) {
+    const int mode = one.flags & O_ACCMODE;
+    // The end of its session can take a terminal's last line with it.
+    ExpectEnd(one, one.output.closed || mode == O_RDONLY ? 125 : 7, one.output.launcher.empty() ? "ran=" : "");
+  }
+}
+
 TEST_F(NoticesTest, RefusalsKeepTheirExitCodes) {
   Subprocess holder = Start({Berth(), "run", "--pool", "one", "--", "/bin/sh", "-c", "echo up; cat"});
   ASSERT_EQ(Must(holder.ReadLine()), "up");
