@@ -61,7 +61,6 @@ absl::Status Take(const CtestSlots& slots, bool any_device, const std::shared_pt
   if (any_device) {
     // The members of a gang are alike: request as many devices as CTest gave, and for each the largest number of slots
     // given on any of them.
-    // them.
     request->gpus = slots.size();
     for (const auto& [id, count] : slots) request->units = std::max(request->units, count);
     return absl::OkStatus();

@@ -206,9 +206,13 @@ std::vector<ChildInfo> TestDaemon::Children() const {
 
 pid_t TestDaemon::supervisor_pid() const {
   if (IsAlive(supervisor_->pid())) return supervisor_->pid();
-  std::ifstream lock(folder_ + "/berthd.lock");
+  // A process that takes the lock over empties the file before it writes its pid.
   pid_t pid = 0;
-  lock >> pid;
+  const bool named = Eventually([&] {
+    std::ifstream lock(folder_ + "/berthd.lock");
+    return static_cast<bool>(lock >> pid) && pid > 0;
+  });
+  if (!named) Fatal(absl::DeadlineExceededError("berthd.lock names no process"), folder_);
   return pid;
 }
 
