@@ -81,12 +81,17 @@ void AddVerbs(Command app, const Globals& globals, std::span<char* const> words)
 
 // Without memory nothing can be undone: sessions and permits end with the process.
 void EndWithoutMemory() {
-  rlimit limit = {};
-  ::getrlimit(RLIMIT_AS, &limit);
+  rlimit space = {};
+  rlimit data = {};
+  ::getrlimit(RLIMIT_AS, &space);
+  ::getrlimit(RLIMIT_DATA, &data);
   char why[128] = "berth: cannot get memory\n";
-  if (limit.rlim_cur != RLIM_INFINITY) {
-    ::snprintf(why, sizeof(why), "berth: cannot get memory: RLIMIT_AS is %llu KiB: ulimit -v raises it\n",
-               static_cast<unsigned long long>(limit.rlim_cur >> 10));
+  if (space.rlim_cur != RLIM_INFINITY || data.rlim_cur != RLIM_INFINITY) {
+    // Of two limits the lower one is usually the exceeded one.
+    const bool in_data = data.rlim_cur < space.rlim_cur;
+    ::snprintf(why, sizeof(why), "berth: cannot get memory: RLIMIT_%s is %llu KiB: ulimit -%c raises it\n",
+               in_data ? "DATA" : "AS", static_cast<unsigned long long>(std::min(data.rlim_cur, space.rlim_cur) >> 10),
+               in_data ? 'd' : 'v');
   }
   WriteWithoutBlocking(STDERR_FILENO, why, ::strlen(why));
   ::_exit(RunReport::CodeWithoutMemory());

@@ -41,8 +41,16 @@ std::string LimitOf(int error) {
   if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     return absl::StrCat(" (RLIMIT_NOFILE is ", limit.rlim_cur, ": ulimit -n raises it)");
   }
-  if (error == ENOMEM && ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    return absl::StrCat(" (RLIMIT_AS is ", limit.rlim_cur >> 10, " KiB: ulimit -v raises it)");
+  if (error == ENOMEM) {
+    // Either limit may be the exceeded one.
+    std::string limits;
+    if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+      absl::StrAppend(&limits, " (RLIMIT_AS is ", limit.rlim_cur >> 10, " KiB: ulimit -v raises it)");
+    }
+    if (::getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+      absl::StrAppend(&limits, " (RLIMIT_DATA is ", limit.rlim_cur >> 10, " KiB: ulimit -d raises it)");
+    }
+    return limits;
   }
   if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return absl::StrCat(" (RLIMIT_FSIZE is ", limit.rlim_cur >> 10, " KiB: ulimit -f raises it)");

@@ -18,6 +18,7 @@ TEST(OsErrorTest, ExceededLimitIsNamed) {
   };
   for (const Row& row : {Row{EMFILE, RLIMIT_NOFILE, "RLIMIT_NOFILE", "ulimit -n"},
                          Row{ENOMEM, RLIMIT_AS, "RLIMIT_AS", "ulimit -v"},
+                         Row{ENOMEM, RLIMIT_DATA, "RLIMIT_DATA", "ulimit -d"},
                          Row{EFBIG, RLIMIT_FSIZE, "RLIMIT_FSIZE", "ulimit -f"}}) {
     rlimit before = {};
     ASSERT_EQ(::getrlimit(row.resource, &before), 0);

@@ -99,17 +99,22 @@ bool MayLackThreads(uint64_t threads) {
   return pids.has_value() && pids->current + threads + kNear > pids->max;
 }
 
-// Returns whether the address space can hold another stack.
+// Maps `bytes` as a stack or a heap counts, in the address space and as data. Returns 0, or errno.
+int TryMemory(size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return errno;
+  ::munmap(memory, bytes);
+  return 0;
+}
+
+// Returns whether the memory limits leave another stack.
 bool HasCapacityForStack() {
   pthread_attr_t attributes;
   size_t bytes = 0;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_getstacksize(&attributes, &bytes);
   ::pthread_attr_destroy(&attributes);
-  void* const stack = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  if (stack == MAP_FAILED) return false;
-  ::munmap(stack, bytes);
-  return true;
+  return TryMemory(bytes) == 0;
 }
 
 // Idle threads that only occupy resources. The C library reuses their stacks and heaps for later threads. The threads
@@ -215,17 +220,15 @@ int GrpcThreads() { return static_cast<int>(std::clamp<int64_t>(::sysconf(_SC_NP
 
 absl::Status CheckCapacity(absl::string_view purpose, const ProcessNeeds& needs) {
   BERTH_RETURN_IF_ERROR(CheckFds(purpose, needs.fds));
-  const bool memory_is_limited = LimitOf(RLIMIT_AS) != RLIM_INFINITY;
+  const bool memory_is_limited = LimitOf(RLIMIT_AS) != RLIM_INFINITY || LimitOf(RLIMIT_DATA) != RLIM_INFINITY;
   if (!memory_is_limited && !MayLackThreads(static_cast<uint64_t>(needs.threads))) return absl::OkStatus();
   Placeholders threads;
   if (const int error = threads.Start(needs.threads); error != 0) {
     return NotStarted(absl::StrCat("one of ", needs.threads, " threads for ", purpose), error);
   }
   if (!memory_is_limited || needs.memory == Bytes(0)) return absl::OkStatus();
-  void* const memory = ::mmap(nullptr, needs.memory.count(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return OsError(absl::StrCat(FormatBytes(needs.memory), " for ", purpose), errno);
-  ::munmap(memory, needs.memory.count());
-  return absl::OkStatus();
+  const int error = TryMemory(needs.memory.count());
+  return error == 0 ? absl::OkStatus() : OsError(absl::StrCat(FormatBytes(needs.memory), " for ", purpose), error);
 }
 
 }  // namespace berth

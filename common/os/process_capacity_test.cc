@@ -18,23 +18,33 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// While it lives, the address space may grow by at most `more`.
+// A limit of memory: its name, its column in /proc/self/statm, and the command that raises it.
+struct MemoryLimit {
+  __rlimit_resource resource;
+  int column;
+  const char* way_out;
+};
+constexpr MemoryLimit kMemoryLimits[] = {{RLIMIT_AS, 0, "ulimit -v"}, {RLIMIT_DATA, 5, "ulimit -d"}};
+
+// While it lives, the memory that `limit` counts may grow by at most `more`.
 class FreeMemory {
  public:
-  explicit FreeMemory(Bytes more) {
+  FreeMemory(const MemoryLimit& limit, Bytes more) : resource_(limit.resource) {
     uint64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    if (::getrlimit(RLIMIT_AS, &before_) < 0) ::abort();
-    const rlimit limit = {.rlim_cur = pages * 4096 + more.count(), .rlim_max = before_.rlim_max};
-    if (::setrlimit(RLIMIT_AS, &limit) < 0) ::abort();
+    std::ifstream statm("/proc/self/statm");
+    for (int i = 0; i <= limit.column; ++i) statm >> pages;
+    if (::getrlimit(resource_, &before_) < 0) ::abort();
+    const rlimit lower = {.rlim_cur = pages * 4096 + more.count(), .rlim_max = before_.rlim_max};
+    if (::setrlimit(resource_, &lower) < 0) ::abort();
   }
   FreeMemory(const FreeMemory&) = delete;
   FreeMemory& operator=(const FreeMemory&) = delete;
   ~FreeMemory() {
-    if (::setrlimit(RLIMIT_AS, &before_) < 0) ::abort();
+    if (::setrlimit(resource_, &before_) < 0) ::abort();
   }
 
  private:
+  const __rlimit_resource resource_;
   rlimit before_;
 };
 
@@ -63,19 +73,21 @@ TEST(ProcessCapacityTest, ThreadWithoutMemoryFailsWithLimit) {
 #ifdef BERTH_SANITIZED
   GTEST_SKIP() << "a sanitizer has mapped what it needs";
 #endif
-  absl::Status started;
-  absl::Status checked;
-  absl::Status memory;
-  {
-    const FreeMemory free(MiB(4));
-    started = Thread::Start("it", [] {}).status();
-    checked = CheckCapacity("it", {.threads = 1});
-    memory = CheckCapacity("it", {.memory = MiB(64)});
-  }
-  for (const absl::Status& status : {started, checked, memory}) {
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("for it"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr(": ulimit -v raises it"));
+  for (const MemoryLimit& limit : kMemoryLimits) {
+    absl::Status started;
+    absl::Status checked;
+    absl::Status memory;
+    {
+      const FreeMemory free(limit, MiB(4));
+      started = Thread::Start("it", [] {}).status();
+      checked = CheckCapacity("it", {.threads = 1});
+      memory = CheckCapacity("it", {.memory = MiB(64)});
+    }
+    for (const absl::Status& status : {started, checked, memory}) {
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("for it"));
+      EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(": ", limit.way_out, " raises it")));
+    }
   }
 }
 
