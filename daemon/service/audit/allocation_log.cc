@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/memory.pb.h"
 #include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
@@ -25,14 +27,34 @@
 namespace berth::service {
 namespace {
 
-// Returns the fd of this process that the path names; nothing for the path of a file.
-std::optional<int> NamedFd(absl::string_view path) {
-  if (path == "/dev/stdin" || path == "/dev/stdout" || path == "/dev/stderr") {
-    return path == "/dev/stdin" ? STDIN_FILENO : path == "/dev/stdout" ? STDOUT_FILENO : STDERR_FILENO;
+// Maximum symbolic links of a path to an fd: a link of the operator's, /dev/stderr, and the system's own.
+constexpr int kMaxLinks = 8;
+
+// Returns the fd of this process that the path names, in any spelling; nothing for the path of a file.
+std::optional<int> NamedFd(const std::string& path) {
+  // Names of the system, also without /proc.
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  std::error_code error;
+  const std::filesystem::path fds[] = {std::filesystem::canonical("/proc/self/fd", error),
+                                       std::filesystem::canonical("/proc/thread-self/fd", error)};
+  std::filesystem::path at = path;
+  for (int links = 0; !error && links < kMaxLinks; ++links) {
+    const std::filesystem::path folder = std::filesystem::canonical(at.parent_path(), error);
+    if (error) break;
+    const std::string name = at.filename();
+    if (folder == fds[0] || folder == fds[1]) {
+      int fd = -1;
+      return absl::SimpleAtoi(name, &fd) ? std::optional<int>(fd) : std::nullopt;
+    }
+    // OpenFile() judges the links of other users.
+    struct stat entry;
+    at = folder / name;
+    if (::lstat(at.c_str(), &entry) < 0 || !S_ISLNK(entry.st_mode)) break;
+    if (entry.st_uid != 0 && entry.st_uid != ::geteuid()) break;
+    at = folder / std::filesystem::read_symlink(at, error);
   }
-  int fd = -1;
-  const bool named = absl::ConsumePrefix(&path, "/proc/self/fd/") || absl::ConsumePrefix(&path, "/dev/fd/");
-  return named && absl::SimpleAtoi(path, &fd) ? std::optional<int>(fd) : std::nullopt;
+  return std::nullopt;
 }
 
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
@@ -208,13 +230,19 @@ bool AllocationLog::WriteLine(const core::LogRecord& record) {
   if (!file_) return false;
   std::string line(torn_ ? 1 : 0, '\n');
   line += json + '\n';
-  const ssize_t written = WriteWithoutBlocking(file_.get(), line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) {
+  absl::string_view rest = line;
+  while (!rest.empty()) {
+    // Another user's terminal takes single bytes.
+    const ssize_t written = WriteWithoutBlocking(file_.get(), rest.data(), rest.size());
+    if (written <= 0) break;
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  if (rest.empty()) {
     torn_ = false;
     return true;
   }
   // A full disk took a part of the line, which must not run into the next line.
-  if (written > 0) torn_ = true;
+  if (rest.size() < line.size()) torn_ = true;
   return false;
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/service/audit/allocation_log.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -176,6 +177,32 @@ TEST(AllocationLogTest, MissingFileIsWrittenOnceItReopens) {
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
   EXPECT_NE(line.find("\"number\":\"2\""), std::string::npos) << line;
+}
+
+// The stream is a socket, which cannot be opened by a path.
+TEST(AllocationLogTest, EverySpellingOfStandardStreamIsTheOpenFd) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const std::string link = absl::StrCat(::testing::TempDir(), "/link-to-stderr");
+  ::unlink(link.c_str());
+  ASSERT_EQ(::symlink("/dev/stderr", link.c_str()), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(ends[0], STDERR_FILENO);
+  std::vector<std::string> refused;
+  for (const std::string& path :
+       {std::string("/dev/stderr"), std::string("//dev//stderr"), std::string("/dev/../dev/stderr"),
+        std::string("/dev/fd/2"), std::string("/dev/./fd/2"), std::string("/proc/self/fd/2"),
+        std::string("/proc/thread-self/fd/2"), std::string("/proc/self/../self/fd/2"),
+        absl::StrCat("/proc/", ::getpid(), "/fd/2"), link}) {
+    const absl::Status status = AllocationLog::Open(path, kIncarnation).status();
+    if (!status.ok()) refused.push_back(status.ToString());
+  }
+  const absl::Status other = AllocationLog::Open("/dev/./fd/0", kIncarnation).status();
+  ::dup2(before, STDERR_FILENO);
+  EXPECT_TRUE(refused.empty()) << refused[0];
+  EXPECT_TRUE(absl::IsInvalidArgument(other)) << other;
+  for (const int fd : {before, ends[0], ends[1]}) ::close(fd);
+  ::unlink(link.c_str());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -137,6 +138,20 @@ TEST_F(LogReaderTest, EventsOfMemoryGoToEveryStandardStream) {
   TestDaemon daemon({.config = "[log]\nfile = \"/dev/stdout\"\n"});
   ExpectService(daemon);
   EXPECT_TRUE(absl::StrContains(Must(daemon.supervisor().ReadLine()), "\"action\":\"ALLOCATE\""));
+}
+
+// As a terminal of another user: the daemon cannot open it again, and writes single bytes.
+TEST_F(LogReaderTest, TerminalThatCannotBeReopenedGetsWholeLines) {
+  Output output = Make("terminal");
+  termios settings;
+  ASSERT_EQ(::tcgetattr(output.fd.get(), &settings), 0);
+  ::cfmakeraw(&settings);
+  ASSERT_EQ(::tcsetattr(output.fd.get(), TCSANOW, &settings), 0);
+  std::swap(output.fd, output.reader);
+  TestDaemon daemon({.config = "[log]\nfile = \"/dev/stderr\"\n", .error_fd = output.error_fd()});
+  ExpectService(daemon);
+  ExpectInLog(output, "\"action\":\"ALLOCATE\"");
+  daemon.Stop();
 }
 
 TEST_F(LogReaderTest, ReaderOfSingleBytesDelaysNothing) {
