@@ -15,6 +15,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/command.h"
@@ -97,6 +98,17 @@ void EndWithoutMemory() {
   ::_exit(RunReport::CodeWithoutMemory());
 }
 
+// Prints gRPC's own messages: gRPC would wait for the reader of stderr.
+void LogOfGrpc(gpr_log_func_args* line) {
+  Complain(absl::StrCat("gRPC: ", line->message));
+  const bool unusable = absl::StartsWith(line->message, "No event engine could be initialized") ||
+                        absl::StartsWith(line->message, "Attempted a blocking poll when declared non-polling");
+  if (!unusable) return;
+  // gRPC would now abort, with a core dump.
+  Complain("the environment's GRPC_POLL_STRATEGY is no way to poll, such as epoll1 or poll: unset it");
+  ::_exit(kRunFailed);
+}
+
 // Answers `berth --version` before the static initializers run: the registration of protobuf's descriptors takes half
 // of that command's instructions. The C library passes main()'s arguments to initializers. If the answer cannot be
 // written, main() reports the reason.
@@ -115,8 +127,7 @@ int main(int argc, char** argv) {
   HoldSignals();
   std::set_new_handler(EndWithoutMemory);
   ReserveStandardFds();
-  // gRPC's own function would wait for the reader of stderr.
-  gpr_set_log_function([](gpr_log_func_args* line) { Complain(absl::StrCat("gRPC: ", line->message)); });
+  gpr_set_log_function(&LogOfGrpc);
   // The C library reserves 64 MiB of address space for each thread's heap if the limit allows.
   rlimit space = {};
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) ::mallopt(M_ARENA_MAX, 1);

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,6 +157,28 @@ TEST_F(CommandTest, RelativeFolderIsFoundFromAnywhere) {
                              " run --no-wait -- /bin/true'")},
        .environment = {"BERTH_FOLDER", "BERTH_SESSION"}});
   EXPECT_EQ(command.Wait(), 0);
+}
+
+// `berth run` of a plain permit uses no gRPC, and the command gets the variable.
+TEST_F(CommandTest, UnusableEnvironmentOfGrpcIsReported) {
+  for (const char* const value : {"", "garbage", ",", "none"}) {
+    const std::string variable = absl::StrCat("GRPC_POLL_STRATEGY=", value);
+    const std::string errors = absl::StrCat(daemon_.folder(), "/errors");
+    const std::string folder = absl::StrCat("BERTH_FOLDER=", daemon_.folder());
+    Subprocess permits = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "permits"},
+                                            .environment = {folder, variable},
+                                            .errors = errors});
+    EXPECT_EQ(permits.Wait(), 125) << value;
+    std::ifstream file(errors);
+    std::stringstream text;
+    text << file.rdbuf();
+    EXPECT_TRUE(absl::StrContains(text.str(), "GRPC_POLL_STRATEGY")) << text.str();
+    Subprocess run = Subprocess::Start(
+        {.argv = {ProgramPath("client/cli/berth"), "run", "--", "/bin/sh", "-c", "echo \"$GRPC_POLL_STRATEGY\""},
+         .environment = {folder, variable, "BERTH_SESSION"}});
+    EXPECT_EQ(Must(run.ReadLine()), value);
+    EXPECT_EQ(run.Wait(), 0);
+  }
 }
 
 TEST_F(CommandTest, RunForwardsSignalsToCommand) {
