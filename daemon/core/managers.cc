@@ -9,14 +9,10 @@
 #include "common/status_macros.h"
 #include "daemon/core/permits/permit_transaction.h"
 #include "daemon/core/plans/plan_transaction.h"
+#include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
 namespace berth::core {
-namespace {
-
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
-
-}  // namespace
 
 Managers::Managers(Config the_config, Core::DrawId draw_id, ReadFenceValues read, FindPermitSlot find,
                    FindTakeUpWords find_take_up)

@@ -62,8 +62,6 @@ void Fields(Archive& archive, DeviceLedgerRecord& record) {
 // Whether the driver had not identified the device. No lease is on such a device.
 bool IsUnidentified(const DeviceLedgerRecord& record) { return absl::StartsWith(record.uuid, kUnidentifiedDevice); }
 
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
-
 }  // namespace
 
 absl::StatusOr<Device*> Devices::FindDevice(uint32_t ordinal, const std::string& uuid) {

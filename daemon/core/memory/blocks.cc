@@ -46,8 +46,6 @@ ImportView ViewOf(const Import& import) {
                     .recalled = import.recalled};
 }
 
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
-
 }  // namespace
 
 Blocks::Blocks(Managers& core)

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/managers.h"
+#include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
 namespace berth::core {
@@ -30,8 +31,6 @@ struct ListedBudget {
   Tenant tenant = {};
   SessionId session = {};
 };
-
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/managers.h"
+#include "daemon/core/types/invariant.h"
 
 namespace berth::core {
 namespace {
@@ -19,8 +20,6 @@ constexpr absl::Duration kRebuildRetry = absl::Seconds(1);
 // Longest time for which bytes are kept for a process that was told to call again. A process that runs calls again
 // within a millisecond; a machine under load may delay the process by a few hundred.
 constexpr absl::Duration kInvitation = absl::Milliseconds(500);
-
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
 
 }  // namespace
 

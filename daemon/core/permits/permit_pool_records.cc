@@ -11,7 +11,7 @@ namespace berth::core {
 namespace {
 
 // Number of holders named in the view of a waiter.
-constexpr size_t kNamedHolders = 8;
+constexpr size_t kViewedHolders = 8;
 
 }  // namespace
 
@@ -154,7 +154,7 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
   const auto out = out_by_tenant_.find(waiter->requester.tenant);
   view.tenant_out = out == out_by_tenant_.end() ? 0 : out->second;
   for (const auto& [id, permit] : permits_) {
-    if (view.holders.size() == kNamedHolders) break;
+    if (view.holders.size() == kViewedHolders) break;
     PermitView holder = ViewPermit(permit);
     // Other tenants' processes and labels are not disclosed.
     if (viewer != nullptr && permit.tenant != *viewer) {

@@ -20,6 +20,7 @@
 #include "daemon/core/plans/plan_transaction.h"
 #include "daemon/core/requests/fingerprint.h"
 #include "daemon/core/requests/undo_step.h"
+#include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
 namespace berth::core {
@@ -29,8 +30,6 @@ absl::Status NoPool(absl::string_view name) {
   return Refuse(Reason::kNotFound, "no {kind} {id}: `berth status` lists the pools",
                 {{"kind", "permit pool"}, {"id", name}});
 }
-
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
 
 // Returns the number of the pool that a record belongs to.
 uint64_t PoolOf(const RecordKey& key) {

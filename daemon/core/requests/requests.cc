@@ -32,8 +32,6 @@ void Prefetch(const Pending& pending) {
   if (ticket.pool != nullptr) ticket.pool->Prefetch(ticket.waiter, ticket.number);
 }
 
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
-
 }  // namespace
 
 void Requests::Reply(StepContext& step, CallId call, absl::StatusOr<Response> response) {

@@ -12,14 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/managers.h"
+#include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
 namespace berth::core {
-namespace {
-
-absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
-
-}  // namespace
 
 Sessions::Sessions(Managers& core)
     : core_(core),

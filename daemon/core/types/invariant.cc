@@ -16,4 +16,6 @@ void AbortForInvariant(const char* file, int line, const char* condition) {
   std::abort();
 }
 
+absl::Status Broken(const absl::AlphaNum& what) { return absl::InternalError(what.Piece()); }
+
 }  // namespace berth::core
