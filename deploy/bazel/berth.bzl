@@ -11,17 +11,20 @@ _COPTS = [
 ]
 
 _PRECOMPILED = "//deploy/bazel:system"
+_WITH_HEADER = ["-include-pch", "$(BINDIR)/deploy/bazel/system.pch"]
 
-# `precompiled` is False for units that are compiled with options of their own.
+def _precompiles(with_header, without):
+    return select({
+        "//deploy/bazel:precompiles_fastbuild": with_header,
+        "//deploy/bazel:precompiles_opt": with_header,
+        "//conditions:default": without,
+    })
+
+# `precompiled` is False for targets that are compiled with options of their own.
 def _copts(copts, precompiled):
     if not precompiled:
         return _COPTS + copts
-    with_header = ["-include-pch", "$(BINDIR)/deploy/bazel/system.pch"]
-    return _COPTS + copts + select({
-        "//deploy/bazel:precompiles_fastbuild": with_header,
-        "//deploy/bazel:precompiles_opt": with_header,
-        "//conditions:default": [],
-    })
+    return _COPTS + copts + _precompiles(_WITH_HEADER, [])
 
 _VERSIONS = "@system//:versions"
 
@@ -29,14 +32,45 @@ def _deps(deps, precompiled):
     deps = [_VERSIONS] + deps
     if not precompiled:
         return deps
-    return deps + select({
-        "//deploy/bazel:precompiles_fastbuild": [_PRECOMPILED],
-        "//deploy/bazel:precompiles_opt": [_PRECOMPILED],
-        "//conditions:default": [],
-    })
+    return deps + _precompiles([_PRECOMPILED], [])
 
-def berth_cc_library(name, copts = [], deps = [], precompiled = True, **kwargs):
-    cc_library(name = name, copts = _copts(copts, precompiled), deps = _deps(deps, precompiled), **kwargs)
+# Most of the time of a short source goes to the project's headers that it includes. `units` sources, each including a
+# run of the given ones, parse those headers once a run. Builds without the precompiled header, as with gcc, compile
+# each source by itself, so that it includes what it uses.
+def _units(name, srcs, units, testonly):
+    """Returns the sources of a target and what they depend on: `srcs`, or with `units` that many that include them."""
+    if not units:
+        return srcs, []
+    headers = [src for src in srcs if src.endswith(".h")]
+    sources = [src for src in srcs if not src.endswith(".h")]
+    each = (len(sources) + units - 1) // units
+    outs = []
+    for unit in range(units):
+        out = "{}_unit_{}.cc".format(name, unit + 1)
+        outs.append(out)
+        native.genrule(
+            name = "{}_unit_{}".format(name, unit + 1),
+            srcs = sources[unit * each:(unit + 1) * each],
+            outs = [out],
+            cmd = "for file in $(SRCS); do case $$file in *.cc) echo \"#include \\\"$$file\\\"\" ;; esac; done > $@",
+            testonly = testonly,
+            visibility = ["//visibility:private"],
+        )
+    parts = name + "_parts"
+    cc_library(name = parts, textual_hdrs = srcs, testonly = testonly, visibility = ["//visibility:private"])
+    return _precompiles(headers + outs, srcs), [":" + parts]
+
+def berth_cc_library(name, srcs = [], units = 0, copts = [], deps = [], precompiled = True, testonly = None, **kwargs):
+    """A library. With `units`, its sources are compiled as that many, in the order given."""
+    srcs, parts = _units(name, srcs, units, testonly)
+    cc_library(
+        name = name,
+        srcs = srcs,
+        copts = _copts(copts, precompiled),
+        deps = parts + _deps(deps, precompiled),
+        testonly = testonly,
+        **kwargs
+    )
 
 def berth_cc_binary(name, copts = [], deps = [], precompiled = True, linkshared = False, **kwargs):
     """A program, or with `linkshared` a shared library."""
@@ -51,16 +85,27 @@ def berth_cc_binary(name, copts = [], deps = [], precompiled = True, linkshared 
 # The timeout of a test by its size: one step above Bazel's own, as two tests run at once on machines with other load.
 _TIMEOUTS = {"small": "moderate", "medium": "long", "large": "eternal"}
 
-def berth_cc_test(name, copts = [], size = "small", data = [], deps = [], precompiled = True, **kwargs):
-    """A GoogleTest whose main() comes with the library."""
+def berth_cc_test(
+        name,
+        srcs,
+        units = 0,
+        copts = [],
+        size = "small",
+        data = [],
+        deps = [],
+        precompiled = True,
+        **kwargs):
+    """A GoogleTest whose main() comes with the library. `units` are those of berth_cc_library()."""
+    srcs, parts = _units(name, srcs, units, True)
     cc_test(
         name = name,
+        srcs = srcs,
         size = size,
         timeout = _TIMEOUTS[size],
         copts = _copts(copts, precompiled),
         # Under --config=tsan a test and its children read this from the folder they run in.
         data = data + ["//tests:tsan_suppressions.txt"],
-        deps = _deps(deps, precompiled) + ["@system//:gtest_main"],
+        deps = parts + _deps(deps, precompiled) + ["@system//:gtest_main"],
         **kwargs
     )
 
@@ -101,8 +146,8 @@ def berth_proto_library(name, srcs, services = [], imports = [], deps = []):
         name = name,
         srcs = [out for out in outs if out.endswith(".cc")],
         hdrs = [out for out in outs if out.endswith(".h")],
-        copts = ["-w"],
+        copts = ["-w"] + _precompiles(_WITH_HEADER, []),
         includes = ["."],
         visibility = ["//visibility:public"],
-        deps = deps + ["@system//:grpc", _VERSIONS],
+        deps = deps + ["@system//:grpc", _VERSIONS] + _precompiles([_PRECOMPILED], []),
     )

@@ -17,7 +17,7 @@ namespace berth::cli {
 namespace {
 
 // Options as given on the command line; empty if not given.
-struct Options {
+struct BudgetOptions {
   std::string device;
   std::string tenant;
   std::string session;
@@ -62,7 +62,7 @@ ExitStatus List(const Globals& globals) {
   });
 }
 
-absl::StatusOr<v1::SetBudgetRequest> MakeRequest(const Options& options) {
+absl::StatusOr<v1::SetBudgetRequest> MakeRequest(const BudgetOptions& options) {
   v1::SetBudgetRequest request;
   if (options.limit != "default") {
     BERTH_ASSIGN_OR_RETURN(const Bytes limit, ParseBytes(options.limit));
@@ -78,7 +78,7 @@ absl::StatusOr<v1::SetBudgetRequest> MakeRequest(const Options& options) {
   return request;
 }
 
-ExitStatus Set(const Globals& globals, const Options& options) {
+ExitStatus Set(const Globals& globals, const BudgetOptions& options) {
   absl::StatusOr<v1::SetBudgetRequest> request = MakeRequest(options);
   if (!request.ok()) {
     Report(request.status());
@@ -103,7 +103,7 @@ void AddBudget(Command app, const Globals& globals) {
   const Command show = verb.AddSubcommand("show", "Show the limit and account of every device, tenant and session");
   show.Runs([&globals] { return List(globals); });
   const Command set = verb.AddSubcommand("set", "Set a limit (operator); lowering it drains");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BudgetOptions>();
   set.AddOption("LIMIT", &options->limit, "The limit, e.g. 40GiB; \"default\" restores the configured limit")
       .Required();
   set.AddOption("--device", &options->device, "Only this device: ordinal, UUID or unique prefix");
