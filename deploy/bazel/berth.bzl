@@ -57,7 +57,7 @@ def _units(name, srcs, units, testonly):
             visibility = ["//visibility:private"],
         )
     parts = name + "_parts"
-    cc_library(name = parts, textual_hdrs = srcs, testonly = testonly, visibility = ["//visibility:private"])
+    cc_library(name = parts, textual_hdrs = sources, testonly = testonly, visibility = ["//visibility:private"])
     return _precompiles(headers + outs, srcs), [":" + parts]
 
 def berth_cc_library(name, srcs = [], units = 0, copts = [], deps = [], precompiled = True, testonly = None, **kwargs):
