@@ -8,11 +8,13 @@ headings. Programs that a page quotes, and names of functions with their files, 
 Bazel has the form of GoogleTest's, which tests/run counts.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import xml.sax.saxutils
 
 ROOT = BERTH = BERTHD = None
@@ -201,6 +203,57 @@ def test_settings():
     return lines
 
 
+@contextlib.contextmanager
+def daemon(config):
+    """A daemon with a configuration file; yields a function that has it read a text and returns the refusal."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        file = pathlib.Path(folder) / "berthd.toml"
+        file.write_text(config, encoding="utf-8")
+        environment = {**os.environ, "BERTH_FOLDER": folder + "/berth"}
+        ready, signal = os.pipe()
+        with subprocess.Popen([BERTHD, "--backend=host", f"--config={file}", f"--ready-fd={signal}"], env=environment,
+                              pass_fds=[signal], stderr=subprocess.DEVNULL) as process:
+            os.close(signal)
+            assert os.read(ready, 6) == b"ready\n", "no daemon"
+
+            def read_config(text):
+                file.write_text(text, encoding="utf-8")
+                return subprocess.run([BERTH, "config", "reload"], env=environment, capture_output=True, text=True,
+                                      check=False).stderr
+
+            yield read_config
+            process.terminate()
+        os.close(ready)
+
+
+# The refusal of a value of a wrong type, by the page's type. A group is the least value.
+EXPECTED = {
+    "number": r"a whole number from (\d+) to \d+",
+    "time": r"a time of at least (\w+), such as",
+    "bytes": "an amount such as",
+    "flag": "true or false",
+    "path": "an absolute path",
+    "table of numbers by UUID": "a table of caps by device UUID",
+    "table of numbers by uid": "a table of weights by uid",
+}
+
+
+def test_types_and_ranges():
+    """The daemon expects of every key the page's type, and its least number or time."""
+    lines = []
+    with daemon("") as read_config:
+        for row in rows("docs/reference/configuration.md", "key"):
+            key, kind, least = row[0].strip("`"), row[1], re.search(r"(?:^|from )(\d\w*)", row[3])
+            table, name = key.replace("NAME", "gpu-tests").rsplit(".", 1)
+            refusal = read_config(f"[{table}]\n{name} = [[]]\n")
+            expected = re.search(f"{name}: expected {EXPECTED[kind]}", refusal)
+            if not expected:
+                lines.append(f"{key}: the page has the type {kind}, and the daemon refuses: {refusal}")
+            elif expected.groups() and (not least or least.group(1) != expected.group(1)):
+                lines.append(f"{key}: the page has the range {row[3]!r}, and the daemon's least is {expected.group(1)}")
+    return lines
+
+
 # ---- errors, exit codes, protos ----
 
 
@@ -385,6 +438,7 @@ TESTS = [
     test_commands,
     test_typed_commands,
     test_settings,
+    test_types_and_ranges,
     test_errors,
     test_exit_codes,
     test_protos,
