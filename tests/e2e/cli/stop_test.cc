@@ -70,6 +70,27 @@ TEST_F(StopTest, StopWithLeasesNamesThemAndNeedsYes) {
   ExpectStopped();
 }
 
+TEST_F(StopTest, QuestionNamesEffectOfOptions) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  const struct {
+    std::vector<std::string> options;
+    const char* effect;
+  } kCases[] = {
+      {{}, "Permits and waiting requests survive the stop"},
+      {{"--end-leases"}, "ends every lease"},
+      {{"--drain"}, "stops when every lease has ended.\n"},
+      {{"--drain", "--timeout", "5m"}, "stops when every lease has ended, or after 5m.\n"},
+  };
+  for (const auto& [options, effect] : kCases) {
+    Subprocess refused = Start(options);
+    const std::string said = refused.ReadAll();
+    EXPECT_EQ(refused.Wait(), 1);
+    EXPECT_TRUE(absl::StrContains(said, effect)) << effect << " in " << said;
+  }
+  ExpectServes();
+}
+
 TEST_F(StopTest, StopPromptsOnTerminal) {
   Actor holder(daemon_);
   holder.Do("acquire p");
