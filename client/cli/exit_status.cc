@@ -66,7 +66,7 @@ int Exit(const ExitStatus& status) {
     // Output that could not be written is a failure.
     const bool shown = ::fflush(stdout) == 0 && ::ferror(stdout) == 0;
     if (shown || status.code != kOk) return status.code;
-    Complain(OsError("standard output", errno).message());
+    Complain(OsError("cannot write standard output", errno).message());
     return kFailed;
   }
   // The command has dumped a core if configured; a core of this process would add nothing.

@@ -30,7 +30,8 @@ ReaderWatch::~ReaderWatch() {
 }
 
 absl::Status ReaderWatch::ResultOf(const absl::Status& result) const {
-  return cancellation_.cancelled() ? absl::InternalError(OsError("standard output", EPIPE).message()) : result;
+  if (!cancellation_.cancelled()) return result;
+  return absl::InternalError(OsError("cannot write standard output", EPIPE).message());
 }
 
 void ReaderWatch::Run() {

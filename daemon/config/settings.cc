@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/concurrency_limit.h"
 #include "common/device_score.h"
@@ -80,8 +81,11 @@ class SettingsReader {
       origins_[prefix + std::string(key.str())] = {
           .origin = service::ConfigOrigin::kFile,
           .where = absl::StrCat(path_, ":", value.source().begin.line)};
-      if (!known.contains(std::string(key.str())))
-        return Bad(value, prefix + std::string(key.str()), "no such key");
+      if (!known.contains(std::string(key.str()))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path_, ":", value.source().begin.line, ": ", prefix, std::string(key.str()),
+                         ": unknown key; expected one of ", absl::StrJoin(known, ", ")));
+      }
     }
     return absl::OkStatus();
   }

@@ -157,7 +157,7 @@ TEST_F(SettingsTest, ErrorNamesFileAndKey) {
            {"[history]\nbytes = 1", "history.bytes"},
            {"[pools.x]\ncap = \"2\"", "pools.x.cap"},
            {"[pools.x]\n", "pools.x.cap"},
-           {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp"},
+           {"[pools.x]\ncap = 1\ncapp = 1", "pools.x.capp: unknown key; expected one of ageing, cap"},
            {"[pools.x]\ncap = 1\ntenant_cap = 0", "pools.x.tenant_cap"},
            {"[pools.x]\ncap = 1\ndevice_cap = 0", ":3: pools.x.device_cap"},
            {"[pools.x]\ncap = 1\ndevice_caps = 3", ":3: pools.x.device_caps"},

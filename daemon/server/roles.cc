@@ -122,7 +122,9 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
   }
   if (!options.host_devices_file.empty()) {
     BERTH_ASSIGN_OR_RETURN(const NodeScript script, ReadNodeScript(options.host_devices_file));
-    if (options.device >= script.devices.size()) return absl::NotFoundError("the script does not describe this device");
+    if (options.device >= script.devices.size()) {
+      return absl::NotFoundError("the device file no longer describes this device");
+    }
     const std::string& fails = script.devices[options.device].fails_self_test;
     if (!fails.empty()) return absl::InternalError(fails);
   }

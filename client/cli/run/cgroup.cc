@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<GroupWitness>> GroupWitness::Start() {
   // No signal at the witness's end: a waiter for children is not notified of it.
   witness->pid_ = ::clone(&GroupWitness::Run, static_cast<char*>(stack) + kStackBytes,
                           CLONE_VM | CLONE_FILES | CLONE_FS, witness.get());
-  if (witness->pid_ < 0) return OsError("a second process for signals", errno);
+  if (witness->pid_ < 0) return OsError("cannot start a process that checks signals", errno);
   return witness;
 }
 

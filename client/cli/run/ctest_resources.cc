@@ -21,6 +21,11 @@ absl::Status Wrong(const std::string& name, absl::string_view value) {
   return absl::InvalidArgumentError(absl::StrCat(name, "=\"", value, "\" is not what CTest writes"));
 }
 
+absl::Status NotSet(const std::string& name, const std::string& other, absl::string_view value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is not set, but ", other, "=\"", value, "\": pass all of CTest's variables on"));
+}
+
 // "id:gpu_1,slots:2;id:gpu_2,slots:1".
 absl::Status AddSlots(const std::string& name, absl::string_view value, CtestSlots* slots) {
   for (absl::string_view item : absl::StrSplit(value, ';')) {
@@ -73,12 +78,12 @@ absl::StatusOr<std::optional<CtestSlots>> ReadCtestSlots(
   for (uint32_t i = 0; i < groups; ++i) {
     const std::string group = absl::StrCat(kGroup, i);
     const std::optional<std::string> types = variable(group);
-    if (!types.has_value()) return absl::InvalidArgumentError(absl::StrCat(group, " is not set"));
+    if (!types.has_value()) return NotSet(group, counter, *count);
     const std::vector<std::string> listed = absl::StrSplit(*types, ',');
     if (std::find(listed.begin(), listed.end(), kCtestType) == listed.end()) continue;
     const std::string name = absl::StrCat(group, "_", absl::AsciiStrToUpper(kCtestType));
     const std::optional<std::string> given = variable(name);
-    if (!given.has_value()) return absl::InvalidArgumentError(absl::StrCat(name, " is not set"));
+    if (!given.has_value()) return NotSet(name, group, *types);
     BERTH_RETURN_IF_ERROR(AddSlots(name, *given, &slots));
   }
   if (slots.empty()) return std::nullopt;

@@ -46,7 +46,8 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   if (!node.ledger_fault().empty()) return absl::FailedPreconditionError(node.ledger_fault());
   if (sick == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(sick, " of ", devices.devices_size(), " devices do not serve"));
+      absl::StrCat(sick, " of ", devices.devices_size(), " devices do not serve: `berth devices` shows why, and ",
+                   "`berth device enable` tests a stopped device again"));
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ ExitStatus End(const Globals& globals, const std::string& text) {
     BERTH_ASSIGN_OR_RETURN(const v1::Session session, inspector.EndSession(SessionId(*id)));
     return Show(globals, session, [&] {
       return absl::StrCat("session ", session.id(), ": ", v1::Session::State_Name(session.state()), ", ",
-                          session.processes_size(), " processes left\n");
+                          session.processes_size(),
+                          session.processes_size() == 1 ? " process" : " processes", " left\n");
     });
   });
 }

@@ -269,7 +269,9 @@ absl::StatusOr<PublishResult> Blocks::PublishAs(StepContext& step, const Session
   }
   for (const auto& [id, import] : block->imports) {
     if (import.read_only != ReadOnly::kNo) continue;
-    return Refuse(Reason::kBlockMapped, "block {block}: process {pid} ({process}) can write it through import {import}",
+    return Refuse(Reason::kBlockMapped,
+                  "cannot publish block {block}: process {pid} ({process}) can write it through import {import}; "
+                  "publish it after that import has ended",
                   {{"block", block->id.value()},
                    {"pid", import.process.pid},
                    {"process", import.process.name},

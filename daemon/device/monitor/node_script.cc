@@ -53,7 +53,7 @@ class ScriptReader {
   absl::StatusOr<NodeScript> Read() {
     for (const auto& [key, node] : root_) {
       if (key.str() != "refresh" && key.str() != "device" && key.str() != "now") {
-        return Bad(node, std::string(key.str()), "no such key");
+        return Unknown(node, std::string(key.str()));
       }
     }
     BERTH_RETURN_IF_ERROR(ReadRefresh());
@@ -70,6 +70,10 @@ class ScriptReader {
   absl::Status Bad(const toml::node& node, absl::string_view key, absl::string_view expected) const {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ":", node.source().begin.line, ": ", key, ": expected ", expected));
+  }
+  absl::Status Unknown(const toml::node& node, absl::string_view key) const {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ":", node.source().begin.line, ": ", key,
+                                                   ": unknown key; docs/guides/simulated_nodes.md lists the keys"));
   }
 
   absl::Status ReadRefresh() {
@@ -210,7 +214,7 @@ class ScriptReader {
         BERTH_ASSIGN_OR_RETURN(const bool fact, TakeFact(key, node, &device));
         if (fact) continue;
         BERTH_ASSIGN_OR_RETURN(const bool state, TakeState(key, node, &device));
-        if (!state) return Bad(node, absl::StrCat("device.", key), "no such key");
+        if (!state) return Unknown(node, absl::StrCat("device.", key));
       }
     }
     for (uint64_t i = 0; i < count; ++i) {
@@ -257,7 +261,7 @@ class ScriptReader {
       for (const auto& [key, value] : *node.as_table()) {
         BERTH_ASSIGN_OR_RETURN(const bool taken,
                                TakeState(std::string(key.str()), value, &script_.devices[ordinal]));
-        if (!taken) return Bad(value, absl::StrCat(prefix, ".", std::string(key.str())), "no such key");
+        if (!taken) return Unknown(value, absl::StrCat(prefix, ".", std::string(key.str())));
       }
     }
     return absl::OkStatus();

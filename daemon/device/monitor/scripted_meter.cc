@@ -25,7 +25,7 @@ class ScriptedMeter final : public DeviceMeter {
   absl::StatusOr<monitor::Reading> Read() override {
     BERTH_ASSIGN_OR_RETURN(const ScriptedDevice device, Look());
     const MetricValue& free = device.metrics[DeviceMetric::kFreeBytes];
-    if (device.lost || !free.known()) return absl::UnavailableError("the script has no free bytes for the device");
+    if (device.lost || !free.known()) return absl::UnavailableError("the device file has no free bytes for the device");
     monitor::Reading reading = {.taken_ns = MonotonicNanoseconds(),
                                 .total = device.memory.value_or(total_).count(),
                                 .free = free.value,

@@ -571,7 +571,7 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"run", "--timeout", "soon", "--", "/bin/true"}, 64, "\"soon\" is not a time");
   refuse({"run", "--no-wait", "--timeout", "1", "--", "/bin/true"}, 64, "excludes");
   refuse({"run", "--pool", "of-nobody", "--", "/bin/true"}, 125, "no permit pool of-nobody");
-  refuse({"run", "--permits", "2", "--", "/bin/true"}, 125, "cap 1");
+  refuse({"run", "--permits", "2", "--", "/bin/true"}, 125, "cap 1: request at most 1");
   refuse({"run", "--label", "a\nb", "--", "/bin/true"}, 0, "");
   EXPECT_EQ(ShowJson({"status"})["pools"]["pools"][0]["cap"], "1");
 }
