@@ -33,6 +33,8 @@ namespace {
 
 // Many times the size of a file with every setting and a thousand pools.
 constexpr Bytes kMaxConfig = MiB(4);
+// A reload compares every key of the pools with every key from before, under a lock.
+constexpr size_t kMaxPools = 1'000;
 
 // Reads the tables of one file, with errors that name the location.
 class SettingsReader {
@@ -157,6 +159,9 @@ class SettingsReader {
   absl::Status ReadPools(std::vector<core::PoolConfig>* out) {
     BERTH_ASSIGN_OR_RETURN(const toml::table* const pools, Table("pools"));
     if (pools == nullptr) return absl::OkStatus();
+    if (pools->size() > kMaxPools) {
+      return Bad(*pools, "pools", absl::StrCat("at most ", kMaxPools, " pools, not ", pools->size()));
+    }
     for (const auto& [name, node] : *pools) {
       const std::string prefix = absl::StrCat("pools.", std::string(name.str()));
       if (!node.is_table()) return Bad(node, prefix, "a table");

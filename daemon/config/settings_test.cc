@@ -149,6 +149,15 @@ TEST_F(SettingsTest, SampleFileEqualsDefaults) {
   EXPECT_EQ(sample->history_rows, HistoryWriter::kRows);
 }
 
+TEST_F(SettingsTest, NumberOfPoolsIsLimited) {
+  std::string text;
+  for (int i = 0; i < 1'000; ++i) absl::StrAppend(&text, "[pools.p", i, "]\ncap = 1\n");
+  EXPECT_TRUE(Read(text).ok());
+  const absl::Status status = Read(text + "[pools.q]\ncap = 1\n").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find(": pools: expected at most 1000 pools, not 1001"), absl::string_view::npos) << status;
+}
+
 TEST_F(SettingsTest, ErrorNamesFileAndKey) {
   for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
            {"[pools.x]\ncap = 0", "pools.x.cap"},
