@@ -1,6 +1,7 @@
 #include "daemon/server/run_broker.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 #include <memory>
 #include <mutex>
@@ -52,9 +53,11 @@ int RunBroker(const Options& options) {
   ::signal(SIGPIPE, SIG_IGN);
   // Reap a supervisor that is started from here and ends before this process.
   ::signal(SIGCHLD, SIG_IGN);
+  // gRPC aborts for an engine that it does not know, or that does not poll.
+  ::unsetenv("GRPC_POLL_STRATEGY");
   // stdout is for the user who starts the daemon; the log goes to stderr.
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("berthd", std::make_shared<StderrSink>()));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e berthd broker %l: %v");
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z berthd broker %l: %v");
   const absl::Status why = Serve(options);
   spdlog::critical("cannot serve: {}; exiting", std::string(why.message()));
   return absl::IsResourceExhausted(why) ? kExitForWant : 1;

@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gmock/gmock.h"
@@ -60,6 +61,15 @@ void KillBroker(TestDaemon& daemon) {
     }
     return false;
   }));
+}
+
+TEST(LifecycleTest, EnvironmentOfGrpcEndsNoBroker) {
+  for (const char* const entry : {"GRPC_POLL_STRATEGY=", "GRPC_POLL_STRATEGY=none", "GRPC_POLL_STRATEGY=garbage",
+                                  "GRPC_ENABLE_FORK_SUPPORT=garbage"}) {
+    SCOPED_TRACE(entry);
+    TestDaemon daemon({.environment = {entry}});
+    EXPECT_TRUE(Ok(daemon.inspector().ListPools()));
+  }
 }
 
 TEST(LifecycleTest, SecondDaemonOnFolderIsRejected) {
