@@ -1,11 +1,14 @@
 #include "common/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <bit>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <berth/error.h>
 
@@ -13,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "common/cuda/driver_code.h"
 #include "common/cuda/driver_functions.h"
 #include "common/mutex.h"
@@ -31,6 +35,23 @@ absl::Status Absent(absl::string_view why) {
 // Named value of the refusal where the node has no libcuda.so.1.
 constexpr char kNotInstalled[] = "not_installed";
 
+// Returns a link of the library's name whose target is missing, as during an update of the driver; empty if there is
+// none. The loader reports such a link as a library that is not there.
+std::string FindBrokenLink() {
+  std::vector<std::string> folders = {"/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+                                      "/usr/lib", "/usr/local/nvidia/lib64"};
+  if (const char* const path = ::getenv("LD_LIBRARY_PATH")) {
+    const std::vector<std::string> first = absl::StrSplit(path, absl::ByAnyChar(":;"), absl::SkipEmpty());
+    folders.insert(folders.begin(), first.begin(), first.end());
+  }
+  for (const std::string& folder : folders) {
+    std::string link = absl::StrCat(folder, "/libcuda.so.1");
+    struct stat entry = {};
+    if (::lstat(link.c_str(), &entry) == 0 && S_ISLNK(entry.st_mode) && ::stat(link.c_str(), &entry) < 0) return link;
+  }
+  return "";
+}
+
 // The library stays loaded permanently, also after an error: unloading libcuda is not safe.
 absl::StatusOr<void*> LoadLibrary() {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -39,6 +60,8 @@ absl::StatusOr<void*> LoadLibrary() {
   absl::Status absent = Absent(why);
   // Any other text is of a library that is there and cannot be loaded.
   if (absl::StartsWith(why, "libcuda.so.1: cannot open shared object file: No such file")) {
+    const std::string link = FindBrokenLink();
+    if (!link.empty()) return Absent(absl::StrCat(link, " is a link to a missing file"));
     AddNamedValue({kNotInstalled, "libcuda.so.1"}, &absent);
   }
   return absent;

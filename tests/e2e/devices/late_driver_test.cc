@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The libcuda.so.1 that the daemon finds at its start.
-enum class Library { kNone, kTorn, kTooOld, kScripted };
+enum class Library { kNone, kTorn, kBrokenLink, kTooOld, kScripted };
 
 struct Start {
   const char* name;
@@ -72,6 +72,8 @@ class Node : public ::testing::Test {
       case Library::kTorn:
         std::ofstream(path) << "half of a library";
         return;
+      case Library::kBrokenLink:
+        return fs::create_symlink(libraries_ + "/libcuda.so.535", path);
       case Library::kTooOld:
         return fs::create_symlink(PathOf("libnvidia-ml.so.1"), path);
       case Library::kScripted:
@@ -152,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
               .environment = "CUDA_VISIBLE_DEVICES=",
               .why = "no CUDA: no device (CUDA_VISIBLE_DEVICES=\"\")"},
         Start{.name = "TornLibrary", .library = Library::kTorn, .why = "libcuda.so.1: "},
+        Start{.name = "BrokenLink", .library = Library::kBrokenLink, .why = "libcuda.so.1 is a link to a missing file"},
         Start{.name = "OldLibrary", .library = Library::kTooOld, .why = "libcuda.so.1 is too old"},
         Start{.name = "NoLibrary", .library = Library::kNone, .backend = "cuda", .why = "libcuda.so.1: cannot open"}),
     [](const auto& info) { return info.param.name; });
