@@ -152,7 +152,8 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    // The parser has a code for each mistake, and 0 for help.
+    return app.exit(error) == 0 ? 0 : 1;
   }
   if (options->state.empty()) options->state = DefaultState(options->folder);
   return std::nullopt;
