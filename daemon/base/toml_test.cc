@@ -49,8 +49,8 @@ TEST(TomlTest, DeepTextIsRejectedWithLine) {
     return all;
   };
   constexpr int kLevels = 50'000;
-  const std::string rows[] = {"a = 1\n[" + repeat("a.", kLevels) + "a]\n",
-                              "a = 1\n[[" + repeat("a.", kLevels) + "a]]\n",
+  const std::string rows[] = {"a = 1\n[" + repeat("b.", kLevels) + "b]\n",
+                              "a = 1\n[[" + repeat("b.", kLevels) + "b]]\n",
                               "a = 1\n" + repeat("b.", kLevels) + "b = 1\n",
                               "a = 1\nb = {" + repeat("b.", kLevels) + "b = 1}\n",
                               "a = 1\nb = [{" + repeat("\"b\" . ", kLevels) + "b = 1}]\n",
