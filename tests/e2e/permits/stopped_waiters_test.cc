@@ -198,11 +198,11 @@ TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
 
 // A terminal's ^Z whose `fg` comes before the waiter has left the queue.
 TEST_F(StoppedWaitersTest, ContinueDuringStopUndoesIt) {
-  for (const Halt& halt : {kTerminalStop, kHalts[3], kHalts[4]}) {
-    SCOPED_TRACE(halt.name);
+  for (const Halt& halt : {kTerminalStop, Halt{SIGTTIN, false}, Halt{SIGTTOU, false}}) {
+    SCOPED_TRACE(halt.signal);
     Actor holder(daemon_);
     holder.Do("acquire p");
-    Job job(daemon_, "", "echo ran");
+    Job job(daemon_, kRun);
     ASSERT_TRUE(WaitersBecome(1));
     // The waiter's message that it leaves the queue has no answer meanwhile.
     const pid_t broker = daemon_.broker();
@@ -210,7 +210,7 @@ TEST_F(StoppedWaitersTest, ContinueDuringStopUndoesIt) {
     ASSERT_TRUE(Eventually([&] { return StateOf(broker) == 'T'; }));
     job.Signal(halt.signal, halt.group);
     // A signal that was read is no longer pending for the process.
-    ASSERT_TRUE(Eventually([&] { return !IsPending(job.pid(), halt.signal); }));
+    ASSERT_TRUE(Eventually([&] { return !IsPending(job.waiter(), halt.signal); }));
     job.Signal(SIGCONT, halt.group);
     ::kill(broker, SIGCONT);
     holder.Do("release p");
