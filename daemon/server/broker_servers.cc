@@ -24,7 +24,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "common/version.h"
-#include "daemon/base/process_state.h"
+#include "common/os/process_state.h"
 #include "daemon/base/stderr_log.h"
 #include "daemon/core/types/effects.h"
 #include "daemon/server/broker_process.h"

@@ -24,6 +24,7 @@
 
 #include <berth/permit.h>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -33,9 +34,12 @@
 #include "client/cli/run/permit_notice.h"
 #include "client/cli/run/signal_relay.h"
 #include "client/sdk/transport/environment.h"
+#include "client/sdk/transport/session_core.h"
 #include "client/sdk/transport/session_entry.h"
+#include "common/mutex.h"
 #include "common/notification.h"
 #include "common/os/os_error.h"
+#include "common/os/process_state.h"
 #include "common/status_macros.h"
 #include "common/thread.h"
 
@@ -44,6 +48,8 @@ namespace {
 
 // Maximum wait for ends that the end of this process brings about anyway.
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
+// Pause between two looks at the starting process while a permit is awaited.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr char kKeepOption[] = "--keep=";
 // Name of the holder process's memfd. At its end it writes there why its permit ended early.
 constexpr char kVerdictName[] = "berth-keeper-verdict";
@@ -119,7 +125,9 @@ UniqueFd OpenVerdict(pid_t holder) {
   return UniqueFd();
 }
 
-// Cancels when the owner ends, or when the starting process ends before it has passed the report on.
+// Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then the
+// waits of a session pause while the starting process is stopped: a stopped wait must be granted nothing, and signals
+// to the starting process do not reach this one.
 class Watch {
  public:
   static absl::StatusOr<std::unique_ptr<Watch>> Start(const HolderTask& task, Cancellation* cancellation) {
@@ -138,15 +146,35 @@ class Watch {
     thread_.join();
   }
 
+  // The session whose waits pause; null for none.
+  void PauseWaitsOf(std::shared_ptr<Session> session) {
+    MutexLock lock(&mu_);
+    session_ = std::move(session);
+  }
+  bool StarterIsStopped() const { return IsStopped(starter_); }
+
  private:
   explicit Watch(UniqueFd stop) : stop_(std::move(stop)) {}
+
+  void LookAtStarter() {
+    MutexLock lock(&mu_);
+    if (session_ == nullptr || std::exchange(paused_, StarterIsStopped()) == paused_) return;
+    if (paused_) {
+      session_->core()->PauseWaits();
+    } else {
+      session_->core()->ContinueWaits();
+    }
+  }
 
   void Run(const HolderTask& task, Cancellation* cancellation) {
     pollfd fds[3] = {{.fd = stop_.get(), .events = POLLIN},
                      {.fd = task.owner, .events = POLLIN},
                      {.fd = task.report, .events = POLLIN}};
     while (true) {
-      if (::poll(fds, 3, -1) < 0) continue;
+      const int look = fds[2].fd < 0 ? -1 : static_cast<int>(absl::ToInt64Milliseconds(kLook));
+      const int ready = ::poll(fds, 3, look);
+      if (ready == 0) LookAtStarter();
+      if (ready <= 0) continue;
       if (fds[0].revents != 0) return;
       char passed_on;
       const bool over = fds[1].revents != 0 ||
@@ -160,8 +188,29 @@ class Watch {
   }
 
   const UniqueFd stop_;
+  // The process that has not reaped this one yet.
+  const pid_t starter_ = ::getppid();
+  Mutex mu_;
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
   Thread thread_;
 };
+
+// As AcquirePermits(). A grant that meets a stopped starting process returns, and is requested again once the process
+// continues.
+absl::StatusOr<HeldPermits> AcquireForStarter(const std::shared_ptr<Session>& session, const PermitRequest& request,
+                                              Watch& watch, Cancellation* cancellation, const Notification& over) {
+  // A cancelled wait must not wait for the starting process to continue.
+  const Cancellation::Hook wake(cancellation, [&session] { session->core()->ContinueWaits(); });
+  while (true) {
+    watch.PauseWaitsOf(session);
+    absl::StatusOr<HeldPermits> permits = AcquirePermits(session, request, request.label, cancellation);
+    watch.PauseWaitsOf(nullptr);
+    if (!permits.ok() || !watch.StarterIsStopped()) return permits;
+    BERTH_RETURN_IF_ERROR(permits->Release());
+    while (watch.StarterIsStopped() && !over.HasBeenNotified()) over.WaitForNotificationWithTimeout(kLook);
+  }
+}
 
 void Send(int report, const HolderReport& what) {
   const std::string text = FormatHolderReport(what);
@@ -233,7 +282,7 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
                      .admin = globals.admin,
                      .observer = globals.observer});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), request));
-  absl::StatusOr<HeldPermits> permits = AcquirePermits(*session, request, request.label, &cancellation);
+  absl::StatusOr<HeldPermits> permits = AcquireForStarter(*session, request, **watch, &cancellation, over);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed, .not_run = "interrupted"});
   if (!permits.ok()) return fail(FailedToAcquire(permits.status(), request));
   const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits, request);

@@ -19,7 +19,7 @@
 #include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
-#include "daemon/base/process_state.h"
+#include "common/os/process_state.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/placement_conversion.h"
 #include "daemon/service/conversion/plan_conversion.h"

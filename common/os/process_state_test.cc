@@ -1,4 +1,4 @@
-#include "daemon/base/process_state.h"
+#include "common/os/process_state.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

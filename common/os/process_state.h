@@ -1,7 +1,7 @@
 // ProcessState: whether a process is stopped.
 
-#ifndef DAEMON_BASE_PROCESS_STATE_H_
-#define DAEMON_BASE_PROCESS_STATE_H_
+#ifndef COMMON_OS_PROCESS_STATE_H_
+#define COMMON_OS_PROCESS_STATE_H_
 
 #include <cstdint>
 
@@ -13,4 +13,4 @@ bool IsStopped(int32_t pid);
 
 }  // namespace berth
 
-#endif  // DAEMON_BASE_PROCESS_STATE_H_
+#endif  // COMMON_OS_PROCESS_STATE_H_
