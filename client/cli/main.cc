@@ -88,7 +88,7 @@ void EndWithoutMemory() {
   ::getrlimit(RLIMIT_DATA, &data);
   char why[128] = "berth: cannot get memory\n";
   if (space.rlim_cur != RLIM_INFINITY || data.rlim_cur != RLIM_INFINITY) {
-    // Of two limits the lower one is usually the exceeded one.
+    // The lower of two limits is usually the exceeded one.
     const bool in_data = data.rlim_cur < space.rlim_cur;
     ::snprintf(why, sizeof(why), "berth: cannot get memory: RLIMIT_%s is %llu KiB: ulimit -%c raises it\n",
                in_data ? "DATA" : "AS", static_cast<unsigned long long>(std::min(data.rlim_cur, space.rlim_cur) >> 10),

@@ -189,7 +189,7 @@ TEST_F(CoreStoppedByteWaiterTest, UnansweredInvitationEndsCapacityReservation) {
 }
 
 // A gang that reserves bytes does not overtake a waiter that has to call again, but follows one that does not.
-TEST_F(CoreStoppedByteWaiterTest, BytesAreKeptFromGangsDuringInvitation) {
+TEST_F(CoreStoppedByteWaiterTest, GangTakesNoBytesDuringInvitation) {
   Peer a = Open(), b = Open(), g = h_.Open();
   const CallId first = h_.Allocate(a, Ask());
   const CallId second = h_.Allocate(b, Ask());
