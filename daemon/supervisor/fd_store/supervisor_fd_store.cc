@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -180,8 +181,11 @@ absl::Status SupervisorFdStore::GiveAllLocked(int socket) {
   BERTH_RETURN_IF_ERROR(SendBefore(socket, give, fds, deadline));
   for (const auto& [key, status] : statuses_) BERTH_RETURN_IF_ERROR(SendBefore(socket, status, {}, deadline));
   BERTH_RETURN_IF_ERROR(SendBefore(socket, fd_store::Signal{.kind = MessageKind::kGiveEnd}, {}, deadline));
+  std::set<Key> drops = dropping_absent_;
   for (const auto& [key, held] : held_) {
-    if (!held.dropping) continue;
+    if (held.dropping) drops.insert(key);
+  }
+  for (const Key& key : drops) {
     const KeyMessage drop = {.kind = MessageKind::kDrop, .key = key};
     BERTH_RETURN_IF_ERROR(SendBefore(socket, drop, {}, deadline));
   }
@@ -237,7 +241,7 @@ absl::Status SupervisorFdStore::Put(Key key, int fd, FdOwner owner) {
           Reason::kLimit, "{what}: {current} held, limit {limit}",
           {{"what", "file descriptors in the fd store"}, {"current", held_.size()}, {"limit", LimitOf(owner)}});
     }
-    if (!held_.insert({key, Held{.fd = fd}}).second) {
+    if (dropping_absent_.contains(key) || !held_.insert({key, Held{.fd = fd}}).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("the fd store holds kind ", static_cast<uint32_t>(key.kind), " id ", key.id, " already"));
     }
@@ -264,7 +268,9 @@ void SupervisorFdStore::QueueLocked(const T& message) {
 void SupervisorFdStore::Drop(Key key) {
   MutexLock lock(&mu_);
   // The confirmation of an earlier drop is this one's, too: a second one could arrive after a later Put().
-  if (std::exchange(held_[key].dropping, true)) return;
+  const auto at = held_.find(key);
+  const bool again = at == held_.end() ? !dropping_absent_.insert(key).second : std::exchange(at->second.dropping, true);
+  if (again) return;
   QueueLocked(KeyMessage{.kind = MessageKind::kDrop, .key = key});
 }
 
@@ -353,6 +359,7 @@ absl::StatusOr<Notice> SupervisorFdStore::ReadNotice() {
   if (const auto dropped = AsStruct<KeyMessage>(message, MessageKind::kDropped, 0); dropped.has_value()) {
     MutexLock lock(&mu_);
     held_.erase(dropped->key);
+    dropping_absent_.erase(dropped->key);
     return DroppedFd{dropped->key};
   }
   const std::optional<GiveMessage> give = fd_store::AsGive(message);

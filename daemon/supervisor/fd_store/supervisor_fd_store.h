@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -167,7 +168,7 @@ class SupervisorFdStore {
   absl::StatusOr<Notice> ReadNotice() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // One fd that the supervisor holds too, or a key whose drop is not confirmed.
+  // One fd that the supervisor holds too.
   struct Held {
     // Open for the lifetime of this entry, except while `dropping`.
     int fd = -1;
@@ -203,6 +204,8 @@ class SupervisorFdStore {
 
   Mutex mu_;
   HeldByKey held_ ABSL_GUARDED_BY(mu_);
+  // Keys without an fd whose drop is not confirmed.
+  std::set<fd_store::Key> dropping_absent_ ABSL_GUARDED_BY(mu_);
   // Ready() and Bound() were called. A supervisor may end before it has read either, so the next one gets them, too.
   bool served_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> bound_ ABSL_GUARDED_BY(mu_);
