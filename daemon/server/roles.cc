@@ -90,11 +90,12 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
 
 absl::Status ListDevices(const std::string& name, const Options& options) {
   BERTH_RETURN_IF_ERROR(BecomeChild(name, options.parent));
-  BERTH_ASSIGN_OR_RETURN(std::vector<DeviceRecord> records,
-                         TakeInventory({.backend = options.backend,
-                                        .host_devices = options.host_devices,
-                                        .host_bytes = options.host_bytes,
-                                        .host_devices_file = options.host_devices_file}));
+  const InventoryOptions inventory = {.backend = options.backend,
+                                      .host_devices = options.host_devices,
+                                      .host_bytes = options.host_bytes,
+                                      .host_devices_file = options.host_devices_file};
+  BERTH_RETURN_IF_ERROR(WriteInventory(kChildFd, ProvisionalInventory(inventory)));
+  BERTH_ASSIGN_OR_RETURN(std::vector<DeviceRecord> records, TakeInventory(inventory));
   if (options.memory_scrub_check) RunMemoryScrubChecks(&records);
   return WriteInventory(kChildFd, records);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,15 +94,24 @@ absl::StatusOr<Supervisor::Inventory> Supervisor::StartInventory() {
 }
 
 absl::StatusOr<std::vector<DeviceRecord>> Supervisor::TakeInventory(Inventory& inventory) {
+  std::string failure;
   if (!inventory.process.IsGone()) {
-    return absl::UnavailableError(
-        absl::StrCat("the inventory of devices did not end within ", kInventoryLimit.count(), " s"));
-  }
-  if (const ProcessEnd end = inventory.process.Reap(); end.code != 0) {
-    return absl::UnavailableError(absl::StrCat("the inventory of devices failed: ", end.ToString()));
+    inventory.process.Kill();
+    failure = absl::StrCat("not in ", kInventoryLimit.count(), " s");
+  } else if (const ProcessEnd end = inventory.process.Reap(); end.code != 0) {
+    failure = end.ToString();
   }
   BERTH_RETURN_IF_ERROR(SealMemfd(inventory.table.get(), F_SEAL_WRITE));
-  return ReadRecords(inventory.table.get());
+  absl::StatusOr<std::vector<DeviceRecord>> records = ReadRecords(inventory.table.get());
+  if (failure.empty()) return records;
+  if (!records.ok() || records->front().fault != DeviceFault::kNoDriver) {
+    return absl::UnavailableError(absl::StrCat("the inventory of devices failed: ", failure));
+  }
+  // The process wrote this record before it called the driver.
+  ScrubFinding& finding = records->front().scrub;
+  const std::string why = absl::StrCat(finding.detail, ": ", failure);
+  snprintf(finding.detail, sizeof(finding.detail), "%s", why.c_str());
+  return records;
 }
 
 absl::Status Supervisor::FindDevices() {

@@ -275,10 +275,15 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& 
   return HostDevices(options);
 }
 
+std::vector<DeviceRecord> ProvisionalInventory(const InventoryOptions& options) {
+  if (!options.host_devices_file.empty() || options.backend == BackendChoice::kHost) return {};
+  return {WithoutDriver(absl::UnavailableError("the process that calls the driver ended without a list of devices"))};
+}
+
 absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records) {
-  for (const DeviceRecord& record : records) {
-    if (::write(fd, &record, sizeof(record)) != sizeof(record)) return OsError("write(inventory)", errno);
-  }
+  const size_t bytes = records.size() * sizeof(DeviceRecord);
+  if (::pwrite(fd, records.data(), bytes, 0) != static_cast<ssize_t>(bytes)) return OsError("write(inventory)", errno);
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) < 0) return OsError("ftruncate(inventory)", errno);
   return absl::OkStatus();
 }
 

@@ -34,7 +34,11 @@ struct InventoryOptions {
 // Errors: kInvalidArgument for a file that describes no devices; kResourceExhausted without threads.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
 
-// Writes the records to `fd`, one after the other.
+// Returns the inventory that counts if the driver ends or holds up the process before TakeInventory() returns: a record
+// with fault kNoDriver. Empty if no driver is called.
+std::vector<DeviceRecord> ProvisionalInventory(const InventoryOptions& options);
+
+// Replaces the content of the file `fd` by the records.
 absl::Status WriteInventory(int fd, const std::vector<DeviceRecord>& records);
 
 }  // namespace berth

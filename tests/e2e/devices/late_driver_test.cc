@@ -92,7 +92,9 @@ class Node : public ::testing::Test {
   void StartDaemon(const Start& start) {
     std::vector<std::string> environment = {"BERTH_SESSION", "CUDA_VISIBLE_DEVICES", "BERTH_GPU_TEST_CONCURRENCY",
                                             "REALIZAR_GPU_TEST_CONCURRENCY"};
-    for (const std::string& entry : driver_.environment()) environment.push_back(entry);
+    for (const std::string& entry : driver_.environment()) {
+      if (!absl::StartsWith(entry, "LD_LIBRARY_PATH=")) environment.push_back(entry);
+    }
     environment.push_back(absl::StrCat("LD_LIBRARY_PATH=", libraries_));
     if (*start.environment != '\0') environment.emplace_back(start.environment);
     daemon_.emplace(Subprocess::Start({.argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder_),
@@ -153,6 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
               .init = "!100",
               .environment = "CUDA_VISIBLE_DEVICES=",
               .why = "no CUDA: no device (CUDA_VISIBLE_DEVICES=\"\")"},
+        Start{.name = "Abort",
+              .library = Library::kScripted,
+              .init = "abort",
+              .why = "without a list of devices: signal 6"},
+        Start{.name = "Exit", .library = Library::kScripted, .init = "exit", .why = "ended without a list of devices"},
         Start{.name = "TornLibrary", .library = Library::kTorn, .why = "libcuda.so.1: "},
         Start{.name = "BrokenLink", .library = Library::kBrokenLink, .why = "libcuda.so.1 is a link to a missing file"},
         Start{.name = "OldLibrary", .library = Library::kTooOld, .why = "libcuda.so.1 is too old"},

@@ -3,6 +3,7 @@
 // its second version: a program calls either, depending on the headers that it was built with.
 
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -72,6 +73,8 @@ extern "C" {
 int cuInit(unsigned int) {
   const auto script = ScriptedDriver::Now();
   ++ScriptedDriver::Counts().cuda_inits;
+  if (script->Get("cuInit") == "abort") ::abort();
+  if (script->Get("cuInit") == "exit") ::exit(0);
   if (const int error = ScriptedDriver::ErrorIn(script->Get("cuInit")); error != 0) return error;
   ::poll(nullptr, 0, static_cast<int>(script->Number("init_ms")));
   auto* const devices = new std::vector<int>;

@@ -5,6 +5,7 @@
 //   devices = 2          # how many NVML knows; 0
 //   cuda = 1 0           # which of them CUDA has, by its ordinals; all in order
 //   init_ms = 300        # how long cuInit takes
+//   cuInit = abort       # what ends the process that calls it, abort or exit; or an error
 //   driver = 2           # a reloaded driver: a process that initialised NVML under another gets error 1
 //   0.uuid = GPU-…       # of device 0, as every other key below
 //   0.parent = GPU-…     # the device of which it is a MIG instance
