@@ -269,7 +269,8 @@ void SupervisorFdStore::Drop(Key key) {
   MutexLock lock(&mu_);
   // The confirmation of an earlier drop is this one's, too: a second one could arrive after a later Put().
   const auto at = held_.find(key);
-  const bool again = at == held_.end() ? !dropping_absent_.insert(key).second : std::exchange(at->second.dropping, true);
+  const bool again =
+      at == held_.end() ? !dropping_absent_.insert(key).second : std::exchange(at->second.dropping, true);
   if (again) return;
   QueueLocked(KeyMessage{.kind = MessageKind::kDrop, .key = key});
 }

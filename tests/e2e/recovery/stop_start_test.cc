@@ -473,8 +473,8 @@ class StopStartBytesTest : public StopStartTest {
   }
 };
 
-// A holder of declared and reserved bytes around a stop of the daemon. Its process may be stopped until after the start.
-// It may be killed before the start or after.
+// A holder of declared and reserved bytes around a stop of the daemon. The process may be stopped until after the
+// start. It may be killed before the start or after.
 struct Fate {
   const char* name;
   bool stopped;
