@@ -126,8 +126,8 @@ UniqueFd OpenVerdict(pid_t holder) {
 }
 
 // Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then the
-// waits of a session pause while the starting process is stopped: a stopped wait must be granted nothing, and signals
-// to the starting process do not reach this one.
+// waits of a session pause while the starting process is stopped: a stopped wait must be granted nothing. Signals to
+// that process do not reach this one.
 class Watch {
  public:
   static absl::StatusOr<std::unique_ptr<Watch>> Start(const HolderTask& task, Cancellation* cancellation) {
@@ -151,14 +151,14 @@ class Watch {
     MutexLock lock(&mu_);
     session_ = std::move(session);
   }
-  bool StarterIsStopped() const { return IsStopped(starter_); }
+  bool ParentIsStopped() const { return IsStopped(parent_); }
 
  private:
   explicit Watch(UniqueFd stop) : stop_(std::move(stop)) {}
 
-  void LookAtStarter() {
+  void LookAtParent() {
     MutexLock lock(&mu_);
-    if (session_ == nullptr || std::exchange(paused_, StarterIsStopped()) == paused_) return;
+    if (session_ == nullptr || std::exchange(paused_, ParentIsStopped()) == paused_) return;
     if (paused_) {
       session_->core()->PauseWaits();
     } else {
@@ -173,7 +173,7 @@ class Watch {
     while (true) {
       const int look = fds[2].fd < 0 ? -1 : static_cast<int>(absl::ToInt64Milliseconds(kLook));
       const int ready = ::poll(fds, 3, look);
-      if (ready == 0) LookAtStarter();
+      if (ready == 0) LookAtParent();
       if (ready <= 0) continue;
       if (fds[0].revents != 0) return;
       char passed_on;
@@ -189,7 +189,7 @@ class Watch {
 
   const UniqueFd stop_;
   // The process that has not reaped this one yet.
-  const pid_t starter_ = ::getppid();
+  const pid_t parent_ = ::getppid();
   Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
@@ -198,7 +198,7 @@ class Watch {
 
 // As AcquirePermits(). A grant that meets a stopped starting process returns, and is requested again once the process
 // continues.
-absl::StatusOr<HeldPermits> AcquireForStarter(const std::shared_ptr<Session>& session, const PermitRequest& request,
+absl::StatusOr<HeldPermits> AcquireForParent(const std::shared_ptr<Session>& session, const PermitRequest& request,
                                               Watch& watch, Cancellation* cancellation, const Notification& over) {
   // A cancelled wait must not wait for the starting process to continue.
   const Cancellation::Hook wake(cancellation, [&session] { session->core()->ContinueWaits(); });
@@ -206,9 +206,9 @@ absl::StatusOr<HeldPermits> AcquireForStarter(const std::shared_ptr<Session>& se
     watch.PauseWaitsOf(session);
     absl::StatusOr<HeldPermits> permits = AcquirePermits(session, request, request.label, cancellation);
     watch.PauseWaitsOf(nullptr);
-    if (!permits.ok() || !watch.StarterIsStopped()) return permits;
+    if (!permits.ok() || !watch.ParentIsStopped()) return permits;
     BERTH_RETURN_IF_ERROR(permits->Release());
-    while (watch.StarterIsStopped() && !over.HasBeenNotified()) over.WaitForNotificationWithTimeout(kLook);
+    while (watch.ParentIsStopped() && !over.HasBeenNotified()) over.WaitForNotificationWithTimeout(kLook);
   }
 }
 
@@ -282,7 +282,7 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
                      .admin = globals.admin,
                      .observer = globals.observer});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), request));
-  absl::StatusOr<HeldPermits> permits = AcquireForStarter(*session, request, **watch, &cancellation, over);
+  absl::StatusOr<HeldPermits> permits = AcquireForParent(*session, request, **watch, &cancellation, over);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed, .not_run = "interrupted"});
   if (!permits.ok()) return fail(FailedToAcquire(permits.status(), request));
   const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits, request);

@@ -241,20 +241,34 @@ absl::Status SupervisorFdStore::Put(Key key, int fd, FdOwner owner) {
           Reason::kLimit, "{what}: {current} held, limit {limit}",
           {{"what", "file descriptors in the fd store"}, {"current", held_.size()}, {"limit", LimitOf(owner)}});
     }
-    if (dropping_absent_.contains(key) || !held_.insert({key, Held{.fd = fd}}).second) {
+    if (dropping_absent_.contains(key) || !held_.insert({key, Held{.fd = fd, .putting = true}}).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("the fd store holds kind ", static_cast<uint32_t>(key.kind), " id ", key.id, " already"));
     }
   }
   const absl::Status sent = SendBefore(socket_.get(), KeyMessage{.kind = MessageKind::kPut, .key = key},
                                        std::span(&fd, 1), Clock::now() + kSendLimit);
-  if (sent.ok()) return sent;
   MutexLock lock(&mu_);
+  const auto at = held_.find(key);
+  if (at != held_.end()) at->second.putting = false;
+  const bool dropping = at != held_.end() && at->second.dropping;
+  if (sent.ok()) {
+    if (dropping) QueueDropLocked(key);
+    return sent;
+  }
   // A new supervisor gets this fd with all others: already, or from SucceedLocked() here.
-  const bool gone = absl::IsUnavailable(sent);
-  if (gone && (!IsGone(socket_.get()) || SucceedLocked().ok())) return absl::OkStatus();
-  // A drop that is not confirmed yet still refuses the key.
-  if (const auto at = held_.find(key); at != held_.end() && !at->second.dropping) held_.erase(at);
+  if (absl::IsUnavailable(sent)) {
+    if (!IsGone(socket_.get())) {
+      if (dropping) QueueDropLocked(key);
+      return absl::OkStatus();
+    }
+    if (SucceedLocked().ok()) return absl::OkStatus();
+  }
+  held_.erase(key);
+  if (dropping) {
+    dropping_absent_.insert(key);
+    QueueDropLocked(key);
+  }
   return absl::IsDeadlineExceeded(sent) ? absl::UnavailableError(sent.message()) : sent;
 }
 
@@ -271,7 +285,12 @@ void SupervisorFdStore::Drop(Key key) {
   const auto at = held_.find(key);
   const bool again =
       at == held_.end() ? !dropping_absent_.insert(key).second : std::exchange(at->second.dropping, true);
-  if (again) return;
+  // A drop must not overtake the Put() of its key, which sends the drop itself then.
+  if (again || (at != held_.end() && at->second.putting)) return;
+  QueueDropLocked(key);
+}
+
+void SupervisorFdStore::QueueDropLocked(Key key) {
   QueueLocked(KeyMessage{.kind = MessageKind::kDrop, .key = key});
 }
 

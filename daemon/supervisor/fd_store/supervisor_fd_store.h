@@ -176,6 +176,8 @@ class SupervisorFdStore {
     UniqueFd own;
     // The supervisor was requested to close its duplicate and has not confirmed it.
     bool dropping = false;
+    // Put() is sending the fd.
+    bool putting = false;
   };
   using HeldByKey = std::map<fd_store::Key, Held>;
 
@@ -195,6 +197,7 @@ class SupervisorFdStore {
   // Queues a message behind those that already wait, then flushes.
   template <typename T>
   void QueueLocked(const T& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void QueueDropLocked(fd_store::Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // The socket to the current supervisor: the number stays the same across replacements.
