@@ -256,7 +256,8 @@ TEST_F(StoppedWaitersTest, StoppedAcquireHoldsNothing) {
     holder.Do("acquire p");
     Subprocess shell = Subprocess::Start(
         {.argv = {"/bin/bash", "-c",
-                  "\"$0\" acquire --quiet --shell --owner $$ >/dev/null & echo $!; wait $!; echo acquired; read line; true",
+                  "\"$0\" acquire --quiet --shell --owner $$ >/dev/null & echo $!; wait $!; echo acquired; "
+                  "read line; true",
                   ProgramPath("client/cli/berth")},
          .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
     pid_t acquire = 0;
