@@ -358,6 +358,7 @@ void Core::Tick(absl::Time now, Effects* effects) {
     managers_->devices.EndHungWorkers(step);
     managers_->devices.EndHungMonitor(step);
     managers_->workers.EndIdleContexts(step);
+    managers_->workers.EndHolds(step);
   });
 }
 

@@ -116,8 +116,10 @@ absl::Status Ledger::Require(uint64_t capacity) {
   if (file_.capacity() >= capacity) return absl::OkStatus();
   const absl::Status made = Grow(0);
   if (file_.capacity() >= capacity) return absl::OkStatus();
-  return RefuseWithRetry(Reason::kLedgerFull, kCapacityPause, "ledger {path}: {why}",
-                         {{"path", path_}, {"why", made.message()}});
+  return RefuseWithRetry(Reason::kLedgerFull, kCapacityPause,
+                         "the daemon's ledger {path} of {current} bytes cannot reserve {requested} more: {why}; free space "
+                         "there, or raise the daemon's limit (LimitFSIZE= of its service)",
+                         {{"path", path_}, {"current", file_.end()}, {"requested", capacity}, {"why", made.message()}});
 }
 
 absl::Status Ledger::FreeCapacity(uint64_t bytes) {

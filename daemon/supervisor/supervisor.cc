@@ -66,6 +66,19 @@ absl::StatusOr<rlim_t> LiftFdLimit() {
   return limit.rlim_cur;
 }
 
+// Removes the limit on processor time for this process and its children: the kernel ends a process at the limit, and a
+// daemon reaches any limit. Errors: a limit that this process may not raise.
+absl::Status LiftCpuLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_CPU, &limit) < 0) return OsError("getrlimit", errno);
+  if (limit.rlim_cur == RLIM_INFINITY) return absl::OkStatus();
+  const rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+  if (::setrlimit(RLIMIT_CPU, &none) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("RLIMIT_CPU is ", limit.rlim_cur, " s, after which the kernel ends the daemon, and its hard limit is ",
+                   limit.rlim_max, " s: start it with ulimit -t unlimited, or LimitCPU=infinity of the service"));
+}
+
 // Returns an fd to read the control signals from.
 absl::StatusOr<UniqueFd> TakeSignals() {
   // The reader of ready_fd may have ended.
@@ -92,6 +105,7 @@ absl::Status Supervisor::Run(const SupervisorOptions& options) {
   if (options.ready_fd >= 0) {
     BERTH_ASSIGN_OR_RETURN(ready, TakeOverFd(options.ready_fd));
   }
+  BERTH_RETURN_IF_ERROR(LiftCpuLimit());
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());
   BERTH_ASSIGN_OR_RETURN(UniqueFd signals, TakeSignals());
   if (options.broker_fd >= 0) return Succeed(options, fds, std::move(signals));

@@ -259,7 +259,7 @@ bool NamesLimit(absl::string_view text) {
   return absl::StrContains(text, "RLIMIT_NPROC") || absl::StrContains(text, "RLIMIT_AS") ||
          absl::StrContains(text, "RLIMIT_DATA") ||
          absl::StrContains(text, "RLIMIT_NOFILE") || absl::StrContains(text, "RLIMIT_FSIZE") ||
-         absl::StrContains(text, "pids.max");
+         absl::StrContains(text, "RLIMIT_DATA") || absl::StrContains(text, "pids.max");
 }
 
 // Whether the outcome is the same as without a limit.
@@ -292,7 +292,7 @@ TEST_F(LimitsTest, ClientsSucceedOrNameTheLimit) {
     for (const Subject& subject : Subjects()) {
       SCOPED_TRACE(absl::StrCat(subject.name, ", ", limit.name));
       const bool sdk = !subject.input.empty();
-      if (!TriesEach() && !sdk && subject.name != "Run") continue;
+      if (!TriesEach() && ((!sdk && subject.name != "Run") || limit.name == "Data")) continue;
       const uint64_t floor =
           FloorOf(limit, subject.program, sdk ? std::vector<std::string>() : std::vector<std::string>{"--version"});
       std::vector<std::string> argv = {ProgramPath(subject.program)};
@@ -445,6 +445,39 @@ TEST_F(LimitsTest, DaemonRefusesWhatExceedsFileSize) {
     }
   }
   EXPECT_GT(served, 0);
+}
+
+// A soft limit on processor time is raised; a hard one, which the daemon may not raise, is refused at the start.
+TEST_F(LimitsTest, DaemonRefusesLimitOfProcessorTime) {
+  struct Row {
+    const char* value;
+    bool serves;
+  };
+  for (const Row& row : {Row{"3600:unlimited", true}, Row{"3600:7200", false}}) {
+    SCOPED_TRACE(row.value);
+    const std::string run = absl::StrCat(folder_, "/cpu-", row.serves);
+    const std::string errors = absl::StrCat(run, ".errors");
+    std::vector<std::string> argv = {"/usr/bin/prlimit", absl::StrCat("--cpu=", row.value), "--"};
+    if (IsRoot()) argv.insert(argv.end(), {"/usr/bin/setpriv", "--bounding-set=-sys_resource"});
+    argv.insert(argv.end(), {ProgramPath("daemon/berthd"), "--backend=host", absl::StrCat("--folder=", run)});
+    Subprocess berthd =
+        Subprocess::Start({.argv = argv, .environment = {"BERTH_SESSION"}, .errors = errors, .of_operator = true});
+    bool up = false;
+    EXPECT_TRUE(Eventually([&] {
+      up = Run({ProgramPath("client/cli/berth"), absl::StrCat("--folder=", run), "status"}, {}, {}).code == 0;
+      return up || berthd.IsGone();
+    }));
+    EXPECT_EQ(up, row.serves) << ReadText(errors);
+    if (up) {
+      for (const ChildInfo& child : ProcessesWith("berthd", absl::StrCat("--folder=", run))) {
+        const std::string limits = ReadText(absl::StrCat("/proc/", child.pid, "/limits"));
+        EXPECT_TRUE(absl::StrContains(limits, "Max cpu time              unlimited            unlimited")) << limits;
+      }
+      berthd.Signal(SIGTERM);
+    }
+    EXPECT_EQ(berthd.Wait(), row.serves ? 0 : 1);
+    EXPECT_EQ(absl::StrContains(ReadText(errors), "RLIMIT_CPU is 3600 s"), !row.serves) << ReadText(errors);
+  }
 }
 
 TEST_F(LimitsTest, ClientsReportOutputAboveFileSize) {

@@ -1,4 +1,7 @@
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
@@ -48,10 +51,12 @@ TEST(CoreWorkerTest, RequestThatEndsTwoWorkersIsRefused) {
                          Row{"two deaths after another command", 1, 1, 2, true}}) {
     SCOPED_TRACE(row.name);
     CoreHarness h;
-    Peer a = h.Open();
-    for (int i = 0; i < row.before; ++i) h.Allocate(a, MiB(2));
+    Peer a = h.Open(1000);
+    Peer b = h.Open(1001);
+    Peer c = h.Open(1002);
+    for (int i = 0; i < row.before; ++i) h.Allocate(b, MiB(2));
     const CallId request = h.Allocate(a, MiB(4));
-    const CallId behind = h.Allocate(a, MiB(6));
+    const CallId behind = h.Allocate(c, MiB(6));
     for (int i = 0; i < row.answered; ++i) h.WorkOnce();
     for (int death = 0; death < row.deaths; ++death) {
       EXPECT_FALSE(h.Answered(request)) << death;
@@ -68,6 +73,70 @@ TEST(CoreWorkerTest, RequestThatEndsTwoWorkersIsRefused) {
     EXPECT_TRUE(h.StatusOf(behind).ok());
     EXPECT_EQ(h.BytesOf(0).reserved, Bytes(0));
   }
+}
+
+TEST(CoreWorkerTest, UserIsHeldBackAfterTwoEndedWorkers) {
+  CoreHarness h;
+  Peer a = h.Open(1000);
+  Peer same_user = h.Open(1000);
+  Peer other = h.Open(1001);
+  const AllocateResult own = h.MustAllocate(a, MiB(2));
+  const AllocateResult others = h.MustAllocate(other, MiB(2));
+  // Two requests, each fatal to one worker.
+  const CallId first = h.Allocate(a, MiB(4));
+  h.DropWorker();
+  h.RaiseWorker();
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(first).ok());
+  const CallId second = h.Allocate(a, MiB(6));
+  const CallId waiting = h.Allocate(same_user, MiB(6));
+  h.DropWorker();
+  h.RaiseWorker();
+  for (const CallId call : {second, waiting, h.Allocate(a, MiB(2)), h.Allocate(same_user, MiB(2))}) {
+    ASSERT_TRUE(h.Answered(call));
+    EXPECT_TRUE(h.Refused(call, Reason::kDriver)) << h.StatusOf(call);
+    EXPECT_EQ(h.NamedValue(call, "user"), "1000");
+    EXPECT_EQ(h.NamedValue(call, "seconds"), "60");
+    EXPECT_TRUE(GetErrorDetails(h.StatusOf(call))->retry_after.has_value());
+  }
+  // The user's releases wait for the end of the hold, too; other users are served.
+  h.Free(a, own.block.handle, {own.import});
+  h.Free(other, others.block.handle, {others.import});
+  h.WorkAll();
+  h.MustAllocate(other, MiB(6));
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  h.now += absl::Seconds(60);
+  h.Tick();
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
+  h.MustAllocate(a, MiB(2));
+}
+
+TEST(CoreWorkerTest, ReleaseThatEndsTwoWorkersWaitsForReap) {
+  CoreHarness h;
+  Peer a = h.Open(1000);
+  Peer other = h.Open(1001);
+  const AllocateResult freed = h.MustAllocate(a, MiB(4));
+  h.Free(a, freed.block.handle, {freed.import});
+  for (int death = 0; death < 2; ++death) {
+    h.DropWorker();
+    h.RaiseWorker();
+  }
+  EXPECT_TRUE(h.jobs.empty());
+  EXPECT_EQ(h.BytesOf(0).retired, MiB(4));
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  h.MustAllocate(other, MiB(4));
+  // Neither another worker nor the end of the hold repeats it.
+  h.DropWorker();
+  h.RaiseWorker();
+  h.now += absl::Seconds(60);
+  h.Tick();
+  EXPECT_TRUE(h.jobs.empty());
+  const Caller admin = CoreHarness::Admin();
+  h.Ask([&](Core& core, CallId call, Effects* effects) { core.Reap(h.now, call, admin, effects); });
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
 }
 
 TEST(CoreWorkerTest, ReleaseByWorkerDeathIsNotRepeated) {

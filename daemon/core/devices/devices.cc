@@ -262,7 +262,7 @@ void Devices::Add(const DeviceConfig& config) {
 }
 
 absl::Time Devices::next_deadline() const {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = core_.workers.next_deadline();
   for (const auto& [ordinal, device] : devices_) {
     next = std::min({next, device.refill_at, device.main.calls.deadline(), device.context.calls.deadline(),
                      device.context.idle_at, device.survey_due});

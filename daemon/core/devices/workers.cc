@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,8 @@
 namespace berth::core {
 namespace {
 
-// A request is refused after so many workers ended while they executed its command. The first may have ended for
-// another reason. The supervisor does not stop the device yet (WorkerRestarts::kMax).
+// No worker gets a command after so many workers ended while they executed it. The first may have ended for another
+// reason. The supervisor does not stop the device yet (WorkerRestarts::kMax).
 constexpr int kMaxEndedWorkers = 2;
 
 bool IsOutOfMemory(const absl::Status& status) { return IsRefusal(status, Reason::kOutOfMemory); }
@@ -31,6 +32,7 @@ void Workers::BlockCreated(StepContext& step, BlockId block, const absl::Status&
   Block* const made = core_.blocks.Find(block);
   if (made == nullptr || !InTheMaking(made->phase) || !made->asked) return;
   made->asked = made->asked_earlier = false;
+  made->ended_workers = 0;
   core_.devices.DeviceOf(*made).worker(made->worker_kind()).calls.OnAnswered(step.now, made->bytes);
   if (!status.ok()) {
     NotMade(step, *made, status);
@@ -73,14 +75,10 @@ void Workers::BlockReleased(StepContext& step, BlockId block, const absl::Status
     core_.memory_log.Log(step, core_.memory_log.RecordOf(*released, LogAction::kRelease), status);
   RecordReaped(step, *released, status.ok());
   if (status.ok()) {
-    if (released->stuck) {
-      core_.budgets.ForEachBudget(*released, [&](ByteBudget& budget) { budget.UnmarkStuck(released->bytes); });
-    }
+    Unstick(*released);
     core_.blocks.Apply(step, *released, BlockEvent::kReleased);
   } else if (asked) {
-    released->stuck = true;
-    released->release_error = ToMessage(status.message(), LogRecord::kMaxMessageBytes);
-    core_.budgets.ForEachBudget(*released, [&](ByteBudget& budget) { budget.MarkStuck(released->bytes); });
+    Stick(step, *released, status.message());
   }
   RunRetries(step, device);
   step.MarkCapacityChanged();
@@ -118,11 +116,9 @@ void Workers::WorkerUp(StepContext& step, uint32_t device, WorkerKind worker_kin
       AskCreate(step, *block);
       continue;
     }
-    if (block->stuck) {
-      // A new worker may succeed where the last one failed.
-      block->stuck = false;
-      core_.budgets.ForEachBudget(*block, [&](ByteBudget& budget) { budget.UnmarkStuck(block->bytes); });
-    }
+    if (block->stuck && IsHeldBack(step, *block)) continue;
+    // A new worker may succeed where the last one failed.
+    Unstick(*block);
     AskRelease(step, *block);
   }
   if (worker_kind == WorkerKind::kContext) MarkContextNeed(step, served);
@@ -151,6 +147,7 @@ void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_k
     }
   }
   const BlockId executed_last = ExecutedLast(device, worker_kind);
+  if (executed_last) ChargeEnd(step, *core_.blocks.Find(executed_last));
   for (const Block* const there : core_.blocks.table().OfDevice(device)) {
     const bool goes = there->phase == BlockPhase::kAbandoned || there->phase == BlockPhase::kRetired;
     if (there->worker_kind() != worker_kind || !(there->asked || goes)) continue;
@@ -161,8 +158,15 @@ void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_k
       core_.blocks.Unmake(step, block);
     } else if (block.phase == BlockPhase::kRetired) {
       served.releases_ended += asked ? 1 : 0;
-      if (core_.blocks.IsLost(block)) AskRelease(step, block);
-    } else if (block.id == executed_last && ++block.ended_workers == kMaxEndedWorkers) {
+      if (core_.blocks.IsLost(block)) {
+        AskRelease(step, block);
+      } else if (block.id == executed_last && block.ended_workers >= kMaxEndedWorkers) {
+        const absl::Status why = Refuse(Reason::kDriver, "{ended} workers ended while they released this block: {why}",
+                                        {{"ended", block.ended_workers}, {"why", down.last_failure}});
+        if (block.owned()) core_.memory_log.Log(step, core_.memory_log.RecordOf(block, LogAction::kRelease), why);
+        Stick(step, block, why.message());
+      }
+    } else if (block.id == executed_last && block.ended_workers >= kMaxEndedWorkers) {
       NotMade(step, block,
               Refuse(Reason::kDriver,
                      "device {device}: {ended} workers ended while they made this block of {requested} bytes, which is "
@@ -186,6 +190,63 @@ BlockId Workers::ExecutedLast(uint32_t device, WorkerKind worker_kind) const {
     if (first == nullptr || there->asked_as < first->asked_as) first = there;
   }
   return first == nullptr ? BlockId() : first->id;
+}
+
+void Workers::ChargeEnd(StepContext& step, Block& block) {
+  ++block.ended_workers;
+  // The daemon's own blocks, and blocks that no request waits for any more, are no user's command.
+  if (!block.owned()) return;
+  ended_.OnEnded(step.now, {.device = block.device,
+                            .worker_kind = block.worker_kind(),
+                            .user = block.claimant().user});
+}
+
+absl::Status Workers::CheckHold(StepContext& step, const Device& device, WorkerKind worker_kind,
+                                const Tenant& tenant) const {
+  const EndedWorkers::Key key = {
+      .device = device.config.ordinal, .worker_kind = worker_kind, .user = UserOf(tenant)};
+  const std::optional<absl::Time> until = ended_.HeldUntil(step.now, key);
+  if (!until.has_value()) return absl::OkStatus();
+  const absl::Duration left = *until - step.now;
+  return RefuseWithRetry(Reason::kDriver, left,
+                         "device {device}: {ended} workers ended while they executed commands of user {user}; the user's "
+                         "commands are held back for {seconds} s; use another device, or find the cause: {why}",
+                         {{"device", key.device},
+                          {"ended", EndedWorkers::kMax},
+                          {"user", key.user},
+                          {"seconds", absl::ToInt64Seconds(absl::Ceil(left, absl::Seconds(1)))},
+                          {"why", device.worker(worker_kind).last_failure}});
+}
+
+absl::Status Workers::CheckHoldOf(StepContext& step, const Block& block) const {
+  if (!block.owned()) return absl::OkStatus();
+  return CheckHold(step, core_.devices.At(block.device), block.worker_kind(), block.tenant);
+}
+
+void Workers::EndHolds(StepContext& step) {
+  for (const EndedWorkers::Key& key : ended_.Forget(step.now)) {
+    const Device& device = core_.devices.At(key.device);
+    if (device.worker(key.worker_kind).state != DeviceState::kReady) continue;
+    for (const Block* const there : core_.blocks.table().OfDevice(key.device)) {
+      const bool held = there->stuck && there->worker_kind() == key.worker_kind && there->claimant().user == key.user;
+      if (!held || IsHeldBack(step, *there)) continue;
+      Block& block = *core_.blocks.Find(there->id);
+      Unstick(block);
+      AskRelease(step, block);
+    }
+  }
+}
+
+void Workers::Stick(StepContext& step, Block& block, absl::string_view why) {
+  block.stuck = true;
+  block.release_error = ToMessage(why, LogRecord::kMaxMessageBytes);
+  core_.budgets.ForEachBudget(block, [&](ByteBudget& budget) { budget.MarkStuck(block.bytes); });
+  step.MarkCapacityChanged();
+}
+
+void Workers::Unstick(Block& block) {
+  if (!std::exchange(block.stuck, false)) return;
+  core_.budgets.ForEachBudget(block, [&](ByteBudget& budget) { budget.UnmarkStuck(block.bytes); });
 }
 
 void Workers::RefuseWaiting(StepContext& step, Device& device, WorkerKind worker_kind) {
@@ -214,6 +275,9 @@ void Workers::AskCreate(StepContext& step, Block& block) {
   }
   block.memory_generation = worker.generation;
   if (worker.state != DeviceState::kReady) return;
+  // A block that another broker may have had made is settled by a worker only.
+  if (const absl::Status held = CheckHoldOf(step, block); !held.ok() && !block.asked_earlier)
+    return NotMade(step, block, held);
   block.asked = true;
   block.asked_as = ++asks_;
   worker.calls.OnAsked(step.now, block.bytes);
@@ -221,7 +285,19 @@ void Workers::AskCreate(StepContext& step, Block& block) {
       CreateBlock{.device = block.device, .worker_kind = block.worker_kind(), .block = block.id, .bytes = block.bytes});
 }
 
+bool Workers::IsHeldBack(StepContext& step, const Block& block) const {
+  return !core_.blocks.IsLost(block) &&
+         (block.ended_workers >= kMaxEndedWorkers || !CheckHoldOf(step, block).ok());
+}
+
 void Workers::AskRelease(StepContext& step, Block& block) {
+  const Worker& worker = core_.devices.DeviceOf(block).worker(block.worker_kind());
+  const absl::Status held = CheckHoldOf(step, block);
+  if (held.ok() || core_.blocks.IsLost(block)) return SendRelease(step, block);
+  if (worker.state == DeviceState::kReady && core_.fences.MayGoBack(step, block)) Stick(step, block, held.message());
+}
+
+void Workers::SendRelease(StepContext& step, Block& block) {
   Device& device = core_.devices.DeviceOf(block);
   Worker& worker = device.worker(block.worker_kind());
   const bool lost = core_.blocks.IsLost(block);
@@ -255,9 +331,9 @@ void Workers::Reap(StepContext& step, CallId call, const Caller& caller) {
     for (const Block* const there : core_.blocks.table().OfDevice(ordinal)) {
       if (!there->stuck || device.worker(there->worker_kind()).state != DeviceState::kReady) continue;
       Block& block = *core_.blocks.Find(there->id);
-      block.stuck = false;
-      core_.budgets.ForEachBudget(block, [&](ByteBudget& budget) { budget.UnmarkStuck(block.bytes); });
-      AskRelease(step, block);
+      Unstick(block);
+      // An operator may have found the cause: also a release at which workers ended is tried again.
+      SendRelease(step, block);
       reaping.open.insert(block.id);
       ++reaping.result.tried;
       reaping.result.tried_bytes = Bytes(reaping.result.tried_bytes.count() + block.bytes.count());

@@ -16,6 +16,7 @@
 #include "common/wire/ipc_handle.h"
 #include "daemon/base/worker_kind.h"
 #include "daemon/core/devices/device_state.h"
+#include "daemon/core/devices/ended_workers.h"
 #include "daemon/core/memory/block_table.h"
 #include "daemon/core/types/block_types.h"
 #include "daemon/core/types/caller.h"
@@ -58,6 +59,13 @@ class Workers {
   void EndIdleContexts(StepContext& step);
   void AskCreate(StepContext& step, Block& block);
   void AskRelease(StepContext& step, Block& block);
+  // Checks that the worker may get commands for blocks of the tenant's user. Errors: DRIVER, while the user is held
+  // back because workers ended at its commands.
+  absl::Status CheckHold(StepContext& step, const Device& device, WorkerKind worker_kind, const Tenant& tenant) const;
+  // Releases the blocks of users whose hold is over.
+  void EndHolds(StepContext& step);
+  // Returns when EndHolds() is due; InfiniteFuture for never.
+  absl::Time next_deadline() const { return ended_.next_deadline(); }
   // The worker makes nothing any more: refuses the requests that wait for it.
   void RefuseWaiting(StepContext& step, Device& device, WorkerKind worker_kind);
 
@@ -75,6 +83,16 @@ class Workers {
 
   // Returns the block whose command the worker was executing when it ended; 0 for none.
   BlockId ExecutedLast(uint32_t device, WorkerKind worker_kind) const;
+  // The worker ended while it executed the command for `block`: charges the block's user.
+  void ChargeEnd(StepContext& step, Block& block);
+  // CheckHold() for the block's user; OK for a block of the daemon's own.
+  absl::Status CheckHoldOf(StepContext& step, const Block& block) const;
+  // Whether no worker gets the release: two ended at it, or its user is held back.
+  bool IsHeldBack(StepContext& step, const Block& block) const;
+  // Leaves a retired block unreleased, for the reason `why`; it stays charged.
+  void Stick(StepContext& step, Block& block, absl::string_view why);
+  void Unstick(Block& block);
+  void SendRelease(StepContext& step, Block& block);
   void NotMade(StepContext& step, Block& block, const absl::Status& status);
   void RunRetries(StepContext& step, Device& device);
   // A retried release of the block has ended.
@@ -84,6 +102,8 @@ class Workers {
   // Number of commands that were sent.
   uint64_t asks_ = 0;
   std::map<CallId, Reaping> reapings_;
+  // Not persisted: the next broker begins to count.
+  EndedWorkers ended_;
 };
 
 }  // namespace berth::core

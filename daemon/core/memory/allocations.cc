@@ -26,7 +26,8 @@ void Allocations::Allocate(StepContext& step, CallId call, const Caller& caller,
 
   const bool picks = request.constraint.pick != DevicePick::kNone;
   const absl::StatusOr<Device*> found =
-      picks ? PickDevice(request, admitted->session) : core_.devices.FindServing(request.device, request.device_uuid);
+      picks ? PickDevice(step, request, admitted->session)
+            : core_.devices.FindServing(request.device, request.device_uuid);
   if (!found.ok()) return refuse(found.status());
   Device& device = **found;
   log_record.device = device.config.ordinal;
@@ -36,6 +37,8 @@ void Allocations::Allocate(StepContext& step, CallId call, const Caller& caller,
   if (!kind.ok()) return refuse(kind.status());
   if (!device.worker(WorkerKindOf(*kind)).in_service())
     return refuse(Devices::OutOfService(device, WorkerKindOf(*kind)));
+  const absl::Status held = core_.workers.CheckHold(step, device, WorkerKindOf(*kind), admitted->session.tenant);
+  if (!held.ok()) return refuse(held);
   const absl::Status limits = MayQueue(admitted->channel, admitted->session);
   if (!limits.ok()) return refuse(limits);
   const uint32_t ordinal = device.config.ordinal;
@@ -55,7 +58,8 @@ void Allocations::Allocate(StepContext& step, CallId call, const Caller& caller,
                                          .of_operator = admitted->session.of_operator});
 }
 
-absl::StatusOr<Device*> Allocations::PickDevice(const AllocateRequest& request, const Session& session) {
+absl::StatusOr<Device*> Allocations::PickDevice(StepContext& step, const AllocateRequest& request,
+                                                const Session& session) {
   core_.devices.UpdatePlacement();
   Placement::Ask ask{.constraint = request.constraint};
   BERTH_RETURN_IF_ERROR(core_.devices.placement().Resolve(&ask.constraint));
@@ -68,6 +72,7 @@ absl::StatusOr<Device*> Allocations::PickDevice(const AllocateRequest& request, 
     if (first == nullptr) first = &device;
     const absl::StatusOr<ExportKind> kind = core_.workers.ChooseKind(device, request.kinds);
     if (!kind.ok() || !device.worker(WorkerKindOf(*kind)).in_service()) continue;
+    if (!core_.workers.CheckHold(step, device, WorkerKindOf(*kind), session.tenant).ok()) continue;
     const Waiting waiting{
         .session = session.id, .tenant = session.tenant, .asks = {{.device = ordinal, .bytes = bytes}}, .kind = *kind};
     if (core_.byte_queue.Assess(waiting, {}).kind > Shortage::Kind::kComing) continue;

@@ -52,7 +52,7 @@ class Allocations {
  private:
   // Picks by the request's constraint, preferably a device with capacity in the caller's budgets. Errors: those of
   // Placement::CheckConstraint(); NO_DEVICE; FindServing()'s for bytes.
-  absl::StatusOr<Device*> PickDevice(const AllocateRequest& request, const Session& session);
+  absl::StatusOr<Device*> PickDevice(StepContext& step, const AllocateRequest& request, const Session& session);
   // Errors: LIMIT.
   absl::Status MayQueue(const Channel& channel, const Session& session) const;
   // Assigns the block to the request.

@@ -63,7 +63,7 @@ struct Block {
   // The number of that command among all workers' commands; 0 if no worker executes it. A worker executes its commands
   // in their order.
   uint64_t asked_as = 0;
-  // In the making: how many workers have ended while they executed that command.
+  // In the making or retired: how many workers have ended while they executed that command.
   int ended_workers = 0;
   // In the making: an earlier broker may have had the block made; only an answer of the worker settles that.
   bool asked_earlier = false;
