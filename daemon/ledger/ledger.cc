@@ -117,8 +117,8 @@ absl::Status Ledger::Require(uint64_t capacity) {
   const absl::Status made = Grow(0);
   if (file_.capacity() >= capacity) return absl::OkStatus();
   return RefuseWithRetry(Reason::kLedgerFull, kCapacityPause,
-                         "the daemon's ledger {path} of {current} bytes cannot reserve {requested} more: {why}; free space "
-                         "there, or raise the daemon's limit (LimitFSIZE= of its service)",
+                         "the daemon's ledger {path} of {current} bytes cannot reserve {requested} more: {why}; free "
+                         "space there, or raise the daemon's limit (LimitFSIZE= of its service)",
                          {{"path", path_}, {"current", file_.end()}, {"requested", capacity}, {"why", made.message()}});
 }
 

@@ -209,7 +209,7 @@ absl::Status Workers::CheckHold(StepContext& step, const Device& device, WorkerK
   if (!until.has_value()) return absl::OkStatus();
   const absl::Duration left = *until - step.now;
   return RefuseWithRetry(Reason::kDriver, left,
-                         "device {device}: {ended} workers ended while they executed commands of user {user}; the user's "
+                         "device {device}: {ended} workers ended while they executed commands of user {user}, whose "
                          "commands are held back for {seconds} s; use another device, or find the cause: {why}",
                          {{"device", key.device},
                           {"ended", EndedWorkers::kMax},

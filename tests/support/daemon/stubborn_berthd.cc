@@ -1,9 +1,12 @@
-// berthd on host memory whose driver fails to release memory as long as the file named by $BERTH_STUBBORN_WHILE exists.
+// berthd on host memory whose driver fails as long as the file named by $BERTH_STUBBORN_WHILE exists. The file's line says
+// how: "allocate BYTES" and "release" end the worker that does so, any other line is an error of each release.
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +14,7 @@
 
 #include <berth/error.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/cuda/driver_code.h"
 #include "common/status_macros.h"
 #include "daemon/config/options.h"
@@ -28,8 +32,13 @@ class StubbornResource final : public MemoryDecorator {
   StubbornResource(std::unique_ptr<MemoryResource> inner, std::string path)
       : MemoryDecorator(std::move(inner)), path_(std::move(path)) {}
 
+  absl::StatusOr<MemoryBlock> Allocate(Bytes bytes, absl::string_view tag) override {
+    EndIf(absl::StrCat("allocate ", bytes.count()));
+    return MemoryDecorator::Allocate(bytes, tag);
+  }
   absl::Status Deallocate(MemoryBlock& block) override {
     if (::access(path_.c_str(), F_OK) != 0) return MemoryDecorator::Deallocate(block);
+    EndIf("release");
     // An error after which a worker continues.
     return Refuse(Reason::kDriver, "{call}: {name} ({driver_code})",
                   {{"call", "cuMemRelease"},
@@ -38,6 +47,12 @@ class StubbornResource final : public MemoryDecorator {
   }
 
  private:
+  void EndIf(const std::string& call) const {
+    std::string line;
+    std::ifstream file(path_);
+    if (std::getline(file, line) && line == call) ::kill(::getpid(), SIGKILL);
+  }
+
   const std::string path_;
 };
 
