@@ -1,5 +1,5 @@
-// berthd on host memory whose driver fails as long as the file named by $BERTH_STUBBORN_WHILE exists. The file's line says
-// how: "allocate BYTES" and "release" end the worker that does so, any other line is an error of each release.
+// berthd on host memory whose driver fails as long as the file named by $BERTH_STUBBORN_WHILE exists. The file's line
+// says how: "allocate BYTES" and "release" end the worker that does so, any other line is an error of each release.
 
 #include <signal.h>
 #include <stdio.h>
