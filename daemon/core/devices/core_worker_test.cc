@@ -105,7 +105,7 @@ TEST(CoreWorkerTest, UserIsHeldBackAfterTwoEndedWorkers) {
   h.WorkAll();
   h.MustAllocate(other, MiB(6));
   EXPECT_EQ(h.BytesOf(0).retired, MiB(2));
-  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1u);
   h.now += absl::Seconds(60);
   h.Tick();
   h.WorkAll();
@@ -125,7 +125,7 @@ TEST(CoreWorkerTest, ReleaseThatEndsTwoWorkersWaitsForReap) {
   }
   EXPECT_TRUE(h.jobs.empty());
   EXPECT_EQ(h.BytesOf(0).retired, MiB(4));
-  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1u);
   h.MustAllocate(other, MiB(4));
   // Neither another worker nor the end of the hold repeats it.
   h.DropWorker();
@@ -165,7 +165,7 @@ TEST(CoreWorkerTest, StuckBlockEndsWithItsWorkerOnce) {
   h.Free(a, freed.block.handle, {freed.import});
   h.WorkOnce(absl::InternalError("no"));
   released(absl::InternalError("no"));
-  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1);
+  EXPECT_EQ(h.core->ListDevices()[0].failed_releases, 1u);
   h.DropWorker();
   released(absl::OkStatus());
   EXPECT_EQ(h.BytesOf(0), ByteCounts());
