@@ -76,7 +76,8 @@ absl::Status LiftCpuLimit() {
   if (::setrlimit(RLIMIT_CPU, &none) == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("RLIMIT_CPU is ", limit.rlim_cur, " s, at which the kernel ends the daemon; the hard limit, ",
-                   limit.rlim_max, " s, may not be raised: start it with ulimit -t unlimited, or LimitCPU=infinity of the service"));
+                   limit.rlim_max, " s, may not be raised: start it with ulimit -t unlimited, or LimitCPU=infinity of "
+                   "the service"));
 }
 
 // Returns an fd to read the control signals from.
