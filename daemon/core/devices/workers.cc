@@ -194,7 +194,7 @@ BlockId Workers::ExecutedLast(uint32_t device, WorkerKind worker_kind) const {
 
 void Workers::ChargeEnd(StepContext& step, Block& block) {
   ++block.ended_workers;
-  // The daemon's own blocks, and blocks that no request waits for any more, are no user's command.
+  // The daemon's own blocks are no user's command.
   if (!block.owned()) return;
   ended_.OnEnded(step.now, {.device = block.device,
                             .worker_kind = block.worker_kind(),
