@@ -259,7 +259,7 @@ bool NamesLimit(absl::string_view text) {
   return absl::StrContains(text, "RLIMIT_NPROC") || absl::StrContains(text, "RLIMIT_AS") ||
          absl::StrContains(text, "RLIMIT_DATA") ||
          absl::StrContains(text, "RLIMIT_NOFILE") || absl::StrContains(text, "RLIMIT_FSIZE") ||
-         absl::StrContains(text, "RLIMIT_DATA") || absl::StrContains(text, "pids.max");
+         absl::StrContains(text, "pids.max");
 }
 
 // Whether the outcome is the same as without a limit.
