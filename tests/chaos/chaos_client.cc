@@ -300,12 +300,13 @@ class ChaosClient {
       const bool stale = GoesStale([&] { return Block::Import(session_, block->handle()).status(); });
       return stale ? Refused() : mapping.status();
     }
-    BERTH_ASSIGN_OR_RETURN(const auto ref, GpuRef<uint32_t>::Of(*mapping));
+    const auto ref = GpuRef<uint32_t>::Of(*mapping);
+    if (!ref.ok()) return IsWorkersDeath(ref.status()) ? Refused() : ref.status();
     absl::StatusOr<Held> held = Fill(*std::move(block), static_cast<uint32_t>(random_()));
     const absl::Status checked = held.ok() ? Check(*held) : held.status();
     if (checked.ok()) return checked;
-    const bool stale = absl::IsDataLoss(checked) ? !ref.Access().status().ok()
-                                                 : GoesStale([&] { return ref.Access().status(); });
+    const bool stale = absl::IsDataLoss(checked) ? !ref->Access().status().ok()
+                                                 : GoesStale([&] { return ref->Access().status(); });
     return stale ? Refused() : checked;
   }
 
