@@ -104,6 +104,12 @@ bool IsWorkersDeath(const absl::Status& status) {
   return of_two_workers || IsRefusal(status, Reason::kDeviceRebuilding) || IsRefusal(status, Reason::kStale);
 }
 
+// Whether two workers ended at commands of this user, whose commands a device refuses for a while since then.
+bool IsHeldBack(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  return details.has_value() && details->reason == Reason::kDriver && details->metadata.contains("user");
+}
+
 class ChaosClient {
  public:
   using Answer = absl::StatusOr<std::string>;
@@ -167,8 +173,14 @@ class ChaosClient {
     BERTH_ASSIGN_OR_RETURN(devices_, Number(words[2]));
     random_.seed(seed);
     while (devices_ > 0 && held_.size() < kHeldBlocks) {
-      BERTH_ASSIGN_OR_RETURN(Held held, Lease(ExportKind::kFd));
-      held_.push_back(std::move(held));
+      absl::StatusOr<Held> held = Lease(ExportKind::kFd);
+      if (held.ok()) {
+        held_.push_back(*std::move(held));
+      } else if (IsHeldBack(held.status())) {
+        Pause(kLongestHoldUs);
+      } else {
+        return held.status();
+      }
     }
     return "";
   }
@@ -251,7 +263,7 @@ class ChaosClient {
     const absl::Status done = AnyStep();
     // A client cannot know whether a call that three brokers received right before their deaths caused these deaths.
     const bool given_up = absl::IsUnavailable(done) && absl::StrContains(done.message(), "ended 3 times");
-    return given_up ? Refused() : done;
+    return given_up ? Refused(done) : done;
   }
 
   absl::Status AnyStep() {
@@ -285,7 +297,7 @@ class ChaosClient {
 
   absl::Status UseBlock() {
     absl::StatusOr<Held> held = Lease(ExportKind::kFd);
-    if (!held.ok()) return IsWorkersDeath(held.status()) ? Refused() : held.status();
+    if (!held.ok()) return IsWorkersDeath(held.status()) ? Refused(held.status()) : held.status();
     BERTH_RETURN_IF_ERROR(Check(*held));
     // Freed by its destructor, or explicitly.
     return random_() % 2 == 0 ? absl::OkStatus() : GivenBack(held->block.Free());
@@ -294,20 +306,20 @@ class ChaosClient {
   // The memory ends with its worker, and the client is notified of that; until then no other client uses the memory.
   absl::Status UseIpcBlock() {
     absl::StatusOr<Block> block = Allocate(ExportKind::kCudaIpc);
-    if (!block.ok()) return IsWorkersDeath(block.status()) ? Refused() : block.status();
+    if (!block.ok()) return IsWorkersDeath(block.status()) ? Refused(block.status()) : block.status();
     const absl::StatusOr<Mapping> mapping = block->Map();
     if (!mapping.ok()) {
       const bool stale = GoesStale([&] { return Block::Import(session_, block->handle()).status(); });
-      return stale ? Refused() : mapping.status();
+      return stale ? Refused(mapping.status()) : mapping.status();
     }
     const auto ref = GpuRef<uint32_t>::Of(*mapping);
-    if (!ref.ok()) return IsWorkersDeath(ref.status()) ? Refused() : ref.status();
+    if (!ref.ok()) return IsWorkersDeath(ref.status()) ? Refused(ref.status()) : ref.status();
     absl::StatusOr<Held> held = Fill(*std::move(block), static_cast<uint32_t>(random_()));
     const absl::Status checked = held.ok() ? Check(*held) : held.status();
     if (checked.ok()) return checked;
     const bool stale = absl::IsDataLoss(checked) ? !ref->Access().status().ok()
                                                  : GoesStale([&] { return ref->Access().status(); });
-    return stale ? Refused() : checked;
+    return stale ? Refused(checked) : checked;
   }
 
   // Whether `look` comes to report that the memory was lost with its worker: a use may fail a moment before that.
@@ -351,7 +363,7 @@ class ChaosClient {
   // Releases one of its lasting blocks, and leases another.
   absl::Status Exchange() {
     absl::StatusOr<Held> next = Lease(ExportKind::kFd);
-    if (!next.ok()) return IsWorkersDeath(next.status()) ? Refused() : next.status();
+    if (!next.ok()) return IsWorkersDeath(next.status()) ? Refused(next.status()) : next.status();
     Held& last = held_[random_() % held_.size()];
     BERTH_RETURN_IF_ERROR(Check(last));
     last = *std::move(next);
@@ -398,8 +410,9 @@ class ChaosClient {
     return absl::DataLossError(absl::StrCat(mapping.size(), " bytes sum up to ", sum, ", not ", expected));
   }
 
-  absl::Status Refused() {
-    ++refused_;
+  // Counts a refusal, unless it only says that an earlier one still holds.
+  absl::Status Refused(const absl::Status& why) {
+    refused_ += IsHeldBack(why) ? 0 : 1;
     return absl::OkStatus();
   }
 
