@@ -83,10 +83,11 @@ int Shell(const char* terminal, int signal, const std::string& disposition, char
     if (disposition == "ignored") Handle(signal, SIG_IGN);
     if (disposition == "blocked") sigaddset(&set, signal);
     sigprocmask(SIG_SETMASK, &set, nullptr);
+    // Before the command's first line.
+    Say("job %d\n", getpid());
     execv(command[0], command);
     _exit(127);
   }
-  Say("job %d\n", job);
   while (true) {
     int status = 0;
     if (waitpid(job, &status, WUNTRACED | WCONTINUED) < 0) return 1;
