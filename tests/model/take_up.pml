@@ -167,7 +167,7 @@ restart:
   /* A process that found the withdrawal asks the next broker again, and gets the first answer again. */
   if
   :: atomic { word[i] == WITHDRAWN -> granted[i] = 0; out-- }; goto end_idle
-  :: atomic { word[i] == NONE && ask?[ACQUIRE, eval(i)] -> skip }; goto replay
+  :: atomic { word[i] == NONE && ask??[ACQUIRE, eval(i)] -> skip }; goto replay
   fi;
 replay:
   /* The answer is final now: no word contradicts it. */
