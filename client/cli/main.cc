@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "client/cli/command.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/run/child.h"
@@ -128,6 +129,8 @@ int main(int argc, char** argv) {
   std::set_new_handler(EndWithoutMemory);
   ReserveStandardFds();
   gpr_set_log_function(&LogOfGrpc);
+  // Debian's abseil checks every lock for deadlocks, and ends a process that lacks memory for that.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // The C library reserves 64 MiB of address space for each thread's heap if the limit allows.
   rlimit space = {};
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) ::mallopt(M_ARENA_MAX, 1);

@@ -109,15 +109,15 @@ std::vector<uint64_t> Memory(uint64_t floor) {
   return values;
 }
 
-std::vector<uint64_t> MemoryFloors() {
+std::vector<uint64_t> MemoryFloors(uint64_t least_mib) {
   std::vector<uint64_t> values;
-  for (uint64_t mib = 16; mib <= 512; mib += 2) values.push_back(mib << 20);
+  for (uint64_t mib = least_mib; mib <= 512; mib += 2) values.push_back(mib << 20);
   return values;
 }
 
 const Limit kLimits[] = {{"Threads", "--nproc", &Threads, {1}},
-                         {"Memory", "--as", &Memory, MemoryFloors()},
-                         {"Data", "--data", &Memory, MemoryFloors()},
+                         {"Memory", "--as", &Memory, MemoryFloors(16)},
+                         {"Data", "--data", &Memory, MemoryFloors(2)},
                          {"Fds", "--nofile", &Fds, {3, 4, 5, 6, 7, 8}},
                          {"Pids", "pids.max", &Threads, {1}}};
 
