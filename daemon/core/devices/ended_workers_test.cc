@@ -9,7 +9,7 @@
 namespace berth::core {
 namespace {
 
-constexpr absl::Time kStart = absl::UnixEpoch();
+constexpr absl::Time kOrigin = absl::UnixEpoch();
 
 TEST(EndedWorkersTest, SecondEndInTheWindowHoldsItsUser) {
   struct Row {
@@ -22,9 +22,9 @@ TEST(EndedWorkersTest, SecondEndInTheWindowHoldsItsUser) {
     SCOPED_TRACE(row.name);
     EndedWorkers ended;
     const EndedWorkers::Key key = {.device = 1, .worker_kind = WorkerKind::kMain, .user = 1000};
-    ended.OnEnded(kStart, key);
-    EXPECT_FALSE(ended.HeldUntil(kStart, key).has_value());
-    const absl::Time second = kStart + row.between;
+    ended.OnEnded(kOrigin, key);
+    EXPECT_FALSE(ended.HeldUntil(kOrigin, key).has_value());
+    const absl::Time second = kOrigin + row.between;
     ended.OnEnded(second, key);
     EXPECT_EQ(ended.HeldUntil(second, key).has_value(), row.held);
     const absl::Time until = second + EndedWorkers::kWindow;
