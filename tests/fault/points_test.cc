@@ -420,7 +420,7 @@ TEST_F(PointsTest, SignalDuringReplacementIsHandled) {
         for (const ChildInfo& process : ProcessesWith("berthd", absl::StrCat("--folder=", daemon_.folder()))) {
           if (StateOf(process.pid) == 'T') stopped = process.pid;
         }
-        // A supervisor that a test started has another first word than its successors, which are found above.
+        // The first word of a supervisor that the test started is a path.
         if (StateOf(daemon_.supervisor_pid()) == 'T') stopped = daemon_.supervisor_pid();
         return stopped != 0;
       }));

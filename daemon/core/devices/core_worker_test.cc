@@ -88,8 +88,8 @@ TEST(CoreWorkerTest, UserIsHeldBackAfterTwoEndedWorkers) {
   h.RaiseWorker();
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(first).ok());
-  const CallId second = h.Allocate(a, MiB(6));
-  const CallId waiting = h.Allocate(same_user, MiB(6));
+  const CallId second = h.Allocate(a, MiB(2));
+  const CallId waiting = h.Allocate(same_user, MiB(2));
   h.DropWorker();
   h.RaiseWorker();
   for (const CallId call : {second, waiting, h.Allocate(a, MiB(2)), h.Allocate(same_user, MiB(2))}) {
@@ -133,7 +133,8 @@ TEST(CoreWorkerTest, ReleaseThatEndsTwoWorkersWaitsForReap) {
   h.now += absl::Seconds(60);
   h.Tick();
   EXPECT_TRUE(h.jobs.empty());
-  const Caller admin = CoreHarness::Admin();
+  Caller admin = a.caller();
+  admin.admin = true;
   h.Ask([&](Core& core, CallId call, Effects* effects) { core.Reap(h.now, call, admin, effects); });
   h.WorkAll();
   EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
