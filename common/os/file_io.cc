@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -66,9 +68,22 @@ absl::StatusOr<std::string> ReadProcFile(const std::string& path) {
 
 // ---- whole_file.h --------------------------------------------------------------------------------------------
 
+namespace {
+
+// Returns a new name in the folder of `path`: the file's name and a random number. Shortens a name that would be too
+// long with the number, between two characters of UTF-8.
+std::string NewNameBeside(const std::string& path) {
+  const std::string suffix = absl::StrCat(".", RandomId());
+  size_t end = std::min(path.size(), path.rfind('/') + 1 + NAME_MAX - suffix.size());
+  for (int rest = 0; rest < 3 && end < path.size() && (path[end] & 0xc0) == 0x80; ++rest) --end;
+  return path.substr(0, end) + suffix;
+}
+
+}  // namespace
+
 absl::StatusOr<WholeFile> WholeFile::Create(const std::string& path, mode_t mode) {
   BERTH_RETURN_IF_ERROR(CheckPlace(path));
-  std::string beside = absl::StrCat(path, ".", RandomId());
+  std::string beside = NewNameBeside(path);
   UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) return OsError(path, errno);
   return WholeFile(path, std::move(beside), std::move(fd));

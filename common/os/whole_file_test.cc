@@ -1,6 +1,7 @@
 #include "common/os/whole_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +44,26 @@ TEST_F(WholeFileTest, WriteCreatesOrReplacesRegularFile) {
   ASSERT_TRUE(WriteWholeFile(Path("f"), "two", 0640).ok());
   EXPECT_EQ(Read(Path("f")), "two");
   EXPECT_EQ(CountFiles(), 2u) << "nothing is left beside it";
+}
+
+// The file beside the path has another name, which the file system must accept, too.
+TEST_F(WholeFileTest, EveryNameOfTheFileSystemCanBeWritten) {
+  std::string greek;
+  while (greek.size() < NAME_MAX - 1) greek += "\u03b1";
+  for (const std::string& name : {std::string("a"), std::string(NAME_MAX - 20, 'a'), std::string(NAME_MAX, 'a'),
+                                  std::string(NAME_MAX, '\x80'), greek, greek + "a"}) {
+    SCOPED_TRACE(name);
+    const size_t before = CountFiles();
+    for (const char* const text : {"one", "two"}) {
+      const absl::Status written = WriteWholeFile(Path(name), text, 0640);
+      EXPECT_TRUE(written.ok()) << written;
+      EXPECT_EQ(Read(Path(name)), text);
+    }
+    EXPECT_EQ(CountFiles(), before + 1);
+  }
+  const size_t before = CountFiles();
+  EXPECT_FALSE(WriteWholeFile(Path(std::string(NAME_MAX + 1, 'a')), "text", 0640).ok());
+  EXPECT_EQ(CountFiles(), before);
 }
 
 TEST_F(WholeFileTest, NonRegularTargetsAreRejected) {
