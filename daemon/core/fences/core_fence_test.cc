@@ -292,6 +292,8 @@ TEST_F(CoreFenceTest, OwnerOrOperatorScrubTornBlock) {
   EXPECT_TRUE(torn());
   Caller operator_ = b.caller();
   operator_.admin = true;
+  const absl::Status unknown = ClearTorn(operator_, BlockId(987)).status();
+  EXPECT_TRUE(IsRefusal(unknown, Reason::kNotFound)) << unknown;
   const absl::StatusOr<BlockView> whole = ClearTorn(operator_, block);
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_FALSE(whole->torn);

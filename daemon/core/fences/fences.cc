@@ -181,6 +181,9 @@ absl::StatusOr<BlockView> Fences::ClearTorn(StepContext& step, const Caller& cal
   BERTH_ASSIGN_OR_RETURN(const Session* const own, core_.sessions.Authenticate(caller));
   const Block* const block = core_.blocks.Find(id);
   const bool live = block != nullptr && block->phase == BlockPhase::kLive;
+  if (!live && caller.admin) {
+    return Refuse(Reason::kNotFound, "no {kind} {id}", {{"kind", "block"}, {"id", id.value()}});
+  }
   if (!live || (block->owner != own->id && !caller.admin)) {
     return Refuse(Reason::kDenied, "{kind} {id} does not exist, or this caller may not use it",
                   {{"kind", "block"}, {"id", id.value()}});
