@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
@@ -12,6 +13,25 @@
 #include "common/status_macros.h"
 
 namespace berth::cli {
+namespace {
+
+// Interval of the checks for an end that the kernel does not signal.
+constexpr int kCheckMs = 500;
+
+int SocketOption(int option) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  return ::getsockopt(STDOUT_FILENO, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
+}
+
+// Whether the reader can end unnoticed by poll(): a Unix stream socket whose other end is only shut down for reading.
+// The connection of a TCP socket does not transmit that.
+bool IsUnixStream() { return SocketOption(SO_DOMAIN) == AF_UNIX && SocketOption(SO_TYPE) == SOCK_STREAM; }
+
+// Whether a write would fail with EPIPE. An empty write sends nothing on a stream.
+bool RefusesWrites() { return ::send(STDOUT_FILENO, nullptr, 0, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE; }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ReaderWatch>> ReaderWatch::Start() {
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
@@ -37,8 +57,9 @@ absl::Status ReaderWatch::ResultOf(const absl::Status& result) const {
 void ReaderWatch::Run() {
   // Without requested events, poll() reports only errors and hang-ups.
   pollfd fds[2] = {{.fd = STDOUT_FILENO, .events = 0}, {.fd = stop_.get(), .events = POLLIN}};
-  while (fds[0].revents == 0) {
-    if (::poll(fds, 2, -1) > 0 && fds[1].revents != 0) return;
+  const bool checks = IsUnixStream();
+  while (fds[0].revents == 0 && !(checks && RefusesWrites())) {
+    if (::poll(fds, 2, checks ? kCheckMs : -1) > 0 && fds[1].revents != 0) return;
   }
   ::kill(::getpid(), SIGPIPE);
   cancellation_.Cancel();

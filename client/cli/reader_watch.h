@@ -20,8 +20,8 @@ namespace berth::cli {
 class ReaderWatch {
  public:
   // Watches stdout: the readers of a pipe, the other end of a socket, the terminal's side of a terminal. A file always
-  // has readers. When the last reader has gone, sends SIGPIPE to this process. If the process ignores SIGPIPE, cancels
-  // cancellation().
+  // has readers, and so has a TCP socket until its connection ends. When the last reader has gone, sends SIGPIPE to
+  // this process. If the process ignores SIGPIPE, cancels cancellation().
   static absl::StatusOr<std::unique_ptr<ReaderWatch>> Start();
   ReaderWatch(const ReaderWatch&) = delete;
   ReaderWatch& operator=(const ReaderWatch&) = delete;

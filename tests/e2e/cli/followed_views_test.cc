@@ -27,9 +27,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-enum class Kind { kPipe, kSocket, kTerminal };
-constexpr std::pair<Kind, const char*> kKinds[] = {
-    {Kind::kPipe, "pipe"}, {Kind::kSocket, "socket"}, {Kind::kTerminal, "terminal"}};
+enum class Kind { kPipe, kSocket, kHalfSocket, kTerminal };
+constexpr std::pair<Kind, const char*> kKinds[] = {{Kind::kPipe, "pipe"},
+                                                   {Kind::kSocket, "socket"},
+                                                   {Kind::kHalfSocket, "socket that is only shut down for reading"},
+                                                   {Kind::kTerminal, "terminal"}};
 
 struct Ends {
   UniqueFd reader;
@@ -38,12 +40,21 @@ struct Ends {
 
 Ends MakeEnds(Kind kind) {
   int ends[2] = {-1, -1};
-  const int made = kind == Kind::kPipe     ? ::pipe(ends)
-                   : kind == Kind::kSocket ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends)
-                                           : ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr);
+  const int made = kind == Kind::kPipe       ? ::pipe(ends)
+                   : kind == Kind::kTerminal ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr)
+                                             : ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
   if (made < 0) Fatal(OsError("output", errno), "view");
   for (const int fd : ends) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return {.reader = UniqueFd(ends[0]), .program = UniqueFd(ends[1])};
+}
+
+// Ends the reader.
+void EndReader(Kind kind, Ends& ends) {
+  if (kind == Kind::kHalfSocket) {
+    EXPECT_EQ(::shutdown(ends.reader.get(), SHUT_RD), 0);
+  } else {
+    ends.reader.reset();
+  }
 }
 
 class FollowedViewsTest : public ::testing::Test {
@@ -84,7 +95,7 @@ TEST_F(FollowedViewsTest, ViewsEndWithTheirReader) {
       Ends ends = MakeEnds(kind);
       Subprocess process = Start(view, ends, "");
       AwaitOutput(ends);
-      ends.reader.reset();
+      EndReader(kind, ends);
       EXPECT_EQ(process.Wait(), 128 + SIGPIPE);
     }
   }
@@ -97,22 +108,24 @@ TEST_F(FollowedViewsTest, ViewThatIgnoresSigpipeFails) {
     Ends ends = MakeEnds(kind);
     Subprocess process = Start({"devices", "--watch"}, ends, "trap '' PIPE; exec 2>/dev/null; ");
     AwaitOutput(ends);
-    ends.reader.reset();
+    EndReader(kind, ends);
     EXPECT_EQ(process.Wait(), 1);
   }
 }
 
 TEST_F(FollowedViewsTest, ViewWithReaderGoesOn) {
-  Ends ends = MakeEnds(Kind::kPipe);
-  Subprocess process = Start({"devices", "--watch", "--json"}, ends, "");
-  AwaitOutput(ends);
-  // A change is still shown.
-  ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(0, "test")));
-  AwaitOutput(ends);
-  EXPECT_FALSE(process.IsGone());
-  ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
-  process.Signal(SIGTERM);
-  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+  for (const Kind kind : {Kind::kPipe, Kind::kSocket}) {
+    Ends ends = MakeEnds(kind);
+    Subprocess process = Start({"devices", "--watch", "--json"}, ends, "");
+    AwaitOutput(ends);
+    // A change is still shown.
+    ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(0, "test")));
+    AwaitOutput(ends);
+    EXPECT_FALSE(process.IsGone());
+    ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+  }
 }
 
 }  // namespace
