@@ -12,11 +12,25 @@
 
 namespace berth::cli {
 
+namespace {
+
+// Rejects the value that an unset variable of a script gives: an option without effect would go unnoticed.
+std::string CheckNotEmpty(const std::string& text) {
+  return text.empty() ? "the value is empty: name a value, or leave the option out" : "";
+}
+
+}  // namespace
+
 Option Option::Required() const { return Option(option_->required()); }
 Option Option::Excludes(Option other) const { return Option(option_->excludes(other.option_)); }
 Option Option::Needs(Option other) const { return Option(option_->needs(other.option_)); }
 Option Option::Check(std::function<std::string(const std::string&)> check) const {
   return Option(option_->check(std::move(check)));
+}
+Option Option::MayBeEmpty() const {
+  // The first check, which AddOption() adds.
+  option_->get_validator(0)->active(false);
+  return *this;
 }
 Option Option::NonNegative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
 Option Option::OneOf(std::vector<std::string> values) const {
@@ -39,7 +53,7 @@ void Command::SetFooter(const std::string& text) const { app_->footer(text); }
 
 template <typename Value>
 Option Command::AddOption(const std::string& name, Value* value, const std::string& description) const {
-  return Option(app_->add_option(name, *value, description));
+  return Option(app_->add_option(name, *value, description)->check(CheckNotEmpty));
 }
 
 template Option Command::AddOption(const std::string&, std::string*, const std::string&) const;

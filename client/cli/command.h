@@ -36,6 +36,8 @@ class Option {
   Option Needs(Option other) const;
   // `check` returns the error in a value; empty if valid.
   Option Check(std::function<std::string(const std::string&)> check) const;
+  // Accepts an empty value, for text of which none is as good as an empty one.
+  Option MayBeEmpty() const;
   Option NonNegative() const;
   // The help text lists the values.
   Option OneOf(std::vector<std::string> values) const;
@@ -60,7 +62,8 @@ class Command {
   // The text below the options in the help text.
   void SetFooter(const std::string& text) const;
 
-  // The parser writes the values, so that verbs read them only when they run. A name without "-" is an argument's.
+  // The parser writes the values, so that verbs read them only when they run. A name without "-" is an argument's. An
+  // empty value is rejected, unless MayBeEmpty().
   // Value: std::string, int, uint64_t, std::optional<uint64_t> or std::vector<std::string>.
   template <typename Value>
   Option AddOption(const std::string& name, Value* value, const std::string& description) const;

@@ -145,15 +145,15 @@ int main(int argc, char** argv) {
   // "berth status --json" is equivalent to "berth --json status".
   app.fallthrough();
   Globals globals;
-  app.add_option(
-      "--folder", globals.folder,
+  Verb chosen;
+  const Command top(&app, &chosen);
+  top.AddOption(
+      "--folder", &globals.folder,
       "The folder of the daemon's sockets (default: $BERTH_FOLDER, /run/berth, $XDG_RUNTIME_DIR/berth)");
   app.add_flag("--admin", globals.admin, "Use the operators' socket, which shows every tenant");
   app.add_flag("--observer", globals.observer,
                "Use the observers' socket, which shows every tenant and accepts no change");
   app.add_flag("--json", globals.json, "Print JSON for programs");
-  Verb chosen;
-  const Command top(&app, &chosen);
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
   AddVerbs(top, globals, {argv + 1, end_of_ours});
   globals.command.assign(end_of_ours, argv + argc);

@@ -149,6 +149,12 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");
+  // The value that an unset variable of a script gives. An option without effect would go unnoticed.
+  for (CLI::Option* const option : app.get_options()) {
+    option->check([](const std::string& text) {
+      return std::string(text.empty() ? "the value is empty: name a value, or leave the option out" : "");
+    });
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

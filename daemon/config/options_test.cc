@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace berth {
 namespace {
 
@@ -69,6 +71,20 @@ TEST(OptionsTest, InvalidFlagEndsProgramWithError) {
     const std::optional<int> code = Parse({flag}, &options);
     ASSERT_TRUE(code.has_value()) << flag;
     EXPECT_EQ(*code, 1) << flag;
+  }
+}
+
+// As `berthd --config "$CONFIG"` without the variable.
+TEST(OptionsTest, EmptyValueIsRejected) {
+  for (const char* const option :
+       {"--folder", "--state", "--config", "--client-group", "--observer-group", "--backend", "--host-devices",
+        "--host-bytes", "--host-devices-file", "--pool", "--device-budget", "--warm-blocks", "--streams-per-device",
+        "--call-deadline", "--context-idle", "--max-connections", "--ready-fd"}) {
+    for (const std::vector<std::string>& flags :
+         {std::vector<std::string>{option, ""}, {option, "", "--no-clears-check"}, {absl::StrCat(option, "=")}}) {
+      Options options;
+      EXPECT_EQ(Parse(flags, &options), 1) << option << " in " << flags.size() << " words";
+    }
   }
 }
 

@@ -138,7 +138,7 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   const Option timeout =
       verb.AddOption("--timeout", &request->timeout, "The longest wait, e.g. 90, 5m (default: no limit)");
   verb.AddFlag("--no-wait", &request->no_wait, "Do not wait").Excludes(timeout);
-  verb.AddOption("--label", &request->label, "The name that lists show (default: the command's name)");
+  verb.AddOption("--label", &request->label, "The name that lists show (default: the command's name)").MayBeEmpty();
   verb.AddFlag("--independent", &request->independent,
                "Inside another `berth run`: acquire permits in addition to its own");
   verb.AddFlag("--quiet", &request->quiet, "Do not report the cause of a wait after 2 s");
