@@ -31,7 +31,7 @@ bool Print(absl::string_view text) { return ::fputs(ToTerminal(text).c_str(), st
 
 void PrintError(absl::string_view lines) { Stderr().Write(ToTerminal(lines)); }
 
-void Complain(absl::string_view text) { Stderr().Write(absl::StrCat("berth: ", ToTerminal(text), "\n")); }
+void Complain(absl::string_view text) { Stderr().Write(absl::StrCat("berth: ", ToTerminalWord(text), "\n")); }
 
 void ReserveStandardFds() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

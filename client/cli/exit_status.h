@@ -47,7 +47,8 @@ struct ExitStatus {
 bool Print(absl::string_view text);
 void PrintError(absl::string_view lines);
 
-// Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal escaped.
+// Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal and line ends
+// escaped.
 void Complain(absl::string_view text);
 
 // Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that

@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
     std::ostringstream out, err;
     const bool answered = app.exit(error, out, err) == 0;
     Print(out.str());
-    if (!answered) Complain(absl::StripTrailingAsciiWhitespace(err.str()));
+    if (!answered) PrintError(absl::StrCat("berth: ", absl::StripTrailingAsciiWhitespace(err.str()), "\n"));
     return answered ? Exit({}) : CodeOfUsageError(top);
   }
   return Exit(chosen());

@@ -6,12 +6,17 @@
 #ifndef DAEMON_BASE_STDERR_LOG_H_
 #define DAEMON_BASE_STDERR_LOG_H_
 
+#include "absl/strings/string_view.h"
 #include "common/line_output.h"
 
 namespace berth {
 
 // Returns the log. Never destroyed: threads of a driver may outlive main().
 LineOutput& StderrLog();
+
+// Writes `text` as one line, with unprintable code points and line ends written out (common/terminal_text.h): a path
+// may contain them.
+void LogLine(absl::string_view text);
 
 }  // namespace berth
 

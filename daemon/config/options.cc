@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <map>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/label.h"
+#include "common/terminal_text.h"
 
 namespace berth {
 namespace {
@@ -159,7 +162,11 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // The parser has a code for each mistake, and 0 for help.
-    return app.exit(error) == 0 ? 0 : 1;
+    std::ostringstream out, err;
+    const bool answered = app.exit(error, out, err) == 0;
+    std::cout << ToTerminal(out.str());
+    std::cerr << ToTerminal(err.str());
+    return answered ? 0 : 1;
   }
   if (options->state.empty()) options->state = DefaultState(options->folder);
   return std::nullopt;

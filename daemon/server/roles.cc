@@ -41,7 +41,7 @@ namespace {
 
 void Report(absl::string_view process, const absl::Status& status) {
   if (status.ok()) return;
-  StderrLog().Write(absl::StrCat(process, ": ", status.message(), "\n"));
+  LogLine(absl::StrCat(process, ": ", status.message()));
 }
 
 int ExitCode(absl::string_view process, const absl::Status& status) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/strip.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "daemon/base/stderr_log.h"
@@ -31,7 +32,7 @@ class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    StderrLog().Write({line.data(), line.size()});
+    LogLine(absl::StripSuffix({line.data(), line.size()}, "\n"));
   }
   void flush_() override { StderrLog().Flush(); }
 };

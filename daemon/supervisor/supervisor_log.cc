@@ -19,7 +19,7 @@ void Log(const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof(line), format, arguments);
   va_end(arguments);
-  StderrLog().Write(absl::StrCat("berthd: ", line, "\n"));
+  LogLine(absl::StrCat("berthd: ", line));
 }
 
 int PollTimeout(MonotonicTime deadline) {

@@ -7,7 +7,7 @@
 
 namespace berth {
 
-// Writes a line to StderrLog().
+// Writes a line by LogLine().
 __attribute__((format(printf, 1, 2))) void Log(const char* format, ...);
 
 MonotonicTime Now();

@@ -228,7 +228,7 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
             ? described[ordinal]->status
             : absl::UnavailableError(absl::StrCat("the driver did not answer in ", Patient(kPatience).count(), " s"));
     if (IsRefusal(status, Reason::kUnsupported)) {
-      StderrLog().Write(absl::StrCat("berthd: skipping device ", ordinal, ": ", status.message(), "\n"));
+      LogLine(absl::StrCat("berthd: skipping device ", ordinal, ": ", status.message()));
       continue;
     }
     DeviceRecord& record =
@@ -270,8 +270,8 @@ absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& 
   // A driver that is there and lists no device may do so later. Host memory instead would turn a GPU node whose driver
   // comes up late into a node without a GPU.
   if (options.backend == BackendChoice::kCuda || !cuda::IsNotInstalled(why)) return std::vector{WithoutDriver(why)};
-  StderrLog().Write(absl::StrCat("berthd: this node has no GPU (", why.message(),
-                                 "): its devices are host memory, as with --backend=host\n"));
+  LogLine(absl::StrCat("berthd: this node has no GPU (", why.message(),
+                       "): its devices are host memory, as with --backend=host"));
   return HostDevices(options);
 }
 
