@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/os/memfd.h"
@@ -20,6 +21,9 @@ namespace {
 
 using fd_store::KeyOf;
 using fd_store::Kind;
+
+// The payload of a marked error.
+constexpr char kMistakeMark[] = "berth/configuration";
 
 absl::StatusOr<std::string> TextOf(int file) {
   struct stat status;
@@ -47,6 +51,13 @@ bool HasSettings(const std::string& text) {
 }
 
 }  // namespace
+
+absl::Status AsConfigurationMistake(absl::Status error) {
+  if (!absl::IsResourceExhausted(error)) error.SetPayload(kMistakeMark, absl::Cord());
+  return error;
+}
+
+bool IsConfigurationMistake(const absl::Status& error) { return error.GetPayload(kMistakeMark).has_value(); }
 
 LastGoodConfig::LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held)
     : options_(std::move(options)), fd_store_(*fd_store) {
@@ -115,6 +126,7 @@ absl::StatusOr<Settings> LastGoodConfig::ReadToStart() {
   const std::string stored = text_;
   const bool stores = id_ != 0;
   absl::StatusOr<Settings> settings = Read();
+  if (!stores && !settings.ok()) return AsConfigurationMistake(settings.status());
   if (!stores) return settings;
   absl::StatusOr<Settings> earlier =
       CombineSettings(options_, stored, absl::StrCat(options_.config, " before the mistake in it"));

@@ -24,6 +24,11 @@
 
 namespace berth {
 
+// Marks `error` as the operator's: every start with the same configuration ends with it. Leaves a want of resources as
+// it is.
+absl::Status AsConfigurationMistake(absl::Status error);
+bool IsConfigurationMistake(const absl::Status& error);
+
 // Thread-compatible. AwaitSettled() is thread-safe.
 class LastGoodConfig {
  public:
@@ -42,7 +47,7 @@ class LastGoodConfig {
   // the stored text is then unchanged.
   absl::StatusOr<Settings> Read();
   // Like Read(), but uses the stored text of an earlier broker if the file has a mistake. Errors: as Read(), if there
-  // is no stored text.
+  // is no stored text, marked by AsConfigurationMistake().
   absl::StatusOr<Settings> ReadToStart();
   // Returns the settings of the earlier broker, if its file had another text than that of ReadToStart().
   const std::optional<Settings>& earlier() const { return earlier_; }

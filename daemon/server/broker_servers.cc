@@ -190,7 +190,7 @@ absl::Status BrokerProcess::OpenLog(const Settings& settings) {
       service::AllocationLog::Open(settings.log_file, facts_.incarnation);
   if (!log.ok()) {
     // Existing leases continue without the log.
-    if (facts_.begun == 0) return log.status();
+    if (facts_.begun == 0) return AsConfigurationMistake(log.status());
     spdlog::critical("cannot open the allocation log: {}; continuing without its file",
                      std::string(log.status().message()));
     log = service::AllocationLog::WithoutItsFile(settings.log_file.value_or(""), facts_.incarnation);

@@ -14,6 +14,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "daemon/base/stderr_log.h"
+#include "daemon/config/last_good_config.h"
 #include "daemon/server/broker_process.h"
 #include "daemon/server/confinement.h"
 #include "daemon/supervisor/processes/broker_environment.h"
@@ -61,7 +62,8 @@ int RunBroker(const Options& options) {
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z berthd broker %l: %v");
   const absl::Status why = Serve(options);
   spdlog::critical("cannot serve: {}; exiting", std::string(why.message()));
-  return absl::IsResourceExhausted(why) ? kExitForWant : 1;
+  if (absl::IsResourceExhausted(why)) return kExitForWant;
+  return IsConfigurationMistake(why) ? kExitForConfiguration : 1;
 }
 
 }  // namespace berth

@@ -287,6 +287,10 @@ absl::Status Supervisor::OnBrokerDeath() {
   const ProcessEnd how = dead.End();
   // While leases exist, a shortage of resources does not count as a failed start.
   const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
+  if (!broker_->served && how.code == kExitForConfiguration) {
+    broker_.reset();
+    return absl::InvalidArgumentError("cannot start with this configuration: correct what the broker has named");
+  }
   const std::optional<milliseconds> pause =
       wanted ? broker_retries_.OnFailure() : broker_restarts_.OnDeath(broker_->served);
   const std::string end = how.ToString();

@@ -181,6 +181,14 @@ TEST_F(SupervisorTest, FiveBrokersThatNeverServeEndDaemon) {
   EXPECT_FALSE(Exists("berthd.sock"));
 }
 
+TEST_F(SupervisorTest, ConfigurationMistakeEndsDaemonAtFirstBroker) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "mistake"}});
+  EXPECT_EQ(daemon.AwaitExit(), 1);
+  EXPECT_THAT(daemon.Messages(), AllOf(HasSubstr("cannot start with this configuration"),
+                                       Not(HasSubstr("restarting"))));
+  EXPECT_FALSE(Exists("berthd.sock"));
+}
+
 TEST_F(SupervisorTest, StatePageNamesServingBrokerAndMemory) {
   const auto daemon = StartReady();
   const StatePage page = daemon->Page();

@@ -19,6 +19,8 @@ inline constexpr int kChildFd = 3;
 
 // Exit code of a role that lacks a process, an fd, memory or space for its ledger. A later start may succeed.
 inline constexpr int kExitForWant = 75;
+// Exit code of a broker whose configuration has a mistake: every later start ends in the same way.
+inline constexpr int kExitForConfiguration = 78;
 
 // How a process ended.
 struct ProcessEnd {

@@ -20,6 +20,7 @@
 #include "common/os/fd_passing.h"
 #include "common/os/memfd.h"
 #include "daemon/supervisor/fd_store/supervisor_fd_store.h"
+#include "daemon/supervisor/processes/child_process.h"
 #include "daemon/supervisor/processes/launch_supervisor.h"
 
 namespace berth {
@@ -234,6 +235,7 @@ int RunFakeBroker(int supervisor_fd, const std::vector<std::string>& supervisor_
   const char* const set = getenv("BERTH_FAKE_BROKER");
   const std::string behaviour = set == nullptr ? "" : set;
   if (behaviour == "fail") return 3;
+  if (behaviour == "mistake") return kExitForConfiguration;
   absl::StatusOr<Inheritance> inherited = SupervisorFdStore::Receive(UniqueFd(supervisor_fd));
   if (!inherited.ok()) return 1;
   if (behaviour == "once" && inherited->facts.epoch > 1) return 3;
