@@ -7,9 +7,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include <berth/error.h>
+#include <berth/session_options.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/line_output.h"
@@ -32,6 +34,13 @@ bool Print(absl::string_view text) { return ::fputs(ToTerminal(text).c_str(), st
 void PrintError(absl::string_view lines) { Stderr().Write(ToTerminal(lines)); }
 
 void Complain(absl::string_view text) { Stderr().Write(absl::StrCat("berth: ", ToTerminalWord(text), "\n")); }
+
+void ComplainOfSilence(const std::string& socket) {
+  static std::atomic<bool> complained = false;
+  if (complained.exchange(true)) return;
+  Complain(absl::StrCat("waiting for the daemon, which has not answered on ", socket, " for ",
+                        absl::FormatDuration(SessionOptions::kSilence)));
+}
 
 void ReserveStandardFds() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

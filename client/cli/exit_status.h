@@ -3,6 +3,8 @@
 #ifndef CLIENT_CLI_EXIT_STATUS_H_
 #define CLIENT_CLI_EXIT_STATUS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -50,6 +52,9 @@ void PrintError(absl::string_view lines);
 // Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal and line ends
 // escaped.
 void Complain(absl::string_view text);
+
+// Reports a daemon that does not answer, once: SessionOptions::on_silence.
+void ComplainOfSilence(const std::string& socket);
 
 // Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that
 // no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.

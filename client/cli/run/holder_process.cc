@@ -280,7 +280,8 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
       Session::Open({.folder = globals.folder,
                      .label = request.label,
                      .admin = globals.admin,
-                     .observer = globals.observer});
+                     .observer = globals.observer,
+                     .on_silence = request.quiet ? nullptr : &ComplainOfSilence});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), request));
   absl::StatusOr<HeldPermits> permits = AcquireForParent(*session, request, **watch, &cancellation, over);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed, .not_run = "interrupted"});

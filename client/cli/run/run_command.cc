@@ -96,7 +96,11 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
   PermitRequest request = options.request;
   const std::string label = LabelOf(request, options.command[0]);
   const absl::StatusOr<std::shared_ptr<Session>> session =
-      Session::Open({.folder = globals.folder, .label = label, .admin = globals.admin, .observer = globals.observer});
+      Session::Open({.folder = globals.folder,
+                     .label = label,
+                     .admin = globals.admin,
+                     .observer = globals.observer,
+                     .on_silence = options.request.quiet ? nullptr : &ComplainOfSilence});
   if (!session.ok()) return FailedToAcquire(session.status(), options.request);
   if (options.complete != nullptr) {
     const absl::Status completed = options.complete(*session, &request);

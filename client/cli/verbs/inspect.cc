@@ -17,12 +17,14 @@ absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool ad
                         .label = "berth",
                         .admin = admin || globals.admin,
                         .observer = globals.observer,
-                        .always_new = true});
+                        .always_new = true,
+                        .on_silence = &ComplainOfSilence});
 }
 
 absl::StatusOr<View> OpenView(const Globals& globals) {
   if (!globals.admin) {
-    absl::StatusOr<std::shared_ptr<Session>> all = Session::Open({.folder = globals.folder, .observer = true});
+    absl::StatusOr<std::shared_ptr<Session>> all =
+        Session::Open({.folder = globals.folder, .observer = true, .on_silence = &ComplainOfSilence});
     if (all.ok()) return View{.session = *std::move(all), .sight = Sight::kAll};
     if (globals.observer) return all.status();
   }
@@ -58,7 +60,8 @@ ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(con
                      .label = "berth",
                      .admin = globals.admin && !globals.observer,
                      .observer = globals.observer || globals.admin,
-                     .always_new = true});
+                     .always_new = true,
+                     .on_silence = &ComplainOfSilence});
   if (!session.ok()) return Report(session.status());
   return Report(look(Inspector(*session)));
 }

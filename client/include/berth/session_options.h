@@ -3,6 +3,7 @@
 #ifndef BERTH_SESSION_OPTIONS_H_
 #define BERTH_SESSION_OPTIONS_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -32,6 +33,10 @@ struct SessionOptions {
   // them. Also bounds every call that does not wait for a lease, and the time in which a call that does wait tries to
   // reach a daemon that does not restart.
   absl::Duration timeout = absl::Seconds(10);
+  // Called with the socket's path when the daemon has not answered for kSilence: in each step of Open(), and in each
+  // call that does not wait for a lease. Runs on any thread, must be short, and must not use the session.
+  std::function<void(const std::string& socket)> on_silence;
+  static constexpr absl::Duration kSilence = absl::Seconds(2);
 };
 
 }  // namespace berth

@@ -56,22 +56,46 @@ absl::Status CheckAddress(const std::string& path) {
                 {{"field", "socket path"}, {"path", path}, {"value", path.size()}, {"limit", kLimit}});
 }
 
-absl::StatusOr<UniqueFd> Connect(const std::string& path, absl::Duration timeout) {
+// Bounds each call on the socket.
+absl::Status SetTimeout(int socket, absl::Duration timeout) {
+  const timeval bound = absl::ToTimeval(timeout);
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    if (::setsockopt(socket, SOL_SOCKET, option, &bound, sizeof(bound)) < 0) return OsError("setsockopt", errno);
+  }
+  return absl::OkStatus();
+}
+
+// Has the next call on the socket end in time to report a silent daemon.
+absl::Status BeginStep(int socket, const AttachLimits& limits) {
+  return SetTimeout(socket, limits.reports_silence() ? limits.silence() : limits.timeout);
+}
+
+// Reports a silent daemon once the first call of a step has timed out. Returns whether to call again, for the rest of
+// the step's time.
+bool ReportSilence(int socket, const std::string& path, const AttachLimits& limits) {
+  if (!limits.reports_silence()) return false;
+  limits.on_silence(path);
+  return SetTimeout(socket, limits.timeout - limits.silence()).ok();
+}
+
+absl::StatusOr<UniqueFd> Connect(const std::string& path, const AttachLimits& limits) {
   BERTH_RETURN_IF_ERROR(CheckAddress(path));
   sockaddr_un address = {.sun_family = AF_UNIX};
   memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return OsError("socket", errno);
-  const timeval bound = absl::ToTimeval(timeout);
-  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
-    if (::setsockopt(socket.get(), SOL_SOCKET, option, &bound, sizeof(bound)) < 0)
-      return OsError("setsockopt", errno);
-  }
-  int connected;
-  do {
-    connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  } while (connected < 0 && errno == EINTR);
-  if (connected < 0) return NoConnection(path, errno);
+  BERTH_RETURN_IF_ERROR(BeginStep(socket.get(), limits));
+  const auto connect = [&] {
+    int connected;
+    do {
+      connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    } while (connected < 0 && errno == EINTR);
+    return connected < 0 ? errno : 0;
+  };
+  int error = connect();
+  if (error == EAGAIN && ReportSilence(socket.get(), path, limits)) error = connect();
+  if (error != 0) return NoConnection(path, error);
+  BERTH_RETURN_IF_ERROR(BeginStep(socket.get(), limits));
   return socket;
 }
 
@@ -92,11 +116,16 @@ absl::Status Aborted() { return absl::AbortedError("the daemon ended before it a
 
 // Receives the answer to Hello or Join, which carries one fd.
 template <typename Answer>
-absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
+absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket, const std::string& path,
+                                                          const AttachLimits& limits) {
   absl::StatusOr<Message> message = ReceiveMessage(socket);
+  if (IsWouldBlock(message.status()) && ReportSilence(socket, path, limits)) message = ReceiveMessage(socket);
   if (!message.ok()) {
-    if (IsWouldBlock(message.status()))
-      return absl::UnavailableError("the daemon did not answer on attach.sock");
+    if (IsWouldBlock(message.status())) {
+      return absl::UnavailableError(absl::StrCat("the daemon did not answer on ", path, " for ",
+                                                 absl::FormatDuration(limits.timeout),
+                                                 ": it is stopped or overloaded, or no daemon listens there"));
+    }
     if (IsEndOfStream(message.status())) return Aborted();
     return message.status();
   }
@@ -122,14 +151,15 @@ absl::StatusOr<std::pair<Answer, UniqueFd>> ReceiveAnswer(int socket) {
 
 // Sends `question` on a new connection and receives the answer. Errors: kAborted where the next broker must be asked.
 template <typename Answer, typename Question>
-absl::StatusOr<std::pair<Answer, UniqueFd>> AskOn(int socket, const Question& question) {
+absl::StatusOr<std::pair<Answer, UniqueFd>> AskOn(int socket, const Question& question, const std::string& path,
+                                                  const AttachLimits& limits) {
   if (const absl::Status sent = SendStruct(socket, question); !sent.ok()) {
     // A daemon that refuses at once may have closed before the question arrived. The answer can be read all the same.
-    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = ReceiveAnswer<Answer>(socket);
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = ReceiveAnswer<Answer>(socket, path, limits);
     if (answer.ok() || GetErrorDetails(answer.status()).has_value()) return answer;
     return absl::IsUnavailable(sent) ? Aborted() : sent;
   }
-  return ReceiveAnswer<Answer>(socket);
+  return ReceiveAnswer<Answer>(socket, path, limits);
 }
 
 template <typename Answer>
@@ -142,17 +172,17 @@ struct Asked {
 
 // Sends the question, and repeats it where a broker ended without an answer: objects that this broker made for the
 // question end with its connection. A client that is refused for too many connections retries when the broker says so,
-// for up to `timeout`. `cancellation` ends the wait for an answer; it may be null.
+// for up to the limit of a step. `cancellation` ends the wait for an answer; it may be null.
 template <typename Answer, typename Question>
-absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& question, absl::Duration timeout,
+absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& question, const AttachLimits& limits,
                                   Cancellation* cancellation = nullptr) {
-  const absl::Time deadline = SteadyNow() + timeout;
+  const absl::Time deadline = SteadyNow() + limits.timeout;
   absl::Duration pause;
   for (int asked = 1;;) {
-    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(path, timeout));
+    BERTH_ASSIGN_OR_RETURN(UniqueFd socket, Connect(path, limits));
     const Cancellation::Hook hook(cancellation, [fd = socket.get()] { ::shutdown(fd, SHUT_RDWR); });
     if (cancellation != nullptr && cancellation->cancelled()) return absl::CancelledError("the session is closed");
-    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question);
+    absl::StatusOr<std::pair<Answer, UniqueFd>> answer = AskOn<Answer>(socket.get(), question, path, limits);
     if (answer.ok()) {
       return Asked<Answer>{
           .socket = std::move(socket), .answer = answer->first, .fd = std::move(answer->second)};
@@ -170,9 +200,9 @@ absl::StatusOr<Asked<Answer>> Ask(const std::string& path, const Question& quest
 }
 
 template <typename Question>
-absl::StatusOr<JoinedChannel> AskToJoin(const std::string& path, const Question& question, absl::Duration timeout,
+absl::StatusOr<JoinedChannel> AskToJoin(const std::string& path, const Question& question, const AttachLimits& limits,
                                         Cancellation* cancellation = nullptr) {
-  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(path, question, timeout, cancellation));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Joined>(path, question, limits, cancellation));
   BERTH_ASSIGN_OR_RETURN(StatePage page, StatePage::MapReadOnly(asked.fd.get()));
   BERTH_RETURN_IF_ERROR(SetNonBlocking(asked.socket.get()));
   return JoinedChannel{
@@ -192,11 +222,11 @@ std::string AttachPath(const std::string& folder, bool of_operator) {
 }
 
 absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_view label,
-                                          absl::Duration timeout) {
+                                          const AttachLimits& limits) {
   attach::Hello hello;
   const std::string shown = ToLabel(label);
   memcpy(hello.label, shown.data(), shown.size());
-  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(path, hello, timeout));
+  BERTH_ASSIGN_OR_RETURN(auto asked, Ask<attach::Welcome>(path, hello, limits));
   BERTH_ASSIGN_OR_RETURN(SessionCredentials session_credentials, ReadSessionCredentials(asked.fd.get()));
   // Descendants inherit both fds, and use low fd numbers for fds of their own.
   return OpenedSession{.lifeline = MoveFarUp(std::move(asked.socket)),
@@ -205,9 +235,9 @@ absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_
 }
 
 absl::StatusOr<JoinedChannel> JoinSession(const std::string& path, const SessionCredentials& session_credentials,
-                                          absl::Duration timeout) {
+                                          const AttachLimits& limits) {
   const attach::Join join = {.session = session_credentials.session.value(), .secret = session_credentials.secret};
-  return AskToJoin(path, join, timeout);
+  return AskToJoin(path, join, limits);
 }
 
 absl::StatusOr<JoinedChannel> RejoinSession(const std::string& path, const Credentials& credentials,
@@ -215,7 +245,7 @@ absl::StatusOr<JoinedChannel> RejoinSession(const std::string& path, const Crede
   const attach::Rejoin rejoin = {.session = credentials.session.value(),
                                  .secret = credentials.secret,
                                  .channel = credentials.channel.value()};
-  return AskToJoin(path, rejoin, timeout, cancellation);
+  return AskToJoin(path, rejoin, {.timeout = timeout}, cancellation);
 }
 
 bool IsRejoinRefused(const absl::Status& status) {

@@ -3,19 +3,33 @@
 #ifndef CLIENT_SDK_TRANSPORT_ATTACH_H_
 #define CLIENT_SDK_TRANSPORT_ATTACH_H_
 
+#include <functional>
 #include <string>
 
 #include <berth/cancellation.h>
 #include <berth/ids.h>
+#include <berth/session_options.h>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/os/unique_fd.h"
+#include "common/patience.h"
 #include "common/wire/session_credentials.h"
 #include "common/wire/state_page.h"
 
 namespace berth::internal {
+
+// Time-outs of the steps of a call.
+struct AttachLimits {
+  // The limit of each step.
+  absl::Duration timeout;
+  // SessionOptions::on_silence; may be empty.
+  std::function<void(const std::string& socket)> on_silence = nullptr;
+
+  bool reports_silence() const { return on_silence != nullptr && timeout > silence(); }
+  static absl::Duration silence() { return Patient(SessionOptions::kSilence); }
+};
 
 struct OpenedSession {
   // Carries no data after this. The session lives while any process holds the lifeline. Close-on-exec.
@@ -40,15 +54,15 @@ absl::Status CheckMayConnect(const std::string& path);
 // Path of the socket in `folder` on which sessions are opened and joined: the operators' socket or the general one.
 std::string AttachPath(const std::string& folder, bool of_operator);
 
-// Opens a session on the socket at `path`. `timeout` bounds each step.
+// Opens a session on the socket at `path`.
 // Errors: kUnavailable when no daemon answers; kPermissionDenied where this user may not connect; the daemon's refusal,
 // unchanged; kInternal when the peer does not speak Berth's protocol.
 absl::StatusOr<OpenedSession> OpenSession(const std::string& path, absl::string_view label,
-                                          absl::Duration timeout);
+                                          const AttachLimits& limits);
 
 // Joins a session for this process. Errors: those of OpenSession.
 absl::StatusOr<JoinedChannel> JoinSession(const std::string& path, const SessionCredentials& session_credentials,
-                                          absl::Duration timeout);
+                                          const AttachLimits& limits);
 
 // Reconnects to the next daemon after the earlier daemon was stopped or killed: this process's channel, or with channel
 // 0 the session's lifeline. `timeout` bounds each step, `cancellation` ends it. Errors: those of OpenSession.

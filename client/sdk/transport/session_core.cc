@@ -113,6 +113,7 @@ SessionCore::SessionCore(const SessionOptions& options, std::string folder, Cred
       joined_(!lifeline),
       caches_permits_(options.cache_permits),
       observer_(options.observer),
+      on_silence_(options.on_silence),
       attach_path_(AttachPath(folder_, options.admin)),
       socket_path_(SocketPath(folder_, options)),
       guard_(std::move(lifeline), std::move(channel), std::move(session_credentials)),
@@ -335,7 +336,12 @@ SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, g
         if (!core->CannotConnect()) return;
         unconnected_ = true;
         context->TryCancel();
-      }) {}
+      }),
+      // A call that waits for a lease, and a longer one, are silent by nature once they have a connection.
+      silent_(&core->live_->timer, core->SilenceDeadline(),
+              [core, bounded = !limits.waits && limits.deadline <= SteadyNow() + core->timeout_] {
+                if (bounded || !core->stubs().connected()) core->on_silence_(core->socket_path_);
+              }) {}
 
 absl::Status SessionCore::EnterCall() {
   BERTH_RETURN_IF_ERROR(guard_.Check());
@@ -401,6 +407,10 @@ absl::Status SessionCore::NoAnswer() const {
 absl::Time SessionCore::ConnectDeadline(const CallLimits& limits) const {
   const absl::Time deadline = SteadyNow() + timeout_;
   return deadline < limits.deadline && !stubs().connected() ? deadline : absl::InfiniteFuture();
+}
+
+absl::Time SessionCore::SilenceDeadline() const {
+  return on_silence_ == nullptr ? absl::InfiniteFuture() : SteadyNow() + Patient(SessionOptions::kSilence);
 }
 
 bool SessionCore::CannotConnect() const {

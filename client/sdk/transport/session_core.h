@@ -179,6 +179,7 @@ class SessionCore {
     const Cancellation::Hook cancelled_;
     const CallTimer::Alarm late_;
     const CallTimer::Alarm no_connection_;
+    const CallTimer::Alarm silent_;
   };
   // The pauses between attempts.
   CallPauses& pauses() { return live_->pauses; }
@@ -264,6 +265,8 @@ class SessionCore {
   absl::Status NoAnswer() const;
   // Returns when an attempt that starts now has waited long enough for a connection; infinite if it has one.
   absl::Time ConnectDeadline(const CallLimits& limits) const;
+  // Returns when an attempt that starts now reports a silent daemon; infinite if nobody asked for it.
+  absl::Time SilenceDeadline() const;
   // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
   // Requires: an attempt is under way.
   bool CannotConnect() const;
@@ -282,6 +285,8 @@ class SessionCore {
   const bool joined_;
   const bool caches_permits_;
   const bool observer_;
+  // SessionOptions::on_silence; may be empty.
+  const std::function<void(const std::string& socket)> on_silence_;
   // Paths of the sockets on which processes join sessions, and of gRPC's.
   const std::string attach_path_;
   const std::string socket_path_;

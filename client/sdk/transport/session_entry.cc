@@ -88,6 +88,10 @@ absl::StatusOr<SessionCredentials> ReadFromOwner(const SessionName& name) {
   return session_credentials;
 }
 
+AttachLimits LimitsOf(const SessionOptions& options) {
+  return {.timeout = options.timeout, .on_silence = options.on_silence};
+}
+
 // Joins the session of `session_credentials` at the daemon in the folder that `options`, the environment or the
 // credentials name.
 absl::StatusOr<SessionEntry> Join(SessionCredentials session_credentials, const SessionOptions& options) {
@@ -98,7 +102,7 @@ absl::StatusOr<SessionEntry> Join(SessionCredentials session_credentials, const 
   folder = Absolute(folder);
   BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
   BERTH_ASSIGN_OR_RETURN(JoinedChannel joined,
-                         JoinSession(AttachPath(folder, options.admin), session_credentials, options.timeout));
+                         JoinSession(AttachPath(folder, options.admin), session_credentials, LimitsOf(options)));
   return SessionEntry{
       .folder = std::move(folder), .session_credentials = std::move(session_credentials), .joined = std::move(joined)};
 }
@@ -107,8 +111,8 @@ absl::StatusOr<SessionEntry> Open(const SessionOptions& options) {
   std::string folder = Absolute(options.folder.empty() ? DefaultFolder() : options.folder);
   BERTH_RETURN_IF_ERROR(CheckMayConnect(SocketPath(folder, options)));
   const std::string attach = AttachPath(folder, options.admin);
-  BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(attach, options.label, options.timeout));
-  BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(attach, opened.session_credentials, options.timeout));
+  BERTH_ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(attach, options.label, LimitsOf(options)));
+  BERTH_ASSIGN_OR_RETURN(JoinedChannel joined, JoinSession(attach, opened.session_credentials, LimitsOf(options)));
   return SessionEntry{.folder = std::move(folder),
                       .session_credentials = std::move(opened.session_credentials),
                       .lifeline = std::move(opened.lifeline),

@@ -290,7 +290,7 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   EXPECT_TRUE(IsRefusal(tenant, Reason::kLedgerFull)) << tenant;
   // Operators do, until only the space that is reserved for ends is left.
   const std::string attach_path = internal::AttachPath(folder(), /*of_operator=*/true);
-  while (an_operator.ok()) an_operator = internal::OpenSession(attach_path, label, kPatience).status();
+  while (an_operator.ok()) an_operator = internal::OpenSession(attach_path, label, {.timeout = kPatience}).status();
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
   an_operator = come(true);
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
