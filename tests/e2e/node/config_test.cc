@@ -1,6 +1,7 @@
 // The configuration as it is shown, and as it is reloaded while the daemon runs.
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/admin.pb.h"
@@ -410,6 +412,46 @@ TEST(ConfigTest, InvalidFileEndsNoLeaseAcrossDeaths) {
     EXPECT_TRUE(Ok(holder.Ask("release p")));
   }
   daemon.ExpectAccountsBack();
+}
+
+TEST(ConfigTest, MistakeAtStartIsLoggedOnceAsOneLine) {
+  std::string parent = "/tmp/berth-config-XXXXXX";
+  ASSERT_NE(::mkdtemp(parent.data()), nullptr);
+  // A name that would end the line, and colour the terminal.
+  const std::string folder = parent + "/a\nb\x1b[31m";
+  std::filesystem::create_directory(folder);
+  const std::string shown = parent + "/a\\u{a}b\\u{1b}[31m";
+  const struct {
+    const char* name;
+    // Null: there is no such file.
+    const char* text;
+    const char* mistake;
+  } rows[] = {
+      {"key", "bogus = 1\n", "/key:1: bogus: unknown key"},
+      {"value", "[pools.gpu-tests]\ncap = \"many\"\n", "/value:2: pools.gpu-tests.cap"},
+      {"syntax", "[pools\n", "/syntax:"},
+      {"missing", nullptr, "/missing: No such file"},
+      {"log", "[log]\nfile = \"FOLDER/nowhere/log\"\n", "/nowhere/log: No such file"},
+  };
+  for (const auto& row : rows) {
+    const std::string path = absl::StrCat(folder, "/", row.name);
+    if (row.text != nullptr) {
+      std::ofstream(path) << absl::StrReplaceAll(row.text, {{"FOLDER", parent + "/a\\nb\\u001b[31m"}});
+    }
+    Subprocess daemon = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", ProgramPath("daemon/berthd"), "--backend=host",
+                  absl::StrCat("--folder=", parent, "/run"), absl::StrCat("--config=", path)}});
+    const std::string said = daemon.ReadAll();
+    EXPECT_EQ(daemon.Wait(), 1) << row.name;
+    int reports = 0;
+    for (const absl::string_view line : absl::StrSplit(said, '\n', absl::SkipEmpty())) {
+      EXPECT_TRUE(absl::StrContains(line, "berthd")) << row.name << ": " << line;
+      reports += absl::StrContains(line, absl::StrCat(shown, row.mistake)) ? 1 : 0;
+    }
+    EXPECT_EQ(reports, 1) << row.name << ": " << said;
+    EXPECT_FALSE(absl::StrContains(said, "\x1b")) << row.name;
+  }
+  std::filesystem::remove_all(parent);
 }
 
 }  // namespace
