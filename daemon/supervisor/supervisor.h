@@ -60,8 +60,9 @@ class Supervisor {
   // a broker's socket, Run() takes over the running processes of the earlier supervisor instead. With fds from a
   // service manager, Run() starts every process and resumes the leases.
   // Returns: OK after a clean stop.
-  // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kUnavailable if five brokers in
-  // a row ended before they served, the inventory failed, or a broker handed nothing over; those of the system.
+  // Errors: kFailedPrecondition if another daemon has the folder (nothing was touched); kInvalidArgument if a broker
+  // found a mistake in the configuration; kUnavailable if five brokers in a row ended before they served, the inventory
+  // failed, or a broker handed nothing over; those of the system.
   static absl::Status Run(const SupervisorOptions& options);
 
  private:
