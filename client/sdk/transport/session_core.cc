@@ -337,7 +337,7 @@ SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, g
         unconnected_ = true;
         context->TryCancel();
       }),
-      // A call that waits for a lease, and a longer one, are silent by nature once they have a connection.
+      // With a connection, a call that waits for a lease or has a later deadline may be silent for another reason.
       silent_(&core->live_->timer, core->SilenceDeadline(),
               [core, bounded = !limits.waits && limits.deadline <= SteadyNow() + core->timeout_] {
                 if (bounded || !core->stubs().connected()) core->on_silence_(core->socket_path_);

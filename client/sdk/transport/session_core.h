@@ -265,7 +265,7 @@ class SessionCore {
   absl::Status NoAnswer() const;
   // Returns when an attempt that starts now has waited long enough for a connection; infinite if it has one.
   absl::Time ConnectDeadline(const CallLimits& limits) const;
-  // Returns when an attempt that starts now reports a silent daemon; infinite if nobody asked for it.
+  // Returns when an attempt that starts now reports a silent daemon; infinite without on_silence.
   absl::Time SilenceDeadline() const;
   // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
   // Requires: an attempt is under way.
