@@ -25,9 +25,10 @@ def read(path):
 
 
 def sources(folder, suffix):
-    """Returns the text of every source below a folder, except tests."""
+    """Returns the text of every source below a folder, except tests and what only tests use."""
     files = sorted((ROOT / folder).rglob("*" + suffix))
-    return [file.read_text(encoding="utf-8") for file in files if not file.stem.endswith("_test")]
+    files = [file for file in files if not file.stem.endswith("_test") and file.parent.name != "testing"]
+    return [file.read_text(encoding="utf-8") for file in files]
 
 
 def cells(line):
@@ -226,9 +227,11 @@ def daemon(config):
         os.close(ready)
 
 
-# The refusal of a value of a wrong type, by the page's type. A group is the least value.
+NUMBER = r"a whole number from (\d+)(?: to (\d+))?"
+
+# The refusal of a value of a wrong type, by the page's type. The groups are the least and the greatest value.
 EXPECTED = {
-    "number": r"a whole number from (\d+) to \d+",
+    "number": NUMBER,
     "time": r"a time of at least (\w+), such as",
     "bytes": "an amount such as",
     "flag": "true or false",
@@ -239,18 +242,27 @@ EXPECTED = {
 
 
 def test_types_and_ranges():
-    """The daemon expects of every key the page's type, and its least number or time."""
+    """The daemon expects of every key the page's type, and its least and greatest number, or its least time."""
     lines = []
+    page = "docs/reference/configuration.md"
+    types = {row[0]: row[1] for row in rows(page, "type")}
     with daemon("") as read_config:
-        for row in rows("docs/reference/configuration.md", "key"):
-            key, kind, least = row[0].strip("`"), row[1], re.search(r"(?:^|from )(\d\w*)", row[3])
+        for row in rows(page, "key"):
+            key, kind = row[0].strip("`"), row[1]
             table, name = key.replace("NAME", "gpu-tests").rsplit(".", 1)
             refusal = read_config(f"[{table}]\n{name} = [[]]\n")
             expected = re.search(f"{name}: expected {EXPECTED[kind]}", refusal)
             if not expected:
                 lines.append(f"{key}: the page has the type {kind}, and the daemon refuses: {refusal}")
-            elif expected.groups() and (not least or least.group(1) != expected.group(1)):
-                lines.append(f"{key}: the page has the range {row[3]!r}, and the daemon's least is {expected.group(1)}")
+            if kind.startswith("table"):
+                # The range is that of each number.
+                refusal = read_config(f"[{table}.{name}]\n0 = -1\n")
+                expected = re.search(f"{name}.0: expected {NUMBER}", refusal)
+            least, greatest = re.match(r"(?:from )?(\w*)(?: to (\d+))?", row[3]).groups()
+            if kind == "number" and not greatest:
+                greatest = re.search(r"at most (\d+)", types[kind]).group(1)
+            if not expected or expected.groups() != (least, greatest)[: len(expected.groups())]:
+                lines.append(f"{key}: the page has the range {row[3]!r}, and the daemon refuses: {refusal}")
     return lines
 
 
@@ -268,6 +280,55 @@ def test_errors():
     for name in sorted(set(found) & set(page)):
         if found[name] != page[name]:
             lines.append(f"{name}: the page has {page[name]}, and the code {found[name]}")
+    return lines
+
+
+def calls_of(text, function):
+    """Returns the arguments of each call of a function, as text."""
+    found = []
+    for match in re.finditer(rf"\b{function}\(", text):
+        end, depth = match.end(), 1
+        while depth:
+            # A string literal is one token, so that parentheses in it do not count.
+            token = re.compile(r'"(?:[^"\\]|\\.)*"|.', re.S).match(text, end).group()
+            depth += {"(": 1, ")": -1}.get(token, 0)
+            end += len(token)
+        found.append(text[match.end() : end - 1])
+    return found
+
+
+def metadata_in_code():
+    """Returns, by reason, the metadata keys of each refusal: its named values, and the names in its text."""
+    names = {}
+    for text in sources("common", ".cc"):
+        names.update(re.findall(r'\{Reason::k(\w+), "([A-Z_]+)", Code::k', text))
+    found = {}
+    for text in (text for top in ("common", "daemon", "client") for end in (".h", ".cc") for text in sources(top, end)):
+        text = re.sub(r"(?<!:)//.*", "", text)
+        calls = calls_of(text, "Refuse") + calls_of(text, "RefuseWithRetry")
+        # A lambda refuse(Reason, ...) passes its reason to a Refuse(reason, ...) of the same file.
+        shared = "".join(call for call in calls if call.startswith("reason, "))
+        calls += [call + shared for call in calls_of(text, "refuse") if call.startswith("Reason::k")]
+        for call in calls:
+            keys = set(re.findall(r'\{"(\w+)",', call))
+            for literal in re.findall(r'"(?:[^"\\]|\\.)*"', call):
+                keys |= set(re.findall(r"\{(\w+)\}", literal))
+            for reason in set(re.findall(r"\bReason::k(\w+)", call)):
+                found.setdefault(names[reason], []).append(keys)
+    return found
+
+
+def test_metadata():
+    """The page has the metadata keys of every refusal, and after "some:" the keys that not every refusal has."""
+    code, lines = metadata_in_code(), []
+    for row in rows("docs/reference/errors.md", "reason"):
+        name, (always, _, some) = row[0].strip("`"), row[3].partition("some:")
+        always, some = set(re.findall(r"`(\w+)`", always)), set(re.findall(r"`(\w+)`", some))
+        keys = code.get(name, [set()])
+        every = set.intersection(*keys)
+        for what, there, said in (("every", every, always), ("some", set.union(*keys) - every, some)):
+            if there != said:
+                lines.append(f"{name}: {what} refusal has {sorted(there)}, and the page has {sorted(said)}")
     return lines
 
 
@@ -440,6 +501,7 @@ TESTS = [
     test_settings,
     test_types_and_ranges,
     test_errors,
+    test_metadata,
     test_exit_codes,
     test_protos,
     test_adding_an_rpc,
