@@ -11,9 +11,9 @@ and then
     @pytest.mark.gpu_permit("--mem", "4GiB")            # with options of `berth acquire`
     def test_large(gpu_permit): ...
 
-The permit's environment (CUDA_VISIBLE_DEVICES where a device was asked for) is in os.environ meanwhile: whatever the test
-starts nests in the permit, although Python's subprocess closes the fds that a session is else inherited by. What CUDA has
-been initialised with before it does not read again.
+While the test runs, os.environ has the permit's environment, with CUDA_VISIBLE_DEVICES if the options name a device. The
+test's children therefore nest in the permit, although Python's subprocess closes the session's fds. A process that has
+initialised CUDA before the test does not read CUDA_VISIBLE_DEVICES again.
 
 Without a daemon the test is skipped; BERTH_REQUIRE=1 makes that a failure. BERTH_COMMAND names another `berth`.
 """
@@ -41,7 +41,7 @@ def gpu_permit(request):
     options = [word for mark in request.node.iter_markers("gpu_permit") for word in mark.args]
     # At most 128 bytes.
     label = request.node.name.encode()[:128].decode(errors="ignore")
-    # The permit comes back with this process, however it ends.
+    # The permit ends with this process, however the process ends.
     acquired = subprocess.run(
         [_command(), "--json", "acquire", "--owner", str(os.getpid()), "--label", label, *options],
         stdout=subprocess.PIPE,
