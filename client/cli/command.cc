@@ -8,6 +8,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "client/cli/run/child.h"
 
 namespace berth::cli {
@@ -32,7 +34,13 @@ Option Option::MayBeEmpty() const {
   option_->get_validator(0)->active(false);
   return *this;
 }
-Option Option::NonNegative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::NonNegative() const {
+  // The library's own check names the range up to the largest double, in 309 digits.
+  return Check([](const std::string& text) {
+    uint64_t value = 0;
+    return absl::SimpleAtoi(text, &value) ? "" : absl::StrCat("\"", text, "\" is not a whole number of at least 0");
+  });
+}
 Option Option::OneOf(std::vector<std::string> values) const {
   return Option(option_->check(CLI::IsMember(std::move(values))));
 }
