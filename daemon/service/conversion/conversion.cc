@@ -171,17 +171,42 @@ static_assert(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED) ==
 static_assert(static_cast<int>(grpc::StatusCode::CANCELLED) ==
               static_cast<int>(absl::StatusCode::kCancelled));
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
+namespace {
+
+// The middle of a longer text is left out: its end says what to do.
+std::string Shortened(absl::string_view raw, size_t limit) {
   // A path in the text may have bytes that no string of a protobuf message can have.
-  const std::string text = ToTerminal(status.message());
+  std::string text = ToTerminal(raw);
+  if (text.size() <= limit) return text;
+  const auto is_inside_code_point = [&](size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  size_t head = limit / 2;
+  size_t tail = text.size() - limit / 2;
+  while (is_inside_code_point(head)) --head;
+  while (is_inside_code_point(tail)) ++tail;
+  return absl::StrCat(text.substr(0, head), "[...]", text.substr(tail));
+}
+
+// Whether a client's gRPC accepts the status: the text percent-encoded and the details in base64.
+bool Fits(const grpc::Status& status) {
+  constexpr size_t kMaxMetadata = 8192;
+  constexpr size_t kOtherFields = 512;
+  size_t bytes = status.error_details().size() * 4 / 3;
+  for (const char byte : status.error_message()) bytes += byte < ' ' || byte > '~' || byte == '%' ? 3 : 1;
+  return bytes <= kMaxMetadata - kOtherFields;
+}
+
+// Each text of the status has at most `limit` bytes.
+grpc::Status ToGrpcWithin(const absl::Status& status, size_t limit) {
+  const std::string text = Shortened(status.message(), limit);
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
 
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(ReasonName(details->reason)));
   info.set_domain("berth");
-  for (const auto& [name, value] : details->metadata) (*info.mutable_metadata())[name] = ToTerminal(value);
+  for (const auto& [name, value] : details->metadata) (*info.mutable_metadata())[name] = Shortened(value, limit);
   google::rpc::Status wire;
   wire.set_code(static_cast<int>(status.code()));
   wire.set_message(text);
@@ -195,6 +220,18 @@ grpc::Status ToGrpc(const absl::Status& status) {
     wire.add_details()->PackFrom(retry);
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text, wire.SerializeAsString());
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  grpc::Status converted = ToGrpcWithin(status, std::string::npos);
+  for (const size_t limit : {1024, 256}) {
+    if (Fits(converted)) break;
+    converted = ToGrpcWithin(status, limit);
+  }
+  return converted;
 }
 
 // ---- refused_conversion.h ------------------------------------------------------------------------------------

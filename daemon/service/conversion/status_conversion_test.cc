@@ -1,5 +1,9 @@
 #include "daemon/service/conversion/status_conversion.h"
 
+#include <cstddef>
+#include <string>
+#include <utility>
+
 #include <berth/error.h>
 
 #include "google/rpc/error_details.pb.h"
@@ -40,6 +44,28 @@ TEST(StatusConversionTest, InvalidUtf8IsWrittenOut) {
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(wire.details(0).UnpackTo(&info));
   EXPECT_EQ(info.metadata().at("path"), "/a\\xff/b");
+}
+
+// Metadata of gRPC has at most 8 KiB; the text is percent-encoded there, and the details are in base64.
+TEST(StatusConversionTest, LongTextIsShortenedInTheMiddle) {
+  // How many bytes one of the text takes there.
+  const std::pair<std::string, size_t> parts[] = {{"x", 1}, {"\xff", 1}, {"\xc3\xbc", 3}, {"%", 3}};
+  for (const size_t length : {5'000, 100'000}) {
+    for (const auto& [part, encoded] : parts) {
+      std::string key;
+      while (key.size() < length) key += part;
+      const grpc::Status status = ToGrpc(Refuse(Reason::kInvalidField, "begin {field}: {value}; the way out",
+                                                {{"field", key}, {"value", key}, {"limit", key}}));
+      EXPECT_LE(status.error_message().size() * encoded + status.error_details().size() * 4 / 3, 8'000u) << part;
+      EXPECT_EQ(status.error_message().substr(0, 6), "begin ");
+      EXPECT_EQ(status.error_message().substr(status.error_message().size() - 11), "the way out");
+      google::rpc::Status wire;
+      EXPECT_TRUE(wire.ParseFromString(status.error_details()));
+    }
+  }
+  // A compiler's output reaches the client as a whole.
+  const std::string output(2'000, 'o');
+  EXPECT_EQ(ToGrpc(Refuse(Reason::kInvalidField, "{value}", {{"value", output}})).error_message(), output);
 }
 
 TEST(StatusConversionTest, OtherStatusRetainsCodeAndText) {
