@@ -138,6 +138,14 @@ void HoldSignals() {
 
 void ReleaseSignals() {
   if (!blocked_before.has_value()) return;
+  // The kernel discards a signal to the first process of a PID namespace that has no handler for the signal.
+  if (::getpid() == 1) {
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+      struct sigaction action;
+      if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+      ::signal(signal, [](int number) { ::_exit(128 + number); });
+    }
+  }
   const sigset_t before = *blocked_before;
   blocked_before.reset();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -35,7 +35,8 @@ void SetSignalSettings(const SignalSettings& settings);
 // Blocks every signal, from the beginning of main() on: a signal that comes before the program knows its effect is
 // handled as a later one. For the only thread.
 void HoldSignals();
-// Restores the blocked signals from before HoldSignals(): pending signals have their effect.
+// Restores the blocked signals from before HoldSignals(): pending signals have their effect. SIGHUP, SIGINT and SIGTERM
+// end this process also where it is the first process of a PID namespace.
 void ReleaseSignals();
 
 struct SpawnOptions {

@@ -60,6 +60,10 @@ struct StartedHolder {
 
 // `signalled`: a later signal to the owner must be permitted.
 absl::StatusOr<UniqueFd> OpenOwner(pid_t owner, bool signalled) {
+  if (owner == 0) {
+    return absl::FailedPreconditionError(
+        "the process that runs `berth` is outside this PID namespace and cannot be watched: name the owner by --owner");
+  }
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, owner, 0)));
   if (!pidfd) return OsError(absl::StrCat("process ", owner, " (--owner) cannot be watched"), errno);
   if (signalled && ::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0) < 0) {
@@ -83,7 +87,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label) {
   StartedHolder holder = {.report = UniqueFd(ends[0])};
   const UniqueFd theirs(ends[1]);
   std::ifstream file("/proc/self/cmdline");
-  if (!file) return OsError("/proc/self/cmdline", errno);
+  if (!file) return OsError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<std::string> words = absl::StrSplit(line, '\0');
   words.pop_back();
