@@ -300,9 +300,9 @@ TEST_F(StoppedWaitersTest, EndOfOwnerEndsWaitOfStoppedAcquire) {
   holder.Quit();
 }
 
-TEST_F(StoppedWaitersTest, SdkAndGangsOfStoppedProcessAreSkipped) {
+TEST_F(StoppedWaitersTest, SdkGangsAndPlansOfStoppedProcessAreSkipped) {
   for (const std::string& request : {std::string("acquire p"), std::string("gang p gpu-tests:1"),
-                                     std::string("acquire p key=k")}) {
+                                     std::string("acquire p key=k"), std::string("plan p 4 pool=gpu-tests")}) {
     SCOPED_TRACE(request);
     Actor holder(daemon_), stops(daemon_), next(daemon_);
     holder.Do("acquire p");
