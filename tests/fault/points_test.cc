@@ -197,6 +197,14 @@ class PointsTest : public ::testing::Test {
     ExpectBack();
   }
 
+  // A broker holds a user back after two ended workers in a minute, and a supervisor replaces a worker at most three
+  // times in a minute. A new broker and a new supervisor start new counts.
+  void ForgetEndedWorkers(bool supervisor) {
+    daemon_.KillBroker();
+    daemon_.TakeAccounts();
+    if (supervisor) daemon_.KillSupervisor();
+  }
+
   // Runs the scenario with `process` dying at each `soak`th point, 0 for some thirty points; `mode` is how it dies and
   // `counts` what counts as a point. Returns the number of deaths.
   uint64_t DieEverywhere(const std::string& process, uint64_t soak, PointMode mode = PointMode::kDie,
@@ -222,8 +230,8 @@ class PointsTest : public ::testing::Test {
         })) << point;
       }
       ExpectBack();
-      // The supervisor replaces a worker at most three times in a minute, and a new supervisor starts a new count.
-      if (died && process == "berth-worker0" && deaths % 3 == 0) daemon_.KillSupervisor();
+      if (!died || process != "berth-worker0") continue;
+      ForgetEndedWorkers(/*supervisor=*/deaths % 3 == 0);
     }
     std::cout << process << ": " << deaths << " deaths over " << all << " points\n";
     owner.Quit();
@@ -254,9 +262,8 @@ class PointsTest : public ::testing::Test {
       refused += played.ok() ? 0 : 1;
       points_.Clear();
       ExpectBackWithoutPublished();
-      // The supervisor replaces a worker at most three times in a minute, and a new supervisor starts a new count.
       if (daemon_.workers() != workers) {
-        daemon_.KillSupervisor();
+        ForgetEndedWorkers(/*supervisor=*/true);
         workers = daemon_.workers();
       }
     }
