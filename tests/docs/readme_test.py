@@ -14,7 +14,7 @@ LINES = 120
 PAUSE = ("sleep 0.2;", "until berth permits | grep -q job$i; do sleep 0.1; done;")
 # Patterns of the shell's output, in order.
 PROMISED = [
-    r"no Berth daemon answers",
+    # The loop ends: after an answer "no Berth daemon answers", unless the daemon was faster.
     r"serving for",
     # Two jobs hold a permit, and the third waits.
     r"\n +1 +gpu-tests .* job1\n +2 +gpu-tests .* job2\n",
