@@ -108,7 +108,8 @@ TEST_F(FirstProcessTest, AcquireNamesWhatItLacks) {
     const char* error;
   };
   std::vector<Row> rows = {
-      {"exec $BERTH acquire --json 2>&1", "is outside this PID namespace and cannot be watched: name the owner by --owner"}};
+      {"exec $BERTH acquire --json 2>&1",
+       "is outside this PID namespace and cannot be watched: name the owner by --owner"}};
 #ifndef BERTH_SANITIZED
   // A sanitizer needs /proc.
   rows.push_back({"mount -t tmpfs none /proc; $BERTH acquire --json 2>&1; exit 1", "needs a mounted /proc: "});
